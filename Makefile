@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+BENCH_READY := $(VENV)/.bench-ready
+ARGS ?=
+
+.PHONY: run test lint format docs bench clean help
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: $(READY) ## Start the exporter on port 19400 (ARGS="--poll.interval=100ms" adds flags)
+	@exec $(BIN)/roofline-exporter serve $(ARGS)
+
+test: $(READY) ## Run all tests
+	@$(BIN)/python -m pytest -n auto --cov --cov-report=term $(ARGS)
+
+lint: $(READY) ## Check style, types and spelling
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/codespell exporter tests docs *.md
+
+format: $(READY) ## Format the code and fix what can be fixed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(READY) ## Regenerate the generated parts of docs/
+	$(BIN)/python -m exporter.exposition.document docs/metrics.md
+	$(BIN)/python -m exporter.config.table docs/configuration.md
+
+bench: $(BENCH_READY) ## Measure this exporter beside a peer; prints ratios
+	$(BIN)/python -m tests.benchmarks.peers $(ARGS)
+
+clean: ## Remove everything that the other targets made
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage tests/.cache
+
+# A stamp file instead of the folder: an interrupted installation starts over.
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || \
+	  { echo "Python 3.10 or newer is needed (found: $$($(PYTHON) --version 2>&1)); set PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+	  { echo "Python's venv module is missing; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
+	@touch $@
+
+$(BENCH_READY): $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group bench
+	@touch $@

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The exceptions that callers may want to tell apart.
+
+* ExporterError
+  * ConfigError: a flag, variable, YAML key or spec file is wrong (exit code 2)
+  * SourceError: a source cannot be read
+    * LibraryUnavailable: the driver library cannot be loaded or initialised now
+    * DeviceGone: this GPU fell off the bus, was reset or removed
+"""
+
+from __future__ import annotations
+
+
+class ExporterError(Exception):
+    """Base of everything that this package raises on purpose."""
+
+
+class ConfigError(ExporterError):
+    """Bad input: each message is one line that names the place, the key and what was expected."""
+
+
+class SourceError(ExporterError):
+    """A source could not be read."""
+
+
+class LibraryUnavailable(SourceError):
+    """The driver library cannot be loaded or initialised at present, or stopped answering."""
+
+
+class DeviceGone(SourceError):
+    """The GPU fell off the bus, was reset or is not there any more."""

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What sources hand over: frozen data in base units, with no logic.
+
+Ratios are 0 to 1 (a driver's value above 1 is passed on as it is: cutting belongs to the
+integrals), times are seconds, sizes are bytes, clocks are hertz. ``None`` is "not known".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One MIG compute instance of a GPU."""
+
+    gpu_instance: int
+    compute_instance: int
+    profile: str
+    mig_uuid: str
+    sm_count: int | None = None
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What does not change while a GPU stays as it is: identity, limits, modes, MIG layout."""
+
+    index: int
+    uuid: str
+    name: str
+    source: str = "nvml"
+    architecture: str | None = None
+    compute_capability: tuple[int, int] | None = None
+    pci_bus_id: str | None = None
+    pci_device_id: int | None = None
+    """The 16-bit device id under vendor 10DE."""
+    pci_subsystem_id: int | None = None
+    """Subsystem device id (upper 16 bits) and vendor id, as the driver packs them."""
+    serial: str | None = None
+    board_part_number: str | None = None
+    minor_number: int | None = None
+    numa_node: int | None = None
+    driver_version: str | None = None
+    cuda_version: str | None = None
+    vbios_version: str | None = None
+    core_count: int | None = None
+    """FP32 (CUDA) cores of the whole GPU."""
+    memory_bus_width_bits: int | None = None
+    memory_bytes: int | None = None
+    clock_max_hertz: Mapping[str, float] = field(default_factory=dict)
+    """By clock: sm, memory, graphics, video."""
+    power_default_limit_watts: float | None = None
+    power_max_limit_watts: float | None = None
+    temperature_threshold_celsius: Mapping[str, float] = field(default_factory=dict)
+    """By threshold: shutdown, slowdown, memory_max, gpu_max."""
+    pcie_generation_max: int | None = None
+    pcie_width_max: int | None = None
+    nvlink_count: int | None = None
+    nvlink_bandwidth_bytes_per_second: float | None = None
+    """All links together, per direction."""
+    c2c_bandwidth_bytes_per_second: float | None = None
+    coherent_memory: bool = False
+    """True where GPU and CPU share one coherent address space (Grace): used memory says little."""
+    virtualized: bool = False
+    """True in a vGPU guest: utilization covers other guests too."""
+    modes: Mapping[str, str] = field(default_factory=dict)
+    """By mode: persistence, compute, ecc, mig, virtualization, confidential."""
+    mig: bool = False
+    instances: tuple[Instance, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Utilization:
+    """Share of time with a kernel resident; the driver's word, not saturation."""
+
+    ratio: float
+    """Mean over `seconds`; on the first read the newest value with ``seconds = 0``."""
+    upper_ratio: float
+    """No true mean over the interval between the two reads lies above it."""
+    seconds: float
+    """The time that `ratio` is the mean of, as the driver's own samples are spaced."""
+    memory_ratio: float | None = None
+    """Share of time in which device memory was read or written, by the driver's word."""
+    memory_upper_ratio: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Device memory of a GPU or of one MIG instance, in bytes."""
+
+    total_bytes: int
+    used_bytes: int
+    """Without the reserved part where the driver tells them apart, else with it."""
+    free_bytes: int
+    reserved_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process that the driver lists on a GPU."""
+
+    pid: int
+    kind: str
+    """compute, graphics or mps."""
+    used_bytes: int | None = None
+    command: str | None = None
+    """The command's name from /proc, at most 32 bytes; never its arguments."""
+    owner: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """Hardware counters averaged over the `seconds` that end with the reading.
+
+    Activities are ratios of cycles; traffic is the bytes moved in that time.
+    """
+
+    source: str
+    """gpm or dcgm."""
+    seconds: float
+    engine: float | None = None
+    sm: float | None = None
+    occupancy: float | None = None
+    dram: float | None = None
+    tensor: float | None = None
+    fp64: float | None = None
+    fp32: float | None = None
+    fp16: float | None = None
+    integer: float | None = None
+    hmma: float | None = None
+    imma: float | None = None
+    dmma: float | None = None
+    dfma: float | None = None
+    encoder: float | None = None
+    decoder: float | None = None
+    jpeg: float | None = None
+    ofa: float | None = None
+    elapsed_cycles: float | None = None
+    """SM cycles that passed, as the driver counts them (of one SM or summed over all)."""
+    pcie_transmit_bytes: float | None = None
+    pcie_receive_bytes: float | None = None
+    nvlink_transmit_bytes: float | None = None
+    nvlink_receive_bytes: float | None = None
+    c2c_transmit_bytes: float | None = None
+    c2c_receive_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Vitals:
+    """The board's fast readings. Totals are the driver's own counters."""
+
+    utilization: Utilization | None = None
+    encoder_ratio: float | None = None
+    decoder_ratio: float | None = None
+    jpeg_ratio: float | None = None
+    ofa_ratio: float | None = None
+    power_watts: float | None = None
+    module_power_watts: float | None = None
+    energy_joules: float | None = None
+    temperature_celsius: float | None = None
+    memory_temperature_celsius: float | None = None
+    clock_hertz: Mapping[str, float] = field(default_factory=dict)
+    """By clock: sm, memory, graphics, video; the last two at the slow cadence."""
+    busy_sm_clock_hertz: float | None = None
+    """SM clock averaged over the busy time since the last read, where the driver samples it."""
+    throttle_reasons: frozenset[str] | None = None
+    """The reasons that hold now, by the names of ``gpu_throttle_seconds_total``."""
+    throttle_seconds: Mapping[str, float] = field(default_factory=dict)
+    """The driver's totals, only for the reasons that it counts."""
+    pcie_transmit_bytes: float | None = None
+    """Since the last read, where the driver's counter cannot have wrapped unseen."""
+    pcie_receive_bytes: float | None = None
+    nvlink_transmit_bytes_total: float | None = None
+    nvlink_receive_bytes_total: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """The board's slow readings: what changes rarely or is dear to ask for."""
+
+    power_limit_watts: float | None = None
+    temperature_margin_celsius: float | None = None
+    fan_speed_ratios: tuple[float, ...] = ()
+    performance_state: int | None = None
+    bar1_used_bytes: int | None = None
+    bar1_total_bytes: int | None = None
+    pcie_generation: int | None = None
+    pcie_width: int | None = None
+    pcie_replays_total: int | None = None
+    pcie_errors_total: Mapping[str, int] = field(default_factory=dict)
+    """By kind: correctable, non_fatal, fatal, ..., as ``nvml.py`` lists them."""
+    pcie_link_recoveries_total: int | None = None
+    nvlink_errors_total: Mapping[str, int] = field(default_factory=dict)
+    """By kind: crc_flit, crc_data, replay, recovery."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShareReading:
+    """What is read for the whole GPU or, while MIG is on, for each of its GPU instances."""
+
+    gpu_instance: int | None = None
+    memory: Memory | None = None
+    processes: tuple[Process, ...] | None = None
+    activity: Activity | None = None
+    measurable: bool = False
+    """True where a counter source is expected to answer for this share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Everything that one round of a GPU's sources gave."""
+
+    device: Device
+    timestamp_seconds: float
+    """Unix time at which the fast readings were taken."""
+    monotonic_seconds: float
+    """The same moment on a clock that never steps."""
+    vitals: Vitals
+    board: Board
+    shares: tuple[ShareReading, ...]
+    states: Mapping[str, str] = field(default_factory=dict)
+    """Why a group of readings is absent: group -> unsupported, no_permission, old_driver, ..."""
+    read_seconds: Mapping[str, float] = field(default_factory=dict)
+    """By source: how long its part of this round took."""

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: ``roofline-exporter [COMMAND] [FLAGS]`` and its exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import platform
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from exporter import config, log
+from exporter.errors import ConfigError, ExporterError
+from exporter.version import revision, version
+
+STOPPED, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+PROGRAM = "roofline-exporter"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """What a command is run with."""
+
+    argv: Sequence[str]
+    """The words after the command's name."""
+    environ: Mapping[str, str]
+    parser: config.Parser
+    options: argparse.Namespace
+
+    def settings(self) -> config.Settings:
+        """Return the settings that hold and start logging as they say."""
+        settings = config.load(self.argv, self.environ, self.parser)
+        log.setup(settings.log_level, settings.log_format)
+        return settings
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One word that may follow the program's name."""
+
+    help: str
+    run: Callable[[Invocation], int]
+    usage: str = "[FLAGS]"
+    add_options: Callable[[config.Parser], None] = lambda parser: None
+
+
+def _serve(invocation: Invocation) -> int:
+    settings = invocation.settings()
+    from exporter.daemon import serve  # a mistake is told before the web framework is loaded
+
+    given = {name: value for name, value in settings.describe().items() if name in settings.given}
+    _log.debug("settings", extra={"fields": given})
+    return serve(settings, lambda: config.reload(settings, invocation.argv, invocation.environ))
+
+
+def _once(invocation: Invocation) -> int:
+    settings = invocation.settings()
+    from exporter.daemon import once
+
+    return once(settings)
+
+
+def _check_config(invocation: Invocation) -> int:
+    problems = config.check_all(invocation.argv, invocation.environ, invocation.parser)
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    if problems:
+        return USAGE
+    print("configuration is valid")
+    return STOPPED
+
+
+def _add_healthcheck_options(parser: config.Parser) -> None:
+    parser.own.add_argument(
+        "--ready", action="store_true", help="Ask whether a GPU is up, not only for life."
+    )
+    parser.own.add_argument(
+        "--url",
+        metavar="URL",
+        help="Where the daemon is. (default: this node, at web.listen-address)",
+    )
+
+
+def _healthcheck(invocation: Invocation) -> int:
+    from exporter.healthcheck import base_url, check
+
+    settings = config.load(invocation.argv, invocation.environ, invocation.parser)
+    url = invocation.options.url or base_url(settings.web_listen_address)
+    is_well, line = check(url, ready=invocation.options.ready)
+    print(line, file=sys.stdout if is_well else sys.stderr)
+    return STOPPED if is_well else FAILED
+
+
+COMMANDS: Mapping[str, Command] = {
+    "serve": Command("Serve /metrics until stopped; the default.", _serve),
+    "once": Command("Read the GPUs twice, one poll.interval apart; print one page.", _once),
+    "check-config": Command(
+        "Print each problem of the configuration, one on a line.", _check_config
+    ),
+    "healthcheck": Command(
+        "Ask the daemon on this node how it is; exit 0 if well, else 1.",
+        _healthcheck,
+        "[--ready] [--url URL] [FLAGS]",
+        _add_healthcheck_options,
+    ),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; every failure is one line on standard error."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _run(words)
+        print(end="", flush=True)
+    except ConfigError as error:
+        return _fail(error, USAGE)
+    except ExporterError as error:
+        return _fail(error, FAILED)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of the output left early; nothing may be flushed to it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    return code
+
+
+def _run(words: Sequence[str]) -> int:
+    name = words[0] if words and not words[0].startswith("-") else ""
+    command = COMMANDS.get(name or "serve")
+    if command is None:
+        nearest = config.did_you_mean(name, COMMANDS)
+        raise ConfigError(f"unknown command {config.shown(name)}{nearest} (see {PROGRAM} --help)")
+    argv = words[1:] if name else words
+    parser = config.Parser(
+        f"{PROGRAM} {name or '[COMMAND]'} {command.usage}",
+        command.help if name else _overview(),
+    )
+    command.add_options(parser)
+    arguments = config.parse(argv, parser)
+    if getattr(arguments.options, "help", False):
+        print(parser.format_help(), end="")
+        return STOPPED
+    if getattr(arguments.options, "version", False):
+        print(_version_line())
+        return STOPPED
+    return command.run(Invocation(argv, os.environ, parser, arguments.options))
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS))
+    commands = (f"  {name:{width}}  {command.help}" for name, command in COMMANDS.items())
+    return "\n".join(
+        (
+            "Prometheus exporter that tells how saturated, how limited and how idle each",
+            "NVIDIA GPU is, against its roofline.",
+            "",
+            "commands:",
+            *commands,
+            "",
+            "Every command takes the flags below, after its name. --a.b-c may also be given",
+            "as the variable ROOFLINE_A_B_C or in YAML as a: {b-c: ...}; a flag comes before",
+            "a variable, a variable before the file, the file before the default.",
+        )
+    )
+
+
+def _version_line() -> str:
+    return f"{PROGRAM} {version()} (revision {revision()}, python {platform.python_version()})"
+
+
+def _fail(error: Exception, code: int) -> int:
+    print(f"{PROGRAM}: {config.one_line(str(error))}", file=sys.stderr)
+    return code

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the text of a flag, variable or YAML value means, and what was expected if nothing."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+Word = TypeVar("Word", bound=str)
+
+_SECONDS = {
+    "ms": Decimal("0.001"),
+    "s": Decimal(1),
+    "m": Decimal(60),
+    "h": Decimal(3600),
+    "d": Decimal(86400),
+}
+_MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_TRUE = frozenset({"true", "1", "yes", "on"})
+_FALSE = frozenset({"false", "0", "no", "off"})
+
+_DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)(ms|s|m|h|d)")
+_DECIMAL = r"[0-9]{1,24}(?:\.[0-9]{1,24})?(?:[eE][-+]?[0-9]{1,2})?"
+_RATIO = re.compile(_DECIMAL)
+_SIZE = re.compile(rf"({_DECIMAL})([kKmMgGtT]?)B?")
+_INTEGER = re.compile(r"[0-9]{1,9}")
+_ADDRESS = re.compile(r"(?:\[(?P<ipv6>[^\[\]]+)\]|(?P<host>[^\[\]:]*)):(?P<port>[0-9]{1,5})")
+_HOST_NAME = re.compile(r"(?![0-9.]+$)[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")
+
+
+class Unexpected(ValueError):
+    """The text means nothing here; a message replaces the kind's own word on what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """One type of value: how its text is read and how help names it."""
+
+    parse: Callable[[str], T]
+    """Raises Unexpected."""
+    metavar: str
+    expected: str
+    """Completes "expected …"; help and the documentation show it too."""
+    is_list: bool = False
+    """True where YAML may give a list; its items are joined with commas."""
+    is_path: bool = False
+    """True where a relative path in a YAML file starts at that file's directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen; an empty host is every address, port 0 is any free port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{bracketed(self.host)}:{self.port}"
+
+
+def bracketed(host: str) -> str:
+    """Return the host as it stands before ``:PORT``."""
+    return f"[{host}]" if ":" in host else host
+
+
+def one_line(text: str) -> str:
+    """Return the text with line breaks, control and other unprintable characters escaped."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def shown(text: str) -> str:
+    """Return the text as messages quote it: on one line and not too long."""
+    return f"'{one_line(text if len(text) <= 80 else text[:77] + '...')}'"
+
+
+def duration(least: str, most: str) -> Kind[float]:
+    """Seconds, written like 500ms, between two durations."""
+    shortest, longest = (_seconds(text) for text in (least, most))
+
+    def parse(text: str) -> float:
+        seconds = _seconds(text)
+        if not shortest <= seconds <= longest:
+            raise Unexpected(f"{least} to {most}")
+        return seconds
+
+    return Kind(parse, "DURATION", f"a duration from {least} to {most}")
+
+
+def _seconds(text: str) -> float:
+    found = _DURATION.fullmatch(text)
+    if not found:
+        raise Unexpected("a duration such as 500ms, 1s or 10m")
+    return float(Decimal(found[1]) * _SECONDS[found[2]])
+
+
+def integer(least: int, most: int) -> Kind[int]:
+    """Return the kind of the whole numbers between two bounds."""
+
+    def parse(text: str) -> int:
+        if not _INTEGER.fullmatch(text) or not least <= int(text) <= most:
+            raise Unexpected
+        return int(text)
+
+    return Kind(parse, "NUMBER", f"a whole number from {least} to {most}")
+
+
+def choice(*names: Word) -> Kind[Word]:
+    """One of a few words."""
+
+    def parse(text: str) -> Word:
+        for name in names:
+            if name == text:
+                return name
+        raise Unexpected
+
+    return Kind(parse, "|".join(names), f"{', '.join(names[:-1])} or {names[-1]}")
+
+
+def optional(kind: Kind[T], word: str = "") -> Kind[T | None]:
+    """Return the same kind, in which `word` means None."""
+
+    def parse(text: str) -> T | None:
+        return None if text == word else kind.parse(text)
+
+    return Kind(parse, kind.metavar, kind.expected, kind.is_list, kind.is_path)
+
+
+def _boolean(text: str) -> bool:
+    word = text.lower()
+    if word not in _TRUE and word not in _FALSE:
+        raise Unexpected
+    return word in _TRUE
+
+
+def _ratio(text: str) -> float:
+    if not _RATIO.fullmatch(text) or not 0 <= float(text) <= 1:
+        raise Unexpected
+    return float(text)
+
+
+def _bytes_per_second(text: str) -> float:
+    found = _SIZE.fullmatch(text)
+    if not found:
+        raise Unexpected
+    return float(Decimal(found[1]) * _MULTIPLES[found[2].lower()])
+
+
+def _address(text: str) -> Address:
+    found = _ADDRESS.fullmatch(text)
+    if not found or int(found["port"]) > 65535 or not _is_host(found["ipv6"], found["host"]):
+        raise Unexpected
+    return Address(found["ipv6"] or found["host"], int(found["port"]))
+
+
+def _is_host(ipv6: str | None, host: str) -> bool:
+    try:
+        if ipv6 is not None:
+            return bool(IPv6Address(ipv6)) and ipv6.isprintable()
+        return not host or bool(_HOST_NAME.fullmatch(host)) or bool(IPv4Address(host))
+    except ValueError:
+        return False
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",")) if text.strip() else ()
+    if not all(name.isprintable() and name for name in names):
+        raise Unexpected
+    return names
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        with warnings.catch_warnings():
+            # What a later Python may read otherwise is no problem of today.
+            warnings.simplefilter("ignore")
+            return re.compile(text)
+    except (re.error, ValueError, OverflowError, RecursionError) as error:
+        reason = error.msg if isinstance(error, re.error) else "too large"
+        raise Unexpected(f"a regular expression ({one_line(reason)})") from error
+
+
+def _library(text: str) -> str:
+    if not text or "\0" in text:
+        raise Unexpected
+    return text
+
+
+def _path(text: str) -> Path:
+    return Path(_library(text))
+
+
+BOOLEAN: Kind[bool] = Kind(_boolean, "BOOLEAN", "true or false")
+RATIO: Kind[float] = Kind(_ratio, "RATIO", "a ratio from 0 to 1, such as 0.01")
+BYTES_PER_SECOND: Kind[float] = Kind(
+    _bytes_per_second, "RATE", "bytes per second, such as 10000000, 500k, 10M or 1.5G"
+)
+ADDRESS: Kind[Address] = Kind(
+    _address, "ADDRESS", "HOST:PORT, :PORT or [IPV6]:PORT, such as :19400"
+)
+NAMES: Kind[tuple[str, ...]] = Kind(
+    _names, "NAMES", "names with commas between them, such as Xorg,gnome-shell", is_list=True
+)
+PATTERN: Kind[re.Pattern[str]] = Kind(_pattern, "REGEX", "a regular expression")
+LIBRARY: Kind[str] = Kind(
+    _library, "LIBRARY", "the path or name of a library, such as libnvidia-ml.so.1"
+)
+PATH: Kind[Path] = Kind(_path, "PATH", "a path", is_path=True)

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the YAML reader promises: plain data, the line of each key, one clear line when it fails."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.errors import ConfigError
+from exporter.yaml_lines import MAX_BYTES, MAX_DEPTH, load, loads
+
+TEXT = """\
+# comment
+web:
+  listen-address: ':19400'
+poll: {interval: 1s,
+       burst: 0.5}
+gpus:
+  - index: 0
+  - index: 1
+    on: yes
+"""
+
+
+def test_data_and_lines() -> None:
+    """Data comes back plain and each key and list item knows its line."""
+    document = loads(TEXT, "a.yml")
+    assert document.value == {
+        "web": {"listen-address": ":19400"},
+        "poll": {"interval": "1s", "burst": 0.5},
+        "gpus": [{"index": 0}, {"index": 1, "on": True}],
+    }
+    assert document.line(("web",)) == 2
+    assert document.line(("web", "listen-address")) == 3
+    assert document.line(("poll", "burst")) == 5
+    assert document.line(("gpus", 0)) == 7
+    assert document.line(("gpus", 1, "on")) == 9
+    assert document.where(("gpus", 1)) == "a.yml:8"
+
+
+def test_absent_key_has_its_parents_line() -> None:
+    """The line of a key that is not there is that of its nearest parent, else the first."""
+    document = loads(TEXT, "a.yml")
+    assert document.line(("web", "tls", "cert")) == 2
+    assert document.line(("gpus", 1, "index", "deeper")) == 8
+    assert document.line(("nothing",)) == 1
+    assert document.line(()) == 1
+
+
+@pytest.mark.parametrize(
+    ("scalar", "value"),
+    [
+        ("12", 12),
+        ("-1_000", -1000),
+        ("0x1EB8", 0x1EB8),
+        ("1.5", 1.5),
+        (".5", 0.5),
+        ("1e+3", 1000.0),
+        ("1.5E2", 150.0),
+        (".inf", math.inf),
+        ("-.INF", -math.inf),
+        ("~", None),
+        ("", None),
+        ("Null", None),
+        ("TRUE", True),
+        ("off", False),
+        ("'12'", "12"),
+        ('"null"', "null"),
+        ("!!str 12", "12"),
+        ("! 12", "12"),
+        ("1E30", "1E30"),
+        ("0123", "0123"),
+        ("1:30", "1:30"),
+        ("2026-01-01", "2026-01-01"),
+        ("=", "="),
+        ("|\n    a\n    b\n", "a\nb\n"),
+    ],
+)
+def test_scalars(scalar: str, value: object) -> None:
+    """Unquoted scalars mean what YAML 1.2 says (and yes, no, on, off); PCI ids stay text."""
+    result = loads(f"a: {scalar}", "f").value["a"]
+    assert result == value
+    assert type(result) is type(value)
+
+
+def test_not_a_number() -> None:
+    """.nan is read as such, so that a reader of numbers can refuse it."""
+    assert math.isnan(loads(".nan", "f").value)
+
+
+def test_keys_are_text() -> None:
+    """Keys are the text in the file, also where a value of that form would be something else."""
+    assert loads("on: 1\n2330: 2\n~: 3\n'': 4", "f").value == {"on": 1, "2330": 2, "~": 3, "": 4}
+
+
+@pytest.mark.parametrize("text", ["", "# only a comment\n", "---\n"])
+def test_empty_document(text: str) -> None:
+    """An empty file is the value None."""
+    assert loads(text, "f").value is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\nb: 2\na: 3", "f:3: key 'a' again, expected it once (it is on line 1)"),
+        ("a:\n  b: 1\n  b: 2", "f:3: key 'b' again, expected it once (it is on line 2)"),
+        ("a:\n\t- x", "f:2: a tab or a reserved character starts a value or an indent, expected"),
+        ("a: 'x\n", "f:2: found unexpected end of stream"),
+        ("a: b: c", "f:1: mapping values are not allowed in this context"),
+        ("a: [1,\nb: 2", "f:3: did not find expected ',' or ']', expected valid YAML"),
+        ("a: &x 1", "f:1: anchor or alias 'x', expected the value written out"),
+        ("a: &x [1]\nb: *x", "f:1: anchor or alias 'x'"),
+        ("a: *x", "f:1: anchor or alias 'x'"),
+        ("a: !!python/object/apply:os.system [id]", "f:1: tag tag:yaml.org,2002:python/object"),
+        ("a: !!binary aGk=", "f:1: tag tag:yaml.org,2002:binary, expected plain YAML"),
+        ("a\n---\nb", "f:2: a second document, expected one"),
+        ("? [1]\n: 2", "f:1: a list or mapping as a key, expected text"),
+        ("a: \x07", "f:1: control character U+0007, expected printable text"),
+        ("a: 1\nb: \ud800", "f:2: control character U+D800"),
+        ("a: " + "[" * (MAX_DEPTH + 1), f"f:1: nested deeper than {MAX_DEPTH} levels"),
+        ("- " * 100_000, f"f:1: nested deeper than {MAX_DEPTH} levels"),
+        ("a: " + "9" * 10_000, "f:1: a number with too many digits"),
+    ],
+)
+def test_refused(text: str, message: str) -> None:
+    """What is not one plain YAML document is refused in one line that names file and line."""
+    with pytest.raises(ConfigError) as caught:
+        loads(text, "f")
+    assert str(caught.value).startswith(message)
+    assert "expected" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_file(tmp_path: Path) -> None:
+    """A file is read as UTF-8, with or without a byte order mark."""
+    path = tmp_path / "a.yml"
+    path.write_bytes(b"\xef\xbb\xbfname: \xc3\xbc\n")
+    document = load(path)
+    assert document.value == {"name": "ü"}
+    assert document.where(("name",)) == f"{path}:1"
+
+
+def test_file_that_is_not_utf8(tmp_path: Path) -> None:
+    """Other encodings are refused with the line of the first wrong byte."""
+    path = tmp_path / "a.yml"
+    path.write_bytes(b"a: 1\nname: \xe9\n")
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    assert str(caught.value) == f"{path}:2: byte 0xe9 is not UTF-8, expected UTF-8 text"
+
+
+def test_file_that_cannot_be_read(tmp_path: Path) -> None:
+    """A missing file or a folder is one line that names it."""
+    for path, reason in (
+        (tmp_path / "none.yml", "No such file or directory"),
+        (tmp_path, "Is a directory"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            load(path)
+        assert str(caught.value) == f"{path}: cannot be read ({reason}), expected a YAML file"
+
+
+def test_name_with_line_breaks(tmp_path: Path) -> None:
+    """A file name cannot break the message into lines."""
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path / "a\nb.yml")
+    assert "\n" not in str(caught.value)
+    assert "a\\nb.yml" in str(caught.value)
+
+
+def test_file_that_is_too_large(tmp_path: Path) -> None:
+    """An endless or huge file is refused before it is parsed."""
+    path = tmp_path / "a.yml"
+    path.write_bytes(b"#" * (MAX_BYTES + 1))
+    with pytest.raises(ConfigError, match="expected a smaller YAML file"):
+        load(path)
+    with pytest.raises(ConfigError, match="expected a smaller YAML file"):
+        load(Path("/dev/zero"))
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+class _NoAliases(yaml.SafeDumper):
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+@given(PLAIN, st.booleans())
+def test_reads_what_pyyaml_writes(value: object, flow: bool) -> None:
+    """Plain data that PyYAML wrote, in its block or flow style, is read back the same."""
+    text = yaml.dump(value, Dumper=_NoAliases, default_flow_style=flow)
+    assert loads(text, "f").value == value
+
+
+@given(st.dictionaries(st.text(st.characters(codec="ascii")), st.integers()))
+def test_reads_json(value: dict[str, int]) -> None:
+    """JSON is YAML."""
+    assert loads(json.dumps(value), "f").value == value
+
+
+@given(st.text())
+def test_any_text_is_data_or_one_line(text: str) -> None:
+    """Whatever the text, the outcome is plain data or one line that begins with the name."""
+    try:
+        document = loads(text, "f")
+    except ConfigError as error:
+        message = str(error)
+        assert message.startswith("f:")
+        assert message.isprintable()
+    else:
+        assert all(line >= 1 for line in document.lines.values())

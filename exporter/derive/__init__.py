@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the readings of one share mean: saturation, time parts, roofline, idle, held, limiter."""
+
+from __future__ import annotations
+
+from exporter.derive.idle import IdleRules
+from exporter.derive.share import Derived, derive_share
+
+__all__ = ["Derived", "IdleRules", "derive_share"]

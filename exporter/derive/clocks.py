@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which clock each unit ran at, and at which clock its datasheet peak holds.
+
+Every module of this package asks here, so that a ratio of clocks means the same everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from exporter.reading import Activity, Device, Vitals
+from exporter.snapshot import Ceilings
+
+REFERENCES: dict[str, tuple[tuple[str, ...], str]] = {
+    "tensor": (("tensor", "vector"), "sm"),
+    "fp64": (("vector",), "sm"),
+    "fma": (("vector",), "sm"),
+    "int": (("vector",), "sm"),
+    "dram": (("memory",), "memory"),
+}
+"""By unit: the spec clocks to take, first known first, then the device's own maximum."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """Clocks of one interval and the reference clocks of the units, in hertz."""
+
+    sm: float | None = None
+    memory: float | None = None
+    sm_is_busy_mean: bool = False
+    """True where `sm` is an average over the busy time, not one sample."""
+    sm_max: float | None = None
+    tensor_reference: float | None = None
+    vector_reference: float | None = None
+    memory_reference: float | None = None
+
+    def ratio(self, unit: str) -> float | None:
+        """f / f_ref of a unit (tensor, fp64, fma, int, dram); above 1 where the clock is higher."""
+        if unit == "dram":
+            clock, reference = self.memory, self.memory_reference
+        elif unit == "tensor":
+            clock, reference = self.sm, self.tensor_reference
+        else:
+            clock, reference = self.sm, self.vector_reference
+        if clock is None or not reference:
+            return None
+        return clock / reference
+
+
+def reference_clock(unit: str, ceilings: Ceilings | None, device: Device) -> float | None:
+    """Clock in hertz at which `unit` reaches its spec peak; None where nothing tells it.
+
+    Hopper's datasheets mix clocks (H100 SXM: tensor peaks at 1830 MHz, vector peaks at 1980 MHz),
+    hence one clock per unit. A product without a published tensor clock is held to its vector
+    clock, and one without any to the maximum that the driver reports.
+    """
+    spec_clocks, device_clock = REFERENCES[unit]
+    if ceilings is not None:
+        for name in spec_clocks:
+            hertz = ceilings.peak_clock_hertz.get(name)
+            if hertz:
+                return hertz
+    return device.clock_max_hertz.get(device_clock)
+
+
+def read_clocks(vitals: Vitals, ceilings: Ceilings | None, device: Device) -> Clocks:
+    """Clocks of the interval: the SM clock averaged over busy time where it is known, else now."""
+    busy = vitals.busy_sm_clock_hertz
+    return Clocks(
+        sm=vitals.clock_hertz.get("sm") if busy is None else busy,
+        memory=vitals.clock_hertz.get("memory"),
+        sm_is_busy_mean=busy is not None,
+        sm_max=device.clock_max_hertz.get("sm"),
+        tensor_reference=reference_clock("tensor", ceilings, device),
+        vector_reference=reference_clock("fma", ceilings, device),
+        memory_reference=reference_clock("dram", ceilings, device),
+    )
+
+
+def counted_clocks(clocks: Clocks, activity: Activity, sm_count: int | None) -> Clocks:
+    """The same clocks with the SM clock taken from counted cycles, where the driver counts them.
+
+    f = cycles of one SM / seconds, so that activity x f x seconds is a count of active cycles and
+    no clock sample enters. The driver does not document whether its count is of one SM or summed
+    over all: of the two readings, the one nearer (in log space) to the sampled clock is taken.
+    Anything from there up to the device's maximum is as near as can be, because a sample may have
+    fallen into a pause.
+    """
+    cycles = activity.elapsed_cycles
+    expected = clocks.sm or clocks.vector_reference
+    if not cycles or cycles < 0 or not sm_count or not expected or activity.seconds <= 0:
+        return clocks
+    one = cycles / activity.seconds
+    summed = one / sm_count
+    highest = max(expected, clocks.sm_max or 0.0)
+    off_one = max(expected / one, one / highest, 1.0)
+    off_summed = max(expected / summed, summed / highest, 1.0)
+    return Clocks(
+        sm=one if off_one <= off_summed else summed,
+        memory=clocks.memory,
+        sm_is_busy_mean=clocks.sm_is_busy_mean,
+        sm_max=clocks.sm_max,
+        tensor_reference=clocks.tensor_reference,
+        vector_reference=clocks.vector_reference,
+        memory_reference=clocks.memory_reference,
+    )
+
+
+def clock_ratio(unit: str | None, clocks: Clocks) -> float | None:
+    """r = min(1, f / f_ref) of a unit: the share of its peak rate that the clock allows."""
+    ratio = None if unit is None else clocks.ratio(unit)
+    return None if ratio is None else min(1.0, ratio)

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Is a share doing nothing, and does someone hold it all the same?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from exporter.reading import Activity, Memory, Process, Vitals
+
+COMMAND_LENGTH = 15
+"""The kernel cuts a process name in /proc/PID/comm at 15 bytes (TASK_COMM_LEN)."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdleRules:
+    """When an interval counts as idle, and what counts as holding."""
+
+    activity_ratio: float = 0.01
+    """Every activity of an idle interval is below this."""
+    link_bytes_per_second: float = 10e6
+    """PCIe and NVLink together move less than this: loading a model is not idle."""
+    held_memory_bytes: int = 500 * 1024 * 1024
+    """Where processes cannot be listed, more used memory than this holds."""
+    ignored_commands: frozenset[str] = frozenset(
+        {
+            "nvidia-cuda-mps-server",
+            "Xorg",
+            "gnome-shell",
+            "nv-hostengine",
+            "dcgm-exporter",
+            "nvidia-persistenced",
+        }
+    )
+    """Processes that do not hold a GPU, by command name."""
+
+
+def is_idle(
+    activity: Activity | None,
+    utilization_ratio: float | None,
+    vitals: Vitals | None,
+    link_bytes_per_second: float | None,
+    rules: IdleRules,
+) -> bool | None:
+    """Did nothing happen in the interval? None where neither GR nor U is known.
+
+        idle = max(GR or U, SM, DRAM, encoder, decoder, JPEG, OFA) < 1 %
+               and PCIe + NVLink < 10 MB/s, where readable
+
+    GR = engine active; U = `utilization_ratio`, used where GR is not read. `vitals` gives the video
+    engines where the counters do not; None where the board's readings are not this share's.
+    """
+    limit = rules.activity_ratio
+    engine = None if activity is None else activity.engine
+    busy = utilization_ratio if engine is None else engine
+    if busy is None:
+        return None
+    if busy >= limit:
+        return False
+    if link_bytes_per_second is not None and link_bytes_per_second >= rules.link_bytes_per_second:
+        return False
+    if activity is not None:
+        for ratio in (
+            activity.sm,
+            activity.dram,
+            activity.encoder,
+            activity.decoder,
+            activity.jpeg,
+            activity.ofa,
+        ):
+            if ratio is not None and ratio >= limit:
+                return False
+    if vitals is not None:
+        for ratio in (
+            vitals.encoder_ratio,
+            vitals.decoder_ratio,
+            vitals.jpeg_ratio,
+            vitals.ofa_ratio,
+        ):
+            if ratio is not None and ratio >= limit:
+                return False
+    return True
+
+
+def is_held(
+    processes: Sequence[Process] | None,
+    memory: Memory | None,
+    rules: IdleRules,
+    *,
+    coherent_memory: bool = False,
+) -> bool | None:
+    """Does someone keep the share from others? None where it cannot be told.
+
+    A compute or MPS process holds unless its command is ignored; names are compared as the kernel
+    cuts them, and a process without a known name holds. Graphics processes do not. An MPS server
+    holds through its clients, which the driver lists as such. Where processes cannot be listed,
+    used memory beyond the reserved decides, except on coherent memory, where it says little.
+    """
+    if processes is None:
+        if memory is None or coherent_memory:
+            return None
+        return memory.used_bytes > rules.held_memory_bytes
+    if not processes:
+        return False
+    ignored = {command[:COMMAND_LENGTH] for command in rules.ignored_commands}
+    return any(
+        process.kind != "graphics"
+        and (process.command is None or process.command[:COMMAND_LENGTH] not in ignored)
+        for process in processes
+    )

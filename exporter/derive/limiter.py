@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What limited an interval, in one word of ``snapshot.LIMITERS``."""
+
+from __future__ import annotations
+
+from exporter.derive.links import LinkRates
+from exporter.snapshot import Ceilings, Saturation, TimeParts
+
+QUIET_RATIO = 0.05
+"""Below this no pipe and no memory explains the time that was spent."""
+BUSY_LINK_RATIO = 0.10
+"""Above this share of its peak a link does."""
+MOSTLY_IDLE_RATIO = 0.5
+
+
+def limiter(
+    parts: TimeParts,
+    saturation: Saturation,
+    links: LinkRates | None = None,
+    ceilings: Ceilings | None = None,
+) -> str:
+    """The largest of idle, latency (= narrow + unsaturated), clock and saturated, refined.
+
+    saturated reads memory if DRAM activity is not below any pipe's, else compute. latency reads
+    communication if pipes and DRAM are below 5 % while the busier direction of NVLink or PCIe is
+    above 10 % of its peak. Ties go to the first of idle, latency, clock, saturated: the loss that
+    lies further out hides the others.
+    """
+    largest, name = parts.idle, "idle"
+    latency = parts.narrow + parts.unsaturated
+    if latency > largest:
+        largest, name = latency, "latency"
+    if parts.clock > largest:
+        largest, name = parts.clock, "clock"
+    if parts.saturated > largest:
+        return "memory" if saturation.unit == "dram" else "compute"
+    quiet = saturation.ratio is not None and saturation.ratio < QUIET_RATIO
+    return "communication" if name == "latency" and quiet and _busy(links, ceilings) else name
+
+
+def estimated_limiter(busy_ratio: float | None, *, throttled: bool) -> str:
+    """Without a partition of the time: idle, clock while a throttle reason holds, else unknown.
+
+    `busy_ratio` is the engine activity, else the driver's utilization; idle if 1 - it >= 0.5.
+    """
+    if busy_ratio is not None and 1.0 - busy_ratio >= MOSTLY_IDLE_RATIO:
+        return "idle"
+    return "clock" if throttled else "unknown"
+
+
+def _busy(links: LinkRates | None, ceilings: Ceilings | None) -> bool:
+    """Is NVLink or PCIe above 10 % of its peak per direction?"""
+    if links is None or ceilings is None:
+        return False
+    peaks = ceilings.link_bandwidth_bytes_per_second
+    for rate, peak in ((links.nvlink, peaks.get("nvlink")), (links.pcie, peaks.get("pcie"))):
+        if rate is not None and peak and rate > BUSY_LINK_RATIO * peak:
+            return True
+    return False

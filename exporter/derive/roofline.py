@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a share stands against its roofline: work, traffic, intensity and distance to the roofs."""
+
+from __future__ import annotations
+
+from exporter.derive.clocks import Clocks
+from exporter.derive.flops import (
+    assumed_flops,
+    estimated_flops_bounds,
+    measured_flops_bounds,
+)
+from exporter.derive.units import cut
+from exporter.reading import Activity, Device, Utilization
+from exporter.snapshot import Ceilings, Roofline, Saturation
+
+LEAST_DRAM_BYTES_PER_SECOND = 1e6
+"""Below this the traffic is the counter's rounding and an intensity would be noise."""
+
+
+def roofline(
+    activity: Activity,
+    saturation: Saturation,
+    ceilings: Ceilings | None,
+    clocks: Clocks,
+    device: Device,
+    *,
+    tensor_cores: bool,
+) -> Roofline:
+    """Work, traffic and distances of a measured interval. `clocks` from `counted_clocks`.
+
+    Intensity = FLOP/s / DRAM bytes/s (operational intensity: traffic after the caches), with tensor
+    work in the assumed precision; it and the roof ratios exist where tensor, fp64, fp32, fp16 and
+    DRAM are all read. OFU = tensor activity x f / f_ref (arXiv 2605.20799).
+    """
+    dram_bytes = dram_bytes_per_second(activity.dram, ceilings, clocks, device)
+    everything_read = (
+        activity.fp64 is not None
+        and activity.fp32 is not None
+        and activity.fp16 is not None
+        and activity.dram is not None
+        and (activity.tensor is not None or not tensor_cores)
+    )
+    ofu = None
+    if activity.tensor is not None and (ratio := clocks.ratio("tensor")) is not None:
+        ofu = cut(activity.tensor) * ratio
+    flops: dict[str, float] = {}
+    flops_bounds = None
+    if ceilings is not None:
+        flops = assumed_flops(activity, ceilings, clocks, tensor_cores=tensor_cores)
+        flops_bounds = measured_flops_bounds(
+            activity,
+            saturation,
+            ceilings,
+            clocks,
+            device.compute_capability,
+            tensor_cores=tensor_cores,
+        )
+    return Roofline(
+        flops_per_second=flops,
+        flops_bounds_per_second=flops_bounds,
+        dram_bytes_per_second=dram_bytes,
+        intensity_flops_per_byte=(
+            intensity(sum(flops.values()), dram_bytes) if everything_read and flops else None
+        ),
+        roof_ratio=(
+            roof_ratios(activity, ceilings, clocks, dram_bytes, tensor_cores=tensor_cores)
+            if everything_read
+            else {}
+        ),
+        tensor_flops_utilization_ratio=ofu,
+    )
+
+
+def estimated_roofline(
+    utilization: Utilization,
+    ceilings: Ceilings | None,
+    clocks: Clocks,
+    device: Device,
+    *,
+    tensor_cores: bool,
+) -> Roofline | None:
+    """What utilization alone allows to say: an upper bound of the FLOP rate."""
+    if ceilings is None:
+        return None
+    bounds = estimated_flops_bounds(
+        utilization.upper_ratio,
+        ceilings,
+        clocks,
+        device.compute_capability,
+        tensor_cores=tensor_cores,
+    )
+    return None if bounds is None else Roofline(flops_bounds_per_second=bounds)
+
+
+def dram_bandwidth_now(ceilings: Ceilings | None, clocks: Clocks, device: Device) -> float | None:
+    """Bytes/s that DRAM can move at its present clock, this share's part of it.
+
+    Bandwidth = memory clock x 2 x bus bits / 8. The factor is 2 for every memory type, because the
+    driver reports half of the effective data rate. Without clock or bus width: the spec's figure.
+    """
+    if ceilings is None:
+        bus, part = device.memory_bus_width_bits, None if device.mig else 1.0
+    else:
+        bus = ceilings.memory_bus_width_bits or device.memory_bus_width_bits
+        part = ceilings.share_of_memory
+    if clocks.memory and bus and part is not None:
+        return clocks.memory * 2.0 * bus / 8.0 * part
+    return None if ceilings is None else ceilings.memory_bandwidth_bytes_per_second
+
+
+def dram_bytes_per_second(
+    dram: float | None, ceilings: Ceilings | None, clocks: Clocks, device: Device
+) -> float | None:
+    """DRAM activity x bandwidth now, in bytes/s."""
+    if dram is None:
+        return None
+    bandwidth = dram_bandwidth_now(ceilings, clocks, device)
+    return None if bandwidth is None else cut(dram) * bandwidth
+
+
+def intensity(flops_per_second: float, dram_bytes_per_second: float | None) -> float | None:
+    """Operational intensity in FLOP per DRAM byte; None where next to nothing was moved."""
+    if dram_bytes_per_second is None or dram_bytes_per_second < LEAST_DRAM_BYTES_PER_SECOND:
+        return None
+    return flops_per_second / dram_bytes_per_second
+
+
+def roof_ratios(
+    activity: Activity,
+    ceilings: Ceilings | None,
+    clocks: Clocks,
+    dram_bytes: float | None,
+    *,
+    tensor_cores: bool,
+) -> dict[str, float]:
+    """Distance to the roof by basis, never cut at 1: a clock above the datasheet's exceeds it.
+
+        clock      = max over units of activity
+        spec       = max over units of activity x f / f_ref, DRAM: bytes/s / spec bandwidth
+        achievable = max over units of that ratio / share of the spec that good kernels reach
+
+    `achievable` exists where that share is known for the assumed tensor precision and for memory;
+    vector units enter with 1. FP32 and FP16 enter with the larger of the two.
+    """
+    tensor = cut(activity.tensor or 0.0)
+    vector = max(
+        cut(activity.fp64 or 0.0),
+        cut(activity.fp32 or 0.0),
+        cut(activity.fp16 or 0.0),
+        cut(activity.integer or 0.0),
+    )
+    ratios = {"clock": max(tensor, vector, cut(activity.dram or 0.0))}
+    bandwidth = None if ceilings is None else ceilings.memory_bandwidth_bytes_per_second
+    vector_clock, tensor_clock = clocks.ratio("fma"), clocks.ratio("tensor")
+    if (
+        ceilings is None
+        or not bandwidth
+        or dram_bytes is None
+        or vector_clock is None
+        or tensor_clock is None
+    ):
+        return ratios
+    tensor *= tensor_clock
+    vector *= vector_clock
+    memory = dram_bytes / bandwidth
+    ratios["spec"] = max(tensor, vector, memory)
+    achievable = ceilings.achievable_ratio
+    memory_share = achievable.get("memory")
+    tensor_share = achievable.get(ceilings.assumed_precision or "") if tensor_cores else 1.0
+    if memory_share and tensor_share:
+        ratios["achievable"] = max(tensor / tensor_share, vector, memory / memory_share)
+    return ratios

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How close a share is to a limit of the units that can be read: measured, or bounded.
+
+Saturation is the larger of all unit activities,
+
+    s = max(tensor, fp64, fma, int where read, DRAM)           (each 0 to 1, of cycles)
+
+With F = FLOP/s, B = DRAM bytes/s and I = F / B it equals the distance to the roofline roof,
+
+    F / min(F_peak, I x B_peak) = max(F / F_peak, B / B_peak)
+
+so neither FLOPs nor a precision need to be known (Williams, Waterman, Patterson, "Roofline",
+CACM 52(4), 2009). Exact for one compute pipe against its own roof at the current clock.
+"""
+
+from __future__ import annotations
+
+from exporter.derive.units import cut, fma_is_shared
+from exporter.reading import Activity, Utilization
+from exporter.snapshot import Bounds, Saturation
+
+DRAM_MARGIN_RATIO = 0.15
+"""How far DRAM activity may lie above the driver's memory utilization, until validated."""
+
+
+def measured(
+    activity: Activity,
+    compute_capability: tuple[int, int] | None,
+    *,
+    tensor_cores: bool = True,
+    utilization: Utilization | None = None,
+) -> Saturation:
+    """Saturation from counters, with bounds for what they leave out.
+
+    fma, the FP32/FP16 units: separate pipes below compute capability 8.6, so max(fp32, fp16).
+    From 8.6 on they share hardware and fma lies in [max(fp32, fp16), min(1, fp32 + fp16)].
+    `ratio` and `unit` take its lower end, `bounds` both. Ties of `unit` go to the first of dram,
+    tensor, fma, fp64, int; it is None while nothing is active.
+
+    Complete = engine, SM, tensor (where the GPU has it), fp64, fp32, fp16 and DRAM are all read.
+    Otherwise what is not read is bounded: a pipe by SM activity, else engine activity, else the
+    utilization, else 1; SM by engine activity or utilization, and from below by the busiest pipe;
+    DRAM as in `estimated`. `utilization` must be None where it says nothing about this share.
+    """
+    fp32, fp16 = activity.fp32, activity.fp16
+    fma_lower = max(cut(fp32 or 0.0), cut(fp16 or 0.0))
+    fma_upper = fma_lower
+    if fma_is_shared(compute_capability) is not False:
+        fma_upper = min(1.0, cut(fp32 or 0.0) + cut(fp16 or 0.0))
+    highest, unit = 0.0, None
+    for name, ratio in (
+        ("dram", activity.dram),
+        ("tensor", activity.tensor),
+        ("fma", fma_lower),
+        ("fp64", activity.fp64),
+        ("int", activity.integer),
+    ):
+        if ratio is not None and cut(ratio) > highest:
+            highest, unit = cut(ratio), name
+    if (
+        activity.engine is not None
+        and activity.sm is not None
+        and (activity.tensor is not None or not tensor_cores)
+        and activity.fp64 is not None
+        and fp32 is not None
+        and fp16 is not None
+        and activity.dram is not None
+    ):
+        return Saturation(
+            source=activity.source,
+            complete=True,
+            bounds=Bounds(highest, max(highest, fma_upper)),
+            ratio=highest,
+            unit=unit,
+        )
+    return _incomplete(
+        activity,
+        lower=highest,
+        fma=Bounds(fma_lower, fma_upper),
+        tensor_cores=tensor_cores,
+        utilization=utilization,
+    )
+
+
+def _incomplete(
+    activity: Activity,
+    *,
+    lower: float,
+    fma: Bounds,
+    tensor_cores: bool,
+    utilization: Utilization | None,
+) -> Saturation:
+    """Bound what was not read; `lower` is the busiest of what was, `fma` of its read part."""
+    busiest_pipe = fma.lower
+    for pipe in (activity.tensor, activity.fp64, activity.integer):
+        if pipe is not None:
+            busiest_pipe = max(busiest_pipe, cut(pipe))
+    if activity.engine is not None:
+        sm_cap = cut(activity.engine)
+    elif utilization is not None:
+        sm_cap = cut(utilization.upper_ratio)
+    else:
+        sm_cap = 1.0
+    pipe_cap = sm_cap if activity.sm is None else cut(activity.sm)
+
+    unmeasured: dict[str, Bounds] = {}
+    if activity.sm is None:
+        unmeasured["sm"] = Bounds(busiest_pipe, max(busiest_pipe, sm_cap))
+    upper = lower
+    if activity.tensor is None and tensor_cores:
+        unmeasured["tensor"] = Bounds(0.0, pipe_cap)
+    if activity.fp32 is None or activity.fp16 is None:
+        unmeasured["fma"] = Bounds(fma.lower, max(fma.lower, pipe_cap))
+    else:
+        upper = max(upper, fma.upper)
+    if activity.fp64 is None:
+        unmeasured["fp64"] = Bounds(0.0, pipe_cap)
+    if activity.integer is None:
+        unmeasured["int"] = Bounds(0.0, pipe_cap)
+    if activity.dram is None:
+        unmeasured["dram"] = Bounds(0.0, _dram_upper(utilization))
+    for resource, bounds in unmeasured.items():
+        if resource != "sm":
+            upper = max(upper, bounds.upper)
+    return Saturation(
+        source=activity.source,
+        complete=False,
+        bounds=Bounds(lower, upper),
+        unmeasured=unmeasured,
+    )
+
+
+def estimated(utilization: Utilization, *, tensor_cores: bool = True) -> Saturation:
+    """Logical bounds E0 from the driver's utilization alone: nothing can be busier than it.
+
+        0 <= SM, tensor, fma, fp64, int <= U          0 <= DRAM <= max(U, m + 0.15)
+
+    U = `upper_ratio`, which already holds the sampling margin of its reader, m = the upper memory
+    utilization (1 where unknown: copy engines move data without a kernel). Holds for averages over
+    the same interval. Never show the midpoint. Not to be called for MIG instances and vGPU guests,
+    whose utilization is of others too.
+    """
+    cap = Bounds(0.0, cut(utilization.upper_ratio))
+    dram = Bounds(0.0, _dram_upper(utilization))
+    unmeasured = {"sm": cap, "fma": cap, "fp64": cap, "int": cap, "dram": dram}
+    if tensor_cores:
+        unmeasured["tensor"] = cap
+    return Saturation(
+        source="estimate",
+        complete=False,
+        bounds=Bounds(0.0, max(cap.upper, dram.upper)),
+        unmeasured=unmeasured,
+    )
+
+
+def _dram_upper(utilization: Utilization | None) -> float:
+    """max(U, m + 0.15) cut to 1; 1 where either is not known."""
+    if utilization is None or utilization.memory_upper_ratio is None:
+        return 1.0
+    return cut(max(utilization.upper_ratio, utilization.memory_upper_ratio + DRAM_MARGIN_RATIO))

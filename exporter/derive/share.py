@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that is derived for one share of a GPU from one interval, in one call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from exporter.derive.clocks import clock_ratio, counted_clocks, read_clocks
+from exporter.derive.flops import estimated_flops_bounds
+from exporter.derive.idle import IdleRules, is_held, is_idle
+from exporter.derive.limiter import estimated_limiter, limiter
+from exporter.derive.links import link_rates
+from exporter.derive.roofline import estimated_roofline, roofline
+from exporter.derive.saturation import estimated, measured
+from exporter.derive.timeparts import time_parts
+from exporter.derive.units import has_tensor_cores
+from exporter.reading import Activity, Device, ShareReading, Utilization, Vitals
+from exporter.snapshot import Bounds, Ceilings, Roofline, Saturation, TimeParts
+
+UTILIZATION_MARGIN_RATIO = 0.01
+"""The driver's utilization is in whole percent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """What one interval of one share means; None where the readings cannot tell."""
+
+    saturation: Saturation | None = None
+    time_parts: TimeParts | None = None
+    roofline: Roofline | None = None
+    idle: bool | None = None
+    held: bool | None = None
+    limiter: str | None = None
+    flops_integral_bounds: Bounds | None = None
+    """FLOP/s to integrate into the lower and upper totals. For an estimate the upper one follows
+    the mean utilization, which is narrower over many intervals than `roofline`'s bound of one."""
+
+
+def derive_share(
+    device: Device,
+    vitals: Vitals,
+    share: ShareReading,
+    ceilings: Ceilings | None,
+    rules: IdleRules,
+    *,
+    previous: Vitals | None = None,
+    seconds: float | None = None,
+) -> Derived:
+    """Derive one share of `device`; `previous` are the vitals read `seconds` before `vitals`.
+
+    The board's utilization, video engines and link traffic stand for the share only while it is
+    the whole GPU; in a vGPU guest the utilization does not even then. A share that is expected to
+    be measured is never estimated instead: an interval without counters derives no saturation.
+    """
+    activity = share.activity
+    whole = not device.mig and share.gpu_instance is None
+    board = vitals if whole else None
+    utilization = vitals.utilization if whole and not device.virtualized else None
+    links = link_rates(activity, board, previous, seconds)
+    idle = is_idle(
+        activity, None if utilization is None else utilization.ratio, board, links.total, rules
+    )
+    held = is_held(share.processes, share.memory, rules, coherent_memory=device.coherent_memory)
+    clocks = read_clocks(vitals, ceilings, device)
+    tensor_cores = has_tensor_cores(ceilings, device.compute_capability)
+    throttled = bool(vitals.throttle_reasons)
+
+    if activity is not None:
+        saturation = measured(
+            activity,
+            device.compute_capability,
+            tensor_cores=tensor_cores,
+            utilization=utilization,
+        )
+        parts = time_parts(activity, saturation, clock_ratio(saturation.unit, clocks))
+        roof = roofline(
+            activity,
+            saturation,
+            ceilings,
+            counted_clocks(clocks, activity, None if ceilings is None else ceilings.sm_count),
+            device,
+            tensor_cores=tensor_cores,
+        )
+        return Derived(
+            saturation=saturation,
+            time_parts=parts,
+            roofline=roof,
+            idle=idle,
+            held=held,
+            limiter=(
+                estimated_limiter(_busy_ratio(activity, utilization), throttled=throttled)
+                if parts is None
+                else limiter(parts, saturation, links, ceilings)
+            ),
+            flops_integral_bounds=roof.flops_bounds_per_second,
+        )
+    if share.measurable:
+        return Derived(idle=idle, held=held)
+    if utilization is None:
+        guest = whole and vitals.utilization is not None
+        return Derived(
+            idle=idle,
+            held=held,
+            limiter=estimated_limiter(None, throttled=throttled) if guest else None,
+        )
+    return Derived(
+        saturation=estimated(utilization, tensor_cores=tensor_cores),
+        roofline=estimated_roofline(
+            utilization, ceilings, clocks, device, tensor_cores=tensor_cores
+        ),
+        idle=idle,
+        held=held,
+        limiter=estimated_limiter(utilization.ratio, throttled=throttled),
+        flops_integral_bounds=(
+            None
+            if ceilings is None
+            else estimated_flops_bounds(
+                utilization.ratio + UTILIZATION_MARGIN_RATIO,
+                ceilings,
+                clocks,
+                device.compute_capability,
+                tensor_cores=tensor_cores,
+            )
+        ),
+    )
+
+
+def _busy_ratio(activity: Activity, utilization: Utilization | None) -> float | None:
+    if activity.engine is not None:
+        return activity.engine
+    return None if utilization is None else utilization.ratio

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which execution units a share has and how they share hardware."""
+
+from __future__ import annotations
+
+from exporter.snapshot import Ceilings
+
+FIRST_WITH_TENSOR_CORES = (7, 0)
+FIRST_WITH_SHARED_FMA = (8, 6)
+
+
+def cut(ratio: float) -> float:
+    """A ratio cut to [0, 1]; drivers overshoot by rounding."""
+    if ratio <= 0.0:
+        return 0.0
+    return 1.0 if ratio > 1.0 else ratio
+
+
+def fma_is_shared(compute_capability: tuple[int, int] | None) -> bool | None:
+    """Do FP32 and FP16 instructions run on the same units? None where the GPU is not known."""
+    return None if compute_capability is None else compute_capability >= FIRST_WITH_SHARED_FMA
+
+
+def has_tensor_cores(ceilings: Ceilings | None, compute_capability: tuple[int, int] | None) -> bool:
+    """Is a tensor pipe among the resources? When in doubt yes: it then counts as not measured."""
+    if compute_capability is not None and compute_capability < FIRST_WITH_TENSOR_CORES:
+        return False
+    if ceilings is None or not ceilings.peak_flops_per_second:
+        return True
+    return any("_tensor" in precision for precision in ceilings.peak_flops_per_second)

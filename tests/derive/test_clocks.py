@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reference clocks, and clocks from counted cycles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.derive.clocks import (
+    Clocks,
+    clock_ratio,
+    counted_clocks,
+    read_clocks,
+    reference_clock,
+)
+from exporter.reading import Activity, Device, Vitals
+from exporter.snapshot import Ceilings
+
+
+@pytest.mark.parametrize(
+    ("unit", "spec", "expected"),
+    [
+        ("tensor", {"tensor": 1.83e9, "vector": 1.9e9, "memory": 2e9}, 1.83e9),
+        ("tensor", {"vector": 1.9e9}, 1.9e9),
+        ("tensor", {}, 1.98e9),
+        ("fp64", {"tensor": 1.83e9, "vector": 1.9e9}, 1.9e9),
+        ("fma", {"tensor": 1.83e9}, 1.98e9),
+        ("int", {"vector": 1.9e9}, 1.9e9),
+        ("dram", {"memory": 2e9}, 2e9),
+        ("dram", {"vector": 1.9e9}, 2.619e9),
+    ],
+)
+def test_each_unit_has_its_own_reference_clock(
+    unit: str, spec: dict[str, float], expected: float, h100: Device, h100_ceilings: Ceilings
+) -> None:
+    """The spec's clock of the unit, else the vector clock, else the device's maximum."""
+    ceilings = replace(h100_ceilings, peak_clock_hertz=spec)
+    assert reference_clock(unit, ceilings, h100) == expected
+
+
+def test_an_unlisted_gpu_is_held_to_its_own_maximum(h100: Device) -> None:
+    """Without ceilings and without a maximum there is no reference."""
+    assert reference_clock("tensor", None, h100) == 1.98e9
+    assert reference_clock("tensor", None, replace(h100, clock_max_hertz={})) is None
+
+
+def test_the_busy_average_goes_before_the_sample(h100: Device, h100_ceilings: Ceilings) -> None:
+    """One sample of the clock may fall into a pause; the driver's average over busy time cannot."""
+    vitals = Vitals(clock_hertz={"sm": 345e6, "memory": 2.619e9}, busy_sm_clock_hertz=1.7e9)
+    clocks = read_clocks(vitals, h100_ceilings, h100)
+    assert clocks.sm == 1.7e9
+    assert clocks.sm_is_busy_mean
+    sampled = read_clocks(replace(vitals, busy_sm_clock_hertz=None), h100_ceilings, h100)
+    assert sampled.sm == 345e6
+    assert not sampled.sm_is_busy_mean
+
+
+def test_clock_ratio_is_cut_at_one_only_for_the_time_parts(
+    clocks_at: Callable[..., Clocks],
+) -> None:
+    """A clock above the reference loses no time, but it does exceed the spec roof."""
+    clocks = clocks_at(sm=1.98e9, memory=1.3095e9)
+    assert clocks.ratio("tensor") == pytest.approx(1.98 / 1.83)
+    assert clock_ratio("tensor", clocks) == 1.0
+    assert clock_ratio("dram", clocks) == pytest.approx(0.5)
+    assert clock_ratio("fma", clocks_at(sm=None)) is None
+    assert clock_ratio(None, clocks) is None
+
+
+@given(
+    true_hertz=st.floats(2e8, 3e9),
+    sampled_ratio=st.floats(0.3, 3.0),
+    seconds=st.floats(0.1, 10.0),
+    sm_count=st.integers(16, 192),
+    summed=st.booleans(),
+)
+def test_counted_cycles_replace_the_sample_whichever_way_they_are_counted(
+    true_hertz: float, sampled_ratio: float, seconds: float, sm_count: int, summed: bool
+) -> None:
+    """Cycles of one SM or summed over all give the same true clock, however bad the sample."""
+    cycles = true_hertz * seconds * (sm_count if summed else 1)
+    activity = Activity(source="gpm", seconds=seconds, elapsed_cycles=cycles)
+    sampled = Clocks(sm=true_hertz * sampled_ratio, vector_reference=2e9)
+    clocks = counted_clocks(sampled, activity, sm_count)
+    assert clocks.sm == pytest.approx(true_hertz)
+    assert clocks.vector_reference == 2e9
+
+
+def test_a_sample_from_a_pause_does_not_divide_the_cycles_of_a_small_instance() -> None:
+    """16 SMs at 1.9 GHz sampled at 345 MHz: 1.9 GHz is possible, 119 MHz is not nearer."""
+    activity = Activity(source="gpm", seconds=1.0, elapsed_cycles=1.9e9)
+    assert counted_clocks(Clocks(sm=345e6, sm_max=1.98e9), activity, 16).sm == 1.9e9
+
+
+@pytest.mark.parametrize(
+    ("cycles", "sm_count", "sampled"),
+    [(None, 132, 1.7e9), (0.0, 132, 1.7e9), (1.7e9, None, 1.7e9), (1.7e9, 132, None)],
+)
+def test_without_usable_cycles_the_sample_stays(
+    cycles: float | None, sm_count: int | None, sampled: float | None
+) -> None:
+    """No cycles, no SM count or nothing to compare with: the clocks are left as they were."""
+    clocks = Clocks(sm=sampled)
+    activity = Activity(source="gpm", seconds=1.0, elapsed_cycles=cycles)
+    assert counted_clocks(clocks, activity, sm_count) is clocks

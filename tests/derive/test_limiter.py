@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What limited an interval."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.derive.limiter import estimated_limiter, limiter
+from exporter.derive.links import LinkRates
+from exporter.derive.saturation import measured
+from exporter.derive.timeparts import time_parts
+from exporter.reading import Activity
+from exporter.snapshot import LIMITERS, Ceilings, Saturation, TimeParts
+
+
+@pytest.mark.parametrize(
+    ("values", "clock", "expected"),
+    [
+        ({}, 1.0, "idle"),
+        ({"engine": 0.4, "sm": 0.4, "tensor": 0.4}, 1.0, "idle"),
+        ({"engine": 1.0, "sm": 0.2, "tensor": 0.2}, 1.0, "latency"),
+        ({"engine": 1.0, "sm": 1.0, "tensor": 0.2}, 1.0, "latency"),
+        ({"engine": 1.0, "sm": 0.7, "tensor": 0.4}, 1.0, "latency"),
+        ({"engine": 1.0, "sm": 1.0, "tensor": 0.8}, 1.0, "compute"),
+        ({"engine": 1.0, "sm": 1.0, "fp64": 0.8, "dram": 0.7}, 1.0, "compute"),
+        ({"engine": 1.0, "sm": 1.0, "integer": 0.8, "dram": 0.7}, 1.0, "compute"),
+        ({"engine": 1.0, "sm": 1.0, "tensor": 0.5, "dram": 0.8}, 1.0, "memory"),
+        ({"engine": 1.0, "sm": 1.0, "tensor": 0.8, "dram": 0.8}, 1.0, "memory"),
+        ({"engine": 1.0, "sm": 1.0, "tensor": 0.9}, 0.4, "clock"),
+        ({"engine": 0.5, "sm": 0.5, "tensor": 0.5}, 1.0, "idle"),
+        ({"engine": 0.5, "sm": 0.5}, 1.0, "idle"),
+        ({"engine": 1.0, "sm": 1.0, "tensor": 0.5}, 0.0, "latency"),
+        ({"engine": 1.0, "sm": 1.0, "tensor": 0.5}, 1.0, "latency"),
+        ({"engine": 1.0, "sm": 1.0, "tensor": 1.0}, 0.5, "clock"),
+    ],
+)
+def test_the_largest_part_names_the_limiter(
+    values: dict[str, float], clock: float, expected: str, counters: Callable[..., Activity]
+) -> None:
+    """Saturated reads memory or compute by its unit; ties go to the outer loss."""
+    activity = counters(**values)
+    saturation = measured(activity, (9, 0))
+    parts = time_parts(activity, saturation, clock)
+    assert parts is not None
+    assert limiter(parts, saturation) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "links", "expected"),
+    [
+        ({"tensor": 0.04}, LinkRates(nvlink=46e9), "communication"),
+        ({"tensor": 0.04}, LinkRates(pcie=7e9), "communication"),
+        ({"tensor": 0.04}, LinkRates(nvlink=44e9, pcie=6e9), "latency"),
+        ({"tensor": 0.06}, LinkRates(nvlink=400e9), "latency"),
+        ({"dram": 0.06}, LinkRates(nvlink=400e9), "latency"),
+        ({"fp32": 0.04, "fp16": 0.04}, LinkRates(nvlink=400e9), "communication"),
+        ({"tensor": 0.04}, LinkRates(), "latency"),
+        ({"tensor": 0.04}, None, "latency"),
+    ],
+)
+def test_busy_links_with_quiet_units_are_communication(
+    values: dict[str, float],
+    links: LinkRates | None,
+    expected: str,
+    counters: Callable[..., Activity],
+    h100_ceilings: Ceilings,
+) -> None:
+    """Every pipe and DRAM below 5 %, the busier direction of a link above 10 % of its peak."""
+    activity = counters(engine=1.0, sm=0.9, **values)
+    saturation = measured(activity, (9, 0))
+    parts = time_parts(activity, saturation, 1.0)
+    assert parts is not None
+    assert limiter(parts, saturation, links, h100_ceilings) == expected
+    assert limiter(parts, saturation, links, None) == "latency"
+
+
+def test_an_idle_gpu_with_busy_links_stays_idle(
+    counters: Callable[..., Activity], h100_ceilings: Ceilings
+) -> None:
+    """Only time with kernels resident can be communication."""
+    activity = counters(engine=0.3, sm=0.3)
+    saturation = measured(activity, (9, 0))
+    parts = time_parts(activity, saturation, 1.0)
+    assert parts is not None
+    assert limiter(parts, saturation, LinkRates(nvlink=4e11), h100_ceilings) == "idle"
+
+
+@pytest.mark.parametrize(
+    ("busy", "throttled", "expected"),
+    [
+        (0.5, False, "idle"),
+        (0.0, True, "idle"),
+        (0.51, False, "unknown"),
+        (0.51, True, "clock"),
+        (None, False, "unknown"),
+        (None, True, "clock"),
+    ],
+)
+def test_without_counters_little_is_claimed(
+    busy: float | None, throttled: bool, expected: str
+) -> None:
+    """Idle if at least half the time, clock while throttled, else unknown."""
+    assert estimated_limiter(busy, throttled=throttled) == expected
+
+
+@given(weights=st.tuples(*[st.floats(0.0, 1.0)] * 5), saturation=st.floats(0.0, 1.0))
+def test_every_answer_is_in_the_contract(
+    weights: tuple[float, ...], saturation: float, counters: Callable[..., Activity]
+) -> None:
+    """Whatever the parts, the word is one that the metric lists."""
+    total = sum(weights) or 1.0
+    parts = TimeParts(*(weight / total for weight in weights))
+    measurement: Saturation = measured(counters(tensor=saturation), (9, 0))
+    assert limiter(parts, measurement) in LIMITERS

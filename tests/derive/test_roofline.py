@@ -1,0 +1,430 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FLOP rates and their bounds, DRAM traffic, intensity and distances to the roofs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.derive.clocks import Clocks, counted_clocks
+from exporter.derive.flops import (
+    estimated_flops_bounds,
+    measured_flops_bounds,
+    tensor_rates,
+    vector_peaks,
+)
+from exporter.derive.roofline import (
+    dram_bandwidth_now,
+    estimated_roofline,
+    intensity,
+    roofline,
+)
+from exporter.derive.saturation import measured
+from exporter.reading import Activity, Device, Utilization
+from exporter.snapshot import Ceilings, Roofline
+
+RATIO = st.floats(0.0, 1.0)
+OPTIONAL = st.none() | RATIO
+
+
+@pytest.fixture(scope="session")
+def observe(h100: Device) -> Callable[..., Roofline]:
+    """The roofline of one reading on an H100."""
+
+    def build(
+        activity: Activity,
+        ceilings: Ceilings | None,
+        clocks: Clocks,
+        device: Device = h100,
+        tensor_cores: bool = True,
+    ) -> Roofline:
+        saturation = measured(activity, device.compute_capability, tensor_cores=tensor_cores)
+        return roofline(activity, saturation, ceilings, clocks, device, tensor_cores=tensor_cores)
+
+    return build
+
+
+def gemm_intensity(m: int, n: int, k: int, element_bytes: int) -> float | None:
+    """Intensity of a matrix product that reads and writes each matrix once."""
+    return intensity(2.0 * m * n * k, float(element_bytes * (m * n + n * k + m * k)))
+
+
+def test_a_thin_gemm_is_memory_bound() -> None:
+    """8192 x 128 x 8192 in FP16 has 124.1 FLOP/B, below the V100's ridge of 138.9."""
+    assert gemm_intensity(8192, 128, 8192, 2) == pytest.approx(124.1, abs=0.05)
+    assert gemm_intensity(8192, 8192, 8192, 2) == pytest.approx(2730.7, abs=0.05)
+
+
+def test_intensity_of_no_traffic_is_unknown() -> None:
+    """Dividing by the counter's rounding says nothing."""
+    assert intensity(1e12, 0.0) is None
+    assert intensity(1e12, 9e5) is None
+    assert intensity(1e12, None) is None
+    assert intensity(0.0, 1e9) == 0.0
+
+
+def test_a_full_tensor_pipe_above_the_datasheet_clock_exceeds_the_spec_roof(
+    observe: Callable[..., Roofline],
+    h100_ceilings: Ceilings,
+    clocks_at: Callable[..., Clocks],
+    counters: Callable[..., Activity],
+) -> None:
+    """H100 SXM at 1980 MHz: 1.08 of the spec roof (1830 MHz), 1.00 at the clock, never cut."""
+    activity = counters(engine=1.0, sm=1.0, tensor=1.0, dram=0.3)
+    result = observe(activity, h100_ceilings, clocks_at(sm=1.98e9))
+    assert result.roof_ratio["spec"] == pytest.approx(1.082, abs=5e-4)
+    assert result.roof_ratio["clock"] == 1.0
+    assert result.roof_ratio["achievable"] == pytest.approx(1.98 / 1.83 / 0.8)
+    assert result.tensor_flops_utilization_ratio == pytest.approx(1.98 / 1.83)
+    assert result.flops_per_second["bf16_tensor"] == pytest.approx(1070.5e12, rel=1e-3)
+
+
+def test_flops_are_active_cycles_times_the_rate_per_cycle(
+    observe: Callable[..., Roofline],
+    h100_ceilings: Ceilings,
+    clocks_at: Callable[..., Clocks],
+    counters: Callable[..., Activity],
+) -> None:
+    """activity x SMs x FLOP/clk/SM x f for each pipe (132 SMs: 4096, 128, 256, 512)."""
+    activity = counters(engine=1.0, sm=1.0, tensor=0.5, fp64=0.1, fp32=0.2, fp16=0.3, dram=0.5)
+    flops = observe(activity, h100_ceilings, clocks_at(sm=1.5e9)).flops_per_second
+    cycles = 132 * 1.5e9
+    assert flops == {
+        "bf16_tensor": pytest.approx(0.5 * cycles * 4096, rel=2e-3),
+        "fp64": pytest.approx(0.1 * cycles * 128, rel=2e-3),
+        "fp32": pytest.approx(0.2 * cycles * 256, rel=2e-3),
+        "fp16": pytest.approx(0.3 * cycles * 512, rel=2e-3),
+    }
+
+
+@pytest.mark.parametrize("factor", [1, 132])
+def test_counted_cycles_keep_the_clock_sample_out_of_the_flops(
+    factor: int,
+    observe: Callable[..., Roofline],
+    h100_ceilings: Ceilings,
+    clocks_at: Callable[..., Clocks],
+    counters: Callable[..., Activity],
+) -> None:
+    """Cycles of one SM or of all: the same FLOPs, although the sample was taken in a pause."""
+    activity = counters(
+        engine=1.0, sm=1.0, tensor=0.5, seconds=2.0, elapsed_cycles=2.0 * 1.83e9 * factor
+    )
+    clocks = counted_clocks(clocks_at(sm=0.9e9), activity, 132)
+    flops = observe(activity, h100_ceilings, clocks).flops_per_second
+    assert flops["bf16_tensor"] == pytest.approx(0.5 * 989.4e12)
+
+
+def test_dram_traffic_follows_the_memory_clock(
+    observe: Callable[..., Roofline],
+    h100_ceilings: Ceilings,
+    clocks_at: Callable[..., Clocks],
+    counters: Callable[..., Activity],
+) -> None:
+    """Half the memory clock moves half the bytes: 0.5 x 2619 MHz x 2 x 5120 / 8."""
+    activity = counters(engine=1.0, sm=1.0, dram=1.0, tensor=0.2)
+    full = observe(activity, h100_ceilings, clocks_at())
+    assert full.dram_bytes_per_second == pytest.approx(2.619e9 * 2 * 640)
+    half = observe(activity, h100_ceilings, clocks_at(memory=2.619e9 / 2))
+    assert half.dram_bytes_per_second == pytest.approx(2.619e9 * 640)
+    assert half.roof_ratio["spec"] == pytest.approx(0.5, abs=1e-3)
+    assert half.roof_ratio["clock"] == 1.0
+    assert full.intensity_flops_per_byte == pytest.approx(
+        0.2 * 989.4e12 * 1.98 / 1.83 / (2.619e9 * 2 * 640)
+    )
+
+
+def test_bandwidth_falls_back_and_scales(
+    h100: Device, h100_ceilings: Ceilings, clocks_at: Callable[..., Clocks]
+) -> None:
+    """The spec's figure without a clock, the device's bus without the spec's, eighths under MIG."""
+    clocks = clocks_at()
+    slice_ceilings = replace(h100_ceilings, share_of_memory=0.125)
+    no_bus = replace(h100_ceilings, memory_bus_width_bits=None)
+    narrow = replace(h100, memory_bus_width_bits=2560)
+    assert dram_bandwidth_now(h100_ceilings, clocks_at(memory=None), h100) == 3.35e12
+    assert dram_bandwidth_now(no_bus, clocks, narrow) == pytest.approx(2.619e9 * 640)
+    assert dram_bandwidth_now(slice_ceilings, clocks, h100) == pytest.approx(2.619e9 * 160)
+    assert dram_bandwidth_now(None, clocks, h100) == pytest.approx(2.619e9 * 1280)
+    assert dram_bandwidth_now(None, clocks, replace(h100, mig=True)) is None
+
+
+def test_an_unread_tensor_pipe_hides_the_flop_totals(
+    observe: Callable[..., Roofline],
+    h100_ceilings: Ceilings,
+    clocks_at: Callable[..., Clocks],
+    counters: Callable[..., Activity],
+) -> None:
+    """Vector work alone must not pass for all of it; bounds remain."""
+    activity = counters(engine=0.8, sm=0.6, tensor=None, fp32=0.5, dram=0.2)
+    result = observe(activity, h100_ceilings, clocks_at())
+    assert result.flops_per_second == {}
+    assert result.intensity_flops_per_byte is None
+    assert result.roof_ratio == {}
+    assert result.tensor_flops_utilization_ratio is None
+    assert result.flops_bounds_per_second is not None
+    assert result.flops_bounds_per_second.lower == 0.0
+    assert result.flops_bounds_per_second.upper == pytest.approx(
+        0.6 * 1978.9e12 * 1.98 / 1.83 + 0.5 * 66.9e12
+    )
+
+
+def test_a_gpu_without_tensor_cores_counts_vector_work(
+    observe: Callable[..., Roofline],
+    h100: Device,
+    clocks_at: Callable[..., Clocks],
+    counters: Callable[..., Activity],
+) -> None:
+    """Nothing is missing there, and memory's achievable share is all that is needed."""
+    ceilings = Ceilings(
+        spec="p100",
+        peak_flops_per_second={"fp64": 4.7e12, "fp32": 9.3e12, "fp16": 18.7e12},
+        peak_clock_hertz={"vector": 1.98e9, "memory": 2.619e9},
+        memory_bandwidth_bytes_per_second=7.32e11,
+        achievable_ratio={"memory": 0.9},
+    )
+    activity = counters(engine=1.0, sm=1.0, tensor=None, fp32=0.5, dram=0.1)
+    device = replace(h100, compute_capability=(6, 0), memory_bus_width_bits=None)
+    result = observe(activity, ceilings, clocks_at(), device, tensor_cores=False)
+    assert result.flops_per_second == {"fp64": 0.0, "fp32": pytest.approx(4.65e12), "fp16": 0.0}
+    assert result.roof_ratio == {"clock": 0.5, "spec": 0.5, "achievable": 0.5}
+
+
+@pytest.mark.parametrize(
+    "achievable", [{}, {"memory": 0.9}, {"bf16_tensor": 0.8}, {"fp8_tensor": 0.7, "memory": 0.9}]
+)
+def test_the_achievable_roof_needs_both_fractions(
+    achievable: dict[str, float],
+    observe: Callable[..., Roofline],
+    h100_ceilings: Ceilings,
+    clocks_at: Callable[..., Clocks],
+    counters: Callable[..., Activity],
+) -> None:
+    """The assumed precision's and the memory's; anything less is not a roof."""
+    ceilings = replace(h100_ceilings, achievable_ratio=achievable)
+    result = observe(counters(tensor=0.5), ceilings, clocks_at())
+    assert set(result.roof_ratio) == {"clock", "spec"}
+
+
+def test_a_memory_bound_share_nears_the_achievable_bandwidth(
+    observe: Callable[..., Roofline],
+    h100_ceilings: Ceilings,
+    clocks_at: Callable[..., Clocks],
+    counters: Callable[..., Activity],
+) -> None:
+    """90 % of the bandwidth, where good kernels reach 90 %, is at the roof."""
+    ratios = observe(counters(dram=0.9, tensor=0.1), h100_ceilings, clocks_at()).roof_ratio
+    assert ratios["spec"] == pytest.approx(0.9, abs=1e-3)
+    assert ratios["achievable"] == pytest.approx(1.0, abs=1e-3)
+
+
+def test_fp64_on_the_tensor_pipe_is_counted_at_the_vector_clock(
+    observe: Callable[..., Roofline],
+    h100_ceilings: Ceilings,
+    clocks_at: Callable[..., Clocks],
+    counters: Callable[..., Activity],
+) -> None:
+    """Its published 66.9 TFLOP/s hold at 1980 MHz, not at the tensor peaks' 1830."""
+    ceilings = replace(h100_ceilings, assumed_precision="fp64_tensor")
+    result = observe(counters(tensor=1.0), ceilings, clocks_at(sm=1.98e9))
+    assert result.flops_per_second["fp64_tensor"] == pytest.approx(66.9e12)
+
+
+def test_without_clock_or_ceilings_only_the_distance_at_the_clock_is_known(
+    observe: Callable[..., Roofline],
+    h100_ceilings: Ceilings,
+    clocks_at: Callable[..., Clocks],
+    counters: Callable[..., Activity],
+) -> None:
+    """No rate is invented for a GPU whose clock or peak is not known."""
+    activity = counters(engine=1.0, sm=1.0, tensor=0.4, dram=0.2)
+    for result in (
+        observe(activity, h100_ceilings, clocks_at(sm=None)),
+        observe(activity, None, clocks_at()),
+    ):
+        assert result.roof_ratio == {"clock": 0.4}
+        assert result.flops_per_second == {}
+        assert result.flops_bounds_per_second is None
+        assert result.intensity_flops_per_byte is None
+
+
+def test_bounds_span_the_precisions_of_the_hardware(
+    observe: Callable[..., Roofline],
+    h100_ceilings: Ceilings,
+    clocks_at: Callable[..., Clocks],
+    counters: Callable[..., Activity],
+) -> None:
+    """A full tensor pipe is between FP64 (at its vector clock) and FP8."""
+    result = observe(counters(engine=1.0, sm=1.0, tensor=1.0), h100_ceilings, clocks_at(sm=1.83e9))
+    bounds = result.flops_bounds_per_second
+    assert bounds is not None
+    assert bounds.lower == pytest.approx(66.9e12 * 1.83 / 1.98)
+    assert bounds.upper == pytest.approx(1978.9e12)
+
+
+def test_integer_rates_need_integer_evidence(
+    a100_ceilings: Ceilings, counters: Callable[..., Activity]
+) -> None:
+    """A100: 312 TFLOP/s at most, 1248 once the integer tensor path was seen active."""
+    clocks = Clocks(sm=1.41e9, memory=1.593e9, tensor_reference=1.41e9, vector_reference=1.41e9)
+    for imma, upper in ((None, 312e12), (0.0, 312e12), (0.01, 1248e12)):
+        activity = counters(engine=1.0, sm=1.0, tensor=1.0, imma=imma)
+        bounds = measured_flops_bounds(
+            activity,
+            measured(activity, (8, 0)),
+            a100_ceilings,
+            clocks,
+            (8, 0),
+            tensor_cores=True,
+        )
+        assert bounds is not None
+        assert bounds.lower == pytest.approx(19.5e12)
+        assert bounds.upper == pytest.approx(upper)
+
+
+def test_unpublished_rates_are_bounded_not_skipped(h100_ceilings: Ceilings) -> None:
+    """A row without FP64-tensor, FP64 or FP16 rates must not narrow the bounds."""
+    peaks = {"fp32": 10.0, "tf32_tensor": 100.0, "bf16_tensor": 200.0}
+    cut_down = replace(h100_ceilings, peak_flops_per_second={**peaks, "fp64": 1.0})
+    assert tensor_rates(cut_down, (9, 0), 1.0, 1.0, integers=False) == (1.0, 200.0)
+    assert tensor_rates(cut_down, (8, 6), 1.0, 1.0, integers=False) == (100.0, 200.0)
+    blank = replace(h100_ceilings, peak_flops_per_second=peaks)
+    assert tensor_rates(blank, (9, 0), 1.0, 1.0, integers=False) == (0.0, 200.0)
+    assert vector_peaks(peaks, (9, 0)) == (5.0, 10.0, 40.0)
+    assert vector_peaks(peaks, (5, 2)) == (5.0, 10.0, 0.0)
+    assert vector_peaks({**peaks, "fp16": 2.0, "bf16": 3.0}, (9, 0)) == (5.0, 10.0, 3.0)
+
+
+@given(
+    pipes=st.tuples(OPTIONAL, OPTIONAL, OPTIONAL, OPTIONAL),
+    sm=OPTIONAL,
+    imma=OPTIONAL,
+    clock=st.floats(1e8, 3e9),
+    precision=st.sampled_from(
+        ["fp64_tensor", "tf32_tensor", "bf16_tensor", "fp8_tensor", "int8_tensor"]
+    ),
+    capability=st.sampled_from([None, (7, 0), (8, 0), (9, 0)]),
+)
+def test_assumed_work_lies_between_the_bounds(
+    pipes: tuple[float | None, ...],
+    sm: float | None,
+    imma: float | None,
+    clock: float,
+    precision: str,
+    capability: tuple[int, int] | None,
+    h100: Device,
+    h100_ceilings: Ceilings,
+    clocks_at: Callable[..., Clocks],
+) -> None:
+    """0 <= lower <= assumed <= upper for every precision and whatever is read."""
+    tensor, fp64, fp32, fp16 = pipes
+    activity = Activity(
+        "gpm", 1.0, sm=sm, tensor=tensor, fp64=fp64, fp32=fp32, fp16=fp16, dram=0.5, imma=imma
+    )
+    result = roofline(
+        activity,
+        measured(activity, capability),
+        replace(h100_ceilings, assumed_precision=precision),
+        clocks_at(sm=clock),
+        replace(h100, compute_capability=capability),
+        tensor_cores=True,
+    )
+    bounds = result.flops_bounds_per_second
+    assert bounds is not None
+    assert 0.0 <= bounds.lower <= bounds.upper
+    assert bool(result.flops_per_second) == (tensor is not None)
+    if result.flops_per_second:
+        total = sum(result.flops_per_second.values())
+        assert bounds.lower <= total * (1 + 1e-12)
+        assert total <= bounds.upper * (1 + 1e-12)
+
+
+@given(
+    pipes=st.tuples(RATIO, RATIO, RATIO, RATIO),
+    hidden=st.sets(st.sampled_from(["tensor", "fp64", "fp32", "fp16"])),
+    sm=RATIO,
+    capability=st.sampled_from([None, (7, 0), (8, 0), (9, 0)]),
+)
+def test_hidden_pipes_only_widen_the_bounds(
+    pipes: tuple[float, ...],
+    hidden: set[str],
+    sm: float,
+    capability: tuple[int, int] | None,
+    h100_ceilings: Ceilings,
+    clocks_at: Callable[..., Clocks],
+) -> None:
+    """What is not read enters with its bound, so the true bounds stay inside."""
+    tensor, fp64, fma, share = (ratio * sm for ratio in pipes)
+    truth = Activity(
+        "gpm",
+        1.0,
+        engine=sm,
+        sm=sm,
+        tensor=tensor,
+        fp64=fp64,
+        fp32=min(fma, share),
+        fp16=fma - min(fma, share),
+        dram=0.1,
+    )
+    absent: dict[str, Any] = dict.fromkeys(hidden)
+    seen = replace(truth, **absent)
+    narrow, wide = (
+        measured_flops_bounds(
+            activity,
+            measured(activity, capability),
+            h100_ceilings,
+            clocks_at(),
+            capability,
+            tensor_cores=True,
+        )
+        for activity in (truth, seen)
+    )
+    assert narrow is not None
+    assert wide is not None
+    assert wide.lower <= narrow.lower
+    assert narrow.upper <= wide.upper * (1 + 1e-12)
+
+
+def test_an_estimate_bounds_the_work_by_the_busy_time(
+    h100_ceilings: Ceilings, a100_ceilings: Ceilings, clocks_at: Callable[..., Clocks]
+) -> None:
+    """U x (fastest tensor + FP64 + the FP32/FP16 units, counted once where they are shared)."""
+    at_spec = replace(clocks_at(sm=1.83e9), sm_is_busy_mean=True)
+    shared = estimated_flops_bounds(0.5, h100_ceilings, at_spec, (9, 0), tensor_cores=True)
+    assert shared is not None
+    assert shared.lower == 0.0
+    assert shared.upper == pytest.approx(0.5 * (1978.9e12 + (33.5e12 + 133.8e12) * 1.83 / 1.98))
+    clocks = Clocks(
+        sm=1.41e9, sm_is_busy_mean=True, tensor_reference=1.41e9, vector_reference=1.41e9
+    )
+    separate = estimated_flops_bounds(1.5, a100_ceilings, clocks, (8, 0), tensor_cores=True)
+    assert separate is not None
+    assert separate.upper == pytest.approx(312e12 + 9.7e12 + 19.5e12 + 78e12)
+    without = estimated_flops_bounds(1.0, a100_ceilings, clocks, (6, 0), tensor_cores=False)
+    assert without is not None
+    assert without.upper == pytest.approx(9.7e12 + 19.5e12 + 78e12)
+
+
+def test_a_single_clock_sample_does_not_lower_an_estimated_bound(
+    h100_ceilings: Ceilings, clocks_at: Callable[..., Clocks]
+) -> None:
+    """The GPU may have run at its highest clock before the sample fell into a pause."""
+    paused, full = (
+        estimated_flops_bounds(0.5, h100_ceilings, clocks_at(sm=sm), (9, 0), tensor_cores=True)
+        for sm in (345e6, 1.98e9)
+    )
+    assert paused == full
+    assert paused is not None
+
+
+def test_an_estimate_needs_ceilings_and_a_clock(h100: Device, h100_ceilings: Ceilings) -> None:
+    """Without them there is no bound at all, rather than an endless one."""
+    driver = Utilization(0.5, 0.52, 1.0)
+    assert estimated_roofline(driver, None, Clocks(), h100, tensor_cores=True) is None
+    assert estimated_roofline(driver, h100_ceilings, Clocks(), h100, tensor_cores=True) is None
+    empty = replace(h100_ceilings, peak_flops_per_second={})
+    assert estimated_roofline(driver, empty, Clocks(sm=1e9), h100, tensor_cores=True) is None

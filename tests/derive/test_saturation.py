@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Saturation measured and bounded, and the partition of time that follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from exporter.derive.saturation import DRAM_MARGIN_RATIO, estimated, measured
+from exporter.derive.timeparts import time_parts
+from exporter.derive.units import has_tensor_cores
+from exporter.reading import Activity, Utilization
+from exporter.snapshot import Ceilings
+
+HIDEABLE = ("engine", "sm", "tensor", "fp64", "fp32", "fp16", "dram")
+CAPABILITIES = st.sampled_from([None, (6, 0), (7, 0), (8, 0), (8, 6), (9, 0), (12, 0)])
+RATIO = st.floats(0.0, 1.0)
+NOISY = st.none() | st.floats(-0.1, 1.3)
+
+
+@st.composite
+def consistent(draw: st.DrawFn) -> tuple[Activity, Utilization]:
+    """What one interval of real hardware can show: pipe <= SM <= engine <= utilization."""
+    utilization = draw(RATIO)
+    engine = draw(RATIO) * utilization
+    sm = draw(RATIO) * engine
+    memory = draw(RATIO)
+    return (
+        Activity(
+            source="gpm",
+            seconds=1.0,
+            engine=engine,
+            sm=sm,
+            tensor=draw(RATIO) * sm,
+            fp64=draw(RATIO) * sm,
+            fp32=draw(RATIO) * sm,
+            fp16=draw(RATIO) * sm,
+            integer=draw(RATIO) * sm,
+            dram=draw(RATIO) * min(1.0, max(utilization, memory + DRAM_MARGIN_RATIO)),
+        ),
+        Utilization(
+            ratio=utilization,
+            upper_ratio=utilization,
+            seconds=1.0,
+            memory_ratio=memory,
+            memory_upper_ratio=memory,
+        ),
+    )
+
+
+@given(
+    peak_flops=st.floats(1e12, 1e16),
+    peak_bytes=st.floats(1e11, 1e13),
+    compute=st.floats(1e-3, 1.0),
+    memory=st.floats(1e-3, 1.0),
+)
+def test_saturation_is_the_distance_to_the_roof(
+    peak_flops: float, peak_bytes: float, compute: float, memory: float
+) -> None:
+    """F / min(F_peak, I x B_peak) = max(F / F_peak, B / B_peak), which is what is measured."""
+    flops, transferred = compute * peak_flops, memory * peak_bytes
+    roof = min(peak_flops, flops / transferred * peak_bytes)
+    activity = Activity("gpm", 1.0, 1.0, 1.0, None, memory, compute, 0.0, 0.0, 0.0)
+    assert measured(activity, (9, 0)).ratio == pytest.approx(flops / roof)
+
+
+@pytest.mark.parametrize(
+    ("values", "unit", "ratio"),
+    [
+        ({"tensor": 0.7, "dram": 0.4}, "tensor", 0.7),
+        ({"tensor": 0.3, "dram": 0.8}, "dram", 0.8),
+        ({"fp64": 0.6, "dram": 0.5}, "fp64", 0.6),
+        ({"fp32": 0.6, "fp16": 0.2}, "fma", 0.6),
+        ({"fp16": 0.6, "fp32": 0.2}, "fma", 0.6),
+        ({"integer": 0.9, "tensor": 0.2}, "int", 0.9),
+        ({"tensor": 0.5, "dram": 0.5}, "dram", 0.5),
+        ({"tensor": 1.2, "fp64": 1.1}, "tensor", 1.0),
+        ({}, None, 0.0),
+    ],
+)
+def test_the_busiest_unit_gives_the_saturation(
+    values: dict[str, float], unit: str | None, ratio: float, counters: Callable[..., Activity]
+) -> None:
+    """The largest activity, cut to 1, by name; ties go to DRAM first."""
+    saturation = measured(counters(engine=1.0, sm=1.0, **values), (8, 0))
+    assert saturation.complete
+    assert (saturation.unit, saturation.ratio) == (unit, ratio)
+
+
+def test_fma_is_an_interval_where_fp32_and_fp16_share_units(
+    counters: Callable[..., Activity],
+) -> None:
+    """Separate pipes below 8.6 are exact; shared ones lie between the larger and the sum."""
+    activity = counters(engine=1.0, sm=1.0, fp32=0.6, fp16=0.3)
+    separate = measured(activity, (8, 0)).bounds
+    assert (separate.lower, separate.upper) == (0.6, 0.6)
+    for capability in ((8, 6), (9, 0), None):
+        shared = measured(activity, capability).bounds
+        assert (shared.lower, shared.upper) == pytest.approx((0.6, 0.9))
+    assert measured(replace(activity, fp16=0.6), (9, 0)).bounds.upper == 1.0
+
+
+@pytest.mark.parametrize("hidden", HIDEABLE)
+def test_a_missing_counter_makes_it_incomplete(
+    hidden: str, counters: Callable[..., Activity]
+) -> None:
+    """Without any one of the seven there is no point value, only bounds."""
+    saturation = measured(counters(**{hidden: None}), (9, 0))
+    assert not saturation.complete
+    assert saturation.ratio is None
+    assert saturation.unit is None
+
+
+def test_integer_activity_is_optional(counters: Callable[..., Activity]) -> None:
+    """An unread integer pipe leaves the measurement complete and is not guessed at."""
+    saturation = measured(counters(engine=0.9, sm=0.9, tensor=0.5, integer=None), (9, 0))
+    assert saturation.complete
+    assert saturation.unmeasured == {}
+
+
+@pytest.mark.parametrize(
+    ("engine", "sm", "utilization", "cap"),
+    [
+        (0.8, 0.6, 0.9, 0.6),
+        (0.8, None, 0.9, 0.8),
+        (None, None, 0.9, 0.9),
+        (None, None, None, 1.0),
+    ],
+)
+def test_an_unread_pipe_is_bounded_by_what_contains_it(
+    engine: float | None,
+    sm: float | None,
+    utilization: float | None,
+    cap: float,
+    counters: Callable[..., Activity],
+) -> None:
+    """SM activity, else engine activity, else the utilization, else 1."""
+    driver = None if utilization is None else Utilization(utilization, utilization, 1.0)
+    saturation = measured(
+        counters(engine=engine, sm=sm, tensor=None, fp64=0.1), (9, 0), utilization=driver
+    )
+    tensor = saturation.unmeasured["tensor"]
+    assert (tensor.lower, tensor.upper) == (0.0, cap)
+    assert (saturation.bounds.lower, saturation.bounds.upper) == (0.1, cap)
+
+
+def test_an_unread_sm_activity_is_at_least_its_busiest_pipe(
+    counters: Callable[..., Activity],
+) -> None:
+    """A pipe is only active on an active SM; SM activity itself saturates nothing."""
+    saturation = measured(counters(engine=0.9, sm=None, tensor=0.4, integer=0.1), (9, 0))
+    assert set(saturation.unmeasured) == {"sm"}
+    assert saturation.unmeasured["sm"].lower == 0.4
+    assert saturation.unmeasured["sm"].upper == 0.9
+    assert saturation.bounds.upper == 0.4
+
+
+def test_shared_units_stay_an_interval_in_an_incomplete_reading(
+    counters: Callable[..., Activity],
+) -> None:
+    """Without engine activity every unit is still measured, FP32/FP16 between larger and sum."""
+    saturation = measured(counters(engine=None, sm=0.9, fp32=0.3, fp16=0.3, integer=0.1), (9, 0))
+    assert saturation.unmeasured == {}
+    assert (saturation.bounds.lower, saturation.bounds.upper) == (0.3, 0.6)
+
+
+def test_half_of_fma_bounds_the_rest(counters: Callable[..., Activity]) -> None:
+    """FP32 alone is a lower bound of the FP32/FP16 units."""
+    saturation = measured(counters(engine=0.9, sm=0.7, fp32=0.3, fp16=None), (9, 0))
+    fma = saturation.unmeasured["fma"]
+    assert (fma.lower, fma.upper) == (0.3, 0.7)
+
+
+@pytest.mark.parametrize(
+    ("upper", "memory", "cap"),
+    [(0.5, 0.2, 0.5), (0.2, 0.5, 0.65), (0.2, 0.95, 1.0), (0.2, None, 1.0)],
+)
+def test_unread_dram_is_bounded_with_a_margin(
+    upper: float, memory: float | None, cap: float, counters: Callable[..., Activity]
+) -> None:
+    """max(U, m + 0.15) cut to 1; nothing is known without m, as copy engines need no kernel."""
+    driver = Utilization(upper, upper, 1.0, memory_upper_ratio=memory)
+    for saturation in (
+        estimated(driver),
+        measured(counters(dram=None), (9, 0), utilization=driver),
+    ):
+        assert saturation.unmeasured["dram"].upper == pytest.approx(cap)
+
+
+def test_an_estimate_takes_the_upper_utilization_as_it_is() -> None:
+    """The reader's margin is in it already: every pipe lies between 0 and U."""
+    saturation = estimated(Utilization(0.4, 0.45, 1.0, memory_upper_ratio=0.1))
+    assert saturation.source == "estimate"
+    assert not saturation.complete
+    assert (saturation.bounds.lower, saturation.bounds.upper) == (0.0, 0.45)
+    assert {name: bounds.upper for name, bounds in saturation.unmeasured.items()} == dict.fromkeys(
+        ("sm", "tensor", "fma", "fp64", "int", "dram"), 0.45
+    )
+
+
+def test_gpus_without_tensor_cores_have_no_tensor_resource(
+    counters: Callable[..., Activity], h100_ceilings: Ceilings
+) -> None:
+    """No tensor pipe by generation or by spec row: nothing is missing and nothing is bounded."""
+    without = replace(h100_ceilings, peak_flops_per_second={"fp32": 1e13})
+    assert not has_tensor_cores(h100_ceilings, (6, 1))
+    assert not has_tensor_cores(without, (7, 5))
+    assert has_tensor_cores(h100_ceilings, (9, 0))
+    assert has_tensor_cores(None, (7, 0))
+    assert has_tensor_cores(None, None)
+    activity = counters(engine=0.5, sm=0.5, tensor=None)
+    assert measured(activity, (7, 5), tensor_cores=False).complete
+    assert "tensor" not in estimated(Utilization(0.5, 0.5, 1.0), tensor_cores=False).unmeasured
+
+
+@given(
+    values=st.fixed_dictionaries(dict.fromkeys((*HIDEABLE, "integer"), NOISY)),
+    upper=st.none() | st.floats(0.0, 1.2),
+    memory=st.none() | st.floats(0.0, 1.2),
+    capability=CAPABILITIES,
+    tensor_cores=st.booleans(),
+)
+def test_bounds_are_ordered_whatever_is_read(
+    values: dict[str, float | None],
+    upper: float | None,
+    memory: float | None,
+    capability: tuple[int, int] | None,
+    tensor_cores: bool,
+) -> None:
+    """0 <= lower <= upper <= 1 for all inputs, also for readings that contradict each other."""
+    driver = None if upper is None else Utilization(upper, upper, 1.0, memory, memory)
+    activity = Activity(source="gpm", seconds=1.0, **values)
+    results = [measured(activity, capability, tensor_cores=tensor_cores, utilization=driver)]
+    if driver is not None:
+        results.append(estimated(driver, tensor_cores=tensor_cores))
+    for saturation in results:
+        for bounds in (saturation.bounds, *saturation.unmeasured.values()):
+            assert 0.0 <= bounds.lower <= bounds.upper <= 1.0
+        assert saturation.complete == (saturation.ratio is not None)
+        assert not (saturation.complete and saturation.unmeasured)
+
+
+@given(
+    case=consistent(),
+    hidden=st.sets(st.sampled_from((*HIDEABLE, "integer")), min_size=1),
+    capability=CAPABILITIES,
+    overlap=RATIO,
+    with_utilization=st.booleans(),
+)
+def test_the_truth_lies_inside_the_bounds(
+    case: tuple[Activity, Utilization],
+    hidden: set[str],
+    capability: tuple[int, int] | None,
+    overlap: float,
+    with_utilization: bool,
+) -> None:
+    """Hiding counters of a complete reading never puts the true value outside the bounds."""
+    assume(hidden != {"integer"})
+    truth, driver = case
+    values = {name: getattr(truth, name) for name in (*HIDEABLE, "integer")}
+    fma = max(values["fp32"], values["fp16"])
+    if capability is None or capability >= (8, 6):
+        fma += overlap * (min(values["sm"], values["fp32"] + values["fp16"]) - fma)
+    true = {**values, "fma": fma, "int": values["integer"]}
+    absent: dict[str, Any] = dict.fromkeys(hidden)
+    seen = measured(
+        replace(truth, **absent),
+        capability,
+        utilization=driver if with_utilization else None,
+    )
+    saturation = max(true[name] for name in ("tensor", "fma", "fp64", "int", "dram"))
+    assert seen.bounds.lower <= saturation <= seen.bounds.upper + 1e-12
+    for resource, bounds in seen.unmeasured.items():
+        assert bounds.lower <= true[resource] <= bounds.upper + 1e-12
+
+
+@given(case=consistent(), overlap=RATIO)
+def test_the_truth_lies_inside_the_estimate(
+    case: tuple[Activity, Utilization], overlap: float
+) -> None:
+    """Utilization alone bounds what counters would have shown."""
+    activity, driver = case
+    saturation = estimated(driver)
+    truth = measured(activity, (8, 0))
+    assert truth.ratio is not None
+    assert truth.ratio <= saturation.bounds.upper + 1e-12
+
+
+@given(
+    engine=st.floats(-0.1, 1.2),
+    sm=st.floats(-0.1, 1.2),
+    tensor=st.floats(-0.1, 1.2),
+    dram=st.floats(-0.1, 1.2),
+    clock=RATIO,
+)
+def test_time_parts_are_a_partition(
+    engine: float, sm: float, tensor: float, dram: float, clock: float
+) -> None:
+    """Five parts, each in [0, 1], adding up to 1, also for readings above 1."""
+    activity = Activity("gpm", 1.0, engine, sm, None, dram, tensor, 0.0, 0.0, 0.0)
+    parts = time_parts(activity, measured(activity, (9, 0)), clock)
+    assert parts is not None
+    values = (parts.idle, parts.narrow, parts.unsaturated, parts.clock, parts.saturated)
+    assert all(0.0 <= value <= 1.0 for value in values)
+    assert sum(values) == pytest.approx(1.0, abs=1e-9)
+
+
+def test_time_parts_known_answer(counters: Callable[..., Activity]) -> None:
+    """GR 0.9, SM 0.7, s 0.4 at half the clock."""
+    activity = counters(engine=0.9, sm=0.7, tensor=0.4)
+    parts = time_parts(activity, measured(activity, (9, 0)), 0.5)
+    assert parts is not None
+    assert (parts.idle, parts.narrow, parts.unsaturated) == pytest.approx((0.1, 0.2, 0.3))
+    assert (parts.clock, parts.saturated) == pytest.approx((0.2, 0.2))
+
+
+def test_copy_engines_saturate_without_an_active_sm(counters: Callable[..., Activity]) -> None:
+    """DRAM activity above SM and engine activity counts as saturated time, not as idle."""
+    activity = counters(engine=0.1, sm=0.0, dram=0.6)
+    parts = time_parts(activity, measured(activity, (9, 0)), 1.0)
+    assert parts is not None
+    assert parts.saturated == 0.6
+    assert parts.idle == pytest.approx(0.4)
+
+
+def test_no_partition_without_complete_counters_or_clock(
+    counters: Callable[..., Activity],
+) -> None:
+    """An unknown clock only matters while something is saturated."""
+    activity = counters(engine=0.5, sm=0.5, tensor=None)
+    assert time_parts(activity, measured(activity, (9, 0)), 1.0) is None
+    busy = counters(engine=0.5, sm=0.5, tensor=0.2)
+    assert time_parts(busy, measured(busy, (9, 0)), None) is None
+    quiet = counters()
+    parts = time_parts(quiet, measured(quiet, (9, 0)), None)
+    assert parts is not None
+    assert parts.idle == 1.0

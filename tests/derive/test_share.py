@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All derivations of one share together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.derive import Derived, IdleRules, derive_share
+from exporter.reading import (
+    Activity,
+    Device,
+    Memory,
+    Process,
+    ShareReading,
+    Utilization,
+    Vitals,
+)
+from exporter.snapshot import LIMITERS, Ceilings
+
+RULES = IdleRules()
+BUSY = Vitals(
+    utilization=Utilization(0.9, 0.95, 1.0, 0.4, 0.45),
+    clock_hertz={"sm": 1.83e9, "memory": 2.619e9},
+    throttle_reasons=frozenset({"sw_power_cap"}),
+)
+
+
+def test_a_measured_share(
+    h100: Device, h100_ceilings: Ceilings, counters: Callable[..., Activity]
+) -> None:
+    """Complete counters give a point, a partition, work and the limiter."""
+    share = ShareReading(
+        activity=counters(engine=0.95, sm=0.9, tensor=0.7, dram=0.3),
+        measurable=True,
+        processes=(Process(1, "compute", command="python3"),),
+    )
+    derived = derive_share(h100, BUSY, share, h100_ceilings, RULES)
+    assert derived.saturation is not None
+    assert (derived.saturation.ratio, derived.saturation.unit) == (0.7, "tensor")
+    assert derived.time_parts is not None
+    assert derived.time_parts.saturated == pytest.approx(0.7)
+    assert derived.roofline is not None
+    assert derived.roofline.flops_per_second["bf16_tensor"] == pytest.approx(0.7 * 989.4e12)
+    assert derived.flops_integral_bounds == derived.roofline.flops_bounds_per_second
+    assert (derived.idle, derived.held, derived.limiter) == (False, True, "compute")
+
+
+def test_counted_cycles_enter_the_work_but_not_the_partition(
+    h100: Device, h100_ceilings: Ceilings, counters: Callable[..., Activity]
+) -> None:
+    """Lost clock is judged at the clock of the busy time, work by the cycles that passed."""
+    share = ShareReading(
+        activity=counters(engine=0.9, sm=0.9, tensor=0.6, elapsed_cycles=132 * 0.915e9),
+        measurable=True,
+    )
+    derived = derive_share(h100, BUSY, share, h100_ceilings, RULES)
+    assert derived.time_parts is not None
+    assert derived.time_parts.clock == 0.0
+    assert derived.roofline is not None
+    assert derived.roofline.flops_per_second["bf16_tensor"] == pytest.approx(0.3 * 989.4e12)
+
+
+def test_an_unmeasured_share_is_bounded(h100: Device, h100_ceilings: Ceilings) -> None:
+    """Utilization gives bounds; the integral follows the mean, the gauge the upper value."""
+    derived = derive_share(h100, BUSY, ShareReading(), h100_ceilings, RULES)
+    assert derived.saturation is not None
+    assert derived.saturation.source == "estimate"
+    assert (derived.saturation.bounds.lower, derived.saturation.bounds.upper) == (0.0, 0.95)
+    assert derived.time_parts is None
+    assert derived.roofline is not None
+    gauge, integral = derived.roofline.flops_bounds_per_second, derived.flops_integral_bounds
+    assert gauge is not None
+    assert integral is not None
+    assert integral.upper / gauge.upper == pytest.approx(0.91 / 0.95)
+    assert derived.limiter == "clock"
+    assert derived.held is None
+
+
+def test_an_estimate_without_ceilings_still_bounds_the_saturation(h100: Device) -> None:
+    """Only what needs a peak is left out."""
+    derived = derive_share(h100, BUSY, ShareReading(), None, RULES)
+    assert derived.saturation is not None
+    assert derived.roofline is None
+    assert derived.flops_integral_bounds is None
+
+
+def test_a_measurable_share_is_never_estimated(h100: Device, h100_ceilings: Ceilings) -> None:
+    """The first tick of a counter source says nothing rather than flip between two methods."""
+    derived = derive_share(h100, BUSY, ShareReading(measurable=True), h100_ceilings, RULES)
+    assert derived == Derived(idle=False)
+
+
+def test_incomplete_counters_use_engine_activity_for_the_limiter(
+    h100: Device, h100_ceilings: Ceilings, counters: Callable[..., Activity]
+) -> None:
+    """Without a partition the rule for unmeasured GPUs holds, on the best reading there is."""
+    for engine, expected in ((0.4, "idle"), (None, "clock")):
+        share = ShareReading(activity=counters(engine=engine, tensor=None), measurable=True)
+        derived = derive_share(h100, BUSY, share, h100_ceilings, RULES)
+        assert derived.time_parts is None
+        assert derived.limiter == expected
+
+
+def test_a_mig_instance_takes_nothing_from_the_board_but_clocks(
+    h100: Device, h100_ceilings: Ceilings, counters: Callable[..., Activity]
+) -> None:
+    """The board's utilization, video engines and links are not the instance's."""
+    mig = replace(h100, mig=True)
+    board = replace(BUSY, decoder_ratio=0.9, pcie_receive_bytes=1e9)
+    bare = derive_share(
+        mig, board, ShareReading(gpu_instance=1, processes=()), h100_ceilings, RULES, seconds=1.0
+    )
+    assert bare == Derived(held=False)
+    counted = derive_share(
+        mig,
+        board,
+        ShareReading(gpu_instance=1, activity=counters(), measurable=True),
+        h100_ceilings,
+        RULES,
+        previous=board,
+        seconds=1.0,
+    )
+    assert counted.idle is True
+    assert counted.limiter == "idle"
+
+
+def test_a_guest_is_not_judged_by_its_neighbours(h100: Device, h100_ceilings: Ceilings) -> None:
+    """In a vGPU guest utilization covers other guests: no estimate, no idle, limiter unknown."""
+    guest = replace(h100, virtualized=True)
+    derived = derive_share(guest, BUSY, ShareReading(), h100_ceilings, RULES)
+    assert derived == Derived(limiter="clock")
+    calm = replace(BUSY, throttle_reasons=None)
+    assert derive_share(guest, calm, ShareReading(), h100_ceilings, RULES).limiter == "unknown"
+
+
+def test_nothing_read_derives_nothing(h100: Device) -> None:
+    """Unknown is absent."""
+    assert derive_share(h100, Vitals(), ShareReading(), None, RULES) == Derived()
+
+
+def test_traffic_since_the_last_read_is_not_idle(
+    h100: Device, h100_ceilings: Ceilings, counters: Callable[..., Activity]
+) -> None:
+    """NVLink totals that grew keep the interval from counting as idle."""
+    before = Vitals(nvlink_receive_bytes_total=0.0)
+    now = Vitals(nvlink_receive_bytes_total=2e7)
+    share = ShareReading(activity=counters(), measurable=True)
+    quiet = derive_share(h100, now, share, h100_ceilings, RULES, previous=now, seconds=1.0)
+    moving = derive_share(h100, now, share, h100_ceilings, RULES, previous=before, seconds=1.0)
+    assert (quiet.idle, moving.idle) == (True, False)
+
+
+def test_coherent_memory_does_not_hold(h100: Device) -> None:
+    """On Grace the used memory is also the CPU's."""
+    share = ShareReading(memory=Memory(96 << 30, 50 << 30, 46 << 30))
+    assert derive_share(h100, Vitals(), share, None, RULES).held is True
+    coherent = replace(h100, coherent_memory=True)
+    assert derive_share(coherent, Vitals(), share, None, RULES).held is None
+
+
+MAYBE = st.none() | st.floats(0.0, 1.1)
+
+
+@given(
+    values=st.fixed_dictionaries(
+        dict.fromkeys(
+            ("engine", "sm", "tensor", "fp64", "fp32", "fp16", "integer", "dram", "imma"), MAYBE
+        )
+    ),
+    has_activity=st.booleans(),
+    utilization=MAYBE,
+    clock=st.none() | st.floats(0.0, 3e9),
+    memory_clock=st.none() | st.floats(0.0, 3e9),
+    has_ceilings=st.booleans(),
+    capability=st.sampled_from([None, (6, 1), (8, 0), (9, 0)]),
+)
+def test_every_combination_of_readings_keeps_the_promises(
+    values: dict[str, float | None],
+    has_activity: bool,
+    utilization: float | None,
+    clock: float | None,
+    memory_clock: float | None,
+    has_ceilings: bool,
+    capability: tuple[int, int] | None,
+    h100: Device,
+    h100_ceilings: Ceilings,
+) -> None:
+    """Bounds in order, parts a partition, words from the lists, no negative rate."""
+    clocks = {"sm": clock, "memory": memory_clock}
+    vitals = Vitals(
+        utilization=None if utilization is None else Utilization(utilization, utilization, 1.0),
+        clock_hertz={name: hertz for name, hertz in clocks.items() if hertz is not None},
+    )
+    activity = Activity("gpm", 1.0, **values) if has_activity else None
+    derived = derive_share(
+        replace(h100, compute_capability=capability),
+        vitals,
+        ShareReading(activity=activity),
+        h100_ceilings if has_ceilings else None,
+        RULES,
+    )
+    observed = activity is not None or utilization is not None
+    assert (derived.saturation is not None) == observed
+    assert (derived.limiter in LIMITERS) == observed
+    if derived.time_parts is not None:
+        parts = derived.time_parts
+        total = parts.idle + parts.narrow + parts.unsaturated + parts.clock + parts.saturated
+        assert total == pytest.approx(1.0, abs=1e-9)
+    if derived.flops_integral_bounds is not None:
+        assert 0.0 <= derived.flops_integral_bounds.lower <= derived.flops_integral_bounds.upper
+    if derived.roofline is not None:
+        assert all(rate >= 0.0 for rate in derived.roofline.flops_per_second.values())
+        assert all(ratio >= 0.0 for ratio in derived.roofline.roof_ratio.values())

@@ -52,11 +52,13 @@ class Ceilings:
     achievable_ratio: Mapping[str, float] = field(default_factory=dict)
     """By precision, and ``memory``: share of the spec ceiling that the best public kernels reach."""
     memory_bus_width_bits: int | None = None
+    """Of the whole GPU, also for a share."""
     sm_count: int | None = None
-    share_of_sms: float = 1.0
-    """This share's SMs over the GPU's; 1 without MIG."""
-    share_of_memory: float = 1.0
-    """This share's part of bandwidth in eighths; 1 without MIG."""
+    """Of this share."""
+    share_of_sms: float | None = 1.0
+    """This share's SMs over the GPU's; 1 without MIG, None where a count is not known."""
+    share_of_memory: float | None = 1.0
+    """This share's part of bandwidth in eighths; 1 without MIG, None where not known."""
     link_bandwidth_bytes_per_second: Mapping[str, float] = field(default_factory=dict)
     """By link (pcie, nvlink, c2c), per direction."""
     architecture: str | None = None

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers which roofline ceilings a GPU, or one MIG instance of it, has."""
+
+from __future__ import annotations
+
+from exporter.specs.book import SpecBook
+from exporter.specs.load import load_specs
+from exporter.specs.mig import share_ceilings
+from exporter.specs.product import DERIVED, PRECISIONS, Product, assumed_precision
+
+__all__ = [
+    "DERIVED",
+    "PRECISIONS",
+    "Product",
+    "SpecBook",
+    "assumed_precision",
+    "load_specs",
+    "share_ceilings",
+]

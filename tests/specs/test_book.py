@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which product a GPU is taken for, and which ceilings that gives."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.reading import Device
+from exporter.specs import DERIVED, PRECISIONS, load_specs
+
+BOOK = load_specs()
+
+
+def _key(name: str, **fields: object) -> str | None:
+    product = BOOK.find(Device(0, "GPU-1", name, **fields))  # type: ignore[arg-type]
+    return None if product is None else product.key
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("NVIDIA H20", "h20"),
+        ("NVIDIA H20-3e", "h20-3e"),
+        ("NVIDIA H200", "h200-sxm"),
+        ("NVIDIA H200 NVL", "h200-nvl"),
+        ("NVIDIA GH200 480GB", "gh200-96gb"),
+        ("NVIDIA GH200 144G HBM3e", "gh200-144gb"),
+        ("NVIDIA H100", "h100-sxm5-94gb"),
+        ("NVIDIA H100 80GB HBM3", "h100-sxm5-80gb"),
+        ("NVIDIA H100 PCIe", "h100-pcie"),
+        ("NVIDIA H100 NVL", "h100-nvl"),
+        ("NVIDIA B200", "b200"),
+        ("NVIDIA GB200", "gb200"),
+        ("NVIDIA B300 SXM6 AC", "b300"),
+        ("NVIDIA GB300", "gb300"),
+        ("NVIDIA A10", "a10"),
+        ("NVIDIA A10G", "a10g"),
+        ("NVIDIA A100-SXM4-40GB", "a100-sxm4-40gb"),
+        ("A100-SXM4-40GB", "a100-sxm4-40gb"),
+        ("NVIDIA A100 80GB PCIe", "a100-pcie-80gb"),
+        ("NVIDIA A2", "a2"),
+        ("NVIDIA A16", "a16"),
+        ("NVIDIA L4", "l4"),
+        ("NVIDIA L40", "l40"),
+        ("NVIDIA L40S", "l40s"),
+        ("Tesla T4", "t4"),
+        ("Tesla P4", "p4"),
+        ("Tesla P40", "p40"),
+        ("NVIDIA GeForce RTX 4090", "rtx-4090"),
+        ("GeForce RTX 3090", "rtx-3090"),
+        ("NVIDIA GeForce RTX 4090 D", "rtx-4090-d"),
+        ("Quadro RTX 6000", "quadro-rtx-6000"),
+        ("NVIDIA RTX A6000", "rtx-a6000"),
+        ("NVIDIA RTX 6000 Ada Generation", "rtx-6000-ada"),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "rtx-pro-6000-ws"),
+        ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "rtx-pro-6000-maxq"),
+        # Names that contain a listed one, or are contained in one, are other products.
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
+        ("NVIDIA GeForce RTX 5090 D", None),
+        ("NVIDIA T4", None),
+        ("NVIDIA T400", None),
+        ("NVIDIA H200 MIG 7g.141gb", None),
+        ("NVIDIA A40-48Q", None),
+        ("NVIDIA RTX 6000", None),
+        ("NVIDIA H100 80GB", None),
+        ("nvidia h100 pcie", None),
+        ("H", None),
+        ("", None),
+    ],
+)
+def test_names_are_matched_whole(name: str, key: str | None) -> None:
+    """Without a PCI id only the exact name counts, with or without "NVIDIA " before it."""
+    assert _key(name) == key
+
+
+@pytest.mark.parametrize("key", sorted(BOOK.products))
+def test_every_product_finds_itself(key: str) -> None:
+    """Each row is found by each of its names, and with each of its PCI ids."""
+    product = BOOK.products[key]
+    for name in product.names:
+        assert _key(name) == key
+        for pci_id in product.pci_ids:
+            assert (
+                _key(
+                    name,
+                    pci_device_id=pci_id,
+                    compute_capability=product.compute_capability,
+                    core_count=product.core_count,
+                    memory_bus_width_bits=product.memory_bus_width_bits,
+                )
+                == key
+            )
+
+
+def test_pci_id_decides_over_the_name() -> None:
+    """A PCI id of one row decides, whatever the name: MIG, vGPU, or a name that is no text."""
+    for name in ("NVIDIA H200 MIG 7g.141gb", "NVIDIA H20", "�", ""):
+        assert _key(name, pci_device_id=0x2335) == "h200-sxm"
+
+
+def test_shared_pci_id_needs_the_name() -> None:
+    """A2 and A16 have one PCI id: the name tells, and an unknown name is neither."""
+    assert _key("NVIDIA A2", pci_device_id=0x25B6) == "a2"
+    assert _key("A16", pci_device_id=0x25B6) == "a16"
+    assert _key("NVIDIA A16-4Q", pci_device_id=0x25B6) is None
+
+
+def test_unlisted_pci_id_falls_back_on_the_name() -> None:
+    """A board revision with a new PCI id is found by its name."""
+    assert _key("NVIDIA L4", pci_device_id=0xFFFF) == "l4"
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("NVIDIA GeForce RTX 3060", {"pci_device_id": 0x2504, "memory_bus_width_bits": 128}),
+        ("NVIDIA GeForce RTX 3080", {"pci_device_id": 0x220A, "core_count": 8960}),
+        ("NVIDIA GeForce RTX 3080", {"memory_bus_width_bits": 384}),
+        ("NVIDIA H200", {"compute_capability": (9, 1)}),
+        ("NVIDIA H200", {"pci_device_id": 0x2335, "compute_capability": (8, 0)}),
+        ("NVIDIA A10G", {"core_count": 9216}),
+    ],
+)
+def test_other_hardware_of_the_same_name(name: str, fields: dict[str, object]) -> None:
+    """A row whose capability, cores or bus width NVML contradicts is not used."""
+    assert _key(name) is not None
+    assert _key(name, **fields) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "fields"),
+    [
+        ("NVIDIA B200", "b200", {"memory_bus_width_bits": 8192}),
+        ("NVIDIA H200", "h200-sxm", {"memory_bus_width_bits": 6144}),
+        ("NVIDIA A100-SXM4-40GB", "a100-sxm4-40gb", {"core_count": 6272, "mig": True}),
+        ("NVIDIA GB300", "gb300", {"core_count": 20480}),
+        ("NVIDIA H200", "h200-sxm", {"core_count": 0, "memory_bus_width_bits": 0}),
+    ],
+)
+def test_differences_that_drivers_make(name: str, key: str, fields: dict[str, object]) -> None:
+    """Spare memory channels, SMs lost to MIG and counts of 0 are no other hardware."""
+    assert _key(name, **fields) == key
+
+
+def test_listed_product_has_what_its_row_has() -> None:
+    """Ceilings of a listed GPU are its row's, and the rule of its architecture fills nothing."""
+    device = Device(
+        index=0,
+        uuid="GPU-1",
+        name="NVIDIA H800 PCIe",
+        pci_device_id=0x2322,
+        compute_capability=(9, 0),
+        core_count=14592,
+        clock_max_hertz={"sm": 1755e6, "memory": 1593e6},
+        memory_bus_width_bits=5120,
+    )
+    ceilings = BOOK.ceilings(device)
+    assert ceilings is not None
+    assert ceilings.spec == "h800-pcie"
+    assert ceilings.architecture == "Hopper"
+    assert "fp64" not in ceilings.peak_flops_per_second
+    assert ceilings.peak_flops_per_second["bf16_tensor"] == 756.5e12
+    assert ceilings.peak_clock_hertz == {"vector": 1755e6, "tensor": 1620e6, "memory": 1593e6}
+    assert ceilings.memory_bandwidth_bytes_per_second == 2000e9
+    assert ceilings.memory_bus_width_bits == 5120
+    assert ceilings.sm_count == 114
+    assert (ceilings.share_of_sms, ceilings.share_of_memory) == (1, 1)
+    assert ceilings.assumed_precision == "bf16_tensor"
+
+
+def test_absent_row_cells_that_nvml_knows() -> None:
+    """Bus width and SM count are no ceilings: where a row lacks them they come from NVML."""
+    ceilings = BOOK.ceilings(
+        Device(0, "GPU-1", "NVIDIA GB300", core_count=20480, memory_bus_width_bits=8192)
+    )
+    assert ceilings is not None
+    assert ceilings.sm_count == 160
+    assert ceilings.memory_bus_width_bits == 8192
+    assert ceilings.peak_clock_hertz == {}
+
+
+def test_precision_is_passed_on() -> None:
+    """The wanted precision is the assumed one, for listed and derived GPUs."""
+    listed = BOOK.ceilings(Device(0, "GPU-1", "NVIDIA L4"), "fp8")
+    derived = BOOK.ceilings(
+        Device(
+            index=0,
+            uuid="GPU-1",
+            name="NVIDIA L2",
+            compute_capability=(8, 9),
+            core_count=1280,
+            clock_max_hertz={"sm": 2e9},
+        ),
+        "fp8",
+    )
+    assert listed is not None
+    assert derived is not None
+    assert listed.assumed_precision == derived.assumed_precision == "fp8_tensor"
+    assert derived.spec == DERIVED
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "links"),
+    [
+        ("NVIDIA H200", {}, {"pcie": 63.0, "nvlink": 450}),
+        ("NVIDIA H200", {"nvlink_count": 18}, {"pcie": 63.0, "nvlink": 450}),
+        (
+            "NVIDIA H100 PCIe",
+            {"nvlink_count": 0, "pcie_generation_max": 4, "pcie_width_max": 16},
+            {"pcie": 31.5},
+        ),
+        ("NVIDIA L4", {"pcie_generation_max": 5, "pcie_width_max": 16}, {"pcie": 31.5}),
+        ("NVIDIA L4", {"pcie_generation_max": 9, "pcie_width_max": 16}, {"pcie": 31.5}),
+        ("NVIDIA GH200 480GB", {}, {"pcie": 63.0, "nvlink": 450, "c2c": 450}),
+        (
+            "NVIDIA GB200",
+            {"c2c_bandwidth_bytes_per_second": 225e9},
+            {"pcie": 63.0, "nvlink": 900, "c2c": 225},
+        ),
+        (
+            "unknown",
+            {
+                "pcie_generation_max": 3,
+                "pcie_width_max": 16,
+                "nvlink_bandwidth_bytes_per_second": 100e9,
+            },
+            {"pcie": 15.75, "nvlink": 100},
+        ),
+    ],
+)
+def test_links(name: str, fields: dict[str, object], links: dict[str, float]) -> None:
+    """Per direction in GB/s; PCIe is the lesser of row and NVML, unused NVLink is left out."""
+    ceilings = BOOK.ceilings(Device(0, "GPU-1", name, **fields))  # type: ignore[arg-type]
+    assert ceilings is not None
+    assert ceilings.link_bandwidth_bytes_per_second == pytest.approx(
+        {link: rate * 1e9 for link, rate in links.items()}, rel=1e-3
+    )
+
+
+def test_nothing_known() -> None:
+    """A GPU of which nothing is known has no ceilings at all."""
+    assert BOOK.ceilings(Device(0, "GPU-1", "unknown")) is None
+    assert BOOK.ceilings(Device(0, "GPU-1", "unknown", compute_capability=(9, 0))) is None
+
+
+NUMBERS = st.none() | st.integers() | st.integers(0, 20000) | st.just(10**400)
+RATES = st.floats() | st.floats(1e6, 1e10) | st.integers(-1, 10**400)
+DEVICES = st.builds(
+    Device,
+    index=st.integers(),
+    uuid=st.text(),
+    name=st.text()
+    | st.sampled_from([name for each in BOOK.products.values() for name in each.names])
+    | st.sampled_from(["NVIDIA GeForce RTX 9090", "NVIDIA T1000", "NVIDIA GeForce GTX 1660"]),
+    architecture=st.none() | st.text(),
+    compute_capability=st.none()
+    | st.tuples(st.integers(), st.integers())
+    | st.sampled_from([(6, 1), (7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 3), (12, 0)]),
+    pci_device_id=st.none() | st.integers() | st.sampled_from([0x2335, 0x25B6, 0x2504]),
+    core_count=NUMBERS | st.integers(1, 300).map(lambda sms: sms * 128),
+    memory_bus_width_bits=NUMBERS,
+    memory_bytes=NUMBERS,
+    clock_max_hertz=st.dictionaries(st.sampled_from(["sm", "memory", "video"]), RATES),
+    pcie_generation_max=NUMBERS | st.integers(1, 6),
+    pcie_width_max=NUMBERS | st.integers(1, 32),
+    nvlink_count=NUMBERS,
+    nvlink_bandwidth_bytes_per_second=st.none() | RATES,
+    c2c_bandwidth_bytes_per_second=st.none() | RATES,
+    mig=st.booleans(),
+)
+
+
+@given(DEVICES, st.none() | st.text() | st.sampled_from(PRECISIONS))
+def test_any_device(device: Device, precision: str | None) -> None:
+    """Whatever NVML says, lookup does not fail and every ceiling is positive and finite."""
+    ceilings = BOOK.ceilings(device, precision)
+    if ceilings is None:
+        return
+    numbers = [
+        *ceilings.peak_flops_per_second.values(),
+        *ceilings.peak_clock_hertz.values(),
+        *ceilings.link_bandwidth_bytes_per_second.values(),
+        *(
+            each
+            for each in (ceilings.memory_bandwidth_bytes_per_second, ceilings.sm_count)
+            if each is not None
+        ),
+    ]
+    assert all(math.isfinite(number) and number > 0 for number in numbers)
+    assert set(ceilings.peak_flops_per_second) <= set(PRECISIONS)
+    assert set(ceilings.peak_clock_hertz) <= {"tensor", "vector", "memory"}
+    assert (
+        ceilings.assumed_precision is None
+        or ceilings.assumed_precision in ceilings.peak_flops_per_second
+    )
+    assert ceilings.spec == DERIVED or ceilings.spec in BOOK.products

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which ceilings a GPU without a row has."""
+
+from __future__ import annotations
+
+import pytest
+
+from exporter.reading import Device
+from exporter.snapshot import Ceilings
+from exporter.specs import DERIVED, load_specs
+
+BOOK = load_specs()
+
+
+def _ceilings(
+    name: str, capability: tuple[int, int] | None, cores: int | None, sm_mhz: float | None
+) -> Ceilings:
+    ceilings = BOOK.ceilings(
+        Device(
+            index=0,
+            uuid="GPU-1",
+            name=name,
+            architecture="Some",
+            compute_capability=capability,
+            core_count=cores,
+            clock_max_hertz={
+                "memory": 10_501e6,
+                **({} if sm_mhz is None else {"sm": sm_mhz * 1e6}),
+            },
+            memory_bus_width_bits=192,
+        )
+    )
+    assert ceilings is not None
+    assert ceilings.spec == DERIVED
+    return ceilings
+
+
+def test_unlisted_hopper() -> None:
+    """An unlisted Hopper gets the rule of its architecture at its maximum clock."""
+    ceilings = _ceilings("NVIDIA H100 XYZ", (9, 0), 132 * 128, 1980)
+    peaks = ceilings.peak_flops_per_second
+    assert peaks["fp32"] == pytest.approx(66.9e12, rel=1e-3)
+    assert peaks["bf16_tensor"] == pytest.approx(1070.5e12, rel=1e-3)
+    assert ceilings.sm_count == 132
+    assert ceilings.peak_clock_hertz == {"vector": 1980e6, "tensor": 1980e6, "memory": 10_501e6}
+    assert ceilings.memory_bandwidth_bytes_per_second == pytest.approx(504e9, rel=1e-3)
+    assert ceilings.architecture == "Some"
+    assert ceilings.achievable_ratio == {}
+    assert ceilings.assumed_precision == "bf16_tensor"
+
+
+def test_geforce_accumulates_at_half_rate() -> None:
+    """GeForce is told by its name: half rate with FP32 accumulation, full with FP16."""
+    geforce = _ceilings("NVIDIA GeForce RTX 4060 Ti", (8, 9), 34 * 128, 2535).peak_flops_per_second
+    pro = _ceilings("NVIDIA RTX 2000 Ada Generation", (8, 9), 34 * 128, 2535).peak_flops_per_second
+    for name in ("tf32_tensor", "fp16_tensor", "bf16_tensor", "fp8_tensor"):
+        assert pro[name] == 2 * geforce[name]
+    assert geforce["fp16_tensor_fp16acc"] == pro["fp16_tensor"]
+    assert geforce["fp8_tensor_fp16acc"] == pro["fp8_tensor"]
+    assert geforce["int8_tensor"] == pro["int8_tensor"]
+    assert geforce["fp32"] == pro["fp32"] == pytest.approx(22.06e12, rel=1e-3)
+    assert "fp16_tensor_fp16acc" not in pro
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor"),
+    [
+        ("NVIDIA GeForce RTX 2080 Ti", True),
+        ("NVIDIA TITAN RTX", True),
+        ("Tesla T10", True),
+        ("NVIDIA T4G", True),
+        ("Quadro RTX 4000", True),
+        ("NVIDIA GeForce GTX 1660 SUPER", False),
+        ("NVIDIA GeForce GTX 1650 Ti", False),
+        ("NVIDIA GeForce MX450", False),
+        ("Quadro T2000", False),
+        ("NVIDIA T1000 8GB", False),
+        ("NVIDIA T400", False),
+    ],
+)
+def test_small_turing_has_no_tensor_cores(name: str, tensor: bool) -> None:
+    """Some Turing chips have no tensor cores; their names tell."""
+    ceilings = _ceilings(name, (7, 5), 1280, 1800)
+    assert ("fp16_tensor" in ceilings.peak_flops_per_second) == tensor
+    assert ("tensor" in ceilings.peak_clock_hertz) == tensor
+    assert ceilings.assumed_precision == ("fp16_tensor" if tensor else None)
+
+
+def test_titan_is_not_geforce() -> None:
+    """TITAN boards run at the professional rate."""
+    peaks = _ceilings("NVIDIA TITAN RTX", (7, 5), 72 * 64, 1770).peak_flops_per_second
+    assert peaks["fp16_tensor"] == pytest.approx(130.5e12, rel=1e-3)
+
+
+def test_pascal_has_no_tensor_peaks() -> None:
+    """GPUs before Volta have vector peaks only; INT8 is DP4A."""
+    ceilings = _ceilings("NVIDIA GeForce GTX 1080", (6, 1), 2560, 1733)
+    assert set(ceilings.peak_flops_per_second) == {"fp64", "fp32", "fp16", "int8"}
+    assert ceilings.assumed_precision is None
+    assert set(ceilings.peak_clock_hertz) == {"vector", "memory"}
+
+
+@pytest.mark.parametrize(
+    ("capability", "cores", "clock"),
+    [
+        (None, 16384, 2000),
+        ((13, 7), 16384, 2000),
+        ((9, 0), None, 2000),
+        ((9, 0), 0, 2000),
+        ((9, 0), 16385, 2000),
+        ((9, 0), 16384, None),
+        ((9, 0), 16384, 0),
+        ((9, 0), 16384, float("nan")),
+    ],
+)
+def test_too_little_known(
+    capability: tuple[int, int] | None, cores: int | None, clock: float | None
+) -> None:
+    """Without capability, cores or clock only the memory's ceiling can be known."""
+    ceilings = _ceilings("unknown", capability, cores, clock)
+    assert ceilings.peak_flops_per_second == {}
+    assert ceilings.peak_clock_hertz == {"memory": 10_501e6}
+    assert ceilings.memory_bandwidth_bytes_per_second == pytest.approx(504e9, rel=1e-3)
+    assert ceilings.assumed_precision is None
+
+
+@pytest.mark.parametrize(
+    ("mhz", "bits", "gb_s"),
+    [
+        (3004, 384, 288.4),
+        (5001, 256, 320.1),
+        (9501, 320, 760.1),
+        (14001, 512, 1792.1),
+        (877, 4096, 898.0),
+        (1593, 5120, 2039.0),
+        (2619, 5120, 3352.3),
+        (3201, 6016, 4814.3),
+    ],
+)
+def test_memory_rule_holds_for_every_type_of_memory(mhz: float, bits: int, gb_s: float) -> None:
+    """Clock x 2 x bits / 8, from GDDR5 to HBM3e, as logs of real GPUs show it."""
+    ceilings = BOOK.ceilings(
+        Device(
+            index=0,
+            uuid="GPU-1",
+            name="unknown",
+            clock_max_hertz={"memory": mhz * 1e6},
+            memory_bus_width_bits=bits,
+        )
+    )
+    assert ceilings is not None
+    assert ceilings.memory_bandwidth_bytes_per_second == pytest.approx(gb_s * 1e9, abs=0.06e9)

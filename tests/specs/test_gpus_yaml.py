@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the bundled spec file promises: numbers that add up, or a reason why they do not."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from exporter.specs import PRECISIONS, Product, load_specs
+from exporter.specs.derived import GEFORCE_RULES, RULES, Rule
+from exporter.specs.links import pcie_bytes_per_second
+
+BOOK = load_specs()
+PRODUCTS = list(BOOK.products.values())
+TOLERANCE = 0.015
+
+
+def _cut(rule: Rule, **rates: int) -> Rule:
+    return Rule(rule.cores_per_sm, {**rule.flops_per_clock, **rates})
+
+
+HALF_TENSOR = {"tf32_tensor": 256, "fp16_tensor": 512, "bf16_tensor": 512}
+# Products that are cut, or printed, in a way that their compute capability does not tell.
+OWN_RULES = {
+    "a10g": _cut(RULES[8, 6], **HALF_TENSOR, int8_tensor=1024, int4_tensor=2048),
+    "l40": _cut(RULES[8, 9], **HALF_TENSOR, fp8_tensor=1024, int8_tensor=1024, int4_tensor=2048),
+    "l20": _cut(RULES[8, 9], **HALF_TENSOR, fp8_tensor=1024, int8_tensor=1024),
+    "l40s": _cut(RULES[8, 9], int4_tensor=2048),
+}
+
+H20_CUT = "cut: no rate follows the rule of Hopper"
+SLOWER_CLOCK = "the datasheet's clock is below the maximum by NVML"
+ROUNDED = "the datasheet rounds"
+UNKNOWN_SMS = ("b100", "gb300")
+TENSOR = [name for name in PRECISIONS if "_tensor" in name]
+
+# Every published peak that is more than 1.5 % off its formula, and why.
+EXPLAINED: dict[tuple[str, str], str] = {
+    ("m40", "fp32"): ROUNDED,
+    ("m40", "fp64"): ROUNDED,
+    ("p4", "fp16"): ROUNDED,
+    ("p40", "fp32"): ROUNDED,
+    ("h100-pcie", "memory"): ROUNDED,
+    ("h800-pcie", "memory"): ROUNDED,
+    ("h800-sxm5", "fp64"): "cut to 1 TFLOPS",
+    ("h800-sxm5", "fp64_tensor"): "cut to 1 TFLOPS",
+    **{
+        (key, name): H20_CUT
+        for key in ("h20", "h20-3e")
+        for name in ("fp64", "fp32", "tf32_tensor", "fp16_tensor", "bf16_tensor", "fp8_tensor")
+    },
+    ("h20", "int8_tensor"): H20_CUT,
+    ("h20-3e", "int8_tensor"): H20_CUT,
+    **{
+        (key, name): SLOWER_CLOCK
+        for key in ("b200", "gb200")
+        for name in TENSOR
+        if name in BOOK.products[key].peak_flops_per_second and name != "fp64_tensor"
+    },
+    **{
+        ("b300", name): SLOWER_CLOCK
+        for name in (
+            *("fp32", "fp64", "tf32_tensor", "fp16_tensor", "bf16_tensor", "fp8_tensor"),
+            "fp4_tensor",
+        )
+    },
+}
+
+
+def _rule(product: Product) -> Rule:
+    if product.key in OWN_RULES:
+        return OWN_RULES[product.key]
+    capability = product.compute_capability
+    if "GeForce" in product.product and capability in GEFORCE_RULES:
+        return GEFORCE_RULES[capability]
+    return RULES[capability]
+
+
+def _off(product: Product) -> set[str]:
+    """Return what of this product is more than the tolerance off its formula."""
+    off = set()
+    vector = product.peak_clock_hertz.get("vector")
+    tensor = product.peak_clock_hertz.get("tensor", vector)
+    for name, peak in product.peak_flops_per_second.items():
+        clock = tensor if "_tensor" in name and name != "fp64_tensor" else vector
+        if product.sm_count is None or clock is None:
+            off.add(name)
+            continue
+        computed = product.sm_count * _rule(product).flops_per_clock[name] * clock
+        if abs(computed / peak - 1) > TOLERANCE:
+            off.add(name)
+    memory_clock = product.peak_clock_hertz.get("memory")
+    bandwidth = product.memory_bandwidth_bytes_per_second
+    if memory_clock and bandwidth and product.memory_bus_width_bits:
+        computed = memory_clock * 2 * product.memory_bus_width_bits / 8
+        if abs(computed / bandwidth - 1) > TOLERANCE:
+            off.add("memory")
+    return off
+
+
+@pytest.mark.parametrize(
+    "product", [each for each in PRODUCTS if each.key not in UNKNOWN_SMS], ids=lambda each: each.key
+)
+def test_peaks_follow_from_sms_and_clock(product: Product) -> None:
+    """Peak = SMs x FLOP/clk/SM x clock within 1.5 %, or the difference has a listed reason."""
+    explained = {name for key, name in EXPLAINED if key == product.key}
+    assert _off(product) == explained
+
+
+@pytest.mark.parametrize("key", UNKNOWN_SMS)
+def test_rows_that_cannot_be_computed(key: str) -> None:
+    """Only these rows have no SM count or no clock; they publish only what was printed."""
+    product = BOOK.products[key]
+    assert product.sm_count is None
+    assert "vector" not in product.peak_clock_hertz
+
+
+def test_derived_precisions_are_exact() -> None:
+    """A peak that is said to be computed is the formula's to four digits."""
+    for product in PRODUCTS:
+        for name in product.derived_precisions:
+            unit = "tensor" if "_tensor" in name else "vector"
+            # The vector FP16 of H100 NVL and H200 NVL is twice an FP32 that is rounded to 60.
+            clock = product.peak_clock_hertz.get(unit, product.peak_clock_hertz.get("vector"))
+            assert product.sm_count is not None
+            assert clock is not None
+            computed = product.sm_count * _rule(product).flops_per_clock[name] * clock
+            assert product.peak_flops_per_second[name] == pytest.approx(computed, rel=2e-3), (
+                product.key,
+                name,
+            )
+
+
+@pytest.mark.parametrize(
+    ("key", "precision", "ridge"),
+    [
+        ("v100-sxm2-16gb", "fp16_tensor", 138.9),
+        ("v100-sxm2-32gb", "fp16_tensor", 138.9),
+        ("a100-sxm4-80gb", "bf16_tensor", 153.0),
+        ("a100-sxm4-40gb", "bf16_tensor", 200.6),
+        ("h100-sxm5-80gb", "bf16_tensor", 295.3),
+        ("h100-sxm5-80gb", "fp8_tensor", 590.7),
+        ("h100-sxm5-80gb", "fp32", 20.0),
+        ("h200-sxm", "bf16_tensor", 206.1),
+    ],
+)
+def test_ridge_points(key: str, precision: str, ridge: float) -> None:
+    """Peak over bandwidth gives the ridge points that are known, in FLOP per byte."""
+    product = BOOK.products[key]
+    bandwidth = product.memory_bandwidth_bytes_per_second
+    assert bandwidth is not None
+    assert product.peak_flops_per_second[precision] / bandwidth == pytest.approx(ridge, abs=0.06)
+
+
+@pytest.mark.parametrize(
+    ("key", "precision", "tflops"),
+    [
+        ("h100-sxm5-80gb", "bf16_tensor", 989.4),
+        ("h100-sxm5-80gb", "fp8_tensor", 1978.9),
+        ("h100-pcie", "fp32", 51.2),
+        ("h100-pcie", "bf16_tensor", 756.5),
+        ("h100-nvl", "bf16_tensor", 835.5),
+        ("h200-nvl", "bf16_tensor", 835.5),
+        ("h20", "bf16_tensor", 148),
+        ("h800-sxm5", "fp64", 1),
+        ("a10", "bf16_tensor", 125),
+        ("a10g", "bf16_tensor", 70),
+        ("l4", "bf16_tensor", 121),
+        ("l40", "bf16_tensor", 181.05),
+        ("l40s", "bf16_tensor", 362.05),
+        ("t4", "fp16_tensor", 65),
+        ("p40", "int8", 47),
+        ("p40", "fp16", 0.184),
+        ("p100-sxm2", "fp16", 21.2),
+        ("rtx-4090", "bf16_tensor", 165.2),
+        ("rtx-4090", "fp16_tensor_fp16acc", 330.3),
+        ("rtx-4090", "int8_tensor", 660.6),
+        ("rtx-a6000", "bf16_tensor", 154.8),
+        ("rtx-6000-ada", "bf16_tensor", 364.2),
+        ("quadro-rtx-6000", "fp16_tensor", 130.5),
+        ("b300", "int8_tensor", 153.5),
+        ("b200", "fp4_tensor", 9000),
+    ],
+)
+def test_dense_peaks_that_tables_get_wrong(key: str, precision: str, tflops: float) -> None:
+    """Peaks are dense, of the right precision and of the right board."""
+    assert BOOK.products[key].peak_flops_per_second[precision] == tflops * 1e12
+
+
+@pytest.mark.parametrize(
+    ("keys", "absent"),
+    [
+        (("v100-sxm2-16gb", "v100-pcie-32gb", "v100s-pcie-32gb"), ("bf16_tensor", "int8_tensor")),
+        (("t4", "quadro-rtx-6000"), ("bf16_tensor", "tf32_tensor", "fp8_tensor")),
+        (("a100-sxm4-80gb", "a100-pcie-40gb", "a30", "a10"), ("fp8_tensor", "int8")),
+        (("h100-sxm5-80gb", "h200-sxm"), ("int4_tensor", "fp4_tensor", "fp16_tensor_fp16acc")),
+        (("h800-pcie",), ("fp64", "fp64_tensor")),
+        (("b200", "b300"), ("fp16", "bf16")),
+    ],
+)
+def test_what_does_not_exist_is_absent(keys: tuple[str, ...], absent: tuple[str, ...]) -> None:
+    """A rate that the hardware lacks, or that nobody published, is not there at all."""
+    for key in keys:
+        assert not set(absent) & set(BOOK.products[key].peak_flops_per_second)
+
+
+def test_fp16_accumulation_only_where_it_is_faster() -> None:
+    """The fp16acc peaks are on GeForce only, and twice the FP32-accumulating ones."""
+    for product in PRODUCTS:
+        peaks = product.peak_flops_per_second
+        assert ("fp16_tensor_fp16acc" in peaks) == (product.product.startswith("GeForce RTX")), (
+            product.key
+        )
+        for name in ("fp16_tensor", "fp8_tensor"):
+            if f"{name}_fp16acc" in peaks:
+                assert peaks[f"{name}_fp16acc"] == pytest.approx(2 * peaks[name], rel=1e-3)
+
+
+def test_tensor_clocks() -> None:
+    """On Hopper tensor peaks hold at a lower clock; some products have none that is known."""
+    clocks = {key: product.peak_clock_hertz for key, product in BOOK.products.items()}
+    for key in ("h100-sxm5-80gb", "h200-sxm", "gh200-96gb"):
+        assert (clocks[key]["tensor"], clocks[key]["vector"]) == (1830e6, 1980e6)
+    assert clocks["h100-pcie"]["tensor"] == 1620e6
+    assert clocks["h100-nvl"]["tensor"] == clocks["h200-nvl"]["tensor"] == 1545e6
+    without = {
+        key
+        for key, product in BOOK.products.items()
+        if "tensor" not in clocks[key]
+        and any("_tensor" in n for n in product.peak_flops_per_second)
+    }
+    assert without == {"h20", "h20-3e", "b100", "b200", "gb200", "b300", "gb300"}
+
+
+def test_links() -> None:
+    """NVLink is half of what datasheets print; a Grace GPU has its chip-to-chip link besides."""
+    links = {
+        key: product.nvlink_bandwidth_bytes_per_second for key, product in BOOK.products.items()
+    }
+    assert links["h100-sxm5-80gb"] == links["h200-sxm"] == 450e9
+    assert links["a100-sxm4-40gb"] == 300e9
+    assert links["b200"] == 900e9
+    assert links["v100-sxm2-16gb"] == 150e9
+    assert links["l40s"] is links["t4"] is links["rtx-4090"] is None
+    c2c = {
+        key: product.c2c_bandwidth_bytes_per_second
+        for key, product in BOOK.products.items()
+        if product.c2c_bandwidth_bytes_per_second
+    }
+    assert c2c == {"gh200-96gb": 450e9, "gh200-144gb": 450e9}
+
+
+def test_achievable_ratios() -> None:
+    """Achievable shares have a source of their own and are those of public measurements."""
+    with_ratio = {key: each for key, each in BOOK.products.items() if each.achievable_ratio}
+    assert all(each.achievable_sources for each in with_ratio.values())
+    assert with_ratio["h100-sxm5-80gb"].achievable_ratio == {
+        "bf16_tensor": 0.803,
+        "fp8_tensor": 0.709,
+        "memory": 0.896,
+    }
+    assert with_ratio["a100-pcie-80gb"].achievable_ratio == {"bf16_tensor": 0.811}
+    h200 = with_ratio["h200-sxm"].achievable_ratio
+    assert h200["fp8_tensor"] == pytest.approx(1453.4 / 1978.9, abs=5e-4)
+
+
+def test_every_product_is_complete() -> None:
+    """All 72 products are there, with names, sources that are spelled out, and a confidence."""
+    assert len(PRODUCTS) == 72
+    used = set()
+    for product in PRODUCTS:
+        assert product.names, product.key
+        assert product.sources, product.key
+        assert product.confidence, product.key
+        assert "fp32" in product.peak_flops_per_second, product.key
+        on_bus = pcie_bytes_per_second(product.pcie_generation, product.pcie_lanes)
+        assert (on_bus is None) == product.key.startswith("jetson")
+        used |= {*product.sources, *product.achievable_sources}
+    assert used == set(BOOK.sources)
+
+
+def test_only_a2_and_a16_share_a_pci_id() -> None:
+    """Any other PCI id names one product."""
+    owners: dict[int, list[str]] = {}
+    for product in PRODUCTS:
+        for pci_id in product.pci_ids:
+            owners.setdefault(pci_id, []).append(product.key)
+    assert {pci_id: keys for pci_id, keys in owners.items() if len(keys) > 1} == {
+        0x25B6: ["a2", "a16"]
+    }
+
+
+def test_file_is_grouped_by_architecture() -> None:
+    """Each architecture is one group, so that a person finds a product."""
+    architectures = [product.architecture for product in PRODUCTS]
+    groups = [name for name, _ in itertools.groupby(architectures)]
+    assert len(groups) == len(set(groups))

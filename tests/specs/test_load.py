@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``--specs FILE`` promises: entries add or replace, and a bad file is one clear line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from exporter.errors import ConfigError
+from exporter.reading import Device
+from exporter.specs import load_specs
+
+GOOD = """\
+products:
+  h100:
+    product: My H100
+    names: [NVIDIA H100 Custom]
+    pci_ids: ['23FF']
+    architecture: Hopper
+    compute_capability: '9.0'
+    sm_count: 100
+    cores_per_sm: 128
+    clock_mhz:
+      vector: 1980
+      tensor: 1830
+    peak_tflops: {fp32: 50.7, bf16_tensor: 749.5}
+    memory_bandwidth_gb_s: 3350
+    pcie_generation: 5
+    pcie_lanes: 16
+"""
+
+
+def _write(folder: Path, text: str) -> Path:
+    path = folder / "specs.yml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_added_product(tmp_path: Path) -> None:
+    """An entry with a new key is found by its name and PCI id, beside all bundled ones."""
+    book = load_specs(_write(tmp_path, GOOD))
+    assert len(book.products) == 73
+    for device in (
+        Device(0, "GPU-1", "NVIDIA H100 Custom"),
+        Device(0, "GPU-1", "something else", pci_device_id=0x23FF),
+    ):
+        product = book.find(device)
+        assert product is not None
+        assert product.key == "h100"
+        assert product.peak_flops_per_second["bf16_tensor"] == 749.5e12
+        assert product.peak_clock_hertz == {"vector": 1980e6, "tensor": 1830e6}
+
+
+def test_replaced_product(tmp_path: Path) -> None:
+    """An entry with a bundled key replaces that one whole: what it leaves out is absent."""
+    text = GOOD.replace("  h100:", "  h100-sxm5-80gb:").replace("23FF", "2330")
+    book = load_specs(_write(tmp_path, text))
+    assert len(book.products) == 72
+    device = Device(0, "GPU-1", "NVIDIA H100 80GB HBM3", pci_device_id=0x2330)
+    ceilings = book.ceilings(device)
+    assert ceilings is not None
+    assert set(ceilings.peak_flops_per_second) == {"fp32", "bf16_tensor"}
+    assert "nvlink" not in ceilings.link_bandwidth_bytes_per_second
+
+
+def test_taken_name_and_pci_id(tmp_path: Path) -> None:
+    """Names and PCI ids in the file are taken from the bundled products that had them."""
+    text = GOOD.replace("NVIDIA H100 Custom", "NVIDIA H200").replace("23FF", "2330")
+    book = load_specs(_write(tmp_path, text))
+    assert book.products["h200-sxm"].names == ()
+    assert book.products["h100-sxm5-80gb"].pci_ids == ()
+    for device in (
+        Device(0, "GPU-1", "H200"),
+        Device(0, "GPU-1", "NVIDIA H100 80GB HBM3", pci_device_id=0x2330),
+    ):
+        product = book.find(device)
+        assert product is not None
+        assert product.key == "h100"
+
+
+def test_replacing_a2_leaves_the_a16_its_pci_id(tmp_path: Path) -> None:
+    """A PCI id that the replaced entry shared stays shared."""
+    text = (
+        GOOD.replace("  h100:", "  a2:")
+        .replace("NVIDIA H100 Custom", "NVIDIA A2")
+        .replace("23FF", "25b6")
+        .replace("'9.0'", "'8.6'")
+    )
+    book = load_specs(_write(tmp_path, text))
+    for name, key in (("NVIDIA A2", "a2"), ("NVIDIA A16", "a16")):
+        product = book.find(Device(0, "GPU-1", name, pci_device_id=0x25B6))
+        assert product is not None
+        assert product.key == key
+
+
+def test_smallest_entry(tmp_path: Path) -> None:
+    """Only what identifies a product is required; JSON will do."""
+    text = (
+        '{"products": {"x": {"product": "X", "names": ["X"], "architecture": "Ada",'
+        ' "compute_capability": "8.9", "cores_per_sm": 128}}}'
+    )
+    product = load_specs(_write(tmp_path, text)).products["x"]
+    assert product.peak_flops_per_second == {}
+    assert product.sm_count is None
+
+
+def test_own_sources(tmp_path: Path) -> None:
+    """A file may bring its own table of sources, or write sources out."""
+    text = f"sources: {{LAB: measured by us}}\n{GOOD}    sources: [LAB, the vendor's sheet]\n"
+    book = load_specs(_write(tmp_path, text))
+    assert book.sources["LAB"] == "measured by us"
+    assert book.products["h100"].sources == ("LAB", "the vendor's sheet")
+
+
+PRECISIONS = (
+    "fp64, fp64_tensor, fp32, fp16, bf16, tf32_tensor, fp16_tensor, bf16_tensor, fp8_tensor, int8, "
+    "int8_tensor, int4_tensor, fp4_tensor, fp16_tensor_fp16acc, fp8_tensor_fp16acc"
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        (
+            "tensor: 1830",
+            "tensor: abc",
+            12,
+            "key 'products.h100.clock_mhz.tensor': expected a positive number, got 'abc'",
+        ),
+        ("tensor: 1830", "tensor: -1", 12, "clock_mhz.tensor': expected a positive number, got -1"),
+        ("tensor: 1830", "tensor: 0", 12, "clock_mhz.tensor': expected a positive number, got 0"),
+        ("tensor: 1830", "tensor: .nan", 12, "expected a positive number, got nan"),
+        ("tensor: 1830", "tensor: .inf", 12, "expected a positive number"),
+        ("tensor: 1830", "tensor: yes", 12, "expected a positive number, got True"),
+        ("tensor: 1830", "tensor:", 12, "expected a positive number, got None"),
+        (
+            "tensor: 1830",
+            "tensor: 1.0e+300",
+            12,
+            "expected a positive number up to 1e9, got 1e+300",
+        ),
+        (
+            "tensor: 1830",
+            "sm: 1830",
+            12,
+            "key 'products.h100.clock_mhz.sm': not known, expected vector, tensor or memory",
+        ),
+        (
+            "bf16_tensor: 749.5",
+            "bf16_matrix: 749.5",
+            13,
+            "key 'products.h100.peak_tflops.bf16_matrix': not known, expected one of " + PRECISIONS,
+        ),
+        (
+            "peak_tflops: {fp32: 50.7, bf16_tensor: 749.5}",
+            "peak_tflops: 12",
+            13,
+            "key 'products.h100.peak_tflops': expected a mapping of precision to TFLOPS, got 12",
+        ),
+        (
+            "    sm_count: 100",
+            "    sms: 100",
+            8,
+            "key 'products.h100.sms': not known, expected one of product, names, pci_ids,",
+        ),
+        (
+            "    cores_per_sm: 128\n",
+            "",
+            2,
+            "key 'products.h100.cores_per_sm': missing, expected a positive whole number",
+        ),
+        (
+            "sm_count: 100",
+            "sm_count: 100.5",
+            8,
+            "key 'products.h100.sm_count': expected a positive whole number, got 100.5",
+        ),
+        (
+            "pci_ids: ['23FF']",
+            "pci_ids: [2330]",
+            5,
+            "key 'products.h100.pci_ids.0': expected a quoted PCI device id of four hexadecimal"
+            " digits such as '20B0', got 2330",
+        ),
+        ("pci_ids: ['23FF']", "pci_ids: ['0x23FF']", 5, "got '0x23FF'"),
+        (
+            "pci_ids: ['23FF']",
+            "pci_ids: 23FF",
+            5,
+            "key 'products.h100.pci_ids': expected a list of quoted PCI device ids such as ['20B0']"
+            ", got '23FF'",
+        ),
+        (
+            "compute_capability: '9.0'",
+            "compute_capability: 9.0",
+            7,
+            "expected a quoted compute capability such as '9.0', got 9.0",
+        ),
+        ("names: [NVIDIA H100 Custom]", "names: []", 4, "expected a list of names as NVML reports"),
+        ("names: [NVIDIA H100 Custom]", "names: [1]", 4, "names.0': expected text, got 1"),
+        (
+            "pcie_generation: 5",
+            "pcie_generation: 9",
+            15,
+            "expected a PCIe generation from 1 to 6, got 9",
+        ),
+        ("pcie_lanes: 16", "pcie_lanes: 64", 16, "expected a number of lanes from 1 to 32, got 64"),
+        (
+            "    pcie_lanes: 16",
+            "    achievable_ratio: {bf16_tensor: 1.5}",
+            16,
+            "achievable_ratio.bf16_tensor': expected a ratio above 0 and at most 1, got 1.5",
+        ),
+        (
+            "    pcie_lanes: 16",
+            "    achievable_ratio: {fp8_tensor: 0.5}",
+            16,
+            "expected only where peak_tflops.fp8_tensor is given, and it is not",
+        ),
+        (
+            "    pcie_lanes: 16",
+            "    derived: [fp8_tensor]",
+            16,
+            "derived.0': expected a precision that peak_tflops has, got 'fp8_tensor'",
+        ),
+        (
+            "    pcie_lanes: 16",
+            "    derived: [all]",
+            16,
+            "derived.0': expected one of " + PRECISIONS + ", got 'all'",
+        ),
+        ("    pcie_lanes: 16", "    confidence: D", 16, "expected A, B or C, got 'D'"),
+        ("    pcie_lanes: 16", "    sm_count: 3", 16, "key 'sm_count' again, expected it once"),
+        ("  h100:", "  H 100:", 2, "key 'products.H 100': expected lower-case letters"),
+        ("  h100:", "  derived:", 2, "key 'products.derived': expected lower-case letters"),
+        (
+            "    pcie_lanes: 16\n",
+            "    pcie_lanes: 16\n  other: 3\n",
+            17,
+            "key 'products.other': expected a mapping that describes a product, got 3",
+        ),
+        ("products:", "gpus:", 1, "key 'products' is missing, expected a mapping of them"),
+        ("products:", "version: 1\nproducts:", 1, "key 'version': not known, expected products or"),
+        ("products:", "sources: [a]\nproducts:", 1, "key 'sources': expected a mapping, got ['a']"),
+        (
+            "products:",
+            "sources: {A: 1}\nproducts:",
+            1,
+            "key 'sources.A': expected text, got 1",
+        ),
+    ],
+)
+def test_bad_file(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
+    """One line that names the file, the line and the key, and says what was expected."""
+    assert old in GOOD
+    path = _write(tmp_path, GOOD.replace(old, new, 1))
+    with pytest.raises(ConfigError) as caught:
+        load_specs(path)
+    text = str(caught.value)
+    assert text.startswith(f"{path}:{line}: ")
+    assert message in text
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize("text", ["", "3", "[]", "products: 3", "products:"])
+def test_file_without_products(tmp_path: Path, text: str) -> None:
+    """A file that is something else is refused at its first line."""
+    path = _write(tmp_path, text)
+    with pytest.raises(ConfigError, match=r"specs\.yml:1: key 'products'.* expected a mapping"):
+        load_specs(path)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    """A file that is not there is refused by its name."""
+    with pytest.raises(ConfigError, match=r"none\.yml: cannot be read \(No such file"):
+        load_specs(tmp_path / "none.yml")
+
+
+def test_name_of_two_products(tmp_path: Path) -> None:
+    """Two entries of one file may share a PCI id but no name, with or without "NVIDIA "."""
+    second = GOOD.removeprefix("products:\n").replace("  h100:", "  other:")
+    path = _write(tmp_path, GOOD + second.replace("NVIDIA H100 Custom", "H100 Custom"))
+    with pytest.raises(ConfigError) as caught:
+        load_specs(path)
+    assert str(caught.value) == (
+        f"{path}:19: key 'products.other.names.0': expected a name of one product only, "
+        "'H100 Custom' is also that of 'h100'"
+    )
+    book = load_specs(_write(tmp_path, GOOD + second.replace("H100 Custom", "H100 Other")))
+    product = book.find(Device(0, "GPU-1", "NVIDIA H100 Other", pci_device_id=0x23FF))
+    assert product is not None
+    assert product.key == "other"
+
+
+def test_documented_example(tmp_path: Path) -> None:
+    """The documented file loads, and a wrong clock in it gives the message shown there."""
+    page = (Path(__file__).parents[2] / "docs" / "roofline.md").read_text(encoding="utf-8")
+    example = page.partition("```yaml\n")[2].partition("```")[0]
+    product = load_specs(_write(tmp_path, example)).products["h100-capped"]
+    assert product.peak_clock_hertz["tensor"] == 1590e6
+    with pytest.raises(ConfigError) as caught:
+        load_specs(_write(tmp_path, example.replace("tensor: 1590", "tensor: abc")))
+    assert str(caught.value).removeprefix(f"{tmp_path}/") in page
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=4,
+)
+FIELDS = ["names", "pci_ids", "clock_mhz", "peak_tflops", "sm_count", "memory_gb", "derived", "x"]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.sampled_from(FIELDS), VALUES)
+def test_any_value_is_taken_or_refused_in_one_line(
+    tmp_path: Path, field: str, value: object
+) -> None:
+    """Whatever stands in a field, the outcome is a product or one line that names the key."""
+    lines = [line for line in GOOD.splitlines() if not line.startswith(f"    {field}:")]
+    if field == "clock_mhz":
+        lines = [line for line in lines if not line.startswith("      ")]
+    entry = yaml.safe_dump({field: value}, default_flow_style=True, width=10**6).strip()
+    path = _write(tmp_path, "\n".join([*lines, f"    {entry[1:-1]}", ""]))
+    try:
+        load_specs(path)
+    except ConfigError as error:
+        message = str(error)
+        assert message.startswith(f"{path}:")
+        assert message.isprintable()

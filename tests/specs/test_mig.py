@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which part of a GPU's ceilings a MIG instance has."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.reading import Device, Instance
+from exporter.snapshot import Ceilings
+from exporter.specs import load_specs, share_ceilings
+
+BOOK = load_specs()
+GIB = 1024**3
+MIB = 1024**2
+
+
+def _device(name: str, memory_bytes: int, *instances: Instance) -> Device:
+    return Device(
+        index=0,
+        uuid="GPU-1",
+        name=name,
+        memory_bytes=memory_bytes,
+        nvlink_count=18,
+        mig=True,
+        instances=instances,
+    )
+
+
+def _instance(
+    sms: int | None, memory_bytes: float | None, gpu_instance: int = 3, compute_instance: int = 0
+) -> Instance:
+    memory = None if memory_bytes is None else int(memory_bytes)
+    return Instance(gpu_instance, compute_instance, "profile", "MIG-1", sms, memory)
+
+
+def _share(device: Device, gpu_instance: int = 3) -> tuple[Ceilings, Ceilings]:
+    whole = BOOK.ceilings(device)
+    assert whole is not None
+    return whole, share_ceilings(whole, device, gpu_instance)
+
+
+@pytest.mark.parametrize(
+    ("name", "memory_mib", "sms", "instance_gib", "of_sms", "eighths"),
+    [
+        ("NVIDIA H200", 143771, 16, 16.0, 16 / 132, 1),
+        ("NVIDIA H200", 143771, 26, 32.25, 26 / 132, 2),
+        ("NVIDIA H200", 143771, 60, 69.5, 60 / 132, 4),
+        ("NVIDIA H200", 143771, 132, 140.0, 1.0, 8),
+        ("NVIDIA A30", 24576, 14, 5.8, 14 / 56, 2),
+        ("NVIDIA A30", 24576, 56, 23.4, 1.0, 8),
+        ("NVIDIA A100-SXM4-40GB", 40960, 14, 4.75, 14 / 108, 1),
+        ("NVIDIA A100-SXM4-40GB", 40960, 98, 39.25, 98 / 108, 8),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 97887, 46, 23.6, 46 / 188, 2),
+    ],
+)
+def test_known_profiles(
+    name: str, memory_mib: int, sms: int, instance_gib: float, of_sms: float, eighths: int
+) -> None:
+    """Compute goes by real SM counts, bandwidth and bus by eighths of the memory."""
+    device = _device(name, memory_mib * MIB, _instance(sms, instance_gib * GIB))
+    whole, share = _share(device)
+    assert share.share_of_sms == pytest.approx(of_sms)
+    assert share.share_of_memory == eighths / 8
+    assert share.sm_count == sms
+    for precision, peak in whole.peak_flops_per_second.items():
+        assert share.peak_flops_per_second[precision] == pytest.approx(peak * of_sms)
+    assert whole.memory_bandwidth_bytes_per_second is not None
+    assert share.memory_bandwidth_bytes_per_second == pytest.approx(
+        whole.memory_bandwidth_bytes_per_second * eighths / 8
+    )
+    assert share.memory_bus_width_bits == whole.memory_bus_width_bits
+    assert share.link_bandwidth_bytes_per_second == {}
+    assert share.spec == whole.spec
+    assert share.peak_clock_hertz == whole.peak_clock_hertz
+    assert share.assumed_precision == whole.assumed_precision
+
+
+def test_compute_instances_add_up_and_share_the_memory() -> None:
+    """A GPU instance has the SMs of all its compute instances, and its memory once."""
+    device = _device(
+        "NVIDIA H200",
+        143771 * MIB,
+        _instance(16, 69.5 * GIB, compute_instance=0),
+        _instance(32, 69.5 * GIB, compute_instance=1),
+        _instance(60, 69.5 * GIB, gpu_instance=4),
+    )
+    _, share = _share(device)
+    assert share.sm_count == 48
+    assert share.share_of_memory == 0.5
+
+
+def test_counts_that_cannot_be_summed() -> None:
+    """Where each compute instance has the whole GPU's count, the largest is the count."""
+    device = _device(
+        "NVIDIA H200",
+        143771 * MIB,
+        _instance(132, 140 * GIB, compute_instance=0),
+        _instance(132, 140 * GIB, compute_instance=1),
+    )
+    assert _share(device)[1].sm_count == 132
+
+
+@pytest.mark.parametrize("sms", [None, 0, 500])
+def test_unknown_sms(sms: int | None) -> None:
+    """Without a usable SM count an instance has no compute ceiling, but keeps its bandwidth."""
+    _, share = _share(_device("NVIDIA H200", 143771 * MIB, _instance(sms, 16 * GIB)))
+    assert share.peak_flops_per_second == {}
+    assert share.sm_count is None
+    assert share.share_of_sms is None
+    assert share.memory_bandwidth_bytes_per_second == 600e9
+
+
+def test_one_unknown_count_among_several() -> None:
+    """A sum with an unknown part is unknown."""
+    device = _device(
+        "NVIDIA H200", 143771 * MIB, _instance(16, GIB), _instance(None, GIB, compute_instance=1)
+    )
+    assert _share(device)[1].sm_count is None
+
+
+def test_unknown_memory() -> None:
+    """Without a memory size an instance has no bandwidth ceiling, but keeps its peaks."""
+    _, share = _share(_device("NVIDIA H200", 143771 * MIB, _instance(16, None)))
+    assert share.memory_bandwidth_bytes_per_second is None
+    assert share.share_of_memory is None
+    assert share.peak_flops_per_second["bf16_tensor"] == pytest.approx(989.4e12 * 16 / 132)
+
+
+def test_instance_that_is_not_there() -> None:
+    """An instance that vanished in the meantime has no ceilings, and nothing fails."""
+    _, share = _share(_device("NVIDIA H200", 143771 * MIB), gpu_instance=9)
+    assert share.peak_flops_per_second == {}
+    assert share.memory_bandwidth_bytes_per_second is None
+
+
+@given(
+    st.lists(
+        st.builds(
+            Instance,
+            gpu_instance=st.integers(0, 2),
+            compute_instance=st.integers(0, 7),
+            profile=st.just(""),
+            mig_uuid=st.just(""),
+            sm_count=st.none() | st.integers(-5, 300),
+            memory_bytes=st.none() | st.integers(-5, 2**60),
+        ),
+        max_size=6,
+    ),
+    st.none() | st.integers(-5, 2**60),
+)
+def test_a_share_is_never_more_than_the_whole(
+    instances: list[Instance], memory_bytes: int | None
+) -> None:
+    """Whatever the driver says of its instances, a share's ceilings are within the GPU's."""
+    device = Device(0, "GPU-1", "NVIDIA H200", memory_bytes=memory_bytes, instances=(*instances,))
+    whole, share = _share(device, gpu_instance=1)
+    for precision, peak in share.peak_flops_per_second.items():
+        assert 0 < peak <= whole.peak_flops_per_second[precision]
+    bandwidth = share.memory_bandwidth_bytes_per_second
+    assert bandwidth is None or 0 < bandwidth <= 4.8e12
+    assert share.share_of_sms is None or 0 < share.share_of_sms <= 1
+    assert share.share_of_memory in [None, *(n / 8 for n in range(1, 9))]

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Event sets: each scripted event reaches each set once, if it was registered in time. */
+#include "scenario.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define XID_EVENT 0x8
+
+struct event_key {
+    double at;
+    int gpu;
+    ull type, data;
+};
+
+struct event_set {
+    struct { ull mask; ns_t since; } device[MAX_DEVICES];
+    struct event_key *delivered;
+    size_t count, room;
+};
+
+EXPORT int nvmlEventSetCreate(struct event_set **set)
+{
+    BEGIN(NULL, FOR_SYSTEM);
+    REQUIRE(set);
+    *set = calloc(1, sizeof **set);
+    return *set ? OK : NO_MEMORY;
+}
+
+EXPORT int nvmlEventSetFree(struct event_set *set)
+{
+    BEGIN(NULL, FOR_SYSTEM);
+    REQUIRE(set);
+    free(set->delivered);
+    free(set);
+    return OK;
+}
+
+EXPORT int nvmlDeviceGetSupportedEventTypes(nvml_device device, ull *types)
+{
+    double mask;
+
+    BEGIN(device, 0);
+    REQUIRE(types);
+    code = read_number(&call, "event_types", &mask);
+    if (code == OK)
+        *types = (ull)mask;
+    return code;
+}
+
+EXPORT int nvmlDeviceRegisterEvents(nvml_device device, ull types, struct event_set *set)
+{
+    double supported;
+
+    BEGIN(device, 0);
+    REQUIRE(set);
+    code = read_number(&call, "event_types", &supported);
+    if (code)
+        return code;
+    if (types & ~(ull)supported)
+        return NOT_SUPPORTED;
+    if (!set->device[call.gpu].mask)
+        set->device[call.gpu].since = call.now;
+    set->device[call.gpu].mask |= types;
+    return OK;
+}
+
+static int is_delivered(const struct event_set *set, const struct event_key *key)
+{
+    for (size_t i = 0; i < set->count; i++) {
+        const struct event_key *other = &set->delivered[i];
+
+        if (other->at == key->at && other->gpu == key->gpu && other->type == key->type
+            && other->data == key->data)
+            return 1;
+    }
+    return 0;
+}
+
+static void remember(struct event_set *set, const struct event_key *key)
+{
+    if (set->count == set->room) {
+        set->room = set->room * 2 + 16;
+        set->delivered = realloc(set->delivered, set->room * sizeof *set->delivered);
+        if (!set->delivered)
+            abort();
+    }
+    set->delivered[set->count++] = *key;
+}
+
+/* The earliest due event in a list, or NULL. */
+static const struct json *due(const struct scenario *scenario, double now,
+                              const struct event_set *set, const struct json *list, int xids,
+                              struct event_key *key)
+{
+    const struct json *earliest = NULL;
+
+    for (size_t i = 0; list && list->type == JSON_ARRAY && i < list->count; i++) {
+        const struct json *event = list->items[i];
+        struct event_key candidate = {
+            json_number(json_get(event, "at"), 0),
+            (int)json_number(json_get(event, "gpu"), 0),
+            xids ? XID_EVENT : (ull)json_number(json_get(event, "type"), 0),
+            (ull)json_number(json_get(event, xids ? "xid" : "data"), 0),
+        };
+
+        if (candidate.gpu < 0 || candidate.gpu >= MAX_DEVICES || candidate.at > now)
+            continue;
+        if (!(set->device[candidate.gpu].mask & candidate.type)
+            || candidate.at < since_epoch(scenario, set->device[candidate.gpu].since))
+            continue;
+        if ((earliest && candidate.at >= key->at) || is_delivered(set, &candidate))
+            continue;
+        earliest = event;
+        *key = candidate;
+    }
+    return earliest;
+}
+
+static ns_t monotonic(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (ns_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+static int wait_event(struct event_set *set, struct nvml_event *out, unsigned timeout_ms)
+{
+    ns_t end = monotonic() + (ns_t)timeout_ms * 1000000;
+
+    for (;;) {
+        ns_t at;
+        const struct scenario *scenario = scenario_at(&at);
+        double now = since_epoch(scenario, at);
+        struct event_key key;
+        const struct json *event =
+            due(scenario, now, set, json_get(scenario->root, "xids"), 1, &key);
+
+        if (!event)
+            event = due(scenario, now, set, json_get(scenario->root, "events"), 0, &key);
+        if (event) {
+            remember(set, &key);
+            out->device = handle_of(key.gpu, -1);
+            out->type = key.type;
+            out->data = key.data;
+            out->gi = (unsigned)json_number(json_get(event, "gi"), NO_INSTANCE);
+            out->ci = (unsigned)json_number(json_get(event, "ci"), NO_INSTANCE);
+            return OK;
+        }
+        if (monotonic() >= end)
+            return TIMEOUT;
+        sleep_us(fmin(2000, (double)(end - monotonic()) / 1e3));
+        scenario_refresh(0);
+    }
+}
+
+EXPORT int nvmlEventSetWait_v2(struct event_set *set, struct nvml_event *event, unsigned timeout)
+{
+    BEGIN(NULL, FOR_SYSTEM);
+    REQUIRE(set && event);
+    return wait_event(set, event, timeout);
+}
+
+EXPORT int nvmlEventSetWait(struct event_set *set, struct nvml_event_v1 *event, unsigned timeout)
+{
+    struct nvml_event full;
+
+    BEGIN(NULL, FOR_SYSTEM);
+    REQUIRE(set && event);
+    code = wait_event(set, &full, timeout);
+    if (code == OK)
+        *event = (struct nvml_event_v1){full.device, full.type, full.data};
+    return code;
+}

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which GPU this is: the static cadence's readings, and its MIG layout."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from ctypes import create_string_buffer
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pynvml
+
+from exporter.reading import Device, Instance
+from exporter.sources.fields import Field
+from exporter.sources.probe import (
+    IDENTITY,
+    Journal,
+    Outcome,
+    Probe,
+    code_of,
+    outcome_of,
+    raise_if_gone,
+)
+
+ARCHITECTURES: Mapping[int, str] = {
+    pynvml.NVML_DEVICE_ARCH_KEPLER: "Kepler",
+    pynvml.NVML_DEVICE_ARCH_MAXWELL: "Maxwell",
+    pynvml.NVML_DEVICE_ARCH_PASCAL: "Pascal",
+    pynvml.NVML_DEVICE_ARCH_VOLTA: "Volta",
+    pynvml.NVML_DEVICE_ARCH_TURING: "Turing",
+    pynvml.NVML_DEVICE_ARCH_AMPERE: "Ampere",
+    pynvml.NVML_DEVICE_ARCH_ADA: "Ada",
+    pynvml.NVML_DEVICE_ARCH_HOPPER: "Hopper",
+    pynvml.NVML_DEVICE_ARCH_BLACKWELL: "Blackwell",
+    13: "Rubin",
+}
+CLOCKS: Mapping[str, int] = {
+    "graphics": pynvml.NVML_CLOCK_GRAPHICS,
+    "sm": pynvml.NVML_CLOCK_SM,
+    "memory": pynvml.NVML_CLOCK_MEM,
+    "video": pynvml.NVML_CLOCK_VIDEO,
+}
+THRESHOLDS: Mapping[str, int] = {
+    "shutdown": pynvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN,
+    "slowdown": pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN,
+    "memory_max": pynvml.NVML_TEMPERATURE_THRESHOLD_MEM_MAX,
+    "gpu_max": pynvml.NVML_TEMPERATURE_THRESHOLD_GPU_MAX,
+}
+VIRTUALIZATION: Mapping[int, str] = {
+    0: "none",
+    1: "passthrough",
+    2: "vgpu_guest",
+    3: "vgpu_host",
+    4: "vsga_host",
+}
+COMPUTE_MODES: Mapping[int, str] = {
+    0: "default",
+    1: "exclusive_thread",
+    2: "prohibited",
+    3: "exclusive_process",
+}
+NVLINK_COUNT: Field = (91, 0)
+NVLINK_SPEED_MB_S: Field = (90, 0)
+C2C_COUNT: Field = (170, 0)
+C2C_MAX_BANDWIDTH_MB_S: Field = (172, 0)
+STATIC_FIELDS = (NVLINK_COUNT, NVLINK_SPEED_MB_S, C2C_COUNT, C2C_MAX_BANDWIDTH_MB_S)
+LONGEST_TEXT = 256
+GRACE_MODULE = re.compile(r"\bG[BH]\d00\b")
+
+
+def text(function: str, *arguments: Any) -> str:
+    """Call an NVML getter of the form ``f(..., buffer, length)``; bytes that are not UTF-8 are
+    replaced, where pynvml's own wrapper would raise.
+
+    Raises:
+        pynvml.NVMLError: the driver refused.
+    """
+    buffer = create_string_buffer(LONGEST_TEXT)
+    code = pynvml._nvmlGetFunctionPointer(function)(*arguments, buffer, LONGEST_TEXT)
+    if code != pynvml.NVML_SUCCESS:
+        raise pynvml.NVMLError(code)
+    return buffer.value.decode("utf-8", "replace")
+
+
+def _cuda_version() -> str:
+    # The _v2 call needs libcuda, which the "utility" container capability does not bring.
+    number = int(pynvml.nvmlSystemGetCudaDriverVersion())
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _on_off(value: int) -> str:
+    return "on" if value else "off"
+
+
+@dataclass(frozen=True, slots=True)
+class MigSlot:
+    """One MIG device with the handle that its memory is read through."""
+
+    instance: Instance
+    handle: Any
+
+
+class Identity:
+    """Reads one GPU's static facts through `handle`."""
+
+    def __init__(self, handle: Any, index: int, journal: Journal) -> None:
+        self._handle = handle
+        self._index = index
+        self._journal = journal
+
+    def _ask(self, call: Callable[[], Any]) -> Any:
+        return Probe(self._journal, "nvml", IDENTITY, (call,))()
+
+    def read(self, fields: Mapping[Field, float], mig: tuple[MigSlot, ...] | None) -> Device:
+        """Return the device; `fields` are its static field values, `mig` its layout or None.
+
+        Raises:
+            DeviceGone: it is lost, or has no UUID.
+            LibraryUnavailable: the library must be initialised again.
+        """
+        h = self._handle
+        ask = self._ask
+        nv = pynvml
+        pci = ask(lambda: nv.nvmlDeviceGetPciInfo_v3(h))
+        architecture = ask(lambda: nv.nvmlDeviceGetArchitecture(h))
+        name = ask(lambda: text("nvmlDeviceGetName", h)) or "unknown"
+        limits = ask(lambda: nv.nvmlDeviceGetPowerManagementLimitConstraints(h))
+        default_limit = ask(lambda: nv.nvmlDeviceGetPowerManagementDefaultLimit(h))
+        memory = ask(lambda: nv.nvmlDeviceGetMemoryInfo(h))
+        virtualization = ask(lambda: nv.nvmlDeviceGetVirtualizationMode(h))
+        speed = fields.get(NVLINK_SPEED_MB_S)
+        links = fields.get(NVLINK_COUNT)
+        c2c_links = fields.get(C2C_COUNT)
+        c2c_speed = fields.get(C2C_MAX_BANDWIDTH_MB_S)
+        return Device(
+            index=self._index,
+            uuid=text("nvmlDeviceGetUUID", h),
+            name=name,
+            architecture=ARCHITECTURES.get(architecture),
+            compute_capability=ask(lambda: nv.nvmlDeviceGetCudaComputeCapability(h)),
+            pci_bus_id=pci.busId if pci else None,
+            pci_device_id=pci.pciDeviceId >> 16 if pci else None,
+            pci_subsystem_id=pci.pciSubSystemId if pci else None,
+            serial=ask(lambda: text("nvmlDeviceGetSerial", h)),
+            board_part_number=ask(lambda: text("nvmlDeviceGetBoardPartNumber", h)),
+            minor_number=ask(lambda: nv.nvmlDeviceGetMinorNumber(h)),
+            numa_node=self._numa_node(),
+            driver_version=ask(lambda: text("nvmlSystemGetDriverVersion")),
+            cuda_version=ask(_cuda_version),
+            vbios_version=ask(lambda: text("nvmlDeviceGetVbiosVersion", h)),
+            core_count=ask(lambda: nv.nvmlDeviceGetNumGpuCores(h)) or None,
+            memory_bus_width_bits=ask(lambda: nv.nvmlDeviceGetMemoryBusWidth(h)) or None,
+            memory_bytes=memory.total if memory else None,
+            clock_max_hertz=self._by_name(
+                CLOCKS, lambda clock: nv.nvmlDeviceGetMaxClockInfo(h, clock) * 1e6
+            ),
+            power_default_limit_watts=default_limit / 1000 if default_limit is not None else None,
+            power_max_limit_watts=limits[1] / 1000 if limits is not None else None,
+            temperature_threshold_celsius=self._by_name(
+                THRESHOLDS,
+                lambda kind: float(nv.nvmlDeviceGetTemperatureThreshold(h, kind)),
+            ),
+            pcie_generation_max=ask(lambda: nv.nvmlDeviceGetMaxPcieLinkGeneration(h)),
+            pcie_width_max=ask(lambda: nv.nvmlDeviceGetMaxPcieLinkWidth(h)),
+            nvlink_count=int(links) if links is not None else None,
+            nvlink_bandwidth_bytes_per_second=links * speed * 1e6 if links and speed else None,
+            c2c_bandwidth_bytes_per_second=(
+                c2c_links * c2c_speed * 1e6 if c2c_links and c2c_speed else None
+            ),
+            coherent_memory=bool(c2c_links) or GRACE_MODULE.search(name) is not None,
+            virtualized=virtualization == nv.NVML_GPU_VIRTUALIZATION_MODE_VGPU,
+            modes=self._modes(virtualization, mig),
+            mig=mig is not None,
+            instances=tuple(slot.instance for slot in mig or ()),
+        )
+
+    def _by_name(self, ids: Mapping[str, int], call: Callable[[int], float]) -> dict[str, float]:
+        """Return the positive values that the driver has for the `ids`."""
+        values = {}
+        for name, number in ids.items():
+            value = self._ask(partial(call, number))
+            if value:
+                values[name] = value
+        return values
+
+    def _numa_node(self) -> int | None:
+        node = self._ask(lambda: pynvml.nvmlDeviceGetNumaNodeId(self._handle))
+        return node if node is not None and node >= 0 else None
+
+    def _modes(self, virtualization: int | None, mig: tuple[MigSlot, ...] | None) -> dict[str, str]:
+        h = self._handle
+        ask = self._ask
+        persistence = ask(lambda: pynvml.nvmlDeviceGetPersistenceMode(h))
+        compute = ask(lambda: pynvml.nvmlDeviceGetComputeMode(h))
+        ecc = ask(lambda: pynvml.nvmlDeviceGetEccMode(h))
+        confidential = ask(lambda: pynvml.nvmlSystemGetConfComputeState())
+        modes = {
+            "persistence": None if persistence is None else _on_off(persistence),
+            "compute": COMPUTE_MODES.get(compute),
+            "ecc": None if ecc is None else _on_off(ecc[0]),
+            "mig": "off" if mig is None else "on",
+            "virtualization": VIRTUALIZATION.get(virtualization) if virtualization else "none",
+            "confidential": None if confidential is None else _on_off(confidential.ccFeature),
+        }
+        return {name: mode for name, mode in modes.items() if mode is not None}
+
+
+def minimal_device(handle: Any, index: int) -> Device:
+    """Return as much of the identity as a GPU that is already lost still tells.
+
+    Raises:
+        pynvml.NVMLError: not even the UUID.
+    """
+    uuid = text("nvmlDeviceGetUUID", handle)
+    try:
+        name = text("nvmlDeviceGetName", handle)
+    except pynvml.NVMLError:
+        name = "unknown"
+    return Device(index=index, uuid=uuid, name=name)
+
+
+def mig_layout(handle: Any) -> tuple[MigSlot, ...] | None:
+    """Return the MIG devices of a GPU in the driver's order; None while MIG is off or unknown.
+
+    Raises:
+        DeviceGone: the GPU is lost.
+        LibraryUnavailable: the library must be initialised again.
+    """
+    try:
+        if pynvml.nvmlDeviceGetMigMode(handle)[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
+            return None
+        highest = pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)
+    except pynvml.NVMLError as error:
+        raise_if_gone(code_of(error))
+        return None
+    slots = []
+    for index in range(highest):
+        try:
+            mig = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
+            slots.append(MigSlot(_instance(mig), mig))
+        except pynvml.NVMLError as error:
+            raise_if_gone(code_of(error))
+            if outcome_of(code_of(error)) is Outcome.FAILURE:
+                raise
+            # Holes in the numbering answer NOT_FOUND.
+    return tuple(slots)
+
+
+def _instance(mig: Any) -> Instance:
+    attributes = pynvml.nvmlDeviceGetAttributes_v2(mig)
+    name = text("nvmlDeviceGetName", mig)
+    return Instance(
+        gpu_instance=pynvml.nvmlDeviceGetGpuInstanceId(mig),
+        compute_instance=pynvml.nvmlDeviceGetComputeInstanceId(mig),
+        profile=name.partition(" MIG ")[2] or name,
+        mig_uuid=text("nvmlDeviceGetUUID", mig),
+        sm_count=attributes.multiprocessorCount or None,
+        memory_bytes=attributes.memorySizeMB * 2**20 or None,
+    )

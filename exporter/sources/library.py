@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The driver library: loading, initialising, and starting over; nothing else initialises NVML."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import os
+from typing import Any
+
+import pynvml
+
+from exporter.errors import LibraryUnavailable
+from exporter.sources.probe import LIBRARY_REASONS, code_of
+
+SONAME = "libnvidia-ml.so.1"
+HINTS = {
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: (
+        "the NVIDIA driver is not loaded, or its device nodes (/dev/nvidia*) are not visible here"
+    ),
+    pynvml.NVML_ERROR_NO_PERMISSION: "no permission to open the NVIDIA device nodes (/dev/nvidia*)",
+}
+
+log = logging.getLogger(__name__)
+
+
+class Library:
+    """The process-wide driver library, one *generation* per successful initialisation.
+
+    Every handle, sample and buffer belongs to the generation in which it was made.
+    """
+
+    def __init__(self, path: str | None = None) -> None:
+        self._path = path
+        self.generation = 0
+
+    def start(self) -> int:
+        """Load and initialise; return the new generation. May block for as long as the driver does.
+
+        Raises:
+            LibraryUnavailable: with the reason, in one line.
+        """
+        self._load()
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError as error:
+            code = code_of(error)
+            reason = HINTS.get(code or 0) or LIBRARY_REASONS.get(code or 0) or str(error)
+            raise LibraryUnavailable(f"NVML cannot be initialised: {reason}") from error
+        self.generation += 1
+        return self.generation
+
+    def _load(self) -> None:
+        """Load the library afresh: after a driver update the file behind the name is another."""
+        path = self._path or _installed_beside(_loaded_path())
+        pynvml._nvmlGetFunctionPointer_cache.clear()
+        try:
+            # Loading by path first also serves a library whose directory the linker does not know.
+            pynvml.nvmlLib = ctypes.CDLL(path or SONAME)
+        except OSError as error:
+            pynvml.nvmlLib = None
+            where = f"--nvml.library {path}" if self._path else SONAME
+            raise LibraryUnavailable(f"{where} cannot be loaded: {error}") from error
+
+    def stop(self) -> None:
+        """Shut NVML down. Only while no other thread is inside a driver call: that would crash."""
+        with contextlib.suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+
+    def device_count(self) -> int:
+        """Return how many GPUs the driver lists, also those that refuse to be opened.
+
+        Raises:
+            pynvml.NVMLError: the driver refused.
+        """
+        return int(pynvml.nvmlDeviceGetCount())
+
+    def handle(self, index: int) -> Any:
+        """Return the handle of GPU `index`; this initialises that GPU.
+
+        Raises:
+            pynvml.NVMLError: the driver refused.
+        """
+        return pynvml.nvmlDeviceGetHandleByIndex(index)
+
+
+def _loaded_path() -> str | None:
+    """Return the file that the loaded driver library was mapped from."""
+    if pynvml.nvmlLib is None:
+        return None
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+            for line in maps:
+                path = line.partition("/")[2]
+                if "libnvidia-ml.so" in path:
+                    return "/" + path.rstrip("\n").removesuffix(" (deleted)")
+    except OSError:
+        log.debug("cannot read /proc/self/maps")
+    return None
+
+
+def _installed_beside(path: str | None) -> str | None:
+    """Return the library that is installed where `path` was; a full path bypasses the cached one.
+
+    The linker answers a bare name with the copy that is already mapped, even when the file was
+    replaced; a path is compared by inode.
+    """
+    if path is None:
+        return None
+    candidate = os.path.join(os.path.dirname(path), SONAME)
+    return candidate if os.path.exists(candidate) else None

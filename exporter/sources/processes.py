@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which processes the driver lists on a GPU, by share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
+
+import pynvml
+
+from exporter.reading import Process
+from exporter.sources import procfs
+from exporter.sources.probe import Journal, Probe
+
+NO_INSTANCE = 0xFFFFFFFF
+LISTS: Mapping[str, str] = {
+    "compute": "nvmlDeviceGetComputeRunningProcesses",
+    "graphics": "nvmlDeviceGetGraphicsRunningProcesses",
+    "mps": "nvmlDeviceGetMPSComputeRunningProcesses",
+}
+
+
+class ProcessLists:
+    """The compute, graphics and MPS processes of one GPU; dear to ask for on some hosts."""
+
+    def __init__(self, handle: Any, journal: Journal, procfs_root: str) -> None:
+        self._root = procfs_root
+        self._lists = {
+            kind: Probe(journal, "nvml", f"{kind}_processes", (partial(_listed, call, handle),))
+            for kind, call in LISTS.items()
+        }
+
+    def read(
+        self, gpu_instances: Iterable[int | None] | None
+    ) -> dict[int | None, tuple[Process, ...]] | None:
+        """Return the processes by share; `gpu_instances` is None while MIG is off.
+
+        None where the driver does not tell.
+        """
+        listed = {kind: read() for kind, read in self._lists.items()}
+        if listed["compute"] is None:
+            return None
+        shares = (None,) if gpu_instances is None else tuple(gpu_instances)
+        found: dict[int | None, list[Process]] = {share: [] for share in shares}
+        for kind, entries in listed.items():
+            for entry in entries or ():
+                share = None if gpu_instances is None else _instance(entry.gpuInstanceId)
+                if share in found:
+                    found[share].append(self._process(kind, entry))
+        return {share: tuple(processes) for share, processes in found.items()}
+
+    def _process(self, kind: str, entry: Any) -> Process:
+        return Process(
+            pid=entry.pid,
+            kind=kind,
+            used_bytes=entry.usedGpuMemory,
+            command=procfs.command_name(self._root, entry.pid),
+            owner=procfs.owner(self._root, entry.pid),
+        )
+
+
+def _listed(call: str, handle: Any) -> list[Any]:
+    return list(getattr(pynvml, call)(handle))
+
+
+def _instance(number: int) -> int | None:
+    return None if number == NO_INSTANCE else number

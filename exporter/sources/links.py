@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from exporter.pcie import pcie_bytes_per_second
 from exporter.sources.fields import ALL_LINKS, Field
 
 KIB = 1024
@@ -16,16 +17,6 @@ PCIE_TRANSMIT_BYTES: Field = (197, 0)
 PCIE_RECEIVE_BYTES: Field = (198, 0)
 PCIE_COUNTER_WRAP = 2**32
 """The width of the PCIe byte counters is not documented; 32 bits is the least that it can be."""
-PCIE_LANE_BYTES_PER_SECOND: Mapping[int, float] = {
-    1: 0.25e9,
-    2: 0.5e9,
-    3: 8e9 * 128 / 130 / 8,
-    4: 16e9 * 128 / 130 / 8,
-    5: 32e9 * 128 / 130 / 8,
-    6: 64e9 * 242 / 256 / 8,
-}
-"""Per lane and direction, by generation: transfer rate x encoding / 8."""
-
 PCIE_REPLAYS: Field = (94, 0)
 PCIE_LINK_RECOVERIES: Field = (169, 0)
 PCIE_ERRORS: Mapping[str, Field] = {
@@ -111,8 +102,7 @@ class PcieTraffic:
     """PCIe bytes between reads from counters that wrap, as long as no wrap can be missed."""
 
     def __init__(self, generation: int | None, width: int | None) -> None:
-        lane = PCIE_LANE_BYTES_PER_SECOND.get(generation or 0, 0.0)
-        self._peak = lane * (width or 0)
+        self._peak = pcie_bytes_per_second(generation, width) or 0.0
         self._last: dict[Field, tuple[float, float]] = {}
 
     def moved(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from exporter.specs.links import pcie_bytes_per_second
+from exporter.pcie import pcie_bytes_per_second
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data flows one way, and so do the imports."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "exporter"
+ANYWHERE = {"errors", "clock", "log", "version", "yaml_lines", "__init__", "pcie"}
+"""Leaves that any module may import."""
+MAY_IMPORT: dict[str, set[str]] = {
+    "reading": set(),
+    "snapshot": {"reading"},
+    "sources": {"reading"},
+    "specs": {"reading", "snapshot"},
+    "derive": {"reading", "snapshot"},
+    "session": {"reading", "sources"},
+    "worker": {"reading", "session", "sources"},
+    "fleet": {"reading", "session", "sources", "worker"},
+    "integrate": {"derive", "reading", "snapshot"},
+    "publisher": {"derive", "fleet", "integrate", "reading", "snapshot", "specs"},
+    "store": {"snapshot"},
+    "exposition": {"reading", "snapshot"},
+    "web": {"exposition", "reading", "snapshot", "specs", "store"},
+    "config": {"specs"},
+    "healthcheck": {"config"},
+    "daemon": {
+        "config",
+        "derive",
+        "exposition",
+        "fleet",
+        "publisher",
+        "session",
+        "sources",
+        "specs",
+        "store",
+        "web",
+    },
+    "cli": {"config", "daemon", "healthcheck"},
+    "__main__": {"cli"},
+}
+
+
+def _imports(path: Path) -> Iterator[str]:
+    """Yield the parts of the package that a file imports, also inside functions."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            assert node.level == 0, f"{path}: imports are absolute"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        for name in names:
+            package, _, rest = name.partition(".")
+            part = rest.partition(".")[0]
+            if package == "exporter":
+                exists = (PACKAGE / f"{part}.py").exists() or (PACKAGE / part).is_dir()
+                yield part if part and exists else "__init__"
+
+
+def _part(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_import_goes_back(path: Path) -> None:
+    """Each part imports only itself, the leaves, and what comes before it."""
+    part = _part(path)
+    if part in ANYWHERE:
+        allowed = ANYWHERE
+    else:
+        assert part in MAY_IMPORT, f"say in MAY_IMPORT what {part} may import"
+        allowed = MAY_IMPORT[part] | ANYWHERE | {part}
+
+    assert set(_imports(path)) <= allowed
+
+
+def test_the_graph_names_only_what_exists() -> None:
+    """A part that was removed must leave the table too."""
+    assert set(MAY_IMPORT) | ANYWHERE == {_part(path) for path in FILES}

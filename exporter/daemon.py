@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wires the parts into the daemon, and into the one-shot page."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import uvicorn
+
+from exporter import log as logs
+from exporter.clock import SystemClock
+from exporter.config import Address, Reloaded, Settings
+from exporter.derive import IdleRules
+from exporter.errors import ConfigError, ExporterError
+from exporter.exposition.families import ProcessMemory
+from exporter.exposition.pages import Pages
+from exporter.exposition.render import RenderOptions
+from exporter.fleet import Fleet
+from exporter.publisher import Publisher, Rules, stale_after_seconds
+from exporter.session import SessionOptions
+from exporter.sources.library import Library
+from exporter.specs import SpecBook, load_specs
+from exporter.store import Store
+from exporter.version import revision, version
+from exporter.web.app import create_app
+
+GRACEFUL_SHUTDOWN_SECONDS = 1
+FIRST_READING_SECONDS = 10.0
+
+log = logging.getLogger(__name__)
+
+
+def _rules(settings: Settings) -> Rules:
+    return Rules(
+        interval_seconds=settings.poll_interval_seconds,
+        forget_after_seconds=settings.gpu_forget_after_seconds,
+        precision=settings.precision,
+        idle=IdleRules(
+            activity_ratio=settings.idle_threshold_ratio,
+            link_bytes_per_second=settings.idle_link_rate_bytes_per_second,
+            ignored_commands=frozenset(settings.hold_ignore),
+        ),
+    )
+
+
+def _render_options(settings: Settings) -> RenderOptions:
+    return RenderOptions(
+        level=settings.metrics_level,
+        exclude=settings.metrics_exclude,
+        process_memory=ProcessMemory(settings.process_memory, settings.process_max),
+        revision=revision(),
+    )
+
+
+class Parts:
+    """The long-lived objects of one process, wired but not started."""
+
+    def __init__(self, settings: Settings) -> None:
+        clock = SystemClock()
+        self.settings = settings
+        self.specs: SpecBook = load_specs(settings.specs)
+        self.store = Store()
+        self.pages = Pages(_render_options(settings))
+        self.fleet = Fleet(
+            Library(settings.nvml_library),
+            SessionOptions(
+                slow_interval_seconds=settings.poll_slow_interval_seconds,
+                gpm=settings.source_gpm,
+                procfs=str(settings.path_procfs),
+            ),
+            clock,
+            stale_after_seconds(settings.poll_interval_seconds),
+            enabled=settings.source_nvml,
+        )
+        self.publisher = Publisher(
+            self.fleet,
+            self.specs,
+            _rules(settings),
+            clock,
+            (self.store.publish, self.pages.publish),
+        )
+
+    def reconfigure(self, settings: Settings) -> None:
+        """Use what may change while running; the caller has validated it."""
+        specs = load_specs(settings.specs)
+        logs.setup(settings.log_level, settings.log_format)
+        self.settings, self.specs = settings, specs
+        self.publisher.reconfigure(specs, _rules(settings))
+        self.pages.reconfigure(_render_options(settings))
+
+    def stop(self) -> None:
+        """Stop every thread that can be stopped, and NVML if no call is under way."""
+        self.publisher.stop()
+        self.fleet.stop()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handling, which would end the process by the signal itself."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _listen(address: Address) -> socket.socket:
+    """Return a listening socket; without a host on every address, IPv6 too where there is any."""
+    host, port = address.host, address.port
+    try:
+        if host:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            return socket.create_server((host, port), family=family, backlog=128)
+        if socket.has_dualstack_ipv6():
+            with contextlib.suppress(OSError):  # IPv6 may be switched off
+                return socket.create_server(
+                    ("::", port), family=socket.AF_INET6, backlog=128, dualstack_ipv6=True
+                )
+        return socket.create_server(("", port), backlog=128)
+    except OSError as error:
+        raise ExporterError(
+            f"cannot listen on {host or '*'}:{port}: {error.strerror or error}"
+        ) from error
+
+
+class _Reloader:
+    """Re-reads configuration and specs on SIGHUP, outside the event loop, one at a time."""
+
+    def __init__(self, parts: Parts, reload: Callable[[], Reloaded]) -> None:
+        self._parts = parts
+        self._reload = reload
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Re-read in a thread of its own."""
+        threading.Thread(target=self._run, name="reload", daemon=True).start()
+
+    def _run(self) -> None:
+        with self._lock:
+            try:
+                reloaded = self._reload()
+                self._parts.reconfigure(reloaded.settings)
+            except ConfigError as error:
+                log.error("configuration not reloaded, the old one stays: %s", error)
+                return
+            except Exception:
+                log.exception("configuration not reloaded, the old one stays")
+                return
+            log.info("configuration reloaded")
+            if reloaded.needs_restart:
+                log.warning("a restart is needed to change %s", ", ".join(reloaded.needs_restart))
+
+
+def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
+    """Run until SIGTERM or SIGINT; return the exit code.
+
+    Raises:
+        ConfigError: the spec file is bad.
+        ExporterError: the address cannot be listened on.
+    """
+    parts = Parts(settings)
+    listener = _listen(settings.web_listen_address)
+    port = listener.getsockname()[1]
+    app = create_app(
+        store=parts.store,
+        pages=parts.pages,
+        specs=lambda: parts.specs,
+        poll_interval_seconds=lambda: parts.settings.poll_interval_seconds,
+    )
+    server = _Server(
+        uvicorn.Config(
+            app,
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            http="httptools",
+            timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_SECONDS,
+        )
+    )
+    reloader = _Reloader(parts, reload)
+
+    def stop(_signal: int, _frame: object) -> None:
+        server.should_exit = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    signal.signal(signal.SIGHUP, lambda _signal, _frame: reloader.start())
+
+    log.info("roofline-exporter %s (revision %s) started", version(), revision())
+    host = settings.web_listen_address.host
+    shown = f"[{host}]" if ":" in host else host or "localhost"
+    log.info("listening on http://%s:%d/ (metrics at /metrics)", shown, port)
+    parts.fleet.start()
+    parts.publisher.start()
+    # What is loaded now stays for the life of the process: no need to scan it again and again.
+    gc.collect()
+    gc.freeze()
+    try:
+        server.run(sockets=[listener])
+    finally:
+        parts.stop()
+    log.info("stopped")
+    return 0
+
+
+def once(settings: Settings) -> int:
+    """Read every GPU twice, one interval apart, and print one page; return the exit code."""
+    parts = Parts(settings)
+    parts.fleet.start()
+    try:
+        deadline = time.monotonic() + FIRST_READING_SECONDS
+        snapshot = parts.publisher.tick()
+        while snapshot.problem is not None:
+            if parts.fleet.problem is not None or time.monotonic() > deadline:
+                print(f"roofline-exporter: {snapshot.problem}", file=sys.stderr)
+                return 1
+            time.sleep(0.05)
+            snapshot = parts.publisher.tick()
+        time.sleep(settings.poll_interval_seconds)
+        parts.publisher.tick()
+        sys.stdout.buffer.write(parts.pages.page("text-0.0.4", False))
+        sys.stdout.buffer.flush()
+    finally:
+        parts.stop()
+    return 0

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes ``docs/metrics.md`` from the catalogue: ``python -m exporter.exposition.docs``."""
+
+from __future__ import annotations
+
+import sys
+
+from exporter.exposition.catalogue import SECTIONS
+from exporter.exposition.family import DEVICE_LABELS, INSTANCE_LABEL, Family, Label, Scope
+
+_INTRODUCTION = """\
+# Metrics
+
+<!-- Written by `python -m exporter.exposition.docs > docs/metrics.md`; do not edit by hand. -->
+
+Every metric family of the exporter, from the table that the exporter itself works by. A family is
+present only where its value is known: what is not known is absent, never 0 or NaN.
+
+- Series of a GPU carry `gpu` (its index) and `uuid`; while MIG is on, what is known of each GPU
+  instance also carries `gpu_instance`, and is then not published for the whole GPU. Join
+  `gpu_info` on these labels for everything descriptive.
+- Ratios are 0 to 1; all else is in base units. Counters that the driver keeps (energy, throttle
+  time, NVLink bytes, PCIe replays and errors) go on from the driver's total; all others start at
+  0 with the exporter. No integral crosses a gap longer than 3 poll intervals, so divide by
+  `rate(gpu_observed_seconds_total[...])` for a share of time.
+- Level *core* is served with `--metrics.level=core` too, *full* only with `--metrics.level=full`,
+  the default. `--metrics.exclude=REGEX` leaves out the families whose whole name matches.
+- `/metrics?name[]=NAME` (repeatable) serves only the families named.
+- In OpenMetrics an info family is called without `_info` and a counter family without `_total`;
+  the series are called the same in every format.
+- Besides these, the exporter's own `process_*` families (CPU, memory, file descriptors) are those
+  of the Prometheus client library for Python.
+"""
+
+_OF: dict[Scope, tuple[str, ...]] = {
+    "gpu": DEVICE_LABELS,
+    "board": DEVICE_LABELS,
+    "share": (*DEVICE_LABELS, INSTANCE_LABEL),
+    "node": (),
+}
+
+
+def _label(label: Label) -> str:
+    if label.values:
+        return f"`{label.name}`: {', '.join(label.values)}"
+    return f"`{label.name}`" + (f" ({label.meaning})" if label.meaning else "")
+
+
+def _row(family: Family) -> str:
+    device = ", ".join(f"`{name}`" for name in _OF[family.scope])
+    labels = "; ".join(part for part in (device, *map(_label, family.labels)) if part)
+    cells = (
+        f"`{family.name}`",
+        family.kind,
+        family.level,
+        labels,
+        family.meaning,
+        f"{family.origin}.",
+    )
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def metrics_page() -> str:
+    """Return the whole page."""
+    parts = [_INTRODUCTION]
+    for section, families in SECTIONS.items():
+        parts.append(f"\n## {section}\n\n| metric | type | level | labels | meaning | source |\n")
+        parts.append("|---|---|---|---|---|---|\n")
+        parts.extend(f"{_row(family)}\n" for family in families)
+    return "".join(parts)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(metrics_page())

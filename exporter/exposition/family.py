@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known about one metric family before any value is: the shape of a catalogue entry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["counter", "gauge", "info"]
+Level = Literal["core", "full"]
+Scope = Literal["gpu", "board", "share", "node"]
+"""Whom a family describes.
+
+* gpu: each physical GPU, also while it is down
+* board: each physical GPU that is up
+* share: each whole GPU that is up or, while MIG is on, each of its GPU instances
+* node: the exporter or the node as a whole
+"""
+
+DEVICE_LABELS = ("gpu", "uuid")
+INSTANCE_LABEL = "gpu_instance"
+
+_SUFFIX: dict[Kind, str] = {"counter": "_total", "gauge": "", "info": "_info"}
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A label besides those of the device: its listed values, or what an open one holds."""
+
+    name: str
+    values: tuple[str, ...] = ()
+    meaning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric family: everything but its values."""
+
+    name: str
+    """As exposed in the text format, with ``_total`` or ``_info``."""
+    kind: Kind
+    unit: str
+    """The end of the name without ``_total``, or empty."""
+    scope: Scope
+    level: Level
+    meaning: str
+    origin: str
+    labels: tuple[Label, ...] = ()
+
+    @property
+    def base_name(self) -> str:
+        """The name that OpenMetrics gives the family: without ``_total`` or ``_info``."""
+        return self.name.removesuffix(_SUFFIX[self.kind])
+
+    @property
+    def help(self) -> str:
+        """The HELP line: the meaning, then where the value comes from."""
+        return f"{self.meaning} Source: {self.origin}."
+
+    @property
+    def all_labels(self) -> tuple[str, ...]:
+        """Every label name, in the order of the sample lines; that of MIG instances included."""
+        own = tuple(label.name for label in self.labels)
+        if self.scope == "node":
+            return own
+        if self.scope == "share":
+            return (*DEVICE_LABELS, INSTANCE_LABEL, *own)
+        return (*DEVICE_LABELS, *own)
+
+
+def counter(
+    name: str,
+    unit: str,
+    scope: Scope,
+    level: Level,
+    meaning: str,
+    origin: str,
+    *labels: Label,
+) -> Family:
+    """Describe a family that only rises."""
+    return Family(name, "counter", unit, scope, level, meaning, origin, labels)
+
+
+def gauge(
+    name: str,
+    unit: str,
+    scope: Scope,
+    level: Level,
+    meaning: str,
+    origin: str,
+    *labels: Label,
+) -> Family:
+    """Describe a family that may rise and fall."""
+    return Family(name, "gauge", unit, scope, level, meaning, origin, labels)
+
+
+def info(
+    name: str, scope: Scope, level: Level, meaning: str, origin: str, *labels: Label
+) -> Family:
+    """Describe a family whose value is always 1 and whose labels carry the facts."""
+    return Family(name, "info", "", scope, level, meaning, origin, labels)

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where in a snapshot the values of families are: its parts, and which device each belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeVar
+
+from exporter.exposition.family import Scope
+from exporter.reading import Device
+from exporter.snapshot import Snapshot
+
+Number = float  # an int is welcome wherever a float is, and is written exactly
+LabelValues = tuple[str, ...]
+Rows = Iterable[tuple[LabelValues, Number]]
+T = TypeVar("T")
+L = TypeVar("L")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What the families of the exporter itself are read from."""
+
+    snapshot: Snapshot | None
+    revision: str = ""
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    """By family: series cut so far."""
+
+
+Shape = Literal["one", "by_label", "rows"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Where a family's values are: the part of the snapshot, and how to read it."""
+
+    part: Part[Any]
+    shape: Shape
+    read: Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Part(Generic[T]):
+    """One kind of object in a snapshot that readers read from.
+
+    Readers give one value, values by the family's only label, or rows of label values. None, or
+    a row that is missing, is "not known".
+    """
+
+    scope: Scope
+    pick: Callable[[Any], T | None]
+    """From the `Gpu`, the `Share` or the `Node` that the scope names."""
+
+    def one(self, read: Callable[[T], Number | None]) -> Reader:
+        """Read one value."""
+        return Reader(self, "one", read)
+
+    def by_label(self, read: Callable[[T], Mapping[str, Number]]) -> Reader:
+        """Read values by the one label of the family."""
+        return Reader(self, "by_label", read)
+
+    def rows(self, read: Callable[[T], Rows]) -> Reader:
+        """Read values with the values of all labels of the family."""
+        return Reader(self, "rows", read)
+
+
+def subjects(
+    node: Node,
+    parts: Iterable[Part[Any]],
+    label: Callable[[Device, int | None], L],
+    no_device: L,
+) -> list[list[tuple[L, Any]]]:
+    """Return what each part is in this snapshot, with the device that it belongs to.
+
+    Args:
+        node: the snapshot and the exporter's own state.
+        parts: the parts that are asked for.
+        label: names a device, or one GPU instance of it.
+        no_device: stands beside what belongs to the node.
+
+    Returns:
+        For each part the objects that are known, in the order of the GPUs.
+    """
+    gpus: list[tuple[L, Any]] = []
+    boards: list[tuple[L, Any]] = []
+    shares: list[tuple[L, Any]] = []
+    for gpu in node.snapshot.gpus if node.snapshot is not None else ():
+        name = label(gpu.device, None)
+        gpus.append((name, gpu))
+        if not gpu.up:
+            continue
+        boards.append((name, gpu))
+        for share in gpu.shares:
+            instance = share.gpu_instance
+            shares.append((name if instance is None else label(gpu.device, instance), share))
+    owners = {"gpu": gpus, "board": boards, "share": shares, "node": [(no_device, node)]}
+    return [
+        [
+            (name, subject)
+            for name, owner in owners[part.scope]
+            if (subject := part.pick(owner)) is not None
+        ]
+        for part in parts
+    ]

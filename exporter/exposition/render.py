@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turns a snapshot into the text of each family, fast: from ready prefixes and unchanged lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from exporter.exposition.catalogue import selected
+from exporter.exposition.families import ProcessMemory, readers
+from exporter.exposition.family import DEVICE_LABELS, INSTANCE_LABEL, Family, Level
+from exporter.exposition.formats import END, FORMATS, Format, escaped, heading, labels_text
+from exporter.exposition.parts import Node, Part, Reader, subjects
+from exporter.reading import Device
+
+
+@dataclass(frozen=True, slots=True)
+class RenderOptions:
+    """What a page shows of a snapshot."""
+
+    level: Level = "full"
+    exclude: re.Pattern[str] | None = None
+    """Families whose whole name matches are left out."""
+    process_memory: ProcessMemory = field(default_factory=ProcessMemory)
+    revision: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One family that has samples: its names, its heading in each format, its sample lines."""
+
+    names: tuple[str, str]
+    """As exposed, and without ``_total`` or ``_info``."""
+    headings: Mapping[Format, str]
+    lines: str
+
+
+def headings(name: str, base_name: str, kind: str, unit: str, text: str) -> dict[Format, str]:
+    """Return the heading of a family in every format."""
+    return {form: heading(form, name, base_name, kind, unit, text) for form in FORMATS}
+
+
+def page(blocks: Iterable[Block], form: Format) -> bytes:
+    """Return the page that these families make in a format."""
+    text = "".join([part for block in blocks for part in (block.headings[form], block.lines)])
+    return (text + END[form]).encode()
+
+
+class _Line:
+    """A series: its ready prefix, and the line for its last value."""
+
+    __slots__ = ("prefix", "text", "value")
+
+    def __init__(self, name: str, labels: str) -> None:
+        self.prefix = f"{name}{{{labels}}} " if labels else f"{name} "
+        self.value: float | None = None
+        self.text = ""
+
+    def put(self, value: float, out: list[str]) -> None:
+        """Append this series' line, unless the value is NaN or infinite."""
+        if value != self.value:
+            if value - value != 0:
+                return
+            self.value = value
+            self.text = f"{self.prefix}{value!r}\n"
+        out.append(self.text)
+
+
+def _joined(device: str, own: str) -> str:
+    return f"{device},{own}" if device and own else device or own
+
+
+class _FamilyLines:
+    """The series of one family, by device labels; only `render` differs between shapes."""
+
+    def __init__(self, family: Family, part: int, read: Callable[[Any], Any]) -> None:
+        self.family = family
+        self.part = part
+        self.names = (family.name, family.base_name)
+        self.headings = headings(
+            family.name, family.base_name, family.kind, family.unit, family.help
+        )
+        self._read = read
+        self._lines: dict[str, Any] = {}
+
+    def keep(self, devices: set[str]) -> None:
+        """Forget the series of devices that are gone."""
+        self._lines = {name: lines for name, lines in self._lines.items() if name in devices}
+
+    def render(self, found: list[tuple[str, Any]]) -> list[str]:
+        """Return the sample lines for the objects of this family's part, each with its device."""
+        raise NotImplementedError
+
+
+class _One(_FamilyLines):
+    def render(self, found: list[tuple[str, Any]]) -> list[str]:
+        out: list[str] = []
+        read, lines = self._read, self._lines
+        for device, subject in found:
+            value = read(subject)
+            if value is None:
+                continue
+            line = lines.get(device)
+            if line is None:
+                line = lines[device] = _Line(self.family.name, device)
+            line.put(value, out)
+        return out
+
+
+class _ByLabel(_FamilyLines):
+    def render(self, found: list[tuple[str, Any]]) -> list[str]:
+        out: list[str] = []
+        label = self.family.labels[0]
+        for device, subject in found:
+            lines = self._lines.setdefault(device, {})
+            for key, value in self._read(subject).items():
+                line = lines.get(key)
+                if line is None:
+                    if label.values and key not in label.values:
+                        continue  # the listed values are a contract
+                    own = f'{label.name}="{escaped(key)}"'
+                    line = lines[key] = _Line(self.family.name, _joined(device, own))
+                line.put(value, out)
+        return out
+
+
+class _Rows(_FamilyLines):
+    def render(self, found: list[tuple[str, Any]]) -> list[str]:
+        out: list[str] = []
+        names = tuple(label.name for label in self.family.labels)
+        for device, subject in found:
+            before = self._lines.get(device, {})
+            now = self._lines[device] = {}  # rows come and go: only those of this tick stay
+            for values, value in self._read(subject):
+                line = before.get(values)
+                if line is None:
+                    own = labels_text(names, values)
+                    line = _Line(self.family.name, _joined(device, own))
+                now[values] = line
+                line.put(value, out)
+        return out
+
+
+_SHAPES: dict[str, type[_FamilyLines]] = {"one": _One, "by_label": _ByLabel, "rows": _Rows}
+
+
+class Renderer:
+    """Renders snapshots with one set of options; one thread at a time.
+
+    It remembers a line for each series that the last snapshot had, and nothing else.
+    """
+
+    def __init__(self, options: RenderOptions) -> None:
+        chosen: list[tuple[Family, Reader]] = []
+        known = readers(options.process_memory)
+        for family in selected(options.level, options.exclude):
+            if family.name in known:
+                chosen.append((family, known[family.name]))
+        self._parts: list[Part[Any]] = list(dict.fromkeys(reader.part for _, reader in chosen))
+        self._families = [
+            _SHAPES[reader.shape](family, self._parts.index(reader.part), reader.read)
+            for family, reader in chosen
+        ]
+        self._devices: dict[tuple[int, str, int | None], str] = {}
+
+    def blocks(self, node: Node) -> list[Block]:
+        """Return the families that have samples in this snapshot, in the catalogue's order."""
+        used: dict[tuple[int, str, int | None], str] = {}
+
+        def name(device: Device, instance: int | None) -> str:
+            key = (device.index, device.uuid, instance)
+            text = self._devices.get(key)
+            if text is None:
+                labels = (*DEVICE_LABELS, INSTANCE_LABEL)[: 2 if instance is None else 3]
+                values = (str(device.index), device.uuid, str(instance))[: len(labels)]
+                text = labels_text(labels, values)
+            used[key] = text
+            return text
+
+        found = subjects(node, self._parts, name, "")
+        rendered = [(family, family.render(found[family.part])) for family in self._families]
+        if used.keys() != self._devices.keys():
+            present = {"", *used.values()}
+            for family in self._families:
+                family.keep(present)
+            self._devices = used
+        return [
+            Block(family.names, family.headings, "".join(lines))
+            for family, lines in rendered
+            if lines
+        ]

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The JSON API: the latest snapshot and the spec file, with types.
+
+The handlers are plain functions, so they run in threads and never hold up a scrape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from exporter.snapshot import Gpu, Snapshot
+from exporter.specs import SpecBook
+from exporter.store import Store
+from exporter.web import models
+from exporter.web.convert import gpu_json, product_json, rooflines
+
+NOT_FOUND: dict[int | str, dict[str, object]] = {404: {"model": models.Problem}}
+
+
+def _answer(model: BaseModel) -> Response:
+    body = model.model_dump_json(exclude_none=True) + "\n"
+    return Response(body, media_type="application/json")
+
+
+def _find(snapshot: Snapshot | None, key: str) -> Gpu | None:
+    for gpu in snapshot.gpus if snapshot is not None else ():
+        if key in (gpu.device.uuid, str(gpu.device.index)):
+            return gpu
+    return None
+
+
+def api_router(store: Store, specs: Callable[[], SpecBook]) -> APIRouter:
+    """Return the routes under ``/api``."""
+    router = APIRouter()
+
+    @router.get("/api/v1/gpus", response_model=models.GpusAnswer)
+    def gpus() -> Response:
+        """Every GPU of the node with its newest readings; empty before the first snapshot."""
+        snapshot = store.latest()
+        if snapshot is None:
+            return _answer(models.GpusAnswer(problem="no snapshot yet", gpus=[]))
+        return _answer(
+            models.GpusAnswer(
+                timestamp_seconds=snapshot.timestamp_seconds,
+                problem=snapshot.problem,
+                gpus=[gpu_json(gpu) for gpu in snapshot.gpus],
+            )
+        )
+
+    @router.get("/api/v1/gpus/{uuid}", response_model=models.GpuAnswer, responses=NOT_FOUND)
+    def gpu(uuid: str) -> Response:
+        """One GPU, by its UUID or its index."""
+        snapshot = store.latest()
+        found = _find(snapshot, uuid)
+        if snapshot is None or found is None:
+            raise HTTPException(404, f"no GPU has the UUID or index {uuid!r}")
+        return _answer(
+            models.GpuAnswer(timestamp_seconds=snapshot.timestamp_seconds, gpu=gpu_json(found))
+        )
+
+    @router.get("/api/v1/roofline", response_model=models.RooflineAnswer)
+    def roofline() -> Response:
+        """Ceilings, ridge points and the current point of each GPU or MIG instance."""
+        snapshot = store.latest()
+        if snapshot is None:
+            return _answer(models.RooflineAnswer(rooflines=[]))
+        return _answer(
+            models.RooflineAnswer(
+                timestamp_seconds=snapshot.timestamp_seconds, rooflines=rooflines(snapshot)
+            )
+        )
+
+    @router.get("/api/v1/specs", response_model=models.SpecsAnswer)
+    def products() -> Response:
+        """Every product of the spec file in use."""
+        book = specs()
+        return _answer(
+            models.SpecsAnswer(
+                products=[product_json(product) for product in book.products.values()],
+                sources=dict(book.sources),
+            )
+        )
+
+    @router.get("/api/openapi.json", include_in_schema=False)
+    def openapi(request: Request) -> JSONResponse:
+        """Describe this API; built when first asked for."""
+        return JSONResponse(request.app.openapi())
+
+    return router

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From snapshot and spec file to the JSON of the API: what goes where."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+
+from exporter.exposition.families import (
+    memory_ceilings,
+    pipe_ratios,
+    process_counts,
+    tensor_op_ratios,
+    total_flops,
+)
+from exporter.reading import Activity, Device
+from exporter.snapshot import Ceilings, Gpu, Roofline, Saturation, Share, Snapshot
+from exporter.specs import Product
+from exporter.web import models
+
+
+def _known(**values: float | None) -> dict[str, float]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _capability(capability: tuple[int, int] | None) -> str | None:
+    return None if capability is None else f"{capability[0]}.{capability[1]}"
+
+
+def _identity(device: Device, spec: str | None) -> models.IdentityJson:
+    return models.IdentityJson(
+        name=device.name,
+        architecture=device.architecture,
+        compute_capability=_capability(device.compute_capability),
+        pci_bus_id=device.pci_bus_id,
+        serial=device.serial,
+        board_part_number=device.board_part_number,
+        minor_number=device.minor_number,
+        numa_node=device.numa_node,
+        driver_version=device.driver_version,
+        cuda_version=device.cuda_version,
+        vbios_version=device.vbios_version,
+        spec=spec,
+        source=device.source,
+    )
+
+
+def _board(gpu: Gpu) -> models.BoardJson | None:
+    vitals, board = gpu.vitals, gpu.board
+    if vitals is None or board is None:
+        return None
+    reasons = vitals.throttle_reasons
+    return models.BoardJson(
+        power_watts=vitals.power_watts,
+        power_limit_watts=board.power_limit_watts,
+        module_power_watts=vitals.module_power_watts,
+        energy_joules_total=gpu.totals.energy_joules,
+        temperature_celsius=_known(
+            gpu=vitals.temperature_celsius, memory=vitals.memory_temperature_celsius
+        ),
+        clock_hertz=dict(vitals.clock_hertz),
+        clock_max_hertz=dict(gpu.device.clock_max_hertz),
+        throttle_reasons=None if reasons is None else sorted(reasons),
+        throttle_seconds_total=dict(gpu.totals.throttle_seconds),
+        performance_state=board.performance_state,
+        pcie_generation=board.pcie_generation,
+        pcie_width=board.pcie_width,
+    )
+
+
+def _activity(activity: Activity) -> models.ActivityJson:
+    return models.ActivityJson(
+        source=activity.source,
+        seconds=activity.seconds,
+        engine_ratio=activity.engine,
+        sm_ratio=activity.sm,
+        occupancy_ratio=activity.occupancy,
+        dram_ratio=activity.dram,
+        pipe_ratio=pipe_ratios(activity),
+        tensor_op_ratio=tensor_op_ratios(activity),
+    )
+
+
+def _saturation(saturation: Saturation) -> models.SaturationJson:
+    return models.SaturationJson(
+        source=saturation.source,
+        complete=saturation.complete,
+        ratio=saturation.ratio,
+        unit=saturation.unit,
+        lower_ratio=saturation.bounds.lower,
+        upper_ratio=saturation.bounds.upper,
+        unmeasured={
+            resource: models.BoundsJson(lower_ratio=bounds.lower, upper_ratio=bounds.upper)
+            for resource, bounds in saturation.unmeasured.items()
+        },
+    )
+
+
+def _point(roofline: Roofline) -> models.PointJson:
+    bounds = roofline.flops_bounds_per_second
+    return models.PointJson(
+        flops_per_second=total_flops(roofline),
+        flops_lower_per_second=None if bounds is None else bounds.lower,
+        flops_upper_per_second=None if bounds is None else bounds.upper,
+        flops_per_second_by_precision=dict(roofline.flops_per_second),
+        dram_bytes_per_second=roofline.dram_bytes_per_second,
+        intensity_flops_per_byte=roofline.intensity_flops_per_byte,
+        tensor_flops_utilization_ratio=roofline.tensor_flops_utilization_ratio,
+        roof_ratio=dict(roofline.roof_ratio),
+    )
+
+
+def _share(share: Share) -> models.ShareJson:
+    totals = share.totals
+    return models.ShareJson(
+        gpu_instance=share.gpu_instance,
+        held=share.held,
+        limiter=share.limiter,
+        utilization_ratio=None if share.utilization is None else share.utilization.ratio,
+        memory=None if share.memory is None else models.MemoryJson(**asdict(share.memory)),
+        processes=None if share.processes is None else process_counts(share.processes),
+        activity=None if share.activity is None else _activity(share.activity),
+        saturation=None if share.saturation is None else _saturation(share.saturation),
+        time_parts=None if share.time_parts is None else asdict(share.time_parts),
+        roofline=None if share.roofline is None else _point(share.roofline),
+        idle=models.IdleJson(
+            idle_seconds_total=totals.idle_seconds,
+            held_idle_seconds_total=totals.held_idle_seconds,
+            idle_energy_joules_total=totals.idle_energy_joules,
+            last_busy_timestamp_seconds=totals.last_busy_timestamp_seconds,
+        ),
+        observed_seconds_total=dict(totals.observed_seconds),
+    )
+
+
+def gpu_json(gpu: Gpu) -> models.GpuJson:
+    """Return one GPU; of one that is not up only its identity and when it was last read."""
+    device = gpu.device
+    return models.GpuJson(
+        index=device.index,
+        uuid=device.uuid,
+        up=gpu.up,
+        down_reason=gpu.down_reason,
+        last_read_timestamp_seconds=gpu.last_read_timestamp_seconds,
+        identity=_identity(device, None if gpu.ceilings is None else gpu.ceilings.spec),
+        modes=dict(device.modes) if gpu.up else {},
+        mig=device.mig,
+        instances=[models.InstanceJson(**asdict(each)) for each in device.instances if gpu.up],
+        board=_board(gpu) if gpu.up else None,
+        shares=[_share(share) for share in gpu.shares if gpu.up],
+        absent_readings=dict(gpu.states) if gpu.up else {},
+    )
+
+
+def _ceilings(ceilings: Ceilings) -> list[models.CeilingJson]:
+    """Ridge point = peak FLOP/s / peak bytes/s: the intensity from which compute is the roof."""
+    bandwidth = ceilings.memory_bandwidth_bytes_per_second
+    reached = ceilings.achievable_ratio.get("memory")
+    rows = []
+    for precision, peak in ceilings.peak_flops_per_second.items():
+        ratio = ceilings.achievable_ratio.get(precision)
+        achievable = None if ratio is None else peak * ratio
+        rows.append(
+            models.CeilingJson(
+                precision=precision,
+                spec_flops_per_second=peak,
+                spec_ridge_flops_per_byte=None if not bandwidth else peak / bandwidth,
+                achievable_flops_per_second=achievable,
+                achievable_ridge_flops_per_byte=(
+                    achievable / (bandwidth * reached)
+                    if achievable is not None and bandwidth and reached
+                    else None
+                ),
+            )
+        )
+    return rows
+
+
+def rooflines(snapshot: Snapshot) -> list[models.RooflineJson]:
+    """Return the roofline of every share of a GPU that is up and has ceilings."""
+    return [
+        models.RooflineJson(
+            gpu=gpu.device.index,
+            uuid=gpu.device.uuid,
+            name=gpu.device.name,
+            gpu_instance=share.gpu_instance,
+            spec=ceilings.spec,
+            assumed_precision=ceilings.assumed_precision,
+            memory_bandwidth_bytes_per_second=memory_ceilings(ceilings),
+            link_bandwidth_bytes_per_second=(
+                dict(ceilings.link_bandwidth_bytes_per_second) if not gpu.device.mig else {}
+            ),
+            peak_clock_hertz=dict(ceilings.peak_clock_hertz),
+            ceilings=_ceilings(ceilings),
+            point=None if share.roofline is None else _point(share.roofline),
+            saturation=None if share.saturation is None else _saturation(share.saturation),
+        )
+        for gpu in snapshot.gpus
+        if gpu.up
+        for share in gpu.shares
+        if (ceilings := share.ceilings) is not None
+    ]
+
+
+def product_json(product: Product) -> models.ProductJson:
+    """Return one product of the spec file."""
+    plain = {field.name: getattr(product, field.name) for field in fields(product)}
+    plain["pci_ids"] = [f"{pci_id:04X}" for pci_id in product.pci_ids]
+    plain["compute_capability"] = _capability(product.compute_capability)
+    return models.ProductJson(**plain, core_count=product.core_count)

@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each value of a snapshot appears under its contract name and labels, and nothing else does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from exporter.exposition.families import ProcessMemory, dropped_series
+from exporter.exposition.parts import Node
+from exporter.reading import Process, Vitals
+from exporter.snapshot import BoardTotals, Gpu, Snapshot
+from tests import snapshots
+from tests.rows import Row, expected_rows
+
+H100 = "GPU-11111111-2222-3333-4444-000000000000"
+
+
+def rows_of(*gpus: Gpu, memory: ProcessMemory | None = None) -> list[Row]:
+    return expected_rows(Node(snapshots.snapshot(*gpus), "abc123"), memory)
+
+
+def series(rows: list[Row], name: str) -> dict[tuple[tuple[str, str], ...], float]:
+    """The rows of one family, by their labels besides gpu and uuid."""
+    return {
+        tuple(sorted((key, value) for key, value in labels if key not in ("gpu", "uuid"))): value
+        for family, labels, value in rows
+        if family == name
+    }
+
+
+def one(rows: list[Row], name: str, **labels: str) -> float | None:
+    return series(rows, name).get(tuple(sorted(labels.items())))
+
+
+TRAINING: list[tuple[str, dict[str, str], float]] = [
+    ("gpu_up", {}, 1),
+    ("gpu_last_read_timestamp_seconds", {}, snapshots.NOW - 0.01),
+    ("gpu_saturation_source_info", {"source": "gpm", "complete": "yes"}, 1),
+    ("gpu_utilization_ratio", {}, 0.993),
+    ("gpu_memory_controller_utilization_ratio", {}, 0.61),
+    ("gpu_encoder_utilization_ratio", {}, 0),
+    ("gpu_busy_seconds_total", {}, 3571.25),
+    ("gpu_observed_seconds_total", {"reading": "activity"}, 3599.75),
+    ("gpu_observed_seconds_total", {"reading": "utilization"}, 3600.5),
+    ("gpu_memory_used_bytes", {}, 61_203_283_968),
+    ("gpu_memory_free_bytes", {}, 23_682_285_568),
+    ("gpu_memory_total_bytes", {}, 85_520_809_984),
+    ("gpu_memory_reserved_bytes", {}, 635_240_448),
+    ("gpu_bar1_total_bytes", {}, 137_438_953_472),
+    ("gpu_power_watts", {}, 641.37),
+    ("gpu_power_limit_watts", {}, 700),
+    ("gpu_power_default_limit_watts", {}, 700),
+    ("gpu_energy_joules_total", {}, 1_234_567_890.123),
+    ("gpu_temperature_celsius", {"sensor": "gpu"}, 61),
+    ("gpu_temperature_celsius", {"sensor": "memory"}, 74),
+    ("gpu_temperature_threshold_celsius", {"threshold": "slowdown"}, 92),
+    ("gpu_temperature_margin_celsius", {}, 31),
+    ("gpu_clock_hertz", {"clock": "sm"}, 1755e6),
+    ("gpu_clock_max_hertz", {"clock": "video"}, 1545e6),
+    ("gpu_throttle_seconds_total", {"reason": "sw_power_cap"}, 86.4),
+    ("gpu_throttle_seconds_total", {"reason": "reliability"}, 0),
+    ("gpu_performance_state", {}, 0),
+    ("gpu_pcie_transmit_bytes_total", {}, 1.1e12),
+    ("gpu_pcie_receive_bytes_total", {}, 4.3e12),
+    ("gpu_pcie_replays_total", {}, 0),
+    ("gpu_pcie_errors_total", {"kind": "correctable"}, 2),
+    ("gpu_pcie_link_recoveries_total", {}, 3),
+    ("gpu_pcie_link_generation", {}, 5),
+    ("gpu_pcie_link_generation_max", {}, 5),
+    ("gpu_pcie_link_width", {}, 16),
+    ("gpu_pcie_link_width_max", {}, 16),
+    ("gpu_nvlink_transmit_bytes_total", {}, 8.8e15),
+    ("gpu_nvlink_receive_bytes_total", {}, 8.7e15),
+    ("gpu_nvlink_errors_total", {"kind": "crc_flit"}, 0),
+    ("gpu_peak_link_bandwidth_bytes_per_second", {"link": "nvlink"}, 450e9),
+    ("gpu_processes", {"type": "compute"}, 1),
+    ("gpu_processes", {"type": "graphics"}, 1),
+    ("gpu_processes", {"type": "mps"}, 0),
+    ("gpu_engine_active_ratio", {}, 0.991),
+    ("gpu_sm_active_ratio", {}, 0.942),
+    ("gpu_sm_occupancy_ratio", {}, 0.271),
+    ("gpu_dram_active_ratio", {}, 0.38),
+    ("gpu_pipe_active_ratio", {"pipe": "tensor"}, 0.561),
+    ("gpu_pipe_active_ratio", {"pipe": "int"}, 0.204),
+    ("gpu_tensor_op_active_ratio", {"op": "hmma"}, 0.561),
+    ("gpu_engine_active_seconds_total", {}, 3540.1),
+    ("gpu_sm_active_seconds_total", {}, 3380.2),
+    ("gpu_dram_active_seconds_total", {}, 1360.3),
+    ("gpu_pipe_active_seconds_total", {"pipe": "fp32"}, 402.5),
+    ("gpu_tensor_op_active_seconds_total", {"op": "hmma"}, 2011.4),
+    ("gpu_saturation_ratio", {}, 0.561),
+    ("gpu_saturation_seconds_total", {}, 2040.8),
+    ("gpu_saturation_lower_ratio", {}, 0.561),
+    ("gpu_saturation_upper_ratio", {}, 0.561),
+    ("gpu_time_seconds_total", {"part": "unsaturated"}, 1339.2),
+    ("gpu_tensor_flops_utilization_ratio", {}, 0.538),
+    ("gpu_peak_flops_per_second", {"precision": "bf16_tensor", "basis": "spec"}, 989.4e12),
+    ("gpu_peak_flops_per_second", {"precision": "bf16_tensor", "basis": "achievable"}, 791.52e12),
+    ("gpu_peak_memory_bandwidth_bytes_per_second", {"basis": "spec"}, 3350e9),
+    ("gpu_peak_memory_bandwidth_bytes_per_second", {"basis": "achievable"}, 3015e9),
+    ("gpu_peak_clock_hertz", {"unit": "tensor"}, 1830e6),
+    ("gpu_flops_total", {"precision": "bf16_tensor"}, 1.95e18),
+    ("gpu_flops_lower_total", {}, 9.8e17),
+    ("gpu_flops_upper_total", {}, 4.0e18),
+    ("gpu_dram_bytes_total", {}, 4.55e15),
+    ("gpu_flops_per_second", {}, 541.2e12),
+    ("gpu_flops_lower_per_second", {}, 266e12),
+    ("gpu_flops_upper_per_second", {}, 1073e12),
+    ("gpu_dram_bytes_per_second", {}, 1.27e12),
+    ("gpu_arithmetic_intensity_flops_per_byte", {}, 426.14),
+    ("gpu_roof_ratio", {"basis": "clock"}, 0.561),
+    ("gpu_limited_seconds_total", {"limiter": "compute"}, 2800),
+    ("gpu_held", {}, 1),
+    ("gpu_last_busy_timestamp_seconds", {}, snapshots.NOW - 0.01),
+    ("gpu_idle_seconds_total", {}, 52.5),
+    ("gpu_held_idle_seconds_total", {}, 49.5),
+    ("gpu_idle_energy_joules_total", {}, 5250.75),
+]
+
+
+@pytest.mark.parametrize(("name", "labels", "value"), TRAINING)
+def test_training_values(name: str, labels: dict[str, str], value: float) -> None:
+    """Each reading of a measured GPU is the value of its series."""
+    assert one(rows_of(snapshots.h100_training()), name, **labels) == pytest.approx(value)
+
+
+def test_info_carries_the_identity() -> None:
+    """gpu_info has every descriptive label, as text."""
+    [labels] = series(rows_of(snapshots.h100_training()), "gpu_info")
+    assert dict(labels) == {
+        "name": "NVIDIA H100 80GB HBM3",
+        "architecture": "Hopper",
+        "compute_capability": "9.0",
+        "pci_bus_id": "00000000:19:00.0",
+        "serial": "1654922006536",
+        "board_part_number": "692-2G520-0200-000",
+        "minor_number": "0",
+        "numa_node": "0",
+        "driver_version": "580.95.05",
+        "cuda_version": "13.0",
+        "vbios_version": "96.00.A5.00.01",
+        "spec": "h100-sxm5-80gb",
+        "source": "nvml",
+    }
+
+
+def test_info_of_a_silent_driver_has_empty_labels() -> None:
+    """What is not known of the identity is an empty label, never the word None."""
+    [labels] = series(rows_of(snapshots.bare()), "gpu_info")
+    known = {key: value for key, value in labels if value}
+    assert known == {"name": "GPU", "source": "nvml"}
+
+
+def test_mode_info() -> None:
+    """Modes are labels of one series."""
+    [labels] = series(rows_of(snapshots.h100_training()), "gpu_mode_info")
+    assert dict(labels)["persistence"] == "enabled"
+    assert dict(labels)["confidential"] == "off"
+
+
+def test_what_is_not_known_is_absent() -> None:
+    """A GPU of which nothing is known has its identity and no reading at all."""
+    names = {name for name, labels, _ in rows_of(snapshots.bare()) if dict(labels).get("gpu")}
+    assert names == {"gpu_info", "gpu_up", "gpu_last_read_timestamp_seconds"}
+
+
+def test_estimate_publishes_bounds_and_no_point() -> None:
+    """Without hardware counters there are bounds, and nothing that looks measured."""
+    rows = rows_of(snapshots.t4_estimate())
+    names = {name for name, _, _ in rows}
+    assert one(rows, "gpu_saturation_source_info", source="estimate", complete="no") == 1
+    assert one(rows, "gpu_saturation_upper_ratio") == 0.43
+    assert one(rows, "gpu_resource_saturation_upper_ratio", resource="dram") == 0.43
+    assert one(rows, "gpu_resource_saturation_lower_ratio", resource="sm") == 0
+    assert one(rows, "gpu_flops_upper_per_second") == 28e12
+    assert (
+        not {
+            "gpu_saturation_ratio",
+            "gpu_saturation_seconds_total",
+            "gpu_time_seconds_total",
+            "gpu_sm_active_ratio",
+            "gpu_flops_per_second",
+            "gpu_flops_total",
+            "gpu_memory_reserved_bytes",
+        }
+        & names
+    )
+
+
+def test_down_gpu_keeps_identity_only() -> None:
+    """A lost GPU says that it is down and when it was last read; all else is gone."""
+    rows = rows_of(snapshots.lost())
+    mine = {name: value for name, labels, value in rows if "gpu" in dict(labels)}
+    assert mine == {
+        "gpu_info": 1,
+        "gpu_up": 0,
+        "gpu_last_read_timestamp_seconds": snapshots.NOW - 61,
+    }
+
+
+def test_down_gpu_hides_readings_that_are_still_there() -> None:
+    """Even if a snapshot held readings of a GPU that is down, they are not published."""
+    gpu = replace(snapshots.h100_training(), up=False, down_reason="hung")
+    names = {name for name, _, _ in rows_of(gpu) if name.startswith("gpu_")}
+    assert names == {"gpu_info", "gpu_up", "gpu_last_read_timestamp_seconds"}
+    assert not series(rows_of(gpu), "roofline_exporter_reading_state")
+
+
+def test_mig_publishes_instances_and_not_their_parent() -> None:
+    """No family has both rows with and rows without gpu_instance while MIG is on."""
+    rows = rows_of(snapshots.h100_mig())
+    with_instance = {name for name, labels, _ in rows if "gpu_instance" in dict(labels)}
+    without = {name for name, labels, _ in rows if "gpu_instance" not in dict(labels)}
+    assert not with_instance & without
+    assert {"gpu_sm_active_ratio", "gpu_memory_used_bytes", "gpu_peak_flops_per_second"} <= (
+        with_instance
+    )
+    assert {"gpu_info", "gpu_up", "gpu_power_watts", "gpu_temperature_celsius"} <= without
+    assert "gpu_utilization_ratio" not in with_instance | without
+
+
+def test_mig_instance_without_readings_has_none() -> None:
+    """An instance that nothing is known of does not get its sibling's values."""
+    rows = rows_of(snapshots.h100_mig())
+    assert one(rows, "gpu_sm_active_ratio", gpu_instance="1") == 0.942
+    assert one(rows, "gpu_sm_active_ratio", gpu_instance="2") is None
+    assert one(rows, "gpu_held", gpu_instance="2") == 0
+
+
+def test_mig_info_has_one_row_for_each_compute_instance() -> None:
+    """gpu_mig_info lists compute instances with their profile and UUID."""
+    rows = [dict(labels) for labels in series(rows_of(snapshots.h100_mig()), "gpu_mig_info")]
+    found = sorted((row["gpu_instance"], row["compute_instance"], row["profile"]) for row in rows)
+    assert found == [
+        ("1", "0", "1c.3g.40gb"),
+        ("1", "1", "2c.3g.40gb"),
+        ("2", "0", "3g.40gb"),
+    ]
+
+
+def test_uuid_is_always_that_of_the_physical_gpu() -> None:
+    """MIG series carry the parent's uuid."""
+    uuids = {dict(labels).get("uuid") for _, labels, _ in rows_of(snapshots.h100_mig())}
+    assert uuids == {H100, None}
+
+
+def test_exporters_own_state() -> None:
+    """Sources, snapshot time and absent groups of readings are visible."""
+    rows = rows_of(snapshots.h100_training())
+    assert one(rows, "roofline_exporter_source_up", source="gpm") == 1
+    assert one(rows, "roofline_exporter_source_read_seconds", source="nvml") == 0.0042
+    assert one(rows, "roofline_exporter_source_failures_total", source="gpm") == 2
+    assert one(rows, "roofline_exporter_snapshot_timestamp_seconds") == snapshots.NOW
+    assert one(rows, "roofline_exporter_reading_state", group="ecc", state="unsupported") == 1
+    [build] = series(rows, "roofline_exporter_build_info")
+    assert dict(build)["revision"] == "abc123"
+
+
+def test_no_driver_invents_no_gpu() -> None:
+    """Without a driver there is source_up 0 and no series of a GPU."""
+    rows = expected_rows(Node(snapshots.NO_DRIVER))
+    assert one(rows, "roofline_exporter_source_up", source="nvml") == 0
+    assert not [name for name, _, _ in rows if name.startswith("gpu_")]
+
+
+def test_before_the_first_snapshot_only_the_build_is_known() -> None:
+    """Nothing is made up before anything was read."""
+    names = {name for name, _, _ in expected_rows(Node(None))}
+    assert names == {"roofline_exporter_build_info"}
+
+
+def with_processes(*processes: Process) -> Gpu:
+    gpu = snapshots.h100_training()
+    return replace(gpu, shares=(replace(gpu.shares[0], processes=processes),))
+
+
+def test_process_memory_is_opt_in() -> None:
+    """Memory per process appears only if it is enabled."""
+    gpu = with_processes(Process(1, "compute", 5, "python3", "ada"))
+    labels = {"pid": "1", "command": "python3", "owner": "ada"}
+    assert one(rows_of(gpu), "gpu_process_memory_bytes", **labels) is None
+    rows = rows_of(gpu, memory=ProcessMemory(enabled=True))
+    assert one(rows, "gpu_process_memory_bytes", **labels) == 5
+
+
+def test_process_memory_keeps_the_largest() -> None:
+    """The cap cuts the smallest processes, and counts them; unknown sizes are not rows."""
+    gpu = with_processes(
+        Process(1, "compute", 10),
+        Process(2, "compute", 30),
+        Process(3, "mps", 20),
+        Process(4, "compute", None),
+    )
+    memory = ProcessMemory(enabled=True, rows_per_share=2)
+    kept = series(rows_of(gpu, memory=memory), "gpu_process_memory_bytes")
+    assert {dict(labels)["pid"] for labels in kept} == {"2", "3"}
+    assert dropped_series(Snapshot(0.0, (gpu,)), memory) == {"gpu_process_memory_bytes": 1}
+    disabled = ProcessMemory(enabled=False, rows_per_share=2)
+    assert dropped_series(Snapshot(0.0, (gpu,)), disabled) == {"gpu_process_memory_bytes": 0}
+
+
+def test_process_in_two_lists_is_one_row() -> None:
+    """A process with CUDA and graphics contexts has one memory row and counts as both types."""
+    gpu = with_processes(
+        Process(1, "compute", 10, "blender"), Process(1, "graphics", 10, "blender")
+    )
+    rows = rows_of(gpu, memory=ProcessMemory(enabled=True))
+    assert len(series(rows, "gpu_process_memory_bytes")) == 1
+    assert one(rows, "gpu_processes", type="compute") == 1
+    assert one(rows, "gpu_processes", type="graphics") == 1
+
+
+def test_fans_are_numbered() -> None:
+    """Each fan has its own row."""
+    gpu = snapshots.t4_estimate()
+    assert gpu.board is not None
+    gpu = replace(gpu, board=replace(gpu.board, fan_speed_ratios=(0.3, 0.35)))
+    assert one(rows_of(gpu), "gpu_fan_speed_ratio", fan="1") == 0.35
+
+
+def test_other_board_readings() -> None:
+    """Readings that few boards have are served where they are known."""
+    gpu = replace(
+        snapshots.bare(),
+        vitals=Vitals(module_power_watts=900.0, jpeg_ratio=0.2, ofa_ratio=0.1, decoder_ratio=0.3),
+        totals=BoardTotals(c2c_transmit_bytes=7.0, c2c_receive_bytes=8.0),
+    )
+    rows = rows_of(gpu)
+    assert one(rows, "gpu_module_power_watts") == 900
+    assert one(rows, "gpu_jpeg_utilization_ratio") == 0.2
+    assert one(rows, "gpu_ofa_utilization_ratio") == 0.1
+    assert one(rows, "gpu_decoder_utilization_ratio") == 0.3
+    assert one(rows, "gpu_c2c_transmit_bytes_total") == 7
+    assert one(rows, "gpu_c2c_receive_bytes_total") == 8

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scrapers get the format that they ask for, and label values survive every format."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from exporter.exposition.formats import Format, escaped, heading, labels_text, negotiate
+
+PROMETHEUS = (
+    "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
+    "application/openmetrics-text;version=0.0.1;q=0.5,"
+    "text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,"
+    "text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
+)
+PROMETHEUS_2_42 = (
+    "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
+    "text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+)
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+TEXT_1 = "text/plain; version=1.0.0; charset=utf-8"
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+ACCEPTS: list[tuple[str, Format, str]] = [
+    ("", "text-0.0.4", TEXT),
+    ("*/*", "text-0.0.4", TEXT),
+    ("text/html,application/xhtml+xml,*/*;q=0.8", "text-0.0.4", TEXT),
+    ("text/plain", "text-0.0.4", TEXT),
+    ("text/plain;version=0.0.4", "text-0.0.4", TEXT),
+    ("application/json", "text-0.0.4", TEXT),
+    ("text/plain;version=1.0.0", "text-1.0.0", f"{TEXT_1}; escaping=underscores"),
+    (
+        "text/plain;version=1.0.0;escaping=allow-utf-8",
+        "text-1.0.0",
+        f"{TEXT_1}; escaping=allow-utf-8",
+    ),
+    ("application/openmetrics-text", "openmetrics-1.0.0", OPENMETRICS),
+    (
+        "application/openmetrics-text; version=1.0.0",
+        "openmetrics-1.0.0",
+        f"{OPENMETRICS}; escaping=underscores",
+    ),
+    ("application/openmetrics-text; version=0.0.1", "text-0.0.4", TEXT),
+    (PROMETHEUS, "openmetrics-1.0.0", f"{OPENMETRICS}; escaping=allow-utf-8"),
+    (PROMETHEUS_2_42, "openmetrics-1.0.0", f"{OPENMETRICS}; escaping=underscores"),
+    (
+        "application/openmetrics-text;version=1.0.0;escaping=values",
+        "openmetrics-1.0.0",
+        f"{OPENMETRICS}; escaping=values",
+    ),
+]
+
+
+@pytest.mark.parametrize(("accept", "form", "content_type"), ACCEPTS)
+def test_negotiation(accept: str, form: Format, content_type: str) -> None:
+    """The format and the Content-Type are those of client_python."""
+    assert negotiate(accept) == (form, content_type)
+    assert choose_encoder(accept)[1] == content_type
+
+
+def test_a_newer_openmetrics_gets_the_newest_that_we_write() -> None:
+    """Whoever asks for OpenMetrics 2 is told 1.0.0, since that is what is sent."""
+    form, content_type = negotiate("application/openmetrics-text;version=2.0.0")
+    assert (form, content_type) == (
+        "openmetrics-1.0.0",
+        f"{OPENMETRICS}; escaping=underscores",
+    )
+
+
+def test_dots_escaping_is_not_claimed() -> None:
+    """The scheme that would change our names is answered with the one that does not."""
+    content_type = negotiate("text/plain;version=1.0.0;escaping=dots")[1]
+    assert content_type == f"{TEXT_1}; escaping=underscores"
+
+
+def test_a_version_that_is_no_number_gets_plain_text() -> None:
+    """A malformed Accept header is answered, not a server error."""
+    assert negotiate("text/plain;version=1.x") == ("text-0.0.4", TEXT)
+    assert negotiate("application/openmetrics-text;version=x") == ("text-0.0.4", TEXT)
+
+
+@given(st.text())
+def test_negotiation_never_fails(accept: str) -> None:
+    """Any header gets one of the three formats."""
+    assert negotiate(accept)[0] in ("text-0.0.4", "text-1.0.0", "openmetrics-1.0.0")
+
+
+def test_negotiation_has_the_version_of_the_client_library() -> None:
+    """The encoder that client_python would use exists: the oracle is not an empty one."""
+    assert choose_encoder(PROMETHEUS)[0](CollectorRegistry()) == b"# EOF\n"
+
+
+@given(st.text(alphabet=st.characters(exclude_characters="\0", codec="utf-8")))
+@example('a\\nb\n"c"\\')
+@example("\\")
+@example("\r\u2028\x85 end")
+def test_label_values_round_trip(value: str) -> None:
+    """Both parsers of client_python read back any label value."""
+    line = f"gpu_x{{{labels_text(('a', 'b'), (value, 'z'))}}} 1\n"
+    for parse, end in ((parse_text, ""), (parse_openmetrics, "# EOF\n")):
+        [metric] = list(parse(f"# HELP gpu_x x\n# TYPE gpu_x gauge\n{line}{end}"))
+        [sample] = metric.samples
+        assert sample.labels == {"a": value, "b": "z"}
+
+
+def test_what_utf8_cannot_hold_is_replaced() -> None:
+    """Lone surrogates (names that are not UTF-8) and NUL never reach the page."""
+    assert escaped("a\udc80b") == "a?b"
+    assert escaped("a\0b") == "a\N{REPLACEMENT CHARACTER}b"
+
+
+def test_heading_of_each_format() -> None:
+    """OpenMetrics calls families by their base name and adds the unit."""
+    args = ("gpu_energy_joules_total", "gpu_energy_joules", "counter", "joules", "Energy.")
+    text = "# HELP gpu_energy_joules_total Energy.\n# TYPE gpu_energy_joules_total counter\n"
+    assert heading("text-0.0.4", *args) == text
+    assert heading("text-1.0.0", *args) == text
+    assert heading("openmetrics-1.0.0", *args) == (
+        "# HELP gpu_energy_joules Energy.\n# TYPE gpu_energy_joules counter\n"
+        "# UNIT gpu_energy_joules joules\n"
+    )
+    info = ("gpu_info", "gpu", "info", "", "Identity.")
+    assert heading("text-0.0.4", *info) == "# HELP gpu_info Identity.\n# TYPE gpu_info gauge\n"
+    assert heading("openmetrics-1.0.0", *info) == "# HELP gpu Identity.\n# TYPE gpu info\n"

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was asked for lately is ready at each snapshot; nothing else is rendered."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import threading
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from exporter.exposition import pages as pages_module
+from exporter.exposition.families import ProcessMemory
+from exporter.exposition.pages import ACTIVE_SECONDS, Pages
+from exporter.exposition.render import RenderOptions
+from exporter.reading import Process
+from exporter.snapshot import Snapshot
+from tests import snapshots
+
+TRAINING = snapshots.EXAMPLES["training"]
+IDLE = snapshots.EXAMPLES["idle"]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def pages(clock: Clock) -> Pages:
+    return Pages(RenderOptions(), clock)
+
+
+def value(page: bytes, name: str) -> float:
+    [found] = [
+        sample.value
+        for metric in parse_text(page.decode())
+        for sample in metric.samples
+        if sample.name == name
+    ]
+    return float(found)
+
+
+def test_nothing_is_rendered_until_someone_asks(
+    pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a scraper a snapshot costs no rendering."""
+    calls: list[str] = []
+
+    def counted(_: object, form: str) -> bytes:
+        calls.append(form)
+        return b"x"
+
+    monkeypatch.setattr(pages_module, "page", counted)
+    pages.publish(TRAINING)
+    assert calls == []
+    assert pages.ready("text-0.0.4", False) is None
+    assert pages.page("text-0.0.4", False) == b"x"
+    pages.publish(IDLE)
+    assert calls == ["text-0.0.4", "text-0.0.4"]
+
+
+def test_asked_variants_follow_each_snapshot(pages: Pages) -> None:
+    """Once asked for, a variant is ready with the values of the newest snapshot."""
+    pages.publish(TRAINING)
+    first = pages.page("text-0.0.4", False)
+    assert value(first, "gpu_saturation_ratio") == 0.561
+    pages.publish(IDLE)
+    ready = pages.ready("text-0.0.4", False)
+    assert ready is not None
+    assert value(ready, "gpu_saturation_ratio") == 0
+    assert pages.page("text-0.0.4", False) is ready
+    assert pages.ready("openmetrics-1.0.0", False) is None
+
+
+def test_variants_are_forgotten_after_five_minutes(pages: Pages, clock: Clock) -> None:
+    """A variant that nobody asks for any more is dropped; asking keeps it."""
+    pages.publish(TRAINING)
+    pages.page("text-0.0.4", False)
+    pages.page("openmetrics-1.0.0", True)
+    clock.now += ACTIVE_SECONDS - 1
+    assert pages.ready("text-0.0.4", False) is not None
+    clock.now += 2
+    pages.publish(IDLE)
+    assert pages.ready("text-0.0.4", False) is not None
+    assert pages.ready("openmetrics-1.0.0", True) is None
+
+
+def test_gzip_is_the_same_page_and_the_same_bytes_each_time(pages: Pages) -> None:
+    """Compressed pages hold the plain page, without a time stamp."""
+    pages.publish(TRAINING)
+    zipped = pages.page("openmetrics-1.0.0", True)
+    assert gzip.decompress(zipped) == pages.page("openmetrics-1.0.0", False)
+    assert len(zipped) < 0.4 * len(pages.page("openmetrics-1.0.0", False))
+    assert zipped[4:8] == bytes(4)
+
+
+def test_before_the_first_snapshot(pages: Pages) -> None:
+    """The exporter's own state is served, and no GPU is invented."""
+    text = pages.page("text-0.0.4", False).decode()
+    assert "roofline_exporter_build_info{" in text
+    assert "\nprocess_cpu_seconds_total " in text
+    assert not re.search("^gpu_", text, re.MULTILINE)
+
+
+def test_process_metrics_are_on_every_page(pages: Pages) -> None:
+    """Pages end with client_python's process metrics, correctly typed in OpenMetrics."""
+    pages.publish(TRAINING)
+    families = {
+        metric.name: metric.type
+        for metric in parse_openmetrics(pages.page("openmetrics-1.0.0", False).decode())  # type: ignore[no-untyped-call]
+    }
+    assert families["process_cpu_seconds"] == "counter"
+    assert families["process_resident_memory_bytes"] == "gauge"
+    assert families["gpu"] == "info"
+
+
+def test_reconfigure(pages: Pages) -> None:
+    """New options hold at once for ready pages and for later ones."""
+    pages.publish(TRAINING)
+    pages.page("text-0.0.4", False)
+    pages.reconfigure(RenderOptions(level="core", exclude=re.compile("gpu_up|process_.*")))
+    ready = pages.ready("text-0.0.4", False)
+    assert ready is not None
+    assert b"gpu_sm_occupancy_ratio" not in ready
+    assert b"gpu_up" not in ready
+    assert b"process_" not in ready
+    assert value(ready, "gpu_saturation_ratio") == 0.561
+
+
+class Parsed:
+    """A page as a collector of the client library."""
+
+    def __init__(self, page: bytes) -> None:
+        parsed = parse_openmetrics(page.decode())  # type: ignore[no-untyped-call]
+        self._metrics: list[Metric] = list(parsed)
+
+    def describe(self) -> Iterable[Metric]:
+        return self._metrics
+
+    def collect(self) -> Iterable[Metric]:
+        return self._metrics
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["gpu_up"],
+        ["gpu_info", "gpu_energy_joules_total"],
+        ["gpu_time_seconds_total", "gpu_nonsense"],
+        ["process_cpu_seconds_total", "roofline_exporter_build_info"],
+        ["nothing"],
+    ],
+)
+def test_filter_is_that_of_the_client_library(pages: Pages, names: list[str]) -> None:
+    """name[] gives the series that client_python's restricted registry gives."""
+    pages.publish(TRAINING)
+    registry = CollectorRegistry()
+    registry.register(Parsed(pages.page("openmetrics-1.0.0", False)))
+    expected = generate_latest(registry.restricted_registry(names)).decode()
+    found = pages.filtered(names, "text-0.0.4", False).decode()
+    assert samples(found) == samples(expected)
+
+
+def samples(text: str) -> set[tuple[str, frozenset[tuple[str, str]], float]]:
+    return {
+        (sample.name, frozenset(sample.labels.items()), sample.value)
+        for metric in parse_text(text)
+        for sample in metric.samples
+    }
+
+
+def test_filter_takes_names_without_suffix(pages: Pages) -> None:
+    """Counters and infos are also found by their OpenMetrics name."""
+    pages.publish(TRAINING)
+    text = pages.filtered(["gpu", "gpu_energy_joules"], "text-0.0.4", False).decode()
+    assert {name for name, _, _ in samples(text)} == {"gpu_info", "gpu_energy_joules_total"}
+    zipped = pages.filtered(["gpu_up"], "openmetrics-1.0.0", True)
+    assert gzip.decompress(zipped).endswith(b"# EOF\n")
+
+
+def test_dropped_series_are_counted_once_a_snapshot(clock: Clock) -> None:
+    """The counter of cut series rises by what each snapshot lost, however often it is rendered."""
+    memory = ProcessMemory(enabled=True, rows_per_share=1)
+    pages = Pages(RenderOptions(process_memory=memory), clock)
+    gpu = snapshots.h100_training()
+    processes = tuple(Process(pid, "compute", pid) for pid in (1, 2, 3))
+    gpu = replace(gpu, shares=(replace(gpu.shares[0], processes=processes),))
+    name = "roofline_exporter_series_dropped_total"
+    assert value(pages.page("text-0.0.4", False), name) == 0
+    for total in (2, 4):
+        pages.publish(Snapshot(0.0, (gpu,)))
+        pages.page("openmetrics-1.0.0", False)
+        pages.filtered([name], "text-0.0.4", False)
+        assert value(pages.page("text-0.0.4", False), name) == total
+
+
+def test_many_threads_may_ask_while_one_publishes() -> None:
+    """Readers always get a whole page of one snapshot."""
+    pages = Pages(RenderOptions(exclude=re.compile("process_.*")))
+    pages.publish(TRAINING)
+    whole = {pages.page("text-0.0.4", False)}
+    pages.publish(IDLE)
+    whole.add(pages.page("text-0.0.4", False))
+    stop = threading.Event()
+    wrong: list[bytes] = []
+
+    def ask(zipped: bool) -> None:
+        while not stop.is_set():
+            page = pages.ready("text-0.0.4", zipped) or pages.page("text-0.0.4", zipped)
+            plain = gzip.decompress(page) if zipped else page
+            if plain not in whole:
+                wrong.append(plain)
+
+    threads = [threading.Thread(target=ask, args=(bool(i % 2),)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for i in range(100):
+        pages.publish(TRAINING if i % 2 else IDLE)
+    stop.set()
+    for thread in threads:
+        thread.join(timeout=10)
+    assert not wrong

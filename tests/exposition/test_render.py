@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages say exactly what the snapshot says, by the parsers of the client library."""
+
+from __future__ import annotations
+
+import gc
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+import exporter
+from exporter.exposition.catalogue import CATALOGUE
+from exporter.exposition.families import ProcessMemory
+from exporter.exposition.family import Level
+from exporter.exposition.formats import FORMATS, Format
+from exporter.exposition.parts import Node
+from exporter.exposition.render import Renderer, RenderOptions, page
+from exporter.reading import Process
+from exporter.snapshot import Gpu, Snapshot
+from tests import snapshots
+from tests.conftest import require_tool
+from tests.rows import Row, expected_rows, parsed_rows
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "metrics.txt"
+WITH_PROCESSES = RenderOptions(process_memory=ProcessMemory(enabled=True))
+
+Parser = Callable[[str], Iterable[Metric]]
+PARSERS: dict[Format, Parser] = {
+    "text-0.0.4": parse_text,
+    "text-1.0.0": parse_text,
+    "openmetrics-1.0.0": parse_openmetrics,
+}
+
+EXAMPLES = pytest.mark.parametrize("name", snapshots.EXAMPLES)
+
+
+def rendered(
+    snapshot: Snapshot | None,
+    form: Format = "text-0.0.4",
+    options: RenderOptions = RenderOptions(),  # noqa: B008 (frozen)
+) -> str:
+    return page(Renderer(options).blocks(Node(snapshot)), form).decode()
+
+
+def read_back(text: str, form: Format) -> list[Row]:
+    return parsed_rows(list(PARSERS[form](text)))
+
+
+def sample_lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if not line.startswith("#")]
+
+
+@EXAMPLES
+@pytest.mark.parametrize("form", FORMATS)
+def test_parsers_read_back_the_snapshot(name: str, form: Format) -> None:
+    """The client library reads exactly the rows of the snapshot from every format."""
+    snapshot = snapshots.EXAMPLES[name]
+    options = WITH_PROCESSES
+    expected = expected_rows(Node(snapshot), options.process_memory)
+    assert read_back(rendered(snapshot, form, options), form) == expected
+    assert len(expected) > 1
+
+
+@EXAMPLES
+def test_metadata_is_that_of_the_catalogue(name: str) -> None:
+    """Type, unit and help that OpenMetrics parsers see are the catalogue's."""
+    families = {family.base_name: family for family in CATALOGUE.values()}
+    text = rendered(snapshots.EXAMPLES[name], "openmetrics-1.0.0")
+    for metric in PARSERS["openmetrics-1.0.0"](text):
+        family = families[metric.name]
+        assert (metric.type, metric.unit) == (family.kind, family.unit)
+        assert metric.documentation == family.help
+
+
+@EXAMPLES
+def test_sample_lines_are_the_same_in_every_format(name: str) -> None:
+    """Only headings differ, so a change of format changes no series."""
+    lines = {tuple(sample_lines(rendered(snapshots.EXAMPLES[name], form))) for form in FORMATS}
+    assert len(lines) == 1
+
+
+@EXAMPLES
+def test_labels_are_those_of_the_catalogue(name: str) -> None:
+    """Every series has the family's labels, and listed labels have listed values."""
+    for metric in parse_text(rendered(snapshots.EXAMPLES[name], options=WITH_PROCESSES)):
+        for sample in metric.samples:
+            family = CATALOGUE[sample.name]
+            listed = {label.name: label.values for label in family.labels if label.values}
+            for label, value in sample.labels.items():
+                assert label in family.all_labels
+                assert label not in listed or value in listed[label]
+            missing = set(family.all_labels) - set(sample.labels)
+            assert missing <= {"gpu_instance"}
+
+
+@EXAMPLES
+def test_promtool_accepts_the_page(name: str) -> None:
+    """promtool check metrics finds nothing to say."""
+    promtool = require_tool("promtool")
+    text = rendered(snapshots.EXAMPLES[name], options=WITH_PROCESSES)
+    checked = subprocess.run(
+        [promtool, "check", "metrics"],
+        input=text.encode(),
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (checked.returncode, checked.stderr.decode(), checked.stdout.decode()) == (0, "", "")
+
+
+def test_golden_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page of one snapshot is, byte for byte, the one that was reviewed.
+
+    UPDATE_GOLDEN=1 writes it anew.
+    """
+    monkeypatch.setattr(exporter, "__version__", "1.2.3")
+    monkeypatch.setattr(platform, "python_version", lambda: "3.10.0")
+    text = rendered(snapshots.EXAMPLES["mixed"])
+    if os.environ.get("UPDATE_GOLDEN") == "1":
+        GOLDEN.write_text(text, encoding="utf-8")
+    assert text == GOLDEN.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("example", [snapshots.h100_idle, snapshots.h100_training])
+def test_series_of_a_gpu(example: Callable[[], Gpu]) -> None:
+    """An H100 without MIG has at most 200 series, 100 at level core, those of the node apart."""
+    snapshot = snapshots.snapshot(example())
+    counts: dict[str, int] = {}
+    levels: tuple[Level, ...] = ("full", "core")
+    for level in levels:
+        text = rendered(snapshot, options=RenderOptions(level=level))
+        counts[level] = len([line for line in sample_lines(text) if "uuid=" in line])
+    assert 130 < counts["full"] <= 200
+    assert 60 < counts["core"] <= 100
+
+
+def test_level_core_is_a_subset() -> None:
+    """--metrics.level=core only leaves families out."""
+    snapshot = snapshots.EXAMPLES["mixed"]
+    full = set(sample_lines(rendered(snapshot)))
+    core = set(sample_lines(rendered(snapshot, options=RenderOptions(level="core"))))
+    assert core < full
+    assert not any(line.startswith("gpu_sm_occupancy_ratio") for line in core)
+
+
+def test_exclude() -> None:
+    """--metrics.exclude leaves out families with their headings."""
+    options = RenderOptions(exclude=re.compile("gpu_pcie.*"))
+    assert "gpu_pcie" not in rendered(snapshots.EXAMPLES["training"], options=options)
+
+
+def test_families_are_not_split() -> None:
+    """All series of a family are together, under one heading, as the formats demand."""
+    text = rendered(snapshots.EXAMPLES["mixed"])
+    names = [line.split("{")[0].split(" ")[0] for line in sample_lines(text)]
+    runs = [name for i, name in enumerate(names) if i == 0 or names[i - 1] != name]
+    assert len(runs) == len(set(runs))
+    assert len(re.findall("^# TYPE ", text, re.MULTILINE)) == len(runs)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_values_that_are_no_number_are_absent(value: float) -> None:
+    """NaN and infinity are never published, also where a number stood before."""
+    gpu = snapshots.h100_training()
+    assert gpu.vitals is not None
+    clocks = {"sm": value, "memory": 1.0}
+    broken = replace(gpu, vitals=replace(gpu.vitals, power_watts=value, clock_hertz=clocks))
+    renderer = Renderer(RenderOptions())
+    before = page(renderer.blocks(Node(snapshots.snapshot(gpu))), "text-0.0.4").decode()
+    after = page(renderer.blocks(Node(snapshots.snapshot(broken))), "text-0.0.4").decode()
+    assert "gpu_power_watts{" in before
+    assert "gpu_power_watts" not in after
+    assert 'clock="sm"' in before.partition("TYPE gpu_clock_hertz ")[2].partition("#")[0]
+    assert 'clock="sm"' not in after.partition("TYPE gpu_clock_hertz ")[2].partition("#")[0]
+    again = page(renderer.blocks(Node(snapshots.snapshot(gpu))), "text-0.0.4").decode()
+    assert again == before
+
+
+def test_integers_are_exact() -> None:
+    """Byte counts above 2**53 are written digit by digit."""
+    gpu = snapshots.h100_training()
+    assert gpu.board is not None
+    gpu = replace(gpu, board=replace(gpu.board, bar1_total_bytes=2**60 + 1))
+    text = rendered(snapshots.snapshot(gpu))
+    assert re.search(rf"^gpu_bar1_total_bytes{{.*}} {2**60 + 1}$", text, re.MULTILINE)
+
+
+def test_unlisted_label_values_are_not_published() -> None:
+    """The listed values of a label are a contract: a surprise from a source is left out."""
+    gpu = snapshots.h100_training()
+    assert gpu.vitals is not None
+    clocks = {"sm": 1.0, "turbo": 2.0}
+    text = rendered(
+        snapshots.snapshot(replace(gpu, vitals=replace(gpu.vitals, clock_hertz=clocks)))
+    )
+    assert 'clock="turbo"' not in text
+    assert 'clock="sm"' in text
+
+
+def test_values_follow_the_snapshot() -> None:
+    """A renderer that has rendered before shows the new values, and only them."""
+    renderer = Renderer(RenderOptions())
+    for watts in (100.0, 100.0, 250.5, 0.0, None):
+        gpu = snapshots.h100_training()
+        assert gpu.vitals is not None
+        snapshot = snapshots.snapshot(replace(gpu, vitals=replace(gpu.vitals, power_watts=watts)))
+        text = page(renderer.blocks(Node(snapshot)), "text-0.0.4").decode()
+        assert read_back(text, "text-0.0.4") == expected_rows(Node(snapshot))
+
+
+def test_one_renderer_follows_gpus_that_come_and_go() -> None:
+    """A GPU that is lost, renumbered, replaced or split leaves nothing behind."""
+    renderer = Renderer(RenderOptions())
+    for name in ("mixed", "lost", "training", "mig", "no_driver", "mixed", "estimate", "mixed"):
+        snapshot = snapshots.EXAMPLES[name]
+        text = page(renderer.blocks(Node(snapshot)), "text-0.0.4").decode()
+        assert read_back(text, "text-0.0.4") == expected_rows(Node(snapshot)), name
+
+
+def test_memory_is_flat() -> None:
+    """Neither vanished GPUs nor ended processes are remembered."""
+    renderer = Renderer(WITH_PROCESSES)
+
+    def tick(number: int) -> None:
+        gpu = snapshots.bare()
+        process = Process(number, "compute", 5, f"job{number}", "ada")
+        share = replace(gpu.shares[0], processes=(process,))
+        renewed = replace(gpu.device, uuid=f"GPU-{number}")
+        stable = replace(gpu, device=replace(gpu.device, index=1), shares=(share,))
+        gone = replace(gpu, device=renewed)
+        renderer.blocks(Node(snapshots.snapshot(gone, stable)))
+
+    counts = []
+    for number in range(600):
+        tick(number)
+        if number in (100, 599):
+            gc.collect()
+            counts.append(len(gc.get_objects()))
+    assert counts[1] - counts[0] < 200
+
+
+def test_hostile_labels() -> None:
+    """A product name with quotes and line ends does not add a line to the page."""
+    gpu = snapshots.bare()
+    name = 'evil"} 1\ngpu_fake{x="\\'
+    snapshot = snapshots.snapshot(replace(gpu, device=replace(gpu.device, name=name)))
+    for form in FORMATS:
+        assert read_back(rendered(snapshot, form), form) == expected_rows(Node(snapshot))
+    assert not any(line.startswith("gpu_fake") for line in rendered(snapshot).splitlines())

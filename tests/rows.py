@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows that a page of a snapshot has to show, worked out the slow and plain way."""
+
+from __future__ import annotations
+
+import math
+
+from prometheus_client.metrics_core import Metric
+
+from exporter.exposition.catalogue import CATALOGUE
+from exporter.exposition.families import ProcessMemory, readers
+from exporter.exposition.parts import Node, subjects
+from exporter.reading import Device
+
+NO_DEVICE: dict[str, str] = {}
+
+Row = tuple[str, frozenset[tuple[str, str]], float]
+
+
+def _device_labels(device: Device, instance: int | None) -> dict[str, str]:
+    labels = {"gpu": str(device.index), "uuid": device.uuid}
+    return labels if instance is None else {**labels, "gpu_instance": str(instance)}
+
+
+def expected_rows(node: Node, memory: ProcessMemory | None = None) -> list[Row]:
+    """Return (exposed name, labels, value) of every series, sorted."""
+    rows: list[Row] = []
+    for name, reader in readers(memory or ProcessMemory()).items():
+        labels = CATALOGUE[name].labels
+        names = tuple(label.name for label in labels)
+        for device, subject in subjects(node, [reader.part], _device_labels, NO_DEVICE)[0]:
+            answer = reader.read(subject)
+            values: list[tuple[tuple[str, ...], float]]
+            if reader.shape == "one":
+                values = [] if answer is None else [((), answer)]
+            elif reader.shape == "by_label":
+                values = [((key,), value) for key, value in answer.items()]
+            else:
+                values = list(answer)
+            for own, value in values:
+                if math.isfinite(value):
+                    pairs = {**device, **dict(zip(names, own, strict=True))}
+                    rows.append((name, frozenset(pairs.items()), float(value)))
+    return sorted(rows, key=_order)
+
+
+def parsed_rows(metrics: list[Metric]) -> list[Row]:
+    """Return the same of what one of client_python's parsers read."""
+    return sorted(
+        (
+            (sample.name, frozenset(sample.labels.items()), float(sample.value))
+            for metric in metrics
+            for sample in metric.samples
+        ),
+        key=_order,
+    )
+
+
+def _order(row: Row) -> tuple[str, list[tuple[str, str]]]:
+    return row[0], sorted(row[1])

@@ -1,0 +1,463 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Example snapshots for tests: one GPU of each kind that the exposition has to show."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from exporter.reading import (
+    Activity,
+    Board,
+    Device,
+    Instance,
+    Memory,
+    Process,
+    Utilization,
+    Vitals,
+)
+from exporter.snapshot import (
+    LIMITERS,
+    THROTTLE_REASONS,
+    TIME_PARTS,
+    BoardTotals,
+    Bounds,
+    Ceilings,
+    Gpu,
+    Roofline,
+    Saturation,
+    Share,
+    ShareTotals,
+    Snapshot,
+    SourceState,
+    TimeParts,
+)
+
+NOW = 1_790_000_000.25
+
+H100_CEILINGS = Ceilings(
+    spec="h100-sxm5-80gb",
+    peak_flops_per_second={
+        "fp64": 33.5e12,
+        "fp64_tensor": 66.9e12,
+        "fp32": 66.9e12,
+        "fp16": 133.8e12,
+        "bf16": 133.8e12,
+        "tf32_tensor": 494.7e12,
+        "fp16_tensor": 989.4e12,
+        "bf16_tensor": 989.4e12,
+        "fp8_tensor": 1978.9e12,
+        "int8_tensor": 1978.9e12,
+    },
+    peak_clock_hertz={"tensor": 1830e6, "vector": 1980e6, "memory": 2619e6},
+    memory_bandwidth_bytes_per_second=3350e9,
+    achievable_ratio={"bf16_tensor": 0.8, "fp8_tensor": 0.75, "memory": 0.9},
+    memory_bus_width_bits=5120,
+    sm_count=132,
+    link_bandwidth_bytes_per_second={"pcie": 63e9, "nvlink": 450e9},
+    architecture="Hopper",
+    assumed_precision="bf16_tensor",
+)
+
+H100_DEVICE = Device(
+    index=0,
+    uuid="GPU-11111111-2222-3333-4444-000000000000",
+    name="NVIDIA H100 80GB HBM3",
+    architecture="Hopper",
+    compute_capability=(9, 0),
+    pci_bus_id="00000000:19:00.0",
+    pci_device_id=0x2330,
+    pci_subsystem_id=0x16C110DE,
+    serial="1654922006536",
+    board_part_number="692-2G520-0200-000",
+    minor_number=0,
+    numa_node=0,
+    driver_version="580.95.05",
+    cuda_version="13.0",
+    vbios_version="96.00.A5.00.01",
+    core_count=16896,
+    memory_bus_width_bits=5120,
+    memory_bytes=85_520_809_984,
+    clock_max_hertz={"sm": 1980e6, "memory": 2619e6, "graphics": 1980e6, "video": 1545e6},
+    power_default_limit_watts=700.0,
+    power_max_limit_watts=700.0,
+    temperature_threshold_celsius={
+        "shutdown": 95.0,
+        "slowdown": 92.0,
+        "memory_max": 95.0,
+        "gpu_max": 87.0,
+    },
+    pcie_generation_max=5,
+    pcie_width_max=16,
+    nvlink_count=18,
+    nvlink_bandwidth_bytes_per_second=450e9,
+    modes={
+        "persistence": "enabled",
+        "compute": "default",
+        "ecc": "enabled",
+        "mig": "disabled",
+        "virtualization": "none",
+        "confidential": "off",
+    },
+)
+
+H100_MEMORY = Memory(
+    total_bytes=85_520_809_984,
+    used_bytes=61_203_283_968,
+    free_bytes=23_682_285_568,
+    reserved_bytes=635_240_448,
+)
+
+H100_BOARD = Board(
+    power_limit_watts=700.0,
+    temperature_margin_celsius=31.0,
+    performance_state=0,
+    bar1_used_bytes=27_262_976,
+    bar1_total_bytes=137_438_953_472,
+    pcie_generation=5,
+    pcie_width=16,
+    pcie_replays_total=0,
+    pcie_errors_total={"correctable": 2, "non_fatal": 0, "fatal": 0, "naks_sent": 1},
+    pcie_link_recoveries_total=3,
+    nvlink_errors_total={"crc_flit": 0, "crc_data": 0, "replay": 0, "recovery": 0},
+)
+
+H100_VITALS = Vitals(
+    utilization=Utilization(0.993, 1.0, 1.002, 0.61, 0.76),
+    encoder_ratio=0.0,
+    decoder_ratio=0.0,
+    jpeg_ratio=0.0,
+    ofa_ratio=0.0,
+    power_watts=641.37,
+    energy_joules=1_234_567_890.123,
+    temperature_celsius=61.0,
+    memory_temperature_celsius=74.0,
+    clock_hertz={"sm": 1755e6, "memory": 2619e6, "graphics": 1755e6, "video": 1395e6},
+    busy_sm_clock_hertz=1741.5e6,
+    throttle_reasons=frozenset({"sw_power_cap"}),
+    throttle_seconds={"sw_power_cap": 86.4, "hw_thermal": 0.0},
+    nvlink_transmit_bytes_total=8.8e15,
+    nvlink_receive_bytes_total=8.7e15,
+)
+
+TRAINING_ACTIVITY = Activity(
+    source="gpm",
+    seconds=1.0014,
+    engine=0.991,
+    sm=0.942,
+    occupancy=0.271,
+    dram=0.38,
+    tensor=0.561,
+    fp64=0.0,
+    fp32=0.113,
+    fp16=0.0214,
+    integer=0.204,
+    hmma=0.561,
+    imma=0.0,
+    dmma=0.0,
+    dfma=0.0,
+    pcie_transmit_bytes=3.1e8,
+    pcie_receive_bytes=1.2e9,
+    nvlink_transmit_bytes=8.1e10,
+    nvlink_receive_bytes=8.0e10,
+)
+
+TRAINING_TOTALS = ShareTotals(
+    busy_seconds=3571.25,
+    observed_seconds={"utilization": 3600.5, "activity": 3599.75},
+    engine_active_seconds=3540.1,
+    sm_active_seconds=3380.2,
+    dram_active_seconds=1360.3,
+    pipe_active_seconds={
+        "tensor": 2011.4,
+        "fp64": 0.0,
+        "fp32": 402.5,
+        "fp16": 77.6,
+        "int": 731.7,
+    },
+    tensor_op_active_seconds={"hmma": 2011.4, "imma": 0.0, "dmma": 0.0, "dfma": 0.0},
+    saturation_seconds=2040.8,
+    time_seconds=dict(zip(TIME_PARTS, (59.65, 160.1, 1339.2, 120.3, 1920.5), strict=True)),
+    flops={"bf16_tensor": 1.95e18, "fp64": 0.0, "fp32": 2.69e16, "fp16": 1.04e16},
+    flops_lower=9.8e17,
+    flops_upper=4.0e18,
+    dram_bytes=4.55e15,
+    limited_seconds=dict(
+        zip(LIMITERS, (55.0, 0.0, 81.5, 420.25, 100.0, 2800.0, 143.0, 0.0), strict=True)
+    ),
+    idle_seconds=52.5,
+    held_idle_seconds=49.5,
+    idle_energy_joules=5250.75,
+    last_busy_timestamp_seconds=NOW - 0.01,
+)
+
+H100_BOARD_TOTALS = BoardTotals(
+    energy_joules=1_234_567_890.123,
+    throttle_seconds=dict.fromkeys(THROTTLE_REASONS, 0.0) | {"sw_power_cap": 86.4},
+    pcie_transmit_bytes=1.1e12,
+    pcie_receive_bytes=4.3e12,
+    nvlink_transmit_bytes=8.8e15,
+    nvlink_receive_bytes=8.7e15,
+)
+
+STATES = {"ecc": "unsupported", "fabric": "no_permission"}
+
+SOURCES = {
+    "nvml": SourceState(up=True, read_seconds=0.0042),
+    "gpm": SourceState(up=True, read_seconds=0.0011, failures_total=2),
+}
+
+
+def h100_training(index: int = 0) -> Gpu:
+    """An H100 in the middle of a training run, everything measured."""
+    device = replace(
+        H100_DEVICE,
+        index=index,
+        uuid=f"GPU-11111111-2222-3333-4444-{index:012d}",
+        minor_number=index,
+    )
+    share = Share(
+        gpu_instance=None,
+        ceilings=H100_CEILINGS,
+        totals=TRAINING_TOTALS,
+        utilization=H100_VITALS.utilization,
+        memory=H100_MEMORY,
+        processes=(
+            Process(4101, "compute", 61_000_000_000, "python3", "ada"),
+            Process(999, "graphics", 20_000_000, "Xorg", "root"),
+        ),
+        held=True,
+        activity=TRAINING_ACTIVITY,
+        saturation=Saturation("gpm", True, Bounds(0.561, 0.561), 0.561, "tensor"),
+        time_parts=TimeParts(0.009, 0.049, 0.381, 0.0272, 0.5338),
+        roofline=Roofline(
+            flops_per_second={
+                "bf16_tensor": 532e12,
+                "fp64": 0.0,
+                "fp32": 6.7e12,
+                "fp16": 2.5e12,
+            },
+            flops_bounds_per_second=Bounds(266e12, 1073e12),
+            dram_bytes_per_second=1.27e12,
+            intensity_flops_per_byte=426.14,
+            roof_ratio={"spec": 0.538, "clock": 0.561, "achievable": 0.672},
+            tensor_flops_utilization_ratio=0.538,
+        ),
+        limiter="compute",
+    )
+    return Gpu(
+        device=device,
+        up=True,
+        last_read_timestamp_seconds=NOW - 0.01,
+        ceilings=H100_CEILINGS,
+        vitals=H100_VITALS,
+        board=H100_BOARD,
+        totals=H100_BOARD_TOTALS,
+        shares=(share,),
+        states=STATES,
+    )
+
+
+def h100_idle(index: int = 0) -> Gpu:
+    """An H100 that does nothing and that nobody holds."""
+    gpu = h100_training(index)
+    activity = Activity(
+        source="gpm",
+        seconds=1.0,
+        engine=0.0,
+        sm=0.0,
+        occupancy=0.0,
+        dram=0.0,
+        tensor=0.0,
+        fp64=0.0,
+        fp32=0.0,
+        fp16=0.0,
+        integer=0.0,
+        hmma=0.0,
+        imma=0.0,
+        dmma=0.0,
+        dfma=0.0,
+    )
+    share = replace(
+        gpu.shares[0],
+        utilization=Utilization(0.0, 0.01, 1.0, 0.0, 0.15),
+        processes=(),
+        held=False,
+        activity=activity,
+        saturation=Saturation("gpm", True, Bounds(0.0, 0.0), 0.0, "tensor"),
+        time_parts=TimeParts(1.0, 0.0, 0.0, 0.0, 0.0),
+        roofline=Roofline(
+            flops_per_second={"bf16_tensor": 0.0, "fp64": 0.0, "fp32": 0.0, "fp16": 0.0},
+            flops_bounds_per_second=Bounds(0.0, 0.0),
+            dram_bytes_per_second=0.0,
+            roof_ratio={"spec": 0.0, "clock": 0.0, "achievable": 0.0},
+            tensor_flops_utilization_ratio=0.0,
+        ),
+        limiter="idle",
+    )
+    return replace(gpu, shares=(share,))
+
+
+def t4_estimate(index: int = 0) -> Gpu:
+    """A T4: no hardware counters, so bounds from the driver's utilization only."""
+    ceilings = Ceilings(
+        spec="t4",
+        peak_flops_per_second={
+            "fp32": 8.1e12,
+            "fp16": 16.2e12,
+            "fp16_tensor": 65e12,
+            "int8_tensor": 130e12,
+            "int4_tensor": 260e12,
+        },
+        peak_clock_hertz={"tensor": 1590e6, "vector": 1590e6, "memory": 5001e6},
+        memory_bandwidth_bytes_per_second=320e9,
+        memory_bus_width_bits=256,
+        sm_count=40,
+        link_bandwidth_bytes_per_second={"pcie": 15.75e9},
+        architecture="Turing",
+        assumed_precision="fp16_tensor",
+    )
+    bounds = {
+        "sm": Bounds(0.0, 0.43),
+        "tensor": Bounds(0.0, 0.43),
+        "fma": Bounds(0.0, 0.43),
+        "fp64": Bounds(0.0, 0.43),
+        "int": Bounds(0.0, 0.43),
+        "dram": Bounds(0.0, 0.43),
+    }
+    share = Share(
+        gpu_instance=None,
+        ceilings=ceilings,
+        totals=ShareTotals(
+            busy_seconds=41.5,
+            observed_seconds={"utilization": 100.25},
+            limited_seconds=dict.fromkeys(LIMITERS, 0.0) | {"unknown": 100.0},
+            idle_seconds=3.0,
+            held_idle_seconds=0.0,
+            last_busy_timestamp_seconds=NOW - 2,
+        ),
+        utilization=Utilization(0.42, 0.43, 1.0, 0.2, 0.35),
+        memory=Memory(16_106_127_360, 4_294_967_296, 11_811_160_064),
+        processes=(Process(77, "compute", None, "python", "bob"),),
+        held=True,
+        saturation=Saturation("estimate", False, Bounds(0.0, 0.43), unmeasured=bounds),
+        roofline=Roofline(flops_bounds_per_second=Bounds(0.0, 28e12)),
+        limiter="unknown",
+    )
+    return Gpu(
+        device=Device(
+            index=index,
+            uuid=f"GPU-aaaaaaaa-0000-0000-0000-{index:012d}",
+            name="Tesla T4",
+            architecture="Turing",
+            compute_capability=(7, 5),
+            pci_bus_id="00000000:00:1E.0",
+            driver_version="535.261.03",
+            cuda_version="12.2",
+            clock_max_hertz={"sm": 1590e6, "memory": 5001e6},
+            power_default_limit_watts=70.0,
+        ),
+        up=True,
+        last_read_timestamp_seconds=NOW - 0.02,
+        ceilings=ceilings,
+        vitals=Vitals(
+            utilization=share.utilization,
+            power_watts=33.25,
+            temperature_celsius=52.0,
+            clock_hertz={"sm": 1455e6, "memory": 5001e6},
+        ),
+        board=Board(power_limit_watts=70.0, fan_speed_ratios=(), performance_state=0),
+        totals=BoardTotals(throttle_seconds=dict.fromkeys(THROTTLE_REASONS, 0.0)),
+        shares=(share,),
+        states={"gpm": "unsupported"},
+    )
+
+
+def h100_mig(index: int = 0) -> Gpu:
+    """An H100 with MIG on: instance 1 with two compute instances, measured; instance 2 unknown."""
+    whole = h100_training(index)
+    instances = (
+        Instance(1, 0, "1c.3g.40gb", "MIG-00000000-0000-0000-0000-000000000010", 16),
+        Instance(1, 1, "2c.3g.40gb", "MIG-00000000-0000-0000-0000-000000000011", 32),
+        Instance(2, 0, "3g.40gb", "MIG-00000000-0000-0000-0000-000000000020", 60),
+    )
+    ceilings = replace(
+        H100_CEILINGS,
+        peak_flops_per_second={"bf16_tensor": 449.7e12},
+        memory_bandwidth_bytes_per_second=1675e9,
+        sm_count=60,
+        share_of_sms=60 / 132,
+        share_of_memory=0.5,
+    )
+    measured = replace(
+        whole.shares[0],
+        gpu_instance=1,
+        ceilings=ceilings,
+        utilization=None,
+        totals=replace(TRAINING_TOTALS, busy_seconds=None, idle_energy_joules=None),
+    )
+    unknown = Share(
+        gpu_instance=2, ceilings=ceilings, totals=ShareTotals(), processes=(), held=False
+    )
+    vitals = replace(
+        H100_VITALS,
+        utilization=None,
+        encoder_ratio=None,
+        decoder_ratio=None,
+        jpeg_ratio=None,
+        ofa_ratio=None,
+    )
+    device = replace(
+        whole.device,
+        mig=True,
+        instances=instances,
+        modes={**whole.device.modes, "mig": "enabled"},
+    )
+    return replace(whole, device=device, vitals=vitals, shares=(measured, unknown))
+
+
+def lost(index: int = 0) -> Gpu:
+    """A GPU that fell off the bus: only its identity and the time of its last read are left."""
+    return Gpu(
+        device=replace(H100_DEVICE, index=index, uuid=f"GPU-dddddddd-0000-0000-0000-{index:012d}"),
+        up=False,
+        down_reason="lost",
+        last_read_timestamp_seconds=NOW - 61,
+        ceilings=H100_CEILINGS,
+    )
+
+
+def bare(index: int = 0) -> Gpu:
+    """A GPU whose driver answers hardly anything, and whose product has no known ceilings."""
+    return Gpu(
+        device=Device(index=index, uuid=f"GPU-eeeeeeee-0000-0000-0000-{index:012d}", name="GPU"),
+        up=True,
+        last_read_timestamp_seconds=NOW,
+        vitals=Vitals(),
+        board=Board(),
+        shares=(Share(gpu_instance=None, ceilings=None, totals=ShareTotals()),),
+    )
+
+
+def snapshot(*gpus: Gpu) -> Snapshot:
+    """Put these GPUs on one node."""
+    up = any(gpu.up for gpu in gpus)
+    return Snapshot(NOW, gpus, SOURCES, None if up else "every GPU is down: GPU 0 is lost")
+
+
+NO_DRIVER = Snapshot(
+    NOW,
+    (),
+    {"nvml": SourceState(up=False, failures_total=7)},
+    "the NVIDIA driver library libnvidia-ml.so.1 cannot be loaded",
+)
+
+EXAMPLES: dict[str, Snapshot] = {
+    "training": snapshot(h100_training()),
+    "idle": snapshot(h100_idle()),
+    "estimate": snapshot(t4_estimate()),
+    "mig": snapshot(h100_mig()),
+    "lost": snapshot(lost()),
+    "bare": snapshot(bare()),
+    "mixed": snapshot(h100_training(0), t4_estimate(1), h100_mig(2), lost(3), h100_idle(4)),
+    "no_driver": NO_DRIVER,
+}

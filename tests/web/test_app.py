@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The paths that exist, and how the others are refused."""
+
+from __future__ import annotations
+
+import pytest
+from starlette.testclient import TestClient
+
+BROWSER = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+@pytest.mark.parametrize("path", ["/nope", "/metrics/", "/api", "/docs", "/redoc", "/openapi.json"])
+def test_unknown_path(client: TestClient, path: str) -> None:
+    """An unknown path is a 404 with one line, and no redirect."""
+    answer = client.get(path, follow_redirects=False)
+    assert answer.status_code == 404
+    assert answer.json() == {"schema_version": 1, "error": f"there is nothing at {path}"}
+
+
+def test_unknown_path_in_a_browser(client: TestClient) -> None:
+    """A browser gets a page that leads home, with what it asked for as text."""
+    answer = client.get("/<script>alert(1)</script>", headers=BROWSER)
+    assert answer.status_code == 404
+    assert answer.headers["content-type"].startswith("text/html")
+    assert "<script>" not in answer.text
+    assert '<a href="/">' in answer.text
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+
+
+def test_api_errors_are_json_for_browsers_too(client: TestClient) -> None:
+    """Below /api an error is always JSON."""
+    answer = client.get("/api/v1/gpus/77", headers=BROWSER)
+    assert answer.status_code == 404
+    assert answer.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/metrics", "/-/healthy", "/-/ready", "/api/v1/gpus", "/api/v1/specs"]
+)
+def test_method_not_allowed(client: TestClient, path: str) -> None:
+    """Nothing can be changed over HTTP."""
+    for method in ("POST", "PUT", "DELETE"):
+        answer = client.request(method, path)
+        assert answer.status_code == 405
+        assert "GET" in answer.headers["allow"]
+        assert answer.json()["error"] == "Method Not Allowed"
+
+
+def test_openapi(client: TestClient) -> None:
+    """The schema has every JSON path, with a type for each answer and for errors."""
+    schema = client.get("/api/openapi.json").json()
+    assert set(schema["paths"]) == {
+        "/api/v1/gpus",
+        "/api/v1/gpus/{uuid}",
+        "/api/v1/roofline",
+        "/api/v1/specs",
+    }
+    assert "left out" in schema["info"]["description"]
+    for path in schema["paths"].values():
+        answers = path["get"]["responses"]
+        assert "$ref" in answers["200"]["content"]["application/json"]["schema"]
+    one = schema["paths"]["/api/v1/gpus/{uuid}"]["get"]["responses"]
+    assert one["404"]["content"]["application/json"]["schema"]["$ref"].endswith("/Problem")

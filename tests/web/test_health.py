@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Probes tell a daemon that is alive from one that has something to show."""
+
+from __future__ import annotations
+
+import pytest
+
+from exporter.snapshot import Snapshot
+from tests import snapshots
+from tests.web.conftest import Daemon
+
+
+def test_healthy_from_the_start(daemon: Daemon) -> None:
+    """The daemon is healthy as soon as its event loop answers."""
+    answer = daemon.client.get("/-/healthy")
+    assert (answer.status_code, answer.text) == (200, "healthy\n")
+    assert daemon.client.head("/-/healthy").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "reason"),
+    [
+        (None, "no snapshot yet"),
+        (snapshots.NO_DRIVER, "the NVIDIA driver library libnvidia-ml.so.1 cannot be loaded"),
+        (snapshots.EXAMPLES["lost"], "every GPU is down: GPU 0 is lost"),
+        (Snapshot(0.0, problem="two\nlines"), "two lines"),
+        (Snapshot(0.0), "no GPU is up"),
+    ],
+)
+def test_not_ready(daemon: Daemon, snapshot: Snapshot | None, reason: str) -> None:
+    """Without a GPU that is up the answer is 503 with one line why."""
+    if snapshot is not None:
+        daemon.publish(snapshot)
+    answer = daemon.client.get("/-/ready")
+    assert (answer.status_code, answer.text) == (503, f"not ready: {reason}\n")
+
+
+def test_ready_with_one_gpu_up(daemon: Daemon) -> None:
+    """One GPU that is up is enough, whatever the others do."""
+    daemon.publish(snapshots.EXAMPLES["mixed"])
+    answer = daemon.client.get("/-/ready")
+    assert (answer.status_code, answer.text) == (200, "ready\n")
+
+
+@pytest.mark.parametrize(("interval", "limit"), [(0.5, 3.0), (1.0, 3.0), (10.0, 30.0)])
+def test_stale_snapshot_is_not_ready(daemon: Daemon, interval: float, limit: float) -> None:
+    """A snapshot older than 3 intervals, and at least 3 s, does not count."""
+    daemon.poll_interval_seconds = interval
+    daemon.publish(snapshots.EXAMPLES["training"])
+    daemon.now += limit
+    assert daemon.client.get("/-/ready").status_code == 200
+    daemon.now += 1
+    answer = daemon.client.get("/-/ready")
+    assert answer.status_code == 503
+    assert answer.text == f"not ready: the last snapshot is {limit + 1:.0f} s old\n"

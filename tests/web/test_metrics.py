@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A scrape gets the format, encoding and families that it asks for, and never too many at once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+from starlette.testclient import TestClient
+
+from exporter.exposition.formats import Format
+from exporter.exposition.pages import Pages
+from exporter.exposition.render import RenderOptions
+from exporter.web.metrics import MetricsEndpoint, accepts_gzip
+from tests import snapshots
+from tests.web.conftest import Daemon
+
+PROMETHEUS = (
+    "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
+    "application/openmetrics-text;version=0.0.1;q=0.5,"
+    "text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,"
+    "text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
+)
+
+
+@pytest.mark.parametrize(
+    ("accept", "content_type", "end"),
+    [
+        (
+            PROMETHEUS,
+            "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=allow-utf-8",
+            "\n# EOF\n",
+        ),
+        ("*/*", "text/plain; version=0.0.4; charset=utf-8", "\n"),
+        (
+            "text/plain;version=1.0.0",
+            "text/plain; version=1.0.0; charset=utf-8; escaping=underscores",
+            "\n",
+        ),
+    ],
+)
+def test_content_types(client: TestClient, accept: str, content_type: str, end: str) -> None:
+    """Prometheus gets OpenMetrics, a browser text, each with its exact Content-Type."""
+    answer = client.get("/metrics", headers={"accept": accept})
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == content_type
+    assert answer.text.endswith(end)
+    assert ("# EOF" in answer.text) == ("EOF" in end)
+    assert answer.headers["vary"] == "Accept, Accept-Encoding"
+
+
+@pytest.mark.parametrize(
+    ("header", "accepted"),
+    [
+        ("gzip", True),
+        ("GZIP", True),
+        ("x-gzip", True),
+        ("deflate, gzip;q=0.5, *;q=0", True),
+        ("gzip;q=0.001", True),
+        ("gzip; q=1.0", True),
+        ("gzip;q=0", False),
+        ("gzip; q=0.000 , br", False),
+        ("identity", False),
+        ("br, zstd", False),
+        ("", False),
+        ("*", False),
+        (";;,,", False),
+    ],
+)
+def test_gzip_is_negotiated(header: str, accepted: bool) -> None:
+    """gzip only where the header names it with a weight above 0."""
+    assert accepts_gzip(header) is accepted
+
+
+def test_gzip_answer(client: TestClient) -> None:
+    """The compressed page holds the plain one, and says how long it is."""
+    plain = client.get("/metrics", headers={"accept-encoding": "identity"})
+    zipped = client.get("/metrics", headers={"accept-encoding": "gzip"})
+    assert "content-encoding" not in plain.headers
+    assert zipped.headers["content-encoding"] == "gzip"
+    assert int(zipped.headers["content-length"]) < int(plain.headers["content-length"])
+    assert int(plain.headers["content-length"]) == len(plain.content)
+    names = {line.split("{")[0] for line in plain.text.splitlines()}
+    assert {line.split("{")[0] for line in zipped.text.splitlines()} >= {
+        name for name in names if name.startswith("gpu_")
+    }
+
+
+def test_head(client: TestClient) -> None:
+    """HEAD answers like GET, without the page."""
+    answer = client.head("/metrics", headers={"accept-encoding": "identity"})
+    page = client.get("/metrics", headers={"accept-encoding": "identity"})
+    assert answer.status_code == 200
+    assert answer.content == b""
+    assert answer.headers["content-length"] == page.headers["content-length"]
+
+
+def test_each_snapshot_is_served(daemon: Daemon) -> None:
+    """A scrape shows the snapshot that was published last."""
+    for name, expected in (("training", 0.561), ("idle", 0.0)):
+        daemon.publish(snapshots.EXAMPLES[name])
+        text = daemon.client.get("/metrics").text
+        [value] = [
+            sample.value
+            for metric in parse_text(text)
+            for sample in metric.samples
+            if sample.name == "gpu_saturation_ratio"
+        ]
+        assert value == expected
+
+
+def test_before_the_first_snapshot(daemon: Daemon) -> None:
+    """A scrape before the first snapshot is answered with the exporter's own state."""
+    answer = daemon.client.get("/metrics")
+    assert answer.status_code == 200
+    assert "roofline_exporter_build_info" in answer.text
+    assert "gpu_up" not in answer.text
+
+
+def test_name_filter(client: TestClient) -> None:
+    """name[] may be repeated, and holds in every format."""
+    answer = client.get(
+        "/metrics",
+        params={"name[]": ["gpu_up", "gpu_power_watts"]},
+        headers={"accept": PROMETHEUS},
+    )
+    lines = [line for line in answer.text.splitlines() if not line.startswith("#")]
+    assert {line.split("{")[0] for line in lines} == {"gpu_up", "gpu_power_watts"}
+    assert answer.text.endswith("# EOF\n")
+    assert client.get("/metrics?name%5B%5D=nothing").text == ""
+    assert "gpu_info" in client.get("/metrics?other=1&name[]=").text
+
+
+def test_malformed_query_and_headers_are_harmless(client: TestClient) -> None:
+    """Nothing that a client sends makes a server error."""
+    assert client.get("/metrics?%ff=%fe&name[]=%80").status_code == 200
+    odd = {"accept": "text/plain;version=a.b;q", "accept-encoding": "\xff, gzip;q=x"}
+    encoded = {key: value.encode("latin-1") for key, value in odd.items()}
+    assert client.get("/metrics", headers=encoded).status_code == 200  # type: ignore[arg-type]
+
+
+def test_only_get_and_head(client: TestClient) -> None:
+    """Other methods are refused with the list of those that work."""
+    answer = client.post("/metrics")
+    assert answer.status_code == 405
+    assert set(answer.headers["allow"].split(", ")) == {"GET", "HEAD"}
+
+
+def test_ready_pages_are_served_without_leaving_the_event_loop(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once a variant is active a scrape renders nothing and starts no thread."""
+    daemon.publish(snapshots.EXAMPLES["training"])
+    daemon.client.get("/metrics")
+    daemon.publish(snapshots.EXAMPLES["idle"])
+
+    def refuse(form: Format, zipped: bool) -> bytes:
+        raise AssertionError((form, zipped))
+
+    monkeypatch.setattr(daemon.pages, "page", refuse)
+    assert daemon.client.get("/metrics").status_code == 200
+    with pytest.raises(AssertionError):
+        daemon.client.get("/metrics", headers={"accept": PROMETHEUS})
+
+
+def scope(method: str = "GET") -> dict[str, Any]:
+    return {"type": "http", "method": method, "headers": [], "query_string": b""}
+
+
+async def never() -> dict[str, Any]:
+    raise AssertionError("the endpoint reads no body")
+
+
+def test_parallel_scrapes_are_limited() -> None:
+    """While slow readers hold all places the next scrape gets 503; then it is served again."""
+    pages = Pages(RenderOptions())
+    pages.page("text-0.0.4", False)
+    endpoint = MetricsEndpoint(pages, parallel_scrapes=2)
+    statuses: list[int] = []
+
+    async def scrape(release: asyncio.Event) -> None:
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+            else:
+                await release.wait()
+
+        await endpoint(scope(), never, send)
+
+    async def run() -> None:
+        release = asyncio.Event()
+        slow = [asyncio.create_task(scrape(release)) for _ in range(2)]
+        await asyncio.sleep(0)
+        at_once = asyncio.Event()
+        at_once.set()
+        await scrape(at_once)
+        release.set()
+        await asyncio.gather(*slow)
+        await scrape(at_once)
+
+    asyncio.run(run())
+    assert statuses == [200, 200, 503, 200]
+
+
+def test_a_client_that_goes_away_frees_its_place() -> None:
+    """A failing send does not use up the limit."""
+    pages = Pages(RenderOptions())
+    pages.page("text-0.0.4", False)
+    endpoint = MetricsEndpoint(pages, parallel_scrapes=1)
+    statuses: list[int] = []
+
+    async def broken(_: Any) -> None:
+        raise OSError
+
+    async def working(message: Any) -> None:
+        statuses.append(message.get("status", 0))
+
+    async def run() -> None:
+        with pytest.raises(OSError):
+            await endpoint(scope(), never, broken)
+        await endpoint(scope("HEAD"), never, working)
+
+    asyncio.run(run())
+    assert statuses == [200, 0]

@@ -28,7 +28,7 @@ format: $(READY) ## Format the code and fix what can be fixed
 	$(BIN)/ruff format .
 
 docs: $(READY) ## Regenerate the generated parts of docs/
-	$(BIN)/python -m exporter.exposition.document docs/metrics.md
+	$(BIN)/python -m exporter.exposition.docs > docs/metrics.md
 	$(BIN)/python -m exporter.config.table docs/configuration.md
 
 bench: $(BENCH_READY) ## Measure this exporter beside a peer; prints ratios

@@ -147,7 +147,7 @@ class _Reloader:
                 reloaded = self._reload()
                 self._parts.reconfigure(reloaded.settings)
             except ConfigError as error:
-                log.error("configuration not reloaded, the old one stays: %s", error)
+                log.warning("configuration not reloaded, the old one stays: %s", error)
                 return
             except Exception:
                 log.exception("configuration not reloaded, the old one stays")
@@ -172,6 +172,7 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
         pages=parts.pages,
         specs=lambda: parts.specs,
         poll_interval_seconds=lambda: parts.settings.poll_interval_seconds,
+        parallel_scrapes=settings.web_max_requests,
     )
     server = _Server(
         uvicorn.Config(

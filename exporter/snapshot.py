@@ -50,7 +50,7 @@ class Ceilings:
     """By unit (tensor, vector, memory): the clock at which the datasheet peak holds."""
     memory_bandwidth_bytes_per_second: float | None = None
     achievable_ratio: Mapping[str, float] = field(default_factory=dict)
-    """By precision, and ``memory``: share of the spec ceiling that the best public kernels reach."""
+    """By precision, and ``memory``: share of the spec ceiling that the best kernels reach."""
     memory_bus_width_bits: int | None = None
     """Of the whole GPU, also for a share."""
     sm_count: int | None = None

@@ -8,16 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fastapi import APIRouter, Request, Response
+from fastapi import FastAPI, Response
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
+from exporter import __version__
 from exporter.snapshot import Gpu, Snapshot
 from exporter.specs import SpecBook
 from exporter.store import Store
 from exporter.web import models
 from exporter.web.convert import gpu_json, product_json, rooflines
+from exporter.web.refusal import refuse
+
+DESCRIPTION = (
+    "How busy, how saturated and how idle each NVIDIA GPU of this node is. What is not known is "
+    "left out of the JSON; it is never null, 0 or a special value. Ratios are 0 to 1, all else is "
+    "in base units: seconds, bytes, joules, watts, hertz, FLOP/s."
+)
 
 NOT_FOUND: dict[int | str, dict[str, object]] = {404: {"model": models.Problem}}
 
@@ -34,11 +42,22 @@ def _find(snapshot: Snapshot | None, key: str) -> Gpu | None:
     return None
 
 
-def api_router(store: Store, specs: Callable[[], SpecBook]) -> APIRouter:
-    """Return the routes under ``/api``."""
-    router = APIRouter()
+def api_app(store: Store, specs: Callable[[], SpecBook]) -> FastAPI:
+    """Return the application that answers below ``/api/``."""
+    app = FastAPI(
+        title="roofline-exporter",
+        version=__version__,
+        description=DESCRIPTION,
+        # Their pages load scripts from elsewhere; the schema has a route of its own that builds
+        # it in a thread.
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+        exception_handlers={HTTPException: refuse},
+    )
 
-    @router.get("/api/v1/gpus", response_model=models.GpusAnswer)
+    @app.get("/api/v1/gpus", response_model=models.GpusAnswer)
     def gpus() -> Response:
         """Every GPU of the node with its newest readings; empty before the first snapshot."""
         snapshot = store.latest()
@@ -52,7 +71,7 @@ def api_router(store: Store, specs: Callable[[], SpecBook]) -> APIRouter:
             )
         )
 
-    @router.get("/api/v1/gpus/{uuid}", response_model=models.GpuAnswer, responses=NOT_FOUND)
+    @app.get("/api/v1/gpus/{uuid}", response_model=models.GpuAnswer, responses=NOT_FOUND)
     def gpu(uuid: str) -> Response:
         """One GPU, by its UUID or its index."""
         snapshot = store.latest()
@@ -63,7 +82,7 @@ def api_router(store: Store, specs: Callable[[], SpecBook]) -> APIRouter:
             models.GpuAnswer(timestamp_seconds=snapshot.timestamp_seconds, gpu=gpu_json(found))
         )
 
-    @router.get("/api/v1/roofline", response_model=models.RooflineAnswer)
+    @app.get("/api/v1/roofline", response_model=models.RooflineAnswer)
     def roofline() -> Response:
         """Ceilings, ridge points and the current point of each GPU or MIG instance."""
         snapshot = store.latest()
@@ -75,7 +94,7 @@ def api_router(store: Store, specs: Callable[[], SpecBook]) -> APIRouter:
             )
         )
 
-    @router.get("/api/v1/specs", response_model=models.SpecsAnswer)
+    @app.get("/api/v1/specs", response_model=models.SpecsAnswer)
     def products() -> Response:
         """Every product of the spec file in use."""
         book = specs()
@@ -86,9 +105,9 @@ def api_router(store: Store, specs: Callable[[], SpecBook]) -> APIRouter:
             )
         )
 
-    @router.get("/api/openapi.json", include_in_schema=False)
-    def openapi(request: Request) -> JSONResponse:
+    @app.get("/api/openapi.json", include_in_schema=False)
+    def openapi() -> JSONResponse:
         """Describe this API; built when first asked for."""
-        return JSONResponse(request.app.openapi())
+        return JSONResponse(app.openapi())
 
-    return router
+    return app

@@ -3,46 +3,55 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from html import escape
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from exporter import __version__
 from exporter.exposition.pages import Pages
 from exporter.specs import SpecBook
 from exporter.store import Store
-from exporter.web.api import api_router
 from exporter.web.health import health_routes
-from exporter.web.metrics import MetricsEndpoint
-from exporter.web.models import Problem
-from exporter.web.page import HEADERS, document, page_routes
-
-DESCRIPTION = (
-    "How busy, how saturated and how idle each NVIDIA GPU of this node is. What is not known is "
-    "left out of the JSON; it is never null, 0 or a special value. Ratios are 0 to 1, all else is "
-    "in base units: seconds, bytes, joules, watts, hertz, FLOP/s."
-)
+from exporter.web.metrics import PARALLEL_SCRAPES, MetricsEndpoint
+from exporter.web.page import page_routes
+from exporter.web.refusal import refuse
 
 
-async def _refuse(request: Request, problem: Exception) -> Response:
-    """Answer an error in one line, as a page if a browser asks outside the API."""
-    if not isinstance(problem, HTTPException):
-        raise problem
-    path = request.url.path
-    text = problem.detail
-    if problem.status_code == 404 and text == "Not Found":
-        text = f"there is nothing at {path}"
-    if not path.startswith("/api/") and "text/html" in request.headers.get("accept", ""):
-        body = f'<h1>{problem.status_code}</h1>\n<p>{escape(text)}</p>\n<p><a href="/">Home</a></p>'
-        html = document(f"{problem.status_code} - roofline-exporter", body)
-        return HTMLResponse(html, problem.status_code, {**HEADERS, **(problem.headers or {})})
-    answer = Problem(error=text).model_dump()
-    return JSONResponse(answer, problem.status_code, dict(problem.headers or {}))
+class ApiEndpoint:
+    """The JSON API, built when it is first asked for.
+
+    Its framework is a quarter of the daemon's memory and half of its start-up time; a node that
+    is only scraped never pays for it.
+    """
+
+    def __init__(self, store: Store, specs: Callable[[], SpecBook], not_found: ASGIApp) -> None:
+        self._store = store
+        self._specs = specs
+        self._not_found = not_found
+        self._lock = threading.Lock()
+        self._app: ASGIApp | None = None
+
+    def _build(self) -> ASGIApp:
+        from exporter.web.api import api_app
+
+        with self._lock:
+            if self._app is None:
+                self._app = api_app(self._store, self._specs)
+            return self._app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request below ``/api/``; refuse all others."""
+        if not scope["path"].startswith("/api/"):
+            await self._not_found(scope, receive, send)
+            return
+        app = self._app
+        if app is None:
+            app = await run_in_threadpool(self._build)
+        await app(scope, receive, send)
 
 
 def create_app(
@@ -51,7 +60,8 @@ def create_app(
     pages: Pages,
     specs: Callable[[], SpecBook],
     poll_interval_seconds: Callable[[], float],
-) -> FastAPI:
+    parallel_scrapes: int = PARALLEL_SCRAPES,
+) -> Starlette:
     """Return the application.
 
     Args:
@@ -59,24 +69,19 @@ def create_app(
         pages: the pages for scrapers.
         specs: gives the spec file in use, which a reload may replace.
         poll_interval_seconds: gives the poll interval in use.
+        parallel_scrapes: how many scrapes are answered at the same time.
     """
-    app = FastAPI(
-        title="roofline-exporter",
-        version=__version__,
-        description=DESCRIPTION,
-        # Their pages load scripts from elsewhere; the schema has a route of its own that builds
-        # it in a thread.
-        docs_url=None,
-        redoc_url=None,
-        openapi_url=None,
-        redirect_slashes=False,
-        exception_handlers={HTTPException: _refuse},
+    app = Starlette(
+        exception_handlers={HTTPException: refuse},
         routes=[
             # First, so that a scrape passes one comparison only.
-            Route("/metrics", MetricsEndpoint(pages), methods=["GET"]),
+            Route("/metrics", MetricsEndpoint(pages, parallel_scrapes), methods=["GET"]),
             *health_routes(store, poll_interval_seconds),
             *page_routes(store, poll_interval_seconds),
         ],
     )
-    app.include_router(api_router(store, specs))
+    # A redirect from /metrics/ would be one more way for a scrape to go wrong.
+    app.router.redirect_slashes = False
+    # Not a route: a path pattern does not match every path, a line break in it for one.
+    app.router.default = ApiEndpoint(store, specs, app.router.not_found)
     return app

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-SCHEMA_VERSION = 1
+from exporter.web.refusal import SCHEMA_VERSION
 
 
 class Problem(BaseModel):

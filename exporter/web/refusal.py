@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a request is refused: one line of JSON, or a page for a browser outside the API."""
+
+from __future__ import annotations
+
+from html import escape
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+
+from exporter.web.page import HEADERS, document
+
+SCHEMA_VERSION = 1
+
+
+async def refuse(request: Request, problem: Exception) -> Response:
+    """Answer an error in one line."""
+    if not isinstance(problem, HTTPException):
+        raise problem
+    path = request.url.path
+    text = problem.detail
+    if problem.status_code == 404 and text == "Not Found":
+        text = f"there is nothing at {path}"
+    if not path.startswith("/api/") and "text/html" in request.headers.get("accept", ""):
+        body = f'<h1>{problem.status_code}</h1>\n<p>{escape(text)}</p>\n<p><a href="/">Home</a></p>'
+        html = document(f"{problem.status_code} - roofline-exporter", body)
+        return HTMLResponse(html, problem.status_code, {**HEADERS, **(problem.headers or {})})
+    answer = {"schema_version": SCHEMA_VERSION, "error": text}
+    return JSONResponse(answer, problem.status_code, dict(problem.headers or {}))

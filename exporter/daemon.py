@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import logging
@@ -33,6 +34,7 @@ from exporter.version import revision, version
 from exporter.web.app import create_app
 
 GRACEFUL_SHUTDOWN_SECONDS = 1
+DATE_HEADER_SECONDS = 1.0
 FIRST_READING_SECONDS = 10.0
 
 log = logging.getLogger(__name__)
@@ -103,11 +105,33 @@ class Parts:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handling, which would end the process by the signal itself."""
+    """uvicorn, but ended by `request_stop` instead of its own signal handling and polling.
+
+    Its signal handling would end the process by the signal itself, and its loop wakes ten times a
+    second to look whether it should end, which costs a fifth of an idle daemon's time.
+    """
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop = asyncio.Event()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    def request_stop(self) -> None:
+        """End serving; may be called from a signal handler, also before serving began."""
+        self.should_exit = True
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._stop.set)
+
+    async def main_loop(self) -> None:
+        """Wait for the end; refresh the Date header once a second."""
+        self._loop = asyncio.get_running_loop()
+        while not await self.on_tick(0):
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), DATE_HEADER_SECONDS)
 
 
 def _listen(address: Address) -> socket.socket:
@@ -188,11 +212,8 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
     )
     reloader = _Reloader(parts, reload)
 
-    def stop(_signal: int, _frame: object) -> None:
-        server.should_exit = True
-
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
+        signal.signal(number, lambda _signal, _frame: server.request_stop())
     signal.signal(signal.SIGHUP, lambda _signal, _frame: reloader.start())
 
     log.info("roofline-exporter %s (revision %s) started", version(), revision())

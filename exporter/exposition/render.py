@@ -89,6 +89,11 @@ class _FamilyLines:
         """Forget the series of devices that are gone."""
         self._lines = {name: lines for name, lines in self._lines.items() if name in devices}
 
+    def block(self, found: list[tuple[str, Any]]) -> Block | None:
+        """Return this family for the objects of its part; None where it has no samples."""
+        lines = self.render(found)
+        return Block(self.names, self.headings, "".join(lines)) if lines else None
+
     def render(self, found: list[tuple[str, Any]]) -> list[str]:
         """Return the sample lines for the objects of this family's part, each with its device."""
         raise NotImplementedError
@@ -164,6 +169,8 @@ class Renderer:
             for family, reader in chosen
         ]
         self._devices: dict[tuple[int, str, int | None], str] = {}
+        self._found: list[list[tuple[str, Any]]] = [[] for _ in self._parts]
+        self._blocks: list[Block | None] = [None] * len(self._families)
 
     def blocks(self, node: Node) -> list[Block]:
         """Return the families that have samples in this snapshot, in the catalogue's order."""
@@ -180,14 +187,26 @@ class Renderer:
             return text
 
         found = subjects(node, self._parts, name, "")
-        rendered = [(family, family.render(found[family.part])) for family in self._families]
+        # Identity, limits, ceilings and slow readings are the same objects for many ticks.
+        same = [_same(now, before) for now, before in zip(found, self._found, strict=True)]
+        self._found = found
+        self._blocks = [
+            block if same[family.part] else family.block(found[family.part])
+            for family, block in zip(self._families, self._blocks, strict=True)
+        ]
         if used.keys() != self._devices.keys():
             present = {"", *used.values()}
             for family in self._families:
                 family.keep(present)
             self._devices = used
-        return [
-            Block(family.names, family.headings, "".join(lines))
-            for family, lines in rendered
-            if lines
-        ]
+        return [block for block in self._blocks if block is not None]
+
+
+def _same(now: list[tuple[str, Any]], before: list[tuple[str, Any]]) -> bool:
+    """Tell whether both name the same objects on the same devices; nothing at all is not same."""
+    if not now or len(now) != len(before):
+        return False
+    return all(
+        this is that and device == same_device
+        for (device, this), (same_device, that) in zip(now, before, strict=True)
+    )

@@ -282,6 +282,7 @@ def h100_idle(index: int = 0) -> Gpu:
         utilization=Utilization(0.0, 0.01, 1.0, 0.0, 0.15),
         processes=(),
         held=False,
+        totals=replace(gpu.shares[0].totals, last_busy_timestamp_seconds=NOW - 3720),
         activity=activity,
         saturation=Saturation("gpm", True, Bounds(0.0, 0.0), 0.0, "tensor"),
         time_parts=TimeParts(1.0, 0.0, 0.0, 0.0, 0.0),

@@ -38,7 +38,17 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 
-_COLUMNS = ("GPU", "Name", "Utilization", "Saturation", "Limited by", "Held", "State")
+_COLUMNS = (
+    "GPU",
+    "Name",
+    "Utilization",
+    "Saturation",
+    "Of roof",
+    "Limited by",
+    "Idle for",
+    "Held",
+    "State",
+)
 _UNKNOWN = "unknown"
 
 
@@ -55,14 +65,34 @@ def _saturation(saturation: Saturation | None) -> str:
     return f"{bounds.lower:.0%} to {bounds.upper:.0%} ({saturation.source})"
 
 
+def duration_text(seconds: float) -> str:
+    """Return a length of time as a person would say it: 12 s, 5 min, 2 h 10 min, 3 d 4 h."""
+    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86400)
+    if days:
+        return f"{days} d {hours % 24} h"
+    if hours:
+        return f"{hours} h {minutes % 60} min"
+    return f"{minutes} min" if minutes else f"{int(seconds)} s"
+
+
+def _idle_for(gpu: Gpu, share: Share) -> str:
+    last_busy, read = share.totals.last_busy_timestamp_seconds, gpu.last_read_timestamp_seconds
+    if last_busy is None or read is None:
+        return _UNKNOWN
+    return duration_text(read - last_busy) if read > last_busy else "busy"
+
+
 def _share_cells(gpu: Gpu, share: Share) -> tuple[str, ...]:
     device, instance = gpu.device, share.gpu_instance
+    roof = None if share.roofline is None else share.roofline.roof_ratio.get("spec")
     return (
         str(device.index) if instance is None else f"{device.index}, MIG instance {instance}",
         device.name,
         _percent(None if share.utilization is None else share.utilization.ratio),
         _saturation(share.saturation),
+        _percent(roof),
         share.limiter or _UNKNOWN,
+        _idle_for(gpu, share),
         {True: "yes", False: "no", None: _UNKNOWN}[share.held],
         "up",
     )
@@ -75,7 +105,7 @@ def _rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
             yield from (_share_cells(gpu, share) for share in gpu.shares)
         else:
             state = "up" if gpu.up else f"down: {gpu.down_reason or 'no answer'}"
-            yield (str(device.index), device.name, "", "", "", "", state)
+            yield (str(device.index), device.name, *[""] * (len(_COLUMNS) - 3), state)
 
 
 def _table(snapshot: Snapshot) -> str:

@@ -9,11 +9,15 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
+import pytest
 from starlette.testclient import TestClient
 
 from exporter import __version__
+from exporter.web.page import duration_text
 from tests import snapshots
 from tests.web.conftest import Daemon
+
+_U = "unknown"
 
 
 class Page(HTMLParser):
@@ -54,13 +58,29 @@ def test_rows(client: TestClient) -> None:
     page = Page(client.get("/").text)
     name = "NVIDIA H100 80GB HBM3"
     assert page.rows[1:] == [
-        ["0", name, "99%", "56% (gpm)", "compute", "yes", "up"],
-        ["1", "Tesla T4", "42%", "0% to 43% (estimate)", "unknown", "yes", "up"],
-        ["2, MIG instance 1", name, "unknown", "56% (gpm)", "compute", "yes", "up"],
-        ["2, MIG instance 2", name, "unknown", "unknown", "unknown", "no", "up"],
-        ["3", name, "", "", "", "", "down: lost"],
-        ["4", name, "0%", "0% (gpm)", "idle", "no", "up"],
+        ["0", name, "99%", "56% (gpm)", "54%", "compute", "busy", "yes", "up"],
+        ["1", "Tesla T4", "42%", "0% to 43% (estimate)", _U, _U, "1 s", "yes", "up"],
+        ["2, MIG instance 1", name, _U, "56% (gpm)", "54%", "compute", "busy", "yes", "up"],
+        ["2, MIG instance 2", name, _U, _U, _U, _U, _U, "no", "up"],
+        ["3", name, "", "", "", "", "", "", "down: lost"],
+        ["4", name, "0%", "0% (gpm)", "0%", "idle", "1 h 2 min", "no", "up"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0 s"),
+        (59.9, "59 s"),
+        (60.0, "1 min"),
+        (3600.0, "1 h 0 min"),
+        (7860.0, "2 h 11 min"),
+        (277200.0, "3 d 5 h"),
+    ],
+)
+def test_lengths_of_time(seconds: float, text: str) -> None:
+    """As a person would say them, rounded down."""
+    assert duration_text(seconds) == text
 
 
 def test_product_and_links(client: TestClient) -> None:
@@ -104,7 +124,7 @@ def test_hostile_names_stay_text(daemon: Daemon) -> None:
     page = Page(text)
     assert "script" not in page.tags
     assert page.rows[1][1] == evil
-    assert page.rows[1][4] == evil
+    assert page.rows[1][5] == evil
     assert page.rows[2][-1] == f"down: {evil}"
 
 

@@ -63,7 +63,7 @@ def test_rows(client: TestClient) -> None:
         ["2, MIG instance 1", name, _U, "56% (gpm)", "54%", "compute", "busy", "yes", "up"],
         ["2, MIG instance 2", name, _U, _U, _U, _U, _U, "no", "up"],
         ["3", name, "", "", "", "", "", "", "down: lost"],
-        ["4", name, "0%", "0% (gpm)", "0%", "idle", "1 h 2 min", "no", "up"],
+        ["4", name, "0%", "0% (gpm)", "0%", "idle", "1 h 1 min", "no", "up"],
     ]
 
 

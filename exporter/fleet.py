@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
@@ -13,7 +13,7 @@ import pynvml
 
 from exporter.clock import Clock
 from exporter.errors import LibraryUnavailable
-from exporter.reading import Device, Reading
+from exporter.reading import Device, Reading, XidRecord
 from exporter.session import SessionOptions
 from exporter.sources.library import Library
 from exporter.sources.probe import LIBRARY_REASONS, Outcome, code_of, outcome_of
@@ -45,6 +45,8 @@ class Fleet:
     A supervisor thread initialises and enumerates, because both may hang; the publisher calls
     `round` and `reports` and never waits for the driver.
     """
+
+    name = "nvml"
 
     def __init__(
         self,
@@ -266,6 +268,14 @@ class Fleet:
                     if not slot.stuck and worker.generation == self._generation:
                         slot.stuck.append(worker)
                         self._start_worker(slot, worker.generation)
+
+    def xids(self) -> Mapping[str, Mapping[int, XidRecord]]:
+        """Return the Xids seen so far, by UUID."""
+        return {}
+
+    def devices(self) -> Mapping[str, int]:
+        """Return how many GPUs are counted, by who counts."""
+        return {}
 
     def reports(self) -> list[SlotReport]:
         """Return what is known of every GPU index that was ever seen."""

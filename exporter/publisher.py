@@ -13,7 +13,7 @@ from exporter.clock import Clock
 from exporter.derive import Derived, IdleRules, derive_share
 from exporter.fleet import SlotReport
 from exporter.integrate import BoardIntegral, ShareIntegral
-from exporter.reading import Activity, Device, Reading, ShareReading
+from exporter.reading import Activity, Device, Reading, ShareReading, XidRecord
 from exporter.snapshot import Ceilings, Gpu, Share, Snapshot, SourceState
 from exporter.specs import SpecBook, share_ceilings
 
@@ -41,11 +41,20 @@ class Rules:
 class Readers(Protocol):
     """Whoever reads the GPUs; `exporter.fleet.Fleet` on real ones."""
 
+    name: str
+    """The source that the node's state is published under: nvml, replay, simulate."""
+
     def round(self, wait_seconds: float) -> None:
         """Ask for a round of readings and wait for it, at most so long."""
 
     def reports(self) -> Sequence[SlotReport]:
         """Return what is known of every GPU."""
+
+    def xids(self) -> Mapping[str, Mapping[int, XidRecord]]:
+        """Return the Xids seen so far, by UUID."""
+
+    def devices(self) -> Mapping[str, int]:
+        """Return how many GPUs are counted, by who counts: pci, driver, nvml."""
 
     @property
     def problem(self) -> str | None:
@@ -145,14 +154,16 @@ class Publisher:
         for report in reports:
             self._take(report, now)
         self._forget(now)
+        xids = self._readers.xids()
         gpus = tuple(
-            self._picture(state, now)
+            self._picture(state, now, xids.get(state.device.uuid, {}))
             for state in sorted(self._gpus.values(), key=lambda state: state.device.index)
         )
         snapshot = Snapshot(
             timestamp_seconds=self._clock.time(),
             gpus=gpus,
             sources=self._source_states(reports, gpus),
+            devices=self._readers.devices(),
             problem=self._problem(gpus),
         )
         for subscriber in self._subscribers:
@@ -314,7 +325,7 @@ class Publisher:
 
     # From state to the snapshot.
 
-    def _picture(self, state: _GpuState, now: float) -> Gpu:
+    def _picture(self, state: _GpuState, now: float, xids: Mapping[int, XidRecord]) -> Gpu:
         reading = state.reading
         problem = state.problem
         if problem is None and (
@@ -328,6 +339,7 @@ class Publisher:
                 down_reason=problem,
                 last_read_timestamp_seconds=reading.timestamp_seconds if reading else None,
                 ceilings=state.ceilings,
+                xids=xids,
             )
         return Gpu(
             device=state.device,
@@ -336,6 +348,8 @@ class Publisher:
             ceilings=state.ceilings,
             vitals=reading.vitals,
             board=reading.board,
+            health=reading.health,
+            xids=xids,
             totals=state.board.totals(),
             shares=tuple(
                 _share_picture(share_reading, state.shares[share_reading.gpu_instance], reading)
@@ -347,7 +361,8 @@ class Publisher:
     def _source_states(
         self, reports: Sequence[SlotReport], gpus: Sequence[Gpu]
     ) -> Mapping[str, SourceState]:
-        failures: dict[str, int] = {"nvml": self._readers.failed_initialisations}
+        name = self._readers.name
+        failures: dict[str, int] = {name: self._readers.failed_initialisations}
         seconds: dict[str, float] = {}
         for report in reports:
             for source, count in report.failures.items():
@@ -358,10 +373,10 @@ class Publisher:
         shares = [share for state in self._gpus.values() for share in state.shares.values()]
         failures["gpm"] = failures.get("gpm", 0) + sum(share.integral.cuts for share in shares)
         states = {
-            "nvml": SourceState(
+            name: SourceState(
                 up=any(gpu.up for gpu in gpus),
-                read_seconds=seconds.get("nvml"),
-                failures_total=failures["nvml"],
+                read_seconds=seconds.get(name),
+                failures_total=failures[name],
             )
         }
         if any(

@@ -108,6 +108,8 @@ class Process:
     command: str | None = None
     """The command's name from /proc, at most 32 bytes; never its arguments."""
     owner: str | None = None
+    workload: str | None = None
+    """What kind of work it is: training, serving, notebook, display, system or other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +199,44 @@ class Board:
 
 
 @dataclass(frozen=True, slots=True)
+class Health:
+    """The board's health as the driver tells it, at the slow cadence. Counts are the driver's."""
+
+    ecc_errors_total: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Since driver load, by severity (corrected, uncorrected) and location (dram, sram)."""
+    ecc_lifetime_errors: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """The same over the board's lifetime."""
+    remapped_rows: Mapping[str, int] = field(default_factory=dict)
+    """By kind: correctable, uncorrectable."""
+    row_remap_pending: bool | None = None
+    row_remap_failure: bool | None = None
+    row_remap_banks: Mapping[str, int] = field(default_factory=dict)
+    """By availability of spare rows: max, high, partial, low, none."""
+    retired_pages: Mapping[str, int] = field(default_factory=dict)
+    """By cause: single_bit, double_bit; before Ampere."""
+    retired_pages_pending: bool | None = None
+    sram_error_threshold_exceeded: bool | None = None
+    unrepairable_memory: bool | None = None
+    recovery_action: int | None = None
+    """As the driver numbers them: 0 none, 1 GPU reset, 2 node reboot, ..."""
+    nvlink_links: Mapping[str, int] = field(default_factory=dict)
+    """By state: active, inactive."""
+    nvlink_links_expected: int | None = None
+    fabric_state: int | None = None
+    fabric_healthy: bool | None = None
+    fabric_cluster_uuid: str | None = None
+    fabric_clique: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class XidRecord:
+    """How often one Xid was seen on a GPU since the exporter started, and when last."""
+
+    count: int
+    last_timestamp_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class ShareReading:
     """What is read for the whole GPU or, while MIG is on, for each of its GPU instances."""
 
@@ -220,6 +260,7 @@ class Reading:
     vitals: Vitals
     board: Board
     shares: tuple[ShareReading, ...]
+    health: Health | None = None
     states: Mapping[str, str] = field(default_factory=dict)
     """Why a group of readings is absent: group -> unsupported, no_permission, old_driver, ..."""
     read_seconds: Mapping[str, float] = field(default_factory=dict)

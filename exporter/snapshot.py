@@ -13,7 +13,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from exporter.reading import Activity, Board, Device, Memory, Process, Utilization, Vitals
+from exporter.reading import (
+    Activity,
+    Board,
+    Device,
+    Health,
+    Memory,
+    Process,
+    Utilization,
+    Vitals,
+    XidRecord,
+)
 
 TIME_PARTS = ("idle", "narrow", "unsaturated", "clock", "saturated")
 LIMITERS = (
@@ -190,6 +200,9 @@ class Gpu:
     """Of the whole board, also while MIG is on (its links are the board's)."""
     vitals: Vitals | None = None
     board: Board | None = None
+    health: Health | None = None
+    xids: Mapping[int, XidRecord] = field(default_factory=dict)
+    """By Xid; also of a GPU that is down."""
     totals: BoardTotals = field(default_factory=BoardTotals)
     shares: tuple[Share, ...] = ()
     states: Mapping[str, str] = field(default_factory=dict)
@@ -213,3 +226,5 @@ class Snapshot:
     sources: Mapping[str, SourceState] = field(default_factory=dict)
     problem: str | None = None
     """Why there is no GPU, in one line; None when at least one is up."""
+    devices: Mapping[str, int] = field(default_factory=dict)
+    """How many GPUs the bus (pci), the kernel driver (driver) and NVML (nvml) count."""

@@ -22,6 +22,7 @@ from exporter.reading import (
     ShareReading,
     Utilization,
     Vitals,
+    XidRecord,
 )
 from exporter.snapshot import Gpu, Snapshot
 from exporter.specs import load_specs
@@ -71,12 +72,20 @@ QUIET = dataclasses.replace(
 class Script:
     """Readers that hand over what the test says."""
 
+    name = "nvml"
+
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
         self.slots: dict[int, SlotReport] = {}
         self.problem: str | None = None
         self.failed_initialisations = 0
         self.waits: list[float] = []
+
+    def xids(self) -> dict[str, dict[int, XidRecord]]:
+        return {"GPU-h100": {79: XidRecord(1, 5.0)}}
+
+    def devices(self) -> dict[str, int]:
+        return {"nvml": 1}
 
     def round(self, wait_seconds: float) -> None:
         self.waits.append(wait_seconds)
@@ -342,6 +351,17 @@ def test_mig_instances_are_shares_and_a_remade_instance_starts_anew(bench: Bench
 
     assert first.totals.observed_seconds == {"activity": 1.0}
     assert second.totals.observed_seconds == {"activity": 3.0}
+
+
+def test_xids_stay_with_a_gpu_that_is_down(bench: Bench) -> None:
+    """They are most wanted then."""
+    bench.tick(H100)
+    bench.clock.advance(1.0)
+    bench.script.fail(H100, "lost")
+    snapshot = bench.publisher.tick()
+
+    assert gpu(snapshot).xids == {79: XidRecord(1, 5.0)}
+    assert snapshot.devices == {"nvml": 1}
 
 
 def test_gpus_are_listed_by_index(bench: Bench) -> None:

@@ -3,7 +3,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-BENCH_READY := $(VENV)/.bench-ready
 ARGS ?=
 
 .PHONY: run test lint format docs bench clean help
@@ -31,7 +30,7 @@ docs: $(READY) ## Regenerate the generated parts of docs/
 	$(BIN)/python -m exporter.exposition.docs > docs/metrics.md
 	$(BIN)/python -m exporter.config.table docs/configuration.md
 
-bench: $(BENCH_READY) ## Measure this exporter beside a peer; prints ratios
+bench: $(READY) ## Measure this exporter beside a peer; prints ratios
 	$(BIN)/python -m tests.benchmarks.peers $(ARGS)
 
 clean: ## Remove everything that the other targets made
@@ -47,8 +46,4 @@ $(READY): pyproject.toml
 	@echo "installing into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
-	@touch $@
-
-$(BENCH_READY): $(READY)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group bench
 	@touch $@

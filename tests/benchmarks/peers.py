@@ -1,0 +1,340 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compares this exporter with nvitop-exporter on the same simulated driver, in the same run."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from tests.benchmarks.rig import busy_node, machine, rss_mb, series, table
+from tests.benchmarks.scraper import Scraper
+from tests.fake_nvml import FakeNvml
+
+PEER = "nvitop-exporter"
+OURS = "roofline-exporter"
+ROOT = Path(__file__).resolve().parents[2]
+READY_SECONDS = 30.0
+GOLDEN = 0.6180339887
+
+P50_MS = 1.0
+CPU_PERCENT = 1.0
+CPU_OF_PEER = 0.6
+RSS_MB = 60.0
+CALLS = 18.0
+
+COMMANDS: Mapping[str, tuple[str, ...]] = {
+    OURS: ("-m", "exporter", "serve", "--log.level=error", "--web.listen-address=127.0.0.1:{port}"),
+    PEER: ("-m", "nvitop_exporter", "--port={port}", "--interval=1"),
+}
+POWER: Mapping[str, str] = {OURS: "gpu_power_watts{", PEER: "gpu_power_usage_W{"}
+"""A family with one series per GPU whose value never stands still."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What one exporter did in one window."""
+
+    name: str
+    latency_us: int
+    scrapes: int
+    p50_ms: float
+    p99_ms: float
+    cpu_percent: float
+    rss_mb: float
+    series: int
+    calls: float
+    """Driver calls per GPU and second."""
+    keeps_alive: bool
+
+
+class Running:
+    """One exporter as a process of its own, on a simulated driver of its own."""
+
+    def __init__(
+        self, name: str, gpus: int, latency_us: int, pids: Sequence[int], directory: Path
+    ) -> None:
+        self.name = name
+        self.latency_us = latency_us
+        self._gpus = gpus
+        self._fake = FakeNvml(directory, busy_node(gpus, latency_us=latency_us, pids=pids))
+        port = _free_port()
+        words = [word.format(port=port) for word in COMMANDS[name]]
+        environ = {**os.environ, **self._fake.environment()}
+        # Both start from cached bytecode, as installed programs do.
+        environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        self._process = subprocess.Popen(
+            [sys.executable, *words],
+            cwd=ROOT,
+            env=environ,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self._scraper = Scraper(port)
+        self._seconds: list[float] = []
+        self._first: dict[str, str] = {}
+        self._calls = 0
+        self._cpu = self._began = 0.0
+
+    def wait(self) -> None:
+        """Wait until the page tells of every GPU.
+
+        Raises:
+            RuntimeError: it never does.
+        """
+        deadline = time.monotonic() + READY_SECONDS
+        while time.monotonic() < deadline and self._process.poll() is None:
+            try:
+                if len(self._powers(self._scraper.scrape().text())) == self._gpus:
+                    return
+            except OSError:
+                self._scraper.close()
+            time.sleep(0.2)
+        message = f"{self.name} does not show {self._gpus} GPUs"
+        raise RuntimeError(message)
+
+    def _powers(self, page: str) -> dict[str, str]:
+        """Return the power of each GPU that the page tells of, by its labels."""
+        lines = [line for line in page.splitlines() if line.startswith(POWER[self.name])]
+        pairs = (line.rpartition(" ") for line in lines)
+        return {labels: value for labels, _, value in pairs}
+
+    def _refuse_if_not_live(self, before: dict[str, str], after: dict[str, str]) -> None:
+        """Raise unless every GPU was read in the window: an exporter that reads none is fast."""
+        live = sum(after.get(labels, power) != power for labels, power in before.items())
+        if live != self._gpus or len(after) != self._gpus:
+            message = f"{self.name} read {live} of {self._gpus} GPUs: its figures mean nothing"
+            raise RuntimeError(message)
+
+    def begin(self) -> None:
+        """Begin the window: all before it was warm-up."""
+        self._first = self._powers(self._scraper.scrape().text())
+        self._seconds.clear()
+        self._scraper.connections = 0
+        self._calls = self._driver_calls()
+        self._cpu = cpu_seconds(self._process.pid)
+        self._began = time.monotonic()
+
+    def scrape(self) -> None:
+        """Scrape once."""
+        answer = self._scraper.scrape()
+        if answer.status != 200:
+            message = f"{self.name} answered {answer.status}"
+            raise RuntimeError(message)
+        self._seconds.append(answer.seconds)
+
+    def end(self) -> Figures:
+        """End the window and return its figures."""
+        wall = time.monotonic() - self._began
+        cpu = cpu_seconds(self._process.pid) - self._cpu
+        calls = self._driver_calls() - self._calls
+        connections = self._scraper.connections
+        scrapes = len(self._seconds)
+        page = self._scraper.scrape().text()
+        self._refuse_if_not_live(self._first, self._powers(page))
+        return Figures(
+            name=self.name,
+            latency_us=self.latency_us,
+            scrapes=scrapes,
+            p50_ms=percentile(self._seconds, 50) * 1e3,
+            p99_ms=percentile(self._seconds, 99) * 1e3,
+            cpu_percent=100 * cpu / wall,
+            rss_mb=rss_mb(self._process.pid),
+            series=series(page),
+            calls=calls / self._gpus / wall,
+            keeps_alive=connections < scrapes,
+        )
+
+    def _driver_calls(self) -> int:
+        return sum(self._fake.calls().values())
+
+    def stop(self) -> None:
+        """End the process."""
+        self._scraper.close()
+        self._process.terminate()
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print a table and the ratios; return 1 where a checked target is missed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.peers", description=__doc__)
+    parser.add_argument("--gpus", type=int, default=8)
+    parser.add_argument("--seconds", type=int, default=30, help="length of each window")
+    parser.add_argument("--warm-up", type=int, default=5, help="seconds before each window")
+    parser.add_argument("--latency-us", default="0,200", help="latencies of a driver call")
+    parser.add_argument("--check", action="store_true", help="fail if a target is missed")
+    options = parser.parse_args(argv)
+    try:
+        peer_version = version(PEER)
+    except PackageNotFoundError:
+        print(f"{PEER} is not installed: make bench installs it", file=sys.stderr)
+        return 1
+    print(
+        f"{machine()}\n"
+        f"{OURS} {version(OURS)} and {PEER} {peer_version}, {options.gpus} H100 GPUs with one\n"
+        f"process each, polled and scraped (gzip, keep-alive, headers of Prometheus 3) once a\n"
+        f"second, side by side for {options.seconds} s after {options.warm_up} s of warm-up\n",
+        flush=True,
+    )
+    try:
+        figures = [
+            one
+            for latency in map(int, options.latency_us.split(","))
+            for one in measure(options.gpus, latency, options.seconds, options.warm_up)
+        ]
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(report(figures))
+    problems = missed(figures)
+    for problem in problems:
+        print(f"MISSED: {problem}", file=sys.stderr if options.check else sys.stdout)
+    return 1 if options.check and problems else 0
+
+
+def measure(gpus: int, latency_us: int, seconds: int, warm_up: int) -> list[Figures]:
+    """Run both exporters side by side and return the figures of each."""
+    with contextlib.ExitStack() as stack:
+        pids = stack.enter_context(_jobs(gpus))
+        running = []
+        for name in (OURS, PEER):
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            running.append(Running(name, gpus, latency_us, pids, directory))
+            stack.callback(running[-1].stop)
+        for one in running:
+            one.wait()
+        _scrape_every_second(running, warm_up)
+        for one in running:
+            one.begin()
+        _scrape_every_second(running, seconds)
+        return [one.end() for one in running]
+
+
+def _scrape_every_second(running: Sequence[Running], seconds: int) -> None:
+    """Scrape each once in each second, half a second apart.
+
+    The moment within the second wanders, so it meets every phase of the exporters' polls.
+    """
+    began = time.monotonic()
+    for second in range(seconds):
+        for place, one in enumerate(running):
+            phase = (second * GOLDEN % 1.0) * 0.5 + place * 0.5
+            time.sleep(max(0.0, began + second + phase - time.monotonic()))
+            one.scrape()
+    time.sleep(max(0.0, began + seconds - time.monotonic()))
+
+
+@contextlib.contextmanager
+def _jobs(count: int) -> Iterator[list[int]]:
+    """One sleeping process per GPU, so that the lists of processes are about something."""
+    jobs = [subprocess.Popen(["sleep", "3600"]) for _ in range(count)]
+    try:
+        yield [job.pid for job in jobs]
+    finally:
+        for job in jobs:
+            job.kill()
+            job.wait()
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time that a process used so far, all threads, in the kernel too."""
+    text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    user, system = text.rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """Return the smallest value that at least so many percent do not exceed."""
+    ordered = sorted(values)
+    rank = -(-len(ordered) * percent // 100)
+    return ordered[max(0, int(rank) - 1)]
+
+
+def report(figures: Sequence[Figures]) -> str:
+    """Return the table: a row for each exporter and latency, and one for each pair's ratios."""
+    head = ["exporter, driver latency", "p50 ms", "p99 ms", "CPU %", "RSS MB", "series"]
+    head += ["calls/GPU/s", "connection"]
+    rows = []
+    for ours, peer in _pairs(figures):
+        for one in (ours, peer):
+            rows.append(
+                [
+                    f"{one.name}, {one.latency_us} µs",
+                    f"{one.p50_ms:.2f}",
+                    f"{one.p99_ms:.2f}",
+                    f"{one.cpu_percent:.2f}",
+                    f"{one.rss_mb:.1f}",
+                    str(one.series),
+                    f"{one.calls:.1f}",
+                    "kept" if one.keeps_alive else "new each",
+                ]
+            )
+        rows.append(
+            [
+                f"ratio, {ours.latency_us} µs",
+                *(
+                    f"{mine / theirs:.2f}" if theirs else "-"
+                    for mine, theirs in (
+                        (ours.p50_ms, peer.p50_ms),
+                        (ours.p99_ms, peer.p99_ms),
+                        (ours.cpu_percent, peer.cpu_percent),
+                        (ours.rss_mb, peer.rss_mb),
+                        (ours.series, peer.series),
+                        (ours.calls, peer.calls),
+                    )
+                ),
+                "",
+            ]
+        )
+    return table(head, rows)
+
+
+def missed(figures: Sequence[Figures]) -> list[str]:
+    """Return each target that was missed, in one line."""
+    problems = []
+    for ours, peer in _pairs(figures):
+        shared = ours.cpu_percent / peer.cpu_percent if peer.cpu_percent else float("inf")
+        most_calls = min(CALLS, peer.calls)
+        for what, value, limit, met, unit in (
+            ("p50", ours.p50_ms, P50_MS, ours.p50_ms <= P50_MS, "ms"),
+            ("CPU", ours.cpu_percent, CPU_PERCENT, ours.cpu_percent <= CPU_PERCENT, "% of a core"),
+            ("CPU / peer's", shared, CPU_OF_PEER, shared <= CPU_OF_PEER, ""),
+            ("RSS", ours.rss_mb, RSS_MB, ours.rss_mb <= RSS_MB, "MB"),
+            ("calls", ours.calls, most_calls, ours.calls < most_calls, "per GPU and second"),
+        ):
+            if not met:
+                problems.append(
+                    f"{what} {value:.2f} {unit}, target {limit:g}, "
+                    f"at {ours.latency_us} µs of driver latency"
+                )
+    return problems
+
+
+def _pairs(figures: Sequence[Figures]) -> Iterator[tuple[Figures, Figures]]:
+    """Return ours and the peer's figures for each latency."""
+    peers = {one.latency_us: one for one in figures if one.name == PEER}
+    for one in figures:
+        if one.name == OURS:
+            yield one, peers[one.latency_us]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

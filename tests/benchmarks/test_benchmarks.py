@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmarks work and print what they promise; no test here depends on how fast they are."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks import peers
+from tests.benchmarks.rig import EPOCH, Accelerated, busy_node, series
+from tests.fake_nvml import FakeNvml
+
+ROOT = Path(__file__).resolve().parents[2]
+WARM_UP_TICKS = 600
+TICKS = 3000
+GROWTH_BYTES = 64 * 1024
+"""Over the ticks after the warm-up: an object of 28 bytes kept per tick would exceed it."""
+
+
+def run(module: str, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", f"tests.benchmarks.{module}", *words],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONWARNINGS": "error"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def cells(output: str, first: str) -> list[str]:
+    """The cells of the row that starts with `first`."""
+    for line in output.splitlines():
+        row = [cell.strip() for cell in line.strip("| ").split("|")]
+        if row[0] == first:
+            return row
+    raise AssertionError(f"no row {first!r} in:\n{output}")
+
+
+def test_ticks_prints_memory_and_the_cost_of_each_part() -> None:
+    """Every line has a plausible resident set, and parts that add up to the tick."""
+    row = cells(run("ticks", "--gpus=2", "--ticks=30"), "30")
+    rss, read, derive, render, zipped, tick = map(float, row[1:])
+    assert 10 < rss < 1000
+    assert read + derive + render + zipped == pytest.approx(tick, abs=3)
+
+
+def test_scaling_prints_one_line_for_each_size() -> None:
+    """The series of a page grow with the GPUs."""
+    output = run("scaling", "--gpus=1,3", "--ticks=3")
+    one, three = cells(output, "1"), cells(output, "3")
+    assert int(three[1]) > 2 * int(one[1])
+    assert all(float(cell) > 0 for cell in three[1:5])
+
+
+def test_peers_prints_both_exporters_and_the_ratio() -> None:
+    """Both are read and scraped, and the ratio row is there."""
+    output = run("peers", "--gpus=2", "--seconds=2", "--warm-up=1", "--latency-us=50")
+    ours = cells(output, "roofline-exporter, 50 µs")
+    peer = cells(output, "nvitop-exporter, 50 µs")
+    assert ours[-1] == "kept"
+    assert all(float(cell) > 0 for cell in ours[1:3] + ours[4:7] + peer[1:3] + peer[4:7])
+    assert float(cells(output, "ratio, 50 µs")[5]) > 0
+
+
+def figures(name: str, **changed: float) -> peers.Figures:
+    values = {"p50_ms": 0.5, "p99_ms": 1.0, "cpu_percent": 0.5, "rss_mb": 50.0, "calls": 13.0}
+    return peers.Figures(
+        name=name,
+        latency_us=0,
+        scrapes=30,
+        series=1000,
+        keeps_alive=True,
+        **{**values, **changed},
+    )
+
+
+def test_each_target_can_be_missed() -> None:
+    """`--check` names exactly the targets that the figures miss."""
+    peer = figures(peers.PEER, cpu_percent=2.0, calls=17.5)
+    assert peers.missed([figures(peers.OURS), peer]) == []
+    for changed, expected in (
+        ({"p50_ms": 1.01}, ["p50 1.01"]),
+        ({"cpu_percent": 1.1}, ["CPU 1.10"]),
+        ({"cpu_percent": 1.3}, ["CPU 1.30", "CPU / peer's 0.65"]),
+        ({"rss_mb": 60.5}, ["RSS 60.50"]),
+        ({"calls": 17.5}, ["calls 17.50"]),
+    ):
+        problems = peers.missed([figures(peers.OURS, **changed), peer])
+        assert [line[: len(text)] for line, text in zip(problems, expected, strict=True)] == (
+            expected
+        )
+
+
+def test_percentiles_are_by_nearest_rank() -> None:
+    """The 50th of an even number of values is the lower middle, the 99th of few the largest."""
+    assert peers.percentile([4.0, 1.0, 3.0, 2.0], 50) == 2.0
+    assert peers.percentile([4.0, 1.0, 3.0, 2.0], 99) == 4.0
+    assert peers.percentile(list(map(float, range(1, 201))), 99) == 198.0
+
+
+def test_memory_stays_flat_over_thousands_of_ticks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python holds at most 64 KiB more after 3,000 ticks than after the first 600."""
+    fake = FakeNvml(tmp_path, busy_node(1), clock=EPOCH)
+    fake.activate(monkeypatch)
+    bench = Accelerated(fake, 1)
+    bench.start()
+    tracemalloc.start()
+    try:
+        for _ in range(WARM_UP_TICKS):
+            bench.tick()
+        gc.collect()
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(TICKS - WARM_UP_TICKS):
+            bench.tick()
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+        assert bench.page()
+    finally:
+        tracemalloc.stop()
+        bench.stop()
+    assert after - before < GROWTH_BYTES
+
+
+def test_series_counts_samples_only() -> None:
+    """Headings and empty lines are no series."""
+    assert series('# HELP a b\n# TYPE a gauge\na 1\n\na{b="c"} 2\n# EOF\n') == 2

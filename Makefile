@@ -14,7 +14,7 @@ run: $(READY) ## Start the exporter on port 19400 (ARGS="--poll.interval=100ms" 
 	@exec $(BIN)/roofline-exporter serve $(ARGS)
 
 test: $(READY) ## Run all tests
-	@$(BIN)/python -m pytest -n auto --cov --cov-report=term $(ARGS)
+	@$(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-report=term $(ARGS)
 
 lint: $(READY) ## Check style, types and spelling
 	$(BIN)/ruff check .

@@ -22,6 +22,8 @@ from exporter.worker import BackOff, Slot, Worker
 ENUMERATION_INTERVAL_SECONDS = 5.0
 DRAIN_SECONDS = 0.5
 SLOW_INIT_SECONDS = 5.0
+MOST_STUCK_THREADS = 2
+"""A GPU whose worker and replacement are both inside the driver gets no third thread."""
 HEAD_START_SECONDS = 0.002
 """How long a round waits for one GPU before it asks the next."""
 
@@ -71,6 +73,8 @@ class Fleet:
         """The library generation in use; 0 while there is none."""
         self._initialising_since: float | None = None
         self._initialisations_failed = 0
+        self._disowned: set[int] = set()
+        """GPUs whose last answer was that the library must be initialised again."""
         self._enabled = enabled
         self._problem = None if enabled else "the source nvml is switched off"
         self._thread = threading.Thread(target=self._supervise, name="driver", daemon=True)
@@ -108,18 +112,35 @@ class Fleet:
         """How often the driver library could not be initialised."""
         return self._initialisations_failed
 
-    def driver_lost(self, generation: int, reason: str) -> None:
-        """Initialise the library again, unless that has happened since `generation`."""
-        if generation == self._generation:
-            self._set_problem(reason)
+    def driver_lost(self, generation: int, index: int, reason: str) -> None:
+        """Initialise the library again once every GPU that answers at all says that it must be.
+
+        A code that concerns the library but comes from one GPU only is that GPU's fault.
+        """
+        with self._lock:
+            if generation != self._generation:
+                return
+            self._disowned.add(index)
+            answering = {
+                slot.index
+                for slot in self._slots.values()
+                if slot.current is not None and not slot.current.hung
+            }
+            if not answering <= self._disowned:
+                return
             self._generation = 0
-            self._wake.set()
+        self._set_problem(reason)
+        self._wake.set()
+
+    def driver_answers(self, index: int) -> None:
+        """Take note that GPU `index` was read."""
+        self._disowned.discard(index)
 
     def _set_problem(self, problem: str | None) -> None:
         if problem == self._problem:
             return
         if problem is None:
-            log.info("driver library initialised")
+            log.info("the driver answers")
         else:
             log.warning("%s; retrying", problem)
         self._problem = problem
@@ -147,6 +168,7 @@ class Fleet:
         self._initialising_since = self._clock.monotonic()
         try:
             self._generation = self._library.start()
+            self._disowned.clear()
         finally:
             self._initialising_since = None
         self._set_problem(None)
@@ -158,7 +180,9 @@ class Fleet:
         except pynvml.NVMLError as error:
             code = code_of(error)
             if outcome_of(code) is Outcome.LIBRARY_STATE:
-                self.driver_lost(generation, LIBRARY_REASONS[code or 0])
+                self._generation = 0
+                self._set_problem(LIBRARY_REASONS[code or 0])
+                self._wake.set()
             else:
                 self._set_problem(f"counting the GPUs failed: {error}")
             return
@@ -168,6 +192,8 @@ class Fleet:
                 return
             for index in range(count):
                 slot = self._slots.setdefault(index, Slot(index))
+                if len(slot.stuck) >= MOST_STUCK_THREADS:
+                    continue  # one of them must come back before another may try
                 if slot.current is None or slot.current.generation != generation:
                     self._start_worker(slot, generation)
             for index, slot in self._slots.items():

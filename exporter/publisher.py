@@ -91,6 +91,7 @@ class _GpuState:
         """The last one that was integrated."""
         self.problem: str | None = None
         self.seen_at = 0.0
+        self.stale = False
 
 
 class Publisher:
@@ -328,10 +329,17 @@ class Publisher:
     def _picture(self, state: _GpuState, now: float, xids: Mapping[int, XidRecord]) -> Gpu:
         reading = state.reading
         problem = state.problem
-        if problem is None and (
+        stale = problem is None and (
             reading is None or now - reading.monotonic_seconds >= self._stale_after
-        ):
+        )
+        if stale:
             problem = "no fresh reading"
+        if stale != state.stale:
+            state.stale = stale
+            # A GPU that hangs for good is found and logged by whoever reads it.
+            if stale or problem is None:
+                what = "no fresh reading" if stale else "readings are fresh again"
+                log.info("GPU %d (%s): %s", state.device.index, state.device.uuid, what)
         if reading is None or problem is not None:
             return Gpu(
                 device=state.device,

@@ -46,8 +46,11 @@ class BackOff:
 class Supervisor(Protocol):
     """What a worker tells whoever started it."""
 
-    def driver_lost(self, generation: int, reason: str) -> None:
-        """Hear that the library of `generation` must be initialised again."""
+    def driver_lost(self, generation: int, index: int, reason: str) -> None:
+        """Hear that GPU `index` says that the library must be initialised again."""
+
+    def driver_answers(self, index: int) -> None:
+        """Hear that GPU `index` was read."""
 
 
 class Slot:
@@ -188,6 +191,7 @@ class Worker(threading.Thread):
             self._close()
             reading = self._open().read()
         self._back_off.reset()
+        self._supervisor.driver_answers(self.slot.index)
         with self.slot.lock:
             if self.slot.current is self and not self.stopping:
                 self.slot.reading = reading
@@ -219,9 +223,7 @@ class Worker(threading.Thread):
         except SourceError as known:
             error = known
         problem = str(error) or type(error).__name__
-        if isinstance(error, LibraryUnavailable):
-            self._supervisor.driver_lost(self.generation, problem)
-        elif not isinstance(error, DeviceGone):
+        if not isinstance(error, (DeviceGone, LibraryUnavailable)):
             self.slot.failures["nvml"] = self.slot.failures.get("nvml", 0) + 1
             log.debug("GPU %d", self.slot.index, exc_info=True)
         self._close()
@@ -230,6 +232,8 @@ class Worker(threading.Thread):
             if self.slot.current is self and not self.stopping:
                 self.slot.reading = None
                 self.slot.set_problem(problem)
+        if isinstance(error, LibraryUnavailable):
+            self._supervisor.driver_lost(self.generation, self.slot.index, problem)
 
     def _close(self) -> None:
         session, self._session = self._session, None

@@ -167,6 +167,7 @@ def test_a_gpu_that_was_lost_before_the_start_is_known_by_its_uuid(start: Start)
     wait_until(lambda: _reads(fleet, 1))
     device = wait_until(lambda: _report(fleet, 0).device)
 
+    assert device is not None
     assert device.uuid == "GPU-gone"
     assert _report(fleet, 0).reading is None
 
@@ -189,10 +190,28 @@ def test_a_driver_that_went_away_is_initialised_again(start: Start, code: int) -
     assert len(_gpu_threads()) == 2
 
 
+def test_one_gpu_that_blames_the_library_is_its_own_fault(start: Start) -> None:
+    """The others are read on, and the library is not initialised again and again."""
+    fleet, fake = start({"devices": {"count": 2}})
+    wait_until(lambda: _reads(fleet, 0) and _reads(fleet, 1))
+    inits = fake.calls()["nvmlInitWithFlags"]
+    fake.update(faults=[fault("nvmlDeviceGetTemperatureV", gpu=0, error=1)])
+    wait_until(lambda: not _reads(fleet, 0))
+    for _ in range(20):
+        assert _reads(fleet, 1)
+
+    assert fleet.problem is None
+    assert fake.calls()["nvmlInitWithFlags"] == inits
+
+    fake.update(faults=[])
+    wait_until(lambda: _reads(fleet, 0))
+
+
 def test_a_driver_that_is_not_there_yet_is_waited_for(start: Start) -> None:
     """The daemon starts before the driver does."""
     fleet, fake = start({"faults": [fault("nvmlInit*", error=9)]})
     problem = wait_until(lambda: fleet.problem)
+    assert problem is not None
     assert "driver is not loaded" in problem
     assert fleet.reports() == []
 

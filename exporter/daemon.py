@@ -238,15 +238,20 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
 
 def once(settings: Settings) -> int:
     """Read every GPU twice, one interval apart, and print one page; return the exit code."""
+    # Why there is no driver is told below, in one line, and nothing is tried again.
+    logging.getLogger(Fleet.__module__).setLevel(logging.ERROR)
     parts = Parts(settings)
     parts.fleet.start()
     try:
         deadline = time.monotonic() + FIRST_READING_SECONDS
         snapshot = parts.publisher.tick()
-        while snapshot.problem is not None:
-            if parts.fleet.problem is not None or time.monotonic() > deadline:
+        while snapshot.problem is not None or _any_awaited(parts.fleet):
+            is_late = time.monotonic() > deadline
+            if snapshot.problem is not None and (is_late or parts.fleet.problem is not None):
                 print(f"roofline-exporter: {snapshot.problem}", file=sys.stderr)
                 return 1
+            if is_late:
+                break
             time.sleep(0.05)
             snapshot = parts.publisher.tick()
         time.sleep(settings.poll_interval_seconds)
@@ -256,3 +261,8 @@ def once(settings: Settings) -> int:
     finally:
         parts.stop()
     return 0
+
+
+def _any_awaited(fleet: Fleet) -> bool:
+    """Return whether a GPU has neither been read nor failed yet: waking one up takes seconds."""
+    return any(report.reading is None and report.problem is None for report in fleet.reports())

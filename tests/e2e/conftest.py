@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Daemons on scripted drivers, and a real Prometheus; all end with their test."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from tests.conftest import require_tool
+from tests.e2e.daemons import COMMAND, Daemon
+from tests.e2e.processes import Process
+from tests.e2e.prometheus import PrometheusServer
+from tests.fake_nvml import FakeNvml
+
+
+class StartDaemon(Protocol):
+    """Starts `serve` on a fake driver, or with the environment given instead of one."""
+
+    def __call__(
+        self, driver: FakeNvml | Mapping[str, str], *flags: str, wait_for: int = 0
+    ) -> Daemon: ...
+
+
+SLOWEST = ("test_prometheus", "test_bounds")
+
+MakeDriver = Callable[..., FakeNvml]
+RunCommand = Callable[..., Process]
+StartPrometheus = Callable[..., PrometheusServer]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test here, and begin with those that take longest: others run beside them."""
+    here = Path(__file__).parent
+    ours = [item for item in items if here in item.path.parents]
+    for item in ours:
+        item.add_marker(pytest.mark.e2e)
+    if ours:
+        first = items.index(ours[0])
+        ours.sort(key=lambda item: item.path.stem not in SLOWEST)
+        others = [item for item in items if here not in item.path.parents]
+        items[:] = [*others[:first], *ours, *others[first:]]
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Iterator[Path]:
+    """A new folder at each `next`."""
+    return (tmp_path / str(number) for number in itertools.count())
+
+
+@pytest.fixture
+def make_driver(folders: Iterator[Path]) -> MakeDriver:
+    """Makes scripted drivers: ``make_driver({"devices": […]})``."""
+
+    def make(scenario: Mapping[str, Any], **options: Any) -> FakeNvml:
+        return FakeNvml(next(folders), scenario, **options)
+
+    return make
+
+
+@pytest.fixture
+def processes() -> Iterator[list[Process]]:
+    """Everything that was started; ended here, and what it said is shown if the test failed."""
+    started: list[Process] = []
+    yield started
+    for process in started:
+        process.kill()
+        print("\n".join([f"pid {process.pid} said:", *process.lines()]))
+
+
+@pytest.fixture
+def start(folders: Iterator[Path], processes: list[Process]) -> StartDaemon:
+    """Starts daemons; with `wait_for`, returns once so many GPUs are up and counted something."""
+
+    def launch(driver: FakeNvml | Mapping[str, str], *flags: str, wait_for: int = 0) -> Daemon:
+        env = driver.environment() if isinstance(driver, FakeNvml) else driver
+        daemon = Daemon(next(folders), env, flags)
+        processes.append(daemon)
+        if wait_for:
+            daemon.wait_for_gpus(wait_for)
+        return daemon
+
+    return launch
+
+
+@pytest.fixture
+def command(folders: Iterator[Path], processes: list[Process]) -> RunCommand:
+    """Runs a subcommand to its end: ``command(driver, "once")``."""
+
+    def run(driver: FakeNvml | Mapping[str, str], *words: str) -> Process:
+        env = driver.environment() if isinstance(driver, FakeNvml) else driver
+        process = Process([*COMMAND, *words], next(folders), env)
+        processes.append(process)
+        process.wait()
+        return process
+
+    return run
+
+
+@pytest.fixture
+def start_prometheus(folders: Iterator[Path], processes: list[Process]) -> StartPrometheus:
+    """Starts a Prometheus that scrapes a daemon: ``start_prometheus(daemon, "15s")``."""
+    program = require_tool("prometheus")
+
+    def launch(daemon: Daemon, interval: str) -> PrometheusServer:
+        server = PrometheusServer(program, next(folders), daemon.port, interval)
+        processes.append(server)
+        return server
+
+    return launch

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real Prometheus that scrapes one target."""
+
+from __future__ import annotations
+
+import json
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.processes import Process
+
+CONFIG = """\
+global:
+  scrape_interval: {interval}
+  scrape_timeout: {timeout}
+scrape_configs:
+  - job_name: gpu
+    static_configs:
+      - targets: ['127.0.0.1:{port}']
+"""
+
+
+class PrometheusServer(Process):
+    """Prometheus with its defaults, on a port that it chose itself."""
+
+    def __init__(self, program: str, directory: Path, port: int, interval: str) -> None:
+        directory.mkdir(parents=True)
+        config = directory / "prometheus.yml"
+        config.write_text(CONFIG.format(interval=interval, timeout=interval, port=port))
+        super().__init__(
+            [
+                program,
+                f"--config.file={config}",
+                f"--storage.tsdb.path={directory / 'data'}",
+                "--web.listen-address=127.0.0.1:0",
+            ],
+            directory,
+        )
+        found = self.find_in_line(r'msg="Listening on" address=(127\.0\.0\.1:\d+)')
+        self._url = f"http://{found[1]}/api/v1/query"
+        self.find_in_line("Server is ready to receive web requests")
+
+    def query(self, expression: str, at: float | None = None) -> list[dict[str, Any]]:
+        """Evaluate an expression, now or at a Unix time; the answer's result."""
+        fields = {"query": expression} | ({} if at is None else {"time": f"{at:.3f}"})
+        body = urllib.parse.urlencode(fields).encode()
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(self._url, body, timeout=10) as response:
+            answer = json.load(response)
+        assert answer["status"] == "success", answer
+        result: list[dict[str, Any]] = answer["data"]["result"]
+        return result
+
+    def by_gpu(self, expression: str, at: float) -> dict[int, float]:
+        """The value of an expression by GPU index."""
+        return {
+            int(row["metric"]["gpu"]): float(row["value"][1]) for row in self.query(expression, at)
+        }

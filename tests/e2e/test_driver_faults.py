@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The driver as a whole: missing, refusing, reloaded, or of another generation."""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import require_tool
+from tests.e2e.conftest import MakeDriver, StartDaemon
+from tests.e2e.daemons import Daemon
+from tests.e2e.processes import retry_once, wait_until
+from tests.fake_nvml import DRIVER_470, DRIVER_535, DRIVER_550, FakeNvml, fault
+
+RECOVERY_SECONDS = 10.0
+OBSERVED_SECONDS = 2.5
+"""Three attempts of the daemon, and as many ticks."""
+H100: dict[str, Any] = {
+    "product": "h100-sxm",
+    "utilization": 60,
+    "gpm": {"graphics": 60, "sm": 50, "tensor": 30, "dram": 20, "fp64": 0, "fp32": 4, "fp16": 2},
+}
+TWO_GPUS = {"devices": [H100, {"product": "t4", "utilization": 40}]}
+
+needs_no_driver = pytest.mark.skipif(
+    ctypes.util.find_library("nvidia-ml") is not None, reason="this machine has a driver"
+)
+
+
+class _NoDriver:
+    """A way not to have a driver, and what ends it."""
+
+    def __init__(self, driver: FakeNvml, folder: Path) -> None:
+        self.driver = driver
+        self.library = folder / "libnvidia-ml.so.1"
+        self.flags: tuple[str, ...] = ()
+        self.env = driver.environment()
+
+    def install(self) -> None:
+        """Put the library where the daemon looks for it."""
+        scratch = self.library.with_name("new")
+        shutil.copy(self.driver.library, scratch)
+        scratch.replace(self.library)
+
+
+def _nowhere(driver: FakeNvml, folder: Path) -> _NoDriver:
+    """No library on the linker's path; later the driver is installed."""
+    case = _NoDriver(driver, folder)
+    case.env["LD_LIBRARY_PATH"] = str(folder)
+    return case
+
+
+def _wrong_path(driver: FakeNvml, folder: Path) -> _NoDriver:
+    """--nvml.library names a file that is not there; later it is."""
+    case = _NoDriver(driver, folder)
+    case.flags = (f"--nvml.library={case.library}",)
+    return case
+
+
+def _refuses(driver: FakeNvml, folder: Path) -> _NoDriver:
+    """The library is there but nvmlInit answers 9, as without device nodes; later it works."""
+    case = _NoDriver(driver, folder)
+    driver.update(faults=[fault("nvmlInit*", error=9)])
+    case.install = lambda: driver.update(faults=[])  # type: ignore[method-assign]
+    return case
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        pytest.param(_nowhere, "libnvidia-ml.so.1 cannot be loaded", marks=needs_no_driver),
+        (_wrong_path, "--nvml.library"),
+        (_refuses, "the NVIDIA driver is not loaded, or its device nodes"),
+    ],
+    ids=["nowhere", "wrong-path", "init-refuses"],
+)
+@retry_once
+def test_without_a_driver_it_serves_waits_and_recovers(
+    make_driver: MakeDriver,
+    start: StartDaemon,
+    tmp_path_factory: pytest.TempPathFactory,
+    case: Callable[[FakeNvml, Path], _NoDriver],
+    expected: str,
+) -> None:
+    """It is healthy but not ready, invents no GPU, says why once, and finds the driver later."""
+    missing = case(make_driver(TWO_GPUS), tmp_path_factory.mktemp("lib"))
+    daemon = start(missing.env, *missing.flags)
+    daemon.find_in_line("level=warning")
+    with daemon.watch() as watch:
+        time.sleep(OBSERVED_SECONDS)
+        ready = daemon.get("/-/ready")
+        assert daemon.get("/-/healthy").status == 200
+        assert daemon.get("/").status == 200
+        assert daemon.get("/api/v1/gpus").status == 200
+    assert ready.status == 503
+    assert len(ready.text.splitlines()) == 1
+    assert expected in ready.text
+    for scrape in watch.scrapes:
+        assert scrape.page.get("roofline_exporter_source_up", source="nvml") == 0
+        assert not [name for name in scrape.page.names if name.startswith("gpu_")]
+    failures = [
+        scrape.page.value("roofline_exporter_source_failures_total", source="nvml")
+        for scrape in watch.scrapes
+    ]
+    assert failures[0] < failures[-1]
+    (warning,) = daemon.lines("level=warning")
+    assert expected in warning.replace('\\"', '"')
+    assert len(daemon.lines()) == 3, "started, listening, and why there is no GPU"
+
+    missing.install()
+    page = daemon.wait_for_gpus(2, RECOVERY_SECONDS)
+    assert page.value("roofline_exporter_source_up", source="nvml") == 1
+    assert daemon.get("/-/ready").status == 200
+    assert len(daemon.lines("driver library initialised")) == 1
+
+
+@retry_once
+def test_a_reloaded_driver_is_initialised_again(
+    make_driver: MakeDriver, start: StartDaemon
+) -> None:
+    """Codes 1, 9 and 18 from any call: back within 10 s after they end; counters go on."""
+    codes = (1, 9, 18)
+    drivers = {code: make_driver(TWO_GPUS) for code in codes}
+    daemons = {code: start(drivers[code]) for code in codes}
+    for daemon in daemons.values():
+        daemon.wait_for_gpus(2)
+    with daemons[1].watch() as one, daemons[9].watch() as nine, daemons[18].watch() as eighteen:
+        for code in codes:
+            drivers[code].update(faults=[fault("*", error=code)])
+        began = time.time()
+        time.sleep(3)
+        for code in codes:
+            drivers[code].update(faults=[])
+        lifted = time.time()
+        for daemon in daemons.values():
+            daemon.wait_for_gpus(2, RECOVERY_SECONDS)
+        time.sleep(1.5)
+    for code, watch in zip(codes, (one, nine, eighteen), strict=True):
+        daemon = daemons[code]
+        for scrape in watch.between(began + 2, lifted):
+            assert scrape.page.get("roofline_exporter_source_up", source="nvml") == 0, code
+            for gpu in range(2):
+                assert scrape.page.readings(gpu) == frozenset(), (code, scrape.at - began)
+        assert watch.counters_fell() == [], code
+        first, last = watch.scrapes[0].page, watch.scrapes[-1].page
+        for key, value in last.counters(0).items():
+            if key[0] == "gpu_observed_seconds_total":
+                assert value > first.samples[key], code
+        # The reason of the calls, that of the initialisation where it differs, and the GPUs'.
+        warnings = daemon.lines("level=warning")
+        assert 1 <= len(warnings) <= 2 + 2, (code, warnings)
+        assert len(set(map(_message, warnings))) == len(warnings), "each is told once"
+        assert len(daemon.lines("driver library initialised")) == 1, (code, daemon.lines())
+        assert not daemon.lines("Traceback")
+
+
+def _message(line: str) -> str:
+    return line.partition(" msg=")[2]
+
+
+def _make_it_start_over(driver: FakeNvml, *others: dict[str, Any]) -> None:
+    """Let a reading of GPU 1 be refused until the library is initialised again."""
+    initialised = driver.calls()["nvmlInitWithFlags"]
+    driver.update(faults=[*others, fault("nvmlDeviceGetMemoryInfo*", gpu=1, error=1)])
+    wait_until(lambda: driver.calls()["nvmlInitWithFlags"] > initialised, 5, "another init")
+
+
+@retry_once
+def test_a_single_call_with_the_code_is_enough(make_driver: MakeDriver, start: StartDaemon) -> None:
+    """One refused reading means that the library lost its state: it starts over, and shows it."""
+    driver = make_driver(TWO_GPUS)
+    daemon = start(driver, wait_for=2)
+    _make_it_start_over(driver)
+    driver.update(faults=[])
+    daemon.wait_for_gpus(2, RECOVERY_SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("version", "missing"),
+    [("470.256.02", DRIVER_470), ("535.183.06", DRIVER_535), ("550.163.01", DRIVER_550)],
+    ids=["470", "535", "550"],
+)
+def test_older_drivers_serve_a_valid_page(
+    make_driver: MakeDriver, start: StartDaemon, version: str, missing: tuple[str, ...]
+) -> None:
+    """Symbols that a driver does not have cost their readings, and nothing else."""
+    devices = [H100, {"product": "t4", "utilization": 40}, {"product": "v100-sxm2"}]
+    daemon = start(
+        make_driver({"devices": devices, "driver_version": version}, missing=missing), wait_for=3
+    )
+    page = daemon.metrics()
+    for gpu in map(str, range(3)):
+        ((info, _),) = page.rows("gpu_info", gpu=gpu)
+        assert info["driver_version"] == version
+        for name in (
+            "gpu_utilization_ratio",
+            "gpu_power_watts",
+            "gpu_memory_used_bytes",
+            "gpu_energy_joules_total",
+            "gpu_saturation_upper_ratio",
+            "gpu_held",
+        ):
+            assert page.get(name, gpu=gpu) is not None, (name, gpu)
+    ((source, _),) = page.rows("gpu_saturation_source_info", gpu="0")
+    assert source["source"] == ("estimate" if version.startswith("470") else "gpm")
+    assert not daemon.lines("level=error")
+    assert not daemon.lines("Traceback")
+    _check_with_promtool(daemon)
+
+
+def _check_with_promtool(daemon: Daemon) -> None:
+    promtool = require_tool("promtool")
+    result = subprocess.run(
+        [promtool, "check", "metrics"],
+        input=daemon.get("/metrics").body,
+        capture_output=True,
+        check=False,
+        env={"PATH": os.environ["PATH"]},
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
+
+
+@retry_once
+def test_threads_do_not_pile_up_behind_a_wedge(make_driver: MakeDriver, start: StartDaemon) -> None:
+    """While one GPU hangs, a driver that is initialised again costs no more threads."""
+    driver = make_driver(TWO_GPUS)
+    daemon = start(driver, wait_for=2)
+    threads_before = daemon.threads()
+    wedge = fault("*", gpu=0, hang=True)
+    driver.update(faults=[wedge])
+    daemon.find_in_line("GPU 0 .*hung", 6)
+    _make_it_start_over(driver, wedge)
+    driver.update(faults=[wedge])
+    daemon.wait_for_page(RECOVERY_SECONDS, "the healthy GPU", gpu0=0, gpu1=1)
+    assert daemon.threads() <= threads_before + 1
+    driver.update(faults=[])
+    daemon.wait_for_gpus(2, RECOVERY_SECONDS)

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Signals: the daemon stops in time whatever the driver does, and re-reads what it may."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from signal import SIGHUP, SIGINT, SIGTERM, Signals
+
+import pytest
+
+from tests.e2e.conftest import MakeDriver, StartDaemon
+from tests.e2e.daemons import Daemon, Page
+from tests.e2e.processes import retry_once, wait_until
+from tests.fake_nvml import FakeNvml, fault
+
+STOP_SECONDS = 2.0
+TWO_GPUS = {"devices": [{"product": "h100-sxm"}, {"product": "t4"}]}
+H100_CAPPED = """\
+products:
+  h100-sxm5-80gb:
+    product: H100 SXM5 80GB, capped
+    names: [NVIDIA H100 80GB HBM3]
+    pci_ids: ['2330']
+    architecture: Hopper
+    compute_capability: '9.0'
+    sm_count: 132
+    cores_per_sm: 128
+    clock_mhz: {{vector: 1980, tensor: 1830, memory: 2619}}
+    peak_tflops: {{fp32: 66.9, bf16_tensor: {bf16_tensor}}}
+    memory_bandwidth_gb_s: 3350
+"""
+
+
+def _wait_until_hung(daemon: Daemon, gpus: tuple[str, ...]) -> None:
+    """Wait until these GPUs have not been read for longer than a round takes."""
+
+    def hung() -> bool:
+        page = daemon.metrics()
+        return all(
+            time.time() - page.value("gpu_last_read_timestamp_seconds", gpu=gpu) > 1.3
+            for gpu in gpus
+        )
+
+    wait_until(hung, what="a hung call")
+
+
+@pytest.mark.parametrize(
+    ("signal", "hung"),
+    [(SIGTERM, ()), (SIGTERM, ("0",)), (SIGTERM, ("0", "1")), (SIGINT, ()), (SIGINT, ("0", "1"))],
+    ids=["TERM", "TERM-one-hung", "TERM-all-hung", "INT", "INT-all-hung"],
+)
+@retry_once
+def test_stops_within_two_seconds(
+    make_driver: MakeDriver, start: StartDaemon, signal: Signals, hung: tuple[str, ...]
+) -> None:
+    """SIGTERM and SIGINT end it with exit code 0, also while calls of the driver hang."""
+    driver = make_driver(TWO_GPUS)
+    daemon = start(driver, wait_for=2)
+    driver.update(faults=[fault("*", gpu=int(gpu), hang=True) for gpu in hung])
+    if hung:
+        _wait_until_hung(daemon, hung)
+    code, seconds = daemon.stop(signal)
+    assert code == 0, daemon.lines()
+    assert seconds < STOP_SECONDS
+    assert daemon.lines("msg=stopped") == daemon.lines()[-1:]
+    assert not daemon.lines("Traceback")
+
+
+@retry_once
+def test_stops_while_initialisation_hangs(make_driver: MakeDriver, start: StartDaemon) -> None:
+    """It listens although nvmlInit does not return, says so, and stops in time."""
+    daemon = start(make_driver({**TWO_GPUS, "faults": [fault("nvmlInit*", hang=True)]}))
+    assert daemon.get("/-/healthy").status == 200
+    daemon.find_in_line("NVML's initialisation does not return", 8)
+    ready = daemon.get("/-/ready")
+    assert (ready.status, len(ready.text.splitlines())) == (503, 1)
+    assert "does not return" in ready.text
+    code, seconds = daemon.stop()
+    assert code == 0
+    assert seconds < STOP_SECONDS
+
+
+def test_stops_before_the_first_reading(make_driver: MakeDriver, start: StartDaemon) -> None:
+    """A signal right after the start ends it as well."""
+    assert start(make_driver(TWO_GPUS)).stop()[0] == 0
+
+
+class _Configured:
+    """A daemon with a configuration and a spec file that a test rewrites."""
+
+    def __init__(self, driver: FakeNvml, start: StartDaemon, folder: Path) -> None:
+        self.config = folder / "roofline.yml"
+        self.specs = folder / "specs.yml"
+        self.specs.write_text(H100_CAPPED.format(bf16_tensor=500))
+        self.write("metrics: {level: full}")
+        self.daemon = start(driver, f"--config.file={self.config}", wait_for=1)
+
+    def write(self, *lines: str) -> None:
+        self.config.write_text("\n".join([f"specs: {self.specs}", *lines, ""]))
+
+    def reload(self, expected: str) -> list[str]:
+        """Send SIGHUP, wait for the line that is expected; return all lines of the reload."""
+        before = len(self.daemon.lines())
+        self.daemon.signal(SIGHUP)
+
+        def lines() -> list[str] | None:
+            new = self.daemon.lines()[before:]
+            return new if any(expected in line for line in new) else None
+
+        return wait_until(lines, 5, f"{expected!r} in {self.daemon.lines()}")
+
+
+@pytest.fixture
+def configured(make_driver: MakeDriver, start: StartDaemon, tmp_path: Path) -> _Configured:
+    return _Configured(make_driver({"devices": [{"product": "h100-sxm"}]}), start, tmp_path)
+
+
+def _peak(page: Page) -> float:
+    return page.value("gpu_peak_flops_per_second", precision="bf16_tensor", basis="spec")
+
+
+def test_reload_uses_the_new_settings(configured: _Configured) -> None:
+    """After SIGHUP the level and the ceilings are those of the files now; counters go on."""
+    daemon = configured.daemon
+    before = daemon.metrics()
+    assert _peak(before) == 500e12
+    configured.write("metrics: {level: core}")
+    configured.specs.write_text(H100_CAPPED.format(bf16_tensor=700))
+    assert len(configured.reload("configuration reloaded")) == 1
+
+    def capped() -> Page | None:
+        page = daemon.metrics()
+        return page if _peak(page) == 700e12 else None
+
+    after = wait_until(capped, 3, "the new ceiling")
+    assert after.names < before.names
+    assert "gpu_fan_speed_ratio" not in after.names
+    assert after.value("gpu_busy_seconds_total") >= before.value("gpu_busy_seconds_total")
+    observed = "gpu_observed_seconds_total"
+    assert after.value(observed, reading="activity") > before.value(observed, reading="activity")
+
+
+def test_reload_keeps_the_old_settings_if_the_new_are_bad(configured: _Configured) -> None:
+    """A mistake in either file is one line that names file and line; nothing else changes."""
+    daemon = configured.daemon
+    names = daemon.metrics().names
+    configured.write("metrics:", "  level: cor")
+    (line,) = configured.reload("configuration not reloaded")
+    assert f"{configured.config}:3: " in line
+    assert "metrics.level" in line
+
+    configured.write("metrics: {level: core}")
+    configured.specs.write_text(H100_CAPPED.format(bf16_tensor="much"))
+    (line,) = configured.reload("configuration not reloaded")
+    assert f"{configured.specs}:11: " in line
+    assert "bf16_tensor" in line
+
+    time.sleep(1.5)  # longer than a tick: nothing of it may be used later either
+    page = daemon.metrics()
+    assert _peak(page) == 500e12
+    assert page.names == names
+
+
+def test_reload_names_what_needs_a_restart(configured: _Configured) -> None:
+    """A setting that cannot change while running stays, and a warning names it."""
+    configured.write("poll: {interval: 100ms}", "metrics: {level: core}")
+    lines = configured.reload("a restart is needed to change")
+    assert len(lines) == 2
+    assert "level=warning" in lines[1]
+    assert "poll.interval" in lines[1]
+    first = configured.daemon.metrics().value("gpu_last_read_timestamp_seconds")
+
+    def next_read() -> float | None:
+        read = configured.daemon.metrics().value("gpu_last_read_timestamp_seconds")
+        return read if read != first else None
+
+    assert wait_until(next_read, 3, "the next read") - first > 0.8

@@ -3,14 +3,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import struct
 from collections.abc import Iterable, Mapping
+from ctypes import c_char
 from typing import Any
 
 import pynvml
 
 from exporter.reading import Activity
-from exporter.sources.probe import Journal, Outcome, code_of, outcome_of, raise_if_gone
+from exporter.sources.probe import (
+    OLD_DRIVER_CODES,
+    Journal,
+    Outcome,
+    code_of,
+    outcome_of,
+    raise_if_gone,
+)
 
 MIB = 2**20
 SHORTEST_WINDOW_SECONDS = 0.1
@@ -70,6 +80,8 @@ IDS = (
     *CYCLES,
     *CUMULATIVE_BYTES,
 )
+_ENTRY = struct.Struct("=IId24x")
+"""nvmlGpmMetric_t: id, return code, value, three name pointers; read in one pass."""
 WHOLE_GPU_ONLY = frozenset({*MIB_PER_SECOND, *CUMULATIVE_BYTES})
 """Link traffic has no meaning for one MIG instance (NVIDIA/DCGM #88)."""
 
@@ -81,20 +93,27 @@ class GpmWindow:
         self._handle = handle
         self._gpu_instance = gpu_instance
         self._older = pynvml.nvmlGpmSampleAlloc()
-        self._newer = pynvml.nvmlGpmSampleAlloc()
+        try:
+            self._newer = pynvml.nvmlGpmSampleAlloc()
+        except Exception:
+            pynvml.nvmlGpmSampleFree(self._older)
+            raise
         self._older_at: float | None = None
         self._metrics = pynvml.c_nvmlGpmMetricsGet_t()
         self._metrics.version = pynvml.NVML_GPM_METRICS_GET_VERSION
         self._totals: dict[int, float] = {}
+        self._last_refusal: int = pynvml.NVML_ERROR_NOT_SUPPORTED
         skipped = frozenset() if gpu_instance is None else WHOLE_GPU_ONLY
         self._ask_for(number for number in IDS if number not in skipped)
 
     def _ask_for(self, ids: Iterable[int]) -> None:
         self._ids = tuple(ids)
         self._metrics.numMetrics = len(self._ids)
-        self._entries = [self._metrics.metrics[i] for i in range(len(self._ids))]
-        for entry, number in zip(self._entries, self._ids, strict=True):
-            entry.metricId = number
+        for position, number in enumerate(self._ids):
+            self._metrics.metrics[position].metricId = number
+        self._bytes = (c_char * (len(self._ids) * _ENTRY.size)).from_buffer(
+            self._metrics, pynvml.c_nvmlGpmMetricsGet_t.metrics.offset
+        )
 
     def read(self, monotonic_seconds: float) -> Activity | None:
         """Take a sample and return the activity since the last one; None on the first.
@@ -113,6 +132,8 @@ class GpmWindow:
         self._older, self._newer, self._older_at = newer, older, monotonic_seconds
         if since is None:
             return None
+        if not self._ids:
+            raise pynvml.NVMLError(self._last_refusal)
         self._metrics.sample1 = older
         self._metrics.sample2 = newer
         pynvml.nvmlGpmMetricsGet(self._metrics)
@@ -121,16 +142,15 @@ class GpmWindow:
     def _values(self) -> dict[int, float]:
         values: dict[int, float] = {}
         never: set[int] = set()
-        for number, entry in zip(self._ids, self._entries, strict=True):
-            code = entry.nvmlReturn
+        for number, code, value in _ENTRY.iter_unpack(self._bytes):
             if code == pynvml.NVML_SUCCESS:
-                value = entry.value
                 if math.isfinite(value) and value >= 0:
                     values[number] = value
             else:
                 raise_if_gone(code)
                 if outcome_of(code) in (Outcome.NEVER, Outcome.NO_PERMISSION):
                     never.add(number)
+                    self._last_refusal = code
         if never:
             self._ask_for(number for number in self._ids if number not in never)
         return values
@@ -171,7 +191,8 @@ class GpmWindow:
     def close(self) -> None:
         """Free the samples; the library must still be initialised."""
         for sample in (self._older, self._newer):
-            pynvml.nvmlGpmSampleFree(sample)
+            with contextlib.suppress(pynvml.NVMLError):
+                pynvml.nvmlGpmSampleFree(sample)
 
 
 class GpmSource:
@@ -182,21 +203,30 @@ class GpmSource:
     def __init__(
         self, handle: Any, gpu_instances: tuple[int | None, ...], enabled: bool, journal: Journal
     ) -> None:
+        self._handle = handle
+        self._shares = gpu_instances
         self._journal = journal
         self._windows: dict[int | None, GpmWindow] = {}
+        self._opened = not enabled
         self.counted_engines: frozenset[str] = frozenset()
         """The media engines that the whole GPU's counters told last time."""
-        if not enabled:
+        if enabled:
+            self._open()
+        else:
             journal.absent("gpm", "disabled")
-            return
+
+    def _open(self) -> None:
+        """Make the windows, where the GPU has the counters."""
         try:
-            if not pynvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
-                journal.absent("gpm", "unsupported")
-                return
-            for share in gpu_instances:
-                self._windows[share] = GpmWindow(handle, share)
+            if pynvml.nvmlGpmQueryDeviceSupport(self._handle).isSupportedDevice:
+                for share in self._shares:
+                    self._windows[share] = GpmWindow(self._handle, share)
+            else:
+                self._journal.absent("gpm", "unsupported")
+            self._opened = True
         except Exception as error:  # pynvml raises more than NVMLError
-            self._note(error)
+            self.close()
+            self._opened = self._note("gpm", error)
 
     def measures(self, gpu_instance: int | None) -> bool:
         """Return whether this share's counters are expected to answer."""
@@ -209,37 +239,41 @@ class GpmSource:
             DeviceGone: the GPU is lost.
             LibraryUnavailable: the library must be initialised again.
         """
+        if not self._opened:
+            self._open()
         activities = {}
         for share, window in tuple(self._windows.items()):
+            group = "gpm" if share is None else f"gpm_instance_{share}"
             try:
                 activity = window.read(monotonic_seconds)
             except Exception as error:  # one share's fault must not reach another
-                if self._note(error):
-                    del self._windows[share]
+                if self._note(group, error):
+                    self._windows.pop(share).close()
+                    self.counted_engines = frozenset()
                 continue
-            self._journal.answered("gpm")
+            self._journal.answered(group)
             if activity is not None:
                 activities[share] = activity
-                self.counted_engines = frozenset(
-                    name for name in ENGINE_PERCENTS if getattr(activity, name) is not None
-                )
+                if share is None:
+                    self.counted_engines = frozenset(
+                        name for name in ENGINE_PERCENTS if getattr(activity, name) is not None
+                    )
         return activities
 
-    def _note(self, error: Exception) -> bool:
+    def _note(self, group: str, error: Exception) -> bool:
         """Record `error`; True if asking again is pointless."""
         code = code_of(error)
         raise_if_gone(code)
         outcome = outcome_of(code)
         if outcome is Outcome.NEVER:
-            old = code == pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
-            self._journal.absent("gpm", "old_driver" if old else "unsupported")
+            old = code in OLD_DRIVER_CODES
+            self._journal.absent(group, "old_driver" if old else "unsupported")
             return True
         if outcome is Outcome.NO_PERMISSION:
-            self._journal.failed(self.name, "gpm", "no permission")
-            self._journal.absent("gpm", "no_permission")
+            self._journal.refused(self.name, group)
             return True
         if outcome is not Outcome.NOT_NOW:
-            self._journal.failed(self.name, "gpm", str(error) or type(error).__name__)
+            self._journal.failed(self.name, group, str(error) or type(error).__name__)
         return False
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Mapping
 from ctypes import create_string_buffer
@@ -109,61 +110,70 @@ class Identity:
         self._handle = handle
         self._index = index
         self._journal = journal
+        self._probes: dict[str, Probe[Any]] = {}
 
-    def _ask(self, call: Callable[[], Any]) -> Any:
-        return Probe(self._journal, "nvml", IDENTITY, (call,))()
+    def _ask(self, fact: str, call: Callable[[], Any]) -> Any:
+        """Return what `call` answers; a fact that this GPU lacks is asked for only once."""
+        probe = self._probes.get(fact)
+        if probe is None:
+            probe = self._probes[fact] = Probe(self._journal, "nvml", IDENTITY, (call,))
+        return probe()
 
     def read(self, fields: Mapping[Field, float], mig: tuple[MigSlot, ...] | None) -> Device:
         """Return the device; `fields` are its static field values, `mig` its layout or None.
 
         Raises:
-            DeviceGone: it is lost, or has no UUID.
+            DeviceGone: it is lost.
             LibraryUnavailable: the library must be initialised again.
+            pynvml.NVMLError: the driver does not tell its UUID.
         """
         h = self._handle
         ask = self._ask
         nv = pynvml
-        pci = ask(lambda: nv.nvmlDeviceGetPciInfo_v3(h))
-        architecture = ask(lambda: nv.nvmlDeviceGetArchitecture(h))
-        name = ask(lambda: text("nvmlDeviceGetName", h)) or "unknown"
-        limits = ask(lambda: nv.nvmlDeviceGetPowerManagementLimitConstraints(h))
-        default_limit = ask(lambda: nv.nvmlDeviceGetPowerManagementDefaultLimit(h))
-        memory = ask(lambda: nv.nvmlDeviceGetMemoryInfo(h))
-        virtualization = ask(lambda: nv.nvmlDeviceGetVirtualizationMode(h))
+        pci = ask("pci", lambda: nv.nvmlDeviceGetPciInfo_v3(h))
+        architecture = ask("architecture", lambda: nv.nvmlDeviceGetArchitecture(h))
+        name = ask("name", lambda: text("nvmlDeviceGetName", h)) or "unknown"
+        limits = ask("limits", lambda: nv.nvmlDeviceGetPowerManagementLimitConstraints(h))
+        default_limit = ask("limit", lambda: nv.nvmlDeviceGetPowerManagementDefaultLimit(h))
+        memory = ask("memory", lambda: nv.nvmlDeviceGetMemoryInfo(h))
+        virtualization = ask("virtualization", lambda: nv.nvmlDeviceGetVirtualizationMode(h))
         speed = fields.get(NVLINK_SPEED_MB_S)
         links = fields.get(NVLINK_COUNT)
         c2c_links = fields.get(C2C_COUNT)
         c2c_speed = fields.get(C2C_MAX_BANDWIDTH_MB_S)
         return Device(
             index=self._index,
-            uuid=text("nvmlDeviceGetUUID", h),
+            uuid=self._uuid(),
             name=name,
             architecture=ARCHITECTURES.get(architecture),
-            compute_capability=ask(lambda: nv.nvmlDeviceGetCudaComputeCapability(h)),
+            compute_capability=ask("capability", lambda: nv.nvmlDeviceGetCudaComputeCapability(h)),
             pci_bus_id=pci.busId if pci else None,
             pci_device_id=pci.pciDeviceId >> 16 if pci else None,
             pci_subsystem_id=pci.pciSubSystemId if pci else None,
-            serial=ask(lambda: text("nvmlDeviceGetSerial", h)),
-            board_part_number=ask(lambda: text("nvmlDeviceGetBoardPartNumber", h)),
-            minor_number=ask(lambda: nv.nvmlDeviceGetMinorNumber(h)),
+            serial=ask("serial", lambda: text("nvmlDeviceGetSerial", h)),
+            board_part_number=ask("part", lambda: text("nvmlDeviceGetBoardPartNumber", h)),
+            minor_number=ask("minor", lambda: nv.nvmlDeviceGetMinorNumber(h)),
             numa_node=self._numa_node(),
-            driver_version=ask(lambda: text("nvmlSystemGetDriverVersion")),
-            cuda_version=ask(_cuda_version),
-            vbios_version=ask(lambda: text("nvmlDeviceGetVbiosVersion", h)),
-            core_count=ask(lambda: nv.nvmlDeviceGetNumGpuCores(h)) or None,
-            memory_bus_width_bits=ask(lambda: nv.nvmlDeviceGetMemoryBusWidth(h)) or None,
+            driver_version=ask("driver", lambda: text("nvmlSystemGetDriverVersion")),
+            cuda_version=ask("cuda", _cuda_version),
+            vbios_version=ask("vbios", lambda: text("nvmlDeviceGetVbiosVersion", h)),
+            core_count=ask("cores", lambda: nv.nvmlDeviceGetNumGpuCores(h)) or None,
+            memory_bus_width_bits=ask("bus", lambda: nv.nvmlDeviceGetMemoryBusWidth(h)) or None,
             memory_bytes=memory.total if memory else None,
             clock_max_hertz=self._by_name(
-                CLOCKS, lambda clock: nv.nvmlDeviceGetMaxClockInfo(h, clock) * 1e6
+                "clock",
+                CLOCKS,
+                lambda clock: nv.nvmlDeviceGetMaxClockInfo(h, clock) * 1e6,
             ),
             power_default_limit_watts=default_limit / 1000 if default_limit is not None else None,
             power_max_limit_watts=limits[1] / 1000 if limits is not None else None,
             temperature_threshold_celsius=self._by_name(
+                "threshold",
                 THRESHOLDS,
                 lambda kind: float(nv.nvmlDeviceGetTemperatureThreshold(h, kind)),
             ),
-            pcie_generation_max=ask(lambda: nv.nvmlDeviceGetMaxPcieLinkGeneration(h)),
-            pcie_width_max=ask(lambda: nv.nvmlDeviceGetMaxPcieLinkWidth(h)),
+            pcie_generation_max=ask("pcie", lambda: nv.nvmlDeviceGetMaxPcieLinkGeneration(h)),
+            pcie_width_max=ask("width", lambda: nv.nvmlDeviceGetMaxPcieLinkWidth(h)),
             nvlink_count=int(links) if links is not None else None,
             nvlink_bandwidth_bytes_per_second=links * speed * 1e6 if links and speed else None,
             c2c_bandwidth_bytes_per_second=(
@@ -176,26 +186,35 @@ class Identity:
             instances=tuple(slot.instance for slot in mig or ()),
         )
 
-    def _by_name(self, ids: Mapping[str, int], call: Callable[[int], float]) -> dict[str, float]:
+    def _uuid(self) -> str:
+        try:
+            return text("nvmlDeviceGetUUID", self._handle)
+        except pynvml.NVMLError as error:
+            raise_if_gone(code_of(error))
+            raise
+
+    def _by_name(
+        self, fact: str, ids: Mapping[str, int], call: Callable[[int], float]
+    ) -> dict[str, float]:
         """Return the positive values that the driver has for the `ids`."""
         values = {}
         for name, number in ids.items():
-            value = self._ask(partial(call, number))
+            value = self._ask(f"{fact} {name}", partial(call, number))
             if value:
                 values[name] = value
         return values
 
     def _numa_node(self) -> int | None:
-        node = self._ask(lambda: pynvml.nvmlDeviceGetNumaNodeId(self._handle))
+        node = self._ask("numa", lambda: pynvml.nvmlDeviceGetNumaNodeId(self._handle))
         return node if node is not None and node >= 0 else None
 
     def _modes(self, virtualization: int | None, mig: tuple[MigSlot, ...] | None) -> dict[str, str]:
         h = self._handle
         ask = self._ask
-        persistence = ask(lambda: pynvml.nvmlDeviceGetPersistenceMode(h))
-        compute = ask(lambda: pynvml.nvmlDeviceGetComputeMode(h))
-        ecc = ask(lambda: pynvml.nvmlDeviceGetEccMode(h))
-        confidential = ask(lambda: pynvml.nvmlSystemGetConfComputeState())
+        persistence = ask("persistence", lambda: pynvml.nvmlDeviceGetPersistenceMode(h))
+        compute = ask("compute", lambda: pynvml.nvmlDeviceGetComputeMode(h))
+        ecc = ask("ecc", lambda: pynvml.nvmlDeviceGetEccMode(h))
+        confidential = ask("confidential", lambda: pynvml.nvmlSystemGetConfComputeState())
         modes = {
             "persistence": None if persistence is None else _on_off(persistence),
             "compute": COMPUTE_MODES.get(compute),
@@ -222,40 +241,45 @@ def minimal_device(handle: Any, index: int) -> Device:
 
 
 def mig_layout(handle: Any) -> tuple[MigSlot, ...] | None:
-    """Return the MIG devices of a GPU in the driver's order; None while MIG is off or unknown.
+    """Return the MIG devices of a GPU in the driver's order; None while MIG is off.
 
     Raises:
-        DeviceGone: the GPU is lost.
-        LibraryUnavailable: the library must be initialised again.
+        pynvml.NVMLError: the driver does not tell at present.
     """
     try:
         if pynvml.nvmlDeviceGetMigMode(handle)[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
             return None
-        highest = pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)
     except pynvml.NVMLError as error:
-        raise_if_gone(code_of(error))
-        return None
+        if outcome_of(code_of(error)) in (Outcome.NEVER, Outcome.NO_PERMISSION):
+            return None
+        raise
     slots = []
-    for index in range(highest):
+    for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
         try:
             mig = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
-            slots.append(MigSlot(_instance(mig), mig))
         except pynvml.NVMLError as error:
-            raise_if_gone(code_of(error))
-            if outcome_of(code_of(error)) is Outcome.FAILURE:
-                raise
-            # Holes in the numbering answer NOT_FOUND.
+            code = code_of(error)
+            if code == pynvml.NVML_ERROR_NOT_FOUND or outcome_of(code) in (
+                Outcome.NEVER,
+                Outcome.NO_PERMISSION,
+            ):
+                continue  # a hole in the numbering, or somebody else's
+            raise
+        slots.append(MigSlot(_instance(mig), mig))
     return tuple(slots)
 
 
 def _instance(mig: Any) -> Instance:
-    attributes = pynvml.nvmlDeviceGetAttributes_v2(mig)
     name = text("nvmlDeviceGetName", mig)
+    sm_count = memory_mb = 0
+    with contextlib.suppress(pynvml.NVMLError):  # the layout holds without its sizes
+        attributes = pynvml.nvmlDeviceGetAttributes_v2(mig)
+        sm_count, memory_mb = attributes.multiprocessorCount, attributes.memorySizeMB
     return Instance(
         gpu_instance=pynvml.nvmlDeviceGetGpuInstanceId(mig),
         compute_instance=pynvml.nvmlDeviceGetComputeInstanceId(mig),
         profile=name.partition(" MIG ")[2] or name,
         mig_uuid=text("nvmlDeviceGetUUID", mig),
-        sm_count=attributes.multiprocessorCount or None,
-        memory_bytes=attributes.memorySizeMB * 2**20 or None,
+        sm_count=sm_count or None,
+        memory_bytes=memory_mb * 2**20 or None,
     )

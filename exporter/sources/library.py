@@ -20,6 +20,7 @@ HINTS = {
         "the NVIDIA driver is not loaded, or its device nodes (/dev/nvidia*) are not visible here"
     ),
     pynvml.NVML_ERROR_NO_PERMISSION: "no permission to open the NVIDIA device nodes (/dev/nvidia*)",
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "the library that was loaded is not the NVIDIA driver's",
 }
 
 log = logging.getLogger(__name__)
@@ -33,6 +34,10 @@ class Library:
 
     def __init__(self, path: str | None = None) -> None:
         self._path = path
+        self._found: str | None = None
+        """Where the linker found the library that was loaded by its bare name."""
+        self._file: tuple[int, int] | None = None
+        self._replacements = 0
         self.generation = 0
 
     def start(self) -> int:
@@ -53,15 +58,34 @@ class Library:
 
     def _load(self) -> None:
         """Load the library afresh: after a driver update the file behind the name is another."""
-        path = self._path or _installed_beside(_loaded_path())
-        pynvml._nvmlGetFunctionPointer_cache.clear()
+        path = self._path or _if_exists(self._found)
         try:
             # Loading by path first also serves a library whose directory the linker does not know.
-            pynvml.nvmlLib = ctypes.CDLL(path or SONAME)
+            pynvml.nvmlLib = ctypes.CDLL(self._fresh_name(path) if path else SONAME)
         except OSError as error:
             pynvml.nvmlLib = None
             where = f"--nvml.library {path}" if self._path else SONAME
             raise LibraryUnavailable(f"{where} cannot be loaded: {error}") from error
+        finally:
+            pynvml._nvmlGetFunctionPointer_cache.clear()
+        if path is None:
+            self._found = _installed_beside(_loaded_path())
+            self._file = _file_of(self._found)
+
+    def _fresh_name(self, path: str) -> str:
+        """Return a name of `path` under which the linker looks at the file itself.
+
+        It answers a name that it knows with the copy that is already mapped, even when the file
+        was replaced; a name that is new to it is compared by inode.
+        """
+        file = _file_of(path)
+        if "/" not in path or file is None:
+            return path
+        if self._file not in (None, file):
+            self._replacements += 1
+        self._file = file
+        folder, name = os.path.split(path)
+        return os.path.join(folder, *["."] * self._replacements, name)
 
     def stop(self) -> None:
         """Shut NVML down. Only while no other thread is inside a driver call: that would crash."""
@@ -87,8 +111,6 @@ class Library:
 
 def _loaded_path() -> str | None:
     """Return the file that the loaded driver library was mapped from."""
-    if pynvml.nvmlLib is None:
-        return None
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
             for line in maps:
@@ -101,12 +123,20 @@ def _loaded_path() -> str | None:
 
 
 def _installed_beside(path: str | None) -> str | None:
-    """Return the library that is installed where `path` was; a full path bypasses the cached one.
+    """Return the name under which drivers install the library, in the folder of `path`."""
+    return None if path is None else _if_exists(os.path.join(os.path.dirname(path), SONAME))
 
-    The linker answers a bare name with the copy that is already mapped, even when the file was
-    replaced; a path is compared by inode.
-    """
+
+def _if_exists(path: str | None) -> str | None:
+    return path if path is not None and os.path.exists(path) else None
+
+
+def _file_of(path: str | None) -> tuple[int, int] | None:
+    """Return what tells one file from another under the same name; None if there is none."""
     if path is None:
         return None
-    candidate = os.path.join(os.path.dirname(path), SONAME)
-    return candidate if os.path.exists(candidate) else None
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

@@ -10,15 +10,20 @@ period, so polls leave gaps.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 HISTORY_SECONDS = 10.0
 """How long a GPU must have been quiet before time without a sample counts as quiet too."""
 ROUNDING_MARGIN = 0.01
-"""The driver reports whole percents."""
+"""The driver reports whole percents; whether rounded or cut is not documented."""
 STALE_SECONDS = 3.0
 """A buffer that brought nothing new for this long does not answer; polls take over."""
 LONGEST_PERIOD_SECONDS = 1.0
+HOLE_FACTOR = 1.5
+"""A gap longer than this many of its neighbours means that samples were overwritten unread."""
+POLL_REACH_SECONDS = 1 / 3
+"""An interval shorter than this may hold the busy time of two whole polls (of 1/6 s each)."""
 
 
 class UtilizationMeter:
@@ -29,50 +34,76 @@ class UtilizationMeter:
 
     def __init__(self) -> None:
         self._history: deque[tuple[float, float]] = deque()
+        self._observed_since: float | None = None
+        """Since when the history has no hole."""
+        self._quiet = False
         self._last_stamp: float | None = None
-        self._period = LONGEST_PERIOD_SECONDS
+        self._gap = self._period = LONGEST_PERIOD_SECONDS
         self._newest: float | None = None
         self._newest_at: float | None = None
         self._last_poll_at: float | None = None
         self._closed_at: float | None = None
-        self._busy = 0.0
-        self._covered = 0.0
-        self._unknown = 0.0
         self._sampled = False
         self._refused = 0
+        self._ahead = 0.0
+        """How far the samples of the interval before reached into this one."""
+        self._clear()
+
+    def _clear(self) -> None:
+        """Start an interval."""
+        self._busy = self._covered = self._hole = self._unknown = 0.0
+        self._resumed = False
+        self._polled = False
 
     def take_refused(self) -> int:
         """Return how many values outside 0 to 1 were refused since the last call."""
         refused, self._refused = self._refused, 0
         return refused
 
-    def add_samples(self, samples: Iterable[tuple[float, float]], monotonic_seconds: float) -> None:
+    def add_samples(self, samples: Sequence[tuple[float, float]], monotonic_seconds: float) -> None:
         """Take new samples: (the driver's stamp in seconds, ratio), oldest first."""
-        for stamp, ratio in samples:
-            previous = self._last_stamp
-            if previous is not None and stamp <= previous:
-                continue
-            self._last_stamp = stamp
-            if not 0.0 <= ratio <= 1.0:
-                self._refused += 1
-                self._unknown += self._period
-                continue
-            if previous is not None:
-                gap = stamp - previous
-                if gap <= LONGEST_PERIOD_SECONDS:
-                    self._period = gap
+        last = self._last_stamp
+        new = [sample for sample in samples if last is None or sample[0] > last]
+        if new:
+            if not self._sampled:
+                self._sampled = True
+                # The polls have counted this time already.
+                self._resumed = self._closed_at is not None
+            if self._observed_since is None:
+                self._observed_since = monotonic_seconds - (new[-1][0] - new[0][0])
+            self._newest_at = monotonic_seconds
+            counts = self._closed_at is not None and not self._resumed
+            usual = max((later[0] - sooner[0] for sooner, later in pairwise(new)), default=None)
+            for stamp, ratio in new:
+                self._add_sample(stamp, ratio, self._gap if usual is None else usual, counts)
+                if 0.0 <= ratio <= 1.0:
+                    self._note(monotonic_seconds, ratio)
+        elif (
+            self._sampled
+            and self._newest_at is not None
+            and monotonic_seconds - self._newest_at > STALE_SECONDS
+        ):
+            self._sampled = False
+            self._last_poll_at = self._observed_since = None
+
+    def _add_sample(self, stamp: float, ratio: float, usual_gap: float, counts: bool) -> None:
+        seconds = self._period
+        if self._last_stamp is not None:
+            gap = stamp - self._last_stamp
+            if gap <= HOLE_FACTOR * min(usual_gap, LONGEST_PERIOD_SECONDS):
+                self._period = seconds = gap
+            elif counts:
                 # After a hole in the buffer only the sample's own period is known.
                 seconds = min(gap, self._period)
-                if self._closed_at is not None:
-                    self._busy += ratio * seconds
-                    self._covered += seconds
-            self._note(monotonic_seconds, ratio)
-            self._newest_at = monotonic_seconds
-            self._sampled = True
-        silent = self._newest_at is None or monotonic_seconds - self._newest_at > STALE_SECONDS
-        if self._sampled and silent:
-            self._sampled = False
-            self._last_poll_at = None
+                self._hole += gap - seconds
+            self._gap = gap
+        self._last_stamp = stamp
+        if not 0.0 <= ratio <= 1.0:
+            self._refused += 1
+            self._unknown += seconds
+        elif counts:
+            self._busy += ratio * seconds
+            self._covered += seconds
 
     @property
     def wants_polls(self) -> bool:
@@ -88,7 +119,10 @@ class UtilizationMeter:
             seconds = monotonic_seconds - self._last_poll_at
             self._busy += ratio * seconds
             self._covered += seconds
+        if self._observed_since is None:
+            self._observed_since = monotonic_seconds
         self._last_poll_at = monotonic_seconds
+        self._polled = True
         self._note(monotonic_seconds, ratio)
 
     def _note(self, monotonic_seconds: float, ratio: float) -> None:
@@ -97,43 +131,66 @@ class UtilizationMeter:
 
     @property
     def quiet(self) -> bool:
-        """True if nothing but zeros was seen in the last ten seconds."""
-        return not any(ratio for _, ratio in self._history)
+        """True if the last ten seconds were seen whole, and nothing but zeros in them."""
+        return self._quiet
 
     def close(
         self, monotonic_seconds: float, stamp_seconds: float
     ) -> tuple[float, float, float] | None:
         """End the interval; return (mean ratio, upper ratio, seconds that the mean covers).
 
-        `stamp_seconds` is now on the driver's clock. The upper ratio counts the time since the
-        last sample as busy unless the last ten seconds were all zero; without samples it is the
-        highest poll of the last ten seconds. None if nothing was ever read.
+        `stamp_seconds` is now on the driver's clock. The upper ratio counts the time without a
+        sample as busy unless the last ten seconds were all zero; without samples it is the
+        highest poll of the last ten seconds, and 1 until so long was seen. None if nothing was
+        read for ten seconds.
         """
-        horizon = monotonic_seconds - HISTORY_SECONDS
-        while self._history and self._history[0][0] < horizon:
+        while self._history and self._history[0][0] < monotonic_seconds - HISTORY_SECONDS:
             self._history.popleft()
-        started = self._closed_at
-        busy, covered, unknown = self._busy, self._covered, self._unknown
+        if not self._sampled and not self._polled:
+            # What comes next must not stand for the time in which nothing was read.
+            self._last_poll_at = self._observed_since = None
+        known = (
+            self._observed_since is not None
+            and monotonic_seconds - self._observed_since >= HISTORY_SECONDS
+        )
+        highest = max((ratio for _, ratio in self._history), default=None)
+        self._quiet = known and highest == 0.0
+        result = None
+        if self._newest is not None and highest is not None:
+            ratio = self._busy / self._covered if self._covered > 0 else self._newest
+            length = 0.0 if self._closed_at is None else monotonic_seconds - self._closed_at
+            if self._sampled and not self._resumed:
+                bound = highest + ROUNDING_MARGIN
+                if length > 0:
+                    bound = self._sampled_bound(length, stamp_seconds)
+            else:
+                reach = POLL_REACH_SECONDS / length if length > 0 else 1.0
+                bound = highest * max(1.0, reach) + ROUNDING_MARGIN if known else 1.0
+            upper = min(1.0, max(bound, ratio + ROUNDING_MARGIN))
+            result = ratio, upper, self._covered
         self._closed_at = monotonic_seconds
-        self._busy = self._covered = self._unknown = 0.0
-        if self._newest is None or not self._history:
-            return None
-        ratio = busy / covered if covered > 0 else self._newest
-        highest = max(value for _, value in self._history)
-        if not self._sampled or started is None:
-            return ratio, min(1.0, max(highest, ratio) + ROUNDING_MARGIN), covered
-        length = monotonic_seconds - started
-        if not self.quiet:
-            unknown += self._since_last_sample(stamp_seconds)
-        bound = (busy + unknown) / length if length > 0 else 1.0
-        return ratio, min(1.0, max(bound, ratio) + ROUNDING_MARGIN), covered
+        self._ahead = self._stamps_ahead(stamp_seconds)
+        self._clear()
+        return result
+
+    def _sampled_bound(self, length: float, stamp_seconds: float) -> float:
+        """Return the highest mean over the interval of `length` that the samples allow."""
+        uncovered = self._ahead + self._hole + self._since_last_sample(stamp_seconds)
+        if self._quiet:
+            # What rounds to zero may still hold this much in one period.
+            uncovered = ROUNDING_MARGIN * max(uncovered, self._period)
+        busy = self._busy + ROUNDING_MARGIN * self._covered + self._unknown
+        return (busy + uncovered) / length
 
     def _since_last_sample(self, stamp_seconds: float) -> float:
         """Return the time that no sample covers yet; one period if the clocks do not agree."""
-        if self._last_stamp is None:
-            return self._period
-        age = stamp_seconds - self._last_stamp
-        return age if 0.0 <= age <= STALE_SECONDS else self._period
+        age = stamp_seconds - (self._last_stamp or 0.0)
+        return max(0.0, age) if abs(age) <= STALE_SECONDS else self._period
+
+    def _stamps_ahead(self, stamp_seconds: float) -> float:
+        """Return how far the samples reach past now: a slow driver answers after the reading."""
+        ahead = (self._last_stamp or 0.0) - stamp_seconds
+        return ahead if 0.0 < ahead <= STALE_SECONDS else 0.0
 
 
 def busy_mean(

@@ -13,8 +13,8 @@ import pynvml
 from exporter.reading import Board, Device, Memory, Process, Vitals
 from exporter.sources import links
 from exporter.sources.fields import Field, FieldBatch
-from exporter.sources.identity import STATIC_FIELDS, Identity, MigSlot, mig_layout
-from exporter.sources.probe import Journal, Probe
+from exporter.sources.identity import CLOCKS, STATIC_FIELDS, Identity, MigSlot, mig_layout
+from exporter.sources.probe import IDENTITY, Journal, Probe
 from exporter.sources.processes import ProcessLists
 from exporter.sources.utilization import UtilizationReader
 
@@ -85,17 +85,22 @@ class NvmlSource:
         self._handle = handle
         self._journal = journal
         self._identity = Identity(handle, index, journal)
-        self._static_fields = FieldBatch(handle, STATIC_FIELDS)
-        self._mig = mig_layout(handle)
+        self._static_fields = FieldBatch(handle, STATIC_FIELDS, journal, IDENTITY)
+        self._layout = self._probe("mig", lambda: (mig_layout(handle),))
+        layout = self._layout()
+        self._mig = None if layout is None else layout[0]
+        self._facts = self._probe(IDENTITY, self._static_fields.read)
         self.device = self._identify()
         self._links = self.device.nvlink_count or 0
         self._board = Board()
         self._slow_clocks: dict[str, float] = {}
         self._processes: dict[int | None, tuple[Process, ...]] | None = None
         self._fast_fields = FieldBatch(
-            handle, (*FAST_FIELDS, *links.nvlink_traffic_fields(self._links))
+            handle, (*FAST_FIELDS, *links.nvlink_traffic_fields(self._links)), journal, "fields"
         )
-        self._slow_fields = FieldBatch(handle, links.error_fields(self._links))
+        self._slow_fields = FieldBatch(
+            handle, links.error_fields(self._links), journal, "slow_fields"
+        )
         self._pcie = links.PcieTraffic(self.device.pcie_generation_max, self.device.pcie_width_max)
         self.utilization = UtilizationReader(handle, journal) if self._mig is None else None
         self._process_lists = ProcessLists(handle, journal, procfs)
@@ -125,13 +130,8 @@ class NvmlSource:
             lambda: nv.nvmlDeviceGetCurrentClocksThrottleReasons(h),
         )
         self._clocks = {
-            name: probe(group, partial(nv.nvmlDeviceGetClockInfo, h, clock))
-            for name, clock, group in (
-                ("sm", nv.NVML_CLOCK_SM, "clocks"),
-                ("memory", nv.NVML_CLOCK_MEM, "clocks"),
-                ("graphics", nv.NVML_CLOCK_GRAPHICS, "graphics_clock"),
-                ("video", nv.NVML_CLOCK_VIDEO, "video_clock"),
-            )
+            name: probe(f"{name}_clock", partial(nv.nvmlDeviceGetClockInfo, h, clock))
+            for name, clock in CLOCKS.items()
         }
         self._whole_memory = probe("memory", *self._memory_calls(h))
         self._instance_memory = {
@@ -142,7 +142,7 @@ class NvmlSource:
             engine: probe(engine, partial(_media_percent, call, h))
             for engine, call in MEDIA_ENGINES.items()
         }
-        fans = self._probe("fans", lambda: nv.nvmlDeviceGetNumFans(h))() or 0
+        fans = probe("fans", lambda: nv.nvmlDeviceGetNumFans(h), lambda: _one_fan(h))() or 0
         self._fans = [
             probe("fans", partial(nv.nvmlDeviceGetFanSpeed_v2, h, fan)) for fan in range(fans)
         ]
@@ -171,7 +171,7 @@ class NvmlSource:
         return version_2, version_1
 
     def _identify(self) -> Device:
-        fields = self._probe("identity", self._static_fields.read)() or {}
+        fields = self._facts() or {}
         return self._identity.read(fields, self._mig)
 
     @property
@@ -191,8 +191,8 @@ class NvmlSource:
         Raises:
             MigChanged: the GPU must be identified anew.
         """
-        layout = mig_layout(self._handle)
-        if _instances(layout) != _instances(self._mig):
+        layout = self._layout()
+        if layout is not None and _instances(layout[0]) != _instances(self._mig):
             raise MigChanged
         values = self._more_fields() or {}
         replays = values.get(links.PCIE_REPLAYS)
@@ -303,6 +303,12 @@ class NvmlSource:
                 if percent is not None and 0 <= percent <= 100:
                     ratios[engine] = percent / 100
         return ratios
+
+
+def _one_fan(handle: Any) -> int:
+    """Return 1 if there is a fan to ask; drivers before 495 do not say how many."""
+    pynvml.nvmlDeviceGetFanSpeed(handle)
+    return 1
 
 
 def _media_percent(call: str, handle: Any) -> int:

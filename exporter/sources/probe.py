@@ -114,7 +114,7 @@ class Journal:
 
     def __init__(self, gpu: str, failures: dict[str, int] | None = None) -> None:
         self._gpu = gpu
-        self._failing: dict[str, str] = {}
+        self._failing: dict[str, set[str]] = {}
         self.states: dict[str, str] = {}
         self.failures = {} if failures is None else failures
         """By source; outlives the journal where the caller gave it."""
@@ -127,11 +127,19 @@ class Journal:
         level = logging.WARNING if state == "no_permission" else logging.DEBUG
         log.log(level, "%s: %s cannot be read: %s", self._gpu, group, state.replace("_", " "))
 
-    def failed(self, source: str, group: str, message: str) -> None:
-        """Count one failed read of `group`."""
+    def refused(self, source: str, group: str) -> None:
+        """Count that the driver denies `group` to this user; it is not asked again."""
         self.failures[source] = self.failures.get(source, 0) + 1
-        if self._failing.get(group) != message:
-            self._failing[group] = message
+        if group == IDENTITY:
+            log.warning("%s: a part of its identity cannot be read: no permission", self._gpu)
+        self.absent(group, "no_permission")
+
+    def failed(self, source: str, group: str, message: str) -> None:
+        """Count one failed read of `group`; each message is logged once until it is read again."""
+        self.failures[source] = self.failures.get(source, 0) + 1
+        messages = self._failing.setdefault(group, set())
+        if message not in messages:
+            messages.add(message)
             log.warning("%s: reading %s failed: %s", self._gpu, group, message)
 
     def answered(self, group: str) -> None:
@@ -146,7 +154,7 @@ class Probe(Generic[T]):
     A call that the driver or product will never answer is not asked again; a refused one neither.
     """
 
-    __slots__ = ("_calls", "_failing", "_group", "_journal", "_refused", "_source")
+    __slots__ = ("_calls", "_failing", "_group", "_journal", "_refused", "_source", "_unsupported")
 
     def __init__(
         self, journal: Journal, source: str, group: str, calls: Iterable[Callable[[], T]]
@@ -156,6 +164,7 @@ class Probe(Generic[T]):
         self._group = group
         self._calls = list(calls)
         self._refused = False
+        self._unsupported = False
         self._failing = False
 
     @property
@@ -190,22 +199,22 @@ class Probe(Generic[T]):
         outcome = outcome_of(code)
         if outcome is Outcome.NOT_NOW:
             return False
-        if outcome is Outcome.NEVER or isinstance(error, AttributeError):
+        missing = isinstance(error, AttributeError)  # the installed binding is older than the call
+        if missing or outcome in (Outcome.NEVER, Outcome.NO_PERMISSION):
             self._calls.pop(0)
+            self._refused |= outcome is Outcome.NO_PERMISSION
+            self._unsupported |= outcome is Outcome.NEVER and code not in OLD_DRIVER_CODES
             if not self._calls:
-                old = code in OLD_DRIVER_CODES or isinstance(error, AttributeError)
-                self._journal.absent(
-                    self._group,
-                    "no_permission" if self._refused else "old_driver" if old else "unsupported",
-                )
-            return True
-        if outcome is Outcome.NO_PERMISSION:
-            self._refused = True
-            self._calls.pop(0)
-            if not self._calls:
-                self._journal.failed(self._source, self._group, "no permission")
-                self._journal.absent(self._group, "no_permission")
+                self._note_end()
             return True
         self._failing = True
         self._journal.failed(self._source, self._group, str(error) or type(error).__name__)
         return False
+
+    def _note_end(self) -> None:
+        """Say why no call of the chain is left."""
+        if self._refused:
+            self._journal.refused(self._source, self._group)
+        else:
+            state = "unsupported" if self._unsupported else "old_driver"
+            self._journal.absent(self._group, state)

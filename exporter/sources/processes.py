@@ -19,6 +19,7 @@ LISTS: Mapping[str, str] = {
     "graphics": "nvmlDeviceGetGraphicsRunningProcesses",
     "mps": "nvmlDeviceGetMPSComputeRunningProcesses",
 }
+VERSIONS = ("_v3", "_v2")
 
 
 class ProcessLists:
@@ -26,8 +27,14 @@ class ProcessLists:
 
     def __init__(self, handle: Any, journal: Journal, procfs_root: str) -> None:
         self._root = procfs_root
+        versions = VERSIONS[1:] if _has_wide_entries() else VERSIONS
         self._lists = {
-            kind: Probe(journal, "nvml", f"{kind}_processes", (partial(_listed, call, handle),))
+            kind: Probe(
+                journal,
+                "nvml",
+                f"{kind}_processes",
+                [partial(_listed, f"{call}{version}", handle) for version in versions],
+            )
             for kind, call in LISTS.items()
         }
 
@@ -62,6 +69,24 @@ class ProcessLists:
 
 def _listed(call: str, handle: Any) -> list[Any]:
     return list(getattr(pynvml, call)(handle))
+
+
+def _has_wide_entries() -> bool:
+    """Return whether this driver's ``_v3`` lists have entries that the binding would misread.
+
+    Around driver 530 they had 32 bytes instead of 24; the symbols tell (nvitop, api/libnvml.py).
+    """
+    return _exported("nvmlDeviceGetConfComputeMemSizeInfo") and not _exported(
+        "nvmlDeviceGetRunningProcessDetailList"
+    )
+
+
+def _exported(symbol: str) -> bool:
+    try:
+        pynvml._nvmlGetFunctionPointer(symbol)
+    except pynvml.NVMLError:
+        return False
+    return True
 
 
 def _instance(number: int) -> int | None:

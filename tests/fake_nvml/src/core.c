@@ -420,8 +420,14 @@ EXPORT int nvmlDeviceGetPciInfoExt(nvml_device device, struct nvml_pci_info_ext 
 
 EXPORT int nvmlDeviceGetNumaNodeId(nvml_device device, unsigned *node)
 {
+    double number;
+
     BEGIN(device, 0);
-    return read_uint(&call, "numa_node", 1, node);
+    REQUIRE(node);
+    code = read_number(&call, "numa_node", &number);
+    if (code == OK)
+        *node = (unsigned)(int)number; /* -1: no node */
+    return code;
 }
 
 EXPORT int nvmlDeviceGetBrand(nvml_device device, unsigned *brand)

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A GPU of the fake driver library, opened by this exporter's own code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pynvml
+import pytest
+
+from exporter.session import Session, SessionOptions
+from exporter.sources.gpm import GpmSource
+from exporter.sources.library import Library
+from exporter.sources.nvml import NvmlSource
+from exporter.sources.probe import Journal
+from tests.fake_nvml import FakeNvml
+
+START = 1_000_000.0
+
+
+class Rig:
+    """GPU 0 of a scenario, on a clock that only `advance` moves.
+
+    `monotonic` starts at zero where the driver's time starts at `START`.
+    """
+
+    def __init__(self, fake: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.fake = fake
+        self._now = START
+        fake.activate(monkeypatch)
+        self.library = Library(str(fake.library))
+        self.library.start()
+        self.handle = self.library.handle(0)
+        self.failures: dict[str, int] = {}
+        self.journal = Journal("GPU 0", self.failures)
+        self._counted: dict[str, int] = {}
+
+    def time(self) -> float:
+        """Unix time; with `monotonic` this makes the rig a `Clock`."""
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._now - START
+
+    def advance(self, seconds: float) -> None:
+        self._now += seconds
+        self.fake.set_clock(self._now)
+
+    def calls(self) -> dict[str, int]:
+        """How often each driver function was called since the last time this was asked."""
+        before, self._counted = self._counted, self.fake.calls()
+        counts = {name: n - before.get(name, 0) for name, n in self._counted.items()}
+        return {name: count for name, count in counts.items() if count}
+
+    def source(self, procfs: str = "/proc") -> NvmlSource:
+        return NvmlSource(self.handle, 0, procfs, self.journal)
+
+    def gpm(self, *shares: int | None, enabled: bool = True) -> GpmSource:
+        return GpmSource(self.handle, shares or (None,), enabled, self.journal)
+
+    def session(self, options: SessionOptions | None = None) -> Session:
+        return Session(self.handle, 0, options or SessionOptions(), self, self.failures)
+
+
+Open = Callable[..., Rig]
+
+
+@pytest.fixture(name="open_gpu")
+def _open_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
+    """Open one GPU with these readings; `top` and `missing` are for the whole scenario."""
+
+    def open_gpu(
+        *, top: dict[str, Any] | None = None, missing: Sequence[str] = (), **device: Any
+    ) -> Rig:
+        scenario = {**(top or {}), "devices": [device]}
+        return Rig(FakeNvml(tmp_path, scenario, missing=missing, clock=START), monkeypatch)
+
+    # The library sets what `activate` will have put there; undo both.
+    monkeypatch.setattr(pynvml, "nvmlLib", pynvml.nvmlLib)
+    yield open_gpu
+    pynvml._nvmlGetFunctionPointer_cache.clear()

@@ -6,14 +6,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 import pynvml
 
 from exporter.clock import Clock
 from exporter.errors import LibraryUnavailable
-from exporter.reading import Device, Reading, XidRecord
+from exporter.reading import SlotReport, XidRecord
 from exporter.session import SessionOptions
 from exporter.sources.library import Library
 from exporter.sources.probe import LIBRARY_REASONS, Outcome, code_of, outcome_of
@@ -28,17 +27,6 @@ HEAD_START_SECONDS = 0.002
 """How long a round waits for one GPU before it asks the next."""
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class SlotReport:
-    """What is known of one GPU index after a round."""
-
-    index: int
-    device: Device | None
-    reading: Reading | None
-    problem: str | None
-    failures: dict[str, int]
 
 
 class Fleet:
@@ -77,6 +65,9 @@ class Fleet:
         """GPUs whose last answer was that the library must be initialised again."""
         self._enabled = enabled
         self._problem = None if enabled else "the source nvml is switched off"
+        self._refused: set[int] = set()
+        """GPUs that are left out by their index."""
+        self._selection_checked = False
         self._thread = threading.Thread(target=self._supervise, name="driver", daemon=True)
 
     def start(self) -> None:
@@ -105,7 +96,14 @@ class Fleet:
     @property
     def problem(self) -> str | None:
         """Why there is no driver to ask, in one line; None while there is one."""
-        return self._problem
+        if self._problem is not None:
+            return self._problem
+        with self._lock:
+            read = [slot for slot in self._slots.values() if not slot.left_out]
+            left_out = bool(self._refused) or bool(self._slots)
+        if left_out and not read:
+            return "every GPU is left out by --gpu.include or --gpu.exclude"
+        return None
 
     @property
     def failed_initialisations(self) -> int:
@@ -125,6 +123,8 @@ class Fleet:
                 slot.index
                 for slot in self._slots.values()
                 if slot.current is not None and not slot.current.hung
+                # These are not asked.
+                if not slot.left_out and not slot.suspended
             }
             if not answering <= self._disowned:
                 return
@@ -190,7 +190,7 @@ class Fleet:
         with self._lock:
             if self._stopping:
                 return
-            for index in range(count):
+            for index in self._admitted(count):
                 slot = self._slots.setdefault(index, Slot(index))
                 if len(slot.stuck) >= MOST_STUCK_THREADS:
                     continue  # one of them must come back before another may try
@@ -202,6 +202,32 @@ class Fleet:
                     slot.current = None
                     slot.reading = None
                     slot.set_problem("the driver does not list it any more")
+
+        self._check_selection(count)
+
+    def _admitted(self, count: int) -> list[int]:
+        """Return the GPUs that their index alone does not leave out; the others are not opened."""
+        admitted = []
+        for index in range(count):
+            if self.options.selection.admits(index) is not False:
+                admitted.append(index)
+            elif index not in self._refused:
+                self._refused.add(index)
+                log.info("GPU %d is left out, as configured", index)
+        return admitted
+
+    def _check_selection(self, count: int) -> None:
+        """Say once which entries of --gpu.include and --gpu.exclude name no GPU."""
+        slots = [slot for index, slot in self._slots.items() if index < count]
+        uuids = {slot.uuid or (slot.device.uuid if slot.device else None) for slot in slots}
+        if self._selection_checked or None in uuids:
+            return
+        self._selection_checked = True
+        unmatched = self.options.selection.unmatched(count, {uuid for uuid in uuids if uuid})
+        if unmatched:
+            log.warning(
+                "no GPU is %s, as --gpu.include or --gpu.exclude says", " or ".join(unmatched)
+            )
 
     def _start_worker(self, slot: Slot, generation: int) -> None:
         worker = Worker(
@@ -306,8 +332,15 @@ class Fleet:
     def reports(self) -> list[SlotReport]:
         """Return what is known of every GPU index that was ever seen."""
         with self._lock:
-            slots = list(self._slots.values())
+            slots = [slot for slot in self._slots.values() if not slot.left_out]
         return [
-            SlotReport(slot.index, slot.device, slot.reading, slot.problem, dict(slot.failures))
+            SlotReport(
+                slot.index,
+                slot.device,
+                slot.reading,
+                slot.problem,
+                dict(slot.failures),
+                slot.suspended,
+            )
             for slot in slots
         ]

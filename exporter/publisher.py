@@ -11,9 +11,8 @@ from typing import Protocol
 
 from exporter.clock import Clock
 from exporter.derive import Derived, IdleRules, derive_share
-from exporter.fleet import SlotReport
 from exporter.integrate import BoardIntegral, ShareIntegral
-from exporter.reading import Activity, Device, Reading, ShareReading, XidRecord
+from exporter.reading import Activity, Device, Reading, ShareReading, SlotReport, XidRecord
 from exporter.snapshot import Ceilings, Gpu, Share, Snapshot, SourceState
 from exporter.specs import SpecBook, share_ceilings
 
@@ -336,10 +335,9 @@ class Publisher:
             problem = "no fresh reading"
         if stale != state.stale:
             state.stale = stale
-            # A GPU that hangs for good is found and logged by whoever reads it.
-            if stale or problem is None:
-                what = "no fresh reading" if stale else "readings are fresh again"
-                log.info("GPU %d (%s): %s", state.device.index, state.device.uuid, what)
+            # Whoever reads the GPU finds and logs what is wrong with it.
+            what = "no fresh reading" if stale else "no longer without a fresh reading"
+            log.debug("GPU %d (%s): %s", state.device.index, state.device.uuid, what)
         if reading is None or problem is not None:
             return Gpu(
                 device=state.device,

@@ -265,3 +265,17 @@ class Reading:
     """Why a group of readings is absent: group -> unsupported, no_permission, old_driver, ..."""
     read_seconds: Mapping[str, float] = field(default_factory=dict)
     """By source: how long its part of this round took."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotReport:
+    """What is known of one GPU index after a round."""
+
+    index: int
+    device: Device | None
+    reading: Reading | None
+    problem: str | None
+    failures: Mapping[str, int]
+    """Failed reads so far, by source."""
+    suspended: bool = False
+    """True while the GPU sleeps and is not woken; that is its `problem` then."""

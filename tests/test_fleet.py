@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from exporter.clock import SystemClock
-from exporter.fleet import Fleet, SlotReport
+from exporter.fleet import Fleet
+from exporter.reading import SlotReport
 from exporter.session import SessionOptions
 from exporter.sources.library import Library
 from exporter.worker import BackOff

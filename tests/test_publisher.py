@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.derive import IdleRules
-from exporter.fleet import SlotReport
 from exporter.publisher import Publisher, Rules, stale_after_seconds
 from exporter.reading import (
     Activity,
@@ -20,6 +19,7 @@ from exporter.reading import (
     Process,
     Reading,
     ShareReading,
+    SlotReport,
     Utilization,
     Vitals,
     XidRecord,

@@ -34,6 +34,9 @@ class UtilizationMeter:
 
     def __init__(self) -> None:
         self._history: deque[tuple[float, float]] = deque()
+        """The highest ratio of each interval: (when it was closed, ratio)."""
+        self._peak: float | None = None
+        """The highest ratio since the last close."""
         self._observed_since: float | None = None
         """Since when the history has no hole."""
         self._quiet = False
@@ -77,7 +80,7 @@ class UtilizationMeter:
             for stamp, ratio in new:
                 self._add_sample(stamp, ratio, self._gap if usual is None else usual, counts)
                 if 0.0 <= ratio <= 1.0:
-                    self._note(monotonic_seconds, ratio)
+                    self._note(ratio)
         elif (
             self._sampled
             and self._newest_at is not None
@@ -123,11 +126,12 @@ class UtilizationMeter:
             self._observed_since = monotonic_seconds
         self._last_poll_at = monotonic_seconds
         self._polled = True
-        self._note(monotonic_seconds, ratio)
+        self._note(ratio)
 
-    def _note(self, monotonic_seconds: float, ratio: float) -> None:
+    def _note(self, ratio: float) -> None:
         self._newest = ratio
-        self._history.append((monotonic_seconds, ratio))
+        if self._peak is None or ratio > self._peak:
+            self._peak = ratio
 
     @property
     def quiet(self) -> bool:
@@ -144,6 +148,9 @@ class UtilizationMeter:
         highest poll of the last ten seconds, and 1 until so long was seen. None if nothing was
         read for ten seconds.
         """
+        if self._peak is not None:
+            self._history.append((monotonic_seconds, self._peak))
+            self._peak = None
         while self._history and self._history[0][0] < monotonic_seconds - HISTORY_SECONDS:
             self._history.popleft()
         if not self._sampled and not self._polled:

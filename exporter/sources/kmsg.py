@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which Xids the kernel log tells of, also those of a GPU that has left the bus."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import re
+import select
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+PciAddress = tuple[int, int, int]
+"""Domain, bus and device."""
+
+LONGEST_READ = 16384
+"""/dev/kmsg gives one record per read and refuses a buffer that is too small for it."""
+LONGEST_LINE = 65536
+NOTHING_READ_MILLISECONDS = 200
+"""A log that says that there is something to read, but has nothing, is left alone for so long."""
+
+_RECORD = re.compile(r"([0-9]{1,9}),[0-9]+,[0-9]+,[^;]*;(.*)", re.DOTALL)
+_ADDRESS = r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.[0-7])?"
+_BUS_ID = re.compile(_ADDRESS)
+# "NVRM: Xid (PCI:0000:65:00): 79, pid=1, name=x, ..."; drivers before 340 leave out "PCI:", MIG
+# adds " GPU-I:01 GPU-CI:00" to the address (kernel_rc.c of the open kernel modules).
+_XID = re.compile(rf"\s*NVRM: Xid \((?:PCI:)?{_ADDRESS}[^)]{{0,64}}\): ([0-9]{{1,5}})(?![0-9])")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelXid:
+    """An Xid that the kernel logged, and the GPU's place on the bus."""
+
+    address: PciAddress
+    code: int
+
+
+def pci_address(bus_id: str) -> PciAddress | None:
+    """Return the address in a bus id such as ``00000000:65:00.0``; None if it is none."""
+    match = _BUS_ID.fullmatch(bus_id)
+    return None if match is None else _address(match)
+
+
+def _address(match: re.Match[str]) -> PciAddress:
+    return int(match[1], 16), int(match[2], 16), int(match[3], 16)
+
+
+def parse_record(line: str) -> KernelXid | None:
+    """Return the Xid in one line of /dev/kmsg (``priority,sequence,time,flags;text``), or None.
+
+    Only the kernel's own records count: programs that write there cannot pass for it.
+    """
+    record = _RECORD.fullmatch(line)
+    if record is None or int(record[1]) >> 3 != 0:  # the facility; 0 is the kernel
+        return None
+    match = _XID.match(record[2])
+    return None if match is None else KernelXid(_address(match), int(match[4]))
+
+
+class KernelLog:
+    """Follows the kernel log on a thread of its own, which sleeps while nothing is logged."""
+
+    def __init__(self, path: str, note: Callable[[KernelXid], None]) -> None:
+        self._path = path
+        self._note = note
+        self._tail = b""
+        self._running: tuple[threading.Thread, socket.socket] | None = None
+        """The thread, and what ends it when it is closed."""
+
+    def start(self) -> None:
+        """Follow what is logged from now on, if the log can be read; else say so in one line."""
+        try:
+            file = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            log.info(
+                "%s cannot be read (%s): Xids are known from the driver's events only",
+                self._path,
+                error.strerror,
+            )
+            return
+        with contextlib.suppress(OSError):  # a pipe has no position
+            os.lseek(file, 0, os.SEEK_END)
+        end, ended = socket.socketpair()
+        thread = threading.Thread(
+            target=self._follow, args=(file, ended), name="kernel-log", daemon=True
+        )
+        self._running = (thread, end)
+        thread.start()
+
+    def stop(self) -> None:
+        """End the thread; it never waits for anything but the log and this."""
+        if self._running is not None:
+            thread, end = self._running
+            end.close()
+            thread.join()
+
+    def _follow(self, file: int, ended: socket.socket) -> None:
+        stopped, anything = select.poll(), select.poll()
+        stopped.register(ended, select.POLLIN)
+        anything.register(ended, select.POLLIN)
+        anything.register(file, select.POLLIN)
+        try:
+            while True:
+                anything.poll()
+                if stopped.poll(0):
+                    return
+                if not self._read(file) and stopped.poll(NOTHING_READ_MILLISECONDS):
+                    return
+        except OSError as error:
+            log.warning("reading %s failed: %s", self._path, error.strerror)
+        finally:
+            os.close(file)
+            ended.close()
+
+    def _read(self, file: int) -> bool:
+        """Read and hand on what is there; False if there was nothing.
+
+        Raises:
+            OSError: the log cannot be read any more.
+        """
+        try:
+            data = os.read(file, LONGEST_READ)
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # the ring was overwritten; the next read goes on
+                log.warning("%s: records were lost before they could be read", self._path)
+                return True
+            if error.errno in (errno.EAGAIN, errno.EINTR):
+                return False
+            raise
+        *lines, self._tail = (self._tail + data).split(b"\n")
+        if len(self._tail) > LONGEST_LINE:
+            self._tail = b""
+        for line in lines:
+            xid = parse_record(line.decode("utf-8", "replace"))
+            if xid is not None:
+                self._note(xid)
+        return bool(data)

@@ -100,11 +100,17 @@ def is_held(
         if memory is None or coherent_memory:
             return None
         return memory.used_bytes > rules.held_memory_bytes
+    return bool(holding(processes, rules))
+
+
+def holding(processes: Sequence[Process], rules: IdleRules) -> list[Process]:
+    """Return the processes that hold, by the rule of `is_held`."""
     if not processes:
-        return False
+        return []
     ignored = {command[:COMMAND_LENGTH] for command in rules.ignored_commands}
-    return any(
-        process.kind != "graphics"
-        and (process.command is None or process.command[:COMMAND_LENGTH] not in ignored)
+    return [
+        process
         for process in processes
-    )
+        if process.kind != "graphics"
+        and (process.command is None or process.command[:COMMAND_LENGTH] not in ignored)
+    ]

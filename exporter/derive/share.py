@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from exporter.derive.clocks import clock_ratio, counted_clocks, read_clocks
 from exporter.derive.flops import estimated_flops_bounds
+from exporter.derive.holder import holder
 from exporter.derive.idle import IdleRules, is_held, is_idle
 from exporter.derive.limiter import estimated_limiter, limiter
 from exporter.derive.links import link_rates
@@ -15,7 +16,7 @@ from exporter.derive.saturation import estimated, measured
 from exporter.derive.timeparts import time_parts
 from exporter.derive.units import has_tensor_cores
 from exporter.reading import Activity, Device, ShareReading, Utilization, Vitals
-from exporter.snapshot import Bounds, Ceilings, Roofline, Saturation, TimeParts
+from exporter.snapshot import Bounds, Ceilings, Holder, Roofline, Saturation, TimeParts
 
 UTILIZATION_MARGIN_RATIO = 0.01
 """The driver's utilization is in whole percent."""
@@ -30,6 +31,7 @@ class Derived:
     roofline: Roofline | None = None
     idle: bool | None = None
     held: bool | None = None
+    holder: Holder | None = None
     limiter: str | None = None
     flops_integral_bounds: Bounds | None = None
     """FLOP/s to integrate into the lower and upper totals. For an estimate the upper one follows
@@ -61,6 +63,7 @@ def derive_share(
         activity, None if utilization is None else utilization.ratio, board, links.total, rules
     )
     held = is_held(share.processes, share.memory, rules, coherent_memory=device.coherent_memory)
+    holds = holder(share.processes, held, rules)
     clocks = read_clocks(vitals, ceilings, device)
     tensor_cores = has_tensor_cores(ceilings, device.compute_capability)
     throttled = bool(vitals.throttle_reasons)
@@ -87,6 +90,7 @@ def derive_share(
             roofline=roof,
             idle=idle,
             held=held,
+            holder=holds,
             limiter=(
                 estimated_limiter(_busy_ratio(activity, utilization), throttled=throttled)
                 if parts is None
@@ -95,12 +99,13 @@ def derive_share(
             flops_integral_bounds=roof.flops_bounds_per_second,
         )
     if share.measurable:
-        return Derived(idle=idle, held=held)
+        return Derived(idle=idle, held=held, holder=holds)
     if utilization is None:
         guest = whole and vitals.utilization is not None
         return Derived(
             idle=idle,
             held=held,
+            holder=holds,
             limiter=estimated_limiter(None, throttled=throttled) if guest else None,
         )
     return Derived(
@@ -110,6 +115,7 @@ def derive_share(
         ),
         idle=idle,
         held=held,
+        holder=holds,
         limiter=estimated_limiter(utilization.ratio, throttled=throttled),
         flops_integral_bounds=(
             None

@@ -10,8 +10,8 @@ from typing import Any
 import pynvml
 
 from exporter.reading import Process
-from exporter.sources import procfs
 from exporter.sources.probe import Journal, Probe
+from exporter.sources.procfs import Identities, Identity
 
 NO_INSTANCE = 0xFFFFFFFF
 LISTS: Mapping[str, str] = {
@@ -25,8 +25,10 @@ VERSIONS = ("_v3", "_v2")
 class ProcessLists:
     """The compute, graphics and MPS processes of one GPU; dear to ask for on some hosts."""
 
-    def __init__(self, handle: Any, journal: Journal, procfs_root: str) -> None:
-        self._root = procfs_root
+    def __init__(
+        self, handle: Any, journal: Journal, procfs_root: str, *, owners: bool = True
+    ) -> None:
+        self._identities = Identities(procfs_root, owners=owners)
         versions = VERSIONS[1:] if _has_wide_entries() else VERSIONS
         self._lists = {
             kind: Probe(
@@ -50,21 +52,26 @@ class ProcessLists:
             return None
         shares = (None,) if gpu_instances is None else tuple(gpu_instances)
         found: dict[int | None, list[Process]] = {share: [] for share in shares}
+        who = self._identities.of(
+            entry.pid for entries in listed.values() for entry in entries or ()
+        )
         for kind, entries in listed.items():
             for entry in entries or ():
                 share = None if gpu_instances is None else _instance(entry.gpuInstanceId)
                 if share in found:
-                    found[share].append(self._process(kind, entry))
+                    found[share].append(_process(kind, entry, who[entry.pid]))
         return {share: tuple(processes) for share, processes in found.items()}
 
-    def _process(self, kind: str, entry: Any) -> Process:
-        return Process(
-            pid=entry.pid,
-            kind=kind,
-            used_bytes=entry.usedGpuMemory,
-            command=procfs.command_name(self._root, entry.pid),
-            owner=procfs.owner(self._root, entry.pid),
-        )
+
+def _process(kind: str, entry: Any, identity: Identity) -> Process:
+    return Process(
+        pid=entry.pid,
+        kind=kind,
+        used_bytes=entry.usedGpuMemory,
+        command=identity.command,
+        owner=identity.owner,
+        workload=identity.workload,
+    )
 
 
 def _listed(call: str, handle: Any) -> list[Any]:

@@ -45,7 +45,7 @@ def test_each_list_has_its_kind(open_gpu: Open, tmp_path: Path) -> None:
 
     assert read(rig, tmp_path) == {
         None: (
-            Process(10, "compute", GIB, "python3", user),
+            Process(10, "compute", GIB, "python3", user, "other"),
             Process(11, "graphics", 5),
             Process(12, "mps", None),
         )

@@ -10,8 +10,8 @@ ARGS ?=
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: $(READY) ## Start the exporter on port 19400 (ARGS="--poll.interval=100ms" adds flags)
-	@exec $(BIN)/roofline-exporter serve $(ARGS)
+run: $(READY) ## Start the exporter on port 19400, without a GPU as a demo (ARGS="--poll.interval=100ms" adds flags)
+	@exec $(BIN)/roofline-exporter serve --demo.if-no-driver $(ARGS)
 
 test: $(READY) ## Run all tests
 	@$(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-report=term $(ARGS)

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who reads this node's GPUs: the driver's fleet, a simulation or a recording."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from dataclasses import replace
+from typing import Protocol
+
+import pynvml
+
+from exporter.clock import Clock, SystemClock
+from exporter.config import Settings
+from exporter.errors import ConfigError, LibraryUnavailable
+from exporter.fleet import Fleet
+from exporter.publisher import Readers, stale_after_seconds
+from exporter.recording import Recording
+from exporter.session import SessionOptions
+from exporter.sources.library import Library
+from exporter.sources.replay import FastClock, Replay
+from exporter.sources.selection import Selection
+from exporter.sources.simulate import Simulation, load_scenario
+from exporter.specs import SpecBook
+
+KERNEL_LOG = "/dev/kmsg"
+PROBE_SECONDS = 10.0
+"""How long the driver may take to answer before it counts as not there."""
+
+SHORTEST_TICK_SECONDS = 0.02
+"""A recording plays no faster than with this time between two ticks."""
+
+log = logging.getLogger(__name__)
+
+
+class NodeReaders(Readers, Protocol):
+    """Readers that are started and stopped with the daemon."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def stop(self) -> None:
+        """End every thread that can be ended."""
+
+
+def choose_readers(settings: Settings, specs: SpecBook, clock: Clock) -> NodeReaders:
+    """Return the readers that the settings ask for, not started; say in the log if they simulate.
+
+    Raises:
+        ConfigError: the scenario or the recording is bad.
+    """
+    if settings.replay is not None:
+        return _replay(Recording(settings.replay), settings, clock)
+    library = Library(settings.nvml_library)
+    if settings.demo:
+        return _simulation(settings, specs, clock, "")
+    if settings.demo_if_no_driver:
+        problem = (
+            driver_problem(library) if settings.source_nvml else "the source nvml is switched off"
+        )
+        if problem is not None:
+            return _simulation(settings, specs, clock, f"no NVIDIA driver answers ({problem}): ")
+        log.info("the NVIDIA driver answers: serving its GPUs")
+    return Fleet(
+        library,
+        SessionOptions(
+            slow_interval_seconds=settings.poll_slow_interval_seconds,
+            gpm=settings.source_gpm,
+            procfs=str(settings.path_procfs),
+            owners=settings.process_owner,
+            selection=Selection(settings.gpu_include, settings.gpu_exclude),
+            skip_suspended=settings.gpu_skip_suspended,
+            sysfs=str(settings.path_sysfs),
+        ),
+        clock,
+        stale_after_seconds(settings.poll_interval_seconds),
+        enabled=settings.source_nvml,
+        kernel_log=KERNEL_LOG if settings.source_kmsg else None,
+    )
+
+
+def as_played(settings: Settings) -> Settings:
+    """Return the settings with the interval that the readings have: a recording brings its own.
+
+    Raises:
+        ConfigError: the recording is bad, or cannot be played so fast.
+    """
+    if settings.replay is None:
+        return settings
+    if settings.demo:
+        raise ConfigError("--replay: expected no --demo beside it")
+    interval = Recording(settings.replay).header.interval_seconds
+    fastest = interval / SHORTEST_TICK_SECONDS
+    if settings.replay_speed > max(fastest, 1.0):
+        raise ConfigError(
+            f"--replay.speed: expected at most {max(fastest, 1.0):g} for {settings.replay}, "
+            f"which was recorded every {interval:g} s"
+        )
+    return replace(settings, poll_interval_seconds=interval)
+
+
+def node_pace(settings: Settings) -> float:
+    """Return how many seconds of the node's clock pass in a second."""
+    return 1.0 if settings.replay is None else settings.replay_speed
+
+
+def node_clock(settings: Settings) -> Clock:
+    """Return the clock that the readings and the publisher go by."""
+    pace = node_pace(settings)
+    return SystemClock() if pace == 1.0 else FastClock(SystemClock(), pace)
+
+
+def _replay(recording: Recording, settings: Settings, clock: Clock) -> Replay:
+    header = recording.header
+    asked = settings.given.get("poll.interval")
+    if asked is not None and asked.value != header.interval_seconds:
+        log.warning("%s: %s is ignored, a recording has its own interval", asked.place, asked.text)
+    log.info(
+        "REPLAYING %s (recorded %s from source %s, %d GPUs, every %g s) at speed %g%s",
+        recording.path,
+        header.started,
+        header.source,
+        len(header.devices),
+        header.interval_seconds,
+        settings.replay_speed,
+        ", over and over" if settings.replay_loop else "",
+    )
+    return Replay(recording, clock, speed=settings.replay_speed, loop=settings.replay_loop)
+
+
+def _simulation(settings: Settings, specs: SpecBook, clock: Clock, why: str) -> Simulation:
+    scenario = load_scenario(settings.demo_scenario, specs)
+    identity = f"{socket.gethostname()}:{settings.web_listen_address.port}"
+    log.info(
+        "%sserving %d SIMULATED GPUs (scenario %s, seed %d)",
+        why,
+        len(scenario.gpus),
+        scenario.name,
+        settings.demo_seed,
+    )
+    selection = Selection(settings.gpu_include, settings.gpu_exclude)
+    return Simulation(scenario, specs, identity, settings.demo_seed, clock, selection)
+
+
+def driver_problem(library: Library, wait_seconds: float = PROBE_SECONDS) -> str | None:
+    """Return why no GPU can be read through the driver, in one line; None if one can.
+
+    Asks in a thread, because the driver's initialisation may hang; one that does is left behind.
+    """
+    answers: list[str | None] = []
+    thread = threading.Thread(
+        target=lambda: answers.append(_ask(library)), name="driver-probe", daemon=True
+    )
+    thread.start()
+    thread.join(wait_seconds)
+    return answers[0] if answers else f"its initialisation takes longer than {wait_seconds:g} s"
+
+
+def _ask(library: Library) -> str | None:
+    try:
+        library.start()
+    except LibraryUnavailable as error:
+        return str(error)
+    try:
+        return None if library.device_count() else "the driver lists no GPU"
+    except pynvml.NVMLError as error:
+        return f"counting the GPUs failed: {error}"
+    finally:
+        library.stop()

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a load does to one product: power, clock, traffic, and the wobble of all of them.
+
+    P = TDP x (0.10 + 0.06 while a context is open + 0.84 x w x (f / f_max)^2),   w = sum of
+        weight x activity over the units
+
+and f is the highest clock up to f_max at which P is below the power limit: power falls with the
+square of the clock, since voltage falls with it. A model for demonstrations, not a measurement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import sqrt
+
+from exporter.pcie import pcie_bytes_per_second
+from exporter.sources.simulate.waves import Phase, Rates
+from exporter.specs import Product
+
+IDLE_POWER_RATIO = 0.10
+CONTEXT_POWER_RATIO = 0.06
+DYNAMIC_POWER_RATIO = 1.0 - IDLE_POWER_RATIO - CONTEXT_POWER_RATIO
+POWER_WEIGHTS: Mapping[str, float] = {
+    "sm": 0.30,
+    "tensor": 0.80,
+    "dram": 0.33,
+    "fp64": 0.60,
+    "fp32": 0.25,
+    "fp16": 0.25,
+    "integer": 0.12,
+}
+"""By activity: the part of the dynamic power that a full unit draws at full clock. They add up to
+more than 1: no board can feed all units at once."""
+IDLE_CLOCK_RATIO = 0.17
+"""SM clock without a context, of the highest (345 of 1980 MHz on an H100)."""
+IDLE_GRAPHICS_MEMORY_HERTZ = 405e6
+"""GDDR memory is clocked down without a context; HBM is not."""
+CAP_MARGIN_RATIO = 0.995
+"""The power of a capped board, of its limit."""
+FIRST_WITH_COUNTERS = (9, 0)
+"""GPM: Hopper and newer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a story asks of a GPU: activities, and link traffic as a share of the link's peak."""
+
+    engine: float = 0.0
+    sm: float = 0.0
+    occupancy: float = 0.0
+    dram: float = 0.0
+    tensor: float = 0.0
+    fp64: float = 0.0
+    fp32: float = 0.0
+    fp16: float = 0.0
+    integer: float = 0.0
+    pcie_transmit: float = 0.0
+    pcie_receive: float = 0.0
+    nvlink: float = 0.0
+    """Each direction; over PCIe where there is no NVLink."""
+
+
+QUIET = Load()
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """The figures of one product that the model needs, all known."""
+
+    power_watts: float
+    """The default power limit."""
+    sm_count: int
+    clock_hertz: float
+    memory_clock_hertz: float
+    memory_bytes: int
+    pcie_bytes_per_second: float
+    nvlink_bytes_per_second: float
+    """Each direction; 0 without NVLink."""
+    stacked_memory: bool
+    has_counters: bool
+
+
+def hardware(product: Product) -> Hardware | None:
+    """Return what can be simulated of `product`, or None where its row lacks a figure for it."""
+    pcie = pcie_bytes_per_second(product.pcie_generation, product.pcie_lanes)
+    clock = product.peak_clock_hertz.get("vector")
+    memory_clock = product.peak_clock_hertz.get("memory")
+    if (
+        product.tdp_watts is None
+        or product.sm_count is None
+        or product.memory_bytes is None
+        or product.memory_bus_width_bits is None
+        or clock is None
+        or memory_clock is None
+    ):
+        return None
+    return Hardware(
+        power_watts=product.tdp_watts,
+        sm_count=product.sm_count,
+        clock_hertz=clock,
+        memory_clock_hertz=memory_clock,
+        memory_bytes=round(product.memory_bytes / 1e9 * 2**30),
+        pcie_bytes_per_second=pcie or 0.0,
+        nvlink_bytes_per_second=product.nvlink_bandwidth_bytes_per_second or 0.0,
+        stacked_memory=(product.memory_type or "").startswith("HBM"),
+        has_counters=product.compute_capability >= FIRST_WITH_COUNTERS,
+    )
+
+
+def phase(
+    board: Hardware,
+    load: Load,
+    seconds: float,
+    *,
+    awake: bool,
+    limit_ratio: float = 1.0,
+    wobble_ratio: float = 0.0,
+) -> Phase:
+    """Return `seconds` of `load` on `board`; `awake` says that a context is open.
+
+    `limit_ratio` is the power limit over the default one. Where it is hit the clock wobbles and the
+    power does not; elsewhere activities, traffic and dynamic power wobble together, and an engine
+    that is always busy stays so.
+    """
+    weight = sum(share * getattr(load, unit) for unit, share in POWER_WEIGHTS.items())
+    floor = IDLE_POWER_RATIO + (CONTEXT_POWER_RATIO if awake else 0.0)
+    dynamic = DYNAMIC_POWER_RATIO * weight
+    limit = limit_ratio * CAP_MARGIN_RATIO
+    capped = floor + dynamic * (1.0 + wobble_ratio) > limit
+    clock_ratio = 1.0 if awake else IDLE_CLOCK_RATIO
+    power, power_swing, clock_swing = floor + dynamic, dynamic * wobble_ratio, 0.0
+    if capped:
+        clock_ratio = sqrt((limit - floor) / dynamic)
+        power, power_swing, clock_swing = limit, 0.0, -wobble_ratio / 2
+    clock = board.clock_hertz * clock_ratio
+    nvlink = load.nvlink * board.nvlink_bytes_per_second
+    pcie = 0.0 if board.nvlink_bytes_per_second else load.nvlink
+    rates = Rates(
+        engine=load.engine,
+        sm=load.sm,
+        occupancy=load.occupancy,
+        dram=load.dram,
+        tensor=load.tensor,
+        fp64=load.fp64,
+        fp32=load.fp32,
+        fp16=load.fp16,
+        integer=load.integer,
+        pcie_transmit=(load.pcie_transmit + pcie) * board.pcie_bytes_per_second,
+        pcie_receive=(load.pcie_receive + pcie) * board.pcie_bytes_per_second,
+        nvlink_transmit=nvlink,
+        nvlink_receive=nvlink,
+        power=power * board.power_watts,
+        cycles=clock,
+        busy_cycles=clock * load.engine,
+        capped=1.0 if capped else 0.0,
+    )
+    swings = Rates._make(rate * wobble_ratio for rate in rates)._replace(
+        engine=0.0,
+        power=power_swing * board.power_watts,
+        cycles=clock * clock_swing,
+        busy_cycles=clock * clock_swing * load.engine,
+        capped=0.0,
+    )
+    return Phase(seconds, rates, swings)
+
+
+def memory_clock_hertz(board: Hardware, *, awake: bool) -> float:
+    """Return the memory clock of a board with or without an open context."""
+    if awake or board.stacked_memory:
+        return board.memory_clock_hertz
+    return min(board.memory_clock_hertz, IDLE_GRAPHICS_MEMORY_HERTZ)

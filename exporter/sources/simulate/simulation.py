@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The GPUs of a scenario as readers that the publisher asks, in place of the driver's.
+
+Every reading is a function of scenario, seed, GPU and the time since the simulation's start; what
+is averaged is averaged since the GPU's last reading, exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from exporter.clock import Clock
+from exporter.reading import (
+    Activity,
+    Device,
+    Reading,
+    ShareReading,
+    SlotReport,
+    Utilization,
+    Vitals,
+    XidRecord,
+)
+from exporter.sources.selection import Selection
+from exporter.sources.simulate.board import (
+    healthy,
+    memory_of,
+    processes_of,
+    simulated_device,
+    slow_readings,
+)
+from exporter.sources.simulate.physics import hardware
+from exporter.sources.simulate.scenario import Scenario, SimulatedGpu
+from exporter.sources.simulate.timeline import Act, Timeline
+from exporter.sources.simulate.waves import Rates, mixed
+from exporter.specs import SpecBook
+
+LOST = "lost: it fell off the bus (simulated)"
+ROUNDING_MARGIN = 0.01
+SAMPLE_SECONDS = 1 / 6
+"""The driver samples the utilization so often; what is newer than its last sample is not known."""
+AMBIENT_CELSIUS = 28.0
+RISE_CELSIUS = 46.0
+"""At the product's power limit, for good."""
+LAGS = ((15.0, 0.5), (90.0, 0.5))
+"""Temperature follows the mean power of the last so many seconds, with these weights."""
+MEMORY_RISE_CELSIUS = 6.0
+FIRST_WITH_ENERGY = (7, 0)
+THROTTLE_COUNTERS = (
+    "sw_power_cap",
+    "hw_power_brake",
+    "hw_slowdown",
+    "sw_thermal",
+    "hw_thermal",
+    "sync_boost",
+    "board_limit",
+    "reliability",
+)
+CAPPED = frozenset({"sw_power_cap"})
+UNCAPPED: frozenset[str] = frozenset()
+
+
+class Simulation:
+    """A node whose GPUs play a scenario; readings are taken when a round is asked for."""
+
+    name = "simulate"
+    problem: str | None = None
+    failed_initialisations = 0
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        book: SpecBook,
+        identity: str,
+        seed: int,
+        clock: Clock,
+        selection: Selection | None = None,
+    ) -> None:
+        self._clock = clock
+        self._started = clock.monotonic()
+        self._started_unix = clock.time()
+        self.scenario = scenario
+        gpus = [
+            _Gpu(gpu, book, index, f"{identity}/{seed}", mixed(seed, index))
+            for index, gpu in enumerate(scenario.gpus)
+        ]
+        admits = (selection or Selection()).admits
+        self.gpus = tuple(gpu for gpu in gpus if admits(gpu.device.index, gpu.device.uuid))
+
+    def start(self) -> None:
+        """Begin; there is nothing to open."""
+
+    def stop(self) -> None:
+        """End; there is nothing to close."""
+
+    def round(self, wait_seconds: float) -> None:
+        """Read every GPU now."""
+        for gpu in self.gpus:
+            gpu.read(self._started, self._clock)
+
+    def reports(self) -> Sequence[SlotReport]:
+        """Return what the last round read."""
+        return [gpu.report for gpu in self.gpus]
+
+    def xids(self) -> Mapping[str, Mapping[int, XidRecord]]:
+        """Return the Xids raised up to now, by UUID."""
+        seconds = self._clock.monotonic() - self._started
+        return {
+            gpu.device.uuid: {
+                xid: XidRecord(found.count, self._started_unix + found.last_seconds)
+                for xid, found in gpu.timeline.xids(seconds).items()
+            }
+            for gpu in self.gpus
+        }
+
+    def devices(self) -> Mapping[str, int]:
+        """Return how many GPUs there are; everyone who counts agrees."""
+        return dict.fromkeys(("pci", "driver", "nvml"), len(self.scenario.gpus))
+
+
+class _Gpu:
+    """One GPU of the scenario, and when it was last read."""
+
+    def __init__(
+        self, gpu: SimulatedGpu, book: SpecBook, index: int, identity: str, key: int
+    ) -> None:
+        self._product = book.products[gpu.product]
+        board = hardware(self._product)
+        if board is None:
+            raise ValueError(f"{gpu.product} cannot be simulated")
+        self._board = board
+        self.device: Device = simulated_device(self._product, board, index, identity)
+        self.timeline = Timeline(board, gpu.scenes, key)
+        self._health = healthy(self._product)
+        self._last: tuple[float, Rates] | None = None
+        """Time and totals of the last reading; None while lost and before the first."""
+        self.report = SlotReport(index, self.device, None, None, {})
+
+    def read(self, started: float, clock: Clock) -> None:
+        """Take a reading now, unless that is the time of the last one."""
+        monotonic = clock.monotonic()
+        seconds = monotonic - started
+        act = self.timeline.act(seconds)
+        if act.behaviour is None:
+            self._last = None
+            self.report = SlotReport(self.device.index, self.device, None, LOST, {})
+            return
+        if self._last is not None and seconds <= self._last[0]:
+            return
+        totals = self.timeline.integral(seconds)
+        length, moved = 0.0, totals
+        if self._last is not None:
+            length = seconds - self._last[0]
+            moved = Rates._make(
+                now - before for now, before in zip(totals, self._last[1], strict=True)
+            )
+        self._last = seconds, totals
+        rates = self.timeline.at(seconds)
+        celsius = self._celsius(seconds)
+        memory = memory_of(self._board, act.behaviour)
+        measured = self._board.has_counters
+        reading = Reading(
+            device=self.device,
+            timestamp_seconds=clock.time(),
+            monotonic_seconds=monotonic,
+            vitals=self._vitals(act, seconds, length, moved, totals, rates, celsius),
+            board=slow_readings(self._product, self._board, act.behaviour, celsius),
+            shares=(
+                ShareReading(
+                    memory=memory,
+                    processes=processes_of(act.holder, memory, self.device.index),
+                    activity=_activity(moved, length) if measured and length else None,
+                    measurable=measured,
+                ),
+            ),
+            health=self._health,
+            states={} if measured else {"gpm": "unsupported"},
+            read_seconds={Simulation.name: clock.monotonic() - monotonic},
+        )
+        self.report = SlotReport(self.device.index, self.device, reading, None, {})
+
+    def _celsius(self, seconds: float) -> float:
+        watts = sum(
+            weight * self.timeline.mean_watts(seconds - lag, seconds) for lag, weight in LAGS
+        )
+        return AMBIENT_CELSIUS + RISE_CELSIUS * watts / self._board.power_watts
+
+    def _vitals(
+        self,
+        act: Act,
+        seconds: float,
+        length: float,
+        moved: Rates,
+        totals: Rates,
+        rates: Rates,
+        celsius: float,
+    ) -> Vitals:
+        linked = self._board.nvlink_bytes_per_second > 0
+        counts_energy = (self.device.compute_capability or (0, 0)) >= FIRST_WITH_ENERGY
+        throttle = dict.fromkeys(THROTTLE_COUNTERS, 0.0)
+        throttle["sw_power_cap"] = totals.capped
+        return Vitals(
+            utilization=_utilization(moved, rates, seconds, length),
+            encoder_ratio=0.0,
+            decoder_ratio=0.0,
+            jpeg_ratio=0.0 if self._board.has_counters else None,
+            ofa_ratio=0.0 if self._board.has_counters else None,
+            power_watts=self.timeline.mean_watts(seconds - 1.0, seconds),
+            energy_joules=totals.power if counts_energy else None,
+            temperature_celsius=celsius,
+            memory_temperature_celsius=(
+                celsius + MEMORY_RISE_CELSIUS if self._board.stacked_memory else None
+            ),
+            clock_hertz={
+                "sm": rates.cycles,
+                "memory": act.memory_clock_hertz,
+                "graphics": rates.cycles,
+                "video": rates.cycles * 0.8,
+            },
+            busy_sm_clock_hertz=(
+                moved.busy_cycles / moved.engine if length and moved.engine > 0 else None
+            ),
+            throttle_reasons=CAPPED if rates.capped else UNCAPPED,
+            throttle_seconds=throttle,
+            nvlink_transmit_bytes_total=totals.nvlink_transmit if linked else None,
+            nvlink_receive_bytes_total=totals.nvlink_receive if linked else None,
+        )
+
+
+def _mean(total: float, seconds: float) -> float:
+    """Return a ratio without the rounding of its totals."""
+    return min(1.0, max(0.0, total / seconds))
+
+
+def _utilization(moved: Rates, rates: Rates, seconds: float, length: float) -> Utilization:
+    """Return the utilization as the driver's samples would tell it."""
+    if not length:
+        return Utilization(rates.engine, 1.0, 0.0, rates.dram, 1.0)
+    ratio, memory_ratio = _mean(moved.engine, length), _mean(moved.dram, length)
+    unknown = seconds % SAMPLE_SECONDS / length if ratio else 0.0
+    return Utilization(
+        ratio=ratio,
+        upper_ratio=min(1.0, ratio + unknown + ROUNDING_MARGIN),
+        seconds=length,
+        memory_ratio=memory_ratio,
+        memory_upper_ratio=min(1.0, memory_ratio + unknown + ROUNDING_MARGIN),
+    )
+
+
+def _activity(moved: Rates, seconds: float) -> Activity:
+    tensor = _mean(moved.tensor, seconds)
+    return Activity(
+        source="gpm",
+        seconds=seconds,
+        engine=_mean(moved.engine, seconds),
+        sm=_mean(moved.sm, seconds),
+        occupancy=_mean(moved.occupancy, seconds),
+        dram=_mean(moved.dram, seconds),
+        tensor=tensor,
+        fp64=_mean(moved.fp64, seconds),
+        fp32=_mean(moved.fp32, seconds),
+        fp16=_mean(moved.fp16, seconds),
+        integer=_mean(moved.integer, seconds),
+        hmma=tensor,
+        imma=0.0,
+        dmma=0.0,
+        dfma=0.0,
+        encoder=0.0,
+        decoder=0.0,
+        jpeg=0.0,
+        ofa=0.0,
+        elapsed_cycles=moved.cycles,
+        pcie_transmit_bytes=max(0.0, moved.pcie_transmit),
+        pcie_receive_bytes=max(0.0, moved.pcie_receive),
+        nvlink_transmit_bytes=max(0.0, moved.nvlink_transmit),
+        nvlink_receive_bytes=max(0.0, moved.nvlink_receive),
+    )

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one simulated GPU does over time: its scenes in turn, each a wave that starts anew."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from exporter.sources.simulate.physics import (
+    IDLE_POWER_RATIO,
+    Hardware,
+    memory_clock_hertz,
+    phase,
+)
+from exporter.sources.simulate.scenario import Scene
+from exporter.sources.simulate.stories import STORIES, Behaviour, Holder
+from exporter.sources.simulate.waves import NOTHING, Phase, Rates, Wave, mixed
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """One scene on one board."""
+
+    seconds: float
+    wave: Wave
+    behaviour: Behaviour | None
+    """None while the GPU is lost."""
+    holder: Holder | None
+    memory_clock_hertz: float
+    xid: int | None = None
+    """Raised as the act begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class XidCount:
+    """How often a timeline has raised one Xid, and when last."""
+
+    count: int
+    last_seconds: float
+
+
+class Timeline:
+    """Acts that are repeated in turn; all times are seconds since the timeline's start."""
+
+    def __init__(self, board: Hardware, scenes: Sequence[Scene], key: int) -> None:
+        self._acts = tuple(
+            _act(board, scene, mixed(key, number)) for number, scene in enumerate(scenes)
+        )
+        self._length = sum(act.seconds for act in self._acts)
+        self._starts: list[float] = []
+        self._before: list[Rates] = []
+        """What happened in the turn before each act, and in a whole turn."""
+        start, total = 0.0, NOTHING
+        for act in self._acts:
+            self._starts.append(start)
+            self._before.append(total)
+            start += act.seconds
+            if math.isfinite(act.seconds):
+                total = _sum(total, act.wave.integral(act.seconds))
+        self._before.append(total)
+        self._idle_watts = IDLE_POWER_RATIO * board.power_watts
+
+    def _locate(self, seconds: float) -> tuple[float, int, float]:
+        """Return how many whole turns are over, the number of the act, and the time in it."""
+        turns, rest = (0.0, seconds) if math.isinf(self._length) else divmod(seconds, self._length)
+        number = 0
+        while number + 1 < len(self._acts) and rest >= self._starts[number + 1]:
+            number += 1
+        return turns, number, rest - self._starts[number]
+
+    def act(self, seconds: float) -> Act:
+        """Return the act at this time."""
+        return self._acts[self._locate(seconds)[1]]
+
+    def at(self, seconds: float) -> Rates:
+        """Return the rates at this time."""
+        _, number, local = self._locate(seconds)
+        return self._acts[number].wave.at(local)
+
+    def integral(self, seconds: float) -> Rates:
+        """Return everything that happened from the start to `seconds`."""
+        turns, number, local = self._locate(seconds)
+        within = self._acts[number].wave.integral(local)
+        if not turns and not number:
+            return within
+        return Rates._make(
+            turns * whole + before + rest
+            for whole, before, rest in zip(
+                self._before[-1], self._before[number], within, strict=True
+            )
+        )
+
+    def mean_watts(self, since: float, until: float) -> float:
+        """Return the mean power of an interval; before the start the board was idle."""
+        before = self._idle_watts * max(0.0, -since)
+        return (self._energy(until) - self._energy(max(0.0, since)) + before) / (until - since)
+
+    def _energy(self, seconds: float) -> float:
+        turns, number, local = self._locate(seconds)
+        within = self._acts[number].wave.energy(local)
+        return turns * self._before[-1].power + self._before[number].power + within
+
+    def xids(self, seconds: float) -> dict[int, XidCount]:
+        """Return the Xids raised up to this time."""
+        found: dict[int, XidCount] = {}
+        for act, start in zip(self._acts, self._starts, strict=True):
+            if act.xid is None or seconds < start:
+                continue
+            turns = (seconds - start) // self._length if math.isfinite(self._length) else 0.0
+            earlier = found.get(act.xid, XidCount(0, 0.0))
+            found[act.xid] = XidCount(
+                earlier.count + int(turns) + 1,
+                max(earlier.last_seconds, start + (turns * self._length if turns else 0.0)),
+            )
+        return found
+
+
+def _act(board: Hardware, scene: Scene, key: int) -> Act:
+    behave = STORIES[scene.story].behave
+    if behave is None:
+        wave = Wave((Phase(1.0, NOTHING, NOTHING),), key)
+        return Act(scene.seconds, wave, None, None, 0.0, round(scene.parameters["xid"]))
+    behaviour = behave(scene.parameters, board.sm_count)
+    phases = [
+        phase(
+            board,
+            load,
+            seconds,
+            awake=behaviour.awake,
+            limit_ratio=behaviour.limit_ratio,
+            wobble_ratio=behaviour.wobble_ratio,
+        )
+        for seconds, load in behaviour.beat
+    ]
+    memory_clock = memory_clock_hertz(board, awake=behaviour.awake)
+    return Act(scene.seconds, Wave(phases, key), behaviour, scene.holder, memory_clock)
+
+
+def _sum(one: Rates, other: Rates) -> Rates:
+    return Rates._make(a + b for a, b in zip(one, other, strict=True))

@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A scenario is what its file says, or it is refused with the line and the key."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.config.values import BUNDLED_SCENARIOS
+from exporter.errors import ConfigError
+from exporter.sources.simulate.scenario import (
+    BUNDLED,
+    MOST_GPUS,
+    Scenario,
+    _Reader,
+    load_scenario,
+)
+from exporter.sources.simulate.stories import STORIES, Holder
+from exporter.specs import load_specs
+from exporter.yaml_lines import loads
+
+BOOK = load_specs()
+H100 = "spec: h100-sxm5-80gb"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "demo.md"
+
+
+def scenario(text: str) -> Scenario:
+    return Scenario("test", _Reader(loads(text, "s.yaml"), BOOK).gpus())
+
+
+def problem(text: str) -> str:
+    with pytest.raises(ConfigError) as raised:
+        scenario(text)
+    return str(raised.value)
+
+
+def test_the_bundled_scenarios_are_those_that_the_flag_names() -> None:
+    """Each is one file."""
+    assert sorted(BUNDLED_SCENARIOS) == sorted(path.stem for path in BUNDLED.glob("*.yaml"))
+
+
+def test_the_demo_is_eight_h100_that_do_everything() -> None:
+    """Every story is in the bundled demo."""
+    demo = load_scenario("demo", BOOK)
+    told = {scene.story for gpu in demo.gpus for scene in gpu.scenes}
+
+    assert [gpu.product for gpu in demo.gpus] == ["h100-sxm5-80gb"] * 8
+    assert told | {"failing"} == set(STORIES)
+
+
+def test_the_mixed_products_have_no_counters() -> None:
+    """The second scenario shows what bounds look like."""
+    mixed = load_scenario("mixed", BOOK)
+    products = [BOOK.products[gpu.product] for gpu in mixed.gpus]
+
+    assert len({product.key for product in products}) == len(products) == 6
+    assert all(product.compute_capability < (9, 0) for product in products)
+
+
+def test_count_story_and_defaults() -> None:
+    """What is not said is the story's own."""
+    two = scenario(f"gpus: [{{{H100}, story: training, count: 2, tensor: 0.5}}]").gpus
+
+    assert two[0] == two[1]
+    (scene,) = two[0].scenes
+    assert scene.parameters == {"tensor": 0.5, "dram": 0.4, "memory": 0.85}
+    assert scene.holder == Holder("python3", "alice", "training")
+    assert scene.seconds == math.inf
+
+
+def test_the_holder_can_be_changed_in_part_or_taken_away() -> None:
+    """Also for a whole sequence."""
+    gpus = scenario(
+        f"""
+gpus:
+  - {{{H100}, story: training, held_by: {{owner: zoe}}}}
+  - {{{H100}, story: training, held_by: null}}
+  - {H100}
+    held_by: {{command: run, owner: yan, class: serving}}
+    sequence:
+      - {{story: training, for: 10m}}
+      - {{story: free, for: 1500ms, held_by: null}}
+"""
+    ).gpus
+
+    assert gpus[0].scenes[0].holder == Holder("python3", "zoe", "training")
+    assert gpus[1].scenes[0].holder is None
+    assert gpus[2].scenes[0].holder == Holder("run", "yan", "serving")
+    assert gpus[2].scenes[1].holder is None
+    assert [scene.seconds for scene in gpus[2].scenes] == [600.0, 1.5]
+
+
+def test_failing_is_work_and_loss_in_turn() -> None:
+    """The short form of a sequence."""
+    (gpu,) = scenario(f"gpus: [{{{H100}, story: failing, works: 90s, lost: 30s, xid: 48}}]").gpus
+
+    assert [(scene.story, scene.seconds) for scene in gpu.scenes] == [
+        ("training", 90.0),
+        ("lost", 30.0),
+    ]
+    assert gpu.scenes[1].parameters["xid"] == 48
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "s.yaml:1: key 'gpus' is missing, expected a list of GPUs"),
+        ("gpus: 3", "s.yaml:1: key 'gpus': expected a list of GPUs, at least one, got 3"),
+        ("gpus: []", "s.yaml:1: key 'gpus': expected a list of GPUs, at least one, got []"),
+        ("gpu: []\ngpus: []", "s.yaml:1: key 'gpu': not known, expected one of gpus, description"),
+        ("description: 5\ngpus: []", "s.yaml:1: key 'description': expected printable text of"),
+        ("gpus:\n  - h100", "s.yaml:2: key 'gpus.0': expected a mapping with spec and story, got"),
+        ("gpus:\n  - story: free", "s.yaml:2: key 'gpus.0.spec': missing, expected a product of"),
+        (
+            "gpus:\n\n  - spec: h1000\n    story: free",
+            "s.yaml:3: key 'gpus.0.spec': expected a product's key in the spec file, such as "
+            "h100-sxm5-80gb, got 'h1000'",
+        ),
+        ("gpus:\n  - spec: [a]\n    story: free", "s.yaml:2: key 'gpus.0.spec': expected a prod"),
+        ("gpus:\n  - spec: b100\n    story: free", "s.yaml:2: key 'gpus.0.spec': expected a prod"),
+        (f"gpus:\n  - {H100}", "s.yaml:2: key 'gpus.0.story': missing, expected story or sequence"),
+        (f"gpus:\n  - {H100}\n    story: sleep", "s.yaml:3: key 'gpus.0.story': expected one of t"),
+        (f"gpus:\n  - {H100}\n    story: lost", "s.yaml:3: key 'gpus.0.story': expected one of tr"),
+        (f"gpus:\n  - {H100}\n    story: [free]", "s.yaml:3: key 'gpus.0.story': expected one of "),
+        (
+            f"gpus:\n  - {H100}\n    story: free\n    duty: 0.5",
+            "s.yaml:4: key 'gpus.0.duty': not known, expected one of spec, count, story, held_by",
+        ),
+        (
+            f"gpus:\n  - {H100}\n    story: starved\n    duty: 2",
+            "s.yaml:4: key 'gpus.0.duty': expected a ratio from 0.02 to 0.98, got 2",
+        ),
+        (
+            f"gpus:\n  - {H100}\n    story: starved\n    duty: true",
+            "s.yaml:4: key 'gpus.0.duty': expected a ratio from 0.02 to 0.98, got True",
+        ),
+        (
+            f"gpus:\n  - {H100}\n    story: starved\n    duty: .nan",
+            "s.yaml:4: key 'gpus.0.duty': expected a ratio from 0.02 to 0.98, got nan",
+        ),
+        (
+            f"gpus:\n  - {H100}\n    story: starved\n    period: 4",
+            "s.yaml:4: key 'gpus.0.period': expected a duration from 200ms to 1h, got 4",
+        ),
+        (
+            f"gpus:\n  - {H100}\n    story: failing\n    works: 2d",
+            "s.yaml:4: key 'gpus.0.works': expected a duration from 1s to 1d, got '2d'",
+        ),
+        (
+            f"gpus:\n  - {H100}\n    story: spinner\n    sms: 1.5",
+            "s.yaml:4: key 'gpus.0.sms': expected a whole number from 1 to 1024, got 1.5",
+        ),
+        (
+            f"gpus:\n  - {H100}\n    story: free\n    count: 300",
+            "s.yaml:4: key 'gpus.0.count': expected a whole number from 1 to 256, got 300",
+        ),
+        (
+            f"gpus:\n  - {H100}\n    story: free\n    sequence: []",
+            "s.yaml:3: key 'gpus.0.story': expected story or sequence, not both",
+        ),
+        (
+            f"gpus:\n  - {H100}\n    sequence: {{}}",
+            "s.yaml:3: key 'gpus.0.sequence': expected a list of stories, at least one, got {}",
+        ),
+        (
+            f"gpus:\n  - {H100}\n    sequence:\n    - free",
+            "s.yaml:4: key 'gpus.0.sequence.0': expected a mapping with story and for, got 'free'",
+        ),
+        (
+            f"gpus:\n  - {H100}\n    sequence:\n    - story: free",
+            "s.yaml:4: key 'gpus.0.sequence.0.for': missing, expected a duration such as 10m",
+        ),
+        (
+            f"gpus:\n  - {H100}\n    sequence:\n    - for: 10m",
+            "s.yaml:4: key 'gpus.0.sequence.0.story': missing, expected story",
+        ),
+        (
+            f"gpus:\n  - {H100}\n    sequence:\n    - {{story: failing, for: 10m}}",
+            "s.yaml:4: key 'gpus.0.sequence.0.story': expected one of training, inference,",
+        ),
+        (
+            f"gpus:\n  - {H100}\n    sequence:\n    - {{story: free, for: 0s}}",
+            "s.yaml:4: key 'gpus.0.sequence.0.for': expected a duration from 1s to 7d, got '0s'",
+        ),
+        (
+            f"gpus:\n  - {H100}\n    sequence:\n    - {{story: lost, for: 9s, held_by: null}}",
+            "s.yaml:4: key 'gpus.0.sequence.0.held_by': not known, expected one of for, story, xid",
+        ),
+        (
+            f"gpus:\n  - {H100}\n    story: free\n    held_by: me",
+            "s.yaml:4: key 'gpus.0.held_by': expected a mapping of command, owner and class, or nu",
+        ),
+        (
+            f"gpus:\n  - {H100}\n    story: free\n    held_by: {{user: me}}",
+            "s.yaml:4: key 'gpus.0.held_by.user': not known, expected one of command, owner, class",
+        ),
+        (
+            f"gpus:\n  - {H100}\n    story: free\n    held_by: {{class: game}}",
+            "s.yaml:4: key 'gpus.0.held_by.class': expected one of training, serving, notebook,",
+        ),
+        (
+            f'gpus:\n  - {H100}\n    story: free\n    held_by: {{owner: "a\\nb"}}',
+            "s.yaml:4: key 'gpus.0.held_by.owner': expected printable text of 1 to 32 bytes, got",
+        ),
+        (
+            f"gpus:\n  - {H100}\n    held_by: 3\n    sequence: [{{story: free, for: 1s}}]",
+            "s.yaml:3: key 'gpus.0.held_by': expected a mapping of command, owner and class, or nu",
+        ),
+    ],
+)
+def test_a_bad_scenario_is_one_line(text: str, message: str) -> None:
+    """It names file, line, key and what was expected."""
+    line = problem(text)
+
+    assert line.startswith(message)
+    assert line.isprintable()
+
+
+def test_there_is_a_most() -> None:
+    """A scenario of a hundred thousand GPUs is a mistake."""
+    entry = f"  - {{{H100}, story: free, count: {MOST_GPUS}}}\n"
+
+    assert len(scenario(f"gpus:\n{entry}").gpus) == MOST_GPUS
+    assert problem(f"gpus:\n{entry}{entry}") == (
+        "s.yaml:3: key 'gpus.1': expected at most 256 GPUs in all"
+    )
+
+
+def test_a_file_is_read_by_its_path(tmp_path: Path) -> None:
+    """Its messages begin with the path as it was given."""
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"gpus:\n  - {{{H100}, story: free}}\n")
+    assert load_scenario(path, BOOK).name == str(path)
+
+    path.write_text("gpus:\n  - 3\n")
+    with pytest.raises(ConfigError, match=r"mine\.yaml:2: key 'gpus\.0': expected a mapping"):
+        load_scenario(path, BOOK)
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(("story", "spec", "for", "count", "held_by", "sequence", "duty", "x")),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=8,
+)
+GPUS = st.lists(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "spec": st.just("h100-sxm5-80gb") | ANYTHING,
+            "story": st.sampled_from(sorted(STORIES)) | ANYTHING,
+            "sequence": st.lists(
+                st.fixed_dictionaries(
+                    {"for": st.just("5m") | ANYTHING, "story": st.sampled_from(sorted(STORIES))}
+                ),
+                max_size=2,
+            ),
+            "held_by": ANYTHING,
+            "count": st.integers(0, 5),
+        },
+    ),
+    max_size=3,
+)
+
+
+@given(GPUS | ANYTHING)
+def test_whatever_a_file_says_the_answer_is_a_scenario_or_one_line(gpus: object) -> None:
+    """No file makes the reader crash."""
+    try:
+        result = scenario(yaml.safe_dump({"gpus": gpus}))
+    except ConfigError as error:
+        line = str(error)
+    else:
+        assert result.gpus
+        return
+    assert line.startswith("s.yaml:")
+    assert line.isprintable()
+
+
+def test_every_story_and_parameter_is_documented() -> None:
+    """docs/demo.md has one row for each story, with its parameters and their defaults."""
+    rows = {
+        cells[1].strip(" `"): cells
+        for cells in (
+            line.split("|") for line in DOCUMENT.read_text().splitlines() if line.startswith("| `")
+        )
+    }
+    for name, story in STORIES.items():
+        for parameter, facts in story.parameters.items():
+            default = f"{facts.default:g}"
+            if facts.kind == "duration":
+                minutes = facts.default >= 60
+                default = f"{facts.default / (60 if minutes else 1):g}{'m' if minutes else 's'}"
+            assert f"`{parameter}` {default}" in rows[name][3], f"{name}: {parameter}"
+        assert story.parameters or rows[name][3].strip() == "none"

@@ -1,0 +1,467 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A simulated GPU is possible, repeatable, and looks through the exporter like its story."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporter.exposition.pages import Pages
+from exporter.exposition.render import RenderOptions
+from exporter.publisher import Publisher, Rules
+from exporter.reading import Activity, Reading
+from exporter.snapshot import Gpu, Snapshot
+from exporter.sources.simulate import Simulation, load_scenario
+from exporter.sources.simulate.physics import hardware
+from exporter.sources.simulate.scenario import Scenario, Scene, SimulatedGpu
+from exporter.sources.simulate.stories import STORIES
+from exporter.specs import load_specs
+from tests.clocks import ManualClock
+from tests.conftest import require_tool
+
+BOOK = load_specs()
+PRODUCTS = sorted(key for key, product in BOOK.products.items() if hardware(product))
+UNITS = ("dram", "tensor", "fp64", "fp32", "fp16", "integer")
+PIPES = UNITS[1:]
+
+
+@st.composite
+def scenes(draw: st.DrawFn, finite: bool = False) -> Scene:
+    """Any story with any parameters that a file may give it."""
+    name = draw(st.sampled_from([name for name in STORIES if finite or name != "lost"]))
+    parameters = {
+        key: float(round(value)) if facts.kind == "count" else value
+        for key, facts in STORIES[name].parameters.items()
+        for value in [draw(st.floats(facts.least, facts.most))]
+    }
+    seconds = draw(st.floats(1.0, 900.0)) if finite else math.inf
+    return Scene(name, parameters, STORIES[name].holder, seconds)
+
+
+@st.composite
+def gpus(draw: st.DrawFn) -> SimulatedGpu:
+    lone = scenes().map(lambda scene: (scene,))
+    several = st.lists(scenes(finite=True), min_size=1, max_size=3).map(tuple)
+    return SimulatedGpu(draw(st.sampled_from(PRODUCTS)), draw(lone | several))
+
+
+def simulation(*of: SimulatedGpu, seed: int = 0) -> tuple[Simulation, ManualClock]:
+    clock = ManualClock()
+    return Simulation(Scenario("test", of), BOOK, "host:19400", seed, clock), clock
+
+
+def read(simulated: Simulation, index: int = 0) -> Reading | None:
+    simulated.round(0.5)
+    return simulated.reports()[index].reading
+
+
+@settings(deadline=None)
+@given(gpus(), st.floats(0, 200_000), st.floats(0.1, 100), st.integers(0, 99))
+def test_every_reading_is_physically_possible(
+    gpu: SimulatedGpu, start: float, length: float, seed: int
+) -> None:
+    """Whatever the story, product, parameters and time."""
+    simulated, clock = simulation(gpu, seed=seed)
+    product = BOOK.products[gpu.product]
+    clock.advance(start)
+    before = read(simulated)
+    clock.advance(length)
+    after = read(simulated)
+    if before is None or after is None:
+        assert "lost" in str(simulated.reports()[0].problem) or before is None
+        return
+    vitals, board, share = after.vitals, after.board, after.shares[0]
+    assert vitals.utilization is not None
+    assert vitals.power_watts is not None
+    assert vitals.temperature_celsius is not None
+    assert share.memory is not None
+    assert product.tdp_watts is not None
+    assert board.power_limit_watts is not None
+    assert 0 <= vitals.utilization.ratio <= vitals.utilization.upper_ratio <= 1
+    assert 0 <= vitals.power_watts <= product.tdp_watts
+    assert len(gpu.scenes) > 1 or vitals.power_watts >= 0.09 * product.tdp_watts
+    assert len(gpu.scenes) > 1 or vitals.power_watts <= board.power_limit_watts
+    assert 27.9 <= vitals.temperature_celsius <= 75
+    assert 0 < vitals.clock_hertz["sm"] <= 1.01 * after.device.clock_max_hertz["sm"]
+    assert 0 < vitals.clock_hertz["memory"] <= after.device.clock_max_hertz["memory"]
+    assert share.memory.used_bytes >= 0
+    assert share.memory.free_bytes >= 0
+    assert (
+        share.memory.used_bytes + share.memory.free_bytes + (share.memory.reserved_bytes or 0)
+        == share.memory.total_bytes
+    )
+    for reason, seconds in vitals.throttle_seconds.items():
+        assert 0 <= seconds - before.vitals.throttle_seconds[reason] <= length + 1e-6
+    if vitals.nvlink_transmit_bytes_total is not None:
+        moved = vitals.nvlink_transmit_bytes_total - (
+            before.vitals.nvlink_transmit_bytes_total or 0.0
+        )
+        assert 0 <= moved <= length * (product.nvlink_bandwidth_bytes_per_second or 0)
+    assert share.measurable == (product.compute_capability >= (9, 0))
+    if share.activity is None:
+        assert not share.measurable or "lost" in {scene.story for scene in gpu.scenes}
+    else:
+        _check_activity(share.activity, vitals.utilization.ratio, length)
+
+
+def _check_activity(activity: Activity, utilization: float, length: float) -> None:
+    assert activity.seconds == pytest.approx(length)
+    assert activity.engine is not None
+    assert activity.sm is not None
+    assert activity.tensor is not None
+    assert utilization == pytest.approx(activity.engine)
+    assert activity.engine >= activity.sm - 1e-9
+    assert activity.sm >= (activity.occupancy or 0.0) - 1e-9
+    for unit in UNITS:
+        ratio = getattr(activity, unit)
+        assert 0 <= ratio <= 1
+        assert ratio <= activity.engine + 1e-9
+    for pipe in PIPES:
+        assert getattr(activity, pipe) <= activity.sm + 1e-9
+    assert activity.hmma == activity.tensor
+
+
+@settings(deadline=None)
+@given(gpus(), st.floats(0, 200_000), st.lists(st.floats(0.1, 30), min_size=1, max_size=6))
+def test_two_readers_agree(gpu: SimulatedGpu, start: float, steps: list[float]) -> None:
+    """Totals do not depend on how often they are read; short averages add up to the long one."""
+    often, often_clock = simulation(gpu)
+    seldom, seldom_clock = simulation(gpu)
+    busy = active = 0.0
+    for clock in (often_clock, seldom_clock):
+        clock.advance(start)
+    read(often)
+    read(seldom)
+    seen_all = True
+    for step in steps:
+        often_clock.advance(step)
+        reading = read(often)
+        if reading is None or not reading.vitals.utilization:
+            seen_all = False
+            continue
+        busy += reading.vitals.utilization.ratio * reading.vitals.utilization.seconds
+        if reading.shares[0].activity is not None:
+            active += (reading.shares[0].activity.sm or 0.0) * reading.shares[0].activity.seconds
+        seen_all &= reading.vitals.utilization.seconds > 0
+    seldom_clock.advance(sum(steps))
+    last = read(seldom)
+    reading = read(often)
+    assert (last is None) == (reading is None)
+    if last is None or reading is None:
+        return
+    assert last.vitals.energy_joules == pytest.approx(reading.vitals.energy_joules)
+    assert last.vitals.power_watts == pytest.approx(reading.vitals.power_watts)
+    assert last.vitals.temperature_celsius == pytest.approx(reading.vitals.temperature_celsius)
+    utilization = last.vitals.utilization
+    if seen_all and utilization is not None and utilization.seconds:
+        assert utilization.ratio * utilization.seconds == pytest.approx(busy, abs=1e-4)
+        if last.shares[0].activity is not None:
+            assert (last.shares[0].activity.sm or 0.0) * utilization.seconds == pytest.approx(
+                active, abs=1e-4
+            )
+
+
+@settings(deadline=None, max_examples=30)
+@given(gpus(), st.floats(0, 10_000))
+def test_energy_is_the_integral_of_power(gpu: SimulatedGpu, start: float) -> None:
+    """Power is the mean of the last second, so that its sum over seconds is the energy."""
+    simulated, clock = simulation(gpu)
+    clock.advance(start + 1.0)
+    first = read(simulated)
+    joules, last, answered = 0.0, first, first is not None
+    for _ in range(30):
+        clock.advance(1.0)
+        last = read(simulated)
+        if last is None:
+            answered = False
+        elif last.vitals.power_watts is not None:
+            joules += last.vitals.power_watts
+    if not answered or first is None or last is None or first.vitals.energy_joules is None:
+        return
+    assert last.vitals.energy_joules is not None
+    assert last.vitals.energy_joules - first.vitals.energy_joules == pytest.approx(joules, rel=1e-6)
+
+
+@settings(deadline=None, max_examples=60)
+@given(gpus(), st.lists(st.sampled_from([0.3, 1.0, 1.7]), min_size=2, max_size=12))
+def test_the_truth_lies_between_the_bounds(gpu: SimulatedGpu, steps: list[float]) -> None:
+    """What is derived of a simulated GPU holds for what it really does, measured or not."""
+    simulated, clock = simulation(gpu)
+    publisher = Publisher(simulated, BOOK, Rules(), clock)
+    timeline = simulated.gpus[0].timeline
+    publisher.tick()
+    then = 0.0
+    for step in steps:
+        clock.advance(step)
+        (picture,) = publisher.tick().gpus
+        now = then + step
+        share = picture.shares[0] if picture.shares else None
+        if share is not None and share.utilization is not None and share.utilization.seconds:
+            before, after = timeline.integral(then), timeline.integral(now)
+            truth = {unit: (getattr(after, unit) - getattr(before, unit)) / step for unit in UNITS}
+            if share.saturation is not None:
+                bounds = share.saturation.bounds
+                assert max(truth.values()) <= bounds.upper + 1e-9
+                assert max(truth.values()) >= bounds.lower - 1e-9
+                for unit, of in share.saturation.unmeasured.items():
+                    if unit in truth:
+                        assert of.lower - 1e-9 <= truth[unit] <= of.upper + 1e-9
+        then = now
+
+
+def test_power_follows_activity_and_the_clock_gives_way_to_the_limit() -> None:
+    """A lower limit lowers the clock and never the other way round."""
+
+    def run(name: str, **parameters: float) -> Reading:
+        defaults = {key: facts.default for key, facts in STORIES[name].parameters.items()}
+        scene = Scene(name, {**defaults, **parameters}, STORIES[name].holder)
+        simulated, clock = simulation(SimulatedGpu("h100-sxm5-80gb", (scene,)))
+        clock.advance(300)
+        reading = read(simulated)
+        assert reading is not None
+        return reading
+
+    names = ("free", "notebook", "spinner", "collective", "inference", "training")
+    watts = [run(name).vitals.power_watts or 0.0 for name in names]
+    assert watts == sorted(watts)
+    assert 60 < watts[0] < 80
+    assert 630 < watts[-1] < 700
+    clocks = [
+        run("power-capped", limit=limit).vitals.clock_hertz["sm"] for limit in (0.3, 0.5, 0.7, 1.0)
+    ]
+    assert clocks == sorted(set(clocks))
+    assert run("power-capped", limit=0.5).vitals.throttle_reasons == frozenset({"sw_power_cap"})
+    assert run("training").vitals.throttle_reasons == frozenset()
+
+
+def test_temperature_lags_behind_power() -> None:
+    """It rises over minutes and falls when the work ends."""
+    free = Scene("free", {}, None, 600.0)
+    work = Scene("training", {"tensor": 0.6, "dram": 0.4, "memory": 0.5}, None, 600.0)
+    simulated, clock = simulation(SimulatedGpu("h100-sxm5-80gb", (free, work)))
+    celsius = []
+    for _ in range(40):
+        clock.advance(30.0)
+        reading = read(simulated)
+        assert reading is not None
+        celsius.append(reading.vitals.temperature_celsius or 0.0)
+
+    assert celsius[18] < 35
+    assert celsius[18] < celsius[20] < celsius[21] < celsius[25]
+    assert celsius[38] > 65
+
+
+def test_seed_host_and_port_tell_nodes_apart_and_nothing_else_does() -> None:
+    """Many demo daemons do not collide; the same one is the same again."""
+    scenario = load_scenario("demo", BOOK)
+
+    def uuids(identity: str, seed: int) -> list[str]:
+        simulated = Simulation(scenario, BOOK, identity, seed, ManualClock())
+        return [gpu.device.uuid for gpu in simulated.gpus]
+
+    nodes = [uuids("a:1", 0), uuids("a:2", 0), uuids("b:1", 0), uuids("a:1", 1)]
+    assert uuids("a:1", 0) == nodes[0]
+    assert len({uuid for node in nodes for uuid in node}) == 32
+    assert all(len(uuid) == 40 and uuid.startswith("GPU-") for uuid in nodes[0])
+
+
+def test_the_same_seed_gives_the_same_page_and_another_a_slightly_different_one() -> None:
+    """Deterministic, with small variations."""
+
+    def power(seed: int) -> list[float]:
+        scenario = load_scenario("demo", BOOK)
+        clock = ManualClock()
+        simulated = Simulation(scenario, BOOK, "a:1", seed, clock)
+        clock.advance(100)
+        simulated.round(0.5)
+        readings = [report.reading for report in simulated.reports()]
+        return [reading.vitals.power_watts or 0 for reading in readings if reading is not None]
+
+    assert power(3) == power(3)
+    assert power(3) != power(4)
+    assert power(3) == pytest.approx(power(4), rel=0.05)
+
+
+def test_what_a_gpu_is_found_as_is_its_product() -> None:
+    """The lookup by name and PCI id leads back to the scenario's product."""
+    simulated, _ = simulation(*(SimulatedGpu(key, (Scene("free", {}, None),)) for key in PRODUCTS))
+
+    found = [BOOK.find(gpu.device) for gpu in simulated.gpus]
+
+    assert [product.key if product else None for product in found] == PRODUCTS
+
+
+# An hour of the demo, through the publisher.
+
+
+class Hour:
+    """What one hour of a scenario came to."""
+
+    def __init__(self, name: str, minutes: int = 60) -> None:
+        self.clock = ManualClock()
+        self.simulation = Simulation(load_scenario(name, BOOK), BOOK, "a:1", 0, self.clock)
+        self.pages = Pages(RenderOptions())
+        self.ups: list[list[bool]] = []
+        self.xids: list[int] = []
+        self.last: Snapshot = Snapshot(0.0)
+        publisher = Publisher(
+            self.simulation, BOOK, Rules(), self.clock, (self._keep, self.pages.publish)
+        )
+        for _ in range(minutes * 60):
+            publisher.tick()
+            self.clock.advance(1.0)
+
+    def _keep(self, snapshot: Snapshot) -> None:
+        self.last = snapshot
+        self.ups.append([gpu.up for gpu in snapshot.gpus])
+        found = snapshot.gpus[-1].xids.get(79)
+        self.xids.append(found.count if found is not None else 0)
+
+    def gpu(self, index: int) -> Gpu:
+        return self.last.gpus[index]
+
+    def limited(self, index: int) -> dict[str, float]:
+        """Return the share of time by limiter."""
+        seconds = self.gpu(index).shares[0].totals.limited_seconds
+        return {limiter: value / sum(seconds.values()) for limiter, value in seconds.items()}
+
+
+@pytest.fixture(scope="module", name="demo")
+def _demo() -> Hour:
+    return Hour("demo")
+
+
+@pytest.fixture(scope="module", name="mixed")
+def _mixed() -> Hour:
+    return Hour("mixed", 16)
+
+
+def test_training_is_limited_by_compute(demo: Hour) -> None:
+    """Tensor cores at about 60 %, near the power limit, all the time."""
+    share = demo.gpu(0).shares[0]
+
+    assert demo.limited(0)["compute"] > 0.99
+    assert share.totals.pipe_active_seconds["tensor"] / 3600 == pytest.approx(0.6, abs=0.01)
+    assert share.totals.dram_active_seconds == pytest.approx(0.4 * 3600, rel=0.02)
+    assert share.totals.idle_seconds == 0
+
+
+def test_inference_is_limited_by_memory(demo: Hour) -> None:
+    """DRAM at about 85 %."""
+    share = demo.gpu(1).shares[0]
+
+    assert demo.limited(1)["memory"] > 0.99
+    assert (share.totals.saturation_seconds or 0) / 3600 == pytest.approx(0.85, abs=0.01)
+
+
+def test_starved_training_idles_for_what_it_waits(demo: Hour) -> None:
+    """The time part is exact, though polls and periods are out of step."""
+    totals = demo.gpu(2).shares[0].totals
+
+    assert totals.time_seconds["idle"] / 3600 == pytest.approx(0.6, abs=0.005)
+    assert (totals.busy_seconds or 0) / 3600 == pytest.approx(0.4, abs=0.005)
+    assert demo.limited(2)["idle"] > 0.55
+    assert demo.limited(2)["compute"] > 0.25
+
+
+def test_the_spinner_is_busy_and_saturates_nothing(demo: Hour) -> None:
+    """100 % utilization, one SM of 132."""
+    share = demo.gpu(3).shares[0]
+
+    assert share.utilization is not None
+    assert share.utilization.ratio == 1.0
+    assert (share.totals.sm_active_seconds or 0) / 3600 == pytest.approx(1 / 132, rel=0.01)
+    assert (share.totals.saturation_seconds or 0) / 3600 < 0.01
+    assert demo.limited(3)["latency"] > 0.99
+    vitals = demo.gpu(3).vitals
+    assert vitals is not None
+    assert 100 < (vitals.power_watts or 0) < 130
+
+
+def test_the_notebook_holds_its_gpu_idle(demo: Hour) -> None:
+    """All of the hour, and the free GPU beside it is not held."""
+    notebook, free = demo.gpu(4).shares[0], demo.gpu(5).shares[0]
+
+    assert notebook.held is True
+    assert notebook.totals.held_idle_seconds == pytest.approx(3599, abs=2)
+    assert notebook.processes is not None
+    assert notebook.processes[0].workload == "notebook"
+    assert free.held is False
+    assert free.totals.held_idle_seconds == 0
+    assert free.totals.idle_seconds == pytest.approx(3599, abs=2)
+
+
+def test_the_capped_gpu_is_limited_by_its_clock_then_by_communication(demo: Hour) -> None:
+    """Ten minutes of the one, five of the other."""
+    totals = demo.gpu(6).totals
+
+    assert demo.limited(6)["clock"] == pytest.approx(2 / 3, abs=0.02)
+    assert demo.limited(6)["communication"] == pytest.approx(1 / 3, abs=0.02)
+    assert totals.throttle_seconds["sw_power_cap"] == pytest.approx(2400, abs=2)
+    assert (totals.nvlink_transmit_bytes or 0) == pytest.approx(0.35 * 450e9 * 1200, rel=0.02)
+
+
+def test_the_failing_gpu_is_lost_and_comes_back(demo: Hour) -> None:
+    """Six minutes of work, two of loss, and one Xid each time."""
+    ups = [up[7] for up in demo.ups]
+    losses = [number for number in range(1, len(ups)) if ups[number - 1] and not ups[number]]
+    returns = [number for number in range(1, len(ups)) if not ups[number - 1] and ups[number]]
+
+    assert losses == [360 + 480 * turn for turn in range(7)]
+    assert returns == [480 * turn for turn in range(1, 8)]
+    assert demo.xids[359:361] == [0, 1]
+    assert demo.xids[-1] == 7
+    assert demo.gpu(7).xids[79].last_timestamp_seconds == pytest.approx(1_000_000 + 3240)
+    assert all(all(up[:7]) for up in demo.ups)
+    assert demo.limited(7)["compute"] > 0.99
+
+
+def test_products_without_counters_have_bounds_only(mixed: Hour) -> None:
+    """No saturation, no time parts, no flops: but bounds, busy time and idle time."""
+    for gpu in mixed.last.gpus:
+        share = gpu.shares[0]
+        assert share.activity is None
+        assert share.saturation is not None
+        assert share.saturation.source == "estimate"
+        assert share.saturation.ratio is None
+        assert share.totals.observed_seconds.keys() == {"utilization"}
+    assert mixed.limited(2)["idle"] == pytest.approx(0.5, abs=0.05)
+    assert mixed.limited(3)["clock"] > 0.99
+    assert mixed.gpu(4).shares[0].held is True
+    assert mixed.limited(5)["idle"] == pytest.approx(11 / 16, abs=0.03)
+
+
+def lines_of(page: bytes, gpu: int) -> list[str]:
+    return [line for line in page.decode().splitlines() if f'gpu="{gpu}"' in line]
+
+
+@pytest.mark.parametrize("name", ["demo", "mixed"])
+def test_the_page_is_small_and_marked(name: str, request: pytest.FixtureRequest) -> None:
+    """No GPU has more series than promised, and every one says that it is simulated."""
+    hour: Hour = request.getfixturevalue(name)
+    page = hour.pages.page("text-0.0.4", False)
+
+    for gpu in hour.last.gpus:
+        lines = lines_of(page, gpu.device.index)
+        assert len(lines) <= 235
+        (info,) = (line for line in lines if line.startswith("gpu_info{"))
+        assert 'source="simulate"' in info
+    assert b'roofline_exporter_source_up{source="simulate"} 1' in page
+
+
+@pytest.mark.parametrize("name", ["demo", "mixed"])
+def test_promtool_accepts_the_page(name: str, request: pytest.FixtureRequest) -> None:
+    """promtool check metrics finds nothing to say."""
+    hour: Hour = request.getfixturevalue(name)
+    checked = subprocess.run(
+        [require_tool("promtool"), "check", "metrics"],
+        input=hour.pages.page("text-0.0.4", False),
+        capture_output=True,
+        check=False,
+    )
+
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")

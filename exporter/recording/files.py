@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lines of a recording in a file, plain or as gzip, whole up to where it was cut."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+GZIP_MAGIC = b"\x1f\x8b"
+GZIP_HEADER = GZIP_MAGIC + b"\x08\x00\x00\x00\x00\x00\x00\xff"
+"""Deflate, no name, no time: the same readings make the same file."""
+GZIP_WINDOW_BITS = 31
+LAST_BLOCK = b"\x03\x00"
+"""An empty last block of deflate; after a sync flush the stream is whole with it."""
+CHUNK_BYTES = 16384
+STEP_BYTES = 512
+"""How much is decompressed at once: no more than that is lost before the damage."""
+LONGEST_LINE_BYTES = 8 * 2**20
+
+
+class Damage(Exception):
+    """The file cannot be read beyond this point."""
+
+
+def _compressor() -> zlib._Compress:
+    # Rows of numbers repeat little but their digits: short matches are not worth their distance.
+    return zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL, zlib.Z_FILTERED)
+
+
+class LineFile:
+    """Appends lines; after each `flush` the file is whole, whatever happens next."""
+
+    def __init__(self, path: Path, *, overwrite: bool = False) -> None:
+        self.path = path
+        self._compress = _compressor() if path.suffix == ".gz" else None
+        self._checksum = zlib.crc32(b"")
+        self._length = 0
+        self._pending: list[bytes] = []
+        self._whole_bytes = 0
+        """How much of the file is lines that a flush has written."""
+        self._whole_end = b""
+        """What stands behind them."""
+        self._file = path.open("wb" if overwrite else "xb", buffering=0)
+        if self._compress is not None:
+            self._pending.append(GZIP_HEADER)
+
+    def write(self, line: bytes) -> None:
+        """Take a line, to be written with the next flush."""
+        if self._compress is None:
+            self._pending.append(line)
+            return
+        self._checksum = zlib.crc32(line, self._checksum)
+        self._length += len(line)
+        self._pending.append(self._compress.compress(line))
+
+    def flush(self) -> None:
+        """Write the lines taken so far, and the end of the file; the next flush goes on before it.
+
+        Raises:
+            OSError: not all of them could be written; the file ends with the flush before.
+        """
+        if self._compress is not None:
+            self._pending.append(self._compress.flush(zlib.Z_SYNC_FLUSH))
+        data = b"".join(self._pending)
+        end = self._end()
+        try:
+            self._file.seek(self._whole_bytes)
+            self._write_all(data + end)
+        except OSError:
+            self._cut()
+            raise
+        self._pending.clear()
+        self._whole_bytes += len(data)
+        self._whole_end = end
+
+    def _end(self) -> bytes:
+        if self._compress is None:
+            return b""
+        return LAST_BLOCK + struct.pack("<II", self._checksum, self._length & 0xFFFFFFFF)
+
+    def _write_all(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[self._file.write(view) or 0 :]
+
+    def _cut(self) -> None:
+        """Make the file what the flush before had made it; that needs no more room than it had."""
+        with contextlib.suppress(OSError):
+            self._file.truncate(self._whole_bytes)
+            self._file.seek(self._whole_bytes)
+            self._write_all(self._whole_end)
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+    def close(self) -> int:
+        """Write what is left and end the file; return its size in bytes.
+
+        Raises:
+            OSError: not all could be written; the file ends with the last good flush.
+        """
+        if not self._file.closed:
+            self.flush()
+            self._file.close()
+        return self._whole_bytes + len(self._whole_end)
+
+
+def read_lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a recording without their ends.
+
+    Raises:
+        Damage: the rest cannot be read; all lines before it were yielded.
+        OSError: the file cannot be opened or read.
+    """
+    begun: list[bytes] = []
+    length = 0
+    for piece in _pieces(path):
+        first, *others = piece.split(b"\n")
+        begun.append(first)
+        length += len(first)
+        if length > LONGEST_LINE_BYTES:
+            raise Damage("the line is too long")
+        if others:
+            yield b"".join(begun)
+            yield from others[:-1]
+            begun, length = [others[-1]], len(others[-1])
+    if length:
+        raise Damage("the line is cut off")
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        chunk = file.read(CHUNK_BYTES)
+        if not chunk.startswith(GZIP_MAGIC):
+            while chunk:
+                yield chunk
+                chunk = file.read(CHUNK_BYTES)
+            return
+        stream = zlib.decompressobj(GZIP_WINDOW_BITS)
+        while not stream.eof:
+            try:
+                piece = stream.decompress(chunk, STEP_BYTES)
+            except zlib.error as error:
+                raise Damage(f"the compressed data is damaged ({error})") from error
+            if piece:
+                yield piece
+            elif not chunk and not stream.eof:
+                raise Damage("the compressed data is cut off")
+            chunk = stream.unconsumed_tail or file.read(CHUNK_BYTES)
+        if stream.unused_data or chunk:
+            raise Damage("there is more after the end of the compressed data")

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a terminal can show, and how text becomes harmless and fits into its cells."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TextIO
+
+PIPE_COLUMNS = 160
+"""The width of what is no terminal."""
+FALLBACK_COLUMNS, FALLBACK_LINES = 80, 24
+"""Of a terminal that does not know its size."""
+LONGEST_TEXT = 200
+"""Characters of a text from outside that are looked at."""
+
+TONES = {"strong": "1", "faint": "2", "good": "32", "warning": "33", "bad": "31"}
+"""SGR attributes. Of the eight colours that every theme makes readable; none has a meaning that
+the text does not have."""
+
+_RESET = "\x1b[0m"
+_ELLIPSIS = "…"
+_PLAIN = str.maketrans({_ELLIPSIS: ".", "\N{EN DASH}": "-", "·": "|", "°": " "})
+_REGIONAL = range(0x1F1E6, 0x1F200)
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """What may be printed where the output goes."""
+
+    columns: int = PIPE_COLUMNS
+    lines: int | None = None
+    """None: as many as needed, for it is no terminal."""
+    colour: bool = False
+    moves: bool = False
+    """Whether the cursor can be moved."""
+
+    def painted(self, text: str, tone: str) -> str:
+        """Return the text with the escape sequences of its tone, if any are wanted."""
+        if not self.colour or not tone or not text:
+            return text
+        return f"\x1b[{TONES[tone]}m{text}{_RESET}"
+
+
+def screen_of(stream: TextIO, environ: Mapping[str, str]) -> Screen:
+    """Return what the stream can show now; a terminal may be resized at any time.
+
+    Colours follow https://no-color.org and ``TERM=dumb``.
+    """
+    if not stream.isatty():
+        return Screen()
+    try:
+        columns, lines = os.get_terminal_size(stream.fileno())
+    except OSError:
+        columns, lines = 0, 0
+    is_capable = environ.get("TERM", "dumb") != "dumb"
+    return Screen(
+        columns or FALLBACK_COLUMNS,
+        lines or FALLBACK_LINES,
+        colour=is_capable and not environ.get("NO_COLOR"),
+        moves=is_capable,
+    )
+
+
+def safe(text: str) -> str:
+    """Return text from outside as one harmless line of at most `LONGEST_TEXT` characters.
+
+    What could move the cursor, change colours or reorder the line (control characters, bidi marks)
+    is spelled out; marks that pile up on the character before them are left out.
+    """
+    composed = unicodedata.normalize("NFC", text[:LONGEST_TEXT])
+    spelled = "".join(
+        char if char.isprintable() else repr(char)[1:-1]
+        for char in composed
+        if unicodedata.category(char) not in ("Mn", "Me")
+    )
+    return spelled[:LONGEST_TEXT]
+
+
+def cells(text: str) -> int:
+    """Return how many cells of a line the text takes; East Asian and emoji characters take two."""
+    return len(text) if text.isascii() else sum(map(_cells_of, text))
+
+
+def _cells_of(char: str) -> int:
+    # Terminals disagree on the letters that pair up to flags: two each is the most they take.
+    wide = unicodedata.east_asian_width(char) in "WF" or ord(char) in _REGIONAL
+    return 2 if wide else 1
+
+
+def clip(text: str, width: int) -> str:
+    """Return the text if it fits, else its start and an ellipsis; never wider than `width`."""
+    if cells(text) <= width:
+        return text
+    if width <= 0:
+        return ""
+    taken, end = 0, 0
+    for end, char in enumerate(text):  # noqa: B007
+        taken += _cells_of(char)
+        if taken > width - 1:
+            break
+    return text[:end].rstrip() + _ELLIPSIS
+
+
+def pad(text: str, width: int, *, right: bool = False) -> str:
+    """Return the text, cut or filled up with spaces to exactly `width` cells."""
+    clipped = clip(text, width)
+    space = " " * (width - cells(clipped))
+    return space + clipped if right else clipped + space
+
+
+def wrapped(text: str, width: int, indent: str = "") -> Iterator[str]:
+    """Yield the words of the text on lines of at most `width` cells; later ones are indented."""
+    line = ""
+    for word in text.split():
+        longer = f"{line} {word}" if line.strip() else f"{line}{word}"
+        if cells(longer) <= width or not line.strip():
+            line = longer
+        else:
+            yield clip(line, width)
+            line = indent + word
+    yield clip(line, width)
+
+
+def encodable(text: str, encoding: str | None) -> str:
+    """Return the text in the characters that the encoding has, with look-alikes for the others."""
+    codec = encoding or "ascii"
+    try:
+        text.encode(codec)
+    except UnicodeEncodeError:
+        return text.translate(_PLAIN).encode(codec, "replace").decode(codec)
+    return text

@@ -10,6 +10,7 @@ import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from exporter import config, log
 from exporter.errors import ConfigError, ExporterError
@@ -87,18 +88,104 @@ def _add_healthcheck_options(parser: config.Parser) -> None:
 
 
 def _healthcheck(invocation: Invocation) -> int:
-    from exporter.healthcheck import base_url, check
+    from exporter.ask import base_url
+    from exporter.healthcheck import check
 
     settings = config.load(invocation.argv, invocation.environ, invocation.parser)
-    url = invocation.options.url or base_url(settings.web_listen_address)
+    url = invocation.options.url or base_url(settings.web_listen_address, "healthcheck")
     is_well, line = check(url, ready=invocation.options.ready)
     print(line, file=sys.stdout if is_well else sys.stderr)
     return STOPPED if is_well else FAILED
 
 
+def _add_status_options(parser: config.Parser) -> None:
+    from exporter.status.command import add_options
+
+    add_options(parser)
+
+
+def _status(invocation: Invocation) -> int:
+    from exporter.status.command import Options, status
+
+    # The table is for a person: logging starts only where there is something to log.
+    settings = config.load(invocation.argv, invocation.environ, invocation.parser)
+    given = invocation.options
+    return status(settings, Options(given.url, given.watch, given.json), invocation.environ)
+
+
+def _add_specs_options(parser: config.Parser) -> None:
+    parser.own.add_argument(
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="One product: its key, its name by NVML, or a part of either.",
+    )
+    parser.own.add_argument(
+        "--format", default="table", metavar="FORMAT", help="table or json. (default: table)"
+    )
+
+
+def _specs(invocation: Invocation) -> int:
+    settings = config.load(invocation.argv, invocation.environ, invocation.parser)
+    from exporter.datasheet import specs  # reads a long file, after mistakes are told
+
+    given = invocation.options
+    return specs(settings.specs, given.name, given.format, invocation.environ)
+
+
+def _add_record_options(parser: config.Parser) -> None:
+    parser.own.add_argument("file", nargs="?", metavar="FILE", help="Compressed if it ends in .gz.")
+    parser.own.add_argument(
+        "--duration", metavar="DURATION", help="Stop after it, such as 60s. (default: on SIGINT)"
+    )
+    parser.own.add_argument(
+        "--force", action="store_true", help="Overwrite FILE where it exists already."
+    )
+
+
+def _record(invocation: Invocation) -> int:
+    settings = invocation.settings()
+    given = invocation.options
+    if given.file is None:
+        raise ConfigError("record: expected a FILE, such as support.jsonl.gz")
+    if settings.replay is not None:
+        raise ConfigError("--replay: a recording cannot be recorded again, copy the file")
+    from exporter.clock import SystemClock
+    from exporter.nodes import choose_readers
+    from exporter.recorder import check_path, length_seconds, record, until_signal
+    from exporter.specs import load_specs
+
+    length, path = length_seconds(given.duration), Path(given.file)
+    check_path(path, force=given.force)
+    specs, clock = load_specs(settings.specs), SystemClock()
+    readers = choose_readers(settings, specs, clock)
+    interval = settings.poll_interval_seconds
+    stopped = until_signal()
+    print(record(readers, specs, clock, path, interval, length, force=given.force, stopped=stopped))
+    return STOPPED
+
+
 COMMANDS: Mapping[str, Command] = {
     "serve": Command("Serve /metrics until stopped; the default.", _serve),
     "once": Command("Read the GPUs twice, one poll.interval apart; print one page.", _once),
+    "status": Command(
+        "Show what each GPU does now; asks the daemon, if one runs.",
+        _status,
+        "[--watch [SECONDS]] [--json] [--url URL] [FLAGS]",
+        _add_status_options,
+    ),
+    "specs": Command(
+        "Show the ceilings of products and where they come from.",
+        _specs,
+        "[NAME] [--format table|json] [FLAGS]",
+        _add_specs_options,
+    ),
+    "record": Command(
+        "Write all readings to FILE, for --replay or a support case.",
+        _record,
+        "FILE [--duration 60s] [--force] [FLAGS]",
+        _add_record_options,
+    ),
     "check-config": Command(
         "Print each problem of the configuration, one on a line.", _check_config
     ),

@@ -13,11 +13,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import uvicorn
 
 from exporter import log as logs
-from exporter.clock import SystemClock
 from exporter.config import Address, Reloaded, Settings
 from exporter.derive import IdleRules
 from exporter.errors import ConfigError, ExporterError
@@ -25,9 +25,8 @@ from exporter.exposition.families import ProcessMemory
 from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
 from exporter.fleet import Fleet
-from exporter.publisher import Publisher, Rules, stale_after_seconds
-from exporter.session import SessionOptions
-from exporter.sources.library import Library
+from exporter.nodes import NodeReaders, as_played, choose_readers, node_clock, node_pace
+from exporter.publisher import Publisher, Rules
 from exporter.specs import SpecBook, load_specs
 from exporter.store import Store
 from exporter.version import revision, version
@@ -50,6 +49,7 @@ def _rules(settings: Settings) -> Rules:
             link_bytes_per_second=settings.idle_link_rate_bytes_per_second,
             ignored_commands=frozenset(settings.hold_ignore),
         ),
+        owners=settings.process_owner,
     )
 
 
@@ -66,32 +66,25 @@ class Parts:
     """The long-lived objects of one process, wired but not started."""
 
     def __init__(self, settings: Settings) -> None:
-        clock = SystemClock()
+        settings = as_played(settings)
+        clock = node_clock(settings)
         self.settings = settings
         self.specs: SpecBook = load_specs(settings.specs)
         self.store = Store()
         self.pages = Pages(_render_options(settings))
-        self.fleet = Fleet(
-            Library(settings.nvml_library),
-            SessionOptions(
-                slow_interval_seconds=settings.poll_slow_interval_seconds,
-                gpm=settings.source_gpm,
-                procfs=str(settings.path_procfs),
-            ),
-            clock,
-            stale_after_seconds(settings.poll_interval_seconds),
-            enabled=settings.source_nvml,
-        )
+        self.fleet: NodeReaders = choose_readers(settings, self.specs, clock)
         self.publisher = Publisher(
             self.fleet,
             self.specs,
             _rules(settings),
             clock,
             (self.store.publish, self.pages.publish),
+            pace=node_pace(settings),
         )
 
     def reconfigure(self, settings: Settings) -> None:
         """Use what may change while running; the caller has validated it."""
+        settings = as_played(settings)
         specs = load_specs(settings.specs)
         logs.setup(settings.log_level, settings.log_format)
         self.settings, self.specs = settings, specs
@@ -236,33 +229,56 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
     return 0
 
 
+@contextlib.contextmanager
+def _quiet(module: str) -> Iterator[None]:
+    """Let only errors of a module into the log for a while."""
+    logger = logging.getLogger(module)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
 def once(settings: Settings) -> int:
     """Read every GPU twice, one interval apart, and print one page; return the exit code."""
     # Why there is no driver is told below, in one line, and nothing is tried again.
-    logging.getLogger(Fleet.__module__).setLevel(logging.ERROR)
-    parts = Parts(settings)
-    parts.fleet.start()
-    try:
-        deadline = time.monotonic() + FIRST_READING_SECONDS
-        snapshot = parts.publisher.tick()
-        while snapshot.problem is not None or _any_awaited(parts.fleet):
-            is_late = time.monotonic() > deadline
-            if snapshot.problem is not None and (is_late or parts.fleet.problem is not None):
-                print(f"roofline-exporter: {snapshot.problem}", file=sys.stderr)
+    with _quiet(Fleet.__module__):
+        parts = Parts(replace(settings, source_kmsg=False))  # it says what happens from now on
+        parts.fleet.start()
+        try:
+            problem = settle(parts)
+            if problem is not None:
+                print(f"roofline-exporter: {problem}", file=sys.stderr)
                 return 1
-            if is_late:
-                break
-            time.sleep(0.05)
-            snapshot = parts.publisher.tick()
-        time.sleep(settings.poll_interval_seconds)
-        parts.publisher.tick()
-        sys.stdout.buffer.write(parts.pages.page("text-0.0.4", False))
-        sys.stdout.buffer.flush()
-    finally:
-        parts.stop()
+            time.sleep(parts.settings.poll_interval_seconds)
+            parts.publisher.tick()
+            sys.stdout.buffer.write(parts.pages.page("text-0.0.4", False))
+            sys.stdout.buffer.flush()
+        finally:
+            parts.stop()
     return 0
 
 
-def _any_awaited(fleet: Fleet) -> bool:
+def settle(parts: Parts) -> str | None:
+    """Tick until every GPU was read or failed; return why none can be read, in one line, or None.
+
+    What runs slower than that is not waited for.
+    """
+    deadline = time.monotonic() + FIRST_READING_SECONDS
+    snapshot = parts.publisher.tick()
+    while snapshot.problem is not None or _any_awaited(parts.fleet):
+        is_late = time.monotonic() > deadline
+        if snapshot.problem is not None and (is_late or parts.fleet.problem is not None):
+            return snapshot.problem
+        if is_late:
+            break
+        time.sleep(0.05)
+        snapshot = parts.publisher.tick()
+    return None
+
+
+def _any_awaited(fleet: NodeReaders) -> bool:
     """Return whether a GPU has neither been read nor failed yet: waking one up takes seconds."""
     return any(report.reading is None and report.problem is None for report in fleet.reports())

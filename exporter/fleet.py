@@ -14,8 +14,10 @@ from exporter.clock import Clock
 from exporter.errors import LibraryUnavailable
 from exporter.reading import SlotReport, XidRecord
 from exporter.session import SessionOptions
+from exporter.sources.device_counts import DeviceCounts
 from exporter.sources.library import Library
 from exporter.sources.probe import LIBRARY_REASONS, Outcome, code_of, outcome_of
+from exporter.sources.xid_watch import XidWatch
 from exporter.worker import BackOff, Slot, Worker
 
 ENUMERATION_INTERVAL_SECONDS = 5.0
@@ -46,6 +48,7 @@ class Fleet:
         stale_seconds: float,
         *,
         enabled: bool = True,
+        kernel_log: str | None = None,
     ) -> None:
         self._library = library
         self.options = options
@@ -68,11 +71,14 @@ class Fleet:
         self._refused: set[int] = set()
         """GPUs that are left out by their index."""
         self._selection_checked = False
+        self._counts = DeviceCounts(options.sysfs, options.procfs, clock)
+        self._xids = XidWatch(library, clock, kernel_log)
         self._thread = threading.Thread(target=self._supervise, name="driver", daemon=True)
 
     def start(self) -> None:
         """Start looking for the driver and its GPUs."""
         if self._enabled:
+            self._xids.start()
             self._thread.start()
 
     def stop(self) -> None:
@@ -85,6 +91,7 @@ class Fleet:
         with self._lock:
             workers = [slot.current for slot in self._slots.values() if slot.current is not None]
         self._end(workers)
+        self._xids.stop()
 
     def _end(self, workers: Iterable[Worker]) -> None:
         for worker in workers:
@@ -152,6 +159,7 @@ class Fleet:
         while not self._stopping:
             self._wake.clear()
             if self._generation == 0:
+                self._counts.count(None)
                 self._retire_workers()
                 try:
                     self._initialise()
@@ -169,6 +177,7 @@ class Fleet:
         try:
             self._generation = self._library.start()
             self._disowned.clear()
+            self._xids.driver_started()
         finally:
             self._initialising_since = None
         self._set_problem(None)
@@ -186,6 +195,7 @@ class Fleet:
             else:
                 self._set_problem(f"counting the GPUs failed: {error}")
             return
+        self._counts.count(count)
         self._set_problem(None if count else "the driver lists no GPU")
         with self._lock:
             if self._stopping:
@@ -202,7 +212,6 @@ class Fleet:
                     slot.current = None
                     slot.reading = None
                     slot.set_problem("the driver does not list it any more")
-
         self._check_selection(count)
 
     def _admitted(self, count: int) -> list[int]:
@@ -220,7 +229,7 @@ class Fleet:
         """Say once which entries of --gpu.include and --gpu.exclude name no GPU."""
         slots = [slot for index, slot in self._slots.items() if index < count]
         uuids = {slot.uuid or (slot.device.uuid if slot.device else None) for slot in slots}
-        if self._selection_checked or None in uuids:
+        if self._selection_checked or (None in uuids and self.options.selection.by_uuid):
             return
         self._selection_checked = True
         unmatched = self.options.selection.unmatched(count, {uuid for uuid in uuids if uuid})
@@ -253,6 +262,7 @@ class Fleet:
                     slot.reading = None
                     # The driver's state was logged; one more line per GPU would say nothing new.
                     slot.problem = self._problem or "the driver library is initialised again"
+        drained = self._xids.driver_ended()
         if not workers:
             return
         self._end(workers)
@@ -263,7 +273,7 @@ class Fleet:
                     for worker in (*slot.stuck, *workers)
                     if worker.slot is slot and worker.is_alive()
                 ]
-            if not any(slot.stuck for slot in self._slots.values()):
+            if drained and not any(slot.stuck for slot in self._slots.values()):
                 self._library.stop()
 
     # The publisher's side.
@@ -285,6 +295,7 @@ class Fleet:
                 pending.add(worker)
                 self._collect(pending, head_start)
         self._collect(pending, deadline - self._clock.monotonic())
+        self._xids.know(self.reports())
 
     def _collect(self, pending: set[Worker], wait_seconds: float) -> None:
         """Take finished workers out of `pending` until it is empty or the time is over."""
@@ -323,24 +334,17 @@ class Fleet:
 
     def xids(self) -> Mapping[str, Mapping[int, XidRecord]]:
         """Return the Xids seen so far, by UUID."""
-        return {}
+        return self._xids.records()
 
     def devices(self) -> Mapping[str, int]:
         """Return how many GPUs are counted, by who counts."""
-        return {}
+        return self._counts.read()
 
     def reports(self) -> list[SlotReport]:
         """Return what is known of every GPU index that was ever seen."""
         with self._lock:
             slots = [slot for slot in self._slots.values() if not slot.left_out]
         return [
-            SlotReport(
-                slot.index,
-                slot.device,
-                slot.reading,
-                slot.problem,
-                dict(slot.failures),
-                slot.suspended,
-            )
+            SlotReport(slot.index, slot.device, slot.reading, slot.problem, dict(slot.failures))
             for slot in slots
         ]

@@ -12,7 +12,15 @@ from typing import Protocol
 from exporter.clock import Clock
 from exporter.derive import Derived, IdleRules, derive_share
 from exporter.integrate import BoardIntegral, ShareIntegral
-from exporter.reading import Activity, Device, Reading, ShareReading, SlotReport, XidRecord
+from exporter.reading import (
+    SUSPENDED,
+    Activity,
+    Device,
+    Reading,
+    ShareReading,
+    SlotReport,
+    XidRecord,
+)
 from exporter.snapshot import Ceilings, Gpu, Share, Snapshot, SourceState
 from exporter.specs import SpecBook, share_ceilings
 
@@ -35,6 +43,8 @@ class Rules:
     forget_after_seconds: float = 86400.0
     precision: str | None = None
     idle: IdleRules = field(default_factory=IdleRules)
+    owners: bool = True
+    """Whether to tell whose the processes are."""
 
 
 class Readers(Protocol):
@@ -103,13 +113,19 @@ class Publisher:
         rules: Rules,
         clock: Clock,
         subscribers: Iterable[Callable[[Snapshot], None]] = (),
+        *,
+        pace: float = 1.0,
     ) -> None:
+        """Wire the parts; `clock` runs `pace` times as fast as the time that waiting takes."""
         self._readers = readers
         self._specs = specs
         self._rules = rules
         self._clock = clock
         self._subscribers = tuple(subscribers)
+        self._pace = pace
         self._gpus: dict[str, _GpuState] = {}
+        self._forgotten: set[str] = set()
+        """GPUs that readers may still name but that were not seen for too long."""
         self._reconfiguration: tuple[SpecBook, Rules] | None = None
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
@@ -140,7 +156,7 @@ class Publisher:
             now = self._clock.monotonic()
             if due <= now:  # late: skip what was missed, keep the phase
                 due += interval * ((now - due) // interval + 1)
-            self._stopped.wait(due - now)
+            self._stopped.wait((due - now) / self._pace)
 
     def tick(self) -> Snapshot:
         """Read, integrate, derive and publish once; return the snapshot."""
@@ -164,7 +180,7 @@ class Publisher:
             gpus=gpus,
             sources=self._source_states(reports, gpus),
             devices=self._readers.devices(),
-            problem=self._problem(gpus),
+            problem=self._problem(gpus, reports),
         )
         for subscriber in self._subscribers:
             subscriber(snapshot)
@@ -188,12 +204,18 @@ class Publisher:
         device = reading.device if reading is not None else report.device
         if device is None:
             return
+        if reading is not None or report.problem == SUSPENDED:
+            self._forgotten.discard(device.uuid)
+        elif device.uuid in self._forgotten:
+            return
         state = self._gpus.get(device.uuid)
         if state is None:
             state = self._gpus[device.uuid] = _GpuState(device)
             state.seen_at = now
             self._set_ceilings(state)
         state.problem = report.problem
+        if report.problem == SUSPENDED:
+            state.seen_at = now
         if reading is None:
             return
         if device is not state.device:
@@ -228,7 +250,7 @@ class Publisher:
         whole = reading.shares[0].activity if not reading.device.mig and reading.shares else None
         energy = state.board.add(reading.vitals, self._within_gap(whole), elapsed)
         present: dict[int | None, _ShareState] = {}
-        for share_reading in reading.shares:
+        for share_reading in self._shares(reading):
             share = self._share_state(state, share_reading, reading)
             present[share_reading.gpu_instance] = share
             self._integrate_share(
@@ -240,6 +262,20 @@ class Publisher:
                 energy if share_reading.gpu_instance is None else None,
             )
         state.shares = present
+
+    def _shares(self, reading: Reading) -> tuple[ShareReading, ...]:
+        """Return the shares as they may be shown: without owners if they are not to be told."""
+        if self._rules.owners:
+            return reading.shares
+        return tuple(
+            replace(
+                share,
+                processes=tuple(replace(process, owner=None) for process in share.processes),
+            )
+            if share.processes
+            else share
+            for share in reading.shares
+        )
 
     def _within_gap(self, activity: Activity | None) -> Activity | None:
         if activity is None or activity.seconds > self._longest_interval:
@@ -309,7 +345,7 @@ class Publisher:
             )
         if share_reading.measurable and share_reading.activity is None:
             # The counters skipped a round: what was measured last stands for up to 3 intervals.
-            share.derived = replace(share.derived, held=derived.held)
+            share.derived = replace(share.derived, held=derived.held, holder=derived.holder)
             return
         share.derived = derived
         share.activity = share_reading.activity
@@ -322,6 +358,7 @@ class Publisher:
         ]:
             log.info("forgetting GPU %s: not seen for too long", uuid)
             del self._gpus[uuid]
+            self._forgotten.add(uuid)
 
     # From state to the snapshot.
 
@@ -346,6 +383,7 @@ class Publisher:
                 last_read_timestamp_seconds=reading.timestamp_seconds if reading else None,
                 ceilings=state.ceilings,
                 xids=xids,
+                states={"gpu": "suspended"} if problem == SUSPENDED else {},
             )
         return Gpu(
             device=state.device,
@@ -359,7 +397,7 @@ class Publisher:
             totals=state.board.totals(),
             shares=tuple(
                 _share_picture(share_reading, state.shares[share_reading.gpu_instance], reading)
-                for share_reading in reading.shares
+                for share_reading in self._shares(reading)
             ),
             states=reading.states,
         )
@@ -402,15 +440,17 @@ class Publisher:
             )
         return states
 
-    def _problem(self, gpus: Sequence[Gpu]) -> str | None:
+    def _problem(self, gpus: Sequence[Gpu], reports: Sequence[SlotReport]) -> str | None:
         if any(gpu.up for gpu in gpus):
             return None
         if self._readers.problem is not None:
             return self._readers.problem
-        if not gpus:
+        down = {report.index: report.problem for report in reports if report.problem}
+        down |= {gpu.device.index: gpu.down_reason or "no answer" for gpu in gpus}
+        if not down:
             return "the driver has not answered yet"
         return "no GPU is up: " + "; ".join(
-            f"GPU {gpu.device.index}: {gpu.down_reason}" for gpu in gpus[:4]
+            f"GPU {index}: {down[index]}" for index in sorted(down)[:4]
         )
 
 
@@ -424,6 +464,7 @@ def _share_picture(share_reading: ShareReading, share: _ShareState, reading: Rea
         memory=share_reading.memory,
         processes=share_reading.processes,
         held=derived.held,
+        holder=derived.holder,
         activity=share.activity,
         saturation=derived.saturation,
         time_parts=derived.time_parts,

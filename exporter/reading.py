@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+SUSPENDED = "suspended: it sleeps and is not woken"
+"""The problem of a GPU that is well but left asleep."""
+
 
 @dataclass(frozen=True, slots=True)
 class Instance:
@@ -277,5 +280,3 @@ class SlotReport:
     problem: str | None
     failures: Mapping[str, int]
     """Failed reads so far, by source."""
-    suspended: bool = False
-    """True while the GPU sleeps and is not woken; that is its `problem` then."""

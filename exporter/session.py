@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from exporter.clock import Clock
-from exporter.reading import Activity, Device, Reading, ShareReading, Vitals
+from exporter.reading import Activity, Device, Health, Reading, ShareReading, Vitals
 from exporter.sources.gpm import GpmSource
+from exporter.sources.health import HealthReader
 from exporter.sources.nvml import NvmlReading, NvmlSource
 from exporter.sources.probe import Journal
+from exporter.sources.selection import Selection
 
 STATIC_INTERVAL_SECONDS = 60.0
 
@@ -23,6 +25,12 @@ class SessionOptions:
     slow_interval_seconds: float = 10.0
     gpm: bool = True
     procfs: str = "/proc"
+    owners: bool = True
+    """Whether to look up whose the processes are."""
+    selection: Selection = field(default_factory=Selection)
+    skip_suspended: bool = False
+    """Whether a GPU that sleeps is left asleep."""
+    sysfs: str = "/sys"
 
 
 class Session:
@@ -39,8 +47,12 @@ class Session:
         self._clock = clock
         self._options = options
         self._journal = Journal(f"GPU {index}", failures)
-        self._nvml = NvmlSource(handle, index, options.procfs, self._journal)
+        self._nvml = NvmlSource(handle, index, options.procfs, self._journal, owners=options.owners)
         self._gpm = GpmSource(handle, self._nvml.gpu_instances, options.gpm, self._journal)
+        self._health_reader = HealthReader(
+            handle, self._nvml.device.nvlink_count or 0, self._journal
+        )
+        self._health = Health()
         self._next_static = clock.monotonic() + STATIC_INTERVAL_SECONDS
         self._next_slow = float("-inf")
 
@@ -74,6 +86,7 @@ class Session:
                 self._nvml.read_static()
                 self._next_static = started + STATIC_INTERVAL_SECONDS
             self._nvml.read_slow()
+            self._health = self._health_reader.read()
             self._next_slow = started + self._options.slow_interval_seconds
         monotonic, unix = self._clock.monotonic(), self._clock.time()
         nvml = self._nvml.read_fast(monotonic, unix, self._gpm.counted_engines)
@@ -90,6 +103,7 @@ class Session:
             shares=tuple(
                 self._share(share, nvml, activities) for share in self._nvml.gpu_instances
             ),
+            health=self._health,
             states=dict(self._journal.states),
             read_seconds={"nvml": nvml_done - started, "gpm": done - nvml_done},
         )

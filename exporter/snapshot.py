@@ -155,6 +155,16 @@ class ShareTotals:
 
 
 @dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a share; what is not known is None."""
+
+    owner: str | None = None
+    command: str | None = None
+    workload: str = "other"
+    """training, serving, notebook, display, system or other."""
+
+
+@dataclass(frozen=True, slots=True)
 class Share:
     """One share of a GPU: readings, what is derived from them, and their totals."""
 
@@ -165,6 +175,8 @@ class Share:
     memory: Memory | None = None
     processes: tuple[Process, ...] | None = None
     held: bool | None = None
+    holder: Holder | None = None
+    """Exactly one while the share is held."""
     activity: Activity | None = None
     saturation: Saturation | None = None
     time_parts: TimeParts | None = None

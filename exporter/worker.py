@@ -13,17 +13,26 @@ import pynvml
 
 from exporter.clock import Clock
 from exporter.errors import DeviceGone, LibraryUnavailable, SourceError
-from exporter.reading import Device, Reading
+from exporter.reading import SUSPENDED, Device, Reading
 from exporter.session import Session, SessionOptions
-from exporter.sources.identity import minimal_device
+from exporter.sources.identity import minimal_device, text
 from exporter.sources.library import Library
 from exporter.sources.nvml import MigChanged
-from exporter.sources.probe import code_of, raise_if_gone
+from exporter.sources.probe import Outcome, code_of, outcome_of, raise_if_gone
+from exporter.sources.suspended import gpu_addresses, is_suspended
 
 BURST_INTERVAL_SECONDS = 0.1
 BACK_OFF_SECONDS = (0.5, 1.0, 2.0, 4.0, 5.0)
 
 log = logging.getLogger(__name__)
+
+
+class Asleep(Exception):
+    """The GPU sleeps, and a driver call would wake it."""
+
+
+class LeftOut(Exception):
+    """The configuration does not want this GPU read."""
 
 
 class BackOff:
@@ -72,8 +81,17 @@ class Slot:
         """Why there is no reading, in one phrase."""
         self.failures: dict[str, int] = {}
         """Failed reads by source."""
+        self.uuid: str | None = None
+        """Learned in order to decide whether to read this GPU."""
+        self.left_out = False
+        """True once the configuration was found not to want this GPU."""
 
-    def set_problem(self, problem: str | None) -> None:
+    @property
+    def suspended(self) -> bool:
+        """True while the GPU sleeps and is not woken."""
+        return self.problem == SUSPENDED
+
+    def set_problem(self, problem: str | None, level: int = logging.WARNING) -> None:
         """Note why the GPU cannot be read, or that it can; log each change once."""
         if problem == self.problem:
             return
@@ -81,7 +99,7 @@ class Slot:
         if problem is None:
             log.info("%s answers again after: %s", name, self.problem)
         else:
-            log.warning("%s cannot be read: %s", name, problem)
+            log.log(level, "%s cannot be read: %s", name, problem)
         self.problem = problem
 
 
@@ -112,6 +130,9 @@ class Worker(threading.Thread):
         self._session: Session | None = None
         self._back_off = BackOff()
         self._next_attempt = float("-inf")
+        self._address: str | None = None
+        """The GPU's PCI address, once this worker has opened it."""
+        self._left_out = False
         self.stopping = False
         self.busy_since: float | None = None
         """Monotonic time at which the round or burst under way began; None between them."""
@@ -176,10 +197,38 @@ class Worker(threading.Thread):
             return slot.current is self
 
     def _burst(self) -> None:
-        if self._session is not None:
+        if self._session is not None and not self._sleeps():
             self._session.read_burst()
 
     def _round(self) -> None:
+        if self._left_out:
+            return
+        try:
+            self._read()
+        except Asleep:
+            with self.slot.lock:
+                if self.slot.current is self and not self.stopping:
+                    self.slot.reading = None
+                    self.slot.set_problem(SUSPENDED, logging.INFO)
+        except LeftOut:
+            self._left_out = True
+            with self.slot.lock:
+                if self.slot.current is self and not self.stopping:
+                    self.slot.reading = None
+                    self.slot.left_out = True
+
+    def _sleeps(self) -> bool:
+        """Return whether the GPU, once opened, sleeps and is to be left asleep."""
+        address = self._address
+        return (
+            self._options.skip_suspended
+            and address is not None
+            and is_suspended(self._options.sysfs, address)
+        )
+
+    def _read(self) -> None:
+        if self._sleeps():
+            raise Asleep
         session = self._session
         if session is None:
             if self._clock.monotonic() < self._next_attempt:
@@ -199,7 +248,8 @@ class Worker(threading.Thread):
                 self.slot.set_problem(None)
 
     def _open(self) -> Session:
-        handle = self._library.handle(self.slot.index)
+        handle = self._handle()
+        self._check_selection(handle)
         try:
             session = Session(
                 handle, self.slot.index, self._options, self._clock, self.slot.failures
@@ -209,7 +259,40 @@ class Worker(threading.Thread):
                 self._remember_identity(handle)
             raise
         self._session = session
+        self._address = session.device.pci_bus_id
         return session
+
+    def _handle(self) -> Any:
+        """Open the GPU without waking one that sleeps.
+
+        Which index a sleeping GPU has cannot be asked without waking it: while one sleeps, GPUs
+        are opened by their addresses, and the index that none of those awake has is asleep.
+        """
+        index, options = self.slot.index, self._options
+        addresses = gpu_addresses(options.sysfs) if options.skip_suspended else ()
+        awake = [each for each in addresses if not is_suspended(options.sysfs, each)]
+        if len(awake) == len(addresses):
+            return self._library.handle(index)
+        for address in awake:
+            try:
+                handle = self._library.handle_at(address, index)
+            except pynvml.NVMLError as error:
+                if outcome_of(code_of(error)) is Outcome.LIBRARY_STATE:
+                    raise
+                continue  # it may not be this GPU that refuses
+            if handle is not None:
+                return handle
+        raise Asleep
+
+    def _check_selection(self, handle: Any) -> None:
+        """Ask the GPU for its UUID if that decides whether to read it; raise LeftOut if not."""
+        slot, selection = self.slot, self._options.selection
+        if selection.admits(slot.index) is None:
+            slot.uuid = text("nvmlDeviceGetUUID", handle)
+            if not selection.admits(slot.index, slot.uuid):
+                log.info("GPU %d (%s) is left out, as configured", slot.index, slot.uuid)
+                raise LeftOut
+        slot.left_out = False
 
     def _remember_identity(self, handle: Any) -> None:
         try:

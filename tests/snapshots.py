@@ -9,11 +9,13 @@ from exporter.reading import (
     Activity,
     Board,
     Device,
+    Health,
     Instance,
     Memory,
     Process,
     Utilization,
     Vitals,
+    XidRecord,
 )
 from exporter.snapshot import (
     LIMITERS,
@@ -23,6 +25,7 @@ from exporter.snapshot import (
     Bounds,
     Ceilings,
     Gpu,
+    Holder,
     Roofline,
     Saturation,
     Share,
@@ -119,6 +122,33 @@ H100_BOARD = Board(
     pcie_errors_total={"correctable": 2, "non_fatal": 0, "fatal": 0, "naks_sent": 1},
     pcie_link_recoveries_total=3,
     nvlink_errors_total={"crc_flit": 0, "crc_data": 0, "replay": 0, "recovery": 0},
+)
+
+_NO_ERRORS = {"dram": 0, "sram": 0}
+
+H100_HEALTH = Health(
+    ecc_errors_total={"corrected": {"dram": 3, "sram": 1}, "uncorrected": _NO_ERRORS},
+    ecc_lifetime_errors={"corrected": {"dram": 17, "sram": 2}, "uncorrected": _NO_ERRORS},
+    remapped_rows={"correctable": 0, "uncorrectable": 1},
+    row_remap_pending=False,
+    row_remap_failure=False,
+    row_remap_banks={"max": 639, "high": 1, "partial": 0, "low": 0, "none": 0},
+    sram_error_threshold_exceeded=False,
+    unrepairable_memory=False,
+    recovery_action=0,
+    nvlink_links={"active": 17, "inactive": 1},
+    nvlink_links_expected=18,
+    fabric_state=3,
+    fabric_healthy=True,
+    fabric_cluster_uuid="00000000-0000-0000-0000-000000000000",
+    fabric_clique=0,
+)
+
+T4_HEALTH = Health(
+    ecc_errors_total={"corrected": _NO_ERRORS, "uncorrected": _NO_ERRORS},
+    ecc_lifetime_errors={"corrected": _NO_ERRORS, "uncorrected": {"dram": 1, "sram": 0}},
+    retired_pages={"single_bit": 0, "double_bit": 1},
+    retired_pages_pending=True,
 )
 
 H100_VITALS = Vitals(
@@ -222,10 +252,11 @@ def h100_training(index: int = 0) -> Gpu:
         utilization=H100_VITALS.utilization,
         memory=H100_MEMORY,
         processes=(
-            Process(4101, "compute", 61_000_000_000, "python3", "ada"),
-            Process(999, "graphics", 20_000_000, "Xorg", "root"),
+            Process(4101, "compute", 61_000_000_000, "python3", "ada", "training"),
+            Process(999, "graphics", 20_000_000, "Xorg", "root", "display"),
         ),
         held=True,
+        holder=Holder("ada", "python3", "training"),
         activity=TRAINING_ACTIVITY,
         saturation=Saturation("gpm", True, Bounds(0.561, 0.561), 0.561, "tensor"),
         time_parts=TimeParts(0.009, 0.049, 0.381, 0.0272, 0.5338),
@@ -251,6 +282,8 @@ def h100_training(index: int = 0) -> Gpu:
         ceilings=H100_CEILINGS,
         vitals=H100_VITALS,
         board=H100_BOARD,
+        health=H100_HEALTH,
+        xids={94: XidRecord(2, NOW - 300.5)},
         totals=H100_BOARD_TOTALS,
         shares=(share,),
         states=STATES,
@@ -282,6 +315,7 @@ def h100_idle(index: int = 0) -> Gpu:
         utilization=Utilization(0.0, 0.01, 1.0, 0.0, 0.15),
         processes=(),
         held=False,
+        holder=None,
         totals=replace(gpu.shares[0].totals, last_busy_timestamp_seconds=NOW - 3720),
         activity=activity,
         saturation=Saturation("gpm", True, Bounds(0.0, 0.0), 0.0, "tensor"),
@@ -338,8 +372,9 @@ def t4_estimate(index: int = 0) -> Gpu:
         ),
         utilization=Utilization(0.42, 0.43, 1.0, 0.2, 0.35),
         memory=Memory(16_106_127_360, 4_294_967_296, 11_811_160_064),
-        processes=(Process(77, "compute", None, "python", "bob"),),
+        processes=(Process(77, "compute", None, "python", "bob", "other"),),
         held=True,
+        holder=Holder("bob", "python", "other"),
         saturation=Saturation("estimate", False, Bounds(0.0, 0.43), unmeasured=bounds),
         roofline=Roofline(flops_bounds_per_second=Bounds(0.0, 28e12)),
         limiter="unknown",
@@ -367,6 +402,7 @@ def t4_estimate(index: int = 0) -> Gpu:
             clock_hertz={"sm": 1455e6, "memory": 5001e6},
         ),
         board=Board(power_limit_watts=70.0, fan_speed_ratios=(), performance_state=0),
+        health=T4_HEALTH,
         totals=BoardTotals(throttle_seconds=dict.fromkeys(THROTTLE_REASONS, 0.0)),
         shares=(share,),
         states={"gpm": "unsupported"},
@@ -424,6 +460,7 @@ def lost(index: int = 0) -> Gpu:
         down_reason="lost",
         last_read_timestamp_seconds=NOW - 61,
         ceilings=H100_CEILINGS,
+        xids={31: XidRecord(1, NOW - 63), 79: XidRecord(1, NOW - 62.5)},
     )
 
 
@@ -442,7 +479,9 @@ def bare(index: int = 0) -> Gpu:
 def snapshot(*gpus: Gpu) -> Snapshot:
     """Put these GPUs on one node."""
     up = any(gpu.up for gpu in gpus)
-    return Snapshot(NOW, gpus, SOURCES, None if up else "every GPU is down: GPU 0 is lost")
+    problem = None if up else "every GPU is down: GPU 0 is lost"
+    devices = {"pci": len(gpus), "driver": len(gpus), "nvml": len(gpus)}
+    return Snapshot(NOW, gpus, SOURCES, problem, devices)
 
 
 NO_DRIVER = Snapshot(

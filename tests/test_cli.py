@@ -18,7 +18,7 @@ from types import ModuleType
 
 import pytest
 
-from exporter import cli, config, healthcheck, log
+from exporter import ask, cli, config, healthcheck, log
 from exporter.config import Address
 from exporter.errors import ConfigError, SourceError
 from exporter.version import revision, version
@@ -93,7 +93,7 @@ def test_every_command_has_help_with_all_flags(
     assert out.startswith(f"usage: roofline-exporter {command} ")
     assert cli.COMMANDS[command].help in out
     assert "--poll.interval DURATION" in out
-    assert ("--url URL" in out) == (command == "healthcheck")
+    assert ("--url URL" in out) == (command in ("healthcheck", "status"))
 
 
 # Mistakes
@@ -351,7 +351,7 @@ def test_healthcheck_of_something_else(answer: bytes) -> None:
 )
 def test_where_the_local_daemon_is_asked(address: Address, url: str) -> None:
     """A daemon that listens on every address is asked on loopback."""
-    assert healthcheck.base_url(address) == url
+    assert ask.base_url(address, "healthcheck") == url
 
 
 def test_healthcheck_loads_no_web_framework() -> None:

@@ -19,14 +19,17 @@ from exporter.config.values import (
     ADDRESS,
     BOOLEAN,
     BYTES_PER_SECOND,
+    GPUS,
     LIBRARY,
     NAMES,
     PATH,
     PATTERN,
     RATIO,
+    SCENARIO,
     Address,
     Kind,
     choice,
+    decimal,
     duration,
     integer,
     optional,
@@ -128,11 +131,61 @@ class Settings:
         "true",
         "Read the hardware counters of Hopper and newer GPUs (GPM).",
     )
+    source_kmsg: bool = _flag(
+        "source.kmsg",
+        BOOLEAN,
+        "true",
+        "Read Xids from the kernel log (/dev/kmsg) too, where it can be read: it also tells those "
+        "of a GPU that has left the bus.",
+    )
     nvml_library: str | None = _flag(
         "nvml.library",
         optional(LIBRARY),
         "",
         "The driver's library, where it is not found as libnvidia-ml.so.1.",
+    )
+    demo: bool = _flag(
+        "demo",
+        BOOLEAN,
+        "false",
+        "Serve simulated GPUs instead of this node's.",
+    )
+    demo_if_no_driver: bool = _flag(
+        "demo.if-no-driver",
+        BOOLEAN,
+        "false",
+        "Serve simulated GPUs if no NVIDIA driver with a GPU answers at the start.",
+    )
+    demo_scenario: str | Path = _flag(
+        "demo.scenario",
+        SCENARIO,
+        "demo",
+        "What is simulated.",
+    )
+    demo_seed: int = _flag(
+        "demo.seed",
+        integer(0, 999999999),
+        "0",
+        "Another number gives simulated GPUs other UUIDs and other small variations.",
+    )
+    replay: Path | None = _flag(
+        "replay",
+        optional(PATH),
+        "",
+        "Recording made by roofline-exporter record, to serve instead of this node's GPUs; "
+        "poll.interval is the recording's.",
+    )
+    replay_speed: float = _flag(
+        "replay.speed",
+        decimal(0.1, 100),
+        "1",
+        "How many times as fast as it was recorded a recording plays.",
+    )
+    replay_loop: bool = _flag(
+        "replay.loop",
+        BOOLEAN,
+        "false",
+        "Start over when the recording ends; counters go on growing.",
     )
     specs: Path | None = _flag(
         "specs",
@@ -172,6 +225,12 @@ class Settings:
         "Commands whose processes do not hold a GPU.",
         reloadable=True,
     )
+    process_owner: bool = _flag(
+        "process.owner",
+        BOOLEAN,
+        "true",
+        "Tell whose the processes on a GPU are, in the label owner; without it the label is empty.",
+    )
     process_memory: bool = _flag(
         "process.memory",
         BOOLEAN,
@@ -185,6 +244,25 @@ class Settings:
         "32",
         "The most series of gpu_process_memory_bytes for one GPU; the largest are kept.",
         reloadable=True,
+    )
+    gpu_include: tuple[str, ...] = _flag(
+        "gpu.include",
+        GPUS,
+        "",
+        "Read only these GPUs; none is all.",
+    )
+    gpu_exclude: tuple[str, ...] = _flag(
+        "gpu.exclude",
+        GPUS,
+        "",
+        "Leave out these GPUs, also of those in gpu.include. One named by its index is never "
+        "opened, one named by its UUID only to ask for it.",
+    )
+    gpu_skip_suspended: bool = _flag(
+        "gpu.skip-suspended",
+        BOOLEAN,
+        "false",
+        "Do not wake a GPU that sleeps to save power, as those of laptops do; it has gpu_up 0.",
     )
     gpu_forget_after_seconds: float = _flag(
         "gpu.forget-after",
@@ -212,6 +290,12 @@ class Settings:
         PATH,
         "/proc",
         "Where the host's /proc is mounted.",
+    )
+    path_sysfs: Path = _flag(
+        "path.sysfs",
+        PATH,
+        "/sys",
+        "Where the host's /sys is mounted.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = _flag(
         "log.level",

@@ -53,7 +53,7 @@ class _Layer:
         except Unexpected as error:
             self.refuse(place, str(error) or flag.kind.expected, shown(text))
             return
-        if base is not None and flag.kind.is_path and value is not None:
+        if base is not None and flag.kind.is_path and isinstance(value, Path):
             value = base / value
         self.given[flag.name] = Given(value, text, place)
 
@@ -75,14 +75,22 @@ def load(argv: Sequence[str], environ: Mapping[str, str], parser: Parser | None 
 def check_all(
     argv: Sequence[str], environ: Mapping[str, str], parser: Parser | None = None
 ) -> tuple[str, ...]:
-    """Return every problem of the configuration and of the spec file, each on one line."""
+    """Return every problem of the configuration and of the files it names, each on one line."""
     settings, problems = _resolve(argv, environ, parser)
-    from exporter.specs import load_specs  # reads a long file: only those that need it pay
+    # These read long files: only those that need them pay.
+    from exporter.recording import Recording
+    from exporter.sources.simulate import load_scenario
+    from exporter.specs import load_specs
 
     try:
-        load_specs(settings.specs)
+        load_scenario(settings.demo_scenario, load_specs(settings.specs))
     except ConfigError as error:
         problems.append(str(error))
+    if settings.replay is not None:
+        try:
+            Recording(settings.replay)
+        except ConfigError as error:
+            problems.append(str(error))
     return tuple(problems)
 
 

@@ -32,6 +32,7 @@ _RATIO = re.compile(_DECIMAL)
 _SIZE = re.compile(rf"({_DECIMAL})([kKmMgGtT]?)B?")
 _INTEGER = re.compile(r"[0-9]{1,9}")
 _ADDRESS = re.compile(r"(?:\[(?P<ipv6>[^\[\]]+)\]|(?P<host>[^\[\]:]*)):(?P<port>[0-9]{1,5})")
+_GPU = re.compile(r"[0-9]{1,5}|[0-9A-Za-z]+(?:-[0-9A-Za-z]+)+")
 _HOST_NAME = re.compile(r"(?![0-9.]+$)[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")
 
 
@@ -51,7 +52,8 @@ class Kind(Generic[T]):
     is_list: bool = False
     """True where YAML may give a list; its items are joined with commas."""
     is_path: bool = False
-    """True where a relative path in a YAML file starts at that file's directory."""
+    """True where a relative path in a YAML file starts at that file's directory (a value that is
+    no Path, such as the name of something bundled, stays as it is)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,17 @@ def integer(least: int, most: int) -> Kind[int]:
         return int(text)
 
     return Kind(parse, "NUMBER", f"a whole number from {least} to {most}")
+
+
+def decimal(least: float, most: float) -> Kind[float]:
+    """Return the kind of the numbers between two bounds."""
+
+    def parse(text: str) -> float:
+        if not _RATIO.fullmatch(text) or not least <= float(text) <= most:
+            raise Unexpected
+        return float(text)
+
+    return Kind(parse, "NUMBER", f"a number from {least:g} to {most:g}")
 
 
 def choice(*names: Word) -> Kind[Word]:
@@ -175,6 +188,13 @@ def _names(text: str) -> tuple[str, ...]:
     return names
 
 
+def _gpus(text: str) -> tuple[str, ...]:
+    gpus = _names(text)
+    if not all(map(_GPU.fullmatch, gpus)):
+        raise Unexpected
+    return gpus
+
+
 def _pattern(text: str) -> re.Pattern[str]:
     try:
         with warnings.catch_warnings():
@@ -184,6 +204,14 @@ def _pattern(text: str) -> re.Pattern[str]:
     except (re.error, ValueError, OverflowError, RecursionError) as error:
         reason = error.msg if isinstance(error, re.error) else "too large"
         raise Unexpected(f"a regular expression ({one_line(reason)})") from error
+
+
+def _scenario(text: str) -> str | Path:
+    if text in BUNDLED_SCENARIOS:
+        return text
+    if "/" not in text and not text.endswith((".yaml", ".yml")):
+        raise Unexpected
+    return _path(text)
 
 
 def _library(text: str) -> str:
@@ -207,8 +235,18 @@ ADDRESS: Kind[Address] = Kind(
 NAMES: Kind[tuple[str, ...]] = Kind(
     _names, "NAMES", "names with commas between them, such as Xorg,gnome-shell", is_list=True
 )
+GPUS: Kind[tuple[str, ...]] = Kind(
+    _gpus, "GPUS", "indexes or UUIDs of GPUs with commas between them, such as 0,1", is_list=True
+)
 PATTERN: Kind[re.Pattern[str]] = Kind(_pattern, "REGEX", "a regular expression")
 LIBRARY: Kind[str] = Kind(
     _library, "LIBRARY", "the path or name of a library, such as libnvidia-ml.so.1"
+)
+BUNDLED_SCENARIOS = ("demo", "mixed")
+SCENARIO: Kind[str | Path] = Kind(
+    _scenario,
+    "NAME|FILE",
+    f"{', '.join(BUNDLED_SCENARIOS)} or the path of a YAML file such as ./mine.yaml",
+    is_path=True,
 )
 PATH: Kind[Path] = Kind(_path, "PATH", "a path", is_path=True)

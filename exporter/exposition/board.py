@@ -6,7 +6,7 @@ from __future__ import annotations
 from exporter.exposition.family import Family, Label, counter, gauge
 from exporter.snapshot import THROTTLE_REASONS
 
-CLOCK = Label("clock", ("sm", "memory", "graphics", "video"))
+CLOCK = Label("clock", ("sm", "memory", "graphics", "video"), full_values=("graphics", "video"))
 LINK = Label("link", ("pcie", "nvlink", "c2c"))
 NVLINK_ERROR_KIND = Label("kind", ("crc_flit", "crc_data", "replay", "recovery"))
 THRESHOLD = Label("threshold", ("shutdown", "slowdown", "memory_max", "gpu_max"))
@@ -132,7 +132,11 @@ BOARD: tuple[Family, ...] = (
         "reasons can overlap.",
         "the driver's time counters (fields 74-77, 79 and 269-271) since it was loaded, else "
         "nvmlDeviceGetCurrentClocksEventReasons integrated over the poll",
-        Label("reason", THROTTLE_REASONS),
+        Label(
+            "reason",
+            THROTTLE_REASONS,
+            full_values=("sync_boost", "board_limit", "reliability"),
+        ),
     ),
     gauge(
         "gpu_fan_speed_ratio",

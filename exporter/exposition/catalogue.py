@@ -7,6 +7,7 @@ import re
 
 from exporter.exposition.board import BOARD
 from exporter.exposition.family import Family, Level
+from exporter.exposition.health import HEALTH
 from exporter.exposition.identity import IDENTITY
 from exporter.exposition.own import EXPORTER
 from exporter.exposition.roofline import IDLE, ROOFLINE
@@ -16,6 +17,7 @@ from exporter.exposition.use import USE
 SECTIONS: dict[str, tuple[Family, ...]] = {
     "Identity": IDENTITY,
     "Utilization": (*USE, *BOARD),
+    "Health": HEALTH,
     "Saturation": SATURATION,
     "Roofline": ROOFLINE,
     "Idle": IDLE,
@@ -30,9 +32,9 @@ PROCESS_MEMORY = "gpu_process_memory_bytes"
 
 
 def selected(level: Level = "full", exclude: re.Pattern[str] | None = None) -> tuple[Family, ...]:
-    """Return the families that a level serves, without those whose whole name `exclude` matches."""
+    """Return the families as a level serves them, but those whose whole name `exclude` matches."""
     return tuple(
-        family
+        family.at(level)
         for family in CATALOGUE.values()
         if (level == "full" or family.level == "core")
         and not (exclude is not None and exclude.fullmatch(family.name))

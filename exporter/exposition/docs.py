@@ -23,8 +23,9 @@ present only where its value is known: what is not known is absent, never 0 or N
   time, NVLink bytes, PCIe replays and errors) go on from the driver's total; all others start at
   0 with the exporter. No integral crosses a gap longer than 3 poll intervals, so divide by
   `rate(gpu_observed_seconds_total[...])` for a share of time.
-- Level *core* is served with `--metrics.level=core` too, *full* only with `--metrics.level=full`,
-  the default. `--metrics.exclude=REGEX` leaves out the families whose whole name matches.
+- Level *core*, at most 100 series a GPU, is served with `--metrics.level=core` too, *full* only
+  with `--metrics.level=full`, the default. `--metrics.exclude=REGEX` leaves out the families whose
+  whole name matches.
 - `/metrics?name[]=NAME` (repeatable) serves only the families named.
 - In OpenMetrics an info family is called without `_info` and a counter family without `_total`;
   the series are called the same in every format.
@@ -42,7 +43,8 @@ _OF: dict[Scope, tuple[str, ...]] = {
 
 def _label(label: Label) -> str:
     if label.values:
-        return f"`{label.name}`: {', '.join(label.values)}"
+        rest = f" (at level core without {', '.join(label.full_values)})"
+        return f"`{label.name}`: {', '.join(label.values)}{rest if label.full_values else ''}"
     return f"`{label.name}`" + (f" ({label.meaning})" if label.meaning else "")
 
 

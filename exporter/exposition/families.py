@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 import exporter
 from exporter.exposition.catalogue import PROCESS_MEMORY
+from exporter.exposition.health import HEALTH_READERS
 from exporter.exposition.parts import LabelValues, Node, Number, Part, Reader, Rows
 from exporter.reading import Activity, Board, Device, Memory, Process, Utilization, Vitals
 from exporter.snapshot import (
     BoardTotals,
     Ceilings,
     Gpu,
+    Holder,
     Roofline,
     Saturation,
     Share,
@@ -44,6 +46,7 @@ TOTALS: Part[ShareTotals] = Part("share", lambda share: share.totals)
 UTILIZATION: Part[Utilization] = Part("share", lambda share: share.utilization)
 MEMORY: Part[Memory] = Part("share", lambda share: share.memory)
 PROCESSES: Part[tuple[Process, ...]] = Part("share", lambda share: share.processes)
+HOLDER: Part[Holder] = Part("share", lambda share: share.holder)
 ACTIVITY: Part[Activity] = Part("share", lambda share: share.activity)
 SATURATION: Part[Saturation] = Part("share", lambda share: share.saturation)
 ROOFLINE: Part[Roofline] = Part("share", lambda share: share.roofline)
@@ -99,6 +102,10 @@ def _instances(device: Device) -> Rows:
 
 def _saturation_source(saturation: Saturation) -> Rows:
     yield (saturation.source, "yes" if saturation.complete else "no"), 1
+
+
+def _holder(holder: Holder) -> Rows:
+    yield (_text(holder.owner), _text(holder.command), holder.workload), 1
 
 
 def pipe_ratios(activity: Activity) -> dict[str, Number]:
@@ -161,8 +168,8 @@ def _process_rows(processes: tuple[Process, ...]) -> list[tuple[LabelValues, int
 
 def _states(snapshot: Snapshot) -> Rows:
     for gpu in snapshot.gpus:
-        if gpu.up:
-            for group, state in gpu.states.items():
+        for group, state in gpu.states.items():
+            if gpu.up or state == "suspended":
                 yield (gpu.device.uuid, group, state), 1
 
 
@@ -229,6 +236,8 @@ _READERS: dict[str, Reader] = {
         lambda c: c.link_bandwidth_bytes_per_second
     ),
     "gpu_processes": PROCESSES.by_label(process_counts),
+    # Health
+    **HEALTH_READERS,
     # Saturation
     "gpu_engine_active_ratio": ACTIVITY.one(lambda a: a.engine),
     "gpu_sm_active_ratio": ACTIVITY.one(lambda a: a.sm),
@@ -274,6 +283,7 @@ _READERS: dict[str, Reader] = {
     "gpu_limited_seconds_total": TOTALS.by_label(lambda t: t.limited_seconds),
     # Idle
     "gpu_held": SHARE.one(lambda s: None if s.held is None else int(s.held)),
+    "gpu_holder_info": HOLDER.rows(_holder),
     "gpu_last_busy_timestamp_seconds": TOTALS.one(lambda t: t.last_busy_timestamp_seconds),
     "gpu_idle_seconds_total": TOTALS.one(lambda t: t.idle_seconds),
     "gpu_held_idle_seconds_total": TOTALS.one(lambda t: t.held_idle_seconds),
@@ -290,6 +300,7 @@ _READERS: dict[str, Reader] = {
         lambda s: {name: source.failures_total for name, source in s.sources.items()}
     ),
     "roofline_exporter_snapshot_timestamp_seconds": SNAPSHOT.one(lambda s: s.timestamp_seconds),
+    "roofline_exporter_devices": SNAPSHOT.by_label(lambda s: s.devices),
     "roofline_exporter_reading_state": SNAPSHOT.rows(_states),
     "roofline_exporter_series_dropped_total": NODE.by_label(lambda n: n.dropped),
 }

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Kind = Literal["counter", "gauge", "info"]
@@ -30,6 +30,8 @@ class Label:
     name: str
     values: tuple[str, ...] = ()
     meaning: str = ""
+    full_values: tuple[str, ...] = ()
+    """Those of `values` that level core leaves out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,26 @@ class Family:
     meaning: str
     origin: str
     labels: tuple[Label, ...] = ()
+
+    def at(self, level: Level) -> Family:
+        """Return the family as a level serves it: core has fewer label values."""
+        if level == "full":
+            return self
+        labels = tuple(
+            replace(
+                label,
+                values=tuple(value for value in label.values if value not in label.full_values),
+            )
+            for label in self.labels
+        )
+        return replace(self, labels=labels)
+
+    def lists(self, values: tuple[str, ...]) -> bool:
+        """Tell whether these label values may be published: the listed ones are a contract."""
+        return all(
+            not label.values or value in label.values
+            for label, value in zip(self.labels, values, strict=True)
+        )
 
     @property
     def base_name(self) -> str:

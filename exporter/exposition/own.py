@@ -54,15 +54,28 @@ EXPORTER: tuple[Family, ...] = (
         "host clock at the publisher's tick",
     ),
     gauge(
+        "roofline_exporter_devices",
+        "",
+        "node",
+        "core",
+        "How many NVIDIA GPUs there are by who counts: the PCI bus, the kernel driver and NVML; a "
+        "GPU that some miss is lost to them.",
+        "/sys/bus/pci/devices, /proc/driver/nvidia/gpus and nvmlDeviceGetCount",
+        Label("where", ("pci", "driver", "nvml")),
+    ),
+    gauge(
         "roofline_exporter_reading_state",
         "",
         "node",
         "full",
-        "1 for each group of readings that is absent, with the reason as state.",
+        "1 for each group of readings that is absent, with the reason as state. Group gpu in state "
+        "suspended is a GPU that sleeps and is not woken: its gpu_up is 0, but it is not lost.",
         "the driver's answer when the group was asked for",
         Label("uuid"),
         Label("group", meaning="such as gpm, ecc or processes"),
-        Label("state", meaning="unsupported, no_permission, old_driver, mig or disabled"),
+        Label(
+            "state", meaning="unsupported, no_permission, old_driver, mig, disabled or suspended"
+        ),
     ),
     counter(
         "roofline_exporter_series_dropped_total",

@@ -117,15 +117,15 @@ class _One(_FamilyLines):
 class _ByLabel(_FamilyLines):
     def render(self, found: list[tuple[str, Any]]) -> list[str]:
         out: list[str] = []
-        label = self.family.labels[0]
+        name = self.family.labels[0].name
         for device, subject in found:
             lines = self._lines.setdefault(device, {})
             for key, value in self._read(subject).items():
                 line = lines.get(key)
                 if line is None:
-                    if label.values and key not in label.values:
-                        continue  # the listed values are a contract
-                    own = f'{label.name}="{escaped(key)}"'
+                    if not self.family.lists((key,)):
+                        continue
+                    own = f'{name}="{escaped(key)}"'
                     line = lines[key] = _Line(self.family.name, _joined(device, own))
                 line.put(value, out)
         return out
@@ -141,6 +141,8 @@ class _Rows(_FamilyLines):
             for values, value in self._read(subject):
                 line = before.get(values)
                 if line is None:
+                    if not self.family.lists(values):
+                        continue
                     own = labels_text(names, values)
                     line = _Line(self.family.name, _joined(device, own))
                 now[values] = line

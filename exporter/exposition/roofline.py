@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from exporter.exposition.family import Family, Label, counter, gauge
+from dataclasses import replace
+
+from exporter.exposition.family import Family, Label, counter, gauge, info
 from exporter.snapshot import LIMITERS
 
 PRECISION = Label(
@@ -26,7 +28,8 @@ PRECISION = Label(
         "fp8_tensor_fp16acc",
     ),
 )
-CEILING_BASIS = Label("basis", ("spec", "achievable"))
+PEAK_PRECISION = replace(PRECISION, full_values=("fp16", "bf16"))
+CEILING_BASIS = Label("basis", ("spec", "achievable"), full_values=("achievable",))
 ROOF_BASIS = Label("basis", ("spec", "clock", "achievable"))
 LIMITER = Label("limiter", LIMITERS)
 
@@ -42,7 +45,7 @@ ROOFLINE: tuple[Family, ...] = (
         "named fp16acc; int rows are operations, int8 without tensor is DP4A.",
         "spec: datasheet row of the spec file, else derived from NVML; achievable: x what the "
         "best public kernels reach",
-        PRECISION,
+        PEAK_PRECISION,
         CEILING_BASIS,
     ),
     gauge(
@@ -127,7 +130,7 @@ ROOFLINE: tuple[Family, ...] = (
         "gpu_dram_bytes_per_second",
         "bytes_per_second",
         "share",
-        "core",
+        "full",
         "Bytes per second between device memory and GPU over the last poll interval.",
         "derived as gpu_dram_bytes_total",
     ),
@@ -135,7 +138,7 @@ ROOFLINE: tuple[Family, ...] = (
         "gpu_arithmetic_intensity_flops_per_byte",
         "flops_per_byte",
         "share",
-        "core",
+        "full",
         "Operations per byte of device memory traffic over the last poll interval.",
         "derived: gpu_flops_per_second / gpu_dram_bytes_per_second",
     ),
@@ -171,6 +174,18 @@ IDLE: tuple[Family, ...] = (
         "the driver's process list at the slow cadence; only where it cannot be read, memory in "
         "use",
     ),
+    info(
+        "gpu_holder_info",
+        "share",
+        "core",
+        "Who holds this GPU: the process with the most memory of those that do; exactly one series "
+        "while gpu_held is 1. Labels that are not known are empty.",
+        "the driver's process list and /proc at the slow cadence; arguments and environment are "
+        "looked at for the class only and never shown",
+        Label("owner", meaning="name or number of the user; empty with --no-process.owner"),
+        Label("command", meaning="name of the command, at most 32 bytes, never its arguments"),
+        Label("class", ("training", "serving", "notebook", "display", "system", "other")),
+    ),
     gauge(
         "gpu_last_busy_timestamp_seconds",
         "seconds",
@@ -201,7 +216,7 @@ IDLE: tuple[Family, ...] = (
         "gpu_idle_energy_joules_total",
         "joules",
         "share",
-        "core",
+        "full",
         "Energy used in the time of gpu_idle_seconds_total.",
         "derived from gpu_energy_joules_total, since the exporter started",
     ),

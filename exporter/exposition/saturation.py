@@ -106,7 +106,7 @@ SATURATION: tuple[Family, ...] = (
         "gpu_tensor_op_active_seconds_total",
         "seconds",
         "share",
-        "core",
+        "full",
         "Time in which the tensor pipe ran a kind of operation.",
         "integral of gpu_tensor_op_active_ratio since the exporter started",
         TENSOR_OP,

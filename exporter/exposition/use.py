@@ -115,7 +115,7 @@ USE: tuple[Family, ...] = (
         "Processes that the driver lists; one that uses both CUDA and graphics is in two rows.",
         "nvmlDeviceGetComputeRunningProcesses, GraphicsRunningProcesses and "
         "MPSComputeRunningProcesses, at the slow cadence",
-        Label("type", ("compute", "graphics", "mps")),
+        Label("type", ("compute", "graphics", "mps"), full_values=("graphics", "mps")),
     ),
     gauge(
         "gpu_process_memory_bytes",

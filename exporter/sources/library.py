@@ -108,6 +108,15 @@ class Library:
         """
         return pynvml.nvmlDeviceGetHandleByIndex(index)
 
+    def handle_at(self, address: str, index: int) -> Any | None:
+        """Return the handle of the GPU at a PCI address if it is GPU `index`; this initialises it.
+
+        Raises:
+            pynvml.NVMLError: the driver refused.
+        """
+        handle = pynvml.nvmlDeviceGetHandleByPciBusId(address)
+        return handle if pynvml.nvmlDeviceGetIndex(handle) == index else None
+
 
 def _loaded_path() -> str | None:
     """Return the file that the loaded driver library was mapped from."""

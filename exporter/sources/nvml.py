@@ -81,7 +81,9 @@ class NvmlSource:
 
     name = "nvml"
 
-    def __init__(self, handle: Any, index: int, procfs: str, journal: Journal) -> None:
+    def __init__(
+        self, handle: Any, index: int, procfs: str, journal: Journal, *, owners: bool = True
+    ) -> None:
         self._handle = handle
         self._journal = journal
         self._identity = Identity(handle, index, journal)
@@ -103,7 +105,7 @@ class NvmlSource:
         )
         self._pcie = links.PcieTraffic(self.device.pcie_generation_max, self.device.pcie_width_max)
         self.utilization = UtilizationReader(handle, journal) if self._mig is None else None
-        self._process_lists = ProcessLists(handle, journal, procfs)
+        self._process_lists = ProcessLists(handle, journal, procfs, owners=owners)
         self._build_probes()
         if self.utilization is None:
             journal.absent("utilization", "mig")

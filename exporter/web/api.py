@@ -18,7 +18,7 @@ from exporter.snapshot import Gpu, Snapshot
 from exporter.specs import SpecBook
 from exporter.store import Store
 from exporter.web import models
-from exporter.web.convert import gpu_json, product_json, rooflines
+from exporter.web.convert import gpu_json, gpus_answer, product_json, rooflines
 from exporter.web.refusal import refuse
 
 DESCRIPTION = (
@@ -31,7 +31,7 @@ NOT_FOUND: dict[int | str, dict[str, object]] = {404: {"model": models.Problem}}
 
 
 def _answer(model: BaseModel) -> Response:
-    body = model.model_dump_json(exclude_none=True) + "\n"
+    body = model.model_dump_json(exclude_none=True, by_alias=True) + "\n"
     return Response(body, media_type="application/json")
 
 
@@ -60,16 +60,7 @@ def api_app(store: Store, specs: Callable[[], SpecBook]) -> FastAPI:
     @app.get("/api/v1/gpus", response_model=models.GpusAnswer)
     def gpus() -> Response:
         """Every GPU of the node with its newest readings; empty before the first snapshot."""
-        snapshot = store.latest()
-        if snapshot is None:
-            return _answer(models.GpusAnswer(problem="no snapshot yet", gpus=[]))
-        return _answer(
-            models.GpusAnswer(
-                timestamp_seconds=snapshot.timestamp_seconds,
-                problem=snapshot.problem,
-                gpus=[gpu_json(gpu) for gpu in snapshot.gpus],
-            )
-        )
+        return _answer(gpus_answer(store.latest()))
 
     @app.get("/api/v1/gpus/{uuid}", response_model=models.GpuAnswer, responses=NOT_FOUND)
     def gpu(uuid: str) -> Response:

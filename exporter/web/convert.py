@@ -114,6 +114,7 @@ def _share(share: Share) -> models.ShareJson:
     return models.ShareJson(
         gpu_instance=share.gpu_instance,
         held=share.held,
+        holder=None if share.holder is None else models.HolderJson(**asdict(share.holder)),
         limiter=share.limiter,
         utilization_ratio=None if share.utilization is None else share.utilization.ratio,
         memory=None if share.memory is None else models.MemoryJson(**asdict(share.memory)),
@@ -151,7 +152,18 @@ def gpu_json(gpu: Gpu) -> models.GpuJson:
     )
 
 
-def _ceilings(ceilings: Ceilings) -> list[models.CeilingJson]:
+def gpus_answer(snapshot: Snapshot | None) -> models.GpusAnswer:
+    """Return every GPU of the node; none before the first snapshot."""
+    if snapshot is None:
+        return models.GpusAnswer(problem="no snapshot yet", gpus=[])
+    return models.GpusAnswer(
+        timestamp_seconds=snapshot.timestamp_seconds,
+        problem=snapshot.problem,
+        gpus=[gpu_json(gpu) for gpu in snapshot.gpus],
+    )
+
+
+def _ceilings(ceilings: Ceilings | Product) -> list[models.CeilingJson]:
     """Ridge point = peak FLOP/s / peak bytes/s: the intensity from which compute is the roof."""
     bandwidth = ceilings.memory_bandwidth_bytes_per_second
     reached = ceilings.achievable_ratio.get("memory")
@@ -206,4 +218,4 @@ def product_json(product: Product) -> models.ProductJson:
     plain = {field.name: getattr(product, field.name) for field in fields(product)}
     plain["pci_ids"] = [f"{pci_id:04X}" for pci_id in product.pci_ids]
     plain["compute_capability"] = _capability(product.compute_capability)
-    return models.ProductJson(**plain, core_count=product.core_count)
+    return models.ProductJson(**plain, core_count=product.core_count, ceilings=_ceilings(product))

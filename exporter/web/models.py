@@ -6,7 +6,7 @@ What is not known is left out of the JSON; it is never null, 0 or a special valu
 
 from __future__ import annotations
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from exporter.web.refusal import SCHEMA_VERSION
 
@@ -125,11 +125,25 @@ class IdleJson(BaseModel):
     last_busy_timestamp_seconds: float | None = None
 
 
+class HolderJson(BaseModel):
+    """The process that holds a share; of several that with the most memory."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    owner: str | None = None
+    command: str | None = Field(None, description="The command's name, without arguments.")
+    workload: str = Field(
+        alias="class",
+        description="training, serving, notebook, display, system or other.",
+    )
+
+
 class ShareJson(BaseModel):
     """A whole GPU or, while MIG is on, one GPU instance."""
 
     gpu_instance: int | None = None
     held: bool | None = None
+    holder: HolderJson | None = Field(None, description="Present while held.")
     limiter: str | None = Field(None, description="What limited the last interval.")
     utilization_ratio: float | None = None
     memory: MemoryJson | None = None
@@ -228,6 +242,7 @@ class ProductJson(BaseModel):
     core_count: int | None = None
     peak_clock_hertz: dict[str, float]
     peak_flops_per_second: dict[str, float]
+    ceilings: list[CeilingJson] = Field(description="The same peaks with their ridge points.")
     derived_precisions: list[str]
     achievable_ratio: dict[str, float]
     achievable_sources: list[str]

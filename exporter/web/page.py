@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from html import escape
 
 from starlette.requests import Request
@@ -13,17 +13,30 @@ from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
 from exporter import __version__
-from exporter.snapshot import Gpu, Saturation, Share, Snapshot
+from exporter.snapshot import Snapshot
 from exporter.store import Store
+from exporter.web.cards import cards
 from exporter.web.health import not_ready
 
 DOCUMENTATION = "https://github.com/roofline-exporter/roofline-exporter"
 
 _STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 64rem; padding: 0 1rem }
-table { border-collapse: collapse; width: 100% }
-th, td { border-bottom: 1px solid #8886; padding: .4rem .8rem .4rem 0; text-align: left }
-.warning { border: 1px solid #b60; padding: .4rem .8rem }
+:root { color-scheme: light dark }
+body { font: 16px/1.4 system-ui, sans-serif; margin: 1.5rem auto; max-width: 90rem }
+body { padding: 0 1rem }
+main { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(20rem, 1fr)) }
+section { border: 1px solid #8888; border-radius: .5rem; padding: .6rem 1rem }
+section.down { border-style: dashed; opacity: .75 }
+h2 { font-size: 1.1rem; margin: 0 0 .5rem }
+small { font-weight: normal; overflow-wrap: anywhere }
+dl { display: grid; gap: .15rem .8rem; grid-template-columns: auto 1fr; margin: 0 }
+dd { margin: 0; overflow-wrap: anywhere }
+.bar { display: block; height: .5rem; width: 100% }
+.track { fill: #8884 }
+.band { fill: #d558 }
+.utilization { fill: #6a8fb5 }
+.saturation { fill: #c8551b }
+.warning { background: #ffe08a; border: 2px solid #a60; color: #000; padding: .5rem .8rem }
 @media (prefers-color-scheme: dark) { body { background: #111; color: #ddd } a { color: #8cf } }
 """
 _STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
@@ -38,83 +51,11 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 
-_COLUMNS = (
-    "GPU",
-    "Name",
-    "Utilization",
-    "Saturation",
-    "Of roof",
-    "Limited by",
-    "Idle for",
-    "Held",
-    "State",
-)
-_UNKNOWN = "unknown"
 
-
-def _percent(ratio: float | None) -> str:
-    return _UNKNOWN if ratio is None else f"{ratio:.0%}"
-
-
-def _saturation(saturation: Saturation | None) -> str:
-    if saturation is None:
-        return _UNKNOWN
-    if saturation.ratio is not None:
-        return f"{saturation.ratio:.0%} ({saturation.source})"
-    bounds = saturation.bounds
-    return f"{bounds.lower:.0%} to {bounds.upper:.0%} ({saturation.source})"
-
-
-def duration_text(seconds: float) -> str:
-    """Return a length of time as a person would say it: 12 s, 5 min, 2 h 10 min, 3 d 4 h."""
-    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86400)
-    if days:
-        return f"{days} d {hours % 24} h"
-    if hours:
-        return f"{hours} h {minutes % 60} min"
-    return f"{minutes} min" if minutes else f"{int(seconds)} s"
-
-
-def _idle_for(gpu: Gpu, share: Share) -> str:
-    last_busy, read = share.totals.last_busy_timestamp_seconds, gpu.last_read_timestamp_seconds
-    if last_busy is None or read is None:
-        return _UNKNOWN
-    return duration_text(read - last_busy) if read > last_busy else "busy"
-
-
-def _share_cells(gpu: Gpu, share: Share) -> tuple[str, ...]:
-    device, instance = gpu.device, share.gpu_instance
-    roof = None if share.roofline is None else share.roofline.roof_ratio.get("spec")
-    return (
-        str(device.index) if instance is None else f"{device.index}, MIG instance {instance}",
-        device.name,
-        _percent(None if share.utilization is None else share.utilization.ratio),
-        _saturation(share.saturation),
-        _percent(roof),
-        share.limiter or _UNKNOWN,
-        _idle_for(gpu, share),
-        {True: "yes", False: "no", None: _UNKNOWN}[share.held],
-        "up",
-    )
-
-
-def _rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
-    for gpu in snapshot.gpus:
-        device = gpu.device
-        if gpu.up and gpu.shares:
-            yield from (_share_cells(gpu, share) for share in gpu.shares)
-        else:
-            state = "up" if gpu.up else f"down: {gpu.down_reason or 'no answer'}"
-            yield (str(device.index), device.name, *[""] * (len(_COLUMNS) - 3), state)
-
-
-def _table(snapshot: Snapshot) -> str:
-    head = "".join(f"<th>{name}</th>" for name in _COLUMNS)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>\n"
-        for row in _rows(snapshot)
-    )
-    return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>"
+_INVENTED = {
+    "simulate": "this data is simulated",
+    "replay": "this data is a recording, played back",
+}
 
 
 def document(title: str, body: str, head: str = "") -> str:
@@ -132,12 +73,12 @@ def page_html(snapshot: Snapshot | None, problem: str | None) -> str:
     parts = [f"<h1>roofline-exporter {escape(__version__)}</h1>"]
     invented = {gpu.device.source for gpu in snapshot.gpus} - {"nvml"} if snapshot else set()
     if invented:
-        what = " and ".join(sorted(invented))
-        parts.append(f'<p class="warning">Not a real GPU: this data comes from {escape(what)}.</p>')
+        what = " and ".join(_INVENTED.get(source, source) for source in sorted(invented))
+        parts.append(f'<p class="warning"><strong>Not real GPUs:</strong> {escape(what)}.</p>')
     if problem is not None:
         parts.append(f'<p class="warning">Not ready: {escape(problem)}</p>')
     if snapshot is not None and snapshot.gpus:
-        parts.append(_table(snapshot))
+        parts.append(f"<main>\n{''.join(cards(snapshot))}</main>")
     parts.append(
         '<p><a href="/metrics">Metrics</a> · <a href="/api/v1/gpus">GPUs as JSON</a> · '
         '<a href="/api/v1/roofline">Rooflines as JSON</a> · <a href="/-/ready">Readiness</a> · '

@@ -27,7 +27,15 @@ Labels = Mapping[str, str]
 Key = tuple[str, frozenset[tuple[str, str]]]
 
 # What a GPU that cannot be read still shows, beside gpu_xid_*.
-SHOWN_WHILE_DOWN = frozenset({"gpu_up", "gpu_info", "gpu_last_read_timestamp_seconds"})
+SHOWN_WHILE_DOWN = frozenset(
+    {
+        "gpu_up",
+        "gpu_info",
+        "gpu_last_read_timestamp_seconds",
+        "gpu_xid_errors_total",
+        "gpu_xid_last_timestamp_seconds",
+    }
+)
 
 
 class Page:

@@ -42,20 +42,25 @@ gpu_utilization_ratio gpu_busy_seconds_total gpu_observed_seconds_total
 gpu_memory_total_bytes gpu_memory_used_bytes gpu_memory_free_bytes gpu_memory_reserved_bytes
 gpu_power_watts gpu_power_limit_watts gpu_energy_joules_total gpu_temperature_celsius
 gpu_clock_hertz gpu_throttle_seconds_total gpu_pcie_link_generation gpu_processes
+gpu_xid_errors_total gpu_xid_last_timestamp_seconds gpu_ecc_errors_total
+gpu_row_remap_pending gpu_row_remap_failure gpu_recovery_action
+gpu_nvlink_links
 gpu_engine_active_seconds_total gpu_sm_active_seconds_total gpu_dram_active_seconds_total
-gpu_pipe_active_seconds_total gpu_tensor_op_active_seconds_total
+gpu_pipe_active_seconds_total
 gpu_saturation_ratio gpu_saturation_seconds_total gpu_saturation_lower_ratio
 gpu_saturation_upper_ratio gpu_time_seconds_total
 gpu_peak_flops_per_second gpu_peak_memory_bandwidth_bytes_per_second gpu_peak_clock_hertz
-gpu_flops_total gpu_dram_bytes_total gpu_flops_per_second gpu_dram_bytes_per_second
-gpu_arithmetic_intensity_flops_per_byte gpu_roof_ratio gpu_limited_seconds_total
-gpu_held gpu_last_busy_timestamp_seconds gpu_idle_seconds_total gpu_held_idle_seconds_total
-gpu_idle_energy_joules_total
-roofline_exporter_build_info roofline_exporter_source_up
+gpu_flops_total gpu_dram_bytes_total gpu_flops_per_second
+gpu_roof_ratio gpu_limited_seconds_total
+gpu_held gpu_holder_info gpu_last_busy_timestamp_seconds gpu_idle_seconds_total
+gpu_held_idle_seconds_total
+roofline_exporter_build_info roofline_exporter_source_up roofline_exporter_devices
 roofline_exporter_snapshot_timestamp_seconds
 """
 
 FULL = """
+gpu_nvlink_links_expected gpu_tensor_op_active_seconds_total gpu_dram_bytes_per_second
+gpu_arithmetic_intensity_flops_per_byte gpu_idle_energy_joules_total
 gpu_mode_info gpu_mig_info
 gpu_memory_controller_utilization_ratio gpu_encoder_utilization_ratio
 gpu_decoder_utilization_ratio gpu_jpeg_utilization_ratio gpu_ofa_utilization_ratio
@@ -68,6 +73,10 @@ gpu_pcie_link_width gpu_pcie_link_width_max
 gpu_nvlink_transmit_bytes_total gpu_nvlink_receive_bytes_total gpu_nvlink_errors_total
 gpu_c2c_transmit_bytes_total gpu_c2c_receive_bytes_total gpu_peak_link_bandwidth_bytes_per_second
 gpu_process_memory_bytes
+gpu_ecc_lifetime_errors gpu_remapped_rows gpu_row_remap_banks
+gpu_retired_pages gpu_retired_pages_pending
+gpu_sram_error_threshold_exceeded gpu_unrepairable_memory
+gpu_fabric_state gpu_fabric_healthy gpu_fabric_info
 gpu_engine_active_ratio gpu_sm_active_ratio gpu_sm_occupancy_ratio gpu_dram_active_ratio
 gpu_pipe_active_ratio gpu_tensor_op_active_ratio
 gpu_resource_saturation_lower_ratio gpu_resource_saturation_upper_ratio
@@ -82,6 +91,17 @@ def test_contract_names_and_levels() -> None:
     """The families and their levels are exactly those of the contract."""
     assert {family.name for family in selected("core")} == set(CORE.split())
     assert set(CATALOGUE) == set(CORE.split()) | set(FULL.split())
+
+
+def test_level_core_lists_fewer_label_values() -> None:
+    """What is rarely asked for goes, so that a GPU stays within 100 series; sums stay whole."""
+    core = {family.name: family for family in selected("core")}
+    clocks = core["gpu_clock_hertz"].labels[0]
+    assert clocks.values == ("sm", "memory")
+    assert not core["gpu_clock_hertz"].lists(("video",))
+    assert CATALOGUE["gpu_clock_hertz"].lists(("video",))
+    for name in ("gpu_flops_total", "gpu_limited_seconds_total", "gpu_time_seconds_total"):
+        assert core[name].labels == CATALOGUE[name].labels
 
 
 def test_names_are_unique_in_openmetrics() -> None:

@@ -78,6 +78,23 @@ TRAINING: list[tuple[str, dict[str, str], float]] = [
     ("gpu_processes", {"type": "compute"}, 1),
     ("gpu_processes", {"type": "graphics"}, 1),
     ("gpu_processes", {"type": "mps"}, 0),
+    ("gpu_xid_errors_total", {"xid": "79"}, 0),
+    ("gpu_xid_errors_total", {"xid": "94"}, 2),
+    ("gpu_xid_last_timestamp_seconds", {"xid": "94"}, snapshots.NOW - 300.5),
+    ("gpu_ecc_errors_total", {"severity": "corrected", "location": "dram"}, 3),
+    ("gpu_ecc_errors_total", {"severity": "uncorrected", "location": "sram"}, 0),
+    ("gpu_ecc_lifetime_errors", {"severity": "corrected", "location": "sram"}, 2),
+    ("gpu_remapped_rows", {"kind": "uncorrectable"}, 1),
+    ("gpu_row_remap_pending", {}, 0),
+    ("gpu_row_remap_failure", {}, 0),
+    ("gpu_row_remap_banks", {"availability": "max"}, 639),
+    ("gpu_sram_error_threshold_exceeded", {}, 0),
+    ("gpu_unrepairable_memory", {}, 0),
+    ("gpu_recovery_action", {}, 0),
+    ("gpu_nvlink_links", {"state": "inactive"}, 1),
+    ("gpu_nvlink_links_expected", {}, 18),
+    ("gpu_fabric_state", {}, 3),
+    ("gpu_fabric_healthy", {}, 1),
     ("gpu_engine_active_ratio", {}, 0.991),
     ("gpu_sm_active_ratio", {}, 0.942),
     ("gpu_sm_occupancy_ratio", {}, 0.271),
@@ -160,10 +177,13 @@ def test_mode_info() -> None:
     assert dict(labels)["confidential"] == "off"
 
 
+IDENTITY = {"gpu_info", "gpu_up", "gpu_last_read_timestamp_seconds"}
+
+
 def test_what_is_not_known_is_absent() -> None:
     """A GPU of which nothing is known has its identity and no reading at all."""
     names = {name for name, labels, _ in rows_of(snapshots.bare()) if dict(labels).get("gpu")}
-    assert names == {"gpu_info", "gpu_up", "gpu_last_read_timestamp_seconds"}
+    assert names == IDENTITY | {"gpu_xid_errors_total"}
 
 
 def test_estimate_publishes_bounds_and_no_point() -> None:
@@ -190,21 +210,27 @@ def test_estimate_publishes_bounds_and_no_point() -> None:
 
 
 def test_down_gpu_keeps_identity_only() -> None:
-    """A lost GPU says that it is down and when it was last read; all else is gone."""
+    """A lost GPU says that it is down, when it was last read, and its Xids; all else is gone."""
     rows = rows_of(snapshots.lost())
     mine = {name: value for name, labels, value in rows if "gpu" in dict(labels)}
-    assert mine == {
+    xids = {"gpu_xid_errors_total", "gpu_xid_last_timestamp_seconds"}
+    assert {name: value for name, value in mine.items() if name not in xids} == {
         "gpu_info": 1,
         "gpu_up": 0,
         "gpu_last_read_timestamp_seconds": snapshots.NOW - 61,
     }
+    assert one(rows, "gpu_xid_errors_total", xid="79") == 1
+    assert one(rows, "gpu_xid_errors_total", xid="31") == 1
+    assert one(rows, "gpu_xid_errors_total", xid="48") == 0
+    assert one(rows, "gpu_xid_last_timestamp_seconds", xid="79") == snapshots.NOW - 62.5
+    assert one(rows, "gpu_xid_last_timestamp_seconds", xid="48") is None
 
 
 def test_down_gpu_hides_readings_that_are_still_there() -> None:
     """Even if a snapshot held readings of a GPU that is down, they are not published."""
     gpu = replace(snapshots.h100_training(), up=False, down_reason="hung")
     names = {name for name, _, _ in rows_of(gpu) if name.startswith("gpu_")}
-    assert names == {"gpu_info", "gpu_up", "gpu_last_read_timestamp_seconds"}
+    assert names == IDENTITY | {"gpu_xid_errors_total", "gpu_xid_last_timestamp_seconds"}
     assert not series(rows_of(gpu), "roofline_exporter_reading_state")
 
 
@@ -334,3 +360,33 @@ def test_other_board_readings() -> None:
     assert one(rows, "gpu_decoder_utilization_ratio") == 0.3
     assert one(rows, "gpu_c2c_transmit_bytes_total") == 7
     assert one(rows, "gpu_c2c_receive_bytes_total") == 8
+
+
+def test_health_before_ampere() -> None:
+    """A GPU that retires pages has no rows to remap, no NVLink and no fabric."""
+    rows = rows_of(snapshots.t4_estimate())
+    assert one(rows, "gpu_retired_pages", cause="double_bit") == 1
+    assert one(rows, "gpu_retired_pages_pending") == 1
+    absent = ("gpu_row_remap", "gpu_remapped", "gpu_nvlink", "gpu_fabric", "gpu_recovery_action")
+    assert not [name for name, _, _ in rows if name.startswith(absent)]
+
+
+def test_fabric_info_names_the_domain() -> None:
+    """GPUs of one NVLink domain have the same labels."""
+    [labels] = series(rows_of(snapshots.h100_training()), "gpu_fabric_info")
+    assert dict(labels) == {"cluster_uuid": "00000000-0000-0000-0000-000000000000", "clique": "0"}
+
+
+def test_health_of_a_mig_gpu_is_the_boards() -> None:
+    """Instances have no health of their own."""
+    rows = rows_of(snapshots.h100_mig())
+    assert one(rows, "gpu_row_remap_pending") == 0
+    assert one(rows, "gpu_xid_errors_total", xid="94") == 2
+
+
+def test_devices_are_told_by_who_counts() -> None:
+    """Where nothing counts there is no row."""
+    rows = rows_of(snapshots.lost())
+    assert one(rows, "roofline_exporter_devices", where="nvml") == 1
+    partly = Node(replace(snapshots.NO_DRIVER, devices={"pci": 8}))
+    assert series(expected_rows(partly), "roofline_exporter_devices") == {(("where", "pci"),): 8}

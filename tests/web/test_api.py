@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -77,11 +78,18 @@ def test_gpus(client: TestClient) -> None:
     assert share["idle"]["held_idle_seconds_total"] == 49.5
 
 
-def test_processes_are_counted_and_not_named(client: TestClient) -> None:
-    """Commands and owners are opt-in, so the API does not give them away."""
+def test_only_the_holder_is_named(client: TestClient) -> None:
+    """Commands and owners of all processes are opt-in, so the API does not give them away."""
     text = client.get("/api/v1/gpus").text
-    assert "python3" not in text
-    assert "ada" not in text
+    assert "Xorg" not in text
+    assert "root" not in text
+    shares = [gpu["shares"][0] for gpu in json.loads(text)["gpus"] if gpu["shares"]]
+    assert [share.get("holder") for share in shares] == [
+        {"owner": "ada", "command": "python3", "class": "training"},
+        {"owner": "bob", "command": "python", "class": "other"},
+        {"owner": "ada", "command": "python3", "class": "training"},
+        None,
+    ]
 
 
 def test_estimates_are_bounds(client: TestClient) -> None:

@@ -13,7 +13,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from exporter import __version__
-from exporter.web.page import duration_text
+from exporter.snapshot import Holder
+from exporter.web.cards import duration_text
 from tests import snapshots
 from tests.web.conftest import Daemon
 
@@ -21,15 +22,16 @@ _U = "unknown"
 
 
 class Page(HTMLParser):
-    """The cells, links and tags of a page."""
+    """The cards, links and tags of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.tags: list[str] = []
         self.links: list[str] = []
         self.loads: list[str] = []
-        self.rows: list[list[str]] = []
-        self._cell = False
+        self.cards: list[dict[str, str]] = []
+        self._into: str | None = None
+        self._card = False
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -39,32 +41,56 @@ class Page(HTMLParser):
             self.links.append(found["href"] or "")
         else:
             self.loads.extend(str(found[key]) for key in ("src", "href", "data") if key in found)
-        if tag == "tr":
-            self.rows.append([])
-        if tag == "td":
-            self.rows[-1].append("")
-        self._cell = tag == "td"
+        if tag == "section":
+            self.cards.append({"state": str(found["class"])})
+            self._card = True
+        if tag in ("h2", "small", "dt", "dd") or (tag == "p" and self._card):
+            self._into = tag
 
     def handle_endtag(self, tag: str) -> None:
-        self._cell = False
+        if tag == self._into:
+            self._into = None
+        if tag == "section":
+            self._card = False
 
     def handle_data(self, data: str) -> None:
-        if self._cell:
-            self.rows[-1][-1] += data
+        if not self.cards or self._into is None:
+            return
+        card = self.cards[-1]
+        if self._into == "dt":
+            self._term = data
+        key = self._term if self._into == "dd" else self._into
+        card[key] = card.get(key, "") + data
 
 
-def test_rows(client: TestClient) -> None:
-    """One row for each GPU, or for each instance while MIG is on."""
-    page = Page(client.get("/").text)
-    name = "NVIDIA H100 80GB HBM3"
-    assert page.rows[1:] == [
-        ["0", name, "99%", "56% (gpm)", "54%", "compute", "busy", "yes", "up"],
-        ["1", "Tesla T4", "42%", "0% to 43% (estimate)", _U, _U, "1 s", "yes", "up"],
-        ["2, MIG instance 1", name, _U, "56% (gpm)", "54%", "compute", "busy", "yes", "up"],
-        ["2, MIG instance 2", name, _U, _U, _U, _U, _U, "no", "up"],
-        ["3", name, "", "", "", "", "", "", "down: lost"],
-        ["4", name, "0%", "0% (gpm)", "0%", "idle", "1 h 1 min", "no", "up"],
+def test_cards(client: TestClient) -> None:
+    """One card for each GPU, or for each instance while MIG is on, in plain words."""
+    cards = Page(client.get("/").text).cards
+    training, estimate, first, second, lost, idle = cards
+
+    assert [card["h2"].strip() for card in cards] == [
+        "GPU 0",
+        "GPU 1",
+        "GPU 2, MIG instance 1",
+        "GPU 2, MIG instance 2",
+        "GPU 3",
+        "GPU 4",
     ]
+    assert training["small"] == "NVIDIA H100 80GB HBM3"
+    assert training["Utilization"] == "99%"
+    assert training["Saturation"] == "56% (gpm)"
+    assert training["Of roof"] == "54%"
+    assert training["Limited by"] == "compute"
+    assert training["Idle for"] == "busy"
+    assert training["Held by"] == "ada: python3 (training)"
+    assert training["Ceilings"].startswith("989.4 TFLOP/s bf16 tensor, 3350 GB/s, ridge 295")
+    assert estimate["Saturation"] == "0% to 43% (estimate)"
+    assert estimate["Of roof"] == _U
+    assert first["Saturation"] == "56% (gpm)"
+    assert second["Limited by"] == _U
+    assert (lost["state"], lost["p"]) == ("down", "Down: lost")
+    assert idle["Idle for"] == "1 h 1 min"
+    assert idle["Held by"] == "nobody"
 
 
 @pytest.mark.parametrize(
@@ -116,16 +142,26 @@ def test_hostile_names_stay_text(daemon: Daemon) -> None:
     gpu = replace(
         gpu,
         device=replace(gpu.device, name=evil, source=evil),
-        shares=(replace(gpu.shares[0], limiter=evil),),
+        shares=(replace(gpu.shares[0], limiter=evil, holder=Holder(evil, evil)),),
     )
     lost = replace(lost, down_reason=evil)
     daemon.publish(replace(snapshots.snapshot(gpu, lost), problem=evil))
     text = daemon.client.get("/").text
     page = Page(text)
     assert "script" not in page.tags
-    assert page.rows[1][1] == evil
-    assert page.rows[1][5] == evil
-    assert page.rows[2][-1] == f"down: {evil}"
+    first, second = page.cards
+    assert first["small"] == evil
+    assert first["Limited by"] == evil
+    assert first["Held by"] == f"{evil}: {evil} (other)"
+    assert second["p"] == f"Down: {evil}"
+
+
+def test_long_names_are_cut(daemon: Daemon) -> None:
+    """Four kilobytes of name do not make a page of them."""
+    gpu = snapshots.h100_training(0)
+    daemon.publish(snapshots.snapshot(replace(gpu, device=replace(gpu.device, name="x" * 4096))))
+    [card] = Page(daemon.client.get("/").text).cards
+    assert card["small"] == "x" * 119 + "…"
 
 
 def test_without_gpus_the_page_says_why(daemon: Daemon) -> None:
@@ -134,14 +170,15 @@ def test_without_gpus_the_page_says_why(daemon: Daemon) -> None:
     daemon.publish(snapshots.NO_DRIVER)
     text = daemon.client.get("/").text
     assert "libnvidia-ml.so.1 cannot be loaded" in text
-    assert "<table>" not in text
+    assert "<section" not in text
 
 
 def test_data_that_is_not_real_is_marked(daemon: Daemon) -> None:
     """Simulated or replayed GPUs are announced; real ones are not."""
     daemon.publish(snapshots.EXAMPLES["training"])
-    assert "Not a real GPU" not in daemon.client.get("/").text
+    assert "Not real" not in daemon.client.get("/").text
     gpu = snapshots.h100_training()
     simulated = replace(gpu, device=replace(gpu.device, source="simulate"))
     daemon.publish(snapshots.snapshot(simulated))
-    assert "Not a real GPU: this data comes from simulate." in daemon.client.get("/").text
+    text = daemon.client.get("/").text
+    assert "<strong>Not real GPUs:</strong> this data is simulated." in text

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from exporter.derive import Derived
-from exporter.reading import Activity, Utilization, Vitals
-from exporter.snapshot import LIMITERS, THROTTLE_REASONS, TIME_PARTS, BoardTotals, ShareTotals
+from exporter.reading import THROTTLE_REASONS, Activity, Utilization, Vitals
+from exporter.snapshot import LIMITERS, TIME_PARTS, BoardTotals, ShareTotals
 
 PIPES: Mapping[str, str] = {
     "tensor": "tensor",

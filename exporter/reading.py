@@ -14,6 +14,19 @@ SUSPENDED = "suspended: it sleeps and is not woken"
 """The problem of a GPU that is well but left asleep."""
 
 
+THROTTLE_REASONS = (
+    "sw_power_cap",
+    "hw_power_brake",
+    "hw_slowdown",
+    "sw_thermal",
+    "hw_thermal",
+    "sync_boost",
+    "board_limit",
+    "reliability",
+)
+"""Why a clock is held down, as ``gpu_throttle_seconds_total`` names it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Instance:
     """One MIG compute instance of a GPU."""

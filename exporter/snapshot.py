@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 from exporter.reading import (
     Activity,
@@ -36,16 +37,27 @@ LIMITERS = (
     "clock",
     "unknown",
 )
-THROTTLE_REASONS = (
-    "sw_power_cap",
-    "hw_power_brake",
-    "hw_slowdown",
-    "sw_thermal",
-    "hw_thermal",
-    "sync_boost",
-    "board_limit",
-    "reliability",
-)
+Precision = Literal[
+    "fp64",
+    "fp64_tensor",
+    "fp32",
+    "fp16",
+    "bf16",
+    "tf32_tensor",
+    "fp16_tensor",
+    "bf16_tensor",
+    "fp8_tensor",
+    "int8",
+    "int8_tensor",
+    "int4_tensor",
+    "fp4_tensor",
+    "fp16_tensor_fp16acc",
+    "fp8_tensor_fp16acc",
+]
+"""As ``gpu_peak_flops_per_second`` names them. Tensor peaks are with FP32 accumulation unless the
+name says fp16acc; ``int8`` is the dot product of the CUDA cores (DP4A)."""
+
+PRECISIONS: tuple[str, ...] = get_args(Precision)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from exporter.reading import (
+    THROTTLE_REASONS,
     Activity,
     Board,
     Device,
@@ -19,7 +20,6 @@ from exporter.reading import (
 )
 from exporter.snapshot import (
     LIMITERS,
-    THROTTLE_REASONS,
     TIME_PARTS,
     BoardTotals,
     Bounds,

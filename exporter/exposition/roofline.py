@@ -6,28 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from exporter.exposition.family import Family, Label, counter, gauge, info
-from exporter.snapshot import LIMITERS
+from exporter.snapshot import LIMITERS, PRECISIONS
 
-PRECISION = Label(
-    "precision",
-    (
-        "fp64",
-        "fp64_tensor",
-        "fp32",
-        "fp16",
-        "bf16",
-        "tf32_tensor",
-        "fp16_tensor",
-        "bf16_tensor",
-        "fp8_tensor",
-        "int8",
-        "int8_tensor",
-        "int4_tensor",
-        "fp4_tensor",
-        "fp16_tensor_fp16acc",
-        "fp8_tensor_fp16acc",
-    ),
-)
+PRECISION = Label("precision", PRECISIONS)
 PEAK_PRECISION = replace(PRECISION, full_values=("fp16", "bf16"))
 CEILING_BASIS = Label("basis", ("spec", "achievable"), full_values=("achievable",))
 ROOF_BASIS = Label("basis", ("spec", "clock", "achievable"))

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+from exporter.snapshot import PRECISIONS
 from exporter.specs.book import SpecBook
 from exporter.specs.load import load_specs
 from exporter.specs.mig import share_ceilings
-from exporter.specs.product import DERIVED, PRECISIONS, Product, assumed_precision
+from exporter.specs.product import DERIVED, Product, assumed_precision
 
 __all__ = [
     "DERIVED",

@@ -1,33 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of one GPU product, in base units, and the names of the precisions."""
+"""What is known of one GPU product, in base units."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
-
-Precision = Literal[
-    "fp64",
-    "fp64_tensor",
-    "fp32",
-    "fp16",
-    "bf16",
-    "tf32_tensor",
-    "fp16_tensor",
-    "bf16_tensor",
-    "fp8_tensor",
-    "int8",
-    "int8_tensor",
-    "int4_tensor",
-    "fp4_tensor",
-    "fp16_tensor_fp16acc",
-    "fp8_tensor_fp16acc",
-]
-"""As ``gpu_peak_flops_per_second`` names them. Tensor peaks are with FP32 accumulation unless the
-name says fp16acc; ``int8`` is the dot product of the CUDA cores (DP4A)."""
-
-PRECISIONS: tuple[str, ...] = get_args(Precision)
 
 DERIVED = "derived"
 """The key of ceilings that come from NVML; no product may be called so."""

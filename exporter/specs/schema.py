@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from exporter.specs.product import PRECISIONS, Precision, Product
+from exporter.snapshot import PRECISIONS, Precision
+from exporter.specs.product import Product
 
 MEGA = 1e6
 GIGA = 1e9

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from exporter.clock import Clock
 from exporter.reading import (
+    THROTTLE_REASONS,
     Activity,
     Device,
     Reading,
@@ -45,16 +46,6 @@ LAGS = ((15.0, 0.5), (90.0, 0.5))
 """Temperature follows the mean power of the last so many seconds, with these weights."""
 MEMORY_RISE_CELSIUS = 6.0
 FIRST_WITH_ENERGY = (7, 0)
-THROTTLE_COUNTERS = (
-    "sw_power_cap",
-    "hw_power_brake",
-    "hw_slowdown",
-    "sw_thermal",
-    "hw_thermal",
-    "sync_boost",
-    "board_limit",
-    "reliability",
-)
 CAPPED = frozenset({"sw_power_cap"})
 UNCAPPED: frozenset[str] = frozenset()
 
@@ -196,7 +187,7 @@ class _Gpu:
     ) -> Vitals:
         linked = self._board.nvlink_bytes_per_second > 0
         counts_energy = (self.device.compute_capability or (0, 0)) >= FIRST_WITH_ENERGY
-        throttle = dict.fromkeys(THROTTLE_COUNTERS, 0.0)
+        throttle = dict.fromkeys(THROTTLE_REASONS, 0.0)
         throttle["sw_power_cap"] = totals.capped
         return Vitals(
             utilization=_utilization(moved, rates, seconds, length),

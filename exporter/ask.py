@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from exporter.config import Address, bracketed, one_line, shown
-from exporter.errors import ConfigError, SourceError
+from exporter.config import Address, bracketed, shown
+from exporter.errors import ConfigError, SourceError, one_line
 
 CHUNK_BYTES = 65536
 

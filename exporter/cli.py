@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exporter import config, log
-from exporter.errors import ConfigError, ExporterError
+from exporter.errors import ConfigError, ExporterError, one_line
 from exporter.version import revision, version
 
 STOPPED, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -262,5 +262,5 @@ def _version_line() -> str:
 
 
 def _fail(error: Exception, code: int) -> int:
-    print(f"{PROGRAM}: {config.one_line(str(error))}", file=sys.stderr)
+    print(f"{PROGRAM}: {one_line(str(error))}", file=sys.stderr)
     return code

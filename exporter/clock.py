@@ -1,10 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What time it is, as a parameter, so that tests need not wait."""
+"""What time it is, as a parameter, so that tests need not wait; and when it is too late."""
 
 from __future__ import annotations
 
 import time
 from typing import Protocol
+
+GAP_INTERVALS = 3
+SHORTEST_STALE_SECONDS = 3.0
+
+
+def stale_after_seconds(interval_seconds: float) -> float:
+    """Return the age at which a reading stops counting as fresh: three intervals, at least 3 s."""
+    return max(GAP_INTERVALS * interval_seconds, SHORTEST_STALE_SECONDS)
 
 
 class Clock(Protocol):

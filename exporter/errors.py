@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exceptions that callers may want to tell apart.
+"""The exceptions that callers may want to tell apart, and how their messages stay on one line.
 
 * ExporterError
   * ConfigError: a flag, variable, YAML key or spec file is wrong (exit code 2)
@@ -29,3 +29,8 @@ class LibraryUnavailable(SourceError):
 
 class DeviceGone(SourceError):
     """The GPU fell off the bus, was reset or is not there any more."""
+
+
+def one_line(text: str) -> str:
+    """Return the text with line breaks, control and other unprintable characters escaped."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 from exporter.ask import get
-from exporter.config import one_line
-from exporter.errors import SourceError
+from exporter.errors import SourceError, one_line
 
 TIMEOUT_SECONDS = 3.0
 MAX_BYTES = 1000

@@ -11,11 +11,11 @@ from typing import Protocol
 
 import pynvml
 
-from exporter.clock import Clock, SystemClock
+from exporter.clock import Clock, SystemClock, stale_after_seconds
 from exporter.config import Settings
 from exporter.errors import ConfigError, LibraryUnavailable
 from exporter.fleet import Fleet
-from exporter.publisher import Readers, stale_after_seconds
+from exporter.publisher import Readers
 from exporter.recording import Recording
 from exporter.session import SessionOptions
 from exporter.sources.library import Library

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from exporter.clock import Clock
+from exporter.clock import GAP_INTERVALS, Clock, stale_after_seconds
 from exporter.derive import Derived, IdleRules, derive_share
 from exporter.integrate import BoardIntegral, ShareIntegral
 from exporter.reading import (
@@ -24,15 +24,7 @@ from exporter.reading import (
 from exporter.snapshot import Ceilings, Gpu, Share, Snapshot, SourceState
 from exporter.specs import SpecBook, share_ceilings
 
-GAP_INTERVALS = 3
-SHORTEST_STALE_SECONDS = 3.0
-
 log = logging.getLogger(__name__)
-
-
-def stale_after_seconds(interval_seconds: float) -> float:
-    """Return the age at which a reading stops counting as fresh: three intervals, at least 3 s."""
-    return max(GAP_INTERVALS * interval_seconds, SHORTEST_STALE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,8 +299,8 @@ class Publisher:
         now = reading.monotonic_seconds
         if share.answered_at is None or share_reading.activity is not None:
             share.answered_at = now
-        elif share_reading.measurable and now - share.answered_at > max(
-            self._longest_interval, SHORTEST_STALE_SECONDS
+        elif share_reading.measurable and (
+            now - share.answered_at > stale_after_seconds(self._rules.interval_seconds)
         ):
             return replace(share_reading, measurable=False)
         return share_reading

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from exporter.errors import ConfigError
+from exporter.errors import ConfigError, one_line
 
 KeyPath = tuple[str | int, ...]
 
@@ -217,8 +217,3 @@ def _syntax_message(name: str, error: yaml.YAMLError) -> str:
     if "that cannot start any token" in problem:
         problem = "a tab or a reserved character starts a value or an indent"
     return f"{place}: {one_line(problem)}, expected valid YAML (indented with spaces)"
-
-
-def one_line(text: str) -> str:
-    """Return the text with line breaks and control characters escaped."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

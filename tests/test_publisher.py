@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exporter.clock import stale_after_seconds
 from exporter.derive import IdleRules
-from exporter.publisher import Publisher, Rules, stale_after_seconds
+from exporter.publisher import Publisher, Rules
 from exporter.reading import (
     Activity,
     Board,

@@ -5,7 +5,7 @@ from exporter.config.arguments import Arguments, Parser, parse
 from exporter.config.flags import BY_NAME, FLAGS, Flag, Given, Settings
 from exporter.config.layers import Reloaded, check_all, load, reload
 from exporter.config.suggest import did_you_mean
-from exporter.config.values import Address, bracketed, one_line, shown
+from exporter.config.values import Address, bracketed, shown
 
 __all__ = [
     "BY_NAME",
@@ -21,7 +21,6 @@ __all__ = [
     "check_all",
     "did_you_mean",
     "load",
-    "one_line",
     "parse",
     "reload",
     "shown",

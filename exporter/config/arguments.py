@@ -11,8 +11,8 @@ from typing import NoReturn
 
 from exporter.config.flags import BY_NAME, FLAGS, Flag
 from exporter.config.suggest import did_you_mean
-from exporter.config.values import one_line, shown
-from exporter.errors import ConfigError
+from exporter.config.values import shown
+from exporter.errors import ConfigError, one_line
 
 _GENERAL = "general"
 _SEE = "(see roofline-exporter --help)"

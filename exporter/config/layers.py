@@ -12,8 +12,8 @@ from typing import Any
 from exporter.config.arguments import Parser, parse
 from exporter.config.flags import BY_NAME, BY_VARIABLE, FLAGS, PREFIX, Flag, Given, Settings
 from exporter.config.suggest import did_you_mean
-from exporter.config.values import Unexpected, one_line, shown
-from exporter.errors import ConfigError
+from exporter.config.values import Unexpected, shown
+from exporter.errors import ConfigError, one_line
 
 FOREIGN_VARIABLE = re.compile(r"ROOFLINE_JOB_.*|ROOFLINE_TRAINING_SOCKET", re.DOTALL)
 """Variables that the client in training jobs reads; a daemon may see them too."""

@@ -12,6 +12,8 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from exporter.errors import one_line
+
 T = TypeVar("T")
 Word = TypeVar("Word", bound=str)
 
@@ -70,11 +72,6 @@ class Address:
 def bracketed(host: str) -> str:
     """Return the host as it stands before ``:PORT``."""
     return f"[{host}]" if ":" in host else host
-
-
-def one_line(text: str) -> str:
-    """Return the text with line breaks, control and other unprintable characters escaped."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def shown(text: str) -> str:

@@ -1,4 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where readings come from: device sources run inside a GPU's worker, in the order listed here."""
-
-DEVICE_SOURCES = ("nvml", "gpm")
+"""Where readings come from: the driver, the kernel, recordings and simulations."""

@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from exporter.errors import ConfigError
+from exporter.errors import ConfigError, one_line
 from exporter.specs.book import SpecBook, bare_name
 from exporter.specs.product import DERIVED, Product
 from exporter.specs.schema import EntryError, parse_product, shown
-from exporter.yaml_lines import Document, KeyPath, load, one_line
+from exporter.yaml_lines import Document, KeyPath, load
 
 BUNDLED = Path(__file__).with_name("gpus.yaml")
 

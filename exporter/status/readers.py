@@ -12,8 +12,8 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Protocol
 
 from exporter.ask import Answer, get
-from exporter.config import Settings, one_line
-from exporter.errors import SourceError
+from exporter.config import Settings
+from exporter.errors import SourceError, one_line
 
 PATH = "/api/v1/gpus"
 CONNECT_SECONDS = 1.0

@@ -9,10 +9,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
+from exporter.clock import stale_after_seconds
 from exporter.store import Store
-
-STALE_INTERVALS = 3
-STALE_SECONDS = 3.0
 
 
 def not_ready(store: Store, poll_interval_seconds: float) -> str | None:
@@ -20,7 +18,7 @@ def not_ready(store: Store, poll_interval_seconds: float) -> str | None:
     snapshot, age = store.latest(), store.age_seconds()
     if snapshot is None or age is None:
         return "no snapshot yet"
-    if age > max(STALE_SECONDS, STALE_INTERVALS * poll_interval_seconds):
+    if age > stale_after_seconds(poll_interval_seconds):
         return f"the last snapshot is {age:.0f} s old"
     if any(gpu.up for gpu in snapshot.gpus):
         return None

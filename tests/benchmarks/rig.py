@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from exporter.clock import Clock
+from exporter.clock import Clock, stale_after_seconds
 from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
 from exporter.fleet import Fleet
-from exporter.publisher import Publisher, Rules, stale_after_seconds
+from exporter.publisher import Publisher, Rules
 from exporter.session import SessionOptions
 from exporter.snapshot import Snapshot
 from exporter.sources.library import Library

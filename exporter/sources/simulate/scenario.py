@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exporter.errors import ConfigError
+from exporter.errors import ConfigError, one_line
 from exporter.sources.simulate.physics import hardware
 from exporter.sources.simulate.stories import STORIES, Holder, Parameter
 from exporter.specs import SpecBook
-from exporter.yaml_lines import Document, KeyPath, load, one_line
+from exporter.yaml_lines import Document, KeyPath, load
 
 BUNDLED = Path(__file__).parents[2] / "scenarios"
 MOST_GPUS = 256

@@ -26,6 +26,22 @@ THROTTLE_REASONS = (
 )
 """Why a clock is held down, as ``gpu_throttle_seconds_total`` names it."""
 
+TRAINING_PHASES = (
+    "data",
+    "h2d",
+    "forward",
+    "backward",
+    "optimizer",
+    "checkpoint",
+    "eval",
+    "logging",
+    "other",
+)
+"""What a training job spends its time on, as ``gpu_training_phase_seconds_total`` names it."""
+
+NO_DEVICE = ""
+"""The device of a training process that is known to use no GPU."""
+
 
 @dataclass(frozen=True, slots=True)
 class Instance:
@@ -293,3 +309,63 @@ class SlotReport:
     problem: str | None
     failures: Mapping[str, int]
     """Failed reads so far, by source."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingTotals:
+    """What one training process, or one rank over its processes, did since it began."""
+
+    steps: float = 0.0
+    """Optimizer steps where seen, else batches."""
+    batches: float = 0.0
+    samples: float | None = None
+    step_seconds: float = 0.0
+    """Wall time of the training loops."""
+    phase_seconds: Mapping[str, float] = field(default_factory=dict)
+    """Host time by phase; phases exclude each other. A phase that is missing took none."""
+    phase_gpu_idle_seconds: Mapping[str, float] = field(default_factory=dict)
+    """The part of it in which the loop's stream had nothing to do, by measured phase; empty where
+    nothing was measured."""
+    model_flops: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loader:
+    """The data loader of a training process, as it was set up and as it is now."""
+
+    workers: int | None = None
+    prefetch_factor: int | None = None
+    pin_memory: bool | None = None
+    persistent_workers: bool | None = None
+    ready_batches: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingReport:
+    """What one training process said last. It is untrusted: checked for form, not for truth."""
+
+    report_id: str
+    """32 hexadecimal digits, drawn by the process."""
+    job: str
+    rank: int
+    received_monotonic_seconds: float
+    received_timestamp_seconds: float
+    totals: TrainingTotals
+    device: str | None = None
+    """UUID of a GPU or of a MIG device as the process sees it, ``NO_DEVICE``, or None: not known
+    yet."""
+    host_pid: int | None = None
+    """In the namespace of this daemon, as the kernel told it."""
+    world_size: int | None = None
+    framework: str | None = None
+    precision: str | None = None
+    """What the model computes in: fp32, tf32, bf16, fp16, fp8 ..."""
+    instrumentation: str = "client"
+    """client or auto."""
+    loader: Loader = field(default_factory=Loader)
+    memory_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Of the framework's allocator, by kind: allocated, reserved, peak."""
+    errors: int = 0
+    """Failures inside the client, which it swallowed."""
+    alive: bool = True
+    """False once the process said that it ends, or was found to be gone."""

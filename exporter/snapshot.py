@@ -19,8 +19,10 @@ from exporter.reading import (
     Board,
     Device,
     Health,
+    Loader,
     Memory,
     Process,
+    TrainingTotals,
     Utilization,
     Vitals,
     XidRecord,
@@ -164,6 +166,9 @@ class ShareTotals:
     held_idle_seconds: float | None = None
     idle_energy_joules: float | None = None
     last_busy_timestamp_seconds: float | None = None
+    data_stall_lower_seconds: Mapping[str, float] = field(default_factory=dict)
+    """By method of inference."""
+    data_stall_upper_seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +200,9 @@ class Share:
     roofline: Roofline | None = None
     limiter: str | None = None
     """What limited the last interval."""
+    data_stall: Mapping[str, Bounds] = field(default_factory=dict)
+    """By method of inference (client): bounds of the share of time in which this share sat idle
+    while its job waited for data, where that is not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +241,42 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
+class Rank:
+    """One rank of a training job on one device, over all processes that reported under it."""
+
+    job: str
+    rank: int
+    gpu_uuid: str | None
+    """Of the physical GPU; None for a rank that uses none."""
+    gpu_instance: int | None
+    totals: TrainingTotals
+    """Counters since the first report; never fall while the rank is known."""
+    processes: int
+    """How many are alive."""
+    last_report_timestamp_seconds: float
+    world_size: int | None = None
+    framework: str | None = None
+    precision: str | None = None
+    instrumentation: str = "client"
+    loader: Loader = field(default_factory=Loader)
+    memory_bytes: Mapping[str, int] = field(default_factory=dict)
+    data_wait_ratio: float | None = None
+    """Share of wall time in which the host waited for data, between the last two reports."""
+    data_stall_ratio: float | None = None
+    """The part of it in which the GPU's stream had nothing to do; None where not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingState:
+    """How the reports of training jobs fare."""
+
+    reports_total: int = 0
+    """Accepted."""
+    rejected_total: Mapping[str, int] = field(default_factory=dict)
+    """By reason; every reason is listed."""
+
+
+@dataclass(frozen=True, slots=True)
 class SourceState:
     """How one source is doing."""
 
@@ -252,3 +296,7 @@ class Snapshot:
     """Why there is no GPU, in one line; None when at least one is up."""
     devices: Mapping[str, int] = field(default_factory=dict)
     """How many GPUs the bus (pci), the kernel driver (driver) and NVML (nvml) count."""
+    ranks: tuple[Rank, ...] = ()
+    """Ordered by job and rank."""
+    training: TrainingState | None = None
+    """None while no training reports are taken."""

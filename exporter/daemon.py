@@ -26,9 +26,10 @@ from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
 from exporter.fleet import Fleet
 from exporter.nodes import NodeReaders, as_played, choose_readers, node_clock, node_pace
-from exporter.publisher import Publisher, Rules
+from exporter.publisher import Publisher
 from exporter.specs import SpecBook, load_specs
 from exporter.store import Store
+from exporter.tracking import Rules
 from exporter.version import revision, version
 from exporter.web.app import create_app
 

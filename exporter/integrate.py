@@ -59,6 +59,8 @@ class ShareIntegral:
         self._idle: float | None = None
         self._held_idle: float | None = None
         self._idle_energy: float | None = None
+        self._data_stall_lower: dict[str, float] = {}
+        self._data_stall_upper: dict[str, float] = {}
 
     def add(
         self,
@@ -91,6 +93,9 @@ class ShareIntegral:
         if bounds is not None:
             self._flops_lower = _sum(self._flops_lower, bounds.lower * seconds)
             self._flops_upper = _sum(self._flops_upper, bounds.upper * seconds)
+        for method, stall in derived.data_stall.items():
+            _add(self._data_stall_lower, method, stall.lower * seconds)
+            _add(self._data_stall_upper, method, stall.upper * seconds)
         self._add_idle(derived, seconds, energy_joules, unix_seconds)
 
     def _add_activity(self, activity: Activity, derived: Derived) -> None:
@@ -168,6 +173,8 @@ class ShareIntegral:
             held_idle_seconds=self._held_idle,
             idle_energy_joules=self._idle_energy,
             last_busy_timestamp_seconds=self._last_busy if self._idle is not None else None,
+            data_stall_lower_seconds=dict(self._data_stall_lower),
+            data_stall_upper_seconds=dict(self._data_stall_upper),
         )
 
 

@@ -6,37 +6,18 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from exporter.clock import GAP_INTERVALS, Clock, stale_after_seconds
-from exporter.derive import Derived, IdleRules, derive_share
-from exporter.integrate import BoardIntegral, ShareIntegral
-from exporter.reading import (
-    SUSPENDED,
-    Activity,
-    Device,
-    Reading,
-    ShareReading,
-    SlotReport,
-    XidRecord,
-)
-from exporter.snapshot import Ceilings, Gpu, Share, Snapshot, SourceState
-from exporter.specs import SpecBook, share_ceilings
+from exporter.clock import Clock
+from exporter.ranks import GapClock, Ranks
+from exporter.reading import SUSPENDED, SlotReport, TrainingReport, XidRecord
+from exporter.snapshot import Gpu, Snapshot, SourceState, TrainingState
+from exporter.specs import SpecBook
+from exporter.tracking import Rules, TrackedGpu
+
+STALL_EXCEEDS_IDLE = "stall_exceeds_idle"
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What the configuration says about turning readings into a snapshot."""
-
-    interval_seconds: float = 1.0
-    forget_after_seconds: float = 86400.0
-    precision: str | None = None
-    idle: IdleRules = field(default_factory=IdleRules)
-    owners: bool = True
-    """Whether to tell whose the processes are."""
 
 
 class Readers(Protocol):
@@ -66,33 +47,23 @@ class Readers(Protocol):
         """How often the driver library could not be initialised."""
 
 
-class _ShareState:
-    """What outlives a tick for one share."""
+class TrainingReports(Protocol):
+    """Whoever takes the reports of training jobs; `exporter.sources.training.TrainingSource`."""
 
-    def __init__(self, identity: object, ceilings: Ceilings | None, started: float) -> None:
-        self.identity = identity
-        self.ceilings = ceilings
-        self.integral = ShareIntegral(started)
-        self.activity: Activity | None = None
-        """The last one that answered."""
-        self.derived = Derived()
-        self.answered_at: float | None = None
-        """Monotonic time of the last activity; of the first read before there is any."""
+    def reports(self) -> Sequence[TrainingReport]:
+        """Return what every process said last."""
 
+    @property
+    def received_total(self) -> int:
+        """How many reports were accepted."""
 
-class _GpuState:
-    """What outlives a tick for one physical GPU."""
+    @property
+    def rejected_total(self) -> Mapping[str, int]:
+        """How many were not, by every reason there is."""
 
-    def __init__(self, device: Device) -> None:
-        self.device = device
-        self.ceilings: Ceilings | None = None
-        self.board = BoardIntegral()
-        self.shares: dict[int | None, _ShareState] = {}
-        self.reading: Reading | None = None
-        """The last one that was integrated."""
-        self.problem: str | None = None
-        self.seen_at = 0.0
-        self.stale = False
+    @property
+    def up(self) -> bool:
+        """Whether reports can be received."""
 
 
 class Publisher:
@@ -106,6 +77,7 @@ class Publisher:
         clock: Clock,
         subscribers: Iterable[Callable[[Snapshot], None]] = (),
         *,
+        training: TrainingReports | None = None,
         pace: float = 1.0,
     ) -> None:
         """Wire the parts; `clock` runs `pace` times as fast as the time that waiting takes."""
@@ -115,7 +87,9 @@ class Publisher:
         self._clock = clock
         self._subscribers = tuple(subscribers)
         self._pace = pace
-        self._gpus: dict[str, _GpuState] = {}
+        self._training = training
+        self._gpus: dict[str, TrackedGpu] = {}
+        self._ranks = Ranks()
         self._forgotten: set[str] = set()
         """GPUs that readers may still name but that were not seen for too long."""
         self._reconfiguration: tuple[SpecBook, Rules] | None = None
@@ -154,18 +128,22 @@ class Publisher:
         """Read, integrate, derive and publish once; return the snapshot."""
         if self._reconfiguration is not None:
             (self._specs, self._rules), self._reconfiguration = self._reconfiguration, None
-            for state in self._gpus.values():
-                self._set_ceilings(state)
+            for gpu in self._gpus.values():
+                gpu.reconfigure(self._specs, self._rules)
         self._readers.round(self._rules.interval_seconds / 2)
         now = self._clock.monotonic()
         reports = self._readers.reports()
+        if self._training is not None:
+            known = [gpu.known for gpu in self._gpus.values()]
+            self._ranks.take(self._training.reports(), known, now)
         for report in reports:
             self._take(report, now)
+        self._ranks.settle(self._gaps)
         self._forget(now)
         xids = self._readers.xids()
         gpus = tuple(
-            self._picture(state, now, xids.get(state.device.uuid, {}))
-            for state in sorted(self._gpus.values(), key=lambda state: state.device.index)
+            gpu.picture(now, xids.get(gpu.device.uuid, {}))
+            for gpu in sorted(self._gpus.values(), key=lambda gpu: gpu.device.index)
         )
         snapshot = Snapshot(
             timestamp_seconds=self._clock.time(),
@@ -173,23 +151,26 @@ class Publisher:
             sources=self._source_states(reports, gpus),
             devices=self._readers.devices(),
             problem=self._problem(gpus, reports),
+            ranks=self._ranks.pictures(now),
+            training=self._training_state(),
         )
         for subscriber in self._subscribers:
             subscriber(snapshot)
         return snapshot
 
-    # From readings to state.
+    def _training_state(self) -> TrainingState | None:
+        if self._training is None:
+            return None
+        rejected = self._training.rejected_total
+        return TrainingState(
+            self._training.received_total,
+            {**rejected, STALL_EXCEEDS_IDLE: self._ranks.stall_exceeds_idle},
+        )
 
-    @property
-    def _longest_interval(self) -> float:
-        return GAP_INTERVALS * self._rules.interval_seconds
-
-    @property
-    def _stale_after(self) -> float:
-        # Half an interval less: at the third tick without a reading it is stale, whatever the
-        # jitter of a few milliseconds between reading and tick.
-        interval = self._rules.interval_seconds
-        return stale_after_seconds(interval) - min(interval, 1.0) / 2
+    def _gaps(self, uuid: str, gpu_instance: int | None) -> GapClock | None:
+        gpu = self._gpus.get(uuid)
+        share = None if gpu is None else gpu.shares.get(gpu_instance)
+        return None if share is None else share.gaps
 
     def _take(self, report: SlotReport, now: float) -> None:
         reading = report.reading
@@ -200,199 +181,21 @@ class Publisher:
             self._forgotten.discard(device.uuid)
         elif device.uuid in self._forgotten:
             return
-        state = self._gpus.get(device.uuid)
-        if state is None:
-            state = self._gpus[device.uuid] = _GpuState(device)
-            state.seen_at = now
-            self._set_ceilings(state)
-        state.problem = report.problem
-        if report.problem == SUSPENDED:
-            state.seen_at = now
-        if reading is None:
-            return
-        if device is not state.device:
-            changed = device != state.device
-            state.device = device
-            if changed:
-                self._set_ceilings(state)
-        last = state.reading
-        if last is not None and reading.monotonic_seconds <= last.monotonic_seconds:
-            return
-        state.seen_at = now
-        self._integrate(state, reading)
-        state.reading = reading
-
-    def _set_ceilings(self, state: _GpuState) -> None:
-        state.ceilings = self._specs.ceilings(state.device, self._rules.precision)
-        for gpu_instance, share in state.shares.items():
-            share.ceilings = self._share_ceilings(state, gpu_instance)
-
-    def _share_ceilings(self, state: _GpuState, gpu_instance: int | None) -> Ceilings | None:
-        if gpu_instance is None or state.ceilings is None:
-            return state.ceilings
-        return share_ceilings(state.ceilings, state.device, gpu_instance)
-
-    def _integrate(self, state: _GpuState, reading: Reading) -> None:
-        last = state.reading
-        elapsed = 0.0
-        if last is not None:
-            elapsed = reading.monotonic_seconds - last.monotonic_seconds
-            if elapsed > self._longest_interval:
-                elapsed = 0.0
-        whole = reading.shares[0].activity if not reading.device.mig and reading.shares else None
-        energy = state.board.add(reading.vitals, self._within_gap(whole), elapsed)
-        present: dict[int | None, _ShareState] = {}
-        for share_reading in self._shares(reading):
-            share = self._share_state(state, share_reading, reading)
-            present[share_reading.gpu_instance] = share
-            self._integrate_share(
-                share,
-                self._expected(share, share_reading, reading),
-                reading,
-                last if elapsed else None,
-                elapsed,
-                energy if share_reading.gpu_instance is None else None,
-            )
-        state.shares = present
-
-    def _shares(self, reading: Reading) -> tuple[ShareReading, ...]:
-        """Return the shares as they may be shown: without owners if they are not to be told."""
-        if self._rules.owners:
-            return reading.shares
-        return tuple(
-            replace(
-                share,
-                processes=tuple(replace(process, owner=None) for process in share.processes),
-            )
-            if share.processes
-            else share
-            for share in reading.shares
-        )
-
-    def _within_gap(self, activity: Activity | None) -> Activity | None:
-        if activity is None or activity.seconds > self._longest_interval:
-            return None
-        return activity
-
-    def _share_state(
-        self, state: _GpuState, share_reading: ShareReading, reading: Reading
-    ) -> _ShareState:
-        """Return the share's state; a GPU instance that was made anew starts anew."""
-        number = share_reading.gpu_instance
-        identity = tuple(
-            instance for instance in reading.device.instances if instance.gpu_instance == number
-        )
-        share = state.shares.get(number)
-        if share is None or share.identity != identity:
-            share = _ShareState(
-                identity, self._share_ceilings(state, number), reading.timestamp_seconds
-            )
-        return share
-
-    def _expected(
-        self, share: _ShareState, share_reading: ShareReading, reading: Reading
-    ) -> ShareReading:
-        """Return the reading, as not measurable once its counters were silent for too long.
-
-        Until then an interval without counters publishes no estimate: a GPU does not flip.
-        """
-        now = reading.monotonic_seconds
-        if share.answered_at is None or share_reading.activity is not None:
-            share.answered_at = now
-        elif share_reading.measurable and (
-            now - share.answered_at > stale_after_seconds(self._rules.interval_seconds)
-        ):
-            return replace(share_reading, measurable=False)
-        return share_reading
-
-    def _integrate_share(
-        self,
-        share: _ShareState,
-        share_reading: ShareReading,
-        reading: Reading,
-        last: Reading | None,
-        elapsed: float,
-        energy_joules: float | None,
-    ) -> None:
-        derived = derive_share(
-            reading.device,
-            reading.vitals,
-            share_reading,
-            share.ceilings,
-            self._rules.idle,
-            previous=last.vitals if last is not None else None,
-            seconds=elapsed or None,
-        )
-        activity = self._within_gap(share_reading.activity)
-        utilization = (
-            reading.vitals.utilization if elapsed and share_reading.gpu_instance is None else None
-        )
-        if not share_reading.measurable or activity is not None:
-            share.integral.add(
-                utilization, activity, derived, energy_joules, reading.timestamp_seconds
-            )
-        elif utilization is not None:
-            share.integral.add(
-                utilization, None, Derived(), energy_joules, reading.timestamp_seconds
-            )
-        if share_reading.measurable and share_reading.activity is None:
-            # The counters skipped a round: what was measured last stands for up to 3 intervals.
-            share.derived = replace(share.derived, held=derived.held, holder=derived.holder)
-            return
-        share.derived = derived
-        share.activity = share_reading.activity
+        gpu = self._gpus.get(device.uuid)
+        if gpu is None:
+            gpu = TrackedGpu(device, self._specs, self._rules, self._ranks, now)
+            self._gpus[device.uuid] = gpu
+        gpu.take(report, now)
 
     def _forget(self, now: float) -> None:
         for uuid in [
             uuid
-            for uuid, state in self._gpus.items()
-            if now - state.seen_at > self._rules.forget_after_seconds
+            for uuid, gpu in self._gpus.items()
+            if now - gpu.seen_at > self._rules.forget_after_seconds
         ]:
             log.info("forgetting GPU %s: not seen for too long", uuid)
             del self._gpus[uuid]
             self._forgotten.add(uuid)
-
-    # From state to the snapshot.
-
-    def _picture(self, state: _GpuState, now: float, xids: Mapping[int, XidRecord]) -> Gpu:
-        reading = state.reading
-        problem = state.problem
-        stale = problem is None and (
-            reading is None or now - reading.monotonic_seconds >= self._stale_after
-        )
-        if stale:
-            problem = "no fresh reading"
-        if stale != state.stale:
-            state.stale = stale
-            # Whoever reads the GPU finds and logs what is wrong with it.
-            what = "no fresh reading" if stale else "no longer without a fresh reading"
-            log.debug("GPU %d (%s): %s", state.device.index, state.device.uuid, what)
-        if reading is None or problem is not None:
-            return Gpu(
-                device=state.device,
-                up=False,
-                down_reason=problem,
-                last_read_timestamp_seconds=reading.timestamp_seconds if reading else None,
-                ceilings=state.ceilings,
-                xids=xids,
-                states={"gpu": "suspended"} if problem == SUSPENDED else {},
-            )
-        return Gpu(
-            device=state.device,
-            up=True,
-            last_read_timestamp_seconds=reading.timestamp_seconds,
-            ceilings=state.ceilings,
-            vitals=reading.vitals,
-            board=reading.board,
-            health=reading.health,
-            xids=xids,
-            totals=state.board.totals(),
-            shares=tuple(
-                _share_picture(share_reading, state.shares[share_reading.gpu_instance], reading)
-                for share_reading in self._shares(reading)
-            ),
-            states=reading.states,
-        )
 
     def _source_states(
         self, reports: Sequence[SlotReport], gpus: Sequence[Gpu]
@@ -406,7 +209,7 @@ class Publisher:
             if report.reading is not None:
                 for source, length in report.reading.read_seconds.items():
                     seconds[source] = max(length, seconds.get(source, 0.0))
-        shares = [share for state in self._gpus.values() for share in state.shares.values()]
+        shares = [share for gpu in self._gpus.values() for share in gpu.shares.values()]
         failures["gpm"] = failures.get("gpm", 0) + sum(share.integral.cuts for share in shares)
         states = {
             name: SourceState(
@@ -430,6 +233,9 @@ class Publisher:
                 read_seconds=seconds.get("gpm"),
                 failures_total=failures["gpm"],
             )
+        if self._training is not None:
+            rejected = sum(self._training.rejected_total.values())
+            states["training"] = SourceState(up=self._training.up, failures_total=rejected)
         return states
 
     def _problem(self, gpus: Sequence[Gpu], reports: Sequence[SlotReport]) -> str | None:
@@ -444,22 +250,3 @@ class Publisher:
         return "no GPU is up: " + "; ".join(
             f"GPU {index}: {down[index]}" for index in sorted(down)[:4]
         )
-
-
-def _share_picture(share_reading: ShareReading, share: _ShareState, reading: Reading) -> Share:
-    derived = share.derived
-    return Share(
-        gpu_instance=share_reading.gpu_instance,
-        ceilings=share.ceilings,
-        totals=share.integral.totals(),
-        utilization=reading.vitals.utilization if share_reading.gpu_instance is None else None,
-        memory=share_reading.memory,
-        processes=share_reading.processes,
-        held=derived.held,
-        holder=derived.holder,
-        activity=share.activity,
-        saturation=derived.saturation,
-        time_parts=derived.time_parts,
-        roofline=derived.roofline,
-        limiter=derived.limiter,
-    )

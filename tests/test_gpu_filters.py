@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from exporter.clock import SystemClock
 from exporter.exposition.parts import Node
 from exporter.fleet import Fleet
-from exporter.publisher import Publisher, Rules
+from exporter.publisher import Publisher
 from exporter.reading import (
     SUSPENDED,
     Board,
@@ -34,6 +34,7 @@ from exporter.snapshot import Holder, Snapshot
 from exporter.sources.library import Library
 from exporter.sources.selection import Selection
 from exporter.specs import load_specs
+from exporter.tracking import Rules
 from tests.clocks import ManualClock
 from tests.fake_nvml import FakeNvml, fault
 from tests.rows import expected_rows

@@ -23,7 +23,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "worker": {"reading", "session", "sources"},
     "fleet": {"reading", "session", "sources", "worker"},
     "integrate": {"derive", "reading", "snapshot"},
-    "publisher": {"derive", "fleet", "integrate", "reading", "snapshot", "specs"},
+    "ranks": {"derive", "reading", "snapshot"},
+    "tracking": {"derive", "integrate", "ranks", "reading", "snapshot", "specs"},
+    "publisher": {"ranks", "reading", "snapshot", "specs", "tracking"},
     "nodes": {"config", "fleet", "publisher", "recording", "session", "sources", "specs"},
     "recorder": {"config", "nodes", "publisher", "recording", "specs"},
     "store": {"snapshot"},
@@ -45,6 +47,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "publisher",
         "specs",
         "store",
+        "tracking",
         "web",
     },
     "cli": {

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from exporter.clock import stale_after_seconds
 from exporter.derive import IdleRules
-from exporter.publisher import Publisher, Rules
+from exporter.publisher import Publisher
 from exporter.reading import (
     Activity,
     Board,
@@ -27,6 +27,7 @@ from exporter.reading import (
 )
 from exporter.snapshot import Gpu, Snapshot
 from exporter.specs import load_specs
+from exporter.tracking import Rules
 from tests.clocks import ManualClock
 
 SPECS = load_specs()

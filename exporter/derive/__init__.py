@@ -4,6 +4,6 @@
 from __future__ import annotations
 
 from exporter.derive.idle import IdleRules
-from exporter.derive.share import Derived, derive_share
+from exporter.derive.share import NO_STALL, Derived, derive_share
 
-__all__ = ["Derived", "IdleRules", "derive_share"]
+__all__ = ["NO_STALL", "Derived", "IdleRules", "derive_share"]

@@ -11,6 +11,7 @@ QUIET_RATIO = 0.05
 BUSY_LINK_RATIO = 0.10
 """Above this share of its peak a link does."""
 MOSTLY_IDLE_RATIO = 0.5
+MOSTLY_STALLED_RATIO = 0.5
 
 
 def limiter(
@@ -18,13 +19,15 @@ def limiter(
     saturation: Saturation,
     links: LinkRates | None = None,
     ceilings: Ceilings | None = None,
+    stall_ratio: float | None = None,
 ) -> str:
     """The largest of idle, latency (= narrow + unsaturated), clock and saturated, refined.
 
-    saturated reads memory if DRAM activity is not below any pipe's, else compute. latency reads
-    communication if pipes and DRAM are below 5 % while the busier direction of NVLink or PCIe is
-    above 10 % of its peak. Ties go to the first of idle, latency, clock, saturated: the loss that
-    lies further out hides the others.
+    idle reads input if `stall_ratio`, the share of time in which the GPU sat idle while its job
+    waited for data, covers at least half of it. saturated reads memory if DRAM activity is not
+    below any pipe's, else compute. latency reads communication if pipes and DRAM are below 5 %
+    while the busier direction of NVLink or PCIe is above 10 % of its peak. Ties go to the first of
+    idle, latency, clock, saturated: the loss that lies further out hides the others.
     """
     largest, name = parts.idle, "idle"
     latency = parts.narrow + parts.unsaturated
@@ -34,18 +37,28 @@ def limiter(
         largest, name = parts.clock, "clock"
     if parts.saturated > largest:
         return "memory" if saturation.unit == "dram" else "compute"
+    if name == "idle":
+        return _idle(parts.idle, stall_ratio)
     quiet = saturation.ratio is not None and saturation.ratio < QUIET_RATIO
     return "communication" if name == "latency" and quiet and _busy(links, ceilings) else name
 
 
-def estimated_limiter(busy_ratio: float | None, *, throttled: bool) -> str:
-    """Without a partition of the time: idle, clock while a throttle reason holds, else unknown.
+def estimated_limiter(
+    busy_ratio: float | None, *, throttled: bool, stall_ratio: float | None = None
+) -> str:
+    """Without a partition of the time: idle, input, clock while a throttle reason holds, unknown.
 
-    `busy_ratio` is the engine activity, else the driver's utilization; idle if 1 - it >= 0.5.
+    `busy_ratio` is the engine activity, else the driver's utilization; idle if 1 - it >= 0.5, and
+    then input as in `limiter`.
     """
     if busy_ratio is not None and 1.0 - busy_ratio >= MOSTLY_IDLE_RATIO:
-        return "idle"
+        return _idle(1.0 - busy_ratio, stall_ratio)
     return "clock" if throttled else "unknown"
+
+
+def _idle(idle_ratio: float, stall_ratio: float | None) -> str:
+    explained = stall_ratio is not None and stall_ratio >= MOSTLY_STALLED_RATIO * idle_ratio
+    return "input" if explained else "idle"
 
 
 def _busy(links: LinkRates | None, ceilings: Ceilings | None) -> bool:

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from exporter.derive.clocks import clock_ratio, counted_clocks, read_clocks
 from exporter.derive.flops import estimated_flops_bounds
@@ -13,6 +14,7 @@ from exporter.derive.limiter import estimated_limiter, limiter
 from exporter.derive.links import link_rates
 from exporter.derive.roofline import estimated_roofline, roofline
 from exporter.derive.saturation import estimated, measured
+from exporter.derive.stall import Stall, gap_ratio
 from exporter.derive.timeparts import time_parts
 from exporter.derive.units import has_tensor_cores
 from exporter.reading import Activity, Device, ShareReading, Utilization, Vitals
@@ -20,6 +22,9 @@ from exporter.snapshot import Bounds, Ceilings, Holder, Roofline, Saturation, Ti
 
 UTILIZATION_MARGIN_RATIO = 0.01
 """The driver's utilization is in whole percent."""
+
+NO_STALL = Stall()
+"""What is known of a share on which no training job reports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,10 @@ class Derived:
     held: bool | None = None
     holder: Holder | None = None
     limiter: str | None = None
+    gap: float | None = None
+    """The part of the interval in which nothing ran, also where it was not idle as a whole."""
+    data_stall: Mapping[str, Bounds] = field(default_factory=dict)
+    """By method of inference."""
     flops_integral_bounds: Bounds | None = None
     """FLOP/s to integrate into the lower and upper totals. For an estimate the upper one follows
     the mean utilization, which is narrower over many intervals than `roofline`'s bound of one."""
@@ -47,6 +56,7 @@ def derive_share(
     *,
     previous: Vitals | None = None,
     seconds: float | None = None,
+    stall: Stall = NO_STALL,
 ) -> Derived:
     """Derive one share of `device`; `previous` are the vitals read `seconds` before `vitals`.
 
@@ -92,10 +102,16 @@ def derive_share(
             held=held,
             holder=holds,
             limiter=(
-                estimated_limiter(_busy_ratio(activity, utilization), throttled=throttled)
+                estimated_limiter(
+                    _busy_ratio(activity, utilization),
+                    throttled=throttled,
+                    stall_ratio=stall.least,
+                )
                 if parts is None
-                else limiter(parts, saturation, links, ceilings)
+                else limiter(parts, saturation, links, ceilings, stall.least)
             ),
+            gap=gap_ratio(activity, parts, utilization),
+            data_stall=stall.inferred,
             flops_integral_bounds=roof.flops_bounds_per_second,
         )
     if share.measurable:
@@ -116,7 +132,9 @@ def derive_share(
         idle=idle,
         held=held,
         holder=holds,
-        limiter=estimated_limiter(utilization.ratio, throttled=throttled),
+        limiter=estimated_limiter(utilization.ratio, throttled=throttled, stall_ratio=stall.least),
+        gap=gap_ratio(None, None, utilization),
+        data_stall=stall.inferred,
         flops_integral_bounds=(
             None
             if ceilings is None

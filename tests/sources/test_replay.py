@@ -20,7 +20,7 @@ from exporter.errors import ConfigError
 from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
 from exporter.nodes import as_played, choose_readers, node_clock
-from exporter.publisher import Publisher, Readers, Rules
+from exporter.publisher import Publisher, Readers
 from exporter.reading import (
     Activity,
     Board,
@@ -36,6 +36,7 @@ from exporter.recording import Header, LineFile, Recording, TickEncoder, iso_tim
 from exporter.recording.totals import TOTALS
 from exporter.snapshot import Snapshot
 from exporter.sources.replay import FastClock, Replay
+from exporter.tracking import Rules
 from tests.clocks import ManualClock
 from tests.recordings import SPECS, TICKS, Node, recorder_of
 

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long a GPU sat idle because its job waited: what bounds it, and what can be believed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from exporter.reading import Activity, Utilization
+from exporter.snapshot import Bounds, TimeParts
+
+TOLERATED_RATIO = 0.02
+"""Exposed stall may exceed the GPU's idle time by this share of a minute: clocks and averages of
+two observers never agree exactly."""
+CHECK_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """What a share's training jobs say about the last seconds, as shares of time."""
+
+    exposed: float | None = None
+    """Time in which the job waited for data and its stream had nothing to do; None where that is
+    not measured."""
+    inferred: Mapping[str, Bounds] = field(default_factory=dict)
+    """By method: bounds of it where it is not measured."""
+
+    @property
+    def least(self) -> float | None:
+        """The exposed stall, else the highest of the lower bounds; None where nothing is known."""
+        if self.exposed is not None:
+            return self.exposed
+        return max((bounds.lower for bounds in self.inferred.values()), default=None)
+
+
+def gap_ratio(
+    activity: Activity | None, parts: TimeParts | None, utilization: Utilization | None
+) -> float | None:
+    """Return the part of an interval in which the GPU did nothing: 1 - G, else 1 - GR, else 1 - U.
+
+    Unlike `is_idle` it looks inside the interval. None where none of these is known.
+    """
+    if parts is not None:
+        return parts.idle
+    if activity is not None and activity.engine is not None:
+        return max(0.0, 1.0 - activity.engine)
+    if utilization is not None:
+        return max(0.0, 1.0 - utilization.ratio)
+    return None
+
+
+def stall_bounds(wait: float, idle: float) -> Bounds:
+    """Bound the share of time that is both waited and idle (Frechet, exact for any overlap).
+
+    max(0, W + idle - T) <= S <= min(W, idle), all divided by T.
+    """
+    wait, idle = min(max(wait, 0.0), 1.0), min(max(idle, 0.0), 1.0)
+    # The two limits can cross by rounding, where wait or idle is all of the time.
+    return Bounds(min(max(0.0, wait + idle - 1.0), wait, idle), min(wait, idle))
+
+
+def together(bounds: Iterable[Bounds]) -> Bounds | None:
+    """Bound the stall of a share on which several ranks run; None without any.
+
+    It sat idle for some rank at least as long as for each, at most as long as for all in turn.
+    """
+    known = list(bounds)
+    if not known:
+        return None
+    return Bounds(max(b.lower for b in known), min(1.0, sum(b.upper for b in known)))
+
+
+def believable_seconds(idle_seconds: float, unobserved_seconds: float, seconds: float) -> float:
+    """Return the longest exposed stall that fits a GPU that idled `idle_seconds` of `seconds`.
+
+    Nothing is said against a stall while the GPU was not observed.
+    """
+    return idle_seconds + unobserved_seconds + TOLERATED_RATIO * max(seconds, CHECK_SECONDS)

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bounds of the time that a GPU sat idle while its job waited, and what follows for the limiter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.derive import IdleRules, derive_share
+from exporter.derive.limiter import estimated_limiter, limiter
+from exporter.derive.stall import (
+    Stall,
+    believable_seconds,
+    gap_ratio,
+    stall_bounds,
+    together,
+)
+from exporter.reading import Activity, Device, ShareReading, Utilization, Vitals
+from exporter.snapshot import Bounds, Ceilings, Saturation, TimeParts
+
+RATIOS = st.floats(0, 1)
+SATURATION = Saturation("gpm", complete=True, bounds=Bounds(0.1, 0.1), ratio=0.1, unit="tensor")
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=200))
+def test_the_bounds_hold_the_true_overlap_of_any_wait_and_any_idleness(
+    instants: list[tuple[bool, bool]],
+) -> None:
+    """Whatever the alignment of the two, what is both waited and idle lies within."""
+    n = len(instants)
+    wait = sum(waiting for waiting, _ in instants) / n
+    idle = sum(quiet for _, quiet in instants) / n
+    stall = sum(waiting and quiet for waiting, quiet in instants) / n
+
+    bounds = stall_bounds(wait, idle)
+
+    assert bounds.lower - 1e-9 <= stall <= bounds.upper + 1e-9
+    assert 0 <= bounds.lower <= bounds.upper <= 1
+
+
+@given(RATIOS, RATIOS)
+def test_the_bounds_are_reached(wait: float, idle: float) -> None:
+    """They are the tightest: full overlap gives the upper, least overlap the lower one."""
+    bounds = stall_bounds(wait, idle)
+    assert bounds.upper == min(wait, idle)
+    assert bounds.lower == pytest.approx(max(0.0, wait + idle - 1.0))
+
+
+def test_ranks_that_share_a_gpu_are_bounded_together() -> None:
+    """It sat idle for someone at least as long as for each, at most for all in turn."""
+    assert together([]) is None
+    assert together([Bounds(0.1, 0.4)]) == Bounds(0.1, 0.4)
+    assert together([Bounds(0.1, 0.4), Bounds(0.2, 0.3)]) == Bounds(0.2, 0.7)
+    assert together([Bounds(0.5, 0.8)] * 3) == Bounds(0.5, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("activity", "parts", "utilization", "expected"),
+    [
+        (Activity("gpm", 1.0, engine=0.7), TimeParts(0.25, 0, 0, 0, 0.75), 0.9, 0.25),
+        (Activity("gpm", 1.0, engine=0.7), None, 0.9, 0.3),
+        (Activity("gpm", 1.0, engine=1.02), None, 0.9, 0.0),
+        (Activity("gpm", 1.0), None, 0.9, 0.1),
+        (None, None, 0.4, 0.6),
+        (None, None, None, None),
+    ],
+)
+def test_the_gap_comes_from_the_best_that_is_known(
+    activity: Activity | None,
+    parts: TimeParts | None,
+    utilization: float | None,
+    expected: float | None,
+) -> None:
+    """The partition, else the engine's activity, else utilization; never a guess."""
+    known = None if utilization is None else Utilization(utilization, utilization, 1.0)
+    found = gap_ratio(activity, parts, known)
+    assert found == (None if expected is None else pytest.approx(expected))
+
+
+def test_what_is_believable_tolerates_two_percent_of_a_minute_and_what_nobody_saw() -> None:
+    """Short windows have the tolerance of a minute, unobserved time speaks against nothing."""
+    assert believable_seconds(3.0, 0.0, 5.0) == pytest.approx(3.0 + 1.2)
+    assert believable_seconds(3.0, 2.0, 5.0) == pytest.approx(5.0 + 1.2)
+    assert believable_seconds(30.0, 0.0, 300.0) == pytest.approx(30.0 + 6.0)
+
+
+@pytest.mark.parametrize(
+    ("stall", "expected"),
+    [
+        (Stall(), None),
+        (Stall(0.3), 0.3),
+        (Stall(0.0, {"client": Bounds(0.2, 0.5)}), 0.0),
+        (Stall(None, {"client": Bounds(0.2, 0.5), "procfs": Bounds(0.3, 0.9)}), 0.3),
+    ],
+)
+def test_what_is_measured_goes_before_what_is_inferred(
+    stall: Stall, expected: float | None
+) -> None:
+    """Else the highest of the lower bounds counts."""
+    assert stall.least == expected
+
+
+@pytest.mark.parametrize(
+    ("idle", "stall", "expected"),
+    [
+        (0.6, None, "idle"),
+        (0.6, 0.29, "idle"),
+        (0.6, 0.3, "input"),
+        (0.6, 0.9, "input"),
+        (0.2, 0.2, "compute"),
+    ],
+)
+def test_an_idle_gpu_is_limited_by_input_if_the_stall_covers_half(
+    idle: float, stall: float | None, expected: str
+) -> None:
+    """Only where idle is the largest part, and only from half of it on."""
+    parts = TimeParts(idle, 0.0, 0.0, 0.0, 1.0 - idle)
+    assert limiter(parts, SATURATION, stall_ratio=stall) == expected
+
+
+def test_without_counters_the_same_rule_holds_for_one_minus_utilization() -> None:
+    """An estimate tells input from idle as well."""
+    assert estimated_limiter(0.2, throttled=False, stall_ratio=0.4) == "input"
+    assert estimated_limiter(0.2, throttled=True, stall_ratio=0.39) == "idle"
+    assert estimated_limiter(0.8, throttled=True, stall_ratio=0.2) == "clock"
+    assert estimated_limiter(None, throttled=False, stall_ratio=1.0) == "unknown"
+
+
+def test_a_share_is_derived_with_its_stall(
+    h100: Device, h100_ceilings: Ceilings, counters: Callable[..., Activity]
+) -> None:
+    """Gap, inferred bounds and limiter come out of the one call, measured and estimated."""
+    stall = Stall(None, {"client": Bounds(0.5, 0.7)})
+    quiet = ShareReading(
+        activity=counters(engine=0.2, sm=0.2, tensor=0.1, dram=0.1), measurable=True
+    )
+    vitals = Vitals(utilization=Utilization(0.25, 0.26, 1.0), clock_hertz={"sm": 1.83e9})
+    rules = IdleRules()
+
+    measured = derive_share(h100, vitals, quiet, h100_ceilings, rules, stall=stall)
+    estimated = derive_share(h100, vitals, ShareReading(), h100_ceilings, rules, stall=stall)
+    silent = derive_share(h100, vitals, replace(quiet, activity=None), None, rules, stall=stall)
+
+    assert measured.gap == pytest.approx(0.8)
+    assert estimated.gap == pytest.approx(0.75)
+    assert measured.limiter == estimated.limiter == "input"
+    assert measured.data_stall == estimated.data_stall == stall.inferred
+    assert (silent.gap, silent.data_stall) == (None, {})

@@ -1,0 +1,392 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training ranks: which GPU they are on, their totals over restarts, and what is believed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporter.ranks import NOWHERE, GapClock, KnownGpu, Place, Ranks, locate
+from exporter.reading import (
+    NO_DEVICE,
+    Device,
+    Instance,
+    Process,
+    ShareReading,
+    TrainingReport,
+    TrainingTotals,
+)
+from exporter.snapshot import Rank
+
+DIGITS = "01234567-89ab-cdef-0123-456789abcdef"
+GPU = Device(index=0, uuid=f"GPU-{DIGITS}", name="NVIDIA H100 80GB HBM3")
+OTHER = Device(index=1, uuid="GPU-ffffffff-89ab-cdef-0123-456789abcdef", name=GPU.name)
+SPLIT = replace(
+    OTHER,
+    mig=True,
+    instances=(
+        Instance(1, 0, "3g.40gb", "MIG-11111111-89ab-cdef-0123-456789abcdef"),
+        Instance(2, 0, "3g.40gb", "MIG-22222222-89ab-cdef-0123-456789abcdef"),
+    ),
+)
+KNOWN: list[KnownGpu] = [(GPU, (ShareReading(),)), (OTHER, (ShareReading(),))]
+
+
+def report(seconds: float = 100.0, **changes: object) -> TrainingReport:
+    """Return a report received at monotonic time `seconds`."""
+    values: dict[str, object] = {
+        "report_id": "a" * 32,
+        "job": "resnet",
+        "rank": 0,
+        "received_monotonic_seconds": seconds,
+        "received_timestamp_seconds": 1e6 + seconds,
+        "totals": TrainingTotals(),
+        "device": GPU.uuid,
+        "host_pid": 4242,
+    }
+    return TrainingReport(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def totals(
+    wait: float = 0.0, stall: float | None = None, steps: float = 0.0, **phases: float
+) -> TrainingTotals:
+    """Return totals with so many seconds of data wait and exposed stall."""
+    return TrainingTotals(
+        steps=steps,
+        batches=steps,
+        step_seconds=1000.0,
+        phase_seconds={"data": wait, **phases},
+        phase_gpu_idle_seconds={} if stall is None else {"data": stall},
+    )
+
+
+def gaps(*intervals: tuple[float, float | None], start: float = 100.0) -> GapClock:
+    """Return a clock that saw these intervals: length and idle ratio (None: not observed)."""
+    clock = GapClock()
+    clock.advance(start, 0.0, None)
+    for length, ratio in intervals:
+        start += length
+        clock.advance(start, length, ratio)
+    return clock
+
+
+def after(ranks: Ranks, reports: Iterable[TrainingReport], clock: GapClock | None = None) -> Rank:
+    """Let `ranks` take these reports and return the picture of the only rank."""
+    said = list(reports)
+    now = max(r.received_monotonic_seconds for r in said)
+    ranks.take(said, KNOWN, now)
+    ranks.settle(lambda _uuid, _instance: clock)
+    (rank,) = ranks.pictures(now)
+    return rank
+
+
+# Where.
+
+
+@pytest.mark.parametrize("device", [GPU.uuid, GPU.uuid.upper(), DIGITS])
+def test_a_uuid_names_its_gpu_by_its_digits(device: str) -> None:
+    """Prefix and case do not matter."""
+    assert locate(report(device=device), KNOWN) == Place(GPU.uuid, None)
+
+
+@pytest.mark.parametrize(
+    ("device", "instance"),
+    [
+        ("MIG-22222222-89ab-cdef-0123-456789abcdef", 2),
+        ("GPU-22222222-89ab-cdef-0123-456789abcdef", 2),
+        (f"MIG-{OTHER.uuid}/1/0", 1),
+    ],
+)
+def test_a_mig_device_names_gpu_and_instance(device: str, instance: int) -> None:
+    """By its own UUID, or by the older form with the parent's."""
+    assert locate(report(device=device), [(SPLIT, ())]) == Place(OTHER.uuid, instance)
+
+
+def test_under_mig_the_parents_uuid_is_told_apart_by_the_process() -> None:
+    """The driver lists the process on one of the instances; otherwise nothing is claimed."""
+    shares = (
+        ShareReading(gpu_instance=1, processes=(Process(1, "compute"),)),
+        ShareReading(gpu_instance=2, processes=(Process(4242, "compute"),)),
+    )
+    said = report(device=OTHER.uuid)
+    assert locate(said, [(SPLIT, shares)]) == Place(OTHER.uuid, 2)
+    assert locate(replace(said, host_pid=None), [(SPLIT, shares)]) is None
+    only = replace(SPLIT, instances=SPLIT.instances[:1])
+    assert locate(replace(said, host_pid=None), [(only, shares[:1])]) == Place(OTHER.uuid, 1)
+
+
+def test_without_a_uuid_the_process_list_tells() -> None:
+    """JAX and TensorFlow do not name their GPU; the driver lists who is on it."""
+    listed = [(GPU, (ShareReading(processes=(Process(4242, "compute"),)),)), KNOWN[1]]
+    assert locate(report(device=None), listed) == Place(GPU.uuid, None)
+    assert locate(report(device=None), KNOWN) is None
+    assert locate(report(device=None, host_pid=None), listed) is None
+
+
+def test_no_device_and_a_foreign_device() -> None:
+    """A job on the CPU is shown without a GPU, one on a GPU that is not ours not at all."""
+    assert locate(report(device=NO_DEVICE), KNOWN) == NOWHERE
+    assert locate(report(device="GPU-" + DIGITS.replace("0", "9")), KNOWN) is None
+
+
+def test_a_rank_is_shown_once_its_gpu_is_known_and_keeps_it() -> None:
+    """Series never change their labels, whatever a later report says."""
+    ranks = Ranks()
+    ranks.take([report(device=None)], KNOWN, 100.0)
+    assert ranks.pictures(100.0) == ()
+    assert after(ranks, [report(101.0)]).gpu_uuid == GPU.uuid
+    assert after(ranks, [report(102.0, device=OTHER.uuid)]).gpu_uuid == GPU.uuid
+    assert after(ranks, [report(103.0, job="else", rank=7)]).job == "resnet"
+
+
+def test_a_rank_whose_gpu_is_not_found_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    """After half a minute, with the job's name on one line."""
+    caplog.set_level(logging.INFO)
+    ranks = Ranks()
+    for now in range(100, 200, 10):
+        ranks.take([report(now, job="a\nb", device="GPU-" + "9" * 32)], KNOWN, now)
+    assert [r.getMessage() for r in caplog.records] == [
+        "training job a\\nb, rank 0 is not shown: its device "
+        f"(GPU-{'9' * 32}) is not a GPU of this node"
+    ]
+
+
+# Totals.
+
+
+def test_a_restarted_process_goes_on_counting() -> None:
+    """The old process's totals stay, also once it is forgotten."""
+    ranks = Ranks()
+    old = report(100.0, totals=totals(wait=5.0, steps=10))
+    new = report(110.0, report_id="b" * 32, totals=totals(wait=1.0, steps=2))
+    assert after(ranks, [old]).totals.steps == 10
+    both = after(ranks, [replace(old, alive=False), new])
+    assert (both.totals.steps, both.processes) == (12, 1)
+    assert both.totals.phase_seconds["data"] == 6.0
+    alone = after(ranks, [replace(new, received_monotonic_seconds=111.0)])
+    assert (alone.totals.steps, alone.processes) == (12, 1)
+
+
+def test_a_rank_is_forgotten_with_its_last_process() -> None:
+    """And begins anew when it comes back."""
+    ranks = Ranks()
+    after(ranks, [report(100.0, totals=totals(steps=10))])
+    ranks.take([], KNOWN, 101.0)
+    assert ranks.pictures(101.0) == ()
+    assert after(ranks, [report(102.0, report_id="b" * 32)]).totals.steps == 0
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.floats(0, 50), st.booleans()), min_size=1, max_size=40)
+)
+def test_totals_never_fall_while_a_rank_is_known(
+    events: list[tuple[int, float, bool]],
+) -> None:
+    """Whatever processes come, report and go under the same job and rank."""
+    ranks = Ranks()
+    live: dict[int, TrainingReport] = {}
+    spent: set[int] = set()
+    now, before = 100.0, (0.0, 0.0)
+    for number, more, leaves in events:
+        now += 1.0
+        if leaves:
+            live.pop(number, None)
+            spent.add(number)
+        elif number not in spent:
+            last = live[number].totals if number in live else totals(0.0, 0.0)
+            wait = last.phase_seconds["data"] + more
+            live[number] = report(
+                now, report_id=f"{number:032x}", totals=totals(wait, wait / 2, last.steps + 1)
+            )
+        ranks.take(list(live.values()), KNOWN, now)
+        ranks.settle(lambda _uuid, _instance: None)
+        if not live:
+            before = (0.0, 0.0)
+            continue
+        (rank,) = ranks.pictures(now)
+        found = (rank.totals.steps, rank.totals.phase_gpu_idle_seconds.get("data", 0.0))
+        assert found[0] >= before[0]
+        assert found[1] >= before[1] - 1e-6
+        before = found
+
+
+# What is believed.
+
+
+def test_a_stall_that_fits_the_idle_time_is_published_as_it_is() -> None:
+    """40 % of the time stalled on a GPU that is idle for half of it."""
+    ranks, clock = Ranks(), gaps()
+    for second in range(1, 121):
+        clock.advance(100.0 + second, 1.0, 0.5)
+        rank = after(
+            ranks, [report(100.0 + second, totals=totals(0.5 * second, 0.4 * second))], clock
+        )
+    assert rank.totals.phase_gpu_idle_seconds["data"] == pytest.approx(0.4 * 120)
+    assert ranks.stall_exceeds_idle == 0
+
+
+def test_a_stall_beyond_the_idle_time_is_cut_and_counted() -> None:
+    """A GPU that was idle for a tenth cannot have been starved for half of the time."""
+    ranks, clock = Ranks(), gaps()
+    seen = []
+    for second in range(1, 242):
+        clock.advance(100.0 + second, 1.0, 0.1)
+        rank = after(
+            ranks, [report(100.0 + second, totals=totals(0.6 * second, 0.5 * second))], clock
+        )
+        seen.append(rank.totals.phase_gpu_idle_seconds["data"])
+    assert seen == sorted(seen)
+    published = seen[-1] - seen[0]
+    assert published == pytest.approx(0.1 * 240 + 0.02 * 240, rel=0.01)
+    assert ranks.stall_exceeds_idle == 4
+
+
+def test_a_long_wait_is_believed_when_it_is_told_late() -> None:
+    """A wait of 90 s is told after it; the idle time of then counts, not that of the minute."""
+    ranks, clock = Ranks(), gaps()
+    after(ranks, [report(101.0, totals=totals(0.0, 0.0))], clock)
+    for second in range(1, 92):
+        clock.advance(101.0 + second, 1.0, 1.0 if second <= 90 else 0.0)
+    rank = after(ranks, [report(192.0, totals=totals(90.0, 89.9))], clock)
+    assert rank.totals.phase_gpu_idle_seconds["data"] == pytest.approx(89.9)
+    assert ranks.stall_exceeds_idle == 0
+
+
+def test_time_that_nobody_observed_speaks_against_no_stall() -> None:
+    """While the GPU was lost, or where its idle time cannot be read, all is let through."""
+    ranks, clock = Ranks(), gaps()
+    after(ranks, [report(100.0, totals=totals(0.0, 0.0))], clock)
+    for second in range(1, 100):
+        clock.advance(100.0 + second, 1.0, None)
+    rank = after(ranks, [report(199.0, totals=totals(80.0, 80.0))], clock)
+    assert rank.totals.phase_gpu_idle_seconds["data"] == pytest.approx(80.0)
+    alone = Ranks()
+    after(alone, [report(100.0, totals=totals(0.0, 0.0))], None)
+    rank = after(alone, [report(199.0, totals=totals(80.0, 80.0))], None)
+    assert rank.totals.phase_gpu_idle_seconds["data"] == pytest.approx(80.0)
+    assert ranks.stall_exceeds_idle == alone.stall_exceeds_idle == 0
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0.01, 30), st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=60
+    )
+)
+@settings(max_examples=60)
+def test_what_is_published_never_falls_and_never_exceeds_what_was_claimed(
+    events: list[tuple[float, float, float]],
+) -> None:
+    """Over any sequence of intervals, stalls and idle times."""
+    ranks, clock = Ranks(), gaps()
+    now, claimed, idle, last = 100.0, 0.0, 0.0, 0.0
+    after(ranks, [report(now, totals=totals(0.0, 0.0))], clock)
+    for seconds, stalled, quiet in events:
+        now += seconds
+        claimed += stalled * seconds
+        idle += quiet * seconds
+        clock.advance(now, seconds, quiet)
+        rank = after(ranks, [report(now, totals=totals(claimed, claimed))], clock)
+        published = rank.totals.phase_gpu_idle_seconds["data"]
+        assert last - 1e-9 <= published <= claimed + 1e-6
+        windows = (now - 100.0) / 60.0 + 1
+        assert published <= idle + 1.2 * windows + 0.02 * (now - 100.0) + 1e-6
+        last = published
+
+
+# What it says about the GPU.
+
+
+def test_the_stall_of_the_last_seconds_stands_while_the_rank_is_fresh() -> None:
+    """It is the rate between two reports, and ends with the job or with its silence."""
+    ranks = Ranks()
+    after(ranks, [report(100.0, totals=totals(1.0, 0.5))])
+    assert ranks.stall(GPU.uuid, None) is None
+    rank = after(ranks, [report(102.0, totals=totals(2.0, 1.3))])
+    assert rank.data_wait_ratio == pytest.approx(0.5)
+    assert rank.data_stall_ratio == pytest.approx(0.4)
+    said = report(102.0, totals=totals(2.0, 1.3))
+    for now, expected in ((106.9, 0.4), (107.1, None)):
+        ranks.take([said], KNOWN, now)
+        stall = ranks.stall(GPU.uuid, None)
+        assert (None if stall is None else stall.exposed) == (
+            expected if expected is None else pytest.approx(expected)
+        )
+    ranks.take([replace(said, alive=False)], KNOWN, 103.0)
+    assert ranks.stall(GPU.uuid, None) is None
+    assert ranks.stall(OTHER.uuid, None) is None
+
+
+def test_a_report_right_after_another_makes_no_rate() -> None:
+    """The last one of a process comes at any time; a few milliseconds are noise."""
+    ranks = Ranks()
+    after(ranks, [report(100.0, totals=totals(0.0, 0.0))])
+    after(ranks, [report(101.0, totals=totals(0.5, 0.5))])
+    rank = after(ranks, [report(101.01, totals=totals(0.51, 0.51))])
+    assert rank.data_stall_ratio == pytest.approx(0.5)
+
+
+def test_a_job_without_events_gives_bounds_from_its_wait() -> None:
+    """max(0, W + idle - T) <= S <= min(W, idle), over at least ten seconds."""
+    ranks, clock = Ranks(), gaps()
+    for second in range(1, 25):
+        clock.advance(100.0 + second, 1.0, 0.7)
+        after(ranks, [report(100.0 + second, totals=totals(0.6 * second))], clock)
+        stall = ranks.stall(GPU.uuid, None)
+        if second <= 11:
+            assert stall is None or stall.inferred == {}
+    assert stall is not None
+    assert stall.exposed is None
+    bounds = stall.inferred["client"]
+    assert bounds.lower == pytest.approx(0.3)
+    assert bounds.upper == pytest.approx(0.6)
+
+
+def test_a_gpu_that_was_not_observed_gives_no_bounds() -> None:
+    """Half of the window unseen is too much to say anything about it."""
+    ranks, clock = Ranks(), gaps()
+    for second in range(1, 25):
+        clock.advance(100.0 + second, 1.0, 0.7 if second % 2 else None)
+        after(ranks, [report(100.0 + second, totals=totals(0.6 * second))], clock)
+    stall = ranks.stall(GPU.uuid, None)
+    assert stall is not None
+    assert stall.inferred == {}
+
+
+def test_two_ranks_on_one_gpu_are_bounded_together() -> None:
+    """Jobs that share a GPU: the highest lower bound, the sum of the upper ones."""
+    ranks, clock = Ranks(), gaps()
+    for second in range(1, 25):
+        clock.advance(100.0 + second, 1.0, 0.7)
+        ranks.take(
+            [
+                report(100.0 + second, totals=totals(0.6 * second)),
+                report(100.0 + second, rank=1, report_id="b" * 32, totals=totals(0.1 * second)),
+            ],
+            KNOWN,
+            100.0 + second,
+        )
+        ranks.settle(lambda _uuid, _instance: clock)
+    stall = ranks.stall(GPU.uuid, None)
+    assert stall is not None
+    bounds = stall.inferred["client"]
+    assert bounds.lower == pytest.approx(0.3)
+    assert bounds.upper == pytest.approx(0.7)
+
+
+def test_the_precision_of_a_gpu_is_what_its_living_ranks_agree_on() -> None:
+    """Two that differ say nothing, nor does one that has ended."""
+    ranks = Ranks()
+    one = report(100.0, precision="fp16")
+    two = report(100.0, rank=1, report_id="b" * 32, precision="bf16")
+    ranks.take([one], KNOWN, 100.0)
+    assert ranks.precision(GPU.uuid) == "fp16"
+    ranks.take([one, two], KNOWN, 100.0)
+    assert ranks.precision(GPU.uuid) is None
+    ranks.take([one, replace(two, alive=False)], KNOWN, 100.0)
+    assert ranks.precision(GPU.uuid) == "fp16"
+    assert ranks.precision(OTHER.uuid) is None

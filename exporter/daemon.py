@@ -25,7 +25,14 @@ from exporter.exposition.families import ProcessMemory
 from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
 from exporter.fleet import Fleet
-from exporter.nodes import NodeReaders, as_played, choose_readers, node_clock, node_pace
+from exporter.nodes import (
+    NodeReaders,
+    as_played,
+    choose_readers,
+    choose_training,
+    node_clock,
+    node_pace,
+)
 from exporter.publisher import Publisher
 from exporter.specs import SpecBook, load_specs
 from exporter.store import Store
@@ -74,12 +81,14 @@ class Parts:
         self.store = Store()
         self.pages = Pages(_render_options(settings))
         self.fleet: NodeReaders = choose_readers(settings, self.specs, clock)
+        self.training = choose_training(settings, self.fleet, clock)
         self.publisher = Publisher(
             self.fleet,
             self.specs,
             _rules(settings),
             clock,
             (self.store.publish, self.pages.publish),
+            training=self.training,
             pace=node_pace(settings),
         )
 
@@ -95,6 +104,8 @@ class Parts:
     def stop(self) -> None:
         """Stop every thread that can be stopped, and NVML if no call is under way."""
         self.publisher.stop()
+        if self.training is not None:
+            self.training.stop()
         self.fleet.stop()
 
 
@@ -218,6 +229,8 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
     shown = f"[{host}]" if ":" in host else host or "localhost"
     log.info("listening on http://%s:%d/ (metrics at /metrics)", shown, port)
     parts.fleet.start()
+    if parts.training is not None:
+        parts.training.start()
     parts.publisher.start()
     # What is loaded now stays for the life of the process: no need to scan it again and again.
     gc.collect()
@@ -246,7 +259,8 @@ def once(settings: Settings) -> int:
     """Read every GPU twice, one interval apart, and print one page; return the exit code."""
     # Why there is no driver is told below, in one line, and nothing is tried again.
     with _quiet(Fleet.__module__):
-        parts = Parts(replace(settings, source_kmsg=False))  # it says what happens from now on
+        # Kernel log and training jobs say what happens from now on.
+        parts = Parts(replace(settings, source_kmsg=False, source_training=False))
         parts.fleet.start()
         try:
             problem = settle(parts)

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -16,12 +18,14 @@ from exporter.config import Settings
 from exporter.errors import ConfigError, LibraryUnavailable
 from exporter.fleet import Fleet
 from exporter.publisher import Readers
+from exporter.reading import TrainingReport
 from exporter.recording import Recording
 from exporter.session import SessionOptions
 from exporter.sources.library import Library
 from exporter.sources.replay import FastClock, Replay
 from exporter.sources.selection import Selection
 from exporter.sources.simulate import Simulation, load_scenario
+from exporter.sources.training import Access, TrainingOptions, TrainingSource, candidates
 from exporter.specs import SpecBook
 
 KERNEL_LOG = "/dev/kmsg"
@@ -78,6 +82,67 @@ def choose_readers(settings: Settings, specs: SpecBook, clock: Clock) -> NodeRea
         enabled=settings.source_nvml,
         kernel_log=KERNEL_LOG if settings.source_kmsg else None,
     )
+
+
+class NodeTraining:
+    """What training jobs report: real ones through the source, and simulated ones in a demo."""
+
+    def __init__(
+        self,
+        source: TrainingSource | None,
+        simulated: Callable[[], Sequence[TrainingReport]] | None = None,
+    ) -> None:
+        self._source = source
+        self._simulated = simulated
+
+    def start(self) -> None:
+        """Begin to take reports."""
+        if self._source is not None:
+            self._source.start()
+
+    def stop(self) -> None:
+        """Take no more."""
+        if self._source is not None:
+            self._source.stop()
+
+    def reports(self) -> Sequence[TrainingReport]:
+        """Return what every process said last."""
+        real = () if self._source is None else self._source.reports()
+        return real if self._simulated is None else (*self._simulated(), *real)
+
+    @property
+    def received_total(self) -> int:
+        """How many reports were accepted."""
+        return 0 if self._source is None else self._source.received_total
+
+    @property
+    def rejected_total(self) -> Mapping[str, int]:
+        """How many were not, by every reason there is."""
+        return {} if self._source is None else self._source.rejected_total
+
+    @property
+    def up(self) -> bool:
+        """Whether there are reports, or can be."""
+        return self._simulated is not None or (self._source is not None and self._source.up)
+
+
+def choose_training(settings: Settings, readers: NodeReaders, clock: Clock) -> NodeTraining | None:
+    """Return whom to ask for training reports, not started; None where nobody is to be."""
+    source = None
+    if settings.source_training:
+        socket_path = settings.training_socket
+        source = TrainingSource(
+            TrainingOptions(
+                paths=candidates(None if socket_path is None else str(socket_path), os.environ),
+                access=Access(settings.training_socket_mode, settings.training_socket_group),
+                max_jobs=settings.training_max_jobs,
+                max_ranks=settings.training_max_ranks,
+                procfs=str(settings.path_procfs),
+            ),
+            clock,
+        )
+    simulated = readers.training if isinstance(readers, Simulation) else None
+    return None if source is None and simulated is None else NodeTraining(source, simulated)
 
 
 def as_played(settings: Settings) -> Settings:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -31,9 +32,14 @@ BOUNDS_SECONDS = 10.0
 """Bounds hold for at least so long: below, the two observers' clocks weigh too much."""
 OBSERVED_RATIO = 0.9
 """Of a window in which less than this share was observed, nothing is inferred."""
-SHORTEST_RATE_SECONDS = 0.5
+LATELY_SECONDS = 5.0
+"""What a rank does of late is judged over so long, or over its last interval: work and waiting
+take turns, and the reports come between them."""
+SHORTEST_LATELY_SECONDS = 0.5
 FRESH_SECONDS = 5.0
-"""What a rank said about the last seconds stands for so long, or for two of its own intervals."""
+"""What a rank said stands for so long, or for two of its own intervals."""
+SEEN_IDLE_RATIO = 0.001
+"""With less idle time than that there is nothing to explain."""
 LOST_SECONDS = 30.0
 """A rank whose GPU is not found for so long is told of in the log."""
 NOTICED_SECONDS = 0.001
@@ -149,6 +155,22 @@ def _sum_by_phase(one: Mapping[str, float], other: Mapping[str, float]) -> Mappi
     }
 
 
+class _Said(NamedTuple):
+    """A moment at which a rank spoke, or what passed between two: all in seconds."""
+
+    seconds: float
+    wait: float
+    """For data."""
+    stall: float
+    observed: float
+    """Of the GPU."""
+    idle: float
+
+    def since(self, before: _Said) -> _Said:
+        """Return what passed since an earlier moment; a claim that fell counts as nothing."""
+        return _Said._make(max(now - then, 0.0) for now, then in zip(self, before, strict=True))
+
+
 class _Check:
     """Which part of a rank's exposed stall fits the idle time of its GPU, window by window.
 
@@ -207,15 +229,16 @@ class _Known:
         self.check = _Check()
         self.wait_ratio: float | None = None
         self.stall_ratio: float | None = None
+        self.stall_of_idle: float | None = None
         self.bounds: Bounds | None = None
         self._retired = TrainingTotals()
         self._said_at: float | None = None
         self._settled_at: float | None = None
         self._fresh_until = 0.0
-        self._rate_from: tuple[float, float, float] | None = None
-        """Time, data wait and data stall at the start of the interval under way."""
-        self._bounds_from: tuple[float, float, float, float] | None = None
-        """Time, data wait, observed and idle seconds at the start of the window under way."""
+        self._lately: deque[_Said] = deque()
+        """The last reports, from the newest that is old enough to judge from."""
+        self._bounds_from: _Said | None = None
+        """The start of the window under way."""
 
     def put(self, report: TrainingReport) -> None:
         self.last[report.report_id] = report
@@ -253,41 +276,47 @@ class _Known:
         self._settled_at = said
         totals = self.totals
         observed, idle = (0.0, 0.0) if gaps is None else gaps.at(said)
+        stalls = totals.phase_gpu_idle_seconds
+        if stalls:
+            self.check.add(stalls, said, observed, idle)
         wait = totals.phase_seconds.get("data", 0.0)
-        stall = totals.phase_gpu_idle_seconds.get("data", 0.0)
-        if totals.phase_gpu_idle_seconds:
-            self.check.add(totals.phase_gpu_idle_seconds, said, observed, idle)
-        measured = bool(totals.phase_gpu_idle_seconds)
-        self._rate(said, wait, stall if measured else None)
-        if gaps is None or measured:
+        now = _Said(said, wait, stalls.get("data", 0.0), observed, idle)
+        if gaps is None or stalls:
             self.bounds = self._bounds_from = None
         else:
-            self._bound(said, wait, observed, idle)
+            self._bound(now)
+        self._judge(now, measured=bool(stalls))
 
-    def _rate(self, said: float, wait: float, stall: float | None) -> None:
-        if self._rate_from is not None:
-            before, wait_before, stall_before = self._rate_from
-            seconds = said - before
-            if seconds < SHORTEST_RATE_SECONDS:
-                return
-            self.wait_ratio = min(max((wait - wait_before) / seconds, 0.0), 1.0)
-            if stall is not None:
-                self.stall_ratio = min(max((stall - stall_before) / seconds, 0.0), 1.0)
-            self._fresh_until = said + max(FRESH_SECONDS, 2 * seconds)
-        self._rate_from = (said, wait, stall or 0.0)
-
-    def _bound(self, said: float, wait: float, observed: float, idle: float) -> None:
+    def _bound(self, now: _Said) -> None:
         if self._bounds_from is not None:
-            before, wait_before, observed_before, idle_before = self._bounds_from
-            seconds, seen = said - before, observed - observed_before
-            if seconds < BOUNDS_SECONDS:
+            passed = now.since(self._bounds_from)
+            if passed.seconds < BOUNDS_SECONDS:
                 return
             self.bounds = (
-                stall_bounds((wait - wait_before) / seconds, (idle - idle_before) / seen)
-                if seen >= OBSERVED_RATIO * seconds
+                stall_bounds(passed.wait / passed.seconds, passed.idle / passed.observed)
+                if passed.observed >= OBSERVED_RATIO * passed.seconds
                 else None
             )
-        self._bounds_from = (said, wait, observed, idle)
+        self._bounds_from = now
+
+    def _judge(self, now: _Said, *, measured: bool) -> None:
+        lately = self._lately
+        lately.append(now)
+        while len(lately) > 2 and now.seconds - lately[1].seconds >= LATELY_SECONDS:
+            lately.popleft()
+        passed = now.since(lately[0])
+        if passed.seconds < SHORTEST_LATELY_SECONDS:
+            return
+        self.wait_ratio = min(passed.wait / passed.seconds, 1.0)
+        self.stall_ratio = min(passed.stall / passed.seconds, 1.0) if measured else None
+        self.stall_of_idle = None
+        if passed.idle > SEEN_IDLE_RATIO * passed.seconds:
+            if measured:
+                self.stall_of_idle = passed.stall / passed.idle
+            elif self.bounds is not None:
+                self.stall_of_idle = self.bounds.lower * passed.observed / passed.idle
+        spacing = now.seconds - lately[-2].seconds
+        self._fresh_until = now.seconds + max(FRESH_SECONDS, 2 * spacing)
 
 
 class Ranks:
@@ -385,10 +414,10 @@ class Ranks:
                 ranks.setdefault(place, []).append(known)
         stalls = {}
         for place, found in ranks.items():
-            exposed = [known.stall_ratio for known in found if known.stall_ratio is not None]
+            covered = [known.stall_of_idle for known in found if known.stall_of_idle is not None]
             inferred = together(known.bounds for known in found if known.bounds is not None)
             stalls[place] = Stall(
-                max(exposed, default=None),
+                max(covered, default=None),
                 {} if inferred is None else {INFERRED_BY_CLIENT: inferred},
             )
         return stalls

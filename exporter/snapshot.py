@@ -261,7 +261,7 @@ class Rank:
     loader: Loader = field(default_factory=Loader)
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
     data_wait_ratio: float | None = None
-    """Share of wall time in which the host waited for data, between the last two reports."""
+    """Share of the last seconds in which the host waited for data."""
     data_stall_ratio: float | None = None
     """The part of it in which the GPU's stream had nothing to do; None where not measured."""
 

@@ -11,6 +11,7 @@ from exporter.exposition.catalogue import CATALOGUE
 from exporter.exposition.families import ProcessMemory, readers
 from exporter.exposition.parts import Node, subjects
 from exporter.reading import Device
+from exporter.snapshot import Rank
 
 NO_DEVICE: dict[str, str] = {}
 
@@ -22,13 +23,23 @@ def _device_labels(device: Device, instance: int | None) -> dict[str, str]:
     return labels if instance is None else {**labels, "gpu_instance": str(instance)}
 
 
+def _rank_labels(rank: Rank) -> dict[str, str]:
+    labels = {"training_job": rank.job, "rank": str(rank.rank)}
+    if rank.gpu_uuid is not None:
+        labels["uuid"] = rank.gpu_uuid
+    if rank.gpu_instance is not None:
+        labels["gpu_instance"] = str(rank.gpu_instance)
+    return labels
+
+
 def expected_rows(node: Node, memory: ProcessMemory | None = None) -> list[Row]:
     """Return (exposed name, labels, value) of every series, sorted."""
     rows: list[Row] = []
     for name, reader in readers(memory or ProcessMemory()).items():
         labels = CATALOGUE[name].labels
         names = tuple(label.name for label in labels)
-        for device, subject in subjects(node, [reader.part], _device_labels, NO_DEVICE)[0]:
+        [found] = subjects(node, [reader.part], _device_labels, _rank_labels, NO_DEVICE)
+        for device, subject in found:
             answer = reader.read(subject)
             values: list[tuple[tuple[str, ...], float]]
             if reader.shape == "one":

@@ -12,8 +12,10 @@ from exporter.reading import (
     Device,
     Health,
     Instance,
+    Loader,
     Memory,
     Process,
+    TrainingTotals,
     Utilization,
     Vitals,
     XidRecord,
@@ -26,6 +28,7 @@ from exporter.snapshot import (
     Ceilings,
     Gpu,
     Holder,
+    Rank,
     Roofline,
     Saturation,
     Share,
@@ -33,9 +36,24 @@ from exporter.snapshot import (
     Snapshot,
     SourceState,
     TimeParts,
+    TrainingState,
 )
 
 NOW = 1_790_000_000.25
+
+TRAINING_REJECTIONS = (
+    "too_large",
+    "not_json",
+    "version",
+    "schema",
+    "label",
+    "credentials",
+    "rate",
+    "jobs",
+    "ranks",
+    "old",
+    "stall_exceeds_idle",
+)
 
 H100_CEILINGS = Ceilings(
     spec="h100-sxm5-80gb",
@@ -369,6 +387,8 @@ def t4_estimate(index: int = 0) -> Gpu:
             idle_seconds=3.0,
             held_idle_seconds=0.0,
             last_busy_timestamp_seconds=NOW - 2,
+            data_stall_lower_seconds={"client": 11.5},
+            data_stall_upper_seconds={"client": 30.25},
         ),
         utilization=Utilization(0.42, 0.43, 1.0, 0.2, 0.35),
         memory=Memory(16_106_127_360, 4_294_967_296, 11_811_160_064),
@@ -378,6 +398,7 @@ def t4_estimate(index: int = 0) -> Gpu:
         saturation=Saturation("estimate", False, Bounds(0.0, 0.43), unmeasured=bounds),
         roofline=Roofline(flops_bounds_per_second=Bounds(0.0, 28e12)),
         limiter="unknown",
+        data_stall={"client": Bounds(0.125, 0.3125)},
     )
     return Gpu(
         device=Device(
@@ -476,6 +497,88 @@ def bare(index: int = 0) -> Gpu:
     )
 
 
+def rank_on_gpu(index: int = 0) -> Rank:
+    """A rank that measures with CUDA events and says all that a job can say."""
+    return Rank(
+        job="resnet",
+        rank=index,
+        gpu_uuid=f"GPU-11111111-2222-3333-4444-{index:012d}",
+        gpu_instance=None,
+        totals=TrainingTotals(
+            steps=1000.0,
+            batches=4000.0,
+            samples=1_024_000.0,
+            step_seconds=500.0,
+            phase_seconds={"data": 155.0, "checkpoint": 12.5, "logging": 2.5, "h2d": 5.0},
+            phase_gpu_idle_seconds={"data": 120.0, "checkpoint": 12.0, "logging": 0.0},
+            model_flops=1.26e19,
+        ),
+        processes=1,
+        last_report_timestamp_seconds=NOW - 0.75,
+        world_size=8,
+        framework="torch 2.13.0",
+        precision="bf16",
+        instrumentation="client",
+        loader=Loader(
+            workers=4,
+            prefetch_factor=2,
+            pin_memory=True,
+            persistent_workers=False,
+            ready_batches=3,
+        ),
+        memory_bytes={
+            "allocated": 41_000_000_000,
+            "reserved": 52_000_000_000,
+            "peak": 49_500_000_000,
+        },
+        data_wait_ratio=0.31,
+        data_stall_ratio=0.24,
+    )
+
+
+def rank_on_instance(index: int = 2) -> Rank:
+    """A rank on MIG instance 1 that has only host times, under a name made to do harm."""
+    return Rank(
+        job='evil"} 1\\ {x="<b>\U0001f680',
+        rank=0,
+        gpu_uuid=f"GPU-11111111-2222-3333-4444-{index:012d}",
+        gpu_instance=1,
+        totals=TrainingTotals(
+            steps=10.0, batches=10.0, step_seconds=4.0, phase_seconds={"data": 2.0, "backward": 1.5}
+        ),
+        processes=1,
+        last_report_timestamp_seconds=NOW - 2,
+        instrumentation="auto",
+        loader=Loader(workers=0),
+        data_wait_ratio=0.5,
+    )
+
+
+def rank_on_cpu() -> Rank:
+    """A rank that uses no GPU and whose process has ended."""
+    return Rank(
+        job="tiny",
+        rank=1,
+        gpu_uuid=None,
+        gpu_instance=None,
+        totals=TrainingTotals(),
+        processes=0,
+        last_report_timestamp_seconds=NOW - 240,
+    )
+
+
+TRAINING_STATE = TrainingState(
+    reports_total=4321,
+    rejected_total=dict.fromkeys(TRAINING_REJECTIONS, 0) | {"rate": 5, "stall_exceeds_idle": 2},
+)
+
+
+def with_training(snapshot: Snapshot, *ranks: Rank) -> Snapshot:
+    """Let this node take reports, of these ranks."""
+    sources = {**snapshot.sources, "training": SourceState(up=True)}
+    return replace(snapshot, ranks=ranks, training=TRAINING_STATE, sources=sources)
+
+
 def snapshot(*gpus: Gpu) -> Snapshot:
     """Put these GPUs on one node."""
     up = any(gpu.up for gpu in gpus)
@@ -498,6 +601,12 @@ EXAMPLES: dict[str, Snapshot] = {
     "mig": snapshot(h100_mig()),
     "lost": snapshot(lost()),
     "bare": snapshot(bare()),
-    "mixed": snapshot(h100_training(0), t4_estimate(1), h100_mig(2), lost(3), h100_idle(4)),
+    "cpu": with_training(NO_DRIVER, rank_on_cpu()),
+    "mixed": with_training(
+        snapshot(h100_training(0), t4_estimate(1), h100_mig(2), lost(3), h100_idle(4)),
+        rank_on_instance(2),
+        rank_on_gpu(0),
+        rank_on_cpu(),
+    ),
     "no_driver": NO_DRIVER,
 }

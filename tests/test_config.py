@@ -21,6 +21,8 @@ from exporter.config.values import (
     ADDRESS,
     BOOLEAN,
     BYTES_PER_SECOND,
+    GROUP,
+    MODE,
     NAMES,
     PATTERN,
     RATIO,
@@ -85,6 +87,7 @@ EXAMPLES: dict[str, tuple[str, Any]] = {
     "source.nvml": ("false", False),
     "source.gpm": ("false", False),
     "source.kmsg": ("false", False),
+    "source.training": ("false", False),
     "nvml.library": ("libfake.so", "libfake.so"),
     "demo": ("true", True),
     "demo.if-no-driver": ("true", True),
@@ -101,6 +104,11 @@ EXAMPLES: dict[str, tuple[str, Any]] = {
     "process.owner": ("false", False),
     "process.memory": ("true", True),
     "process.max": ("3", 3),
+    "training.socket": ("/t.sock", Path("/t.sock")),
+    "training.socket-mode": ("0660", 0o660),
+    "training.socket-group": ("gpu-users", "gpu-users"),
+    "training.max-jobs": ("3", 3),
+    "training.max-ranks": ("16", 16),
     "gpu.include": ("0,GPU-1a2b-3c", ("0", "GPU-1a2b-3c")),
     "gpu.exclude": ("1", ("1",)),
     "gpu.skip-suspended": ("true", True),
@@ -274,7 +282,7 @@ def test_variables_of_others_are_left_alone() -> None:
         "ROOFLINE_EXPORTER_PORT": "tcp://10.0.0.1:19400",
         "ROOFLINE_EXPORTER_PORT_19400_TCP_ADDR": "10.0.0.1",
     }
-    others = {"ROOFLINE_JOB_NAME": "x", "ROOFLINE_TRAINING_SOCKET": "/s", "PATH": "/bin"}
+    others = {"ROOFLINE_JOB_NAME": "x", "ROOFLINE_JOB_INSTRUMENT": "1", "PATH": "/bin"}
     assert config.load([], {**kubernetes, **others}) == Settings()
     del kubernetes["ROOFLINE_EXPORTER_SERVICE_HOST"]
     assert problem(**kubernetes).startswith("ROOFLINE_EXPORTER_PORT: unknown variable")
@@ -512,6 +520,36 @@ def test_a_bad_expression_is_refused(text: str) -> None:
 def test_an_expression_that_python_warns_of_is_taken() -> None:
     """What a later Python may read otherwise is no problem of today."""
     assert PATTERN.parse("[[a]x").fullmatch("[x")
+
+
+@pytest.mark.parametrize(
+    ("text", "mode"), [("0666", 0o666), ("660", 0o660), ("0000", 0), ("777", 0o777)]
+)
+def test_permissions_are_octal(text: str, mode: int) -> None:
+    """As chmod reads them."""
+    assert MODE.parse(text) == mode
+
+
+@pytest.mark.parametrize("text", ["", "66", "0668", "00666", "1777", "0o660", "rw-rw----", "-660"])
+def test_other_spellings_are_no_permissions(text: str) -> None:
+    """Nothing is guessed of who may write."""
+    with pytest.raises(Unexpected):
+        MODE.parse(text)
+
+
+def test_permissions_in_a_file_need_no_quotes(ops: Path) -> None:
+    """A leading zero does not make YAML read another number."""
+    ops.write_text("training: {socket-mode: 0660, socket-group: 107}")
+    settings = config.load(["--config.file", str(ops)], {})
+    assert settings.training_socket_mode == 0o660
+    assert settings.training_socket_group == "107"
+
+
+@pytest.mark.parametrize("text", ["", "a b", "-x", "a:b", "a\n", "a/b"])
+def test_what_is_no_group(text: str) -> None:
+    """Whether a group exists is seen when the socket is made; what cannot be one, before."""
+    with pytest.raises(Unexpected):
+        GROUP.parse(text)
 
 
 @given(st.floats(0, 1))

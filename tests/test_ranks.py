@@ -302,23 +302,35 @@ def test_what_is_published_never_falls_and_never_exceeds_what_was_claimed(
 
 
 def test_the_stall_of_the_last_seconds_stands_while_the_rank_is_fresh() -> None:
-    """It is the rate between two reports, and ends with the job or with its silence."""
-    ranks = Ranks()
-    after(ranks, [report(100.0, totals=totals(1.0, 0.5))])
+    """It ends with the job, or with its silence."""
+    ranks, clock = Ranks(), gaps((1.0, 0.5), (1.0, 0.5))
+    after(ranks, [report(100.0, totals=totals(1.0, 0.5))], clock)
     assert ranks.stall(GPU.uuid, None) is None
-    rank = after(ranks, [report(102.0, totals=totals(2.0, 1.3))])
+    said = report(102.0, totals=totals(2.0, 1.3))
+    rank = after(ranks, [said], clock)
     assert rank.data_wait_ratio == pytest.approx(0.5)
     assert rank.data_stall_ratio == pytest.approx(0.4)
-    said = report(102.0, totals=totals(2.0, 1.3))
-    for now, expected in ((106.9, 0.4), (107.1, None)):
+    for now, fresh in ((106.9, True), (107.1, False)):
         ranks.take([said], KNOWN, now)
-        stall = ranks.stall(GPU.uuid, None)
-        assert (None if stall is None else stall.exposed) == (
-            expected if expected is None else pytest.approx(expected)
-        )
+        assert (ranks.stall(GPU.uuid, None) is not None) == fresh
     ranks.take([replace(said, alive=False)], KNOWN, 103.0)
     assert ranks.stall(GPU.uuid, None) is None
     assert ranks.stall(OTHER.uuid, None) is None
+
+
+def test_the_stall_is_held_against_the_idle_time_of_the_same_seconds() -> None:
+    """Work and waiting take turns: seconds of each are judged together."""
+    ranks, clock = Ranks(), gaps()
+    stalled = 0.0
+    for second in range(1, 31):
+        waits = second % 4 < 2
+        clock.advance(100.0 + second, 1.0, 0.9 if waits else 0.1)
+        stalled += 0.7 if waits else 0.0
+        after(ranks, [report(100.0 + second, totals=totals(stalled, stalled))], clock)
+        if second > 6:
+            stall = ranks.stall(GPU.uuid, None)
+            assert stall is not None
+            assert stall.of_idle == pytest.approx(0.7, abs=0.15)
 
 
 def test_a_report_right_after_another_makes_no_rate() -> None:
@@ -327,7 +339,7 @@ def test_a_report_right_after_another_makes_no_rate() -> None:
     after(ranks, [report(100.0, totals=totals(0.0, 0.0))])
     after(ranks, [report(101.0, totals=totals(0.5, 0.5))])
     rank = after(ranks, [report(101.01, totals=totals(0.51, 0.51))])
-    assert rank.data_stall_ratio == pytest.approx(0.5)
+    assert rank.data_stall_ratio == pytest.approx(0.5, abs=0.01)
 
 
 def test_a_job_without_events_gives_bounds_from_its_wait() -> None:
@@ -340,7 +352,7 @@ def test_a_job_without_events_gives_bounds_from_its_wait() -> None:
         if second <= 11:
             assert stall is None or stall.inferred == {}
     assert stall is not None
-    assert stall.exposed is None
+    assert stall.of_idle == pytest.approx(0.3 / 0.7)
     bounds = stall.inferred["client"]
     assert bounds.lower == pytest.approx(0.3)
     assert bounds.upper == pytest.approx(0.6)

@@ -35,7 +35,7 @@ from exporter.errors import SourceError
 from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
 from exporter.reading import Memory, Utilization, Vitals
-from exporter.snapshot import Bounds, Gpu, Saturation, Snapshot
+from exporter.snapshot import Bounds, Gpu, Rank, Saturation, Snapshot
 from exporter.specs import load_specs
 from exporter.status.answer import view
 from exporter.status.columns import duration
@@ -135,6 +135,40 @@ def test_an_estimate_is_two_bounds() -> None:
     close = answer_of(EXAMPLES["estimate"])
     close["gpus"][0]["shares"][0]["saturation"]["lower_ratio"] = 0.43
     assert " 43\N{EN DASH}43 %  estimate" in row(lines_of(close), "0")
+
+
+def with_ranks(gpu: Gpu, *ranks: Rank) -> list[str]:
+    return lines_of(answer_of(snapshots.with_training(snapshots.snapshot(gpu), *ranks)))
+
+
+def test_data_stall_is_shown_where_a_rank_reports() -> None:
+    """What is measured is a number; a wait alone only says that it is not more."""
+    rank = snapshots.rank_on_gpu()
+    waits = replace(rank, data_stall_ratio=None)
+
+    _, header, line = with_ranks(snapshots.h100_training(), rank)
+    assert "LIMITER  DATA STALL" in header
+    assert "compute        24 %  " in line
+    assert "compute     <= 31 %  " in with_ranks(snapshots.h100_training(), waits)[-1]
+    assert "  24 %  " in with_ranks(snapshots.h100_training(), rank, replace(rank, rank=1))[-1]
+    assert "<= 31 %" in with_ranks(snapshots.h100_training(), rank, replace(waits, rank=1))[-1]
+
+
+def test_data_stall_belongs_to_live_ranks_of_that_gpu() -> None:
+    """No column for a job that has ended, runs elsewhere or has not said anything yet."""
+    rank = snapshots.rank_on_gpu()
+    nothing = lines_of(answer_of(EXAMPLES["training"]))
+
+    for other in (
+        replace(rank, processes=0),
+        replace(rank, gpu_uuid=None),
+        replace(rank, gpu_instance=1),
+        replace(rank, data_wait_ratio=None, data_stall_ratio=None),
+    ):
+        assert with_ranks(snapshots.h100_training(), other) == nothing
+    lines = with_ranks(snapshots.h100_mig(2), snapshots.rank_on_instance(2))
+    assert "<= 50 %" in row(lines, "2/1")
+    assert "<=" not in row(lines, "2/2") + row(lines, "2")
 
 
 def test_a_lost_gpu_is_one_grey_line_with_the_reason() -> None:

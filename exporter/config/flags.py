@@ -20,7 +20,9 @@ from exporter.config.values import (
     BOOLEAN,
     BYTES_PER_SECOND,
     GPUS,
+    GROUP,
     LIBRARY,
+    MODE,
     NAMES,
     PATH,
     PATTERN,
@@ -138,6 +140,12 @@ class Settings:
         "Read Xids from the kernel log (/dev/kmsg) too, where it can be read: it also tells those "
         "of a GPU that has left the bus.",
     )
+    source_training: bool = _flag(
+        "source.training",
+        BOOLEAN,
+        "true",
+        "Take the reports of training jobs that carry the client, on a Unix socket.",
+    )
     nvml_library: str | None = _flag(
         "nvml.library",
         optional(LIBRARY),
@@ -244,6 +252,40 @@ class Settings:
         "32",
         "The most series of gpu_process_memory_bytes for one GPU; the largest are kept.",
         reloadable=True,
+    )
+    training_socket: Path | None = _flag(
+        "training.socket",
+        optional(PATH),
+        "",
+        "The socket that training jobs report to. Unless set, the first that can be made of "
+        "/run/roofline-exporter/training.sock and "
+        "$XDG_RUNTIME_DIR/roofline-exporter/training.sock.",
+    )
+    training_socket_mode: int = _flag(
+        "training.socket-mode",
+        MODE,
+        "0666",
+        "Who may report: the permissions of that socket. With 0660 only its owner and its group.",
+    )
+    training_socket_group: str | None = _flag(
+        "training.socket-group",
+        optional(GROUP),
+        "",
+        "The group that the socket is given to; unless set, it is the exporter's own.",
+    )
+    training_max_jobs: int = _flag(
+        "training.max-jobs",
+        integer(1, 4096),
+        "64",
+        "The most job names known at a time; when there are as many, one that was silent for 10 s "
+        "makes room, else reports of another are refused.",
+    )
+    training_max_ranks: int = _flag(
+        "training.max-ranks",
+        integer(1, 8192),
+        "512",
+        "The most reporting processes known at a time, of all jobs together; room is made as for "
+        "jobs.",
     )
     gpu_include: tuple[str, ...] = _flag(
         "gpu.include",

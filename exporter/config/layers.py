@@ -15,7 +15,7 @@ from exporter.config.suggest import did_you_mean
 from exporter.config.values import Unexpected, shown
 from exporter.errors import ConfigError, one_line
 
-FOREIGN_VARIABLE = re.compile(r"ROOFLINE_JOB_.*|ROOFLINE_TRAINING_SOCKET", re.DOTALL)
+FOREIGN_VARIABLE = re.compile(r"ROOFLINE_JOB_.*", re.DOTALL)
 """Variables that the client in training jobs reads; a daemon may see them too."""
 
 _SECTIONS = tuple(

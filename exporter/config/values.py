@@ -34,6 +34,8 @@ _RATIO = re.compile(_DECIMAL)
 _SIZE = re.compile(rf"({_DECIMAL})([kKmMgGtT]?)B?")
 _INTEGER = re.compile(r"[0-9]{1,9}")
 _ADDRESS = re.compile(r"(?:\[(?P<ipv6>[^\[\]]+)\]|(?P<host>[^\[\]:]*)):(?P<port>[0-9]{1,5})")
+_MODE = re.compile(r"0?[0-7]{3}")
+_GROUP = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]*\$?")
 _GPU = re.compile(r"[0-9]{1,5}|[0-9A-Za-z]+(?:-[0-9A-Za-z]+)+")
 _HOST_NAME = re.compile(r"(?![0-9.]+$)[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")
 
@@ -211,6 +213,18 @@ def _scenario(text: str) -> str | Path:
     return _path(text)
 
 
+def _mode(text: str) -> int:
+    if not _MODE.fullmatch(text):
+        raise Unexpected
+    return int(text, 8)
+
+
+def _group(text: str) -> str:
+    if not _GROUP.fullmatch(text):
+        raise Unexpected
+    return text
+
+
 def _library(text: str) -> str:
     if not text or "\0" in text:
         raise Unexpected
@@ -235,6 +249,8 @@ NAMES: Kind[tuple[str, ...]] = Kind(
 GPUS: Kind[tuple[str, ...]] = Kind(
     _gpus, "GPUS", "indexes or UUIDs of GPUs with commas between them, such as 0,1", is_list=True
 )
+MODE: Kind[int] = Kind(_mode, "MODE", "permissions in octal, such as 0660")
+GROUP: Kind[str] = Kind(_group, "GROUP", "the name or number of a group, such as gpu-users")
 PATTERN: Kind[re.Pattern[str]] = Kind(_pattern, "REGEX", "a regular expression")
 LIBRARY: Kind[str] = Kind(
     _library, "LIBRARY", "the path or name of a library, such as libnvidia-ml.so.1"

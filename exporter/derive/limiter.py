@@ -19,12 +19,12 @@ def limiter(
     saturation: Saturation,
     links: LinkRates | None = None,
     ceilings: Ceilings | None = None,
-    stall_ratio: float | None = None,
+    stall_of_idle: float | None = None,
 ) -> str:
     """The largest of idle, latency (= narrow + unsaturated), clock and saturated, refined.
 
-    idle reads input if `stall_ratio`, the share of time in which the GPU sat idle while its job
-    waited for data, covers at least half of it. saturated reads memory if DRAM activity is not
+    idle reads input if at least half of the GPU's idle time of late, `stall_of_idle`, is time in
+    which its job waited for data. saturated reads memory if DRAM activity is not
     below any pipe's, else compute. latency reads communication if pipes and DRAM are below 5 %
     while the busier direction of NVLink or PCIe is above 10 % of its peak. Ties go to the first of
     idle, latency, clock, saturated: the loss that lies further out hides the others.
@@ -38,13 +38,13 @@ def limiter(
     if parts.saturated > largest:
         return "memory" if saturation.unit == "dram" else "compute"
     if name == "idle":
-        return _idle(parts.idle, stall_ratio)
+        return _idle(stall_of_idle)
     quiet = saturation.ratio is not None and saturation.ratio < QUIET_RATIO
     return "communication" if name == "latency" and quiet and _busy(links, ceilings) else name
 
 
 def estimated_limiter(
-    busy_ratio: float | None, *, throttled: bool, stall_ratio: float | None = None
+    busy_ratio: float | None, *, throttled: bool, stall_of_idle: float | None = None
 ) -> str:
     """Without a partition of the time: idle, input, clock while a throttle reason holds, unknown.
 
@@ -52,12 +52,12 @@ def estimated_limiter(
     then input as in `limiter`.
     """
     if busy_ratio is not None and 1.0 - busy_ratio >= MOSTLY_IDLE_RATIO:
-        return _idle(1.0 - busy_ratio, stall_ratio)
+        return _idle(stall_of_idle)
     return "clock" if throttled else "unknown"
 
 
-def _idle(idle_ratio: float, stall_ratio: float | None) -> str:
-    explained = stall_ratio is not None and stall_ratio >= MOSTLY_STALLED_RATIO * idle_ratio
+def _idle(stall_of_idle: float | None) -> str:
+    explained = stall_of_idle is not None and stall_of_idle >= MOSTLY_STALLED_RATIO
     return "input" if explained else "idle"
 
 

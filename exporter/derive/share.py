@@ -105,10 +105,10 @@ def derive_share(
                 estimated_limiter(
                     _busy_ratio(activity, utilization),
                     throttled=throttled,
-                    stall_ratio=stall.least,
+                    stall_of_idle=stall.of_idle,
                 )
                 if parts is None
-                else limiter(parts, saturation, links, ceilings, stall.least)
+                else limiter(parts, saturation, links, ceilings, stall.of_idle)
             ),
             gap=gap_ratio(activity, parts, utilization),
             data_stall=stall.inferred,
@@ -132,7 +132,9 @@ def derive_share(
         idle=idle,
         held=held,
         holder=holds,
-        limiter=estimated_limiter(utilization.ratio, throttled=throttled, stall_ratio=stall.least),
+        limiter=estimated_limiter(
+            utilization.ratio, throttled=throttled, stall_of_idle=stall.of_idle
+        ),
         gap=gap_ratio(None, None, utilization),
         data_stall=stall.inferred,
         flops_integral_bounds=(

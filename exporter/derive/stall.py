@@ -17,20 +17,13 @@ CHECK_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """What a share's training jobs say about the last seconds, as shares of time."""
+    """What a share's training jobs say about the last seconds."""
 
-    exposed: float | None = None
-    """Time in which the job waited for data and its stream had nothing to do; None where that is
-    not measured."""
+    of_idle: float | None = None
+    """The part of the GPU's idle time that the exposed stall covers, else the part that it covers
+    at least by inference; None where neither is known."""
     inferred: Mapping[str, Bounds] = field(default_factory=dict)
-    """By method: bounds of it where it is not measured."""
-
-    @property
-    def least(self) -> float | None:
-        """The exposed stall, else the highest of the lower bounds; None where nothing is known."""
-        if self.exposed is not None:
-            return self.exposed
-        return max((bounds.lower for bounds in self.inferred.values()), default=None)
+    """By method: bounds of the stall where it is not measured, as shares of time."""
 
 
 def gap_ratio(

@@ -12,6 +12,7 @@ from exporter.exposition.identity import IDENTITY
 from exporter.exposition.own import EXPORTER
 from exporter.exposition.roofline import IDLE, ROOFLINE
 from exporter.exposition.saturation import SATURATION
+from exporter.exposition.training import TRAINING, TRAINING_OWN
 from exporter.exposition.use import USE
 
 SECTIONS: dict[str, tuple[Family, ...]] = {
@@ -21,7 +22,8 @@ SECTIONS: dict[str, tuple[Family, ...]] = {
     "Saturation": SATURATION,
     "Roofline": ROOFLINE,
     "Idle": IDLE,
-    "The exporter itself": EXPORTER,
+    "Training": TRAINING,
+    "The exporter itself": (*EXPORTER, *TRAINING_OWN),
 }
 
 CATALOGUE: dict[str, Family] = {

@@ -6,7 +6,14 @@ from __future__ import annotations
 import sys
 
 from exporter.exposition.catalogue import SECTIONS
-from exporter.exposition.family import DEVICE_LABELS, INSTANCE_LABEL, Family, Label, Scope
+from exporter.exposition.family import (
+    DEVICE_LABELS,
+    INSTANCE_LABEL,
+    RANK_LABELS,
+    Family,
+    Label,
+    Scope,
+)
 
 _INTRODUCTION = """\
 # Metrics
@@ -19,13 +26,16 @@ present only where its value is known: what is not known is absent, never 0 or N
 - Series of a GPU carry `gpu` (its index) and `uuid`; while MIG is on, what is known of each GPU
   instance also carries `gpu_instance`, and is then not published for the whole GPU. Join
   `gpu_info` on these labels for everything descriptive.
+- Series of a training job carry `training_job` and `rank`, and of a rank that uses a GPU also the
+  `uuid` of the physical GPU (and `gpu_instance`), so that they join the GPU's own. Nothing is
+  published of a rank before its device is known.
 - Ratios are 0 to 1; all else is in base units. Counters that the driver keeps (energy, throttle
   time, NVLink bytes, PCIe replays and errors) go on from the driver's total; all others start at
   0 with the exporter. No integral crosses a gap longer than 3 poll intervals, so divide by
   `rate(gpu_observed_seconds_total[...])` for a share of time.
-- Level *core*, at most 100 series a GPU, is served with `--metrics.level=core` too, *full* only
-  with `--metrics.level=full`, the default. `--metrics.exclude=REGEX` leaves out the families whose
-  whole name matches.
+- Level *core*, at most 100 series a GPU and 20 for a training rank on it, is served with
+  `--metrics.level=core` too, *full* only with `--metrics.level=full`, the default: at most 200 and
+  35. `--metrics.exclude=REGEX` leaves out the families whose whole name matches.
 - `/metrics?name[]=NAME` (repeatable) serves only the families named.
 - In OpenMetrics an info family is called without `_info` and a counter family without `_total`;
   the series are called the same in every format.
@@ -37,6 +47,7 @@ _OF: dict[Scope, tuple[str, ...]] = {
     "gpu": DEVICE_LABELS,
     "board": DEVICE_LABELS,
     "share": (*DEVICE_LABELS, INSTANCE_LABEL),
+    "rank": RANK_LABELS,
     "node": (),
 }
 

@@ -10,6 +10,7 @@ import exporter
 from exporter.exposition.catalogue import PROCESS_MEMORY
 from exporter.exposition.health import HEALTH_READERS
 from exporter.exposition.parts import LabelValues, Node, Number, Part, Reader, Rows
+from exporter.exposition.training import TRAINING_READERS
 from exporter.reading import Activity, Board, Device, Memory, Process, Utilization, Vitals
 from exporter.snapshot import (
     BoardTotals,
@@ -288,6 +289,8 @@ _READERS: dict[str, Reader] = {
     "gpu_idle_seconds_total": TOTALS.one(lambda t: t.idle_seconds),
     "gpu_held_idle_seconds_total": TOTALS.one(lambda t: t.held_idle_seconds),
     "gpu_idle_energy_joules_total": TOTALS.one(lambda t: t.idle_energy_joules),
+    # Training
+    **TRAINING_READERS,
     # The exporter itself
     "roofline_exporter_build_info": NODE.rows(_build),
     "roofline_exporter_source_up": SNAPSHOT.by_label(

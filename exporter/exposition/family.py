@@ -8,17 +8,20 @@ from typing import Literal
 
 Kind = Literal["counter", "gauge", "info"]
 Level = Literal["core", "full"]
-Scope = Literal["gpu", "board", "share", "node"]
+Scope = Literal["gpu", "board", "share", "rank", "node"]
 """Whom a family describes.
 
 * gpu: each physical GPU, also while it is down
 * board: each physical GPU that is up
 * share: each whole GPU that is up or, while MIG is on, each of its GPU instances
+* rank: each rank of a training job on one device, or on none
 * node: the exporter or the node as a whole
 """
 
 DEVICE_LABELS = ("gpu", "uuid")
 INSTANCE_LABEL = "gpu_instance"
+RANK_LABELS = ("training_job", "rank", "uuid", INSTANCE_LABEL)
+"""The last two are left out where there is no such device."""
 
 _SUFFIX: dict[Kind, str] = {"counter": "_total", "gauge": "", "info": "_info"}
 
@@ -81,12 +84,14 @@ class Family:
 
     @property
     def all_labels(self) -> tuple[str, ...]:
-        """Every label name, in the order of the sample lines; that of MIG instances included."""
+        """Every label name, in the order of the sample lines; those that some lack included."""
         own = tuple(label.name for label in self.labels)
         if self.scope == "node":
             return own
         if self.scope == "share":
             return (*DEVICE_LABELS, INSTANCE_LABEL, *own)
+        if self.scope == "rank":
+            return (*RANK_LABELS, *own)
         return (*DEVICE_LABELS, *own)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from exporter.exposition.family import Scope
 from exporter.reading import Device
-from exporter.snapshot import Snapshot
+from exporter.snapshot import Rank, Snapshot
 
 Number = float  # an int is welcome wherever a float is, and is written exactly
 LabelValues = tuple[str, ...]
@@ -50,7 +50,7 @@ class Part(Generic[T]):
 
     scope: Scope
     pick: Callable[[Any], T | None]
-    """From the `Gpu`, the `Share` or the `Node` that the scope names."""
+    """From the `Gpu`, the `Share`, the `Rank` or the `Node` that the scope names."""
 
     def one(self, read: Callable[[T], Number | None]) -> Reader:
         """Read one value."""
@@ -69,18 +69,20 @@ def subjects(
     node: Node,
     parts: Iterable[Part[Any]],
     label: Callable[[Device, int | None], L],
+    rank_label: Callable[[Rank], L],
     no_device: L,
 ) -> list[list[tuple[L, Any]]]:
-    """Return what each part is in this snapshot, with the device that it belongs to.
+    """Return what each part is in this snapshot, with the device or rank that it belongs to.
 
     Args:
         node: the snapshot and the exporter's own state.
         parts: the parts that are asked for.
         label: names a device, or one GPU instance of it.
+        rank_label: names a rank of a training job with its device.
         no_device: stands beside what belongs to the node.
 
     Returns:
-        For each part the objects that are known, in the order of the GPUs.
+        For each part the objects that are known, in the order of the GPUs or of the ranks.
     """
     gpus: list[tuple[L, Any]] = []
     boards: list[tuple[L, Any]] = []
@@ -94,7 +96,16 @@ def subjects(
         for share in gpu.shares:
             instance = share.gpu_instance
             shares.append((name if instance is None else label(gpu.device, instance), share))
-    owners = {"gpu": gpus, "board": boards, "share": shares, "node": [(no_device, node)]}
+    ranks: list[tuple[L, Any]] = []
+    for rank in node.snapshot.ranks if node.snapshot is not None else ():
+        ranks.append((rank_label(rank), rank))
+    owners: dict[Scope, list[tuple[L, Any]]] = {
+        "gpu": gpus,
+        "board": boards,
+        "share": shares,
+        "rank": ranks,
+        "node": [(no_device, node)],
+    }
     return [
         [
             (name, subject)

@@ -10,10 +10,17 @@ from typing import Any
 
 from exporter.exposition.catalogue import selected
 from exporter.exposition.families import ProcessMemory, readers
-from exporter.exposition.family import DEVICE_LABELS, INSTANCE_LABEL, Family, Level
+from exporter.exposition.family import (
+    DEVICE_LABELS,
+    INSTANCE_LABEL,
+    RANK_LABELS,
+    Family,
+    Level,
+)
 from exporter.exposition.formats import END, FORMATS, Format, escaped, heading, labels_text
 from exporter.exposition.parts import Node, Part, Reader, subjects
 from exporter.reading import Device
+from exporter.snapshot import Rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,11 @@ class _Line:
             self.value = value
             self.text = f"{self.prefix}{value!r}\n"
         out.append(self.text)
+
+
+_Owner = tuple[object, ...]
+"""The values of the labels of a device or of a rank; None is a label that it has not."""
+_SHARE_LABELS = (*DEVICE_LABELS, INSTANCE_LABEL)
 
 
 def _joined(device: str, own: str) -> str:
@@ -170,25 +182,28 @@ class Renderer:
             _SHAPES[reader.shape](family, self._parts.index(reader.part), reader.read)
             for family, reader in chosen
         ]
-        self._devices: dict[tuple[int, str, int | None], str] = {}
+        self._owners: dict[_Owner, str] = {}
         self._found: list[list[tuple[str, Any]]] = [[] for _ in self._parts]
         self._blocks: list[Block | None] = [None] * len(self._families)
 
     def blocks(self, node: Node) -> list[Block]:
         """Return the families that have samples in this snapshot, in the catalogue's order."""
-        used: dict[tuple[int, str, int | None], str] = {}
+        used: dict[_Owner, str] = {}
 
-        def name(device: Device, instance: int | None) -> str:
-            key = (device.index, device.uuid, instance)
-            text = self._devices.get(key)
+        def name(owner: _Owner, labels: tuple[str, ...]) -> str:
+            text = self._owners.get(owner)
             if text is None:
-                labels = (*DEVICE_LABELS, INSTANCE_LABEL)[: 2 if instance is None else 3]
-                values = (str(device.index), device.uuid, str(instance))[: len(labels)]
-                text = labels_text(labels, values)
-            used[key] = text
+                text = _known_labels(labels, owner)
+            used[owner] = text
             return text
 
-        found = subjects(node, self._parts, name, "")
+        def device_name(device: Device, instance: int | None) -> str:
+            return name((device.index, device.uuid, instance), _SHARE_LABELS)
+
+        def rank_name(rank: Rank) -> str:
+            return name((rank.job, rank.rank, rank.gpu_uuid, rank.gpu_instance), RANK_LABELS)
+
+        found = subjects(node, self._parts, device_name, rank_name, "")
         # Identity, limits, ceilings and slow readings are the same objects for many ticks.
         same = [_same(now, before) for now, before in zip(found, self._found, strict=True)]
         self._found = found
@@ -196,12 +211,20 @@ class Renderer:
             block if same[family.part] else family.block(found[family.part])
             for family, block in zip(self._families, self._blocks, strict=True)
         ]
-        if used.keys() != self._devices.keys():
+        if used.keys() != self._owners.keys():
             present = {"", *used.values()}
             for family in self._families:
                 family.keep(present)
-            self._devices = used
+            self._owners = used
         return [block for block in self._blocks if block is not None]
+
+
+def _known_labels(names: tuple[str, ...], values: _Owner) -> str:
+    """Return the label pairs of those that are not None."""
+    known = [
+        (name, str(value)) for name, value in zip(names, values, strict=True) if value is not None
+    ]
+    return labels_text(*(tuple(each) for each in zip(*known, strict=True)))
 
 
 def _same(now: list[tuple[str, Any]], before: list[tuple[str, Any]]) -> bool:

@@ -34,6 +34,15 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
+class DataStall:
+    """The share of time in which a GPU sat idle because its job waited for data."""
+
+    ratio: float
+    measured: bool
+    """False where it is only known not to be more."""
+
+
+@dataclass(frozen=True, slots=True)
 class Line:
     """One GPU, or one MIG instance below it; None is not known."""
 
@@ -64,6 +73,8 @@ class Line:
     held_idle_seconds: float | None = None
     """Since the daemon started."""
     holder: Holder | None = None
+    data_stall: DataStall | None = None
+    """Of the training rank on it that loses most; None where none reports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,12 +212,30 @@ def _work(gpu: Json, share: Json) -> dict[str, Any]:
         "held": held if isinstance(held, bool) else None,
         "held_idle_seconds": _number(idle.get("held_idle_seconds_total")),
         "holder": _holder(_mapping(share.get("holder"))),
+        "data_stall": _data_stall(gpu, share),
     }
 
 
 def _holder(holder: Json) -> Holder | None:
     owner, command, kind = (_text(holder.get(key)) for key in ("owner", "command", "class"))
     return Holder(owner, command, kind) if owner or command or kind else None
+
+
+def _data_stall(gpu: Json, share: Json) -> DataStall | None:
+    """Return what the worst live rank on a share loses: measured, else at most its wait."""
+    found = []
+    for rank in map(_mapping, _list(gpu.get("ranks"))):
+        if not _number(rank.get("processes")) or not _same_place(rank, share):
+            continue
+        stall, wait = _number(rank.get("data_stall_ratio")), _number(rank.get("data_wait_ratio"))
+        ratio = wait if stall is None else stall
+        if ratio is not None:
+            found.append(DataStall(ratio, measured=stall is not None))
+    return max(found, key=lambda each: (each.ratio, each.measured), default=None)
+
+
+def _same_place(rank: Json, share: Json) -> bool:
+    return _number(rank.get("gpu_instance")) == _number(share.get("gpu_instance"))
 
 
 def _mapping(value: object) -> Json:

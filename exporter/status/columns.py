@@ -15,6 +15,9 @@ SATURATED_RATIO = 0.8
 LONG_IDLE_SECONDS = 60.0
 """From here on a GPU that is held idle is painted as a warning."""
 
+LONG_STALL_RATIO = 0.1
+"""From here on a GPU that waits for data is painted as a warning."""
+
 
 def duration(seconds: float) -> str:
     """Return a length of time in two units at most: 12s, 5m03s, 1h02m, 3d04h."""
@@ -54,6 +57,18 @@ def _limiter(line: Line) -> Cell:
     if line.limiter is None:
         return UNKNOWN
     return Cell(line.limiter, "faint" if line.limiter in ("idle", "unknown") else "")
+
+
+def _data_stall(line: Line) -> Cell:
+    """Show S, or that it is at most W where the job cannot measure S."""
+    stall = line.data_stall
+    if stall is None:
+        return UNKNOWN
+    percent = _percent(stall.ratio).text
+    return Cell(
+        percent if stall.measured else f"<= {percent}",
+        "warning" if stall.measured and stall.ratio >= LONG_STALL_RATIO else "",
+    )
 
 
 def _gibibytes(size: float) -> str:
@@ -126,11 +141,11 @@ COLUMNS: tuple[Column[Line], ...] = (
     Column(
         "NAME",
         lambda line: Cell(line.name if line.is_board else f"  {line.name}"),
-        5,
+        6,
         least=8,
         most=32,
         shrinks=True,
-        whole_before=11,
+        whole_before=12,
     ),
     _of_share(
         Column(
@@ -138,27 +153,28 @@ COLUMNS: tuple[Column[Line], ...] = (
         )
     ),
     _of_share(Column("SAT", _saturation, 3, least=8, most=14, right=True)),
-    _of_share(Column("SOURCE", _source, 8, least=8, most=16)),
-    _of_share(Column("UNIT", _unit, 13, least=6, most=10)),
+    _of_share(Column("SOURCE", _source, 9, least=8, most=16)),
+    _of_share(Column("UNIT", _unit, 14, least=6, most=10)),
     _of_share(Column("LIMITER", _limiter, 4, least=7, most=14)),
+    _of_share(Column("DATA STALL", _data_stall, 5, least=8, most=10, right=True)),
     _of_share(
-        Column("ROOF", lambda line: _percent(line.roof_ratio), 11, least=5, most=7, right=True)
+        Column("ROOF", lambda line: _percent(line.roof_ratio), 12, least=5, most=7, right=True)
     ),
-    _of_share(Column("MEM GiB", _memory, 6, least=7, most=15, right=True)),
-    Column("POWER W", _power, 9, least=7, most=15, right=True),
-    Column("TEMP", _temperature, 10, least=5, most=8, right=True),
-    _of_share(Column("IDLE", _idle, 7, least=10, most=14)),
+    _of_share(Column("MEM GiB", _memory, 7, least=7, most=15, right=True)),
+    Column("POWER W", _power, 10, least=7, most=15, right=True),
+    Column("TEMP", _temperature, 11, least=5, most=8, right=True),
+    _of_share(Column("IDLE", _idle, 8, least=10, most=14)),
     _of_share(
         Column(
             "HOLDER",
             _holder,
-            12,
+            13,
             least=16,
             most=48,
             shrinks=True,
         )
     ),
-    _of_share(Column("HELD IDLE", _held_idle, 14, least=6, most=9, right=True)),
+    _of_share(Column("HELD IDLE", _held_idle, 15, least=6, most=9, right=True)),
 )
 """In the order of the line. The ranks are by what the three questions of the exporter are about,
 then by what nvidia-smi shows."""

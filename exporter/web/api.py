@@ -20,6 +20,7 @@ from exporter.store import Store
 from exporter.web import models
 from exporter.web.convert import gpu_json, gpus_answer, product_json, rooflines
 from exporter.web.refusal import refuse
+from exporter.web.training import TrainingAnswer, training_answer
 
 DESCRIPTION = (
     "How busy, how saturated and how idle each NVIDIA GPU of this node is. What is not known is "
@@ -70,7 +71,9 @@ def api_app(store: Store, specs: Callable[[], SpecBook]) -> FastAPI:
         if snapshot is None or found is None:
             raise HTTPException(404, f"no GPU has the UUID or index {uuid!r}")
         return _answer(
-            models.GpuAnswer(timestamp_seconds=snapshot.timestamp_seconds, gpu=gpu_json(found))
+            models.GpuAnswer(
+                timestamp_seconds=snapshot.timestamp_seconds, gpu=gpu_json(found, snapshot.ranks)
+            )
         )
 
     @app.get("/api/v1/roofline", response_model=models.RooflineAnswer)
@@ -84,6 +87,11 @@ def api_app(store: Store, specs: Callable[[], SpecBook]) -> FastAPI:
                 timestamp_seconds=snapshot.timestamp_seconds, rooflines=rooflines(snapshot)
             )
         )
+
+    @app.get("/api/v1/training", response_model=TrainingAnswer)
+    def training() -> Response:
+        """Training jobs that report, rank by rank: what they waited for, and what that cost."""
+        return _answer(training_answer(store.latest()))
 
     @app.get("/api/v1/specs", response_model=models.SpecsAnswer)
     def products() -> Response:

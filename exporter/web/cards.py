@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from html import escape
 
-from exporter.snapshot import Bounds, Ceilings, Gpu, Holder, Share, Snapshot
+from exporter.snapshot import Bounds, Ceilings, Gpu, Holder, Rank, Share, Snapshot
 
 UNKNOWN = "unknown"
 _CUT = 120
 """Longer texts from outside are cut."""
+_RANKS = 4
+"""More ranks on one GPU are only counted."""
 
 
 def text(value: str) -> str:
@@ -109,7 +111,29 @@ def _fact(name: str, value: str) -> str:
     return f"<dt>{name}</dt><dd>{text(value)}</dd>"
 
 
-def _share_card(gpu: Gpu, share: Share) -> str:
+def _waits(rank: Rank) -> str:
+    """Return what a rank waits for, in words: W, then S where it is measured."""
+    name = f"{text(rank.job)} rank {rank.rank}"
+    wait, stall = rank.data_wait_ratio, rank.data_stall_ratio
+    if wait is None:
+        return f"{name}: no waiting time known yet"
+    idle = "" if stall is None else f", GPU idle for it {percent(stall)}"
+    return f"{name}: waits for data {percent(wait)} of the time{idle}"
+
+
+def _training(gpu: Gpu, share: Share, ranks: Iterable[Rank]) -> list[str]:
+    """Return a fact for each rank on a share that has a live process."""
+    place = (gpu.device.uuid, share.gpu_instance)
+    on_it = [
+        rank for rank in ranks if rank.processes and (rank.gpu_uuid, rank.gpu_instance) == place
+    ]
+    lines = [_waits(rank) for rank in on_it[:_RANKS]]
+    if len(on_it) > _RANKS:
+        lines.append(f"and {len(on_it) - _RANKS} more ranks")
+    return [f"<dt>Training</dt><dd>{line}</dd>" for line in lines]
+
+
+def _share_card(gpu: Gpu, share: Share, ranks: Iterable[Rank]) -> str:
     instance = share.gpu_instance
     title = f"GPU {gpu.device.index}" + ("" if instance is None else f", MIG instance {instance}")
     utilization = None if share.utilization is None else share.utilization.ratio
@@ -127,6 +151,7 @@ def _share_card(gpu: Gpu, share: Share) -> str:
         _fact("Limited by", share.limiter or UNKNOWN),
         _fact("Idle for", _idle_for(gpu, share)),
         _fact("Held by", _held(share.held, share.holder)),
+        *_training(gpu, share, ranks),
         _fact("Memory", _memory(share)),
         _fact("Power", _power(gpu)),
         _fact("Ceilings", _ceilings(share.ceilings)),
@@ -144,7 +169,7 @@ def cards(snapshot: Snapshot) -> Iterator[str]:
     """Yield the HTML of each card; a GPU that is down keeps one, with the reason."""
     for gpu in snapshot.gpus:
         if gpu.up and gpu.shares:
-            yield from (_share_card(gpu, share) for share in gpu.shares)
+            yield from (_share_card(gpu, share, snapshot.ranks) for share in gpu.shares)
         else:
             state = "up" if gpu.up else "down"
             reason = "no readings" if gpu.up else f"Down: {gpu.down_reason or 'no answer'}"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 
 from exporter.exposition.families import (
@@ -13,9 +14,10 @@ from exporter.exposition.families import (
     total_flops,
 )
 from exporter.reading import Activity, Device
-from exporter.snapshot import Ceilings, Gpu, Roofline, Saturation, Share, Snapshot
+from exporter.snapshot import Bounds, Ceilings, Gpu, Rank, Roofline, Saturation, Share, Snapshot
 from exporter.specs import Product
 from exporter.web import models
+from exporter.web.training import gpu_ranks
 
 
 def _known(**values: float | None) -> dict[str, float]:
@@ -80,6 +82,13 @@ def _activity(activity: Activity) -> models.ActivityJson:
     )
 
 
+def _bounds(bounds: Mapping[str, Bounds]) -> dict[str, models.BoundsJson]:
+    return {
+        name: models.BoundsJson(lower_ratio=each.lower, upper_ratio=each.upper)
+        for name, each in bounds.items()
+    }
+
+
 def _saturation(saturation: Saturation) -> models.SaturationJson:
     return models.SaturationJson(
         source=saturation.source,
@@ -88,10 +97,7 @@ def _saturation(saturation: Saturation) -> models.SaturationJson:
         unit=saturation.unit,
         lower_ratio=saturation.bounds.lower,
         upper_ratio=saturation.bounds.upper,
-        unmeasured={
-            resource: models.BoundsJson(lower_ratio=bounds.lower, upper_ratio=bounds.upper)
-            for resource, bounds in saturation.unmeasured.items()
-        },
+        unmeasured=_bounds(saturation.unmeasured),
     )
 
 
@@ -123,6 +129,7 @@ def _share(share: Share) -> models.ShareJson:
         saturation=None if share.saturation is None else _saturation(share.saturation),
         time_parts=None if share.time_parts is None else asdict(share.time_parts),
         roofline=None if share.roofline is None else _point(share.roofline),
+        data_stall=_bounds(share.data_stall),
         idle=models.IdleJson(
             idle_seconds_total=totals.idle_seconds,
             held_idle_seconds_total=totals.held_idle_seconds,
@@ -133,8 +140,11 @@ def _share(share: Share) -> models.ShareJson:
     )
 
 
-def gpu_json(gpu: Gpu) -> models.GpuJson:
-    """Return one GPU; of one that is not up only its identity and when it was last read."""
+def gpu_json(gpu: Gpu, ranks: Iterable[Rank] = ()) -> models.GpuJson:
+    """Return one GPU with the ranks of `ranks` that are on it.
+
+    Of one that is not up there are only its identity, when it was last read, and the ranks.
+    """
     device = gpu.device
     return models.GpuJson(
         index=device.index,
@@ -148,6 +158,7 @@ def gpu_json(gpu: Gpu) -> models.GpuJson:
         instances=[models.InstanceJson(**asdict(each)) for each in device.instances if gpu.up],
         board=_board(gpu) if gpu.up else None,
         shares=[_share(share) for share in gpu.shares if gpu.up],
+        ranks=gpu_ranks(device.uuid, ranks),
         absent_readings=dict(gpu.states) if gpu.up else {},
     )
 
@@ -159,7 +170,7 @@ def gpus_answer(snapshot: Snapshot | None) -> models.GpusAnswer:
     return models.GpusAnswer(
         timestamp_seconds=snapshot.timestamp_seconds,
         problem=snapshot.problem,
-        gpus=[gpu_json(gpu) for gpu in snapshot.gpus],
+        gpus=[gpu_json(gpu, snapshot.ranks) for gpu in snapshot.gpus],
     )
 
 

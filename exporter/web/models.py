@@ -9,6 +9,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field
 
 from exporter.web.refusal import SCHEMA_VERSION
+from exporter.web.training import GpuRankJson
 
 
 class Problem(BaseModel):
@@ -152,6 +153,10 @@ class ShareJson(BaseModel):
     saturation: SaturationJson | None = None
     time_parts: dict[str, float] | None = Field(None, description="Ratios that add up to 1.")
     roofline: PointJson | None = None
+    data_stall: dict[str, BoundsJson] = Field(
+        description="By method: bounds of the share of time in which it sat idle while its job "
+        "waited for data, where the job does not measure it."
+    )
     idle: IdleJson
     observed_seconds_total: dict[str, float] = Field(description="By reading.")
 
@@ -170,6 +175,7 @@ class GpuJson(BaseModel):
     instances: list[InstanceJson]
     board: BoardJson | None = None
     shares: list[ShareJson]
+    ranks: list[GpuRankJson] = Field(description="Of training jobs that report.")
     absent_readings: dict[str, str] = Field(description="By group of readings: why it is absent.")
 
 

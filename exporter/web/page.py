@@ -81,7 +81,8 @@ def page_html(snapshot: Snapshot | None, problem: str | None) -> str:
         parts.append(f"<main>\n{''.join(cards(snapshot))}</main>")
     parts.append(
         '<p><a href="/metrics">Metrics</a> · <a href="/api/v1/gpus">GPUs as JSON</a> · '
-        '<a href="/api/v1/roofline">Rooflines as JSON</a> · <a href="/-/ready">Readiness</a> · '
+        '<a href="/api/v1/roofline">Rooflines as JSON</a> · '
+        '<a href="/api/v1/training">Training as JSON</a> · <a href="/-/ready">Readiness</a> · '
         f'<a href="/api/openapi.json">API schema</a> · <a href="{DOCUMENTATION}">Documentation</a>'
         "</p>"
     )

@@ -89,52 +89,36 @@ def test_what_is_believable_tolerates_two_percent_of_a_minute_and_what_nobody_sa
 
 
 @pytest.mark.parametrize(
-    ("stall", "expected"),
-    [
-        (Stall(), None),
-        (Stall(0.3), 0.3),
-        (Stall(0.0, {"client": Bounds(0.2, 0.5)}), 0.0),
-        (Stall(None, {"client": Bounds(0.2, 0.5), "procfs": Bounds(0.3, 0.9)}), 0.3),
-    ],
-)
-def test_what_is_measured_goes_before_what_is_inferred(
-    stall: Stall, expected: float | None
-) -> None:
-    """Else the highest of the lower bounds counts."""
-    assert stall.least == expected
-
-
-@pytest.mark.parametrize(
-    ("idle", "stall", "expected"),
+    ("idle", "stall_of_idle", "expected"),
     [
         (0.6, None, "idle"),
-        (0.6, 0.29, "idle"),
-        (0.6, 0.3, "input"),
-        (0.6, 0.9, "input"),
-        (0.2, 0.2, "compute"),
+        (0.6, 0.49, "idle"),
+        (0.6, 0.5, "input"),
+        (0.6, 1.2, "input"),
+        (0.2, 1.0, "compute"),
     ],
 )
 def test_an_idle_gpu_is_limited_by_input_if_the_stall_covers_half(
-    idle: float, stall: float | None, expected: str
+    idle: float, stall_of_idle: float | None, expected: str
 ) -> None:
     """Only where idle is the largest part, and only from half of it on."""
     parts = TimeParts(idle, 0.0, 0.0, 0.0, 1.0 - idle)
-    assert limiter(parts, SATURATION, stall_ratio=stall) == expected
+    assert limiter(parts, SATURATION, stall_of_idle=stall_of_idle) == expected
 
 
 def test_without_counters_the_same_rule_holds_for_one_minus_utilization() -> None:
     """An estimate tells input from idle as well."""
-    assert estimated_limiter(0.2, throttled=False, stall_ratio=0.4) == "input"
-    assert estimated_limiter(0.2, throttled=True, stall_ratio=0.39) == "idle"
-    assert estimated_limiter(0.8, throttled=True, stall_ratio=0.2) == "clock"
-    assert estimated_limiter(None, throttled=False, stall_ratio=1.0) == "unknown"
+    assert estimated_limiter(0.2, throttled=False, stall_of_idle=0.5) == "input"
+    assert estimated_limiter(0.2, throttled=True, stall_of_idle=0.49) == "idle"
+    assert estimated_limiter(0.8, throttled=True, stall_of_idle=1.0) == "clock"
+    assert estimated_limiter(None, throttled=False, stall_of_idle=1.0) == "unknown"
 
 
 def test_a_share_is_derived_with_its_stall(
     h100: Device, h100_ceilings: Ceilings, counters: Callable[..., Activity]
 ) -> None:
     """Gap, inferred bounds and limiter come out of the one call, measured and estimated."""
-    stall = Stall(None, {"client": Bounds(0.5, 0.7)})
+    stall = Stall(0.6, {"client": Bounds(0.5, 0.7)})
     quiet = ShareReading(
         activity=counters(engine=0.2, sm=0.2, tensor=0.1, dram=0.1), measurable=True
     )

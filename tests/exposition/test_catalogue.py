@@ -13,6 +13,7 @@ from exporter.exposition.docs import metrics_page
 from exporter.exposition.families import ProcessMemory, readers
 from exporter.exposition.family import Family
 from exporter.exposition.roofline import PRECISION
+from exporter.reading import TRAINING_PHASES
 from exporter.specs import PRECISIONS
 
 ROOT = Path(__file__).parents[2]
@@ -54,6 +55,11 @@ gpu_flops_total gpu_dram_bytes_total gpu_flops_per_second
 gpu_roof_ratio gpu_limited_seconds_total
 gpu_held gpu_holder_info gpu_last_busy_timestamp_seconds gpu_idle_seconds_total
 gpu_held_idle_seconds_total
+gpu_training_steps_total gpu_training_batches_total gpu_training_samples_total
+gpu_training_step_seconds_total gpu_training_phase_seconds_total
+gpu_training_phase_gpu_idle_seconds_total
+gpu_inferred_data_stall_lower_ratio gpu_inferred_data_stall_upper_ratio
+gpu_inferred_data_stall_lower_seconds_total gpu_inferred_data_stall_upper_seconds_total
 roofline_exporter_build_info roofline_exporter_source_up roofline_exporter_devices
 roofline_exporter_snapshot_timestamp_seconds
 """
@@ -82,6 +88,10 @@ gpu_pipe_active_ratio gpu_tensor_op_active_ratio
 gpu_resource_saturation_lower_ratio gpu_resource_saturation_upper_ratio
 gpu_tensor_flops_utilization_ratio
 gpu_flops_lower_total gpu_flops_upper_total gpu_flops_lower_per_second gpu_flops_upper_per_second
+gpu_training_info gpu_training_model_flops_total gpu_training_prefetch_batches
+gpu_training_dataloader_workers gpu_training_memory_bytes gpu_training_processes
+gpu_training_last_report_timestamp_seconds
+roofline_exporter_training_reports_total roofline_exporter_training_rejected_total
 roofline_exporter_source_read_seconds roofline_exporter_source_failures_total
 roofline_exporter_reading_state roofline_exporter_series_dropped_total
 """
@@ -163,6 +173,9 @@ def test_help_is_one_plain_line_with_the_origin(family: Family) -> None:
         ("gpu_clock_hertz", "graphics and video at the slow cadence"),
         ("gpu_power_watts", "nvmlDeviceGetPowerUsage"),
         ("gpu_energy_joules_total", "field 83"),
+        ("gpu_training_phase_seconds_total", "whether or not the GPU had work"),
+        ("gpu_training_phase_gpu_idle_seconds_total", "would gain lies between S and W"),
+        ("gpu_inferred_data_stall_upper_ratio", "found without CUDA events in the job"),
     ],
 )
 def test_help_says_what_a_reader_would_get_wrong(name: str, words: str) -> None:
@@ -188,6 +201,13 @@ def test_readers_fit_the_labels() -> None:
 def test_precisions_are_those_of_the_spec_file() -> None:
     """A peak that the spec file can hold has a listed label value."""
     assert PRECISION.values == PRECISIONS
+
+
+def test_labels_of_a_rank() -> None:
+    """A rank is known by its job first; its own labels come last."""
+    family = CATALOGUE["gpu_training_phase_seconds_total"]
+    assert family.all_labels == ("training_job", "rank", "uuid", "gpu_instance", "phase")
+    assert family.labels[0].values == TRAINING_PHASES
 
 
 def test_exclude_matches_whole_names() -> None:

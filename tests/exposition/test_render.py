@@ -25,7 +25,7 @@ from exporter.exposition.formats import FORMATS, Format
 from exporter.exposition.parts import Node
 from exporter.exposition.render import Renderer, RenderOptions, page
 from exporter.reading import Process
-from exporter.snapshot import Gpu, Snapshot
+from exporter.snapshot import Bounds, Gpu, Rank, Snapshot
 from tests import snapshots
 from tests.conftest import require_tool
 from tests.rows import Row, expected_rows, parsed_rows
@@ -99,7 +99,8 @@ def test_labels_are_those_of_the_catalogue(name: str) -> None:
                 assert label in family.all_labels
                 assert label not in listed or value in listed[label]
             missing = set(family.all_labels) - set(sample.labels)
-            assert missing <= {"gpu_instance"}
+            may_lack = {"gpu_instance"} | ({"uuid"} if family.scope == "rank" else set())
+            assert missing <= may_lack
 
 
 @EXAMPLES
@@ -141,6 +142,40 @@ def test_series_of_a_gpu(example: Callable[[], Gpu]) -> None:
         counts[level] = len([line for line in sample_lines(text) if "uuid=" in line])
     assert 130 < counts["full"] <= 200
     assert 60 < counts["core"] <= 100
+
+
+@pytest.mark.parametrize("example", [snapshots.h100_idle, snapshots.h100_training])
+def test_series_of_a_training_rank(example: Callable[[], Gpu]) -> None:
+    """An H100 with one rank has at most 235 series; at level core the rank adds at most 20.
+
+    The rank says all that a job can say, and the bounds without CUDA events are there too.
+    """
+    gpu = example()
+    share = gpu.shares[0]
+    bounds = {"client": Bounds(0.1, 0.2)}
+    seconds = {"client": 12.5}
+    totals = replace(
+        share.totals, data_stall_lower_seconds=seconds, data_stall_upper_seconds=seconds
+    )
+    gpu = replace(gpu, shares=(replace(share, data_stall=bounds, totals=totals),))
+    snapshot = snapshots.with_training(snapshots.snapshot(gpu), snapshots.rank_on_gpu())
+    counts: dict[Level, int] = {}
+    of_rank: dict[Level, int] = {}
+    levels: tuple[Level, ...] = ("full", "core")
+    for level in levels:
+        lines = [
+            line
+            for line in sample_lines(rendered(snapshot, options=RenderOptions(level=level)))
+            if "uuid=" in line
+        ]
+        counts[level] = len(lines)
+        of_rank[level] = len(
+            [line for line in lines if "training_job=" in line or "data_stall" in line]
+        )
+    assert 200 < counts["full"] <= 235
+    assert of_rank["full"] == 29
+    assert counts["core"] <= 120
+    assert of_rank["core"] == 20
 
 
 def test_level_core_is_a_subset() -> None:
@@ -220,7 +255,7 @@ def test_values_follow_the_snapshot() -> None:
 def test_one_renderer_follows_gpus_that_come_and_go() -> None:
     """A GPU that is lost, renumbered, replaced or split leaves nothing behind."""
     renderer = Renderer(RenderOptions())
-    for name in ("mixed", "lost", "training", "mig", "no_driver", "mixed", "estimate", "mixed"):
+    for name in ("mixed", "lost", "training", "cpu", "mig", "no_driver", "mixed", "bare", "mixed"):
         snapshot = snapshots.EXAMPLES[name]
         text = page(renderer.blocks(Node(snapshot)), "text-0.0.4").decode()
         assert read_back(text, "text-0.0.4") == expected_rows(Node(snapshot)), name
@@ -246,6 +281,47 @@ def test_memory_is_flat() -> None:
             gc.collect()
             counts.append(len(gc.get_objects()))
     assert counts[1] - counts[0] < 200
+
+
+def test_memory_is_flat_as_jobs_come_and_go() -> None:
+    """Ranks that were forgotten leave nothing behind."""
+    renderer = Renderer(RenderOptions())
+
+    def tick(number: int) -> None:
+        job = replace(snapshots.rank_on_gpu(), job=f"job{number}")
+        renderer.blocks(Node(snapshots.with_training(snapshots.NO_DRIVER, job)))
+
+    counts = []
+    for number in range(600):
+        tick(number)
+        if number in (100, 599):
+            gc.collect()
+            counts.append(len(gc.get_objects()))
+    assert counts[1] - counts[0] < 200
+
+
+def test_values_follow_the_reports() -> None:
+    """A rank that was rendered before shows its new totals, and only them; then it is gone."""
+    renderer = Renderer(RenderOptions())
+    rank = snapshots.rank_on_gpu()
+    later = replace(rank, totals=replace(rank.totals, steps=1001.0, samples=None))
+    moved = replace(later, gpu_uuid=None)
+    ranks: tuple[tuple[Rank, ...], ...] = ((rank,), (rank,), (later,), (moved,), (), (rank, moved))
+    for some in ranks:
+        node = Node(snapshots.with_training(snapshots.EXAMPLES["idle"], *some))
+        text = page(renderer.blocks(node), "text-0.0.4").decode()
+        assert read_back(text, "text-0.0.4") == expected_rows(node)
+
+
+def test_hostile_job_names() -> None:
+    """A job name with quotes, line ends and backslashes does not add a line to the page."""
+    job = 'evil"} 1\ngpu_fake{x="\\'
+    rank = replace(snapshots.rank_on_gpu(), job=job)
+    snapshot = snapshots.with_training(snapshots.NO_DRIVER, rank)
+    for form in FORMATS:
+        assert read_back(rendered(snapshot, form), form) == expected_rows(Node(snapshot))
+    assert not any(line.startswith("gpu_fake") for line in rendered(snapshot).splitlines())
+    assert 'training_job="evil\\"} 1\\ngpu_fake{x=\\"\\\\",rank="0",uuid="' in rendered(snapshot)
 
 
 def test_hostile_labels() -> None:

@@ -15,6 +15,7 @@ from exporter.reading import Device
 from exporter.snapshot import Ceilings
 from exporter.specs import SpecBook
 from exporter.web import models
+from exporter.web.training import TrainingAnswer
 from tests import snapshots
 from tests.web.conftest import Daemon
 
@@ -37,6 +38,7 @@ def nulls(value: Any, path: str = "") -> list[str]:
         (f"/api/v1/gpus/{H100}", models.GpuAnswer),
         ("/api/v1/roofline", models.RooflineAnswer),
         ("/api/v1/specs", models.SpecsAnswer),
+        ("/api/v1/training", TrainingAnswer),
     ],
 )
 def test_answers_follow_the_schema_without_nulls(

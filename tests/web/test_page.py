@@ -91,6 +91,13 @@ def test_cards(client: TestClient) -> None:
     assert (lost["state"], lost["p"]) == ("down", "Down: lost")
     assert idle["Idle for"] == "1 h 1 min"
     assert idle["Held by"] == "nobody"
+    assert training["Training"] == (
+        "resnet rank 0: waits for data 31% of the time, GPU idle for it 24%"
+    )
+    assert first["Training"] == (
+        f"{snapshots.rank_on_instance().job} rank 0: waits for data 50% of the time"
+    )
+    assert not any("Training" in card for card in (estimate, second, lost, idle))
 
 
 @pytest.mark.parametrize(
@@ -107,6 +114,22 @@ def test_cards(client: TestClient) -> None:
 def test_lengths_of_time(seconds: float, text: str) -> None:
     """As a person would say them, rounded down."""
     assert duration_text(seconds) == text
+
+
+def test_ranks_on_a_card(daemon: Daemon) -> None:
+    """Only live ranks of that GPU have a line, the first four of them; waits may be unknown."""
+    rank = snapshots.rank_on_gpu()
+    ended = replace(rank, job="ended", processes=0)
+    new = replace(rank, job="x" * 4096, data_wait_ratio=None, data_stall_ratio=None)
+    others = [replace(rank, job="more", rank=number) for number in range(5)]
+    node = snapshots.snapshot(snapshots.h100_training(0), snapshots.h100_idle(1))
+    daemon.publish(snapshots.with_training(node, ended, new, *others))
+    first, second = Page(daemon.client.get("/").text).cards
+    assert "Training" not in second
+    assert first["Training"].startswith(f"{'x' * 119}… rank 0: no waiting time known yet")
+    assert first["Training"].count("more rank ") == 3
+    assert first["Training"].endswith("and 2 more ranks")
+    assert "ended" not in first["Training"]
 
 
 def test_product_and_links(client: TestClient) -> None:

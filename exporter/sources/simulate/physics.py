@@ -114,11 +114,13 @@ def phase(
     seconds: float,
     *,
     awake: bool,
+    trains: bool = False,
     limit_ratio: float = 1.0,
     wobble_ratio: float = 0.0,
 ) -> Phase:
     """Return `seconds` of `load` on `board`; `awake` says that a context is open.
 
+    `trains` says that a training job does it, which waits for its data while the engine is idle.
     `limit_ratio` is the power limit over the default one. Where it is hit the clock wobbles and the
     power does not; elsewhere activities, traffic and dynamic power wobble together, and an engine
     that is always busy stays so.
@@ -154,6 +156,8 @@ def phase(
         cycles=clock,
         busy_cycles=clock * load.engine,
         capped=1.0 if capped else 0.0,
+        trained=1.0 if trains else 0.0,
+        stalled=1.0 - load.engine if trains else 0.0,
     )
     swings = Rates._make(rate * wobble_ratio for rate in rates)._replace(
         engine=0.0,
@@ -161,6 +165,8 @@ def phase(
         cycles=clock * clock_swing,
         busy_cycles=clock * clock_swing * load.engine,
         capped=0.0,
+        trained=0.0,
+        stalled=0.0,
     )
     return Phase(seconds, rates, swings)
 

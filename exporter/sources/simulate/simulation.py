@@ -17,6 +17,7 @@ from exporter.reading import (
     Reading,
     ShareReading,
     SlotReport,
+    TrainingReport,
     Utilization,
     Vitals,
     XidRecord,
@@ -29,9 +30,10 @@ from exporter.sources.simulate.board import (
     simulated_device,
     slow_readings,
 )
+from exporter.sources.simulate.jobs import job_name, training_report, training_totals
 from exporter.sources.simulate.physics import hardware
 from exporter.sources.simulate.scenario import Scenario, SimulatedGpu
-from exporter.sources.simulate.timeline import Act, Timeline
+from exporter.sources.simulate.timeline import Act, Timeline, is_training
 from exporter.sources.simulate.waves import Rates, mixed
 from exporter.specs import SpecBook
 
@@ -76,6 +78,7 @@ class Simulation:
         ]
         admits = (selection or Selection()).admits
         self.gpus = tuple(gpu for gpu in gpus if admits(gpu.device.index, gpu.device.uuid))
+        self._jobs = _ranks(gpus)
 
     def start(self) -> None:
         """Begin; there is nothing to open."""
@@ -103,9 +106,27 @@ class Simulation:
             for gpu in self.gpus
         }
 
+    def training(self) -> Sequence[TrainingReport]:
+        """Return what the training jobs said at the last round."""
+        return [
+            said
+            for job, gpus in self._jobs.items()
+            for rank, gpu in enumerate(gpus)
+            if gpu in self.gpus and (said := gpu.training(job, rank, len(gpus))) is not None
+        ]
+
     def devices(self) -> Mapping[str, int]:
         """Return how many GPUs there are; everyone who counts agrees."""
         return dict.fromkeys(("pci", "driver", "nvml"), len(self.scenario.gpus))
+
+
+def _ranks(gpus: Sequence[_Gpu]) -> dict[str, tuple[_Gpu, ...]]:
+    """Return the GPUs of each training job, in the order of their ranks: one job for each user."""
+    jobs: dict[str, list[_Gpu]] = {}
+    for gpu in gpus:
+        for owner in gpu.trainers:
+            jobs.setdefault(job_name(owner), []).append(gpu)
+    return {job: tuple(found) for job, found in jobs.items()}
 
 
 class _Gpu:
@@ -122,6 +143,12 @@ class _Gpu:
         self.device: Device = simulated_device(self._product, board, index, identity)
         self.timeline = Timeline(board, gpu.scenes, key)
         self._health = healthy(self._product)
+        self.trainers = dict.fromkeys(
+            scene.holder.owner
+            for scene in gpu.scenes
+            if scene.holder is not None and is_training(scene.holder)
+        )
+        """Users who train on it at some time."""
         self._last: tuple[float, Rates] | None = None
         """Time and totals of the last reading; None while lost and before the first."""
         self.report = SlotReport(index, self.device, None, None, {})
@@ -168,6 +195,31 @@ class _Gpu:
             read_seconds={Simulation.name: clock.monotonic() - monotonic},
         )
         self.report = SlotReport(self.device.index, self.device, reading, None, {})
+
+    def training(self, job: str, rank: int, world_size: int) -> TrainingReport | None:
+        """Return what a training job said when this GPU was read; None while it is not on it."""
+        reading = self.report.reading
+        if self._last is None or reading is None:
+            return None
+        seconds, totals = self._last
+        act = self.timeline.act(seconds)
+        holder, behaviour = act.holder, act.behaviour
+        if holder is None or behaviour is None or not is_training(holder):
+            return None
+        if job_name(holder.owner) != job:
+            return None
+        peak = self._product.peak_flops_per_second.get("bf16_tensor")
+        return training_report(
+            job,
+            rank,
+            world_size,
+            self.device.uuid,
+            behaviour,
+            self._board.memory_bytes,
+            training_totals(totals, peak),
+            reading.monotonic_seconds,
+            reading.timestamp_seconds,
+        )
 
     def _celsius(self, seconds: float) -> float:
         watts = sum(

@@ -116,6 +116,11 @@ class Timeline:
         return found
 
 
+def is_training(holder: Holder | None) -> bool:
+    """Tell whether a GPU's holder is a training job."""
+    return holder is not None and holder.workload == "training"
+
+
 def _act(board: Hardware, scene: Scene, key: int) -> Act:
     behave = STORIES[scene.story].behave
     if behave is None:
@@ -128,6 +133,7 @@ def _act(board: Hardware, scene: Scene, key: int) -> Act:
             load,
             seconds,
             awake=behaviour.awake,
+            trains=is_training(scene.holder),
             limit_ratio=behaviour.limit_ratio,
             wobble_ratio=behaviour.wobble_ratio,
         )

@@ -45,6 +45,10 @@ class Rates(NamedTuple):
     """SM clock x engine activity."""
     capped: float = 0.0
     """1 while the power limit holds the clock down."""
+    trained: float = 0.0
+    """1 while a training job is in its loop."""
+    stalled: float = 0.0
+    """The part of it in which the GPU has nothing to do: the job waits for its data."""
 
 
 NOTHING = Rates()

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the training jobs on simulated GPUs report: their steps, phases and stalls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from exporter.reading import Loader, TrainingReport, TrainingTotals
+from exporter.sources.simulate.stories import Behaviour
+from exporter.sources.simulate.waves import Rates
+
+STEPS_PER_SECOND = 4.0
+"""Of the time in which the GPU works."""
+SAMPLES_PER_STEP = 256
+HIDDEN_WAIT_RATIO = 0.01
+"""Host time in the loader while the GPU works: prefetching hides it."""
+PHASE_RATIOS: Mapping[str, float] = {
+    "data": HIDDEN_WAIT_RATIO,
+    "h2d": 0.01,
+    "forward": 0.30,
+    "backward": 0.55,
+    "optimizer": 0.08,
+    "checkpoint": 0.004,
+    "logging": 0.006,
+    "other": 0.04,
+}
+"""What the working time goes to, as the host sees it."""
+MODEL_FLOPS_RATIO = 0.9
+"""Of the operations of the tensor cores; the rest is recomputation."""
+WORKERS = 4
+STARVED_RATIO = 0.05
+"""From this share of stalled time on, no batch is ever ready."""
+
+
+def job_name(owner: str) -> str:
+    """Return the name of the training job of a simulated user."""
+    return f"{owner}-training"
+
+
+def training_totals(done: Rates, tensor_flops_per_second: float | None) -> TrainingTotals:
+    """Return what a job did while its GPU did `done`, an integral since the start.
+
+    `tensor_flops_per_second` is the GPU's peak at full tensor activity.
+    """
+    worked = done.trained - done.stalled
+    phases = {phase: ratio * worked for phase, ratio in PHASE_RATIOS.items()}
+    phases["data"] += done.stalled
+    steps = float(int(STEPS_PER_SECOND * worked))
+    return TrainingTotals(
+        steps=steps,
+        batches=steps,
+        samples=steps * SAMPLES_PER_STEP,
+        step_seconds=done.trained,
+        phase_seconds=phases,
+        phase_gpu_idle_seconds={"data": done.stalled, "checkpoint": 0.0, "logging": 0.0},
+        model_flops=(
+            None
+            if tensor_flops_per_second is None
+            else MODEL_FLOPS_RATIO * tensor_flops_per_second * done.tensor
+        ),
+    )
+
+
+def training_report(
+    job: str,
+    rank: int,
+    world_size: int,
+    uuid: str,
+    behaviour: Behaviour,
+    memory_bytes: int,
+    totals: TrainingTotals,
+    monotonic_seconds: float,
+    unix_seconds: float,
+) -> TrainingReport:
+    """Return what the one process of a simulated rank says now."""
+    stalled = totals.phase_gpu_idle_seconds["data"] > STARVED_RATIO * totals.step_seconds
+    used = round(behaviour.memory * memory_bytes)
+    return TrainingReport(
+        report_id=f"{uuid}/{job}",
+        job=job,
+        rank=rank,
+        received_monotonic_seconds=monotonic_seconds,
+        received_timestamp_seconds=unix_seconds,
+        totals=totals,
+        device=uuid,
+        world_size=world_size,
+        framework="simulated",
+        precision="bf16",
+        loader=Loader(
+            workers=WORKERS,
+            prefetch_factor=2,
+            pin_memory=True,
+            persistent_workers=True,
+            ready_batches=0 if stalled else 2 * WORKERS,
+        ),
+        memory_bytes={"allocated": round(0.8 * used), "reserved": used, "peak": used},
+    )

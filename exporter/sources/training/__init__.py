@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training jobs: what they report of their steps, phases and stalls on a Unix socket."""
+
+from __future__ import annotations
+
+from exporter.sources.training.endpoint import Access, candidates
+from exporter.sources.training.refusals import REASONS
+from exporter.sources.training.source import TrainingOptions, TrainingSource
+
+__all__ = ["REASONS", "Access", "TrainingOptions", "TrainingSource", "candidates"]

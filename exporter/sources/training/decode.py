@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a datagram claims: its bytes, checked for form, or a refusal that says why not.
+
+Everything in a datagram is untrusted. The wire format is in ``docs/training-protocol.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from exporter.reading import NO_DEVICE, TRAINING_PHASES, Loader, TrainingTotals
+from exporter.sources.training.refusals import Refused
+
+VERSION = 1
+MOST_BYTES = 8192
+"""Of a datagram."""
+MOST = 1e18
+"""Of a count, of seconds or of bytes."""
+MOST_FLOPS = 1e30
+MOST_RANK = 1_000_000
+MOST_PID = 2**31 - 1
+MOST_JOB_BYTES = 128
+MOST_NAME_BYTES = 64
+"""Of a framework's or a precision's name."""
+TOLERANCE_RATIO = 0.01
+TOLERANCE_SECONDS = 0.1
+"""By so much, and no more, may parts add up to more than their whole: clocks are read in turn."""
+MEMORY_KINDS = ("allocated", "reserved", "peak")
+INSTRUMENTATIONS = ("client", "auto")
+NO_DEVICE_ON_THE_WIRE = "none"
+OTHER = TRAINING_PHASES[-1]
+"""The phase that unknown ones count as."""
+
+_ID = re.compile(r"[0-9a-f]{32}")
+# MIG devices are MIG-<uuid>, or MIG-GPU-<uuid>/<gpu instance>/<compute instance> with drivers
+# before 470.
+_DEVICE = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z][0-9A-Za-z/-]{0,90}")
+_PHASES = frozenset(TRAINING_PHASES)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a process says of itself, checked for form alone."""
+
+    report_id: str
+    sequence: int
+    pid: int
+    """In the sender's own pid namespace."""
+    job: str
+    rank: int
+    totals: TrainingTotals
+    device: str | None
+    world_size: int | None
+    framework: str | None
+    precision: str | None
+    instrumentation: str
+    loader: Loader
+    memory_bytes: Mapping[str, int]
+    errors: int
+    error: str | None
+    exited: bool
+
+
+_NO_LOADER = Loader()
+
+
+def decode(data: bytes) -> Claim:
+    """Return what a datagram claims.
+
+    Raises:
+        Refused: it has another form than version 1 of the protocol asks for; nothing else.
+    """
+    if len(data) > MOST_BYTES:
+        raise Refused("too_large")
+    message = _parse(data)
+    if type(message) is not dict:
+        raise _unfit("report", "an object", message)
+    version = message.get("version")
+    if type(version) is not int or version != VERSION:
+        raise Refused("version", f"version: expected {VERSION}, got {_shown(version)}")
+    report_id = message.get("id")
+    if type(report_id) is not str or not _ID.fullmatch(report_id):
+        raise _unfit("id", "32 hexadecimal digits in lower case", report_id)
+    memory = message.get("memory_bytes")
+    loader = message.get("loader")
+    error = message.get("error")
+    return Claim(
+        report_id=report_id,
+        sequence=_integer(message, "sequence", 0, int(MOST)),
+        pid=_integer(message, "pid", 1, MOST_PID),
+        job=_name(message, "job", MOST_JOB_BYTES),
+        rank=_integer(message, "rank", 0, MOST_RANK),
+        totals=_totals(message),
+        device=_device(message.get("device")),
+        world_size=_optional_integer(message, "world_size", 1, MOST_RANK + 1),
+        framework=_optional_name(message, "framework"),
+        precision=_optional_name(message, "precision"),
+        instrumentation=_instrumentation(message.get("instrumentation")),
+        loader=_NO_LOADER if loader is None else _loader(loader),
+        memory_bytes={} if memory is None else _memory(memory),
+        errors=_optional_integer(message, "errors", 0, int(MOST)) or 0,
+        error=error if type(error) is str else None,
+        exited=_optional_boolean(message, "exit") or False,
+    )
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise Refused("schema", "a key stands twice in one object")
+    return found
+
+
+def _constant(name: str) -> None:
+    raise Refused("not_json", f"{name} is no JSON")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
+
+
+def _parse(data: bytes) -> Any:
+    try:
+        return _DECODER.decode(data.decode())
+    except UnicodeDecodeError as error:
+        raise Refused("not_json", f"no UTF-8 at byte {error.start}") from None
+    except json.JSONDecodeError as error:
+        raise Refused("not_json", f"{error.msg} at character {error.pos}") from None
+    except ValueError:  # newer Pythons refuse numbers of thousands of digits
+        raise Refused("not_json", "a number has too many digits") from None
+    except RecursionError:
+        raise Refused("not_json", "nested too deeply") from None
+
+
+def _totals(message: Mapping[str, Any]) -> TrainingTotals:
+    step_seconds = _number(message, "step_seconds")
+    phase_seconds = _phases(message.get("phase_seconds"), "phase_seconds")
+    stalls = message.get("phase_gpu_idle_seconds")
+    idle_seconds = {} if stalls is None else _phases(stalls, "phase_gpu_idle_seconds")
+    if _exceeds(math.fsum(phase_seconds.values()), step_seconds):
+        raise Refused("schema", "phase_seconds: add up to more than step_seconds")
+    for phase, seconds in idle_seconds.items():
+        if _exceeds(seconds, phase_seconds.get(phase, 0.0)):
+            raise Refused("schema", f"phase_gpu_idle_seconds: {phase} is more than phase_seconds")
+    return TrainingTotals(
+        steps=_number(message, "steps"),
+        batches=_number(message, "batches"),
+        samples=_optional_number(message, "samples", MOST),
+        step_seconds=step_seconds,
+        phase_seconds=phase_seconds,
+        phase_gpu_idle_seconds=idle_seconds,
+        model_flops=_optional_number(message, "model_flops", MOST_FLOPS),
+    )
+
+
+def _exceeds(part: float, whole: float) -> bool:
+    return part > whole * (1.0 + TOLERANCE_RATIO) + TOLERANCE_SECONDS
+
+
+def _phases(value: Any, key: str) -> dict[str, float]:
+    """Return the seconds by phase; those of unknown phases are added to ``other``."""
+    if type(value) is not dict:
+        raise _unfit(key, "an object", value)
+    found: dict[str, float] = {}
+    others: list[float] = []
+    for phase, seconds in value.items():
+        kind = type(seconds)
+        if (kind is not float and kind is not int) or not 0 <= seconds <= MOST:
+            raise _unfit(key, f"numbers from 0 to {MOST:g}", seconds)
+        if phase in _PHASES:
+            found[phase] = seconds + 0.0
+        else:
+            others.append(seconds)
+    if others:  # a sum whose rounding does not depend on the order never falls
+        found[OTHER] = math.fsum((found.get(OTHER, 0.0), *others))
+    return found
+
+
+def _number(message: Mapping[str, Any], key: str, most: float = MOST) -> float:
+    value = message.get(key)
+    kind = type(value)
+    if (kind is float or kind is int) and 0 <= value <= most:  # type: ignore[operator]
+        return value + 0.0  # type: ignore[operator]
+    raise _unfit(key, f"a number from 0 to {most:g}", value)
+
+
+def _optional_number(message: Mapping[str, Any], key: str, most: float) -> float | None:
+    return None if message.get(key) is None else _number(message, key, most)
+
+
+def _integer(message: Mapping[str, Any], key: str, least: int, most: int) -> int:
+    value = message.get(key)
+    if type(value) is int and least <= value <= most:
+        return value
+    raise _unfit(key, f"a whole number from {least} to {most}", value)
+
+
+def _optional_integer(message: Mapping[str, Any], key: str, least: int, most: int) -> int | None:
+    return None if message.get(key) is None else _integer(message, key, least, most)
+
+
+def _optional_boolean(message: Mapping[str, Any], key: str) -> bool | None:
+    value = message.get(key)
+    if value is None or type(value) is bool:
+        return value
+    raise _unfit(key, "true or false", value)
+
+
+def _name(message: Mapping[str, Any], key: str, most_bytes: int) -> str:
+    value = message.get(key)
+    if type(value) is not str:
+        raise _unfit(key, "text", value)
+    # Characters are at most as many as bytes, and only printable ones can always be encoded.
+    if value and value.isprintable() and len(value.encode()) <= most_bytes:
+        return value
+    expected = f"1 to {most_bytes} printable bytes"
+    raise Refused("label", f"{key}: expected {expected}, got {_shown(value)}")
+
+
+def _optional_name(message: Mapping[str, Any], key: str) -> str | None:
+    value = message.get(key)
+    return None if value is None or value == "" else _name(message, key, MOST_NAME_BYTES)
+
+
+def _device(value: Any) -> str | None:
+    if value is None:
+        return None
+    if type(value) is str:
+        if value == NO_DEVICE_ON_THE_WIRE:
+            return NO_DEVICE
+        if _DEVICE.fullmatch(value):
+            return value
+    raise _unfit("device", "GPU-<uuid>, MIG-<uuid>, none or null", value)
+
+
+def _instrumentation(value: Any) -> str:
+    if value is None:
+        return INSTRUMENTATIONS[0]
+    if type(value) is str and value in INSTRUMENTATIONS:
+        return value
+    raise _unfit("instrumentation", " or ".join(INSTRUMENTATIONS), value)
+
+
+def _loader(value: Any) -> Loader:
+    if type(value) is not dict:
+        raise _unfit("loader", "an object", value)
+    return Loader(
+        workers=_optional_integer(value, "workers", 0, MOST_RANK),
+        prefetch_factor=_optional_integer(value, "prefetch_factor", 0, MOST_RANK),
+        pin_memory=_optional_boolean(value, "pin_memory"),
+        persistent_workers=_optional_boolean(value, "persistent_workers"),
+        ready_batches=_optional_integer(value, "ready_batches", 0, MOST_RANK),
+    )
+
+
+def _memory(value: Any) -> dict[str, int]:
+    if type(value) is not dict:
+        raise _unfit("memory_bytes", "an object", value)
+    return {
+        kind: _integer(value, kind, 0, int(MOST))
+        for kind in MEMORY_KINDS
+        if value.get(kind) is not None
+    }
+
+
+def _unfit(key: str, expected: str, got: Any) -> Refused:
+    return Refused("schema", f"{key}: expected {expected}, got {_shown(got)}")
+
+
+def _shown(value: Any) -> str:
+    """Return what a message says of a value; it may be as large and as deep as a datagram."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "a list"
+    if isinstance(value, str):
+        return f"'{value[:60]}'"
+    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}..."

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why a report is not taken: the reasons, and how often each was given."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+
+from exporter.clock import Clock
+from exporter.errors import one_line
+
+REASONS: Mapping[str, str] = {
+    "too_large": "longer than 8192 bytes",
+    "not_json": "no JSON in UTF-8",
+    "version": "of another version of the protocol",
+    "schema": "a value is missing, of the wrong type, out of range or contradicts another",
+    "label": "a name is empty, too long or not printable",
+    "credentials": "the sender is not the process that it claims to be",
+    "rate": "too many in a short time",
+    "jobs": "too many jobs",
+    "ranks": "too many processes",
+    "old": "not newer than what is known",
+}
+"""What ``roofline_exporter_training_rejected_total`` counts, by reason."""
+
+LOG_INTERVAL_SECONDS = 60.0
+MOST_CHARACTERS = 200
+"""Of a message that quotes a report."""
+
+log = logging.getLogger(__name__)
+
+
+class Refused(Exception):
+    """A report is not taken, for one of REASONS."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(detail or REASONS[reason])
+        self.reason = reason
+
+
+class Refusals:
+    """Counts by reason and logs each reason at most once a minute; any thread may read."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._counts = dict.fromkeys(REASONS, 0)
+        self._logged: dict[str, tuple[float, int]] = {}
+        """By reason: when a line was last written, and the count at that time."""
+
+    def note(self, reason: str, detail: str, sender: str) -> None:
+        """Count one report; `detail` may quote it and `sender` says where it came from."""
+        now = self._clock.monotonic()
+        with self._lock:
+            count = self._counts[reason] = self._counts[reason] + 1
+            logged_at, logged = self._logged.get(reason, (float("-inf"), 0))
+            if now - logged_at < LOG_INTERVAL_SECONDS:
+                return
+            self._logged[reason] = (now, count)
+        unlogged = count - logged - 1
+        log.warning(
+            "training report from %s refused (%s): %s%s",
+            sender,
+            reason,
+            one_line(detail[:MOST_CHARACTERS]),
+            f" ({unlogged} more for that reason since the last such line)" if unlogged else "",
+        )
+
+    def counts(self) -> Mapping[str, int]:
+        """Return how many were refused so far, for every reason."""
+        with self._lock:
+            return dict(self._counts)

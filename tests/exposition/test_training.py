@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What training jobs report appears under the contract's names, and nothing that is not known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from exporter.exposition.catalogue import CATALOGUE
+from exporter.exposition.parts import Node
+from exporter.publisher import STALL_EXCEEDS_IDLE
+from exporter.reading import TRAINING_PHASES, Loader, TrainingTotals
+from exporter.snapshot import Rank, Snapshot
+from exporter.sources.training.refusals import REASONS
+from tests import snapshots
+from tests.rows import Row, expected_rows
+
+GPU = "GPU-11111111-2222-3333-4444-000000000000"
+
+
+def rows_of(*ranks: Rank, node: Snapshot = snapshots.NO_DRIVER) -> list[Row]:
+    return expected_rows(Node(snapshots.with_training(node, *ranks)))
+
+
+def series(rows: list[Row], name: str) -> dict[frozenset[tuple[str, str]], float]:
+    return {labels: value for family, labels, value in rows if family == name}
+
+
+def one(rows: list[Row], name: str, **labels: str) -> float | None:
+    found = {"training_job": "resnet", "rank": "0", "uuid": GPU, **labels}
+    return series(rows, name).get(frozenset(found.items()))
+
+
+REPORTED: list[tuple[str, dict[str, str], float]] = [
+    ("gpu_training_steps_total", {}, 1000),
+    ("gpu_training_batches_total", {}, 4000),
+    ("gpu_training_samples_total", {}, 1_024_000),
+    ("gpu_training_step_seconds_total", {}, 500),
+    ("gpu_training_phase_seconds_total", {"phase": "data"}, 155),
+    ("gpu_training_phase_seconds_total", {"phase": "h2d"}, 5),
+    ("gpu_training_phase_seconds_total", {"phase": "forward"}, 0),
+    ("gpu_training_phase_gpu_idle_seconds_total", {"phase": "data"}, 120),
+    ("gpu_training_phase_gpu_idle_seconds_total", {"phase": "checkpoint"}, 12),
+    ("gpu_training_phase_gpu_idle_seconds_total", {"phase": "logging"}, 0),
+    ("gpu_training_model_flops_total", {}, 1.26e19),
+    ("gpu_training_prefetch_batches", {}, 3),
+    ("gpu_training_dataloader_workers", {}, 4),
+    ("gpu_training_memory_bytes", {"kind": "allocated"}, 41e9),
+    ("gpu_training_memory_bytes", {"kind": "reserved"}, 52e9),
+    ("gpu_training_memory_bytes", {"kind": "peak"}, 49.5e9),
+    ("gpu_training_processes", {}, 1),
+    ("gpu_training_last_report_timestamp_seconds", {}, snapshots.NOW - 0.75),
+    (
+        "gpu_training_info",
+        {
+            "world_size": "8",
+            "framework": "torch 2.13.0",
+            "precision": "bf16",
+            "instrumentation": "client",
+        },
+        1,
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "labels", "value"), REPORTED)
+def test_reported_values(name: str, labels: dict[str, str], value: float) -> None:
+    """Each thing that a job reports is the value of its series."""
+    assert one(rows_of(snapshots.rank_on_gpu()), name, **labels) == value
+
+
+def test_every_family_of_a_rank_is_in_the_example() -> None:
+    """A rank that says all has every family of its kind."""
+    names = {name for name, _, _ in rows_of(snapshots.rank_on_gpu())}
+    assert {family.name for family in CATALOGUE.values() if family.scope == "rank"} <= names
+    assert {name for name, _, _ in REPORTED} <= names
+
+
+def test_phases_start_at_zero_and_idle_times_only_where_measured() -> None:
+    """All nine host times are there from the start; what was not measured on the GPU never is."""
+    rows = rows_of(replace(snapshots.rank_on_gpu(), totals=TrainingTotals()))
+    waits = {
+        dict(labels)["phase"]: value
+        for labels, value in series(rows, "gpu_training_phase_seconds_total").items()
+    }
+    assert waits == dict.fromkeys(TRAINING_PHASES, 0)
+    assert not series(rows, "gpu_training_phase_gpu_idle_seconds_total")
+
+
+def test_what_a_job_does_not_say_is_absent() -> None:
+    """No samples, FLOPs, loader or memory are made up."""
+    rank = replace(
+        snapshots.rank_on_gpu(), totals=TrainingTotals(), loader=Loader(), memory_bytes={}
+    )
+    names = {name for name, _, _ in rows_of(rank)}
+    assert not names & {
+        "gpu_training_samples_total",
+        "gpu_training_model_flops_total",
+        "gpu_training_prefetch_batches",
+        "gpu_training_dataloader_workers",
+        "gpu_training_memory_bytes",
+    }
+
+
+@pytest.mark.parametrize(
+    ("rank", "labels"),
+    [
+        (snapshots.rank_on_gpu(), {"training_job": "resnet", "rank": "0", "uuid": GPU}),
+        (
+            snapshots.rank_on_instance(0),
+            {
+                "training_job": snapshots.rank_on_instance().job,
+                "rank": "0",
+                "uuid": GPU,
+                "gpu_instance": "1",
+            },
+        ),
+        (snapshots.rank_on_cpu(), {"training_job": "tiny", "rank": "1"}),
+    ],
+    ids=["gpu", "instance", "cpu"],
+)
+def test_labels_name_the_device_where_there_is_one(rank: Rank, labels: dict[str, str]) -> None:
+    """A rank without a device has no uuid, one on a whole GPU no gpu_instance."""
+    [(found, _)] = series(rows_of(rank), "gpu_training_steps_total").items()
+    assert dict(found) == labels
+
+
+def test_a_rank_outlives_the_readings_of_its_gpu() -> None:
+    """A job goes on reporting while its GPU does not answer, or is not watched at all."""
+    node = snapshots.snapshot(snapshots.lost(0))
+    rank = replace(snapshots.rank_on_gpu(), gpu_uuid=node.gpus[0].device.uuid)
+    rows = rows_of(rank, snapshots.rank_on_gpu(7), node=node)
+    assert len(series(rows, "gpu_training_steps_total")) == 2
+
+
+def test_inferred_bounds_belong_to_the_gpu() -> None:
+    """Bounds without CUDA events carry the device's labels and the method."""
+    rows = expected_rows(Node(snapshots.EXAMPLES["estimate"]))
+    uuid = snapshots.t4_estimate().device.uuid
+    key = frozenset({"gpu": "0", "uuid": uuid, "method": "client"}.items())
+    assert {
+        name: value
+        for name, labels, value in rows
+        if name.startswith("gpu_inferred_") and labels == key
+    } == {
+        "gpu_inferred_data_stall_lower_ratio": 0.125,
+        "gpu_inferred_data_stall_upper_ratio": 0.3125,
+        "gpu_inferred_data_stall_lower_seconds_total": 11.5,
+        "gpu_inferred_data_stall_upper_seconds_total": 30.25,
+    }
+    idle = expected_rows(Node(snapshots.EXAMPLES["idle"]))
+    assert not [name for name, _, _ in idle if name.startswith("gpu_inferred_")]
+
+
+def test_reports_are_counted_while_they_are_taken() -> None:
+    """Every reason for a refusal has its row at 0; with the source off there is none at all."""
+    rows = rows_of()
+    assert list(series(rows, "roofline_exporter_training_reports_total").values()) == [4321]
+    rejected = {
+        dict(labels)["reason"]: value
+        for labels, value in series(rows, "roofline_exporter_training_rejected_total").items()
+    }
+    assert rejected == snapshots.TRAINING_STATE.rejected_total
+    off = {name for name, _, _ in expected_rows(Node(snapshots.NO_DRIVER))}
+    assert not [name for name in off if name.startswith("roofline_exporter_training")]
+
+
+def test_every_reason_of_the_source_is_listed() -> None:
+    """A refusal under a reason that no label lists would be dropped from the page."""
+    [reason] = CATALOGUE["roofline_exporter_training_rejected_total"].labels
+    assert reason.values == (*REASONS, STALL_EXCEEDS_IDLE) == snapshots.TRAINING_REJECTIONS

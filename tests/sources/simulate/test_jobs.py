@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The simulated training jobs report what the simulated GPUs do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporter.nodes import NodeTraining
+from exporter.publisher import Publisher
+from exporter.reading import TrainingReport
+from exporter.snapshot import Rank, Snapshot
+from exporter.sources.simulate import Simulation, load_scenario
+from exporter.specs import load_specs
+from exporter.tracking import Rules
+from tests.clocks import ManualClock
+
+BOOK = load_specs()
+
+
+class Demo:
+    """The bundled demo, ticked by hand."""
+
+    def __init__(self, scenario: str = "demo") -> None:
+        self.clock = ManualClock()
+        self.simulation = Simulation(
+            load_scenario(scenario, BOOK), BOOK, "host:19400", 0, self.clock
+        )
+        training = NodeTraining(None, self.simulation.training)
+        self.publisher = Publisher(self.simulation, BOOK, Rules(), self.clock, training=training)
+
+    def ticks(self, count: int) -> Snapshot:
+        for _ in range(count):
+            self.clock.advance(1.0)
+            snapshot = self.publisher.tick()
+        return snapshot
+
+
+def by_job(ranks: Sequence[Rank]) -> dict[str, Rank]:
+    return {rank.job: rank for rank in ranks}
+
+
+def test_the_demo_shows_who_waits_for_data() -> None:
+    """The starved GPU's job says so, the steady ones do not, and the stall fits the idle time."""
+    snapshot = Demo().ticks(150)
+    ranks = by_job(snapshot.ranks)
+    assert set(ranks) == {"alice-training", "bob-training", "erin-training", "frank-training"}
+    starved, steady = ranks["bob-training"].totals, ranks["alice-training"].totals
+    assert starved.phase_gpu_idle_seconds["data"] / starved.step_seconds == pytest.approx(
+        0.6, abs=0.05
+    )
+    assert steady.phase_gpu_idle_seconds["data"] == 0.0
+    assert steady.phase_seconds["data"] == pytest.approx(0.01 * steady.step_seconds)
+    assert snapshot.gpus[2].shares[0].totals.limited_seconds["input"] > 60
+    assert snapshot.gpus[0].shares[0].totals.limited_seconds["input"] == 0
+    assert snapshot.training is not None
+    assert snapshot.training.rejected_total["stall_exceeds_idle"] == 0
+
+
+def test_a_job_is_gone_while_its_gpu_is_lost() -> None:
+    """And continues when it is back, without a fall."""
+    demo = Demo()
+    before = by_job(demo.ticks(350).ranks)["frank-training"]
+    assert "frank-training" not in by_job(demo.ticks(60).ranks)
+    after = by_job(demo.ticks(120).ranks)["frank-training"]
+    assert after.totals.steps > before.totals.steps
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.floats(0.05, 400.0), min_size=1, max_size=20))
+def test_the_totals_never_fall_and_fit_each_other(steps: list[float]) -> None:
+    """Phases within the step time, stall within the wait, whenever it is read."""
+    demo = Demo()
+    last: dict[str, TrainingReport] = {}
+    for length in steps:
+        demo.clock.advance(length)
+        demo.simulation.round(0.5)
+        for said in demo.simulation.training():
+            now = said.totals
+            assert sum(now.phase_seconds.values()) <= now.step_seconds * (1 + 1e-9)
+            assert now.phase_gpu_idle_seconds["data"] <= now.phase_seconds["data"]
+            before = last.get(said.report_id)
+            if before is not None:
+                assert now.steps >= before.totals.steps
+                assert now.step_seconds >= before.totals.step_seconds
+                assert (now.model_flops or 0) >= (before.totals.model_flops or 0)
+            last[said.report_id] = said

@@ -42,6 +42,8 @@ SEEN_IDLE_RATIO = 0.001
 """With less idle time than that there is nothing to explain."""
 LOST_SECONDS = 30.0
 """A rank whose GPU is not found for so long is told of in the log."""
+MOST_RETIRED = 32
+"""Ended processes of one rank that are told apart."""
 NOTICED_SECONDS = 0.001
 """Less than that beyond what is believable is rounding."""
 
@@ -231,7 +233,10 @@ class _Known:
         self.stall_ratio: float | None = None
         self.stall_of_idle: float | None = None
         self.bounds: Bounds | None = None
-        self._retired = TrainingTotals()
+        self._retired: dict[str, TrainingTotals] = {}
+        """By report id, of processes that are not known any more and may yet speak again."""
+        self._folded = TrainingTotals()
+        """Of those that were retired before them."""
         self._said_at: float | None = None
         self._settled_at: float | None = None
         self._fresh_until = 0.0
@@ -242,17 +247,22 @@ class _Known:
 
     def put(self, report: TrainingReport) -> None:
         self.last[report.report_id] = report
+        self._retired.pop(report.report_id, None)
         said = report.received_monotonic_seconds
         self._said_at = said if self._said_at is None else max(said, self._said_at)
 
     def retire(self, report_id: str) -> None:
         """Keep the totals of a process that is not known any more."""
-        self._retired = _sum(self._retired, self.last.pop(report_id).totals)
+        self._retired[report_id] = self.last.pop(report_id).totals
+        if len(self._retired) > MOST_RETIRED:
+            self._folded = _sum(self._folded, self._retired.pop(next(iter(self._retired))))
 
     @property
     def totals(self) -> TrainingTotals:
         """All that its processes claim."""
-        totals = self._retired
+        totals = self._folded
+        for earlier in self._retired.values():
+            totals = _sum(totals, earlier)
         for report in self.last.values():
             totals = _sum(totals, report.totals)
         return totals

@@ -172,6 +172,27 @@ def test_a_restarted_process_goes_on_counting() -> None:
     assert (alone.totals.steps, alone.processes) == (12, 1)
 
 
+def test_a_process_that_speaks_again_is_not_counted_twice() -> None:
+    """It was silent for long and dropped, while another one of the rank was known."""
+    ranks = Ranks()
+    one = report(100.0, totals=totals(wait=5.0, steps=10))
+    two = report(101.0, report_id="b" * 32, totals=totals(steps=1))
+    assert after(ranks, [one, two]).totals.steps == 11
+    assert after(ranks, [two]).totals.steps == 11
+    again = report(500.0, totals=totals(wait=6.0, steps=12))
+    assert after(ranks, [again, two]).totals.steps == 13
+
+
+def test_many_restarts_are_all_counted() -> None:
+    """A job that crashes over and over keeps every step that it made."""
+    ranks = Ranks()
+    for number in range(200):
+        said = report(100.0 + number, report_id=f"{number:032x}", totals=totals(steps=1))
+        before = [report(99.0 + number, report_id=f"{number - 1:032x}", totals=totals(steps=1))]
+        rank = after(ranks, [*(before if number else ()), said])
+    assert rank.totals.steps == 200
+
+
 def test_a_rank_is_forgotten_with_its_last_process() -> None:
     """And begins anew when it comes back."""
     ranks = Ranks()

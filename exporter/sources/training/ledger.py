@@ -12,6 +12,7 @@ from exporter.clock import Clock
 from exporter.reading import TrainingReport, TrainingTotals
 from exporter.sources.training.credentials import Peer, Processes
 from exporter.sources.training.decode import Claim
+from exporter.sources.training.inbox import Arrival
 from exporter.sources.training.refusals import Refused
 
 KEPT_SECONDS = 300.0
@@ -68,29 +69,28 @@ class Ledger:
         """How many claims were taken."""
         return self._taken
 
-    def take(self, claim: Claim, peer: Peer) -> None:
-        """Keep what `peer` claims.
+    def take(self, claim: Claim, arrival: Arrival) -> None:
+        """Keep what the sender of `arrival` claims.
 
         Raises:
             Refused: it is another's, is not newer, contradicts what was said before, or there is
                 no room for it.
         """
         with self._lock:
-            now = self._clock.monotonic()
             entry = self._entries.get(claim.report_id)
             if entry is None:
-                entry = self._admit(claim, peer, now)
+                entry = self._admit(claim, arrival)
             else:
-                _check_next(entry, claim, peer)
+                _check_next(entry, claim, arrival.peer)
                 entry.claim = claim
                 entry.device = claim.device if entry.device is None else entry.device
                 entry.is_gone = False
                 entry.report = None
-            entry.received_monotonic_seconds = now
-            entry.received_timestamp_seconds = self._clock.time()
+            entry.received_monotonic_seconds = arrival.monotonic_seconds
+            entry.received_timestamp_seconds = arrival.timestamp_seconds
             self._entries.move_to_end(claim.report_id)
             job = self._jobs[claim.job]
-            job.received_monotonic_seconds = now
+            job.received_monotonic_seconds = arrival.monotonic_seconds
             self._jobs.move_to_end(claim.job)
             self._taken += 1
 
@@ -106,8 +106,9 @@ class Ledger:
                 for report_id, entry in self._entries.items()
             )
 
-    def _admit(self, claim: Claim, peer: Peer, now: float) -> _Entry:
-        leaving = self._make_room(claim.job, now)
+    def _admit(self, claim: Claim, arrival: Arrival) -> _Entry:
+        peer = arrival.peer
+        leaving = self._make_room(claim.job, arrival.monotonic_seconds)
         if not self._processes.may_claim(peer.pid, claim.pid):
             raise Refused("credentials", f"pid: {claim.pid} is not the sender's")
         for report_id in leaving:
@@ -117,12 +118,12 @@ class Ledger:
             started=self._processes.started(peer.pid),
             claim=claim,
             device=claim.device,
-            received_monotonic_seconds=now,
-            received_timestamp_seconds=self._clock.time(),
+            received_monotonic_seconds=arrival.monotonic_seconds,
+            received_timestamp_seconds=arrival.timestamp_seconds,
         )
         job = self._jobs.get(claim.job)
         if job is None:
-            job = self._jobs[claim.job] = _Job(now)
+            job = self._jobs[claim.job] = _Job(arrival.monotonic_seconds)
         job.ids.add(claim.report_id)
         return entry
 
@@ -174,8 +175,6 @@ def _check_next(entry: _Entry, claim: Claim, peer: Peer) -> None:
         raise Refused("old", f"sequence: {claim.sequence} after {known.sequence}")
     if (claim.job, claim.rank) != (known.job, known.rank):
         raise Refused("schema", "id: belongs to another job or rank")
-    if entry.device is not None and claim.device not in (None, entry.device):
-        raise Refused("schema", "device: changed")
     key = _falling(known.totals, claim.totals)
     if key is not None:
         raise Refused("schema", f"{key}: fell")

@@ -8,28 +8,24 @@ import logging
 import socket
 import struct
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from exporter.clock import Clock
 from exporter.errors import SourceError, one_line
-from exporter.sources.training.credentials import ANCILLARY_BYTES, Peer, peer_of
+from exporter.sources.training.credentials import ANCILLARY_BYTES
 from exporter.sources.training.decode import MOST_BYTES
 from exporter.sources.training.endpoint import Access, Endpoint
-from exporter.sources.training.rate import RateLimit
-from exporter.sources.training.refusals import REASONS, Refusals, Refused
+from exporter.sources.training.inbox import MOST_WAITING, Inbox
 
 READ_BYTES = MOST_BYTES + 1
 """What is longer is cut to this length, which is still too large."""
-REFUSED_BEFORE_PAUSE = 64
-PAUSE_SECONDS = 0.01
-"""A flood fills the kernel's queue instead of this process's time."""
+MANY = MOST_WAITING // 2
+PAUSE_SECONDS = 0.05
+"""Where so many of a batch are too many, nothing is received for a while: a flood fills the
+kernel's queue instead of this process's time."""
 STOP_SECONDS = 2.0
 
 log = logging.getLogger(__name__)
-
-Take = Callable[[bytes, Peer], None]
-"""Raises Refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +45,15 @@ class Receiver:
         self,
         paths: tuple[str, ...],
         access: Access,
-        take: Take,
-        refusals: Refusals,
+        inbox: Inbox,
         clock: Clock,
         patience: Patience,
     ) -> None:
         self._paths = paths
         self._access = access
-        self._take = take
-        self._refusals = refusals
+        self._inbox = inbox
         self._clock = clock
         self._patience = patience
-        self._rate = RateLimit()
-        self._rate_refused = 0
         self._lock = threading.Lock()
         self._endpoint: Endpoint | None = None
         self._stopped = threading.Event()
@@ -130,11 +122,13 @@ class Receiver:
 
     def _read(self, endpoint: Endpoint) -> None:
         """Take what arrives until the end, or until nothing can arrive any more."""
-        checked_at = self._clock.monotonic()
-        while not self._stopped.is_set():
+        receive, put, now = endpoint.socket.recvmsg, self._inbox.put, self._clock.monotonic
+        check_at = now() + self._patience.check_seconds
+        while True:
             try:
-                data, ancillary, _, _ = endpoint.socket.recvmsg(READ_BYTES, ANCILLARY_BYTES)
+                data, ancillary, _, _ = receive(READ_BYTES, ANCILLARY_BYTES)
             except BlockingIOError:  # nothing arrived for as long as check_seconds
+                self._inbox.read()
                 if not endpoint.is_reachable():
                     break
                 continue
@@ -142,36 +136,16 @@ class Receiver:
                 log.warning("reading %s failed: %s", one_line(endpoint.path), error.strerror)
                 self._stopped.wait(self._patience.check_seconds)
                 return
-            if self._stopped.is_set():
+            if self._stopped.is_set():  # what ends the wait reads like an empty datagram
                 return
-            now = self._clock.monotonic()
-            self._receive(data, peer_of(ancillary), now)
-            if now - checked_at >= self._patience.check_seconds:
-                checked_at = now
+            arrived = now()
+            if put(data, ancillary, arrived) and self._inbox.read() >= MANY:
+                self._stopped.wait(PAUSE_SECONDS)
+            if arrived >= check_at:
+                check_at = arrived + self._patience.check_seconds
                 if not endpoint.is_reachable():
                     break
-        else:
-            return
         log.warning("%s is gone or another's: a new socket is made", one_line(endpoint.path))
-
-    def _receive(self, data: bytes, peer: Peer | None, now: float) -> None:
-        if peer is None:
-            self._refusals.note("credentials", REASONS["credentials"], "an unknown process")
-            return
-        if not self._rate.allows(peer.pid, now):
-            self._refusals.note("rate", REASONS["rate"], str(peer))
-            self._rate_refused += 1
-            if self._rate_refused % REFUSED_BEFORE_PAUSE == 0:
-                self._stopped.wait(PAUSE_SECONDS)
-            return
-        try:
-            self._take(data, peer)
-        except Refused as refused:
-            self._refusals.note(refused.reason, str(refused), str(peer))
-        except Exception:
-            # A mistake in here must not be a way to switch the source off from outside.
-            self._refusals.note("schema", "it could not be understood", str(peer))
-            log.exception("a training report from %s could not be understood", peer)
 
 
 def _timeval(seconds: float) -> tuple[int, int]:

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from exporter.clock import Clock
 from exporter.errors import one_line
 from exporter.reading import TrainingReport
-from exporter.sources.training.credentials import Peer, Processes
+from exporter.sources.training.credentials import Processes
 from exporter.sources.training.decode import Claim, decode
 from exporter.sources.training.endpoint import Access
+from exporter.sources.training.inbox import Arrival, Inbox
 from exporter.sources.training.ledger import Ledger
 from exporter.sources.training.receiver import Patience, Receiver
 from exporter.sources.training.refusals import LOG_INTERVAL_SECONDS, MOST_CHARACTERS, Refusals
@@ -44,8 +45,9 @@ class TrainingSource:
         self._ledger = Ledger(
             clock, Processes(options.procfs, PROCFS), options.max_jobs, options.max_ranks
         )
+        self._inbox = Inbox(self._take, self._refusals, clock)
         self._receiver = Receiver(
-            options.paths, options.access, self._take, self._refusals, clock, options.patience
+            options.paths, options.access, self._inbox, clock, options.patience
         )
         self._failure_told_at = float("-inf")
 
@@ -59,11 +61,12 @@ class TrainingSource:
 
     def reports(self) -> tuple[TrainingReport, ...]:
         """Return what each process said last, unless that is more than five minutes ago."""
+        self._inbox.read()
         return self._ledger.reports()
 
     @property
     def received_total(self) -> int:
-        """How many reports were taken."""
+        """How many reports were taken, as of the last time that they were asked for."""
         return self._ledger.taken_total
 
     @property
@@ -81,9 +84,9 @@ class TrainingSource:
         """Why no reports can arrive, in one line; None while they can or before it was tried."""
         return self._receiver.problem
 
-    def _take(self, data: bytes, peer: Peer) -> None:
-        claim = decode(data)
-        self._ledger.take(claim, peer)
+    def _take(self, arrival: Arrival) -> None:
+        claim = decode(arrival.data)
+        self._ledger.take(claim, arrival)
         if claim.errors and claim.error:
             self._tell_failure(claim)
 

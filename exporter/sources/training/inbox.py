@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Datagrams that have arrived and wait to be read, many in one go.
+
+To wake up for each report and read it at once costs several times as much as reading it among
+others: by then, the jobs' own work has driven the reader out of the processor's caches.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from exporter.clock import Clock
+from exporter.sources.training.credentials import Peer, peer_of
+from exporter.sources.training.rate import RateLimit
+from exporter.sources.training.refusals import REASONS, Refusals, Refused
+
+MOST_WAITING = 256
+
+log = logging.getLogger(__name__)
+
+Ancillary = Sequence[tuple[int, int, bytes]]
+"""What the kernel put beside a datagram."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One datagram, who sent it and when it was received."""
+
+    data: bytes
+    peer: Peer
+    monotonic_seconds: float
+    timestamp_seconds: float
+
+
+class Inbox:
+    """Keeps the order of arrival; any thread may put and read."""
+
+    def __init__(self, take: Callable[[Arrival], None], refusals: Refusals, clock: Clock) -> None:
+        """Take what is called for each datagram; it may raise Refused."""
+        self._take = take
+        self._refusals = refusals
+        self._clock = clock
+        self._rate = RateLimit()
+        self._waiting: deque[tuple[bytes, Ancillary, float]] = deque()
+        self._reading = threading.Lock()
+
+    def put(self, data: bytes, ancillary: Ancillary, monotonic_seconds: float) -> bool:
+        """Keep a datagram for the next read; return True if so many wait that it should be now."""
+        self._waiting.append((data, ancillary, monotonic_seconds))
+        return len(self._waiting) >= MOST_WAITING
+
+    def read(self) -> int:
+        """Take or refuse what has arrived; return how many were too many in a short time."""
+        too_many = 0
+        with self._reading:
+            ahead = self._clock.time() - self._clock.monotonic()
+            for _ in range(len(self._waiting)):  # what comes meanwhile does not hold the reader
+                data, ancillary, now = self._waiting.popleft()
+                peer = peer_of(ancillary)
+                if peer is None:
+                    self._refuse("credentials", REASONS["credentials"], "an unknown process")
+                elif not self._rate.allows(peer.pid, len(data), now):
+                    self._refuse("rate", REASONS["rate"], peer)
+                    too_many += 1
+                else:
+                    self._read_one(Arrival(data, peer, now, now + ahead))
+        return too_many
+
+    def _read_one(self, arrival: Arrival) -> None:
+        try:
+            self._take(arrival)
+        except Refused as refused:
+            self._refuse(refused.reason, str(refused), arrival.peer)
+        except Exception:
+            # A mistake in here must not be a way to switch the source off from outside.
+            self._refuse("schema", "it could not be understood", arrival.peer)
+            log.exception("a training report from %s could not be understood", arrival.peer)
+
+    def _refuse(self, reason: str, detail: str, sender: Peer | str) -> None:
+        self._refusals.note(reason, detail, str(sender))

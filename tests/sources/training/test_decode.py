@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A datagram is a claim in the form of the protocol, or is refused for one of a few reasons."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.errors import one_line
+from exporter.reading import NO_DEVICE, TRAINING_PHASES, Loader, TrainingTotals
+from exporter.sources.training import REASONS
+from exporter.sources.training.decode import MOST_BYTES, Claim, decode
+from exporter.sources.training.refusals import Refused
+from tests.sources.training.reports import FULL, LEAST, MISSING, datagram, message
+
+CASES = sorted((Path(__file__).parents[2] / "data" / "training_reports").glob("*/*"))
+TAKEN = "taken"
+
+
+def outcome(data: bytes) -> str:
+    """Return the reason for which it is refused, or ``taken``."""
+    try:
+        decode(data)
+    except Refused as refused:
+        return refused.reason
+    return TAKEN
+
+
+def complaint(**changes: Any) -> str:
+    with pytest.raises(Refused) as refused:
+        decode(datagram(**changes))
+    return f"{refused.value.reason}: {refused.value}"
+
+
+def test_everything_that_a_report_can_say_is_read() -> None:
+    """Each key ends where it belongs."""
+    assert decode(json.dumps(FULL).encode()) == Claim(
+        report_id=FULL["id"],
+        sequence=17,
+        pid=FULL["pid"],
+        job="resnet",
+        rank=0,
+        totals=TrainingTotals(
+            steps=100.0,
+            batches=100.0,
+            samples=25600.0,
+            step_seconds=12.5,
+            phase_seconds={"data": 1.5, "checkpoint": 0.4},
+            phase_gpu_idle_seconds={"data": 0.7, "checkpoint": 0.0, "logging": 0.0},
+            model_flops=1.2e21,
+        ),
+        device="GPU-8932f937-d72c-4106-c12f-20bd9faed9f6",
+        world_size=8,
+        framework="torch 2.13.0",
+        precision="bf16",
+        instrumentation="auto",
+        loader=Loader(4, 2, True, False, 3),
+        memory_bytes={"allocated": 1, "reserved": 2, "peak": 3},
+        errors=0,
+        error=None,
+        exited=False,
+    )
+
+
+def test_what_is_not_said_is_not_known() -> None:
+    """Absent is None, never 0; totals that were not measured stay unknown."""
+    claim = decode(datagram())
+
+    assert (claim.device, claim.world_size, claim.framework, claim.precision) == (None,) * 4
+    assert claim.totals.samples is None
+    assert claim.totals.model_flops is None
+    assert claim.totals.phase_gpu_idle_seconds == {}
+    assert claim.loader == Loader()
+    assert claim.memory_bytes == {}
+    assert (claim.instrumentation, claim.errors, claim.exited) == ("client", 0, False)
+
+
+@pytest.mark.parametrize("key", sorted(set(FULL) - set(LEAST)))
+def test_null_means_not_known(key: str) -> None:
+    """Writers may name a key whose value they do not know."""
+    assert decode(datagram(**{key: None})) == decode(datagram())
+
+
+@pytest.mark.parametrize("key", sorted(LEAST))
+def test_what_is_required_cannot_be_left_out(key: str) -> None:
+    """The complaint names the key."""
+    reason = "version" if key == "version" else "schema"
+    for value in (MISSING, None):
+        assert complaint(**{key: value}).startswith(f"{reason}: {key}: expected ")
+
+
+def test_unknown_keys_are_passed_over() -> None:
+    """A newer client within version 1 is understood."""
+    changes = {"novel": {"a": [1]}, "loader": {"novel": 1}, "memory_bytes": {"novel": "x"}}
+    assert decode(datagram(**changes)) == decode(datagram())
+
+
+@pytest.mark.parametrize("version", [0, 2, 1.0, True, "1", [1]])
+def test_another_version_is_refused_as_such(version: object) -> None:
+    """Whatever else it says: that may mean something else."""
+    assert complaint(version=version, rank="?").startswith("version: version: expected 1, got")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"id": "0" * 31}, "id: expected 32 hexadecimal digits in lower case, got '000"),
+        ({"id": "A" * 32}, "id: expected"),
+        ({"id": "0" * 32 + "\n"}, "id: expected"),
+        ({"id": 5}, "id: expected 32 hexadecimal digits in lower case, got 5"),
+        ({"sequence": 1.0}, "sequence: expected a whole number from 0 to"),
+        ({"sequence": -1}, "sequence: expected"),
+        ({"sequence": True}, "sequence: expected a whole number from 0 to 1000000000000000000, go"),
+        ({"pid": 0}, "pid: expected a whole number from 1 to 2147483647, got 0"),
+        ({"rank": 1_000_001}, "rank: expected a whole number from 0 to 1000000, got 1000001"),
+        ({"rank": False}, "rank: expected"),
+        ({"world_size": 0}, "world_size: expected a whole number from 1 to 1000001, got 0"),
+        ({"steps": True}, "steps: expected a number from 0 to 1e+18, got true"),
+        ({"steps": "5"}, "steps: expected a number from 0 to 1e+18, got '5'"),
+        ({"batches": -1e-9}, "batches: expected"),
+        ({"samples": 1.1e18}, "samples: expected a number from 0 to 1e+18, got 1.1e+18"),
+        ({"samples": 10**300}, "samples: expected a number from 0 to 1e+18, got 1000000000000000"),
+        ({"model_flops": 1e31}, "model_flops: expected a number from 0 to 1e+30, got 1e+31"),
+        ({"phase_seconds": []}, "phase_seconds: expected an object, got a list"),
+        ({"phase_seconds": {"data": None}}, "phase_seconds: expected numbers from 0 to 1e+18, got"),
+        ({"phase_seconds": {"what": True}}, "phase_seconds: expected numbers"),
+        ({"phase_seconds": {"data": 7, "eval": 6}}, "phase_seconds: add up to more than step_sec"),
+        ({"phase_gpu_idle_seconds": 3}, "phase_gpu_idle_seconds: expected an object, got 3"),
+        ({"phase_gpu_idle_seconds": {"data": 1.7}}, "phase_gpu_idle_seconds: data is more than ph"),
+        ({"phase_gpu_idle_seconds": {"eval": 0.2}}, "phase_gpu_idle_seconds: eval is more than ph"),
+        ({"device": ""}, "device: expected GPU-<uuid>, MIG-<uuid>, none or null, got ''"),
+        ({"device": "0"}, "device: expected"),
+        ({"device": "GPU-0\n"}, "device: expected"),
+        ({"device": "GPU-" + "0" * 92}, "device: expected"),
+        (
+            {"device": {"uuid": 1}},
+            "device: expected GPU-<uuid>, MIG-<uuid>, none or null, got an o",
+        ),
+        ({"instrumentation": "magic"}, "instrumentation: expected client or auto, got 'magic'"),
+        ({"instrumentation": ["auto"]}, "instrumentation: expected client or auto, got a list"),
+        ({"loader": 4}, "loader: expected an object, got 4"),
+        ({"loader": {"workers": 1.5}}, "workers: expected a whole number from 0 to 1000000, got 1"),
+        ({"loader": {"pin_memory": 1}}, "pin_memory: expected true or false, got 1"),
+        ({"memory_bytes": "1"}, "memory_bytes: expected an object, got '1'"),
+        ({"memory_bytes": {"peak": 0.5}}, "peak: expected a whole number"),
+        ({"errors": -1}, "errors: expected"),
+        ({"exit": "yes"}, "exit: expected true or false, got 'yes'"),
+        ({"job": 5}, "job: expected text, got 5"),
+        ({"framework": ["torch"]}, "framework: expected text, got a list"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_named(changes: dict[str, Any], message: str) -> None:
+    """The complaint names the key and what was expected."""
+    assert complaint(**changes).startswith(f"schema: {message}")
+
+
+@pytest.mark.parametrize(
+    "job",
+    ["", "x" * 129, "é" * 65, "a\nb", "a\tb", "\x1b[31m", "\ud800", "\u202eevil", "a\u2028b", "\0"],
+)
+def test_a_label_is_short_and_printable(job: str) -> None:
+    """Neither a page nor a log line nor a terminal is at a job's mercy."""
+    assert complaint(job=job).startswith("label: job: expected 1 to 128 printable bytes")
+    if job:
+        assert complaint(framework=job).startswith("label: framework: expected 1 to 64")
+        assert complaint(precision=job).startswith("label: precision: expected 1 to 64")
+
+
+@pytest.mark.parametrize("job", ["x", "x" * 128, "é" * 64, "7 b/λ-🤗", 'a"b\\c', " "])
+def test_other_names_are_kept_as_they_are(job: str) -> None:
+    """Any printable text is a name."""
+    assert decode(datagram(job=job)).job == job
+
+
+@pytest.mark.parametrize(
+    ("said", "device"),
+    [
+        ("none", NO_DEVICE),
+        ("GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"),
+        ("MIG-c7384736-a75d-5afc-978f-d2f1294409fd", "MIG-c7384736-a75d-5afc-978f-d2f1294409fd"),
+        (
+            "MIG-GPU-8932f937-d72c-4106-c12f-20bd9faed9f6/11/0",
+            "MIG-GPU-8932f937-d72c-4106-c12f-20bd9faed9f6/11/0",
+        ),
+    ],
+)
+def test_devices_are_named_by_uuid(said: str, device: str) -> None:
+    """Old drivers name a MIG device by its GPU and instances."""
+    assert decode(datagram(device=said)).device == device
+
+
+def test_unknown_phases_count_as_other() -> None:
+    """A job may name its phases as it likes."""
+    totals = decode(
+        datagram(
+            phase_seconds={"data": 1, "warmup": 0.5, "other": 0.25, "x" * 2000: 0.125},
+            phase_gpu_idle_seconds={"data": 0, "warmup": 0.5},
+        )
+    ).totals
+
+    assert totals.phase_seconds == {"data": 1.0, "other": 0.875}
+    assert totals.phase_gpu_idle_seconds == {"data": 0.0, "other": 0.5}
+
+
+def test_parts_may_exceed_their_whole_by_a_little() -> None:
+    """Clocks are read in turn, and events are timed on the GPU."""
+    decode(datagram(step_seconds=10, phase_seconds={"data": 10.19}))
+    decode(datagram(phase_seconds={"data": 1}, phase_gpu_idle_seconds={"data": 1.1}))
+    assert "add up" in complaint(step_seconds=10, phase_seconds={"data": 10.21})
+
+
+def test_size_is_limited() -> None:
+    """8 KiB is enough, one byte more is too large."""
+    filled = datagram(novel="x" * (MOST_BYTES - len(datagram(novel=""))))
+
+    assert len(filled) == MOST_BYTES
+    assert outcome(filled) == TAKEN
+    assert outcome(filled + b" ") == "too_large"
+
+
+def test_numbers_of_thousands_of_digits_are_refused() -> None:
+    """Newer Pythons refuse to read them, older ones find them too large."""
+    digits = b"9" * 5000
+    for key in ("rank", "samples", "sequence"):
+        report = datagram(**{key: 7}).replace(b'"%s": 7' % key.encode(), b'"%s": ' % key.encode())
+        assert outcome(report) == "not_json"
+        colon = report.index(b'"%s": ' % key.encode()) + len(key) + 4
+        assert outcome(report[:colon] + digits + report[colon:]) in ("not_json", "schema")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.parent.name}/{case.name}")
+def test_known_cases(case: Path) -> None:
+    """Each file is refused for the reason that its folder names, or taken."""
+    assert outcome(case.read_bytes()) == case.parent.name
+
+
+def test_there_are_known_cases() -> None:
+    """For every reason that a datagram alone can give."""
+    reasons = {case.parent.name for case in CASES}
+    assert reasons == {"too_large", "not_json", "version", "schema", "label", TAKEN}
+
+
+def assert_sound(data: bytes) -> None:
+    """Fail unless the bytes are refused for a listed reason, or give a claim in bounds."""
+    claim, refused = None, None
+    try:
+        claim = decode(data)
+    except Refused as error:
+        refused = error
+    if claim is None:
+        assert refused is not None
+        assert refused.reason in REASONS
+        assert one_line(str(refused)).isprintable()
+        return
+    totals = claim.totals
+    known = [value for value in (totals.samples, totals.model_flops) if value is not None]
+    numbers = [
+        *(totals.steps, totals.batches, totals.step_seconds, *known),
+        *totals.phase_seconds.values(),
+        *totals.phase_gpu_idle_seconds.values(),
+    ]
+    assert all(type(number) is float and 0 <= number <= 1e30 for number in numbers)
+    assert all(math.copysign(1, number) == 1 for number in numbers)
+    assert {*totals.phase_seconds, *totals.phase_gpu_idle_seconds} <= set(TRAINING_PHASES)
+    for name in (claim.job, claim.framework, claim.precision, claim.device, claim.instrumentation):
+        assert name is None or (name.isprintable() and len(name.encode()) <= 128)
+    assert type(claim.rank) is int
+    assert 0 <= claim.rank <= 1_000_000
+    assert 1 <= claim.pid < 2**31
+
+
+@given(st.binary(max_size=300) | st.text().map(str.encode))
+def test_any_bytes_are_refused_or_sound(data: bytes) -> None:
+    """Nothing but the refusal is raised."""
+    assert_sound(data)
+    assert_sound(datagram()[:-1] + b"," + data + b"}")
+
+
+@given(data=st.data())
+def test_any_flipped_byte_is_refused_or_sound(data: st.DataObject) -> None:
+    """Of a report that was right: bytes changed, cut out or doubled."""
+    report = bytearray(json.dumps(FULL).encode())
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(report) - 1))
+        until = data.draw(st.integers(at, min(at + 8, len(report))))
+        report[at:until] = data.draw(st.binary(max_size=8))
+        report = report or bytearray(b"{")
+    assert_sound(bytes(report))
+
+
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=200)
+    | st.sampled_from([1e18, 10**400, -0.0, "none", "GPU-1", "\ud800", 5e-324])
+)
+KEYS = st.sampled_from([*FULL, *FULL["loader"], *TRAINING_PHASES, "peak"]) | st.text(max_size=5)
+VALUES = st.recursive(
+    LEAVES,
+    lambda below: st.lists(below, max_size=3) | st.dictionaries(KEYS, below, max_size=6),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.sampled_from(sorted(FULL)), VALUES | st.just(MISSING), max_size=4))
+def test_any_value_under_any_key_is_refused_or_sound(changes: dict[str, Any]) -> None:
+    """Of a report that was right: any value in the place of any other, or none."""
+    assert_sound(json.dumps(message(**{**FULL, **changes})).encode())
+
+
+@given(VALUES)
+def test_any_json_is_refused_or_sound(value: Any) -> None:
+    """It need not be an object."""
+    assert_sound(json.dumps(value).encode())
+
+
+PARTS = st.lists(
+    st.tuples(st.sampled_from([*TRAINING_PHASES, "warmup", "a", "b"]), st.floats(0, 1e6)),
+    max_size=12,
+    unique_by=lambda part: part[0],
+)
+
+
+@given(PARTS, st.permutations(range(12)), st.floats(0, 1e6))
+def test_phases_that_rise_never_fall_by_rounding(
+    parts: list[tuple[str, float]], order: list[int], more: float
+) -> None:
+    """Unknown phases are added up alike in whatever order they stand."""
+    before = dict(parts)
+    shuffled = [parts[index] for index in order if index < len(parts)]
+    now = {phase: seconds + more for phase, seconds in shuffled}
+    first, second = (
+        decode(datagram(step_seconds=2e7, phase_seconds=phases)).totals.phase_seconds
+        for phases in (before, now)
+    )
+
+    assert all(second[phase] >= seconds for phase, seconds in first.items())

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The socket is made where it can be, for those who may use it, and nobody loses theirs."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from exporter.errors import SourceError
+from exporter.sources.training.endpoint import Access, Endpoint, candidates
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+
+
+@pytest.fixture(name="path")
+def _path(tmp_path: Path) -> Path:
+    return tmp_path / "t.sock"
+
+
+@pytest.fixture(name="umask", params=[0o077, 0o000])
+def _umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    old = os.umask(request.param)
+    yield
+    os.umask(old)
+
+
+def problem(path: Path, access: Access | None = None) -> str:
+    with pytest.raises(SourceError) as raised:
+        Endpoint(str(path), access or Access())
+    return str(raised.value)
+
+
+def listener(path: Path, kind: socket.SocketKind = socket.SOCK_DGRAM) -> socket.socket:
+    """Return a socket that another program has bound."""
+    other = socket.socket(socket.AF_UNIX, kind)
+    other.bind(str(path))
+    if kind == socket.SOCK_STREAM:
+        other.listen()
+    return other
+
+
+def test_the_usual_places() -> None:
+    """That of the system, then that of the user, who may have none."""
+    system = "/run/roofline-exporter/training.sock"
+    user = "/run/user/1000"
+
+    assert candidates(None, {}) == (system,)
+    assert candidates(None, {"XDG_RUNTIME_DIR": ""}) == (system,)
+    assert candidates(None, {"XDG_RUNTIME_DIR": "relative"}) == (system,)
+    assert candidates(None, {"XDG_RUNTIME_DIR": user}) == (
+        system,
+        f"{user}/roofline-exporter/training.sock",
+    )
+
+
+def test_a_chosen_place_is_the_only_one() -> None:
+    """A relative one starts at the working directory."""
+    assert candidates("/a/b", {"XDG_RUNTIME_DIR": "/run/user/1"}) == ("/a/b",)
+    assert candidates("b", {}) == (f"{Path.cwd()}/b",)
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o660, 0o600])
+@pytest.mark.usefixtures("umask")
+def test_permissions_are_those_that_were_asked_for(tmp_path: Path, mode: int) -> None:
+    """Whatever the umask is; directories can be passed through by everybody."""
+    path = tmp_path / "a" / "b" / "t.sock"
+    endpoint = Endpoint(str(path), Access(mode))
+
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o755
+    assert stat.S_IMODE(path.parent.parent.stat().st_mode) == 0o755
+    endpoint.close()
+
+
+def test_a_directory_that_is_there_stays_as_it_is(path: Path) -> None:
+    """Its owner chose who passes through."""
+    path.parent.chmod(0o700)
+    Endpoint(str(path), Access()).close()
+
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+@needs_root
+@pytest.mark.parametrize("group", ["nogroup", "54321"])
+def test_the_group_is_the_one_that_was_asked_for(path: Path, group: str) -> None:
+    """By its name or its number."""
+    endpoint = Endpoint(str(path), Access(0o660, group))
+    found = path.stat()
+
+    assert found.st_gid == (54321 if group.isdecimal() else 65534)
+    assert stat.S_IMODE(found.st_mode) == 0o660
+    endpoint.close()
+
+
+@pytest.mark.parametrize(
+    ("group", "reason"),
+    [("no-such-group", "there is no group no-such-group"), ("9" * 30, "gid is greater than maxim")],
+)
+def test_without_its_group_there_is_no_socket(path: Path, group: str, reason: str) -> None:
+    """Rather none than one for others."""
+    assert problem(path, Access(0o660, group)).startswith(f"{path}: {reason}")
+    assert not path.exists()
+
+
+def test_a_file_without_a_listener_is_replaced(path: Path) -> None:
+    """The last daemon was killed."""
+    listener(path).close()
+    endpoint = Endpoint(str(path), Access())
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.sendto(b"x", str(path))
+
+    assert endpoint.socket.recv(9) == b"x"
+    endpoint.close()
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_STREAM])
+def test_a_living_socket_is_never_taken_away(path: Path, kind: socket.SocketKind) -> None:
+    """Another daemon's, or that of something else."""
+    with listener(path, kind):
+        before = path.stat()
+        assert problem(path) == f"{path}: another process listens there"
+        assert path.stat() == before
+
+
+@pytest.mark.parametrize(
+    "make", [Path.touch, Path.mkdir, lambda path: path.symlink_to("/dev/null")]
+)
+def test_what_is_no_socket_is_never_removed(path: Path, make: object) -> None:
+    """A wrong path costs nobody a file."""
+    assert callable(make)
+    make(path)
+
+    assert problem(path) == f"{path}: is there and is no socket"
+    assert os.path.lexists(path)
+
+
+def test_a_place_where_nothing_can_be_made_is_one_line(tmp_path: Path) -> None:
+    """With the reason."""
+    (tmp_path / "file").touch()
+    below = tmp_path / "file" / "t.sock"
+    assert problem(below) == f"{below}: Not a directory"
+    assert problem(Path("/proc/none/t.sock")) == "/proc/none/t.sock: No such file or directory"
+    long = tmp_path / ("x" * 120)
+    assert problem(long) == f"{long}: AF_UNIX path too long"
+
+
+def test_the_file_goes_with_the_socket(path: Path) -> None:
+    """So that clients see at once that nobody listens."""
+    endpoint = Endpoint(str(path), Access())
+    assert endpoint.is_reachable()
+    endpoint.close()
+
+    assert not path.exists()
+    assert not endpoint.is_reachable()
+
+
+def test_the_file_of_another_stays(path: Path) -> None:
+    """Somebody removed this one's and made their own."""
+    endpoint = Endpoint(str(path), Access())
+    path.unlink()
+    with listener(path):
+        assert not endpoint.is_reachable()
+        endpoint.close()
+        assert path.exists()

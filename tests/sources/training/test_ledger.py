@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The last word of each process is kept, for a while, and only its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.reading import TrainingReport
+from exporter.sources.training.credentials import Peer, Processes
+from exporter.sources.training.decode import decode
+from exporter.sources.training.inbox import Arrival
+from exporter.sources.training.ledger import Ledger
+from exporter.sources.training.refusals import Refused
+from tests.clocks import ManualClock
+from tests.sources.training.reports import LEAST, datagram, numbered
+
+PEER = Peer(4242, 1000)
+
+
+class FakeProcesses(Processes):
+    """Knows the processes that a test lists: their start time, and what they may claim to be."""
+
+    def __init__(self) -> None:
+        self.alive: dict[int, int] = {}
+        self.namespaces: dict[int, set[int]] = {}
+        self.looks = 0
+
+    def may_claim(self, pid: int, claimed: int) -> bool:
+        return pid not in self.namespaces or claimed in self.namespaces[pid]
+
+    def started(self, pid: int) -> int | None:
+        self.looks += 1
+        return self.alive.get(pid)
+
+
+class Node:
+    """A ledger, its clock and its processes."""
+
+    def __init__(self, max_jobs: int = 64, max_ranks: int = 512) -> None:
+        self.clock = ManualClock()
+        self.processes = FakeProcesses()
+        self.ledger = Ledger(self.clock, self.processes, max_jobs, max_ranks)
+        self._sequence = 100
+
+    def say(self, peer: Peer = PEER, **changes: Any) -> str:
+        """Send a report; return the reason for which it was refused, or nothing."""
+        self._sequence += 1
+        claim = decode(datagram(**{"sequence": self._sequence, **changes}))
+        try:
+            now = self.clock
+            self.ledger.take(claim, Arrival(b"", peer, now.monotonic(), now.time()))
+        except Refused as refused:
+            return refused.reason
+        return ""
+
+    def known(self) -> Mapping[str, TrainingReport]:
+        return {report.report_id: report for report in self.ledger.reports()}
+
+    def only(self) -> TrainingReport:
+        (report,) = self.ledger.reports()
+        return report
+
+    def after(self, seconds: float) -> Mapping[str, TrainingReport]:
+        """Return what is known then; the publisher asks at every tick."""
+        while seconds > 0:
+            self.clock.advance(min(seconds, 0.5))
+            seconds -= 0.5
+            known = self.known()
+        return known
+
+
+@pytest.fixture(name="node")
+def _node() -> Node:
+    return Node()
+
+
+def test_what_was_said_last_is_handed_on(node: Node) -> None:
+    """With who said it and when."""
+    node.say(steps=100)
+    node.clock.advance(1)
+    node.say(steps=150, device="GPU-1", exit=False)
+    report = node.only()
+
+    assert report.totals.steps == 150
+    assert report.host_pid == 4242
+    assert report.device == "GPU-1"
+    assert report.alive
+    assert report.received_monotonic_seconds == node.clock.monotonic()
+    assert report.received_timestamp_seconds == node.clock.time()
+    assert node.ledger.taken_total == 2
+
+
+def test_a_report_that_did_not_change_is_not_made_again(node: Node) -> None:
+    """A tick costs nothing for those who said nothing."""
+    node.say()
+    assert node.only() is node.only()
+
+
+# Whose it is
+
+
+@pytest.mark.parametrize("other", [Peer(4243, 1000), Peer(4242, 1001), Peer(0, 1000)])
+def test_an_id_belongs_to_its_first_sender(node: Node, other: Peer) -> None:
+    """Another process or user cannot speak for it, nor end it."""
+    node.say(steps=100)
+
+    assert node.say(other, steps=200, exit=True) == "credentials"
+    assert node.say(PEER, pid=1, steps=200) == "credentials"
+    assert node.only().totals.steps == 100
+    assert node.only().alive
+    assert node.say(steps=200) == ""
+
+
+def test_a_pid_must_be_the_senders_in_one_of_its_namespaces(node: Node) -> None:
+    """A container's pid counts as well as the host's; any other is a lie."""
+    node.processes.namespaces[4242] = {4242, 1}
+
+    assert node.say(id=numbered(1), pid=1) == ""
+    assert node.say(id=numbered(2), pid=4242) == ""
+    assert node.say(id=numbered(3), pid=4243) == "credentials"
+    assert set(node.known()) == {numbered(1), numbered(2)}
+
+
+def test_two_containers_whose_jobs_are_both_pid_1(node: Node) -> None:
+    """They are two processes, although they look alike in all that they say but the id."""
+    node.processes.alive = {500: 1, 600: 2}
+    node.processes.namespaces = {500: {500, 1}, 600: {600, 1}}
+    for _ in range(3):
+        assert node.say(Peer(500, 0), id=numbered(5), pid=1) == ""
+        assert node.say(Peer(600, 0), id=numbered(6), pid=1) == ""
+    del node.processes.alive[500]
+    known = node.after(3)
+
+    assert [known[numbered(n)].host_pid for n in (5, 6)] == [500, 600]
+    assert [known[numbered(n)].alive for n in (5, 6)] == [False, True]
+
+
+# What may follow
+
+
+def test_a_report_must_be_newer(node: Node) -> None:
+    """Datagrams of one process arrive in order; what comes twice is a copy."""
+    node.say(sequence=5, steps=100)
+
+    assert node.say(sequence=5, steps=101) == "old"
+    assert node.say(sequence=4, steps=101) == "old"
+    assert node.say(sequence=9, steps=101) == ""
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ({"steps": 5}, {"steps": 4}),
+        ({"batches": 5}, {"batches": 4.5}),
+        ({"step_seconds": 5}, {"step_seconds": 4.999}),
+        ({"samples": 5}, {"samples": 4}),
+        ({"samples": 5}, {}),
+        ({"model_flops": 1e15}, {"model_flops": 1e14}),
+        ({"model_flops": 1e15}, {}),
+        ({"phase_seconds": {"data": 1}}, {"phase_seconds": {"data": 0.5, "eval": 2}}),
+        ({"phase_seconds": {"data": 1}}, {"phase_seconds": {}}),
+        ({"phase_seconds": {"mine": 1}}, {"phase_seconds": {"yours": 0.5}}),
+        ({"phase_gpu_idle_seconds": {"data": 1}}, {"phase_gpu_idle_seconds": {"data": 0}}),
+        ({"phase_gpu_idle_seconds": {"data": 1}}, {}),
+    ],
+)
+def test_no_total_falls(node: Node, before: dict[str, Any], now: dict[str, Any]) -> None:
+    """A process that starts over draws a new id."""
+    common = {"step_seconds": 5, "phase_seconds": {"data": 1}}
+    assert node.say(**{**common, **before}) == ""
+    assert node.say(**{**common, **now}) == "schema"
+    assert node.say(**{**common, **before}) == ""
+
+
+def test_what_was_not_known_may_become_known(node: Node) -> None:
+    """Samples, FLOPs, phases and the device; a phase of no time may be left out again."""
+    assert node.say(phase_gpu_idle_seconds={"data": 0}) == ""
+    assert node.say(samples=5, model_flops=1, device="none", phase_gpu_idle_seconds={}) == ""
+    assert node.say(samples=5, model_flops=1, phase_gpu_idle_seconds={"data": 1}) == ""
+    assert node.only().device == ""
+
+
+def test_what_names_the_series_does_not_change(node: Node) -> None:
+    """One id is one job and one rank; the first device that it named stays."""
+    node.say(device="GPU-1")
+
+    assert node.say(job="other") == "schema"
+    assert node.say(rank=1) == "schema"
+    assert node.say(device="GPU-2") == ""
+    assert node.say(device="none") == ""
+    assert node.say(device=None) == ""
+    assert node.only().device == "GPU-1"
+
+
+# How long
+
+
+def test_the_last_word_of_a_process_that_ended_stays_five_minutes(node: Node) -> None:
+    """It is said to be gone from the first moment."""
+    node.say(exit=True)
+
+    assert not node.only().alive
+    assert node.after(299.5)
+    assert not node.after(1.5)
+
+
+def test_a_process_that_cannot_be_seen_is_gone_after_a_minute_of_silence(node: Node) -> None:
+    """Its pid is in a namespace that this one does not hold."""
+    node.say(Peer(0, 1000), pid=1)
+
+    assert node.after(59)[LEAST["id"]].alive
+    assert not node.after(3)[LEAST["id"]].alive
+    assert node.only().host_pid is None
+    node.say(Peer(0, 1000), pid=1)
+    assert node.only().alive
+
+
+def test_a_process_that_is_killed_is_gone_within_seconds(node: Node) -> None:
+    """Its last totals stay."""
+    node.processes.alive[4242] = 77
+    node.say(steps=123)
+    assert node.after(100)[LEAST["id"]].alive
+    node.say(steps=124)
+    del node.processes.alive[4242]
+    report = node.after(3.5)[LEAST["id"]]
+
+    assert not report.alive
+    assert report.totals.steps == 124
+
+
+def test_a_pid_that_is_used_again_is_another_process(node: Node) -> None:
+    """A start time tells them apart."""
+    node.processes.alive[4242] = 77
+    node.say()
+    node.processes.alive[4242] = 78
+
+    assert not node.after(3.5)[LEAST["id"]].alive
+
+
+def test_processes_that_report_are_not_looked_at(node: Node) -> None:
+    """Once a second at most, and only those that were quiet for a while."""
+    node.processes.alive[4242] = 77
+    node.say()
+    looks = node.processes.looks
+    for _ in range(20):
+        node.clock.advance(1)
+        node.say()
+        node.known()
+    assert node.processes.looks == looks
+    node.after(12)
+    assert 9 <= node.processes.looks - looks <= 11
+
+
+def test_a_clock_that_steps_changes_nothing(node: Node) -> None:
+    """Ages are measured on a clock that never does; only the stamp shows the operator's."""
+    node.say()
+    node.clock.step_wall(-86400)
+    assert node.after(10)[LEAST["id"]].alive
+    node.say()
+    assert node.only().received_timestamp_seconds == node.clock.time()
+    node.clock.step_wall(10 * 86400)
+    assert node.after(10)[LEAST["id"]].alive
+
+
+# How many
+
+
+def test_ten_thousand_fake_jobs_push_out_nobody_who_reports(node: Node) -> None:
+    """Those that came first stay while they report."""
+    node.say(id=numbered(1), job="real")
+    outcomes = [node.say(Peer(9, 9), id=numbered(n), job=f"fake {n}") for n in range(2, 10_002)]
+
+    assert outcomes == [""] * 63 + ["jobs"] * 9937
+    assert len(node.known()) == 64
+    assert node.say(id=numbered(1), job="real") == ""
+
+
+def test_a_job_that_was_silent_for_a_while_makes_room(node: Node) -> None:
+    """With all its processes; the one that was silent longest goes first."""
+    for n in range(64):
+        node.say(id=numbered(n), job=f"job {n}")
+    node.say(id=numbered(64), job="job 0", rank=1)
+    node.clock.advance(9)
+    for n in range(2, 64):
+        node.say(id=numbered(n), job=f"job {n}")
+    assert node.say(id=numbered(100), job="new") == "jobs"
+    node.clock.advance(1.5)
+    assert node.say(id=numbered(100), job="new") == ""
+    assert node.say(id=numbered(101), job="newer") == ""
+    known = node.known()
+
+    assert not {numbered(0), numbered(1), numbered(64)} & set(known)
+    assert len(known) == 64
+    assert node.say(id=numbered(102), job="newest") == "jobs"
+
+
+def test_a_process_that_was_silent_for_a_while_makes_room() -> None:
+    """Of whatever job."""
+    node = Node(max_ranks=4)
+    for n in range(4):
+        node.say(id=numbered(n), job="job", rank=n)
+    assert node.say(id=numbered(9), job="job", rank=9) == "ranks"
+    node.clock.advance(10.5)
+    node.say(id=numbered(0), job="job", rank=0)
+    assert node.say(id=numbered(9), job="other") == ""
+
+    assert set(node.known()) == {numbered(n) for n in (0, 2, 3, 9)}
+
+
+def test_nobody_leaves_for_a_sender_that_lies(node: Node) -> None:
+    """Room is made only for a report that is taken."""
+    for n in range(64):
+        node.say(id=numbered(n), job=f"job {n}")
+    node.clock.advance(11)
+    node.processes.namespaces[9] = {9}
+
+    assert node.say(Peer(9, 9), id=numbered(100), job="new", pid=10) == "credentials"
+    assert len(node.known()) == 64
+
+
+STEPS = st.tuples(
+    st.integers(0, 9), st.integers(0, 5), st.integers(0, 3), st.sampled_from([0.0, 0.4, 11.0, 301])
+)
+
+
+@given(st.lists(STEPS, max_size=60))
+def test_limits_hold_whatever_comes(steps: list[tuple[int, int, int, float]]) -> None:
+    """Any ids, jobs and pauses: never too many, and every id has one job."""
+    node = Node(max_jobs=3, max_ranks=5)
+    jobs: dict[str, str] = {}
+    for report_id, job, pid, pause in steps:
+        if not node.say(Peer(pid, 0), id=numbered(report_id), job=f"job {job}", exit=pid == 3):
+            jobs[numbered(report_id)] = f"job {job}"
+        node.clock.advance(pause)
+        known = node.known()
+        assert len(known) <= 5
+        assert len({report.job for report in known.values()}) <= 3
+        assert all(jobs[report_id] == report.job for report_id, report in known.items())

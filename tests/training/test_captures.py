@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Captures are noticed from wherever they begin, and the job's own calls stay what they were."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from exporter.training.captures import CAPTURES, GRAPH_CLASSES, Captures
+from exporter.training.failures import FAILURES
+from tests.training.scripted_cuda import ScriptedGpu
+
+
+@pytest.fixture(name="gpu")
+def _gpu() -> Iterator[ScriptedGpu]:
+    CAPTURES.reset()
+    gpu = ScriptedGpu()
+    CAPTURES.watch(gpu.torch)
+    yield gpu
+    CAPTURES.reset()
+
+
+def test_a_capture_is_under_way_from_begin_to_end(gpu: ScriptedGpu) -> None:
+    """``with torch.cuda.graph(g)`` marks the process, and leaves no mark behind."""
+    with gpu.torch.cuda.graph(gpu.torch.cuda.CUDAGraph()):
+        assert CAPTURES.streams == set(gpu.capturing)
+        assert len(CAPTURES.streams) == 1
+    assert not CAPTURES.streams
+    assert CAPTURES.begun == 1
+
+
+def test_arguments_reach_the_original(gpu: ScriptedGpu) -> None:
+    """The wrappers take what the originals take, by position or by name, and keep their names."""
+    graph = gpu.torch.cuda.CUDAGraph()
+    with gpu.on(gpu.new_stream()):
+        graph.capture_begin("pool", capture_error_mode="thread_local", check_input_liveness=True)
+        graph.capture_end()
+    assert gpu.torch.cuda.CUDAGraph.capture_begin.__doc__.startswith("Begin capturing")
+    with gpu.on(gpu.new_stream()), pytest.raises(TypeError):
+        graph.capture_begin(no_such_argument=1)
+    assert not CAPTURES.streams
+
+
+def test_wrapping_happens_once(gpu: ScriptedGpu) -> None:
+    """Every meter of the process asks for it; only the first one changes the class."""
+    once = gpu.torch.cuda.CUDAGraph.capture_begin
+    CAPTURES.watch(gpu.torch)
+    assert gpu.torch.cuda.CUDAGraph.capture_begin is once
+
+
+def test_a_refused_capture_leaves_no_mark(gpu: ScriptedGpu) -> None:
+    """``capture_begin`` on the default stream raises, as without us, and nothing is under way."""
+    with pytest.raises(RuntimeError, match="non-default stream"):
+        gpu.torch.cuda.CUDAGraph().capture_begin()
+    assert not CAPTURES.streams
+
+
+def test_a_refused_second_capture_leaves_the_first_marked(gpu: ScriptedGpu) -> None:
+    """A stream that captures already refuses another; the first goes on."""
+    with gpu.torch.cuda.graph(gpu.torch.cuda.CUDAGraph()):
+        with pytest.raises(RuntimeError, match="already"):
+            gpu.torch.cuda.CUDAGraph().capture_begin()
+        assert CAPTURES.streams
+    assert not CAPTURES.streams
+
+
+def test_a_body_that_raises_ends_the_capture(gpu: ScriptedGpu) -> None:
+    """The job sees its own exception, and the mark goes with the capture."""
+    with pytest.raises(ZeroDivisionError), gpu.torch.cuda.graph(gpu.torch.cuda.CUDAGraph()):
+        raise ZeroDivisionError
+    assert not CAPTURES.streams
+
+
+def test_an_invalidated_capture_is_over(gpu: ScriptedGpu) -> None:
+    """``capture_end`` that raises because the capture was invalidated has ended it."""
+    gpu.failures["CUDAGraph.capture_end"] = RuntimeError("operation failed due to a previous error")
+    with pytest.raises(RuntimeError, match="previous error"):  # noqa: SIM117
+        with gpu.torch.cuda.graph(gpu.torch.cuda.CUDAGraph()):
+            pass
+    assert not CAPTURES.streams
+
+
+def test_capture_end_on_another_stream_ends_nothing(gpu: ScriptedGpu) -> None:
+    """The real one refuses, and the capture goes on until it is ended on its own stream."""
+    graph = gpu.torch.cuda.CUDAGraph()
+    stream = gpu.new_stream()
+    with gpu.on(stream):
+        graph.capture_begin()
+    with pytest.raises(RuntimeError, match="same stream"):
+        graph.capture_end()
+    assert CAPTURES.streams == {stream}
+    with gpu.on(stream):
+        graph.capture_end()
+    assert not CAPTURES.streams
+
+
+def test_a_graph_dropped_without_end_leaves_its_stream_marked(gpu: ScriptedGpu) -> None:
+    """CUDA ends no capture when the object goes: the stream captures on, so measuring stays off."""
+    stream = gpu.new_stream()
+    with gpu.on(stream):
+        graph = gpu.torch.cuda.CUDAGraph()
+        graph.capture_begin()
+        del graph
+    assert CAPTURES.streams == {stream}
+
+
+def test_captures_on_two_streams_are_both_counted(gpu: ScriptedGpu) -> None:
+    """The end of one (``thread_local`` mode allows two) does not hide the other."""
+    with gpu.torch.cuda.graph(gpu.torch.cuda.CUDAGraph()):
+        with gpu.torch.cuda.graph(gpu.torch.cuda.CUDAGraph()):
+            assert len(CAPTURES.streams) == 2
+        assert len(CAPTURES.streams) == 1
+    assert not CAPTURES.streams
+
+
+def test_the_mark_is_set_before_the_capture_begins(gpu: ScriptedGpu) -> None:
+    """There is no instant in which a capture runs unmarked."""
+    marked: list[int] = []
+    gpu.during["CUDAGraph.capture_begin"] = lambda: marked.append(len(CAPTURES.streams))
+    gpu.during["CUDAGraph.capture_end"] = lambda: marked.append(len(CAPTURES.streams))
+    with gpu.torch.cuda.graph(gpu.torch.cuda.CUDAGraph()):
+        pass
+    assert marked == [1, 1]
+
+
+def test_a_torch_that_is_not_initialised_is_not_asked(gpu: ScriptedGpu) -> None:
+    """``current_stream`` would create a context: without one there is nothing to mark."""
+    gpu.initialized = False
+    with gpu.torch.cuda.graph(gpu.torch.cuda.CUDAGraph()):
+        assert not CAPTURES.streams
+    assert "current_stream" not in gpu.calls
+
+
+def test_what_fails_inside_does_not_reach_the_job(gpu: ScriptedGpu) -> None:
+    """A torch whose ``current_stream`` raises captures as it would without us."""
+    gpu.failures["current_stream"] = RuntimeError("no stream for us")
+    before = FAILURES.count
+    with gpu.torch.cuda.graph(gpu.torch.cuda.CUDAGraph()):
+        assert gpu.capturing
+    assert not gpu.capturing
+    assert FAILURES.count > before
+    FAILURES.reset()
+
+
+def test_no_frame_of_ours_is_in_the_traceback(gpu: ScriptedGpu) -> None:
+    """What ``capture_begin`` raises looks as it would without us."""
+    with pytest.raises(RuntimeError, match="non-default stream") as caught:
+        gpu.torch.cuda.CUDAGraph().capture_begin()
+    files = {entry.path.name for entry in caught.traceback if hasattr(entry.path, "name")}
+    assert files == {"test_captures.py", "scripted_cuda.py"}
+
+
+def test_a_forked_child_starts_clean(gpu: ScriptedGpu) -> None:
+    """Neither the parent's capture nor a lock that another thread held goes into the child."""
+    held, release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with CAPTURES.lock:
+            held.set()
+            release.wait()
+
+    holder = threading.Thread(target=hold)
+    CAPTURES.streams.add(gpu.new_stream())
+    holder.start()
+    held.wait()
+    CAPTURES.reset()  # what the hook does in the child; a real fork beside a thread would warn
+    with CAPTURES.lock:
+        assert not CAPTURES.streams
+    release.set()
+    holder.join()
+
+
+def test_a_capture_waits_for_the_cuda_calls_of_a_meter() -> None:
+    """Between a meter's check and its calls no capture begins, and none is held up longer."""
+    captures = Captures()
+    gpu = ScriptedGpu()
+    captures.watch(gpu.torch)
+    asked, began = threading.Event(), threading.Event()
+    lock = captures.lock
+
+    class Asking:
+        """The lock, which says when the other thread asks for it."""
+
+        def __enter__(self) -> None:
+            asked.set()
+            lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            lock.release()
+
+    def capture() -> None:
+        with gpu.torch.cuda.graph(gpu.torch.cuda.CUDAGraph()):
+            began.set()
+
+    other = threading.Thread(target=capture)
+    with lock:
+        captures.lock = Asking()  # type: ignore[assignment]
+        other.start()
+        assert asked.wait(10)
+        assert not gpu.capturing
+        assert "CUDAGraph.capture_begin" not in gpu.calls
+    assert began.wait(10)
+    other.join()
+    assert not captures.streams
+
+
+def test_the_real_torch_has_what_is_wrapped() -> None:
+    """The classes and signatures that the stand-in imitates are those of the installed torch."""
+    torch = pytest.importorskip("torch")
+    for module, name in GRAPH_CLASSES:
+        graph = getattr(getattr(torch, module), name)
+        assert inspect.isfunction(graph.capture_begin)
+        assert inspect.isfunction(graph.capture_end)
+    ours = inspect.signature(ScriptedGpu().torch.cuda.CUDAGraph.capture_begin).parameters
+    theirs = inspect.signature(inspect.unwrap(torch.cuda.CUDAGraph.capture_begin)).parameters
+    assert list(ours) == list(theirs)
+    assert {name: p.default for name, p in ours.items()} == {
+        name: p.default for name, p in theirs.items()
+    }
+    assert not torch.cuda.is_initialized()

@@ -4,8 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 ARGS ?=
+REVISION = $(shell git rev-parse HEAD 2>/dev/null)
+UV := 0.13.9
+LOCK = $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --no-build \
+  --generate-hashes --custom-compile-command 'make lock'
 
-.PHONY: run test lint format docs bench clean help
+.PHONY: run test lint format docs bench lock image clean help
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +36,14 @@ docs: $(READY) ## Regenerate the generated parts of docs/
 
 bench: $(READY) ## Measure this exporter beside a peer; prints ratios
 	$(BIN)/python -m tests.benchmarks.peers $(ARGS)
+
+lock: $(READY) ## Pin what the image is made of, with hashes (ARGS=--upgrade takes newer versions)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV)
+	@$(LOCK) -o requirements/image.txt pyproject.toml $(ARGS)
+	@$(LOCK) -o requirements/build.txt requirements/build.in $(ARGS)
+
+image: ## Build the container image roofline-exporter:latest (ARGS="--build-arg PYTHON_IMAGE=...")
+	docker build --tag roofline-exporter --build-arg REVISION=$(REVISION) $(ARGS) .
 
 clean: ## Remove everything that the other targets made
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage tests/.cache

@@ -7,6 +7,7 @@ import argparse
 import logging
 import os
 import platform
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,10 @@ class Invocation:
     environ: Mapping[str, str]
     parser: config.Parser
     options: argparse.Namespace
+    problems: tuple[str, ...] = ()
+    """Of its command line, for a command that reads no settings."""
+    forwarded: Sequence[str] = ()
+    """The words after ``--``, for a command that starts another one."""
 
     def settings(self) -> config.Settings:
         """Return the settings that hold and start logging as they say."""
@@ -48,6 +53,8 @@ class Command:
     run: Callable[[Invocation], int]
     usage: str = "[FLAGS]"
     add_options: Callable[[config.Parser], None] = lambda parser: None
+    forwards: bool = False
+    """Whether the words after ``--`` are another command."""
 
 
 def _serve(invocation: Invocation) -> int:
@@ -165,6 +172,25 @@ def _record(invocation: Invocation) -> int:
     return STOPPED
 
 
+def _add_run_options(parser: config.Parser) -> None:
+    parser.own.add_argument(
+        "--job", metavar="NAME", help="The job's name in the metrics. (default: its script's)"
+    )
+
+
+def _run_job(invocation: Invocation) -> int:
+    from exporter.run import execute, job_environment, without_coercion
+
+    if invocation.problems:
+        raise ConfigError(invocation.problems[0])
+    if not invocation.forwarded:
+        raise ConfigError("run: expected -- and a command, such as: run -- torchrun train.py")
+    environ = job_environment(without_coercion(invocation.environ), invocation.options.job)
+    code, reason = execute(invocation.forwarded, environ)
+    print(f"{PROGRAM}: run: {reason}", file=sys.stderr)
+    return code
+
+
 COMMANDS: Mapping[str, Command] = {
     "serve": Command("Serve /metrics until stopped; the default.", _serve),
     "once": Command("Read the GPUs twice, one poll.interval apart; print one page.", _once),
@@ -186,6 +212,13 @@ COMMANDS: Mapping[str, Command] = {
         "FILE [--duration 60s] [--force] [FLAGS]",
         _add_record_options,
     ),
+    "run": Command(
+        "Start a training job that measures its own stalls, unchanged.",
+        _run_job,
+        "[--job NAME] -- COMMAND [ARGUMENT ...]",
+        _add_run_options,
+        forwards=True,
+    ),
     "check-config": Command(
         "Print each problem of the configuration, one on a line.", _check_config
     ),
@@ -202,6 +235,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; every failure is one line on standard error."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
+        if os.getpid() == 1:
+            # In a container: the kernel drops a signal that its first process has no handler for,
+            # and `docker stop` would wait for 10 s until the daemon has its own.
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
         code = _run(words)
         print(end="", flush=True)
     except ConfigError as error:
@@ -223,7 +260,7 @@ def _run(words: Sequence[str]) -> int:
     if command is None:
         nearest = config.did_you_mean(name, COMMANDS)
         raise ConfigError(f"unknown command {config.shown(name)}{nearest} (see {PROGRAM} --help)")
-    argv = words[1:] if name else words
+    argv, forwarded = _split(words[1:] if name else words, command)
     parser = config.Parser(
         f"{PROGRAM} {name or '[COMMAND]'} {command.usage}",
         command.help if name else _overview(),
@@ -236,7 +273,16 @@ def _run(words: Sequence[str]) -> int:
     if getattr(arguments.options, "version", False):
         print(_version_line())
         return STOPPED
-    return command.run(Invocation(argv, os.environ, parser, arguments.options))
+    given = Invocation(argv, os.environ, parser, arguments.options, arguments.problems, forwarded)
+    return command.run(given)
+
+
+def _split(words: Sequence[str], command: Command) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the command's own words, and those of the command that it starts."""
+    if not command.forwards or "--" not in words:
+        return words, ()
+    end = words.index("--")
+    return words[:end], words[end + 1 :]
 
 
 def _overview() -> str:

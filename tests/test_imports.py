@@ -4,16 +4,20 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "exporter"
+TRAINING = PACKAGE / "training"
 ANYWHERE = {"errors", "clock", "log", "version", "yaml_lines", "__init__", "pcie", "xids"}
 """Leaves that any module may import."""
 MAY_IMPORT: dict[str, set[str]] = {
     "reading": set(),
+    "training": set(),
+    "run": set(),
     "snapshot": {"reading"},
     "recording": {"reading"},
     "sources": {"reading", "recording", "specs"},
@@ -26,7 +30,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "ranks": {"derive", "reading", "snapshot"},
     "tracking": {"derive", "integrate", "ranks", "reading", "snapshot", "specs"},
     "publisher": {"ranks", "reading", "snapshot", "specs", "tracking"},
-    "nodes": {"config", "fleet", "publisher", "recording", "session", "sources", "specs"},
+    "nodes": {
+        "config",
+        "fleet",
+        "publisher",
+        "reading",
+        "recording",
+        "session",
+        "sources",
+        "specs",
+    },
     "recorder": {"config", "nodes", "publisher", "recording", "specs"},
     "store": {"snapshot"},
     "exposition": {"reading", "snapshot"},
@@ -58,6 +71,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "healthcheck",
         "nodes",
         "recorder",
+        "run",
         "specs",
         "status",
     },
@@ -71,9 +85,11 @@ def _imports(path: Path) -> Iterator[str]:
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            assert node.level == 0, f"{path}: imports are absolute"
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                inside = node.level == 1 and path.parent == TRAINING
+                assert inside, f"{path}: imports are absolute, but inside the training client"
+            names = [f"{node.module}.{alias.name}" for alias in node.names if not node.level]
         for name in names:
             package, _, rest = name.partition(".")
             part = rest.partition(".")[0]
@@ -105,3 +121,16 @@ def test_no_import_goes_back(path: Path) -> None:
 def test_the_graph_names_only_what_exists() -> None:
     """A part that was removed must leave the table too."""
     assert set(MAY_IMPORT) | ANYWHERE == {_part(path) for path in FILES}
+
+
+@pytest.mark.parametrize("path", sorted(TRAINING.rglob("*.py")), ids=lambda path: path.name)
+def test_the_client_needs_nothing_but_python(path: Path) -> None:
+    """A job's environment has none of the daemon's dependencies, and none of its modules."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add(str(node.module).partition(".")[0])
+
+    assert found <= sys.stdlib_module_names | {"_frozen_importlib", "_frozen_importlib_external"}

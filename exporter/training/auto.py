@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is switched on in a job that asked for automatic instrumentation, as its modules arrive.
+
+Imported at the start of every Python of the job, like ``imports``: the rest of the client follows
+when the job imports torch.
+"""
+
+from __future__ import annotations
+
+from .imports import after_import
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+
+HOOKED = {
+    "torch.utils.data.dataloader": "hook_loaders",
+    "torch.optim.optimizer": "hook_optimizers",
+    "torch.amp.autocast_mode": "hook_autocast",
+    "torch.serialization": "hook_saving",
+    "torch.distributed.checkpoint.state_dict_saver": "hook_saving",
+    "safetensors.torch": "hook_saving",
+}
+"""Modules of the job, and the function of ``torch_hooks`` that hooks into each."""
+
+
+def start() -> None:
+    """Hook into what the job has imported already and into the rest once it is executed."""
+    after_import(dict.fromkeys(HOOKED, _hook))
+
+
+def _hook(module: ModuleType) -> None:
+    from . import torch_hooks
+
+    torch_hooks.automatic(HOOKED[module.__name__], module)

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many steps, batches, samples and FLOPs a thread did.
+
+What a step is, is known only in hindsight: what the job itself calls one, else a step of the
+optimizer, else a batch. So they are counted by episode, the time from the opening of a loop where
+none was open to the next such opening, and an episode's steps are those of the first kind that was
+seen in it. Several optimizers or several loops make one step together (a GAN; two loaders that are
+zipped): the busiest one counts.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class _Run(Protocol):
+    optimizer_seen: bool
+
+
+class Tally:
+    """The batches in this episode of the loops that go by one key."""
+
+    __slots__ = ("batches",)
+
+    def __init__(self) -> None:
+        self.batches = 0
+
+
+class Counts:
+    """The counts of one thread for one run. Only that thread writes."""
+
+    __slots__ = (
+        "_ended_batches",
+        "_ended_flops",
+        "_ended_steps",
+        "_flops",
+        "_optimizer_steps",
+        "_own_steps",
+        "_run",
+        "_tallies",
+        "flops_per_step",
+        "samples",
+    )
+
+    def __init__(self, run: _Run) -> None:
+        self._run = run
+        self.samples: float | None = None
+        self.flops_per_step: float | None = None
+        """Stated by a loop of this episode."""
+        self._ended_batches = 0
+        self._ended_steps = 0
+        self._ended_flops: float | None = None
+        self._own_steps = 0
+        self._flops: float | None = None
+        self._tallies: dict[int, Tally] = {}
+        self._optimizer_steps: dict[int, int] = {}
+
+    def tally(self, key: int) -> Tally:
+        """Return where the batches of one watched iterable are counted in this episode.
+
+        Loops over several may each give a step one batch.
+        """
+        tally = self._tallies.get(key)
+        if tally is None:
+            tally = self._tallies[key] = Tally()
+        return tally
+
+    def add_samples(self, samples: float) -> None:
+        """Count samples."""
+        self.samples = (self.samples or 0) + samples
+
+    def optimizer_step(self, optimizer: object) -> None:
+        """Count a step of this optimizer."""
+        key = id(optimizer)
+        self._optimizer_steps[key] = self._optimizer_steps.get(key, 0) + 1
+        self._run.optimizer_seen = True
+
+    def explicit(self, steps: int, samples: float | None, flops: float | None) -> None:
+        """Count what the job itself tells of."""
+        self._own_steps += steps
+        if samples is not None:
+            self.add_samples(samples)
+        if flops is not None:
+            self.add_flops(flops)
+
+    def add_flops(self, flops: float) -> None:
+        """Count FLOPs that do not follow from the number of steps."""
+        self._flops = (self._flops or 0) + flops
+
+    def end_episode(self) -> None:
+        """Settle what the steps of the last episode were."""
+        batches, steps, flops = self.batches(), self.steps(), self.flops()
+        # Another thread may read in between: it must not see the same steps twice.
+        self._own_steps = 0
+        self._tallies = {}
+        self._optimizer_steps = {}
+        self.flops_per_step = self._flops = None
+        self._ended_batches = batches
+        self._ended_steps = steps
+        self._ended_flops = flops
+
+    def batches(self) -> int:
+        """Return the batches so far."""
+        tallies = self._tallies.copy().values()
+        return self._ended_batches + sum([tally.batches for tally in tallies])
+
+    def steps(self) -> int:
+        """Return the steps so far."""
+        return self._ended_steps + self._episode_steps()
+
+    def flops(self) -> float | None:
+        """Return the FLOPs so far; None where the job states none."""
+        stated = [self._ended_flops, self._flops]
+        if self.flops_per_step is not None:
+            stated.append(self.flops_per_step * self._episode_steps())
+        known = [flops for flops in stated if flops is not None]
+        return sum(known) if known else None
+
+    def _episode_steps(self) -> int:
+        if self._own_steps:
+            return self._own_steps
+        if self._optimizer_steps:
+            return max(self._optimizer_steps.copy().values())
+        if self._run.optimizer_seen or not self._tallies:
+            return 0
+        return max([tally.batches for tally in self._tallies.copy().values()])

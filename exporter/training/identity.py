@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who this process is: its job, rank, framework and GPU, without a call that the job would notice.
+
+Nothing here imports a framework: what the job has not imported itself is looked up in
+``sys.modules`` and not found.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+JOB_BYTES = 128
+"""Of a job's name, in UTF-8."""
+WORD_BYTES = 64
+"""Of the framework's name and version, and of the precision."""
+MOST_RANK = 1_000_000
+UNNAMED = "python"
+NO_DEVICE = "none"
+BATCHES_BEFORE_NO_DEVICE = 3
+"""A job that has not touched its GPU by then does not use one."""
+
+_RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+_WORLD_SIZES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+_HIDDEN = {"", "-1", "void", "none", "nodevfiles"}
+"""Values of CUDA_VISIBLE_DEVICES that show no GPU."""
+_UUID_FORM = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_DEVICE = re.compile(f"(?:GPU-|MIG-){_UUID_FORM}|MIG-GPU-{_UUID_FORM}/[0-9]+/[0-9]+", re.IGNORECASE)
+_FRAMEWORKS = ("torch", "jax", "tensorflow", "paddle", "mxnet")
+
+
+def fit(text: str, limit_bytes: int) -> str:
+    """Return a label without characters that do not print, cut on a character's border."""
+    printable = "".join(char if char.isprintable() else "_" for char in text[:limit_bytes])
+    return printable.encode()[:limit_bytes].decode(errors="ignore").strip()
+
+
+def job_name(name: str | None, environ: Mapping[str, str] = os.environ) -> str:
+    """Return the name of the job: as given, from the environment, or that of the script."""
+    candidates = (
+        name,
+        environ.get("ROOFLINE_JOB_NAME"),
+        environ.get("SLURM_JOB_NAME"),
+        _script(),
+    )
+    for candidate in candidates:
+        fitted = fit(str(candidate), JOB_BYTES) if candidate else ""
+        if fitted:
+            return fitted
+    return UNNAMED
+
+
+def _script() -> str | None:
+    """Return what was started: train for ``train.py``, pkg.train for ``-m pkg.train``."""
+    main = sys.modules.get("__main__")
+    spec = getattr(main, "__spec__", None)
+    if spec is not None and isinstance(spec.name, str):
+        return spec.name.removesuffix(".__main__")
+    argv = getattr(sys, "argv", None) or [""]
+    name = Path(str(argv[0])).name
+    return None if name in ("", "-c", "-") else name.removesuffix(".py")
+
+
+def _number(environ: Mapping[str, str], names: tuple[str, ...]) -> int | None:
+    """Return the first of these variables that is a rank or a number of them."""
+    texts = [environ.get(name, "") for name in names]
+    numbers = [int(text) for text in texts if text.isascii() and text.isdigit() and len(text) < 10]
+    return next((number for number in numbers if number <= MOST_RANK), None)
+
+
+def _distributed() -> Any:
+    """Return torch.distributed if the job has initialised it."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None:
+        return None
+    initialized = distributed.is_available() and distributed.is_initialized()
+    return distributed if initialized else None
+
+
+def rank(environ: Mapping[str, str] = os.environ) -> int:
+    """Return this process's rank: torch's own, the launcher's, or 0."""
+    distributed = _distributed()
+    if distributed is not None:
+        return max(0, int(distributed.get_rank()))
+    return _number(environ, _RANKS) or 0
+
+
+def world_size(environ: Mapping[str, str] = os.environ) -> int | None:
+    """Return how many ranks there are; None where nothing says so."""
+    distributed = _distributed()
+    if distributed is not None:
+        size = int(distributed.get_world_size())
+    else:
+        size = _number(environ, _WORLD_SIZES) or 0
+    return size if size > 0 else None
+
+
+def framework() -> str | None:
+    """Return name and version of the framework that the job has imported."""
+    for name in _FRAMEWORKS:
+        version = getattr(sys.modules.get(name), "__version__", None)
+        if version is not None:
+            return fit(f"{name} {str(version).partition('+')[0]}", WORD_BYTES)
+    return None
+
+
+def cuda() -> Any:
+    """Return torch.cuda if the job has initialised it: nothing may be asked of it before."""
+    module = sys.modules.get("torch.cuda")
+    return module if module is not None and module.is_initialized() else None
+
+
+def is_loader_worker() -> bool:
+    """Return whether this process only loads data for another one."""
+    worker = sys.modules.get("torch.utils.data._utils.worker")
+    return getattr(worker, "_worker_info", None) is not None
+
+
+def device(
+    batches: int,
+    environ: Mapping[str, str] = os.environ,
+    maps: Path = Path("/proc/self/maps"),
+) -> str | None:
+    """Return the UUID of this process's GPU, ``none``, or None: not known yet.
+
+    ``batches`` is how many the job has had; one that has not touched a GPU by its third uses none.
+    """
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None and visible.strip().lower() in _HIDDEN:
+        return NO_DEVICE
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        return _torch_device(torch, visible, batches)
+    if batches >= BATCHES_BEFORE_NO_DEVICE and not _has_driver(maps):
+        return NO_DEVICE
+    listed = _listed(visible)
+    # Which of several is used, only the framework knows.
+    return _at(listed, 0) if len(listed) == 1 and _has_driver(maps) else None
+
+
+def _torch_device(torch: Any, visible: str | None, batches: int) -> str | None:
+    if torch.version.cuda is None:
+        return NO_DEVICE
+    module = cuda()
+    if module is None:
+        return NO_DEVICE if batches >= BATCHES_BEFORE_NO_DEVICE else None
+    index = int(module.current_device())
+    listed = _listed(visible)
+    if index < len(listed) and listed[index].startswith("MIG-"):
+        return listed[index]
+    # Older versions of torch do not tell the UUID.
+    uuid = getattr(module.get_device_properties(index), "uuid", None)
+    return f"GPU-{uuid}" if uuid is not None else _at(listed, index)
+
+
+def _at(listed: list[str], index: int) -> str | None:
+    known = listed[index] if index < len(listed) else ""
+    return known or None
+
+
+def _listed(visible: str | None) -> list[str]:
+    """Return the devices of CUDA_VISIBLE_DEVICES; empty where an entry is no whole UUID."""
+    entries = [entry.strip() for entry in (visible or "").split(",")]
+    return [entry if _DEVICE.fullmatch(entry) else "" for entry in entries if entry]
+
+
+def _has_driver(maps: Path) -> bool:
+    try:
+        return "libcuda.so" in maps.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False

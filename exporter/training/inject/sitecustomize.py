@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts automatic instrumentation in every Python of a job, then steps out of the way.
+
+``roofline-exporter run`` puts this folder first on PYTHONPATH. Whatever Python the job starts then
+imports this file as its sitecustomize: the syntax must be valid for all of them, old ones too, and
+nothing may be imported that the interpreter has not loaded itself (the job may have modules of its
+own with names of the standard library). Where roofline-exporter is installed, a .pth file runs
+``begin`` of this file when only the variable is set.
+"""
+
+import os
+import sys
+
+CLIENT = "_roofline_job"
+"""The name of the client in a job: one that hides no module of the job's."""
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+
+
+def begin():
+    """Make the client importable and have it wait for torch; never fails, never prints."""
+    if sys.version_info < (3, 10) or os.environ.get("ROOFLINE_JOB_INSTRUMENT") != "1":
+        return
+    if CLIENT in sys.modules:
+        return
+    try:
+        _load()
+        __import__(CLIENT + ".auto")
+        sys.modules[CLIENT + ".auto"].start()
+    except Exception:
+        return
+
+
+def _load():
+    """Put the client's package into ``sys.modules`` by its path; it is executed when first used."""
+    import _frozen_importlib
+    import _frozen_importlib_external
+
+    folder = os.path.dirname(FOLDER)
+    spec = _frozen_importlib_external.spec_from_file_location(
+        CLIENT, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+    )
+    package = _frozen_importlib.module_from_spec(spec)
+
+    def execute_first(name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        package.__dict__.pop("__getattr__", None)
+        spec.loader.exec_module(package)
+        return getattr(package, name)
+
+    package.__getattr__ = execute_first
+    sys.modules[CLIENT] = package
+
+
+def _give_way():
+    """Import the sitecustomize that this one shadows, as if it had been the only one.
+
+    What it raises, ImportError included where there is none, is for the caller: Python's site.
+    """
+    this = sys.modules.pop("sitecustomize")  # old Pythons empty a module that nobody holds
+    sys.path[:] = [entry for entry in sys.path if entry != FOLDER]
+    sys.path_importer_cache.pop(FOLDER, None)
+    __import__("sitecustomize")
+    return this
+
+
+if __name__ == "sitecustomize":
+    begin()
+    _give_way()

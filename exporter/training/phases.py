@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the job itself marks: phases, and steps of loops that are no iterators."""
+
+from __future__ import annotations
+
+from . import lanes
+from .amounts import FLOPS, SAMPLES, STEPS, amount
+from .dynamo import compiling
+from .failures import failed
+from .lanes import Lane, Span
+
+
+class phase:
+    """Time a part of the job: ``with phase("checkpoint"): save(model)``.
+
+    Phases exclude each other: what an inner one takes is taken off the outer one. Names are data,
+    h2d, forward, backward, optimizer, checkpoint, eval, logging; any other counts as other. Loops
+    inside phase eval train nothing, and their batches are not counted.
+    """
+
+    __slots__ = ("_name", "_under_way")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._under_way: list[tuple[Lane, Span] | None] = []
+
+    def __enter__(self) -> None:
+        """Begin the phase."""
+        if compiling():
+            return
+        self._under_way.append(_begin(self._name))
+
+    def __exit__(self, *_: object) -> None:
+        """End the phase; what was raised in it goes on."""
+        if compiling():
+            return
+        begun = self._under_way.pop() if self._under_way else None
+        if begun is not None:
+            _end(*begun)
+
+
+def _begin(name: str) -> tuple[Lane, Span] | None:
+    try:
+        lane = lanes.current()
+        return None if lane is None else (lane, lane.begin(name))
+    except Exception as error:
+        failed(error)
+        return None
+
+
+def _end(lane: Lane, span: Span) -> None:
+    try:
+        lane.end(span)
+    except Exception as error:
+        failed(error)
+
+
+def step(
+    n: int = 1,
+    *,
+    job: str | None = None,
+    samples: float | None = None,
+    flops: float | None = None,
+) -> None:
+    """Tell that n steps are done, in a loop that is no iterator.
+
+    Args:
+        n: steps since the last call.
+        job: as for `watch`.
+        samples: how many samples those n steps took together.
+        flops: how many FLOPs they took together.
+
+    Time runs from the first call to the last, so call it once per iteration; what passes before
+    the first is not known. Inside a watched loop it says what a step is there, instead of the
+    optimizer or the batch.
+    """
+    if compiling():
+        return
+    try:
+        lane = lanes.current(job)
+        if lane is not None:
+            lane.step(
+                int(amount(n, STEPS)),
+                None if samples is None else amount(samples, SAMPLES),
+                None if flops is None else amount(flops, FLOPS),
+            )
+    except Exception as error:
+        failed(error)

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes a run's totals as one datagram, and hands it to the daemon if there is one.
+
+The format is described in docs/training-protocol.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from _socket import AF_UNIX, SOCK_CLOEXEC, SOCK_DGRAM, SOCK_NONBLOCK, socket
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from . import identity
+from .failures import FAILURES, failed
+
+if TYPE_CHECKING:
+    from .runs import Run
+    from .totals import Totals
+
+VERSION = 1
+REPORT_BYTES = 8192
+ERROR_BYTES = 256
+MEMORY_SECONDS = 10
+"""Between two looks at the allocator: its statistics are dear."""
+_NS = 1_000_000_000
+_MEMORY = (
+    ("allocated", "allocated_bytes.all.current"),
+    ("reserved", "reserved_bytes.all.current"),
+    ("peak", "allocated_bytes.all.peak"),
+)
+"""The keys of the protocol and those of ``torch.cuda.memory_stats``."""
+
+
+def candidates(environ: Mapping[str, str] = os.environ) -> Iterator[str]:
+    """Yield where the daemon's socket may be, in the order in which they are tried."""
+    named = environ.get("ROOFLINE_TRAINING_SOCKET")
+    if named:
+        yield named
+    yield "/run/roofline-exporter/training.sock"
+    runtime = environ.get("XDG_RUNTIME_DIR")
+    if runtime:
+        yield os.path.join(runtime, "roofline-exporter", "training.sock")
+
+
+def deliver(datagram: bytes, environ: Mapping[str, str] = os.environ) -> bool:
+    """Send to the first socket that takes it; False where nobody listens.
+
+    A full socket loses this datagram, and that is all: the next one holds the same totals. No
+    socket is kept open: the job's descriptors are its own. It is the C module's, because a job may
+    put something else in the place of ``socket.socket``, as gevent does.
+    """
+    endpoint = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC)
+    try:
+        for path in candidates(environ):
+            try:
+                endpoint.sendto(datagram, path)
+            except BlockingIOError:
+                return True
+            except (OSError, ValueError):
+                continue
+            return True
+    finally:
+        endpoint.close()
+    return False
+
+
+def seconds(time_ns: int) -> str:
+    """Return nanoseconds as seconds, exactly."""
+    return f"{time_ns // _NS}.{time_ns % _NS:09d}"
+
+
+def _number(amount: float) -> str:
+    """Return a number that every reader of JSON takes, also one that has only doubles."""
+    return repr(amount if amount < 1 << 53 else float(amount))
+
+
+def _by_phase(times_ns: Mapping[str, int]) -> str:
+    return ",".join([f'"{phase}":{seconds(time_ns)}' for phase, time_ns in times_ns.items()])
+
+
+class Report:
+    """The reports of one run: what stays the same is written once."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._sequence = 0
+        self._device: str | None = None
+        self._prefix = ""
+        self._prefix_of: tuple[object, ...] = ()
+        self._memory = ""
+        self._memory_due_ns = 0
+
+    def send(self, totals: Totals, now_ns: int, *, ending: bool) -> bool:
+        """Send these totals; False where nobody listens."""
+        if self._run.rank is None:
+            self._run.rank = identity.rank()
+        if not ending and now_ns >= self._memory_due_ns:
+            self._memory_due_ns = now_ns + MEMORY_SECONDS * _NS
+            self._memory = _allocator()
+        return deliver(self.write(totals, ending=ending))
+
+    def write(self, totals: Totals, *, ending: bool = False) -> bytes:
+        """Return the datagram; what can be done without is left out of one that is too long."""
+        required = self._required(totals)
+        for optional in (self._optional(totals), ""):
+            end = ',"exit":true}' if ending else "}"
+            datagram = (required + optional + end).encode()
+            if len(datagram) <= REPORT_BYTES:
+                break
+        self._sequence += 1
+        return datagram
+
+    def _required(self, totals: Totals) -> str:
+        return (
+            f'{self._same(totals.batches)},"sequence":{self._sequence},"steps":{totals.steps}'
+            f',"batches":{totals.batches},"step_seconds":{seconds(totals.wall_ns)}'
+            f',"phase_seconds":{{{_by_phase(totals.phase_ns)}}}'
+        )
+
+    def _optional(self, totals: Totals) -> str:
+        parts = [""]
+        if totals.samples is not None:
+            parts.append(f'"samples":{_number(totals.samples)}')
+        if totals.flops is not None:
+            parts.append(f'"model_flops":{_number(totals.flops)}')
+        if totals.idle_ns:
+            parts.append(f'"phase_gpu_idle_seconds":{{{_by_phase(totals.idle_ns)}}}')
+        if self._run.loader:
+            parts.append(f'"loader":{json.dumps(self._run.loader)}')
+        if self._memory:
+            parts.append(self._memory)
+        if FAILURES.count:
+            message = json.dumps(identity.fit(FAILURES.first, ERROR_BYTES))
+            parts.append(f'"errors":{FAILURES.count},"error":{message}')
+        return ",".join(parts)
+
+    def _same(self, batches: int) -> str:
+        """Return the part that seldom changes, up to and without a comma."""
+        run = self._run
+        if self._device is None:
+            self._device = identity.device(batches)
+        same = (run.job, run.rank, self._device, run.precision, run.instrumentation)
+        if self._prefix_of != same:
+            self._prefix_of = same
+            self._prefix = self._identity()
+        return self._prefix
+
+    def _identity(self) -> str:
+        run = self._run
+        known: dict[str, object] = {
+            "version": VERSION,
+            "id": run.id,
+            "pid": os.getpid(),
+            "job": run.job,
+            "rank": run.rank,
+            "world_size": identity.world_size(),
+            "device": self._device,
+            "framework": identity.framework(),
+            "precision": run.precision and identity.fit(run.precision, identity.WORD_BYTES),
+            "instrumentation": run.instrumentation,
+        }
+        present = {key: value for key, value in known.items() if value is not None}
+        return json.dumps(present, ensure_ascii=False, separators=(",", ":"))[:-1]
+
+
+def _allocator() -> str:
+    """Return the allocator's bytes as a part of a report; empty where there are none."""
+    cuda = identity.cuda()
+    if cuda is None:
+        return ""
+    try:
+        statistics = cuda.memory_stats()
+    except Exception as error:
+        failed(error)
+        return ""
+    pairs = [f'"{kind}":{int(statistics[key])}' for kind, key in _MEMORY if key in statistics]
+    return f'"memory_bytes":{{{",".join(pairs)}}}' if pairs else ""

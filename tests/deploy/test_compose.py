@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The compose files: readable by docker-compose 1.29 and by v2, pinned, closed to others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.e2e.containers import compose_command
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+BASE, GPU = DEPLOY / "docker-compose.yml", DEPLOY / "docker-compose.gpu.yml"
+
+SCHEMA = "vendor.compose-spec"
+
+
+def _services(path: Path = BASE) -> dict[str, Any]:
+    services: dict[str, Any] = yaml.safe_load(path.read_text())["services"]
+    return services
+
+
+def test_files_follow_the_compose_specification() -> None:
+    """Every key is known and has the right shape."""
+    subprocess.run(
+        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", SCHEMA, BASE, GPU],
+        check=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize("files", [[BASE], [BASE, GPU]], ids=["demo", "gpu"])
+def test_files_are_read_by_compose(files: list[Path]) -> None:
+    """The Compose that is here reads them, alone and together."""
+    names = [word for file in files for word in ("--file", str(file))]
+    done = subprocess.run(
+        [*compose_command(), *names, "config"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "warn" not in done.stderr.lower()
+
+
+@pytest.mark.parametrize("path", [BASE, GPU], ids=lambda path: path.name)
+def test_nothing_newer_than_1_29(path: Path) -> None:
+    """Keys that docker-compose 1.29 refuses, or that v2 warns of, are not used."""
+    document = yaml.safe_load(path.read_text())
+    assert set(document) <= {"services", "volumes", "networks"}
+    for name, service in document["services"].items():
+        newer = {"gpus", "pull_policy", "develop", "attach", "post_start", "pre_stop"}
+        assert not newer & set(service), name
+        assert "start_interval" not in service.get("healthcheck", {}), name
+        for port in service.get("ports", []):
+            assert isinstance(port, str), name
+
+
+def test_images_are_pinned() -> None:
+    """By a whole version, so that the stack of today is the stack of tomorrow."""
+    for name, service in _services().items():
+        tag = service["image"].rstrip("}").rpartition(":")[2]
+        assert tag.lstrip("v").count(".") == 2, name
+
+
+def test_ports_are_open_on_loopback_only() -> None:
+    """A variable may open a port to others; Grafana's, which asks for no password, has none."""
+    for name, service in _services().items():
+        for port in service["ports"]:
+            address = f"${{{name.upper()}_ADDRESS:-127.0.0.1}}:"
+            assert port.startswith("127.0.0.1:" if name == "grafana" else address), name
+    assert _services()["grafana"]["environment"]["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
+
+
+def test_every_service_has_a_healthcheck_and_comes_back() -> None:
+    """The exporter's is in its image."""
+    for name, service in _services().items():
+        assert name == "exporter" or "healthcheck" in service
+        assert service["restart"] == "unless-stopped"
+        assert service["cap_drop"] == ["ALL"]
+
+
+def test_mounted_folders_exist() -> None:
+    """Docker would make what is missing, as root."""
+    for name, service in _services().items():
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            assert not source.startswith(".") or (BASE.parent / source).is_dir(), name
+
+
+def test_data_is_kept_in_named_volumes() -> None:
+    """`down` without -v loses nothing."""
+    named = yaml.safe_load(BASE.read_text())["volumes"]
+    assert set(named) == {"prometheus-data", "alertmanager-data", "grafana-data"}
+
+
+def test_gpu_file_reaches_the_node() -> None:
+    """The GPUs by reservation, the host's processes, and the socket of training jobs."""
+    service = _services(GPU)["exporter"]
+    (device,) = service["deploy"]["resources"]["reservations"]["devices"]
+    assert (device["driver"], device["count"]) == ("nvidia", "all")
+    assert "utility" in device["capabilities"]
+    assert service["pid"] == "host"
+    assert service["environment"]["ROOFLINE_DEMO"] == "false"
+    assert "/proc:/host/proc:ro" in service["volumes"]
+    assert service["environment"]["ROOFLINE_PATH_PROCFS"] == "/host/proc"
+    assert "/run/roofline-exporter:/run/roofline-exporter" in service["volumes"]

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a release consists of: wheel, sdist, locked dependencies, one version everywhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from exporter import __version__
+
+ROOT = Path(__file__).parents[2]
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+REQUIREMENT = re.compile(r'^    "([A-Za-z0-9-]+)>=([0-9.]+)",$', re.MULTILINE)
+PINNED = re.compile(
+    r"^([a-z0-9-]+)==(\S+?)(?: ;.*?)? \\\n((?: +--hash=sha256:[0-9a-f]{64}.*\n)+)", re.M
+)
+IMAGE_IN_TEXT = re.compile(r"ghcr\.io/roofline-exporter/roofline-exporter:([0-9][\w.-]*)")
+
+
+def _build(source: Path, target: Path, *words: str, commit: str = "") -> Path:
+    """Run the build backend; return the one file that it wrote."""
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-d", str(target), *words],
+        cwd=source,
+        env={**os.environ, "SOURCE_REVISION": commit},
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    return next(target.iterdir())
+
+
+def test_wheel_and_sdist_know_their_revision(tmp_path: Path) -> None:
+    """Without a repository at hand --version still tells the commit; also a wheel of the sdist."""
+    wheel = _build(ROOT, tmp_path / "wheel", "-t", "wheel", commit=COMMIT)
+    assert zipfile.ZipFile(wheel).read("exporter/REVISION").decode().strip() == COMMIT
+
+    sdist = _build(ROOT, tmp_path / "sdist", "-t", "sdist", commit=COMMIT)
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path / "source")  # our own
+    source = next((tmp_path / "source").iterdir())
+    assert (source / "deploy/systemd/roofline-exporter.service").exists()
+    again = _build(source, tmp_path / "again", "-t", "wheel")
+    assert zipfile.ZipFile(again).read("exporter/REVISION").decode().strip() == COMMIT
+    assert zipfile.ZipFile(again).namelist().count("exporter/REVISION") == 1
+
+
+def test_wheel_holds_the_package_alone(tmp_path: Path) -> None:
+    """No test, no dashboard and no build file reaches the users' site-packages."""
+    wheel = _build(ROOT, tmp_path, "-t", "wheel")
+    names = zipfile.ZipFile(wheel).namelist()
+    first = {name.split("/")[0] for name in names}
+    info = f"roofline_exporter-{__version__}.dist-info"
+    assert {name for name in first if not name.endswith(".pth")} == {"exporter", info}
+    assert not [name for name in names if name.endswith((".pyc", ".so"))]
+
+
+def _locked(name: str) -> dict[str, str]:
+    """Versions by name; every one has hashes."""
+    text = (ROOT / "requirements" / name).read_text()
+    found = PINNED.findall(text)
+    assert len(found) == text.count("=="), "a line that is not a version with hashes"
+    return {package: version for package, version, _ in found}
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version))
+
+
+def test_image_dependencies_are_locked() -> None:
+    """Each dependency of the project is pinned with hashes, at a version that it allows."""
+    project = (ROOT / "pyproject.toml").read_text()
+    declared = dict(
+        REQUIREMENT.findall(project.partition("\ndependencies = [")[2].partition("\n]")[0])
+    )
+    assert len(declared) >= 7
+    locked = _locked("image.txt")
+    for package, least in declared.items():
+        assert _number(locked[package]) >= _number(least), f"{package}: run `make lock`"
+
+
+def test_build_tool_is_locked() -> None:
+    """The tool that pyproject.toml asks for builds the wheel inside the image."""
+    assert "hatchling" in _locked("build.txt")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["deploy/docker-compose.yml", "deploy/kubernetes/daemonset.yml", "docs/deploy.md"],
+)
+def test_files_name_the_image_of_this_version(name: str) -> None:
+    """Whoever copies a line gets the version that it belongs to."""
+    found = set(IMAGE_IN_TEXT.findall((ROOT / name).read_text()))
+    assert found == {__version__}
+
+
+def test_image_is_labelled_with_this_version() -> None:
+    """Also where nobody passes VERSION."""
+    assert f"\nARG VERSION={__version__}\n" in (ROOT / "Dockerfile").read_text()
+
+
+def test_changelog_has_this_version() -> None:
+    """The release page is cut from it."""
+    assert f"\n## {__version__} / " in (ROOT / "CHANGELOG.md").read_text()

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Docker engine, the image built from this checkout, containers and compose projects of it.
+
+Everything that is started ends with its test; the image stays, so that the next build is quick.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import uuid
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import docker
+import yaml
+from testcontainers.core.config import testcontainers_config
+from testcontainers.core.container import DockerContainer
+from testcontainers.core.image import DockerImage
+
+from tests.conftest import unmet
+from tests.e2e.processes import ROOT, environment, wait_until
+
+# Its clean-up container is one more image to pull; containers here end with their test.
+testcontainers_config.ryuk_disabled = True
+
+DEPLOY = ROOT / "deploy"
+COMPOSE_FILE = DEPLOY / "docker-compose.yml"
+TAG = "roofline-exporter:test"
+FOREIGN_USER = "12345:54321"
+HARDENED: Mapping[str, Any] = {
+    "read_only": True,
+    "user": FOREIGN_USER,
+    "cap_drop": ["ALL"],
+    "security_opt": ["no-new-privileges:true"],
+}
+PORT = 19400
+LEFT_ALONE_SECONDS = 3600
+
+
+def base_image() -> str:
+    """The image that the Dockerfile begins with."""
+    found = re.search(r"^ARG PYTHON_IMAGE=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert found
+    return found[1]
+
+
+def service_images() -> dict[str, str]:
+    """The images of the compose file's services, but of the exporter's."""
+    services = yaml.safe_load(COMPOSE_FILE.read_text())["services"]
+    return {name: service["image"] for name, service in services.items() if name != "exporter"}
+
+
+class Engine:
+    """The Docker engine that DOCKER_HOST names, or this machine's."""
+
+    def __init__(self) -> None:
+        try:
+            self.client = docker.from_env()
+            self.client.ping()
+        except (docker.errors.DockerException, OSError) as error:
+            unmet(f"no Docker engine answers ({error})")
+
+    def has(self, image: str) -> bool:
+        """Whether it has an image."""
+        try:
+            self.client.images.get(image)
+        except docker.errors.ImageNotFound:
+            return False
+        return True
+
+    def require(self, image: str) -> str:
+        """Return an image that is there, or can be pulled."""
+        if not self.has(image):
+            try:
+                self.client.images.pull(image)
+            except docker.errors.APIError as error:
+                unmet(f"no image {image} ({error})")
+        return image
+
+    def size_bytes(self, image: str) -> int:
+        size: int = self.client.images.get(image).attrs["Size"]
+        return size
+
+    def build(self) -> str:
+        """Build the image, without BuildKit, and return its number; one test session at a time."""
+        self.require(base_image())
+        with (Path(tempfile.gettempdir()) / "roofline-exporter-image.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            DockerImage(path=ROOT, tag=TAG, clean_up=False).build()
+            number: str = self.client.images.get(TAG).id
+            self._sweep()
+        return number
+
+    def _sweep(self) -> None:
+        """Remove earlier builds that have no name any more and that no other session uses."""
+        nameless = {"dangling": True, "label": "org.opencontainers.image.title=roofline-exporter"}
+        for image in self.client.images.list(filters=nameless):
+            created = datetime.fromisoformat(f"{image.attrs['Created'][:19]}+00:00")
+            if time.time() - created.timestamp() > LEFT_ALONE_SECONDS:
+                with contextlib.suppress(docker.errors.APIError):
+                    self.client.images.remove(image.id)
+
+    @contextlib.contextmanager
+    def tagged(self, image: str) -> Iterator[str]:
+        """A name for an image, for a while."""
+        tag = uuid.uuid4().hex[:12]
+        self.client.images.get(image).tag("roofline-exporter-test", tag)
+        try:
+            yield f"roofline-exporter-test:{tag}"
+        finally:
+            self.client.images.remove(f"roofline-exporter-test:{tag}", noprune=True)
+
+
+def exporter(image: str, *words: str) -> DockerContainer:
+    """The exporter, read-only and as a user that the image does not know; not started yet."""
+    return (
+        DockerContainer(image)
+        .with_kwargs(**HARDENED)
+        .with_exposed_ports(PORT)
+        .with_command(list(words))
+    )
+
+
+def address(container: DockerContainer, port: int) -> str:
+    """Where a port of a container is reached from here."""
+    host = container.get_container_host_ip().replace("localhost", "127.0.0.1")
+    return f"http://{host}:{container.get_exposed_port(port)}"
+
+
+def logs(container: DockerContainer) -> str:
+    """What a container has said."""
+    return "".join(part.decode() for part in container.get_logs())
+
+
+def stop(container: DockerContainer) -> tuple[int, float]:
+    """`docker stop`: the exit code, and the seconds that it took."""
+    wrapped = container.get_wrapped_container()
+    started = time.monotonic()
+    wrapped.stop()
+    seconds = time.monotonic() - started
+    return int(wrapped.wait()["StatusCode"]), seconds
+
+
+def fetch(url: str, body: Any = None) -> bytes | None:
+    """The answer to a GET, or to a POST of JSON; None while nobody answers well."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=5) as response:
+            answer: bytes = response.read()
+    except urllib.error.HTTPError as error:
+        error.close()
+        return None
+    except (OSError, ValueError):
+        return None
+    return answer
+
+
+def fetch_json(url: str) -> Any:
+    """The JSON at a URL; None while there is none."""
+    answer = fetch(url)
+    return None if answer is None else json.loads(answer)
+
+
+def query(prometheus: str, expression: str) -> dict[str, float]:
+    """The values of an expression by the label `gpu`, or `job` where there is none."""
+    words = urllib.parse.urlencode({"query": expression})
+    answer = fetch_json(f"{prometheus}/api/v1/query?{words}")
+    rows = answer["data"]["result"] if answer else []
+    return {
+        row["metric"].get("gpu", row["metric"].get("job", "")): float(row["value"][1])
+        for row in rows
+    }
+
+
+def compose_command() -> list[str]:
+    """The Compose that is here: docker-compose 1.29, or the plugin."""
+    for command in (["docker-compose"], ["docker", "compose"]):
+        if shutil.which(command[0]):
+            asked = subprocess.run(
+                [*command, "version"], capture_output=True, check=False, timeout=30
+            )
+            if asked.returncode == 0:
+                return command
+    return unmet("neither docker-compose nor docker compose answers")
+
+
+class Compose:
+    """A project of compose files, under a name and on ports that no other has."""
+
+    def __init__(self, image: str, *files: Path) -> None:
+        self.project = f"roofline-{uuid.uuid4().hex[:12]}"
+        self._command = compose_command()
+        self._files = [word for file in files for word in ("--file", str(file))]
+        ports = ("EXPORTER_PORT", "PROMETHEUS_PORT", "ALERTMANAGER_PORT", "GRAFANA_PORT")
+        self._environment = environment({"EXPORTER_IMAGE": image} | dict.fromkeys(ports, "0"))
+
+    def run(self, *words: str) -> str:
+        """Run a subcommand to its end; what it printed."""
+        done = subprocess.run(
+            [*self._command, "--project-name", self.project, *self._files, *words],
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    @contextlib.contextmanager
+    def up(self, *services: str) -> Iterator[None]:
+        """Start services; in the end remove everything of the project."""
+        try:
+            self.run("up", "--detach", "--no-build", *services)
+            yield
+        except BaseException:
+            print(self.run("logs", "--no-color"))
+            raise
+        finally:
+            self.run("down", "--volumes", "--timeout", "5")
+
+    def url(self, service: str, port: int) -> str:
+        """Where a service is reached from here."""
+        return f"http://{self.run('port', service, str(port)).strip()}"
+
+
+def wait_for_json(url: str, seconds: float = 60.0) -> Any:
+    """The JSON at a URL, once somebody answers there."""
+    return wait_until(lambda: fetch_json(url), seconds, url)

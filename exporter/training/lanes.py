@@ -25,47 +25,14 @@ from . import identity
 from .counts import Counts
 from .failures import failed
 from .runs import NEVER, PROCESS, Run
+from .spans import KNOWN, Body
+from .spans import PHASES as PHASES
+from .spans import Span as Span
 from .streams import MEASURED_PHASES, IdleMeter, IdlePair
 
-PHASES = (
-    "data",
-    "h2d",
-    "forward",
-    "backward",
-    "optimizer",
-    "checkpoint",
-    "eval",
-    "logging",
-    "other",
-)
-_KNOWN = {phase: phase for phase in PHASES}
 _MEASURED = frozenset(MEASURED_PHASES)
 _STEPPING = 0
 """The key of the loop that calls of `step` make; no object has this id."""
-
-
-class Span:
-    """A phase under way."""
-
-    __slots__ = ("begin_ns", "claimed_ns", "pair", "phase")
-
-    def __init__(self, phase: str) -> None:
-        self.phase = phase
-        self.begin_ns = 0
-        self.claimed_ns = 0
-        self.pair: IdlePair | None = None
-
-
-class _Body:
-    """The body of an evaluating loop: an eval phase that is accounted bit by bit."""
-
-    __slots__ = ("begin_ns", "claimed_ns", "depth", "key")
-
-    def __init__(self, key: int, depth: int, begin_ns: int, claimed_ns: int) -> None:
-        self.key = key
-        self.depth = depth
-        self.begin_ns = begin_ns
-        self.claimed_ns = claimed_ns
 
 
 def _always() -> bool:
@@ -74,6 +41,29 @@ def _always() -> bool:
 
 class Lane:
     """The accounting of one thread for one run. Only that thread writes."""
+
+    __slots__ = (
+        "__weakref__",
+        "_alive",
+        "_loops",
+        "_since",
+        "asking",
+        "bodies",
+        "claimed_ns",
+        "clock",
+        "counts",
+        "data_ns",
+        "depth",
+        "evaluating",
+        "evaluating_loops",
+        "inner_data",
+        "meter",
+        "phase_ns",
+        "run",
+        "seen_ns",
+        "start_pair",
+        "thread",
+    )
 
     def __init__(
         self,
@@ -103,19 +93,19 @@ class Lane:
         self.inner_data = False
         """Whether a data phase ended since a watched next() began."""
         self.evaluating = 0
-        """Phases and loops under way in which nothing is trained."""
+        """Phases eval and evaluating loops under way: while there are any, nothing is trained."""
         self.asking: object | None = None
         """The iterator whose next() a watched loop waits for; the outermost one."""
         self._alive = alive
         self._loops: dict[int, Callable[[], object]] = {}
         self.evaluating_loops: set[int] = set()
         """Those that are open, by the ids of their tokens."""
-        self.bodies: list[_Body] = []
+        self.bodies: list[Body] = []
         """Of the evaluating loops that go on now, the innermost last."""
 
     def begin(self, phase: str) -> Span:
         """Begin a phase; `end` takes what this returns. Unknown names count as other."""
-        span = Span(_KNOWN.get(phase, "other"))
+        span = Span(KNOWN.get(phase, "other"))
         span.pair = self.meter.start(measured=phase in _MEASURED)
         now_ns = self.clock()
         if not self.depth and not self._loops:
@@ -154,7 +144,10 @@ class Lane:
             self.tell(now_ns)
 
     def open_loop(self, token: object, *, evaluating: bool) -> None:
-        """Let wall time run until this loop is closed or its token is gone."""
+        """Let wall time run until this loop is closed or its token is gone.
+
+        In phase eval every loop evaluates.
+        """
         key = id(token)
         if key in self._loops:
             return
@@ -169,9 +162,9 @@ class Lane:
         if "torch" in sys.modules:
             self.start_pair = self.meter.start
         self._loops[key] = weakref.ref(token, lambda _: self._lose(key))
-        if evaluating or self.evaluating:
+        if evaluating or self.evaluating > len(self.bodies):
             self.evaluating_loops.add(key)
-            self.turn_to(token, now_ns)
+        self.turn_to(token, now_ns)
 
     def close_loop(self, token: object) -> None:
         """Stop the wall time of this loop; one that is not open does not matter."""
@@ -195,7 +188,7 @@ class Lane:
             self.bodies.clear()
         elif all(body.key != key for body in self.bodies):
             self.evaluating += 1
-            self.bodies.append(_Body(key, self.depth, now_ns, self.claimed_ns))
+            self.bodies.append(Body(key, self.depth, now_ns, self.claimed_ns))
 
     def waits(self) -> dict[str, int]:
         """Return the host time by phase, in nanoseconds."""

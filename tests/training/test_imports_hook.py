@@ -100,7 +100,7 @@ def test_the_module_is_what_it_would_be_otherwise(folder: Path) -> None:
     plain = importlib.import_module("hooked")
     expected = facts(plain)
     forget("hooked")
-    called = []
+    called: list[ModuleType] = []
 
     after_import({"hooked": called.append})
     hooked = importlib.import_module("hooked")
@@ -170,7 +170,7 @@ def test_a_module_under_execution_is_awaited(folder: Path) -> None:
     wishes = ModuleType("wishes")
     wishes.called = called  # type: ignore[attr-defined]
     wishes.wish = lambda: after_import(  # type: ignore[attr-defined]
-        {"hooked": lambda module: called.append(module.value)}  # type: ignore[attr-defined]
+        {"hooked": lambda module: called.append(module.value)}
     )
     sys.modules["wishes"] = wishes
 
@@ -219,7 +219,7 @@ def test_finders_that_search_themselves_are_served(folder: Path, place: int) -> 
     write(folder, "hooked")
     called: list[ModuleType] = []
     after_import({"hooked": called.append})
-    sys.meta_path.insert(place, Searching())  # type: ignore[arg-type]
+    sys.meta_path.insert(place, Searching())
 
     assert importlib.import_module("hooked").value == 1
     assert len(called) == 1
@@ -254,12 +254,12 @@ def test_specs_of_a_class_of_its_own_are_left_alone(folder: Path) -> None:
             if name != "hooked" or found is None:
                 return None
             spec = Own(name, found.loader, origin=found.origin)
-            spec.has_location = True  # type: ignore[misc]
+            spec.has_location = True
             return spec
 
     write(folder, "hooked")
     after_import({"hooked": lambda module: None})
-    sys.meta_path.insert(1, Making())  # type: ignore[arg-type]
+    sys.meta_path.insert(1, Making())
 
     module = importlib.import_module("hooked")
 

@@ -152,6 +152,19 @@ def test_an_evaluating_loop_that_is_only_held_does_not_evaluate() -> None:
     assert lane.waits().get("eval", 0) == 10
 
 
+def test_a_training_loop_may_begin_while_an_evaluating_one_is_held() -> None:
+    """Lightning keeps the iterator of its sanity check, and then trains."""
+    bench = Bench()
+    check, train = Token(), Token()
+    bench.at(0).open_loop(check, evaluating=True)
+    bench.at(5).open_loop(train, evaluating=False)
+    bench.lane.batch()
+    bench.at(9).close_loop(train)
+
+    assert bench.lane.counts.batches() == 1
+    assert bench.lane.waits() == {"eval": 5}
+
+
 def test_steps_are_those_of_the_busiest_optimizer() -> None:
     """A GAN's two optimizers make one step together; batches count only where none steps."""
     bench = Bench()
@@ -251,8 +264,11 @@ class Machine:
         lane = self.bench.at(self.now_ns)
         if kind in ("loop", "evaluating loop"):
             token = Token()
-            evaluates = kind != "loop" or any(phase == "eval" for phase, _ in self.stack)
+            in_phase = any(phase == "eval" and isinstance(o, Span) for phase, o in self.stack)
+            evaluates = kind != "loop" or in_phase
             lane.open_loop(token, evaluating=kind != "loop")
+            if not evaluates:  # the loops around it are only held until they are asked again
+                self.stack = [("train" if isinstance(o, Token) else p, o) for p, o in self.stack]
             self.stack.append(("eval" if evaluates else "train", token))
         else:
             self.stack.append((kind, lane.begin(kind)))

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the training client costs a job: per watched step, per report, and of a 10 ms step.
+
+The named peer is prometheus-client's ``Histogram.observe``, with which a job would count its steps
+by hand: it needs a clock read before and after besides, and tells less.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, Histogram
+
+from exporter.training import watch
+from exporter.training.lanes import Lane, current
+from exporter.training.runs import NEVER, PROCESS, Run
+from tests.benchmarks.rig import machine, table
+
+STEPS = 20_000
+ROUNDS = 40
+REPORTS = 300
+COLD_REPORTS = 30
+STEP_SECONDS = 0.01
+PACED_STEPS = 300
+STRETCHES = 6
+BATCH = [0.0] * 64
+
+WATCH_NS = 1_000
+STATED_NS = 3_000
+HOT_US = 15
+COLD_US = 300
+SLOWDOWN_PERCENT = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measured cost beside its target."""
+
+    name: str
+    value: float
+    unit: str
+    target: float
+
+    def cells(self) -> tuple[str, ...]:
+        """Return a row of the table."""
+        verdict = "yes" if self.value <= self.target else "NO"
+        return (self.name, f"{self.value:,.2f} {self.unit}", f"{self.target:g}", verdict)
+
+
+def _per_step_ns(loop: Callable[[int], object]) -> float:
+    """Return what a step costs in the quietest of many rounds: what else runs only adds."""
+    best = float("inf")
+    for _ in range(ROUNDS):
+        began = time.perf_counter_ns()
+        loop(STEPS)
+        best = min(best, time.perf_counter_ns() - began)
+    return best / STEPS
+
+
+def _plain(batches: Iterable[object]) -> None:
+    deque(batches, maxlen=0)
+
+
+def _observed(histogram: Histogram, batches: Iterable[object]) -> None:
+    iterator, clock = iter(batches), time.perf_counter
+    while True:
+        began = clock()
+        batch = next(iterator, None)
+        histogram.observe(clock() - began)
+        if batch is None:
+            return
+
+
+def _without_reports(lane: Lane) -> None:
+    lane.run.due_ns = NEVER - 1
+
+
+def per_step() -> list[tuple[str, float]]:
+    """Return the cost of a step in nanoseconds, over that of the bare loop."""
+    lane = _lane()
+    histogram = Histogram("wait_seconds", "Wait.", registry=CollectorRegistry())
+
+    def stated(steps: int) -> None:
+        watched = watch(
+            repeat(BATCH, steps), samples_per_batch=len, flops_per_sample=1e9, flops_per_step=1e12
+        )
+        _plain(watched)
+
+    bare = _per_step_ns(lambda steps: _plain(repeat(BATCH, steps)))
+    found = []
+    for name, loop in (
+        ("watch", lambda steps: _plain(watch(repeat(BATCH, steps)))),
+        ("watch with samples and FLOPs", stated),
+        ("Histogram.observe", lambda steps: _observed(histogram, repeat(BATCH, steps))),
+    ):
+        _without_reports(lane)
+        found.append((name, _per_step_ns(loop) - bare))
+    return [("a bare loop", bare), *found]
+
+
+def _lane() -> Lane:
+    lane = current("benchmark")
+    if lane is None:
+        raise RuntimeError("this process may not report")
+    return lane
+
+
+def report_us(runs: Sequence[Run], daemon: socket.socket) -> float:
+    """Return what a report costs in microseconds, of these runs in turn."""
+    found = []
+    for run in runs:
+        run.start(0)
+        began = time.perf_counter_ns()
+        run.tell(0)
+        found.append((time.perf_counter_ns() - began) / 1_000)
+        daemon.recv(1 << 16)
+    return _quietest(found)
+
+
+def _quietest(costs: Sequence[float]) -> float:
+    """Return the least of the medians of several stretches: what else runs here only adds."""
+    stretch = max(1, len(costs) // STRETCHES)
+    starts = range(0, len(costs) - stretch + 1, stretch)
+    return min(statistics.median(costs[start : start + stretch]) for start in starts)
+
+
+def slowdown_percent(lane: Lane, report_us: float) -> float:
+    """Return by how much a step of 10 ms is longer when it is watched, with one report a second.
+
+    Only what can differ is timed, the calls of next(), each after 10 ms of other work. Plain and
+    watched steps alternate, so that what else runs here meets both alike.
+    """
+    _without_reports(lane)
+    iterators = (iter(range(PACED_STEPS)), iter(watch(range(PACED_STEPS))))
+    took_ns: tuple[list[int], list[int]] = ([], [])
+    for _ in range(PACED_STEPS):
+        for iterator, took in zip(iterators, took_ns, strict=True):
+            end_ns = time.perf_counter_ns() + int(STEP_SECONDS * 1e9)
+            while time.perf_counter_ns() < end_ns:
+                sum(BATCH)
+            began_ns = time.perf_counter_ns()
+            next(iterator)
+            took.append(time.perf_counter_ns() - began_ns)
+    plain, watched = (_quietest(took) for took in took_ns)
+    return ((watched - plain) / 1e9 / STEP_SECONDS + report_us / 1e6) * 100
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print; 1 if a target is missed."""
+    argparse.ArgumentParser(description=__doc__).parse_args(arguments)
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "training.sock"
+        os.environ["ROOFLINE_TRAINING_SOCKET"] = str(path)
+        daemon = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        daemon.bind(str(path))
+        steps = per_step()
+        cold = [Run(f"cold {index}", None, "client") for index in range(COLD_REPORTS)]
+        cold_us = report_us(cold, daemon)
+        hot_us = report_us([_lane().run] * REPORTS, daemon)
+        slowdown = slowdown_percent(_lane(), hot_us)
+        daemon.close()
+    PROCESS.forget()
+    costs = dict(steps)
+    figures = (
+        Figure("watch, per step", costs["watch"], "ns", WATCH_NS),
+        Figure("with samples and FLOPs", costs["watch with samples and FLOPs"], "ns", STATED_NS),
+        Figure("report, hot", hot_us, "us", HOT_US),
+        Figure("report, first of a run", cold_us, "us", COLD_US),
+        Figure("slowdown of a 10 ms step", slowdown, "%", SLOWDOWN_PERCENT),
+    )
+    sys.stdout.write(f"{machine()}\n\n")
+    head = ("cost", "measured", "target", "met")
+    sys.stdout.write(table(head, [figure.cells() for figure in figures]) + "\n\n")
+    peer = costs["Histogram.observe"]
+    for name, cost in steps:
+        sys.stdout.write(f"{name}: {cost:,.0f} ns, {cost / peer:.2f} of Histogram.observe\n")
+    return int(any(figure.value > figure.target for figure in figures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -9,10 +9,10 @@ UV := 0.13.9
 LOCK = $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --no-build \
   --generate-hashes --custom-compile-command 'make lock'
 
-.PHONY: run test lint format docs bench lock image clean help
+.PHONY: run test lint format docs dashboards rules bench lock image clean help
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(READY) ## Start the exporter on port 19400, without a GPU as a demo (ARGS="--poll.interval=100ms" adds flags)
 	@exec $(BIN)/roofline-exporter serve --demo.if-no-driver $(ARGS)
@@ -24,7 +24,7 @@ lint: $(READY) ## Check style, types and spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/codespell exporter tests docs *.md
+	$(BIN)/codespell dashboards exporter tests docs *.md
 
 format: $(READY) ## Format the code and fix what can be fixed
 	$(BIN)/ruff check --fix .
@@ -33,6 +33,12 @@ format: $(READY) ## Format the code and fix what can be fixed
 docs: $(READY) ## Regenerate the generated parts of docs/
 	$(BIN)/python -m exporter.exposition.docs > docs/metrics.md
 	$(BIN)/python -m exporter.config.table docs/configuration.md
+
+dashboards: $(READY) ## Regenerate the Grafana dashboards (needs Python 3.11)
+	@$(BIN)/python -m dashboards
+
+rules: $(READY) ## Write the Prometheus rules from their templates and thresholds.yml
+	$(BIN)/python deploy/prometheus/render_rules.py $(ARGS)
 
 bench: $(READY) ## Measure this exporter beside a peer; prints ratios
 	$(BIN)/python -m tests.benchmarks.peers $(ARGS)

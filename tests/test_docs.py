@@ -19,7 +19,7 @@ LABELS = {"gpu_instance", "gpu_max"}
 MISTYPED = {"poll.intreval"}
 """What docs/configuration.md shows the refusal of."""
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]+)?\)")
-METRIC = re.compile(r"(?<![\w:])(?:gpu|roofline_exporter)_[a-z0-9_]+")
+METRIC = re.compile(r"(?<![\w:\"])(?:gpu|roofline_exporter)_[a-z0-9_]+")
 FLAG = re.compile(r"(?<![\w-])--(?!no-)([a-z]+(?:\.[a-z-]+)+)")
 
 

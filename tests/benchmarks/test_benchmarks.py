@@ -7,20 +7,37 @@ import gc
 import os
 import subprocess
 import sys
+import time
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.benchmarks import peers
+from tests.benchmarks.remote_write import encode_labels, encode_samples, encode_series, write
 from tests.benchmarks.rig import EPOCH, Accelerated, busy_node, series
+from tests.conftest import require_tool
+from tests.e2e.processes import Process
+from tests.e2e.prometheus import PrometheusServer
 from tests.fake_nvml import FakeNvml
+from tests.rules.rules import RULES, RULES_BY_GROUP
 
 ROOT = Path(__file__).resolve().parents[2]
-WARM_UP_TICKS = 600
+WARM_UP_TICKS = 1000
+"""The history of 15 minutes is full by then."""
 TICKS = 3000
 GROWTH_BYTES = 64 * 1024
 """Over the ticks after the warm-up: an object of 28 bytes kept per tick would exceed it."""
+
+
+@pytest.fixture
+def processes() -> Iterator[list[Process]]:
+    """What a test started; ended here."""
+    started: list[Process] = []
+    yield started
+    for process in started:
+        process.kill()
 
 
 def run(module: str, *words: str) -> str:
@@ -70,6 +87,44 @@ def test_peers_prints_both_exporters_and_the_ratio() -> None:
     assert ours[-1] == "kept"
     assert all(float(cell) > 0 for cell in ours[1:3] + ours[4:7] + peer[1:3] + peer[4:7])
     assert float(cells(output, "ratio, 50 µs")[5]) > 0
+
+
+def test_rules_prints_one_line_for_each_group() -> None:
+    """Every group was evaluated without an error and took some of its interval."""
+    require_tool("prometheus")
+    output = run(
+        "rules",
+        "--nodes=2",
+        "--seconds=6",
+        "--settle=1",
+        "--history=600",
+        "--scrape=1",
+        "--warm-up=2",
+        "--interval=2s",
+    )
+    rows = [cells(output, group) for group in RULES_BY_GROUP]
+    assert [int(row[1]) for row in rows] == [len(rules) for rules in RULES_BY_GROUP.values()]
+    assert all(0 < float(row[3]) < 2 for row in rows)
+    assert cells(output, "all")[1] == str(len(RULES))
+
+
+def test_a_written_past_is_what_the_server_answers(
+    tmp_path: Path, processes: list[Process]
+) -> None:
+    """Samples sent by our remote write are there with their labels, times and values."""
+    program = require_tool("prometheus")
+    flags = ("--web.enable-remote-write-receiver",)
+    server = PrometheusServer(program, tmp_path / "server", 1, "15s", "{}", flags)
+    processes.append(server)
+    now = time.time()
+    samples = encode_samples((int((now - 60 + at) * 1000), 2.5 * at) for at in range(0, 60, 15))
+    labels = encode_labels({"__name__": "past_total", "instance": "nöde", "gpu": "0"})
+    write(f"http://{server.address}", encode_series(labels, samples))
+    (row,) = server.query("past_total", now - 20)
+    assert row["metric"] == {"__name__": "past_total", "instance": "nöde", "gpu": "0"}
+    assert float(row["value"][1]) == 75.0
+    (count,) = server.query("count_over_time(past_total[5m])", now)
+    assert count["value"][1] == "4"
 
 
 def figures(name: str, **changed: float) -> peers.Figures:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import urllib.parse
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,21 +26,33 @@ scrape_configs:
 class PrometheusServer(Process):
     """Prometheus with its defaults, on a port that it chose itself."""
 
-    def __init__(self, program: str, directory: Path, port: int, interval: str) -> None:
+    def __init__(
+        self,
+        program: str,
+        directory: Path,
+        port: int,
+        interval: str,
+        config_text: str = "",
+        flags: Sequence[str] = (),
+    ) -> None:
+        """Scrape one port, or do what a configuration of its own says."""
         directory.mkdir(parents=True)
         config = directory / "prometheus.yml"
-        config.write_text(CONFIG.format(interval=interval, timeout=interval, port=port))
+        text = CONFIG.format(interval=interval, timeout=interval, port=port)
+        config.write_text(config_text or text)
         super().__init__(
             [
                 program,
                 f"--config.file={config}",
                 f"--storage.tsdb.path={directory / 'data'}",
                 "--web.listen-address=127.0.0.1:0",
+                *flags,
             ],
             directory,
         )
         found = self.find_in_line(r'msg="Listening on" address=(127\.0\.0\.1:\d+)')
-        self._url = f"http://{found[1]}/api/v1/query"
+        self.address = found[1]
+        self._url = f"http://{self.address}/api/v1/query"
         self.find_in_line("Server is ready to receive web requests")
 
     def query(self, expression: str, at: float | None = None) -> list[dict[str, Any]]:

@@ -1,0 +1,391 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What do all rules cost a Prometheus that scrapes a fleet of 200 nodes with 8 GPUs each?
+
+One process serves the page of every node: the demo's, with only the families that rules read. The
+server first gets a past as long as the windows of the rules, so that these are full.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import http.client
+import json
+import os
+import re
+import shutil
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from signal import SIGHUP
+from typing import Any
+
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from deploy.prometheus.render_rules import THRESHOLDS, load, rules, seconds
+from exporter.exposition.catalogue import CATALOGUE
+from tests.benchmarks.remote_write import encode_labels, encode_samples, encode_series, write
+from tests.benchmarks.rig import machine, table
+from tests.e2e.daemons import Daemon
+from tests.e2e.processes import Process, wait_until
+from tests.e2e.prometheus import PrometheusServer
+
+SCRAPE_SECONDS = 15
+CORES = 2
+GPUS = 8
+NOW = frozenset({"roofline_exporter_snapshot_timestamp_seconds"})
+LARGEST_SHARE = 1 / 3
+"""Of a group's interval, that its evaluation may take."""
+WARM_UP_SECONDS = 20.0
+SHORT_SECONDS = 300.0
+"""Windows up to this fill while the benchmark runs."""
+REQUEST_SERIES = 2000
+REQUEST_STEPS = 60
+JOB = "roofline-exporter"
+REMOTE_WRITE = ("--web.enable-remote-write-receiver",)
+_READ = re.compile(r"(?<![\w:])((?:gpu|roofline_exporter)_\w+)(?![\w:])(?:\{[^}]*\})?(\[(\w+)\])?")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A series of a page: a gauge's value, or what a counter grows by in a second."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+    counts: bool
+
+    def at(self, since: float) -> float:
+        return self.value * since if self.counts else self.value
+
+
+def rules_read(texts: Sequence[str]) -> dict[str, float]:
+    """Return the families that rules read, with the longest window in seconds of each."""
+    found: dict[str, float] = {}
+    for text in texts:
+        for rule in (rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]):
+            for name, _, window in _READ.findall(rule["expr"]):
+                if name in CATALOGUE:
+                    length = seconds(window) if window else 0.0
+                    found[name] = max(found.get(name, 0.0), length)
+    return found
+
+
+def demo_page(directory: Path, families: Sequence[str], warm_up: float) -> list[Sample]:
+    """Return the series of these families on the demo's page; gauges stay, counters go on."""
+    daemon = Daemon(directory, {}, ("--demo", "--no-source.training"))
+    try:
+        daemon.wait_for_gpus(GPUS)
+        threading.Event().wait(warm_up)
+        observed = max(v for _, v in daemon.metrics().rows("gpu_observed_seconds_total"))
+        wanted = "&".join(f"name[]={name}" for name in families)
+        page_text = daemon.get(f"/metrics?{wanted}").text
+    finally:
+        daemon.kill()
+    return [
+        Sample(
+            one.name,
+            dict(one.labels),
+            one.value / observed if family.type == "counter" else one.value,
+            family.type == "counter",
+        )
+        for family in text_string_to_metric_families(page_text)
+        for one in family.samples
+    ]
+
+
+class Fleet:
+    """The pages of all nodes; each has GPUs and ranks of its own, and the same values."""
+
+    def __init__(self, samples: Sequence[Sample], nodes: int) -> None:
+        self.samples = samples
+        self.nodes = nodes
+        self.started = time.time()
+        """When the counters were 0; moved back by the past that was written."""
+        self._templates = [
+            "".join(f"{self._series(sample, node)} %s\n" for sample in samples)
+            for node in range(nodes)
+        ]
+
+    def labels(self, sample: Sample, node: int) -> dict[str, str]:
+        """Return the labels of a series on one node; jobs span the nodes."""
+        labels = dict(sample.labels)
+        if "uuid" in labels:
+            labels["uuid"] = f"{labels['uuid'][:-5]}-{node:04d}"
+        if "rank" in labels:
+            labels["rank"] = str(node)
+        return labels
+
+    def _scraped(self, sample: Sample, node: int) -> dict[str, str]:
+        """Return the labels of a series once it was scraped."""
+        target = {"__name__": sample.name, "job": JOB, "instance": instance(node)}
+        return {**self.labels(sample, node), **target}
+
+    def _series(self, sample: Sample, node: int) -> str:
+        labels = self.labels(sample, node)
+        inside = ",".join(f"{key}={json.dumps(value)}" for key, value in labels.items())
+        return f"{sample.name}{{{inside}}}" if inside else sample.name
+
+    def page(self, node: int) -> bytes:
+        """Return a node's page now."""
+        now = time.time()
+        since = now - self.started
+        numbers = (now if one.name in NOW else one.at(since) for one in self.samples)
+        return (self._templates[node] % tuple(map(repr, numbers))).encode()
+
+    def past(self, windows: dict[str, float], longest: float) -> Iterator[bytes]:
+        """Yield write requests that give each series as much past as the rules look at."""
+        end = time.time() - SCRAPE_SECONDS
+        spans = {name: min(window, longest) for name, window in windows.items()}
+        span = max(spans.values())
+        self.started = end - span - 60.0
+        rows = [
+            (sample, encode_labels(self._scraped(sample, node)), spans[sample.name])
+            for node in range(self.nodes)
+            for sample in self.samples
+            if spans[sample.name] > SHORT_SECONDS
+        ]
+        step_count = int(span // SCRAPE_SECONDS)
+        for first in range(0, step_count, REQUEST_STEPS):
+            times = [
+                end - span + step * SCRAPE_SECONDS
+                for step in range(first, min(first + REQUEST_STEPS, step_count))
+            ]
+            # Nodes have the same values, so that few runs of samples are written out.
+            blobs: dict[tuple[bool, float], bytes] = {}
+            request: list[bytes] = []
+            for sample, labels, length in rows:
+                if times[-1] < end - length:
+                    continue
+                key = (sample.counts, sample.value)
+                if key not in blobs:
+                    blobs[key] = encode_samples(
+                        (int(at * 1000), sample.at(at - self.started)) for at in times
+                    )
+                request.append(encode_series(labels, blobs[key]))
+                if len(request) == REQUEST_SERIES:
+                    yield b"".join(request)
+                    request.clear()
+            if request:
+                yield b"".join(request)
+
+
+def instance(node: int) -> str:
+    return f"node-{node:04d}:19400"
+
+
+@contextmanager
+def served(fleet: Fleet) -> Iterator[int]:
+    """Serve /0/metrics, /1/metrics …; the port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            body = gzip.compress(fleet.page(int(self.path.split("/")[1])), 1)
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.send_header("Content-Encoding", "gzip")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def config(port: int, nodes: int, rule_folder: Path, scrape_seconds: int) -> str:
+    """Return a configuration that scrapes all nodes from one port."""
+    return yaml.safe_dump(
+        {
+            "global": {"scrape_interval": f"{scrape_seconds}s"},
+            "rule_files": [f"{rule_folder}/*.yml"],
+            "scrape_configs": [
+                {
+                    "job_name": JOB,
+                    "static_configs": [
+                        {
+                            "targets": [f"127.0.0.1:{port}"],
+                            "labels": {
+                                "instance": instance(node),
+                                "__metrics_path__": f"/{node}/metrics",
+                            },
+                        }
+                        for node in range(nodes)
+                    ],
+                }
+            ],
+        }
+    )
+
+
+@dataclass
+class Group:
+    """A group of rules, and how long its evaluations took."""
+
+    rules: int
+    interval: float
+    last: str = ""
+    seconds: list[float] = field(default_factory=list)
+    slowest: str = ""
+    """The rule that took longest the last time."""
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def share(self) -> float:
+        return self.median / self.interval
+
+
+def _ask(port: int, path: str) -> Any:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request("GET", path)
+        return json.loads(connection.getresponse().read())["data"]
+    finally:
+        connection.close()
+
+
+def watch(port: int, least_seconds: float, settle_seconds: float) -> dict[str, Group]:
+    """Watch evaluations until every group had one after it settled; a failing rule ends it."""
+    groups: dict[str, Group] = {}
+    started = time.monotonic()
+    while True:
+        passed = time.monotonic() - started
+        for one in _ask(port, "/api/v1/rules")["groups"]:
+            group = groups.setdefault(one["name"], Group(len(one["rules"]), float(one["interval"])))
+            for rule in one["rules"]:
+                if rule["health"] == "err":
+                    raise RuntimeError(f"{rule['name']}: {rule['lastError']}")
+            if one["lastEvaluation"] != group.last:
+                group.last = one["lastEvaluation"]
+                if passed > settle_seconds and one["evaluationTime"] > 0:
+                    group.seconds.append(float(one["evaluationTime"]))
+                    slowest = max(one["rules"], key=lambda rule: float(rule["evaluationTime"]))
+                    group.slowest = f"{slowest['name']} {slowest['evaluationTime']:.2f}"
+        if passed > least_seconds and all(group.seconds for group in groups.values()):
+            return groups
+        threading.Event().wait(0.5)
+
+
+def benchmark(arguments: argparse.Namespace, directory: Path) -> tuple[dict[str, Group], str]:
+    """Return the groups, and what was scraped in one line."""
+    sections = yaml.safe_load(THRESHOLDS.read_text(encoding="utf-8"))
+    if arguments.interval:
+        for key in ("interval", "slow_interval", "day_interval"):
+            sections["evaluation"][key] = arguments.interval
+    thresholds = directory / "thresholds.yml"
+    thresholds.write_text(yaml.safe_dump(sections), encoding="utf-8")
+    texts = rules(load(thresholds))
+    rule_folder = directory / "rules"
+    rule_folder.mkdir()
+    windows = rules_read(list(texts.values()))
+    samples = demo_page(directory / "demo", sorted(windows), arguments.warm_up)
+    fleet = Fleet(samples, arguments.nodes)
+    program = shutil.which("prometheus")
+    if program is None:
+        raise RuntimeError("prometheus is not on the PATH")
+    with served(fleet) as port:
+        os.environ["GOMAXPROCS"] = str(CORES)
+        text = config(port, arguments.nodes, rule_folder, arguments.scrape)
+        empty = yaml.safe_dump({"global": {"scrape_interval": "15s"}})
+        server = PrometheusServer(
+            program, directory / "prometheus", port, "15s", empty, REMOTE_WRITE
+        )
+        try:
+            own = int(server.address.rpartition(":")[2])
+            began = time.monotonic()
+            for request in fleet.past(windows, arguments.history):
+                write(f"http://{server.address}", request)
+            past = time.monotonic() - began
+            for name, content in texts.items():
+                (rule_folder / name).write_text(content, encoding="utf-8")
+            (directory / "prometheus" / "prometheus.yml").write_text(text, encoding="utf-8")
+            _reload(server)
+            groups = watch(own, arguments.seconds, arguments.settle)
+            status = _ask(own, "/api/v1/status/tsdb")["headStats"]
+            firing = len(_ask(own, "/api/v1/alerts")["alerts"])
+        finally:
+            server.kill()
+    scraped = len(samples) * arguments.nodes
+    line = (
+        f"{arguments.nodes} nodes x {GPUS} GPUs, {scraped} series scraped every "
+        f"{arguments.scrape} s, {status['numSeries']} series in all, {firing} alerts; "
+        f"a past of {arguments.history / 3600:g} h was written in {past:.0f} s"
+    )
+    return groups, line
+
+
+def _reload(server: Process) -> None:
+    server.signal(SIGHUP)
+    wait_until(lambda: len(server.lines("Completed loading of configuration file")) > 1, 60)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Print one line for each group; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--nodes", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=150, help="watch at least so long")
+    parser.add_argument("--settle", type=float, default=60, help="do not count so long")
+    parser.add_argument("--history", type=float, default=6 * 3600, help="seconds of past at most")
+    parser.add_argument("--scrape", type=int, default=SCRAPE_SECONDS, help="seconds between")
+    parser.add_argument("--warm-up", type=float, default=WARM_UP_SECONDS, help="of the demo")
+    parser.add_argument("--interval", default="", help="of all groups, instead of their own")
+    parser.add_argument("--check", action="store_true", help="fail above a third of an interval")
+    arguments = parser.parse_args(words)
+    with tempfile.TemporaryDirectory() as directory:
+        groups, line = benchmark(arguments, Path(directory))
+    print(machine().partition("; ")[0])
+    print(line, end="\n\n")
+    rows = [
+        [
+            name,
+            str(group.rules),
+            f"{group.interval:g}",
+            f"{group.median:.3f}",
+            f"{max(group.seconds):.3f}",
+            f"{100 * group.share:.1f}",
+            group.slowest,
+        ]
+        for name, group in groups.items()
+    ]
+    # Each group has its turn in its own interval, on the same cores.
+    everything = sum(group.share for group in groups.values())
+    count = sum(group.rules for group in groups.values())
+    rows.append(["all", str(count), "", "", "", f"{100 * everything:.1f}", ""])
+    head = [
+        "group",
+        "rules",
+        "interval s",
+        "median s",
+        "longest s",
+        "% of interval",
+        "slowest rule",
+    ]
+    print(table(head, rows))
+    return int(arguments.check and everything > LARGEST_SHARE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

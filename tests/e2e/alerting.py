@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prometheus and Alertmanager with the files that ship, in a hurry, and who receives alerts."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from deploy.prometheus.render_rules import THRESHOLDS, load, rules
+from tests.e2e.processes import ROOT, Process
+
+DEPLOY = ROOT / "deploy"
+HURRY: Mapping[str, Mapping[str, str | float]] = {
+    "evaluation": {"interval": "1s", "slow_interval": "1s", "day_interval": "5s"},
+    "exporter": {"down_for": "2s"},
+    "held_idle": {
+        "window": "6s",
+        "critical_window": "8s",
+        "serving_window": "12s",
+        "for": "3s",
+        "remember": "5m",
+    },
+}
+"""The same rules, but windows of seconds."""
+
+
+def write_rules(directory: Path, changes: Mapping[str, Mapping[str, str | float]]) -> None:
+    """Write the rules with some thresholds changed, through a thresholds file of its own."""
+    sections = yaml.safe_load(THRESHOLDS.read_text(encoding="utf-8"))
+    for section, keys in changes.items():
+        assert sections[section].keys() >= keys.keys(), section
+        sections[section] |= keys
+    directory.mkdir(parents=True, exist_ok=True)
+    changed = directory.parent / "thresholds.yml"
+    changed.write_text(yaml.safe_dump(sections), encoding="utf-8")
+    for name, text in rules(load(changed)).items():
+        (directory / name).write_text(text, encoding="utf-8")
+
+
+def prometheus_config(rule_folder: str, alertmanager: str, exporter: str) -> str:
+    """Return deploy/prometheus/prometheus.yml, scraping one exporter every second."""
+    config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text(encoding="utf-8"))
+    config["global"] = dict.fromkeys(config["global"], "1s")
+    config["rule_files"] = [f"{rule_folder}/*.yml"]
+    config["alerting"]["alertmanagers"][0]["static_configs"] = [{"targets": [alertmanager]}]
+    (ours,) = (one for one in config["scrape_configs"] if one["job_name"] == "roofline-exporter")
+    ours["static_configs"] = [{"targets": [exporter]}]
+    del ours["file_sd_configs"]
+    config["scrape_configs"] = [ours]
+    return yaml.safe_dump(config)
+
+
+def alertmanager_config(webhook: str) -> str:
+    """Return deploy/alertmanager/alertmanager.yml with a receiver, and without waiting."""
+    path = DEPLOY / "alertmanager" / "alertmanager.yml"
+    config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for route in (config["route"], *config["route"]["routes"]):
+        if "group_wait" in route:
+            route["group_wait"] = "1s"
+    config["route"]["group_interval"] = "1s"
+    config["receivers"][0]["webhook_configs"] = [{"url": webhook, "send_resolved": True}]
+    return yaml.safe_dump(config)
+
+
+@dataclass
+class Receiver:
+    """A webhook that keeps every alert it is told of, in order."""
+
+    url: str = ""
+    alerts: queue.SimpleQueue[dict[str, Any]] = field(default_factory=queue.SimpleQueue)
+
+    def next(self, name: str, seconds: float = 60.0, **labels: str) -> dict[str, Any]:
+        """Wait for an alert of this name and with these labels."""
+        while True:
+            alert = self.alerts.get(timeout=seconds)
+            if alert["labels"].items() >= {"alertname": name, **labels}.items():
+                return alert
+
+
+@contextmanager
+def receiver(host: str = "127.0.0.1") -> Iterator[Receiver]:
+    """Listen for alerts on a free port."""
+    kept = Receiver()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            for alert in json.loads(body)["alerts"]:
+                kept.alerts.put(alert)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer((host, 0), Handler)
+    kept.url = f"http://{host}:{server.server_address[1]}/"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield kept
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class Alertmanager(Process):
+    """Alertmanager with a configuration, on a port that it chose itself."""
+
+    def __init__(self, program: str, directory: Path, config_text: str) -> None:
+        directory.mkdir(parents=True)
+        config = directory / "alertmanager.yml"
+        config.write_text(config_text, encoding="utf-8")
+        super().__init__(
+            [
+                program,
+                f"--config.file={config}",
+                f"--storage.path={directory / 'data'}",
+                "--web.listen-address=127.0.0.1:0",
+                "--cluster.listen-address=",
+            ],
+            directory,
+        )
+        self.address = self.find_in_line(r"address=(127\.0\.0\.1:\d+)")[1]
+        self.url = f"http://{self.address}"

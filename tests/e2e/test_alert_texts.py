@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a real Prometheus makes of every alert's description and links."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from deploy.prometheus.render_rules import BadThresholds, load, seconds
+from exporter.xids import XIDS
+from tests.conftest import require_tool
+from tests.e2e.alerting import write_rules
+from tests.e2e.processes import Process, wait_until
+from tests.e2e.prometheus import PrometheusServer
+from tests.rules.cases import CASES, NODE, Case
+from tests.rules.rules import ALERTS
+
+PATIENCE_SECONDS = 60.0
+SINCE_SECONDS = 2000.0
+"""How long everything has been as it is when the server starts."""
+KEPT = ("xid.remember", "ecc.window", "data_stall.age", "evaluation.keep_firing_for")
+ELSEWHERE = {"GpuExporterDown"}
+"""It needs an exporter that is down: test_alerting.py."""
+BAD = re.compile(r"<no value>|<error|\{\{|%!|\bnan\b")
+
+
+def _hurry() -> dict[str, dict[str, str | float]]:
+    """Every duration of the thresholds as a few seconds, but for some that look back further."""
+    changes: dict[str, dict[str, str | float]] = {}
+    for name, value in load().items():
+        section, key = name.split(".")
+        try:
+            seconds(value)
+        except BadThresholds:
+            continue
+        if name not in KEPT:
+            short = "1s" if key.endswith(("for", "interval")) else "3s" if key == "steps" else "6s"
+            changes.setdefault(section, {})[key] = short
+    changes["exporter"]["rejected_reports"] = 0
+    return changes
+
+
+def _page(case: Case, base: float) -> str:
+    lines = []
+    for series in case.series:
+        value = series.value(time.time() - base)
+        if value is None:
+            continue
+        if series.name.endswith("_timestamp_seconds"):
+            value += base
+        labels = {k: v for k, v in series.labels.items() if (k, v) not in NODE.items()}
+        inside = ",".join(f"{key}={json.dumps(text)}" for key, text in labels.items())
+        lines.append(f"{series.name}{{{inside}}} {value!r}\n")
+    return "".join(lines)
+
+
+@contextlib.contextmanager
+def _served(cases: Sequence[Case]) -> Iterator[int]:
+    base = time.time() - SINCE_SECONDS
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = _page(cases[int(self.path.split("/")[1])], base).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.end_headers()
+            with contextlib.suppress(OSError):  # Prometheus ended, or did not wait.
+                self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def _config(port: int, count: int, rules: Path) -> str:
+    targets = [
+        {
+            "targets": [f"127.0.0.1:{port}"],
+            "labels": {"instance": f"case-{i}", "__metrics_path__": f"/{i}/metrics"},
+        }
+        for i in range(count)
+    ]
+    scrape = {"job_name": "gpus", "honor_labels": True, "static_configs": targets}
+    return yaml.safe_dump(
+        {
+            "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+            "rule_files": [f"{rules}/*.yml"],
+            "scrape_configs": [scrape],
+        }
+    )
+
+
+def _firing(address: str) -> list[dict[str, Any]]:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(f"http://{address}/api/v1/alerts", timeout=10) as response:
+        alerts = json.load(response)["data"]["alerts"]
+    return [alert for alert in alerts if alert["state"] == "firing"]
+
+
+def _names(alerts: Sequence[Mapping[str, Any]]) -> set[tuple[str, str]]:
+    return {(one["labels"]["alertname"], one["labels"]["severity"]) for one in alerts}
+
+
+def test_every_text_is_complete(tmp_path: Path, processes: list[Process]) -> None:
+    """All alerts fire at once; each names its GPU, job or node, and no template is left over."""
+    require_tool("prometheus")
+    cases = [case for case in CASES if case.labels is not None and case.alert not in ELSEWHERE]
+    rules = tmp_path / "hurry" / "rules"
+    write_rules(rules, _hurry())
+    wanted = {
+        (name, rule["labels"]["severity"])
+        for name, both in ALERTS.items()
+        for rule in both
+        if name not in ELSEWHERE
+    }
+    with _served(cases) as port:
+        config = _config(port, len(cases), rules)
+        server = PrometheusServer(
+            require_tool("prometheus"), tmp_path / "server", port, "1s", config
+        )
+        processes.append(server)
+        patience = time.monotonic() + PATIENCE_SECONDS
+        wait_until(
+            lambda: _names(_firing(server.address)) >= wanted or time.monotonic() > patience,
+            2 * PATIENCE_SECONDS,
+        )
+        alerts = _firing(server.address)
+        assert wanted - _names(alerts) == set()
+    for alert in alerts:
+        labels, texts = alert["labels"], alert["annotations"]
+        for text in texts.values():
+            assert not BAD.search(text), alert
+        place = labels.get("instance") or labels.get("job", "No GPU exporter")
+        assert place in texts["description"], alert
+        assert " " not in texts["dashboard_url"], alert
+        if "gpu" in labels:
+            assert f"GPU {labels['gpu']}" in texts["description"], alert
+        if "xid" in labels:
+            assert XIDS[int(labels["xid"])].meaning in texts["description"], alert

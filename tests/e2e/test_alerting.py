@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An idle GPU of the demo is found, named and told of; what is worse holds back what follows."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import MEASURED, require_tool
+from tests.e2e.alerting import (
+    DEPLOY,
+    HURRY,
+    Alertmanager,
+    alertmanager_config,
+    prometheus_config,
+    receiver,
+    write_rules,
+)
+from tests.e2e.conftest import StartDaemon
+from tests.e2e.processes import ROOT, Process, wait_until
+from tests.e2e.prometheus import PrometheusServer
+from tests.rules.rules import ALERTS, RULES_BY_GROUP
+
+IDLE = {"alertname": "GpuHeldIdle", "owner": "carol", "severity": "warning"}
+"""What carol's notebook raises in the demo."""
+Labels = Mapping[str, str]
+
+
+def _json(url: str, body: Any = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(request, timeout=10) as response:
+        answer = response.read()
+    return json.loads(answer) if answer else None
+
+
+def _state(server: PrometheusServer, **labels: str) -> set[str]:
+    matchers = ",".join(f'{key}="{value}"' for key, value in labels.items())
+    return {row["metric"]["alertstate"] for row in server.query(f"ALERTS{{{matchers}}}")}
+
+
+def _held_back(url: str) -> set[frozenset[tuple[str, str]]]:
+    """The labels of the alerts that Alertmanager inhibits."""
+    return {
+        frozenset(alert["labels"].items())
+        for alert in _json(f"{url}/api/v2/alerts")
+        if alert["status"]["inhibitedBy"]
+    }
+
+
+def check_arrived(alert: Mapping[str, Any], instance: str) -> None:
+    """It names the GPU, the owner and the command, and leads to what to do."""
+    assert alert["status"] == "firing"
+    assert alert["labels"].items() >= {**IDLE, "gpu": "4", "class": "notebook"}.items()
+    said = alert["annotations"]
+    assert f"GPU 4 of {instance} was held and idle" in said["description"]
+    assert "held by carol (ipykernel_launc)" in said["description"]
+    page, _, heading = said["runbook_url"].partition("#")
+    assert page.endswith("docs/runbook.md")
+    headings = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8").lower().splitlines()
+    assert f"## {heading}" in headings
+    assert "var-gpu=4" in said["dashboard_url"]
+
+
+def test_an_idle_gpu_is_told_of_and_stays_when_the_exporter_goes(
+    start: StartDaemon,
+    processes: list[Process],
+    tmp_path: Path,
+    record_property: Any,
+) -> None:
+    """demo -> Prometheus -> Alertmanager -> webhook: pending, firing, arrives; then the exporter
+    goes down: that arrives, and the idle alert is neither resolved nor told of again."""
+    require_tool("prometheus")
+    program = require_tool("prometheus-alertmanager")
+    daemon = start({}, "--demo", wait_for=8)
+    instance = f"127.0.0.1:{daemon.port}"
+    rules = tmp_path / "prometheus" / "rules"
+    write_rules(rules, HURRY)
+    with receiver() as inbox:
+        config = alertmanager_config(inbox.url)
+        alertmanager = Alertmanager(program, tmp_path / "alertmanager", config)
+        processes.append(alertmanager)
+        prometheus = PrometheusServer(
+            require_tool("prometheus"),
+            tmp_path / "server",
+            daemon.port,
+            "1s",
+            prometheus_config(str(rules), alertmanager.address, instance),
+        )
+        processes.append(prometheus)
+
+        wait_until(lambda: _state(prometheus, **IDLE) == {"pending"}, 60, "pending")
+        wait_until(lambda: _state(prometheus, **IDLE) == {"firing"}, 60, "firing")
+        arrived = inbox.next("GpuHeldIdle", owner="carol", severity="warning")
+        check_arrived(arrived, instance)
+        record_property(MEASURED, f"alert: {arrived['annotations']['description']}")
+        assert not _state(prometheus, alertname="GpuHeldIdle", owner="alice"), "she trains"
+
+        daemon.kill()
+        inbox.next("GpuExporterDown", instance=instance)
+        idle = frozenset(arrived["labels"].items())
+        wait_until(lambda: idle in _held_back(alertmanager.url), 30, "held back")
+        # Longer than all windows together since every series of the exporter is gone.
+        missed = "vector(time()) - max(max_over_time(timestamp(up == 1)[5m:1s])) > 15"
+        wait_until(lambda: prometheus.query(missed), 60, "15 s without a scrape")
+        assert _state(prometheus, **IDLE) == {"firing"}
+        while not inbox.alerts.empty():
+            told = inbox.alerts.get()
+            assert (told["labels"]["alertname"], told["status"]) != ("GpuHeldIdle", "resolved")
+
+
+@pytest.fixture
+def alertmanager(tmp_path: Path, processes: list[Process]) -> Alertmanager:
+    """Alertmanager as it ships."""
+    program = require_tool("prometheus-alertmanager")
+    config = (DEPLOY / "alertmanager" / "alertmanager.yml").read_text(encoding="utf-8")
+    server = Alertmanager(program, tmp_path / "shipped", config)
+    processes.append(server)
+    return server
+
+
+def _alert(name: str, severity: str = "warning", **labels: str) -> Labels:
+    return {
+        "alertname": name,
+        "severity": severity,
+        "instance": "n:1",
+        "uuid": "GPU-a",
+        **labels,
+    }
+
+
+ABOUT_WORK = sorted(
+    {
+        rule["alert"]
+        for group in ("roofline-idle-alerts", "roofline-job-alerts")
+        for rule in RULES_BY_GROUP[group]
+    }
+)
+HELD_BACK = {
+    "GpuLost": [_alert(name) for name in ABOUT_WORK],
+    "GpuXidCritical": [_alert(name) for name in ABOUT_WORK],
+    "GpuExporterDown": [_alert(name) for name in ALERTS if name != "GpuExporterDown"],
+    "GpuHeldIdle": [_alert("GpuHeldIdle"), _alert("GpuHeldIdle", owner="bob")],
+}
+"""By the alert that does it."""
+TOLD = {
+    "GpuLost": [
+        _alert("GpuHeldIdle", uuid="GPU-b"),
+        _alert("GpuHeldIdle", instance="n:2"),
+        _alert("GpuXidCritical", "critical", xid="79"),
+        _alert("GpuThermalThrottling"),
+    ],
+    "GpuXidCritical": [
+        _alert("GpuHeldIdle", uuid="GPU-b"),
+        _alert("GpuLost", "critical"),
+        _alert("GpuEccUncorrected"),
+    ],
+    "GpuExporterDown": [
+        _alert("GpuHeldIdle", instance="n:2"),
+        _alert("GpuRowRemapFailure", "critical", instance="n:2"),
+        _alert("NodeFilesystemFull"),
+    ],
+    "GpuHeldIdle": [
+        _alert("GpuHeldIdle", uuid="GPU-b"),
+        _alert("GpuHeldIdle", gpu_instance="1"),
+        _alert("GpuOrphanMemory"),
+    ],
+}
+"""What it must not hold back."""
+
+
+@pytest.mark.parametrize("source", HELD_BACK)
+def test_what_is_worse_holds_back_what_follows(source: str, alertmanager: Alertmanager) -> None:
+    """On the same GPU or node, and nothing else."""
+    extra = {"uuid": ""} if source == "GpuExporterDown" else {}
+    alerts = [_alert(source, "critical", **extra), *HELD_BACK[source], *TOLD[source]]
+    _json(
+        f"{alertmanager.url}/api/v2/alerts",
+        [{"labels": {key: value for key, value in one.items() if value}} for one in alerts],
+    )
+    wanted = {frozenset(one.items()) for one in HELD_BACK[source]}
+    wait_until(lambda: len(_json(f"{alertmanager.url}/api/v2/alerts")) == len(alerts), 10, "all")
+    wait_until(lambda: _held_back(alertmanager.url) == wanted, 10, f"held back: {wanted}")

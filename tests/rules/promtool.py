@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules under promtool: series as they are scraped, with what can happen to a scrape."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import require_tool
+from tests.rules.rules import only
+
+STEP_SECONDS = 30
+MINUTE = 60.0
+HOUR = 3600.0
+
+Labels = Mapping[str, str]
+Value = Callable[[float], float | None]
+
+
+@dataclass(frozen=True)
+class Series:
+    """A series and its value by the time since the start, None where there is none."""
+
+    name: str
+    labels: Labels
+    value: Value
+    own: bool = False
+    """Whether it is a counter that starts with the exporter."""
+    answers: bool = True
+    """Whether it comes from the exporter; `up` is Prometheus's own."""
+
+    def selector(self) -> str:
+        return selector(self.name, self.labels)
+
+
+@dataclass(frozen=True)
+class Interruption:
+    """A time in which the exporter gives nothing."""
+
+    start: float
+    end: float
+    stale: bool = True
+    """Whether Prometheus marks the series as gone; without, as if a scrape came too late."""
+    restart: bool = False
+
+
+def selector(name: str, labels: Labels) -> str:
+    inner = ",".join(f"{key}={json.dumps(value)}" for key, value in labels.items())
+    return f"{name}{{{inner}}}"
+
+
+def piecewise(*pieces: tuple[float, float]) -> Value:
+    """A value that changes at some times: ``piecewise((0, 1), (600, 0))``."""
+
+    def value(at: float) -> float:
+        return [level for start, level in pieces if start <= at][-1]
+
+    return value
+
+
+def total(*pieces: tuple[float, float]) -> Value:
+    """The integral of a rate that changes at some times."""
+
+    def value(at: float) -> float:
+        ends = [*(start for start, _ in pieces[1:]), at]
+        return sum(
+            rate * (min(end, at) - start)
+            for (start, rate), end in zip(pieces, ends, strict=True)
+            if start < at
+        )
+
+    return value
+
+
+def between(start: float, end: float, value: Value) -> Value:
+    """A series that is only there for a while."""
+    return lambda at: value(at) if start <= at < end else None
+
+
+def _sample(series: Series, at: float, event: Interruption | None) -> float | str | None:
+    value = series.value(at)
+    if event is None or not series.answers:
+        return value
+    if event.start <= at < event.end:
+        return "stale" if event.stale and at - event.start < STEP_SECONDS else None
+    if value is not None and event.restart and series.own and at >= event.end:
+        return value - (series.value(event.end) or 0.0)
+    return value
+
+
+def _notation(samples: Iterable[float | str | None]) -> str:
+    """Write samples; one that ends without an interruption is marked as gone, as a scrape does."""
+    words = []
+    before: float | str | None = None
+    for sample in samples:
+        gone = sample is None and isinstance(before, float)
+        words.append("stale" if gone else "_" if sample is None else f"{sample}")
+        before = sample
+    return " ".join(words)
+
+
+def _late(samples: Sequence[float | str | None]) -> str:
+    return " ".join("_" if sample is None else f"{sample}" for sample in samples)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What an expression gives at a time: series with values, without their name if it has none."""
+
+    expression: str
+    at: float
+    samples: Sequence[tuple[str, float]]
+
+
+def check(
+    directory: Path,
+    about: Iterable[str],
+    series: Sequence[Series],
+    expected: Sequence[Expected],
+    event: Interruption | None = None,
+) -> None:
+    """Run some rules, and those that they read, over the series and compare."""
+    rules = directory / "rules.yml"
+    rules.write_text(json.dumps(only(about)), encoding="utf-8")
+    last = max(one.at for one in expected)
+    times = [step * float(STEP_SECONDS) for step in range(int(last // STEP_SECONDS) + 1)]
+    write = _notation if event is None or event.stale else _late
+    suite: dict[str, Any] = {
+        "rule_files": [str(rules)],
+        "evaluation_interval": f"{STEP_SECONDS}s",
+        "tests": [
+            {
+                "interval": f"{STEP_SECONDS}s",
+                "input_series": [
+                    {
+                        "series": one.selector(),
+                        "values": write([_float(_sample(one, at, event)) for at in times]),
+                    }
+                    for one in series
+                ],
+                "promql_expr_test": [
+                    {
+                        "expr": one.expression,
+                        "eval_time": f"{int(one.at)}s",
+                        "exp_samples": [
+                            {"labels": labels, "value": value} for labels, value in one.samples
+                        ],
+                    }
+                    for one in expected
+                ],
+            }
+        ],
+    }
+    path = directory / "test.yml"
+    path.write_text(json.dumps(suite), encoding="utf-8")
+    run("test", "rules", str(path))
+
+
+def _float(sample: float | str | None) -> float | str | None:
+    return float(sample) if isinstance(sample, (int, float)) else sample
+
+
+def run(*words: str) -> str:
+    """Run promtool; what it says is the failure."""
+    done = subprocess.run(
+        [require_tool("promtool"), *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

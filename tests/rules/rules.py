@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rule files as data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+DIRECTORY = Path(__file__).parents[2] / "deploy" / "prometheus" / "rules"
+FILES = tuple(DIRECTORY / name for name in ("recording.yml", "alerts.yml"))
+RECORDED_NAME = re.compile(r"[a-z_]+:[a-z0-9_]+:[a-z0-9_]+")
+
+
+def _groups() -> dict[str, list[dict[str, Any]]]:
+    loaded = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in FILES]
+    return {group["name"]: group["rules"] for file in loaded for group in file["groups"]}
+
+
+RULES_BY_GROUP: Mapping[str, Sequence[Mapping[str, Any]]] = _groups()
+RULES = [rule for rules in RULES_BY_GROUP.values() for rule in rules]
+RECORDED: Mapping[str, str] = {rule["record"]: rule["expr"] for rule in RULES if "record" in rule}
+ALERTS: Mapping[str, Sequence[Mapping[str, Any]]] = {
+    name: [rule for rule in RULES if rule.get("alert") == name]
+    for name in dict.fromkeys(rule["alert"] for rule in RULES if "alert" in rule)
+}
+"""By name: one has a rule for each severity."""
+
+
+def _read_by(expression: str) -> set[str]:
+    """The recorded series that an expression needs, and those that these need."""
+    found: set[str] = set()
+    todo = [expression]
+    while todo:
+        names = set(RECORDED_NAME.findall(todo.pop())) - found
+        found |= names
+        todo.extend(RECORDED[name] for name in names)
+    return found
+
+
+def only(names: Iterable[str]) -> Mapping[str, Any]:
+    """A rule file with the rules of these names and what they read, in the order of the files.
+
+    All in one group and at the interval of the test: each sees what those before it recorded.
+    """
+    wanted = set(names)
+    for rule in RULES:
+        if wanted & {rule.get("record"), rule.get("alert")}:
+            wanted |= _read_by(rule["expr"])
+    rules = [rule for rule in RULES if wanted & {rule.get("record"), rule.get("alert")}]
+    return {"groups": [{"name": "under-test", "rules": rules}]}

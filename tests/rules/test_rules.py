@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rule files are valid, complete and documented, and name only what exists."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from exporter.exposition.catalogue import CATALOGUE
+from exporter.xids import XIDS
+from tests.rules.promtool import run
+from tests.rules.rules import ALERTS, FILES, RECORDED, RECORDED_NAME, RULES
+
+ROOT = Path(__file__).parents[2]
+PROMETHEUS = ROOT / "deploy" / "prometheus"
+SAMPLE = re.compile(r"(?<![\w:])((?:gpu|roofline_exporter)_\w+)(?![\w:])(?:\{([^}]*)\})?")
+MATCHER = re.compile(r'(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"')
+LABELS = {"gpu_instance"}
+"""What looks like a metric and is a label."""
+PARTS = ("Meaning", "Impact", "Diagnosis", "Mitigation", "Benign causes")
+PROSE_NAME = re.compile(r"`(" + RECORDED_NAME.pattern + r")`")
+
+
+def _text(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def _title(rule: Mapping[str, Any]) -> str:
+    severity = rule.get("labels", {}).get("severity", "")
+    return f"{rule.get('alert', rule.get('record'))} {severity}".strip()
+
+
+ALERT_RULES = [rule for rules in ALERTS.values() for rule in rules]
+
+
+def test_promtool_accepts_the_rules() -> None:
+    """And finds no rule twice."""
+    run("check", "rules", "--lint=all", "--lint-fatal", *map(str, FILES))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=_title)
+def test_rules_read_only_what_the_exporter_publishes(rule: Mapping[str, Any]) -> None:
+    """Metrics are in the catalogue, with these labels and values; recorded series are recorded."""
+    for name, inside in SAMPLE.findall(rule["expr"]):
+        if name in LABELS:
+            continue
+        family = CATALOGUE[name]
+        listed = {label.name: label.values for label in family.labels}
+        for label, how, values in MATCHER.findall(inside):
+            assert label in family.all_labels, f"{name} has no label {label}"
+            for value in values.strip("()").split("|") if "~" in how else [values]:
+                known = listed.get(label)
+                assert not (known and value) or value in known, f"{name} has no {label}={value}"
+    assert set(RECORDED_NAME.findall(rule["expr"])) <= set(RECORDED)
+
+
+def test_rules_are_recorded_before_they_are_read() -> None:
+    """In the order of the file, so that a group sees what was recorded in the same moment."""
+    seen: set[str] = set()
+    for name, expression in RECORDED.items():
+        later = set(RECORDED_NAME.findall(expression)) - seen
+        assert not later, f"{name} reads {later}"
+        seen.add(name)
+
+
+def test_recorded_names_say_their_level() -> None:
+    """level:metric:operations, and the level is one that docs/rules.md explains."""
+    levels = set(re.findall(r"^\| `([a-z_]+)` \| [^|]+ \| [^|]+ \|$", _text("docs/rules.md"), re.M))
+    for name in RECORDED:
+        assert RECORDED_NAME.fullmatch(name), name
+        assert name.split(":")[0] in levels, name
+
+
+def test_every_recorded_series_is_documented() -> None:
+    """docs/rules.md names all of them and no other."""
+    table = _text("docs/rules.md").partition("| series |")[2].partition("\n\n")[0]
+    named = PROSE_NAME.findall(table)
+    assert sorted(named) == sorted(RECORDED)
+
+
+@pytest.mark.parametrize("rule", ALERT_RULES, ids=_title)
+def test_alerts_say_what_to_do(rule: Mapping[str, Any]) -> None:
+    """Severity, a static summary, a description of the case at hand, and both links."""
+    assert rule["alert"].startswith("Gpu")
+    assert rule["labels"].keys() == {"severity"}
+    assert rule["labels"]["severity"] in {"critical", "warning", "info"}
+    annotations = rule["annotations"]
+    assert annotations.keys() == {"summary", "description", "runbook_url", "dashboard_url"}
+    assert re.fullmatch(r"[A-Z][^{}\n]+\.", annotations["summary"])
+    assert "{{" in annotations["description"]
+    assert re.search(r"\.(\{\{ end \}\})*$", annotations["description"].strip())
+
+
+@pytest.mark.parametrize("rule", ALERT_RULES, ids=_title)
+def test_alerts_have_no_threshold_of_their_own(rule: Mapping[str, Any]) -> None:
+    """What the template compares with, and how long it waits, comes from thresholds.yml."""
+    template = next(
+        one
+        for one in _template_rules()
+        if (one.get("alert"), one.get("labels")) == (rule["alert"], rule["labels"])
+    )
+    durations = [str(template.get(key, "")) for key in ("for", "keep_firing_for")]
+    durations += re.findall(r"\[([^\]]*)\]", template["expr"])
+    durations += re.findall(r"offset ([^\s)]+)", template["expr"])
+    assert all(re.fullmatch(r"(<[a-z_.]+>)?", duration) for duration in durations), durations
+    compared = re.findall(r"(?:[<>]=?|==) (?:bool )?([\d.]+)", template["expr"])
+    # States that the driver names by number: off and on, none, completed.
+    assert set(compared) <= {"0", "1", "3"}, compared
+
+
+def test_alerts_link_to_dashboards_that_exist() -> None:
+    """With variables that these have."""
+    pages = (PROMETHEUS.parent / "grafana" / "dashboards").glob("*.json")
+    dashboards = {
+        page["uid"]: {variable["name"] for variable in page["templating"]["list"]}
+        for page in (json.loads(path.read_text(encoding="utf-8")) for path in pages)
+    }
+    for rule in ALERT_RULES:
+        url = rule["annotations"]["dashboard_url"]
+        found = re.search(r"/d/([a-z-]+)", url)
+        assert found
+        assert found[1] in dashboards, url
+        assert set(re.findall(r"var-(\w+)=", url)) <= dashboards[found[1]], url
+
+
+def _template_rules() -> list[dict[str, Any]]:
+    text = (PROMETHEUS / "templates" / "alerts.yml").read_text(encoding="utf-8")
+    return [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
+
+
+def test_every_threshold_is_explained() -> None:
+    """Each key has a comment above it."""
+    lines = (PROMETHEUS / "thresholds.yml").read_text(encoding="utf-8").splitlines()
+    for before, line in itertools.pairwise(lines):
+        if re.match(r"  [a-z_]+:", line):
+            assert before.startswith("  # "), line
+
+
+def test_xid_alerts_follow_the_one_table() -> None:
+    """The tiers of exporter/xids.py, each with what it means."""
+    for alert, tier in (("GpuXidCritical", "critical"), ("GpuXidWarning", "warning")):
+        (rule,) = ALERTS[alert]
+        found = re.search(r'xid=~"([\d|]+)"', rule["expr"])
+        codes = [code for code, xid in XIDS.items() if xid.tier == tier]
+        assert found
+        assert found[1].split("|") == [str(code) for code in codes]
+        for code in codes:
+            assert XIDS[code].meaning in rule["annotations"]["description"]
+
+
+def _runbook() -> dict[str, str]:
+    sections = re.split(r"^## ", _text("docs/runbook.md"), flags=re.M)[1:]
+    return {section.split("\n", 1)[0]: section.split("\n", 1)[1] for section in sections}
+
+
+def test_the_runbook_has_a_heading_for_each_alert() -> None:
+    """And none for an alert that does not exist."""
+    assert set(_runbook()) == set(ALERTS)
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_the_runbook_has_five_parts_for_each_alert(alert: str) -> None:
+    """In this order, none of them empty; the alert links to them."""
+    found = re.findall(r"^\*\*([^*]+)\.\*\* (\S.*)$", _runbook()[alert], re.M)
+    assert tuple(part for part, _ in found) == PARTS
+    for rule in ALERTS[alert]:
+        assert rule["annotations"]["runbook_url"].endswith(f"docs/runbook.md#{alert.lower()}")
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_alerts_that_need_level_full_say_so(alert: str) -> None:
+    """docs/rules.md names each alert that reads what `--metrics.level=core` leaves out."""
+    section = _text("docs/rules.md").partition("## With `--metrics.level=core`")[2]
+    names = {name for rule in ALERTS[alert] for name, _ in SAMPLE.findall(rule["expr"])} - LABELS
+    reads_full = any(CATALOGUE[name].level == "full" for name in names)
+    assert (f"`{alert}`" in section) == reads_full

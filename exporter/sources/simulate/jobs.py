@@ -37,10 +37,10 @@ def job_name(owner: str) -> str:
     return f"{owner}-training"
 
 
-def training_totals(done: Rates, tensor_flops_per_second: float | None) -> TrainingTotals:
+def training_totals(done: Rates, tensor_flops_per_cycle: float | None) -> TrainingTotals:
     """Return what a job did while its GPU did `done`, an integral since the start.
 
-    `tensor_flops_per_second` is the GPU's peak at full tensor activity.
+    `tensor_flops_per_cycle` is what the whole GPU does in an SM clock at full tensor activity.
     """
     worked = done.trained - done.stalled
     phases = {phase: ratio * worked for phase, ratio in PHASE_RATIOS.items()}
@@ -55,8 +55,8 @@ def training_totals(done: Rates, tensor_flops_per_second: float | None) -> Train
         phase_gpu_idle_seconds={"data": done.stalled, "checkpoint": 0.0, "logging": 0.0},
         model_flops=(
             None
-            if tensor_flops_per_second is None
-            else MODEL_FLOPS_RATIO * tensor_flops_per_second * done.tensor
+            if tensor_flops_per_cycle is None
+            else MODEL_FLOPS_RATIO * tensor_flops_per_cycle * done.tensor_cycles
         ),
     )
 

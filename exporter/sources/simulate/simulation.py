@@ -209,6 +209,7 @@ class _Gpu:
         if job_name(holder.owner) != job:
             return None
         peak = self._product.peak_flops_per_second.get("bf16_tensor")
+        clock = self._product.peak_clock_hertz.get("tensor", self._board.clock_hertz)
         return training_report(
             job,
             rank,
@@ -216,7 +217,7 @@ class _Gpu:
             self.device.uuid,
             behaviour,
             self._board.memory_bytes,
-            training_totals(totals, peak),
+            training_totals(totals, None if peak is None else peak / clock),
             reading.monotonic_seconds,
             reading.timestamp_seconds,
         )

@@ -43,6 +43,8 @@ class Rates(NamedTuple):
     """SM clock in hertz."""
     busy_cycles: float = 0.0
     """SM clock x engine activity."""
+    tensor_cycles: float = 0.0
+    """SM clock x tensor activity."""
     capped: float = 0.0
     """1 while the power limit holds the clock down."""
     trained: float = 0.0

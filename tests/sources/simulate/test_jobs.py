@@ -60,6 +60,16 @@ def test_the_demo_shows_who_waits_for_data() -> None:
     assert snapshot.training.rejected_total["stall_exceeds_idle"] == 0
 
 
+def test_the_models_work_is_less_than_the_gpus() -> None:
+    """Also on a GPU whose clock is held down: no job does more than its tensor cores did."""
+    demo = Demo()
+    before, after = demo.ticks(5), demo.ticks(100)
+    for index, job in ((0, "alice-training"), (6, "erin-training")):
+        done = [snap.gpus[index].shares[0].totals.flops["bf16_tensor"] for snap in (before, after)]
+        said = [by_job(snap.ranks)[job].totals.model_flops or 0.0 for snap in (before, after)]
+        assert (said[1] - said[0]) / (done[1] - done[0]) == pytest.approx(0.9, rel=0.02)
+
+
 def test_a_job_is_gone_while_its_gpu_is_lost() -> None:
     """And continues when it is back, without a fall."""
     demo = Demo()

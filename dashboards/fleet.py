@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many GPUs do useful work, what holds the others back, and which ones to look at first."""
+
+from __future__ import annotations
+
+from dashboards import navigation, palette
+from dashboards.fleet_tables import NOTHING, exporters, inventory, worst
+from dashboards.model import (
+    Bars,
+    Dashboard,
+    Lines,
+    Override,
+    Panel,
+    Query,
+    Row,
+    States,
+    Values,
+    colored,
+)
+from dashboards.numbers import Number, numbers
+from dashboards.promql import (
+    DEVICE,
+    USEFUL,
+    by_holder,
+    idle,
+    integral_hours,
+    limited,
+    limiter_number,
+    lost,
+    rate,
+    saturation,
+    saturation_bound,
+    select,
+    utilization,
+    while_held,
+)
+
+STARVED = 0.2
+"""Above this share of time without data a job counts as starved."""
+HELD_IDLE = 0.95
+
+
+def _counted(state: str, meaning: str, expression: str) -> Number:
+    steps = ((None, palette.GREY), (1, palette.STATES[state]))
+    return Number(state, meaning, expression, steps=steps)
+
+
+COUNTS = numbers(
+    "GPUs now",
+    "How many of the chosen GPUs did what in the last minute; one GPU can be in several.",
+    (
+        Number(
+            "all",
+            "known to the exporters that answer, with those that are lost.",
+            f"count({select('gpu_up')})",
+        ),
+        _counted(
+            "saturated",
+            "a unit of the GPU, compute or memory, is the limit most of the time. This is what "
+            "GPUs are bought for.",
+            f"sum(({limited(USEFUL)}) > bool 0.5)",
+        ),
+        _counted(
+            "busy",
+            "not idle most of the time. Far more than saturated: look at what limits them, not at "
+            "their utilization.",
+            f"sum(({idle()}) < bool 0.5)",
+        ),
+        _counted(
+            "starved",
+            "without data more than 20 % of the time. Their jobs are on the training dashboard.",
+            f"sum(({limited('input')}) > bool {STARVED})",
+        ),
+        _counted(
+            "held idle",
+            "a process sits on the GPU and does nothing. Ask the owner, who is on the dashboard "
+            "of idle GPUs.",
+            f"sum(({while_held(f'({idle()})')}) > bool {HELD_IDLE})",
+        ),
+        _counted(
+            "free",
+            "nobody holds the GPU. While jobs queue, this is the scheduler's business.",
+            f"sum({select('gpu_held')} == bool 0)",
+        ),
+        _counted(
+            "lost",
+            "does not answer. See the Xids of that GPU, and the runbook.",
+            f"sum({select('gpu_up')} == bool 0)",
+        ),
+        Number(
+            "GPU-hours lost",
+            "of the range shown: somebody held a GPU and no unit of it was the limit. Below, by "
+            "limiter and by owner.",
+            f"sum({integral_hours(lost())})",
+            unit="suffix:h",
+            decimals=1,
+        ),
+    ),
+    max_points=120,
+)
+
+LIMITER_TEXTS = tuple(
+    (str(number), name, color) for number, (name, color) in enumerate(palette.NUMBERED.items())
+)
+TIMELINE = Panel(
+    "What limits each GPU",
+    "For each GPU the limiter that held more than half of each moment; mixed where none did. "
+    "Green and blue are good: the GPU itself is the limit. Grey is idle, pink waits for data, "
+    "amber runs kernels that fill no unit, orange is throttled, purple waits for other GPUs, red "
+    "does not answer. A gap: its exporter was down.",
+    States(rows=20),
+    Values("none", texts=LIMITER_TEXTS, links=(navigation.gpu_of_series(),)),
+    (Query(limiter_number(), "{{instance}} GPU {{gpu}} {{gpu_instance}}"),),
+    height=9,
+)
+SHARES = Panel(
+    "What the fleet's time goes to",
+    "Observed time of all chosen GPUs by what limited it. The green and blue part is what the "
+    "fleet delivers; the largest other colour is the first thing to work on.",
+    Lines(fill=80, width=0, stacked="percent"),
+    Values("percentunit", minimum=0),
+    (
+        Query(
+            f"sum by (limiter) ({rate('gpu_limited_seconds_total')})"
+            f" / on () group_left () sum({rate('gpu_limited_seconds_total')})",
+            "{{limiter}}",
+        ),
+    ),
+    height=9,
+    overrides=colored(palette.LIMITERS),
+)
+
+
+TWO_VIEWS = Panel(
+    "Utilization beside saturation",
+    "Means over the chosen GPUs. Utilization says that some kernel ran, saturation how close the "
+    "busiest unit was to its limit: the distance between the lines is work that GPUs look busy "
+    "with and do not do. Where saturation is only known in bounds, the lines bracket it.",
+    Lines(),
+    Values("percentunit", minimum=0, maximum=1),
+    (
+        Query(f"avg({utilization()})", "utilization"),
+        Query(f"avg({saturation()} or {saturation_bound('upper')})", "saturation, at most"),
+        Query(f"avg({saturation()} or {saturation_bound('lower')})", "saturation, at least"),
+    ),
+    overrides=(
+        *colored(
+            {"utilization": palette.UTILIZATION, "saturation": palette.SATURATION}, "/^{name}/"
+        ),
+        Override(
+            "byName",
+            "saturation, at most",
+            (("custom.lineStyle", {"fill": "dash", "dash": [6, 4]}),),
+        ),
+    ),
+)
+PARTS = Panel(
+    "Where time goes inside the GPUs",
+    "Observed time in five parts: saturated, lost to clocks, unsaturated (SMs occupied, no unit "
+    "at its limit), narrow (kernels too small for all SMs), idle. Only GPUs whose counters are "
+    "complete. Much amber: fuse or enlarge kernels; much grey: feed the GPU or give it back.",
+    Lines(fill=80, width=0, stacked="percent"),
+    Values("percentunit", minimum=0),
+    (
+        Query(
+            f"sum by (part) ({rate('gpu_time_seconds_total')})"
+            f" / on () group_left () sum({rate('gpu_time_seconds_total')})",
+            "{{part}}",
+        ),
+    ),
+    overrides=colored(palette.TIME_PARTS),
+)
+BY_LIMITER = Panel(
+    "GPU-hours lost, by limiter",
+    "Time in which somebody held a GPU and no unit of it was the limit, by what was, over the "
+    "range shown.",
+    Bars(),
+    Values("suffix:h", decimals=2, minimum=0),
+    (
+        Query(
+            f"sort_desc(sum by (limiter) ({integral_hours(lost())}) > {NOTHING})",
+            "{{limiter}}",
+            instant=True,
+        ),
+    ),
+    overrides=colored(palette.LIMITERS),
+    max_points=120,
+)
+BY_OWNER = Panel(
+    "GPU-hours lost, by owner",
+    "The same time by who held the GPU at each moment of the range shown. An empty name is a "
+    "process that the exporter cannot see.",
+    Bars(),
+    Values("suffix:h", decimals=2, minimum=0, color=palette.ORANGE),
+    (
+        Query(
+            "sort_desc(sum by (owner) ("
+            + integral_hours(by_holder(f"sum without (limiter) ({lost()})", "owner"))
+            + f") > {NOTHING})",
+            "{{owner}}",
+            instant=True,
+        ),
+    ),
+    max_points=120,
+)
+POWER = Panel(
+    "Power",
+    "Power drawn by all chosen GPUs, and by those that are idle while somebody holds them.",
+    Lines(fill=10),
+    Values("watt", minimum=0),
+    (
+        Query(f"sum({rate('gpu_energy_joules_total')})", "all GPUs"),
+        Query(
+            f"sum({rate('gpu_energy_joules_total')} * on ({DEVICE}) "
+            f"(({while_held(f'({idle()})')}) > bool {HELD_IDLE}))",
+            "held idle",
+        ),
+    ),
+    overrides=colored({"all GPUs": palette.BLUE, "held idle": palette.ORANGE}),
+)
+EFFICIENCY = Panel(
+    "Work per energy",
+    "Operations per joule over all chosen GPUs. It falls when GPUs idle at full clocks and when "
+    "work turns from tensor cores to vector units.",
+    Lines(),
+    Values("si:FLOP/J", minimum=0, color=palette.GREEN),
+    (
+        Query(
+            f"sum({rate('gpu_flops_total')}) / sum({rate('gpu_energy_joules_total')})",
+            "FLOP per joule",
+        ),
+    ),
+)
+
+
+PAGE = Dashboard(
+    navigation.FLEET,
+    "GPU fleet",
+    "How many GPUs do useful work, what holds the others back, and which to look at first.",
+    navigation.SCOPE,
+    (COUNTS, TIMELINE, SHARES, worst()),
+    (
+        Row("Busy or useful", (TWO_VIEWS, PARTS)),
+        Row("What is lost", (BY_LIMITER, BY_OWNER)),
+        Row("Power", (POWER, EFFICIENCY)),
+        Row("Exporters", (exporters(), inventory())),
+    ),
+)

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything about one GPU: what it does, what limits it, and how it is."""
+
+from __future__ import annotations
+
+from dashboards import navigation, palette
+from dashboards.gpu_details import MIG, NO_COUNTERS, NO_READING, ROWS
+from dashboards.model import (
+    Dashboard,
+    Lines,
+    Numbers,
+    Override,
+    Panel,
+    Query,
+    States,
+    Step,
+    Values,
+    colored,
+)
+from dashboards.numbers import Number, numbers
+from dashboards.promql import (
+    limiter_number,
+    rate,
+    roof,
+    saturation,
+    saturation_bound,
+    select,
+    utilization,
+)
+
+LIMITER_TEXTS = tuple(
+    (str(number), name, color) for number, (name, color) in enumerate(palette.NUMBERED.items())
+)
+ROOF_STEPS: tuple[Step, ...] = (
+    (None, palette.GREY),
+    (0.3, palette.AMBER),
+    (0.6, palette.GREEN),
+)
+
+
+HOLDER = " or ".join(
+    (
+        f'label_join({select("gpu_holder_info")}, "who", ", ", "owner", "command", "class")',
+        f'label_replace({select("gpu_held")} == 0, "who", "nobody", "", "")',
+        f'label_replace({select("gpu_up")} == 0, "who", "{NO_READING}", "", "")',
+    )
+)
+
+
+def _text(title: str, description: str, expression: str, legend: str) -> Panel:
+    return Panel(
+        title,
+        description,
+        Numbers(text="name", size=20),
+        Values("none"),
+        (Query(expression, legend, instant=True),),
+        width=5,
+        height=4,
+    )
+
+
+HEAD = (
+    _text(
+        "Product",
+        "What this GPU is. Its ceilings come from the spec file's row of this product.",
+        select("gpu_info"),
+        "{{name}}",
+    ),
+    _text(
+        "Held by",
+        "Who holds this GPU: of its processes the one with the most memory, and its class.",
+        HOLDER,
+        "{{who}}",
+    ),
+    Panel(
+        "Limited by",
+        "What limited this GPU for more than half of the last minute. Lost: it does not answer; "
+        "see its Xids below.",
+        Numbers(size=38),
+        Values("none", texts=LIMITER_TEXTS, color="text", no_value=NO_READING),
+        (Query(limiter_number(), "limiter", instant=True),),
+        width=4,
+        height=4,
+    ),
+    numbers(
+        "Now",
+        "The last minute of this GPU.",
+        (
+            Number(
+                "utilization",
+                "share of time with any kernel resident: only that something ran.",
+                utilization(),
+                unit="percentunit",
+                color=palette.UTILIZATION,
+            ),
+            Number(
+                "saturation",
+                "how close the busiest unit was to its limit: how much the GPU gives. Where it is "
+                "not measured, the upper bound.",
+                f"{saturation()} or {saturation_bound('upper')}",
+                unit="percentunit",
+                color=palette.SATURATION,
+            ),
+            Number(
+                "of the roof",
+                "against what the best public kernels reach on this product. Green from 60 %: "
+                "well-tuned training of large models is there.",
+                roof("achievable"),
+                unit="percentunit",
+                steps=ROOF_STEPS,
+            ),
+            Number(
+                "power", "mean from the energy counter.", rate("gpu_energy_joules_total"), "watt"
+            ),
+        ),
+        width=10,
+    ),
+)
+
+TWO_VIEWS = Panel(
+    "Utilization beside saturation",
+    "Blue: some kernel was resident. Orange: how close the busiest unit came to its limit, as a "
+    "band where only bounds are known. A wide gap between blue and orange is time in which "
+    "the GPU looks busy and gives little: small kernels, waiting, low clocks.",
+    Lines(width=2),
+    Values("percentunit", 0, 1),
+    (
+        Query(utilization(), f"utilization {MIG}"),
+        Query(saturation(), f"saturation {MIG}"),
+        Query(saturation_bound("upper"), f"at most {MIG}"),
+        Query(saturation_bound("lower"), f"at least {MIG}"),
+    ),
+    height=9,
+    overrides=(
+        *colored(
+            {
+                "utilization": palette.UTILIZATION,
+                "saturation": palette.SATURATION,
+                "at most": palette.SATURATION,
+                "at least": palette.SATURATION,
+            }
+        ),
+        Override(
+            "byRegexp",
+            "/^at most/",
+            (("custom.fillBelowTo", "at least "), ("custom.fillOpacity", 25)),
+        ),
+    ),
+)
+PARTS = Panel(
+    "Time parts",
+    "Where the time of this GPU goes: saturated (at a limit), clock (lost to lower clocks), "
+    "unsaturated (SMs occupied, no unit full: latency, unfused kernels, collectives), narrow "
+    "(kernels too small for all SMs), idle. Only where the counters are complete.",
+    Lines(fill=80, width=0, stacked="percent"),
+    Values("percentunit", 0, no_value=NO_COUNTERS),
+    (Query(f"sum by (part) ({rate('gpu_time_seconds_total')})", "{{part}}"),),
+    height=9,
+    overrides=colored(palette.TIME_PARTS),
+)
+TIMELINE = Panel(
+    "Limiter",
+    "What held more than half of each moment. Changes that follow a rhythm are phases of the job: "
+    "evaluation, checkpoints, the start of an epoch.",
+    States(),
+    Values("none", texts=LIMITER_TEXTS),
+    (Query(limiter_number(), f"limiter {MIG}"),),
+    width=24,
+    height=5,
+)
+
+
+PAGE = Dashboard(
+    navigation.ONE_GPU,
+    "GPU",
+    "One GPU: utilization beside saturation, what limits it, clocks, power, links and health.",
+    navigation.ONE,
+    (*HEAD, TWO_VIEWS, PARTS, TIMELINE),
+    ROWS,
+)

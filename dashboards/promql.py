@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The PromQL that several panels share: selectors, rates, shares of time, joins."""
+
+from __future__ import annotations
+
+from dashboards.palette import LIMITERS, NUMBERED
+
+GPUS = 'job=~"$job", instance=~"$instance", gpu=~"$gpu"'
+"""Selects device series."""
+NODES = 'job=~"$job", instance=~"$instance"'
+"""Selects series of an exporter."""
+RANKS = f'{NODES}, training_job=~"$training_job", rank=~"$rank"'
+"""Selects series of training jobs."""
+WINDOW = "$__rate_interval"
+DEVICE = "job, instance, uuid, gpu_instance"
+"""What identifies a GPU, or a MIG instance, in joins."""
+LABELS = "job, instance, gpu, gpu_instance, uuid"
+"""What a chart needs of it: its name and where its link goes."""
+NUMBERS = list(NUMBERED)
+USEFUL = "compute|memory"
+"""Limiters under which the GPU gives what it can."""
+LOSS = "idle|input|communication|latency|clock"
+"""Limiters that cost; an unknown one is not held against anybody."""
+
+
+def select(metric: str, /, scope: str = GPUS, **labels: str) -> str:
+    """Return a selector; a label value that is a regular expression has `|`, `.` or `$` in it."""
+    wanted = [
+        f'{label}{"=~" if set(value) & set("|.$") else "="}"{value}"'
+        for label, value in labels.items()
+    ]
+    return f"{metric}{{{', '.join([scope, *wanted])}}}"
+
+
+def rate(metric: str, /, scope: str = GPUS, window: str = WINDOW, **labels: str) -> str:
+    """Return the rate of a counter: of seconds, the share of time."""
+    return f"rate({select(metric, scope, **labels)}[{window}])"
+
+
+def increase(metric: str, /, scope: str = GPUS, **labels: str) -> str:
+    """Return how much a counter grew over the dashboard's range."""
+    return f"increase({select(metric, scope, **labels)}[$__range])"
+
+
+def observed(window: str = WINDOW) -> str:
+    """Return the share of time in which a GPU was observed at all."""
+    return f"max without (reading) ({rate('gpu_observed_seconds_total', window=window)})"
+
+
+def activity(metric: str, /, **labels: str) -> str:
+    """Return a share of the time in which the hardware counters were read."""
+    return (
+        f"{rate(metric, **labels)} / on ({DEVICE}) group_left () "
+        f"sum by ({DEVICE}) ({rate('gpu_observed_seconds_total', reading='activity')})"
+    )
+
+
+def utilization() -> str:
+    """Return the share of time with any kernel resident."""
+    busy = rate("gpu_busy_seconds_total")
+    return (
+        f"{busy} / ignoring (reading) {rate('gpu_observed_seconds_total', reading='utilization')}"
+    )
+
+
+def idle() -> str:
+    """Return the share of time in intervals that were idle as a whole."""
+    return f"{rate('gpu_idle_seconds_total')} / {observed()}"
+
+
+def limited(limiter: str) -> str:
+    """Return the share of time that these limiters (a regular expression) held."""
+    chosen = f"sum without (limiter) ({rate('gpu_limited_seconds_total', limiter=limiter)})"
+    return f"{chosen} / sum without (limiter) ({rate('gpu_limited_seconds_total')})"
+
+
+def limiter_number() -> str:
+    """Return, by GPU, the number of the limiter that held more than half of the window.
+
+    Where none did it is mixed, and a GPU that does not answer is lost.
+    """
+    half = f"(0.5 * max by ({DEVICE}) ({rate('gpu_observed_seconds_total')}))"
+    arms = [f"0 * sum without (limiter) ({rate('gpu_limited_seconds_total')})"]
+    for name in LIMITERS:
+        share = rate("gpu_limited_seconds_total", limiter=name)
+        number = NUMBERS.index(name)
+        arms.append(f"{number} + 0 * ({share} > on ({DEVICE}) group_left () {half})")
+    arms.append(f"{NUMBERS.index('lost')} + 0 * ({select('gpu_up')} == 0)")
+    return f"max by ({LABELS}) ({' or '.join(arms)})"
+
+
+def saturation() -> str:
+    """Return measured saturation, averaged exactly."""
+    return activity("gpu_saturation_seconds_total")
+
+
+def saturation_bound(which: str) -> str:
+    """Return the `lower` or `upper` bound of GPUs whose saturation is not measured."""
+    # Over the same window, or a GPU that is lost would turn into one that is not measured.
+    measured = f"last_over_time({select('gpu_saturation_seconds_total')}[{WINDOW}])"
+    bound = f"avg_over_time({select(f'gpu_saturation_{which}_ratio')}[{WINDOW}])"
+    return f"{bound} unless on ({DEVICE}) {measured}"
+
+
+def roof(basis: str) -> str:
+    """Return how close each GPU is to its roof: the larger of its work and its memory traffic.
+
+    From counters: the gauge of the last interval aliases with jobs that work in bursts.
+    """
+    peak = select("gpu_peak_flops_per_second", basis=basis)
+    bandwidth = select("gpu_peak_memory_bandwidth_bytes_per_second", basis=basis)
+    work = (
+        f"{rate('gpu_flops_total')} / on ({DEVICE}, precision) group_left () "
+        f"max by ({DEVICE}, precision) ({peak})"
+    )
+    traffic = (
+        f"{rate('gpu_dram_bytes_total')} / on ({DEVICE}) group_left () "
+        f"max by ({DEVICE}) ({bandwidth})"
+    )
+    return f"max by ({LABELS}) ({work} or {traffic})"
+
+
+def by_holder(value: str, labels: str = "owner, command, class") -> str:
+    """Return a value with the labels of who holds the GPU; nothing for GPUs that nobody holds."""
+    return (
+        f"{value} * on ({DEVICE}) group_left ({labels}) "
+        f"max by ({DEVICE}, {labels}) ({select('gpu_holder_info')})"
+    )
+
+
+def while_held(share: str) -> str:
+    """Return a share of time where somebody holds the GPU, else 0."""
+    return f"{share} * on ({DEVICE}) group_left () max by ({DEVICE}) ({select('gpu_held')})"
+
+
+def lost() -> str:
+    """Return the share of time, by limiter, in which a held GPU was not the limit itself."""
+    return while_held(rate("gpu_limited_seconds_total", limiter=LOSS))
+
+
+def integral_hours(share: str) -> str:
+    """Return hours: a share of time integrated over the range, with the labels of each moment."""
+    return f"sum_over_time(({share})[$__range:$__interval]) * $__interval_ms / 3600000"
+
+
+def of_rank(value: str) -> str:
+    """Return a rank's seconds per second as a share of its loop's wall time."""
+    steps = rate("gpu_training_step_seconds_total", RANKS)
+    return f"{value} / on (training_job, rank, {DEVICE}) group_left () ({steps} > 0)"
+
+
+def phase(name: str, counter: str = "gpu_training_phase_seconds_total") -> str:
+    """Return the share of a rank's loop that a phase took."""
+    return of_rank(f"sum without (phase) ({rate(counter, RANKS, phase=name)})")
+
+
+def stalled() -> str:
+    """Return S: the share in which a rank's GPU sat idle because its job waited for data."""
+    return phase("data", "gpu_training_phase_gpu_idle_seconds_total")
+
+
+def model_flops_utilization() -> str:
+    """Return MFU: the FLOP/s that the job states, against the peak of the precision it states."""
+    precision = (
+        f"max by (training_job, rank, {DEVICE}, precision) (label_replace("
+        f"{select('gpu_training_info', RANKS)}, "
+        '"precision", "${1}_tensor", "precision", "(tf32|bf16|fp16|fp8|fp4)"))'
+    )
+    peak = (
+        f"max by ({DEVICE}, precision) ({select('gpu_peak_flops_per_second', NODES, basis='spec')})"
+    )
+    done = rate("gpu_training_model_flops_total", RANKS)
+    return (
+        f"{done} * on (training_job, rank, {DEVICE}) group_left (precision) {precision} "
+        f"/ on ({DEVICE}, precision) group_left () {peak}"
+    )

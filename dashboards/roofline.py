@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where each GPU's work lies under the ceilings of its product, now and over time."""
+
+from __future__ import annotations
+
+from dashboards import navigation, palette
+from dashboards.model import (
+    Dashboard,
+    Lines,
+    Panel,
+    Query,
+    Row,
+    Values,
+)
+from dashboards.promql import NODES, rate, roof, saturation, select
+from dashboards.roofline_chart import BASIS, INTENSITY, PRECISION, SHOWN, TOP, with_product
+from dashboards.tables import Column, table
+
+ROOF_STEPS = ((None, "transparent"), (0.6, palette.AMBER), (1.0, palette.GREEN))
+ONE_LINE = "{{instance}} GPU {{gpu}} {{gpu_instance}}"
+
+
+def _of_products(expression: str) -> str:
+    return f"({expression}) and on (job, instance, uuid) {select('gpu_info', name='$product')}"
+
+
+def _trend(title: str, description: str, metric: str, unit: str, width: int = 8) -> Panel:
+    return Panel(
+        title,
+        description,
+        Lines(width=1),
+        Values(unit, minimum=0, links=(navigation.gpu_of_series(),)),
+        (Query(_of_products(metric), ONE_LINE),),
+        width=width,
+    )
+
+
+ROOF = Panel(
+    "Fraction of the achievable roof",
+    "How close each GPU is to what the best public kernels reach on it: on the green line nothing "
+    "is left to gain on this GPU at this work. Above it the clocks exceed those of the "
+    "measurement. A GPU that is low here for long: look at its limiter.",
+    Lines(thresholds_drawn=True, width=1, soft_maximum=1.05),
+    Values("percentunit", minimum=0, steps=ROOF_STEPS, links=(navigation.gpu_of_series(),)),
+    (Query(_of_products(roof("achievable")), ONE_LINE),),
+)
+CLOCK_ROOF = Panel(
+    "Fraction of the roof at the current clock",
+    "Saturation: the distance to the datasheet roof scaled to the clocks of the moment. Much "
+    "higher here than against the achievable roof: the clocks are down, see the throttle reasons "
+    "of that GPU.",
+    Lines(thresholds_drawn=True, width=1, soft_maximum=1.05),
+    Values("percentunit", minimum=0, steps=ROOF_STEPS, links=(navigation.gpu_of_series(),)),
+    (Query(_of_products(saturation()), ONE_LINE),),
+)
+
+
+def _peak(basis: str) -> str:
+    flops = select("gpu_peak_flops_per_second", NODES, basis=basis, precision="$precision")
+    return f"max by (product, precision) ({with_product(flops)})"
+
+
+def _ridge() -> str:
+    bandwidth = select("gpu_peak_memory_bandwidth_bytes_per_second", NODES, basis="spec")
+    return (
+        f"{_peak('spec')} / on (product) group_left () max by (product) ({with_product(bandwidth)})"
+    )
+
+
+def _ceiling_table() -> Panel:
+    chart, queries, steps, overrides = table(
+        (
+            Column("Product", label="product"),
+            Column("Precision", label="precision"),
+            Column("Datasheet", expression=_peak("spec"), unit="si:FLOP/s"),
+            Column("Achievable", expression=_peak("achievable"), unit="si:FLOP/s"),
+            Column("Ridge", expression=_ridge(), unit="suffix:FLOP/B", decimals=1),
+        ),
+        sort_by="Datasheet",
+    )
+    return Panel(
+        "Ceilings",
+        "The ceilings of the chosen products and precisions, dense. Work with an intensity below "
+        "the ridge is limited by memory bandwidth, above it by compute. Achievable is empty where "
+        "nobody has published a measurement.",
+        chart,
+        Values("none"),
+        queries,
+        width=24,
+        height=6,
+        overrides=overrides,
+        transformations=steps,
+    )
+
+
+PAGE = Dashboard(
+    navigation.ROOFLINE,
+    "GPU roofline",
+    "Each GPU's work against the ceilings of its product: how far it is from the roof, and which.",
+    (*navigation.SCOPE, navigation.PRODUCT, PRECISION, BASIS, SHOWN),
+    TOP,
+    (
+        Row("Fraction of the roof over time", (ROOF, CLOCK_ROOF)),
+        Row(
+            "Work",
+            (
+                _trend(
+                    "Throughput",
+                    "Operations per second. Vector work is counted as if every instruction were "
+                    "an FMA: an upper estimate where tensor cores idle.",
+                    f"sum without (precision) ({rate('gpu_flops_total')})",
+                    "si:FLOP/s",
+                ),
+                _trend(
+                    "Memory traffic",
+                    "Bytes per second between device memory and GPU. Flat at the bandwidth of the "
+                    "product: limited by memory, more FLOP/s come only with less traffic.",
+                    rate("gpu_dram_bytes_total"),
+                    "Bps",
+                ),
+                _trend(
+                    "Arithmetic intensity",
+                    "Operations per byte of memory traffic. Compare it with the ridge below: "
+                    "higher is limited by compute, lower by memory.",
+                    INTENSITY,
+                    "suffix:FLOP/B",
+                ),
+            ),
+        ),
+        Row("Ceilings", (_ceiling_table(),)),
+    ),
+)

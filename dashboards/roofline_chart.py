@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The roofline itself: points, ceilings, and the options that the chart cannot do without."""
+
+from __future__ import annotations
+
+from dashboards import navigation, palette
+from dashboards.model import (
+    Override,
+    Panel,
+    Points,
+    Query,
+    Transformation,
+    Values,
+    Variable,
+)
+from dashboards.promql import DEVICE, NODES, limiter_number, rate, select
+
+LEFT, RIGHT = "0.1", "10000"
+"""FLOP/byte between which ceilings are drawn; no ridge lies outside."""
+TRAIL = ("1m", "5m", "15m", "1h")
+CEILINGS = "/^Throughput .* (fp|bf|tf|int)[0-9]+(_tensor)?(_fp16acc)?$/"
+POINTS = "/^Throughput .* GPU [0-9]+( MIG [0-9]+)?$/"
+"""Both begin with the name of the field: other fields end in the same words."""
+
+BASIS = Variable(
+    "basis",
+    "Ceilings",
+    "spec,achievable",
+    kind="custom",
+    many=False,
+    current=("spec",),
+    description="spec: the datasheet, dense. achievable: what the best public kernels reach.",
+)
+PRECISION = Variable(
+    "precision",
+    "Precision",
+    "fp64,fp64_tensor,fp32,fp16,bf16,tf32_tensor,fp16_tensor,bf16_tensor,fp8_tensor,"
+    "int8_tensor,fp4_tensor",
+    kind="custom",
+    current=("fp32", "bf16_tensor"),
+    description="Which compute ceilings are drawn.",
+)
+SHOWN = Variable(
+    "trail",
+    "Trail",
+    ",".join(TRAIL),
+    kind="custom",
+    many=False,
+    current=("5m",),
+    description="How far back the dots behind each GPU go.",
+)
+
+PRODUCT_OF = '"product", "$2", "name", "(NVIDIA )?(.+)"'
+THROUGHPUT = f"(sum without (precision) ({rate('gpu_flops_total')}) > 0)"
+TRAFFIC = f"({rate('gpu_dram_bytes_total')} > 0)"
+INTENSITY = f"({THROUGHPUT} / {TRAFFIC})"
+"""From counters: a job that works in bursts is shown by its average, whenever it is scraped."""
+
+
+def _axis(expression: str, axis: str) -> str:
+    return f'label_replace({expression}, "axis", "{axis}", "", "")'
+
+
+def _vertex(expression: str, vertex: str) -> str:
+    return f'label_replace({expression}, "vertex", "{vertex}", "", "")'
+
+
+def points(with_limiter: bool = False) -> str:
+    """Return one series for each GPU and axis, with samples at the same steps.
+
+    The chart pairs them by position, so that a gap in one would shift it against the others.
+    """
+    both = f"and on ({DEVICE})"
+    age = "(time() - ${__to:date:seconds}) / $__range_s"
+    axes = [
+        _axis(f"{INTENSITY} {both} {THROUGHPUT}", "Intensity"),
+        _axis(f"{THROUGHPUT} {both} {INTENSITY}", "Throughput"),
+        # Halves every 40th of the range: the newest point is the largest.
+        _axis(f"0 * ({THROUGHPUT} {both} {INTENSITY}) + 2 ^ (40 * {age})", "weight"),
+    ]
+    if with_limiter:
+        axes.append(_axis(f"{limiter_number()} {both} {INTENSITY} {both} {THROUGHPUT}", "limiter"))
+    shown = (
+        f"({' or '.join(axes)}) and on (job, instance, uuid) {select('gpu_info', name='$product')}"
+    )
+    host = f'label_replace({shown}, "host", "$1", "instance", "([^:]+).*")'
+    named = f'label_replace({host}, "mig", " MIG $1", "gpu_instance", "(.+)")'
+    whole = f'label_join({named}, "series", " GPU ", "host", "gpu")'
+    return f'label_join({whole}, "series", "", "series", "mig")'
+
+
+def with_product(peak: str) -> str:
+    """Return a ceiling of each GPU with the name of its product, shortened."""
+    info = select("gpu_info", NODES, name="$product")
+    named = f"{peak} * on (job, instance, uuid) group_left (name) {info}"
+    return f"label_replace({named}, {PRODUCT_OF})"
+
+
+def ceilings() -> str:
+    """Return three vertices for each product and precision, in the order of the line."""
+    flops = select("gpu_peak_flops_per_second", NODES, basis="$basis", precision="$precision")
+    bandwidth = select("gpu_peak_memory_bandwidth_bytes_per_second", NODES, basis="$basis")
+    peak = f"max by (product, precision) ({with_product(flops)})"
+    memory = f"max by (product) ({with_product(bandwidth)})"
+    per_product = "on (product) group_left ()"
+    x = [
+        # The first term breaks ties only: it orders the legend by peak.
+        _vertex(f"1e-20 * {peak} + {LEFT}", "left"),
+        _vertex(f"{peak} / {per_product} {memory}", "ridge"),
+        _vertex(f"0 * {peak} + {RIGHT}", "right"),
+    ]
+    y = [
+        _vertex(f"0 * {peak} + {per_product} ({LEFT} * {memory})", "left"),
+        _vertex(peak, "ridge"),
+        _vertex(peak, "right"),
+    ]
+    both = f"{_axis(' or '.join(x), 'Intensity')} or {_axis(' or '.join(y), 'Throughput')}"
+    return f'sort(label_join({both}, "series", " ", "product", "precision"))'
+
+
+def _matchers(pattern: str, *more: str) -> dict[str, tuple[str, str]]:
+    found = {"x": ("byName", "Intensity"), "y": ("byRegexp", pattern)}
+    return found | {{"weight": "size", "limiter": "color"}[name]: ("byName", name) for name in more}
+
+
+def _chart(title: str, description: str, by_limiter: bool) -> Panel:
+    columns = ("weight", "limiter") if by_limiter else ("weight",)
+    hidden = {"legend": False, "tooltip": True, "viz": False}
+    overrides = [
+        Override(
+            "byName",
+            "Intensity",
+            (
+                ("unit", "none"),
+                ("min", float(LEFT)),
+                ("max", float(RIGHT)),
+                ("custom.axisLabel", "Arithmetic intensity (FLOP per byte of DRAM traffic)"),
+            ),
+        ),
+        Override(
+            "byName",
+            "weight",
+            (
+                ("custom.pointSize.min", 2),
+                ("custom.pointSize.max", 16),
+                ("custom.hideFrom", hidden),
+            ),
+        ),
+        # A number in a label would be written as FLOP/s, in the tooltip and in the link.
+        Override("byName", "gpu", (("unit", "none"),)),
+        Override(
+            "byRegexp",
+            CEILINGS,
+            (
+                ("custom.show", "points+lines"),
+                ("custom.pointShape", "square"),
+                ("custom.pointSize.fixed", 6),
+                # Vertices farther outside of the window than this many pixels would be dropped.
+                ("custom.pointSize.max", 100_000),
+                ("custom.lineWidth", 2),
+                ("links", []),
+            ),
+        ),
+        *(
+            Override(
+                "byRegexp",
+                f"/^Throughput .* {precision}$/",
+                (("color", {"mode": "fixed", "fixedColor": color}),),
+            )
+            for precision, color in palette.PRECISIONS.items()
+        ),
+    ]
+    if by_limiter:
+        options = {
+            str(number): {"text": name, "color": color, "index": number}
+            for number, (name, color) in enumerate(palette.NUMBERED.items())
+        }
+        mappings = [{"type": "value", "options": options}]
+        overrides.append(Override("byName", "limiter", (("unit", "none"), ("mappings", mappings))))
+    labels = ["series", "vertex", "instance", "gpu", "uuid"]
+    return Panel(
+        title,
+        description,
+        Points((_matchers(POINTS, *columns), _matchers(CEILINGS)), "Throughput"),
+        Values("si:FLOP/s", minimum=1e11, links=(navigation.gpu_of_point(),)),
+        (Query(points(by_limiter)), Query(ceilings(), instant=True)),
+        width=12,
+        height=17,
+        overrides=tuple(overrides),
+        transformations=(
+            Transformation("joinByLabels", {"value": "axis", "join": labels}),
+            Transformation(
+                "organize",
+                {"excludeByName": {"vertex": True}, "indexByName": {}, "renameByName": {}},
+            ),
+            Transformation(
+                "partitionByValues",
+                {"fields": ["series"], "keepFields": False, "naming": {"asLabels": True}},
+            ),
+        ),
+        max_points=60,
+        time_from="$trail",
+    )
+
+
+COLOR_KEY = ", ".join(
+    f"{name} {word}"
+    for name, word in {
+        "compute": "green",
+        "memory": "blue",
+        "latency": "amber",
+        "communication": "purple",
+        "input": "pink",
+        "clock": "orange",
+        "idle": "grey",
+    }.items()
+)
+
+TOP = (
+    _chart(
+        "Roofline: each GPU under its ceilings",
+        "Each GPU is a comet: the large dot is the last minute, the small ones are the recent past "
+        "(Trail). "
+        "The sloped part of a ceiling is memory bandwidth, the flat part is compute, the square "
+        "is the ridge between them. On a ceiling: nothing to gain but by other work. Below the "
+        "slope: limited by memory at best, so raise the intensity (fusion, larger batch, lower "
+        "precision) or move closer to it. Right of the ridge and far below: latency, input or "
+        "clocks hold it back. GPUs without work are not drawn. Click a dot to open its GPU.",
+        by_limiter=False,
+    ),
+    _chart(
+        "Roofline: what limits each GPU",
+        "The same points, coloured by what limited the GPU most at that time: "
+        f"{COLOR_KEY}. The legend names the GPUs and has no colour key. A dot far below the "
+        "ceilings in pink waits for its data, in orange for its clocks, in amber it runs kernels "
+        "that fill no unit; green or blue far below a ceiling means another precision's ceiling.",
+        by_limiter=True,
+    ),
+)

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The committed dashboards as the tests read them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROVISIONED = ROOT / "deploy" / "grafana" / "dashboards"
+SHARED = ROOT / "dashboards" / "grafana.com"
+NAMES = ("fleet", "gpu", "idle", "roofline", "training")
+
+Model = dict[str, Any]
+SELECTOR = re.compile(r"\b((?:gpu|roofline_exporter)_[a-z0-9_]+)\{([^}]*)\}")
+METRIC = re.compile(r"\b(?:gpu|roofline_exporter)_[a-z0-9_]+\b")
+MATCHER = re.compile(r'([a-z_]+)(=~|=|!=|!~)"([^"]*)"')
+
+
+@dataclass(frozen=True)
+class Target:
+    """One query of one panel."""
+
+    page: str
+    panel: Model
+    query: Model
+
+    @property
+    def expression(self) -> str:
+        text: str = self.query["expr"]
+        return text
+
+    @property
+    def name(self) -> str:
+        return f"{self.page}/{self.panel['title']}/{self.query['refId']}"
+
+
+def load(name: str, folder: Path = PROVISIONED) -> Model:
+    """The JSON of one dashboard."""
+    model: Model = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    return model
+
+
+def panels(model: Model) -> list[Model]:
+    """Its panels without the headlines."""
+    return [panel for panel in model["panels"] if panel["type"] != "row"]
+
+
+def targets(name: str) -> Iterator[Target]:
+    """Every query of a dashboard."""
+    for panel in panels(load(name)):
+        for query in panel["targets"]:
+            yield Target(name, panel, query)
+
+
+def links(value: object) -> Iterator[str]:
+    """Every URL of a data link below a value."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key == "url" and isinstance(inner, str):
+                yield inner
+            else:
+                yield from links(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from links(inner)
+
+
+each_page = pytest.mark.parametrize("name", NAMES)

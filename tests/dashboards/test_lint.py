@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every panel owes its reader, and what Grafana needs to show it at all."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from exporter.exposition.catalogue import CATALOGUE
+from tests.dashboards.models import (
+    MATCHER,
+    METRIC,
+    NAMES,
+    SELECTOR,
+    Model,
+    each_page,
+    links,
+    load,
+    panels,
+    targets,
+)
+
+SUPPORTED = {"bargauge", "stat", "state-timeline", "table", "timeseries", "xychart"}
+PROMETHEUS_OWNS = {"job", "instance"}
+GRID_WIDTH = 24
+WINDOWS = ("$__rate_interval", "$__range", "$__range:$__interval")
+
+
+@each_page
+def test_schema(name: str) -> None:
+    """Classic JSON that Grafana 11.4 and everything newer reads."""
+    model = load(name)
+
+    assert model["schemaVersion"] == 39
+    assert model["title"]
+    assert model["description"].endswith(".")
+    assert model["tags"] == ["gpu", "roofline-exporter"]
+    for panel in panels(model):
+        # Without it an XY chart is migrated as if it were of Grafana 10, and shows nothing.
+        assert panel["pluginVersion"] == "11.4.0", panel["title"]
+        assert panel["type"] in SUPPORTED
+
+
+@each_page
+def test_every_panel_says_what_to_conclude(name: str) -> None:
+    """A title of its own, a description of whole sentences, a unit."""
+    titles = [panel["title"] for panel in panels(load(name))]
+
+    assert len(set(titles)) == len(titles)
+    for panel in panels(load(name)):
+        assert panel["title"]
+        assert len(panel["description"]) >= 40, panel["title"]
+        assert panel["description"].rstrip().endswith("."), panel["title"]
+        assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
+
+
+@each_page
+def test_every_query_asks_the_chosen_source(name: str) -> None:
+    """Panels, queries and variables follow the variable `datasource`."""
+    wanted = {"type": "prometheus", "uid": "${datasource}"}
+    model = load(name)
+
+    assert model["templating"]["list"][0]["type"] == "datasource"
+    assert model["templating"]["list"][0]["name"] == "datasource"
+    for panel in panels(model):
+        assert panel["datasource"] == wanted
+        assert panel["targets"]
+        assert all(query["datasource"] == wanted for query in panel["targets"])
+    for variable in model["templating"]["list"]:
+        if variable["type"] == "query":
+            assert variable["datasource"] == wanted
+
+
+@each_page
+def test_variables(name: str) -> None:
+    """Job and node can be chosen on every page, and what is chosen later follows from them."""
+    variables = {variable["name"]: variable for variable in load(name)["templating"]["list"]}
+
+    assert list(variables)[:3] == ["datasource", "job", "instance"]
+    for variable in variables.values():
+        assert variable["label"]
+        if variable["type"] == "query":
+            assert re.fullmatch(r"label_values\(.+, [a-z_]+\)", variable["query"]["query"])
+        if variable["name"] not in ("datasource", "job") and variable["type"] == "query":
+            assert 'job=~"$job"' in variable["query"]["query"]
+        if variable.get("multi"):
+            assert variable["allValue"] == ".*"
+
+
+@each_page
+def test_every_selector_is_narrowed_to_what_was_chosen(name: str) -> None:
+    """No metric without its matchers: else a panel shows other nodes than its page says."""
+    for target in targets(name):
+        selectors = SELECTOR.findall(target.expression)
+        bare = set(METRIC.findall(SELECTOR.sub("", target.expression))) & set(CATALOGUE)
+        assert not bare, f"{target.name}: {bare}"
+        assert selectors, target.name
+        for metric, matchers in selectors:
+            found = {(label, value) for label, _, value in MATCHER.findall(matchers)}
+            assert {("job", "$job"), ("instance", "$instance")} <= found, target.name
+            ours = {label.name for label in CATALOGUE[metric].labels}
+            ours |= set(CATALOGUE[metric].all_labels) | PROMETHEUS_OWNS
+            assert {label for label, _ in found} <= ours, f"{target.name}: {metric}"
+
+
+@each_page
+def test_label_values_are_those_of_the_catalogue(name: str) -> None:
+    """A misspelt limiter, phase or reason would show nothing, and nobody would know."""
+    for target in targets(name):
+        for metric, matchers in SELECTOR.findall(target.expression):
+            known = {label.name: label.values for label in CATALOGUE[metric].labels}
+            for label, _, wanted in MATCHER.findall(matchers):
+                if known.get(label) and "$" not in wanted:
+                    assert set(wanted.split("|")) <= set(known[label]), f"{target.name}: {wanted}"
+
+
+@each_page
+def test_windows_follow_the_range(name: str) -> None:
+    """Rates use $__rate_interval, totals $__range: nothing is fixed to one scrape interval."""
+    for target in targets(name):
+        for window in re.findall(r"[})]\[([^\]]+)\]", target.expression):
+            assert window in WINDOWS, f"{target.name}: [{window}]"
+        for function in ("rate", "increase"):
+            for metric in re.findall(rf"\b{function}\(([a-z0-9_]+)\{{", target.expression):
+                assert CATALOGUE[metric].kind == "counter", f"{target.name}: {metric}"
+
+
+@each_page
+def test_panels_lie_side_by_side(name: str) -> None:
+    """Unique numbers, inside of the grid, none over another."""
+    everything = load(name)["panels"]
+    taken: dict[tuple[int, int], str] = {}
+
+    assert len({panel["id"] for panel in everything}) == len(everything)
+    for panel in everything:
+        place = panel["gridPos"]
+        assert 0 <= place["x"] <= place["x"] + place["w"] <= GRID_WIDTH
+        for x in range(place["x"], place["x"] + place["w"]):
+            for y in range(place["y"], place["y"] + place["h"]):
+                assert (x, y) not in taken, f"{panel['title']} over {taken[x, y]}"
+                taken[x, y] = panel["title"]
+
+
+@each_page
+def test_links_lead_to_dashboards_and_variables_that_exist(name: str) -> None:
+    """Also those in overrides; a variable that the target does not have would be lost."""
+    pages = {load(page)["uid"]: load(page) for page in NAMES}
+    found = list(links([panel["fieldConfig"] for panel in panels(load(name))]))
+
+    assert found or name == "gpu"
+    for url in found:
+        path, _, query = url.partition("?")
+        assert path.startswith("/d/"), url
+        known = {variable["name"] for variable in pages[path[3:]]["templating"]["list"]}
+        assert set(re.findall(r"var-([a-z_]+)=", query)) <= known, url
+
+
+@each_page
+def test_what_needs_level_full_is_said(name: str) -> None:
+    """Whoever serves --metrics.level=core reads why a panel is empty."""
+    for target in targets(name):
+        for metric, matchers in SELECTOR.findall(target.expression):
+            family = CATALOGUE[metric]
+            kept_back = {label.name: set(label.full_values) for label in family.labels}
+            values = {
+                value
+                for label, _, wanted in MATCHER.findall(matchers)
+                for value in kept_back.get(label, set())
+                if "$" in wanted or value in wanted.split("|")
+            }
+            if family.level == "full" or values:
+                said = target.panel["description"].partition("--metrics.level=full")[2]
+                assert metric in said, f"{target.name}: {metric}"
+                assert all(value in said for value in values), f"{target.name}: {values}"
+
+
+@each_page
+def test_values_are_not_red_by_accident(name: str) -> None:
+    """Without thresholds of its own Grafana paints a number red from 80 on."""
+    for panel in panels(load(name)):
+        defaults = panel["fieldConfig"]["defaults"]
+        steps = defaults["thresholds"]["steps"]
+        assert steps[0]["value"] is None, panel["title"]
+        assert {"value": 80, "color": "red"} not in steps
+        if panel["type"] == "state-timeline":
+            # By thresholds, merged values lose their texts.
+            assert defaults["color"]["mode"] == "palette-classic"
+            assert defaults["mappings"]
+
+
+NAMED = ("limiter", "part", "phase", "pipe", "precision")
+"""Labels whose values have a colour each."""
+
+
+def _colors(panel: Model, name: str) -> set[str]:
+    """The colours that a panel has for a series, or a state, of this name."""
+    field = panel["fieldConfig"]
+    mappings = list(field["defaults"].get("mappings") or [])
+    found = set()
+    for override in field["overrides"]:
+        pattern = override["matcher"]["options"]
+        for one in override["properties"]:
+            if one["id"] == "mappings":
+                mappings += one["value"]
+            # Of a roofline, the fields of the ceilings begin with what they show.
+            names = (name, f"Throughput H100 {name}")
+            meant = any(re.search(pattern.strip("/"), text) for text in names)
+            if one["id"] == "color" and meant:
+                found.add(one["value"].get("fixedColor"))
+    for mapping in mappings:
+        found |= {r["color"] for r in mapping["options"].values() if r["text"] == name}
+    return found - {None}
+
+
+def test_one_name_has_one_colour() -> None:
+    """A limiter, part, phase, pipe or precision looks the same wherever it is shown."""
+    names = {
+        value
+        for family in CATALOGUE.values()
+        for label in family.labels
+        if label.name in NAMED
+        for value in label.values
+    }
+    shown = [panel for page in NAMES for panel in panels(load(page))]
+    colors = {name: set().union(*(_colors(panel, name) for panel in shown)) for name in names}
+
+    assert {name: found for name, found in colors.items() if len(found) != 1} == {}
+
+
+@pytest.mark.parametrize("title", ["each GPU under its ceilings", "what limits each GPU"])
+def test_the_roofline_has_the_options_that_it_cannot_do_without(title: str) -> None:
+    """Each of them was seen to break the chart when it was missing."""
+    (panel,) = [one for one in panels(load("roofline")) if title in one["title"]]
+    defaults, options = panel["fieldConfig"]["defaults"], panel["options"]
+    overrides = {
+        one["matcher"]["options"]: {p["id"]: p["value"] for p in one["properties"]}
+        for one in panel["fieldConfig"]["overrides"]
+    }
+    gpus, ceilings = options["series"]
+
+    assert [step["id"] for step in panel["transformations"]] == [
+        "joinByLabels",
+        "organize",
+        "partitionByValues",
+    ]
+    assert (panel["timeFrom"], panel["maxDataPoints"]) == ("$trail", 60)
+    assert defaults["color"] == {"mode": "palette-classic"}
+    assert defaults["custom"]["scaleDistribution"] == {"type": "log", "log": 10}
+    assert "max" not in defaults
+    assert gpus["size"]["matcher"]["options"] == "weight"
+    assert "size" not in ceilings
+    assert "color" not in ceilings
+    patterns = [series["y"]["matcher"]["options"] for series in (gpus, ceilings)]
+    assert all(pattern.startswith("/^Throughput ") for pattern in patterns)
+    assert overrides[patterns[1]]["custom.pointSize.max"] == 100_000
+    assert overrides[patterns[1]]["custom.show"] == "points+lines"
+    assert overrides["Intensity"]["min"] == 0.1
+    assert overrides["Intensity"]["max"] == 10_000
+    assert ("color" in gpus) == ("limiter" in overrides) == ("limits" in title)
+    # Values of one query only: the ceilings are an instant, the GPUs a range.
+    assert [query["instant"] for query in panel["targets"]] == [False, True]
+    assert re.fullmatch(patterns[0][1:-1], "Throughput node1 GPU 0")
+    assert re.fullmatch(patterns[0][1:-1], "Throughput node1 GPU 0 MIG 3")
+    for precision in ("fp32", "bf16_tensor", "int8_tensor", "fp8_tensor_fp16acc"):
+        assert re.fullmatch(patterns[1][1:-1], f"Throughput H100 80GB HBM3 {precision}")
+        assert not re.fullmatch(patterns[0][1:-1], f"Throughput H100 80GB HBM3 {precision}")

@@ -35,7 +35,7 @@ class Stated:
 
     job: str | None = None
     rank: int | None = None
-    samples_per_batch: float | Callable[[Any], float] | None = None
+    samples_per_batch: float | Callable[[Any], float | None] | None = None
     flops_per_step: float | None = None
     flops_per_sample: float | None = None
     precision: str | None = None
@@ -183,7 +183,7 @@ def hooks(
     What makes a turn may fail, and then there is none and the batch passes by.
     """
     loop = Loop(iterator, key, stated)
-    count_more = _more(stated)
+    count_more = _more(stated, iterator)
     ready: list[Turn] = []
     take, give_back = ready.pop, ready.append
 
@@ -250,18 +250,33 @@ def hooks(
     return begin, end
 
 
-def _more(stated: Stated) -> Callable[[Counts, Any], None] | None:
-    """Return what counts the samples and FLOPs of a batch; None where none are stated."""
+def _more(stated: Stated, iterator: object) -> Callable[[Counts, Any], None] | None:
+    """Return what counts the samples and FLOPs of a batch; None where they are not known."""
     per_batch, flops = stated.samples_per_batch, stated.flops_per_sample
     if per_batch is None:
-        return None
+        per_batch = _samples_of_torch(iterator)
+        if per_batch is None:
+            return None
     said = per_batch if callable(per_batch) else None
     fixed = 0.0 if callable(per_batch) else per_batch
 
     def more(counts: Counts, batch: Any) -> None:
-        samples = fixed if said is None else _samples(said(batch))
+        found = fixed if said is None else said(batch)
+        if found is None:
+            return
+        samples = _samples(found)
         counts.add_samples(samples)
         if flops is not None:
             counts.add_flops(samples * flops)
 
     return more
+
+
+def _samples_of_torch(iterator: object) -> Callable[[Any], float | None] | None:
+    """Return what tells the samples of a batch of a torch data loader; None for any other."""
+    module: Any = sys.modules.get("torch.utils.data.dataloader")
+    if module is None or not isinstance(iterator, module._BaseDataLoaderIter):
+        return None
+    from .loader import Loader
+
+    return Loader(iterator).samples

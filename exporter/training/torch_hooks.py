@@ -2,8 +2,7 @@
 """Where the client hooks into PyTorch: data loaders, optimizers, checkpoints, autocast.
 
 With ``watch`` alone, data loaders only mark the data phase inside a watched ``next()``. With
-automatic instrumentation they are the loops: one opens at the first ``next()`` and closes when the
-data ends, when ``next()`` raises, when the iterator is dropped, or when a persistent one is reset.
+automatic instrumentation they are the loops themselves; see ``torch_loops``.
 """
 
 from __future__ import annotations
@@ -17,16 +16,17 @@ from collections.abc import Callable, Mapping
 from operator import methodcaller
 from types import MethodType, ModuleType
 from typing import Any
-from weakref import WeakKeyDictionary, ref
 
 from . import lanes
 from .dynamo import compiling, leave_alone
 from .failures import failed
 from .frameless import StandIn
-from .loader import Loader
-from .runs import NEVER, PROCESS
+from .runs import NEVER, PROCESS, Run
+from .torch_loops import Loop, Loops
 
 AUTOCAST_PRECISION = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32"}
+
+PARAMETER_PRECISION = {"torch.bfloat16": "bf16", "torch.float16": "fp16"}
 
 SAVERS: Mapping[str, tuple[str, ...]] = {
     "torch.serialization": ("save",),
@@ -57,11 +57,7 @@ class Hooks:
         """Begin anew in a forked child, whose only thread is its main one."""
         self.stepping: set[int] = set()
         """Threads in which an optimizer stepped: those train, whatever the main one does."""
-        self.loaders: WeakKeyDictionary[Any, Loader] = WeakKeyDictionary()
-        self.evaluating: list[ref[Any]] = []
-        """Iterators whose loops began with gradients off."""
-        self.exhausted: list[ref[Any]] = []
-        """Iterators that have ended while the body of their last batch is still to come."""
+        self.loops = Loops()
 
     def training_here(self) -> bool:
         """Return whether this thread is one that trains; until one is known, the main one is."""
@@ -69,13 +65,6 @@ class Hooks:
         return here in self.stepping or (
             not self.stepping and here == threading.main_thread().ident
         )
-
-    def loader(self, iterator: Any) -> Loader:
-        """Return what is known of a data loader by its iterator."""
-        known = self.loaders.get(iterator)
-        if known is None:
-            known = self.loaders[iterator] = Loader(iterator)
-        return known
 
 
 HOOKS = Hooks()
@@ -183,11 +172,9 @@ class _Reset:
         self.function = function
 
     def __get__(self, iterator: Any, owner: type | None = None) -> Callable[..., Any]:
-        if iterator is not None and HOOKS.automatic and iterator in HOOKS.loaders:
+        if iterator is not None and HOOKS.automatic:
             try:
-                lane = lanes.current()
-                if lane is not None:
-                    lane.close_loop(iterator)
+                HOOKS.loops.reset(iterator)
             except Exception as error:
                 failed(error)
         bound: Callable[..., Any] = self.function.__get__(iterator, owner)
@@ -210,21 +197,17 @@ class _Enter:
 class _Turn:
     """One ``next()`` of a data loader under way."""
 
-    __slots__ = ("ahead", "iterator", "lane", "loader", "outermost", "span")
+    __slots__ = ("ahead", "lane", "loop", "outermost", "span")
 
-    def __init__(self, lane: lanes.Lane, iterator: Any, *, outermost: bool, ahead: bool) -> None:
+    def __init__(
+        self, lane: lanes.Lane, iterator: Any, loop: Loop, *, outermost: bool, ahead: bool
+    ) -> None:
         self.lane = lane
-        self.iterator = iterator
-        self.loader = HOOKS.loader(iterator)
+        self.loop = loop
         self.outermost = outermost
         self.ahead = ahead
         """A generator asks, as Accelerate's loaders do: one batch before the body needs it."""
-        run = lane.run
-        if not lane.evaluating and (
-            run.loader is not self.loader.numbers or lane.clock() >= run.due_ns
-        ):
-            self.loader.look(iterator)
-            run.loader = self.loader.numbers
+        _look(lane, iterator, loop)
         if outermost:
             lane.asking = iterator
         self.span: lanes.Span | None = lane.begin("data")
@@ -234,7 +217,7 @@ class _Turn:
         try:
             self._end()
             if self.outermost:
-                self.lane.batch(self.loader.samples(batch))
+                self.loop.batch(batch)
         except Exception as error:
             failed(error)
         return batch
@@ -245,9 +228,9 @@ class _Turn:
             if self.span is not None:
                 self._end()
                 if self.outermost and self.ahead:
-                    HOOKS.exhausted.append(ref(self.iterator))
+                    self.loop.exhausted = True
                 elif self.outermost:
-                    self.lane.close_loop(self.iterator)
+                    self.loop.end()
         except Exception as error:
             failed(error)
 
@@ -259,42 +242,36 @@ class _Turn:
             self.lane.end(span)
 
 
+def _look(lane: lanes.Lane, iterator: Any, loop: Loop) -> None:
+    """Read the loader's numbers where the next report should have them anew."""
+    run, loader = lane.run, loop.loader
+    if not (lane.evaluating or loop.undecided) and (
+        run.loader is not loader.numbers or lane.clock() >= run.due_ns
+    ):
+        loader.look(iterator)
+        run.loader = loader.numbers
+
+
 def _begin_turn(iterator: Any, *, ahead: bool) -> _Turn | None:
-    """Begin to wait for a batch; None where this ``next()`` is not to be measured."""
+    """Begin to wait for a batch; None where this ``next()`` is not to be measured here."""
     try:
         lane = lanes.current()
         if lane is None:
             return None
         outermost = lane.asking is None
-        if outermost:
-            if not (HOOKS.automatic and HOOKS.training_here()):
-                return None
-            _open(lane, iterator)
-        return _Turn(lane, iterator, outermost=outermost, ahead=ahead)
+        if lane.asking is iterator:  # a watched loop measures this very call
+            _look(lane, iterator, HOOKS.loops.of(lane, iterator))
+            return None
+        if not outermost:
+            loop = HOOKS.loops.of(lane, iterator)
+        elif HOOKS.automatic and HOOKS.training_here():
+            loop = HOOKS.loops.ask(lane, iterator)
+        else:
+            return None
+        return _Turn(lane, iterator, loop, outermost=outermost, ahead=ahead)
     except Exception as error:
         failed(error)
         return None
-
-
-def _open(lane: lanes.Lane, iterator: Any) -> None:
-    """Have the loop over this iterator open, and those closed that must have ended by now."""
-    torch: Any = sys.modules["torch"]
-    trains = torch.is_grad_enabled()
-    # A persistent loader's iterator lives on when its loop was left early.
-    if HOOKS.exhausted:
-        _close(lane, HOOKS.exhausted)
-    if trains and HOOKS.evaluating:
-        _close(lane, HOOKS.evaluating)
-    if not lane.is_open(iterator):
-        lane.open_loop(iterator, evaluating=not trains)
-        if not trains:
-            HOOKS.evaluating.append(ref(iterator))
-
-
-def _close(lane: lanes.Lane, iterators: list[ref[Any]]) -> None:
-    for iterator in iterators:
-        lane.close_loop(iterator())
-    iterators.clear()
 
 
 def _stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -304,9 +281,20 @@ def _stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
         HOOKS.stepping.add(threading.get_ident())
         lane = lanes.current()
         if lane is not None:
+            if not lane.run.optimizer_seen:
+                _note_parameters(lane.run, optimizer)
+            HOOKS.loops.stepped(lane)
             lane.optimizer_step(optimizer)
     except Exception as error:
         failed(error)
+
+
+def _note_parameters(run: Run, optimizer: Any) -> None:
+    """Take the precision from parameters that are of a short type; long ones tell nothing."""
+    if run.precision is None:
+        first: dict[str, Any] = next(iter(getattr(optimizer, "param_groups", ())), {})
+        kind = getattr(next(iter(first.get("params", ())), None), "dtype", None)
+        run.precision = PARAMETER_PRECISION.get(str(kind))
 
 
 def _note_precision(autocast: Any) -> None:

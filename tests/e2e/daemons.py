@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import http.client
+import itertools
+import shutil
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -36,6 +40,17 @@ SHOWN_WHILE_DOWN = frozenset(
         "gpu_xid_last_timestamp_seconds",
     }
 )
+
+
+_NUMBERS = itertools.count()
+
+
+@functools.cache
+def _sockets() -> str:
+    """Return a folder for sockets, whose paths must be shorter than those of tests may be."""
+    folder = tempfile.mkdtemp(prefix="roofline-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 class Page:
@@ -157,7 +172,8 @@ class Daemon(Process):
     """`roofline-exporter serve` on a free port."""
 
     def __init__(self, directory: Path, env: Mapping[str, str], flags: tuple[str, ...]) -> None:
-        command = [*COMMAND, "serve", "--web.listen-address=127.0.0.1:0", *flags]
+        socket = f"--training.socket={_sockets()}/{next(_NUMBERS)}.sock"
+        command = [*COMMAND, "serve", "--web.listen-address=127.0.0.1:0", socket, *flags]
         super().__init__(command, directory, env)
         found = self.find_in_line(r"listening on http://127\.0\.0\.1:(\d+)/")
         self.port = int(found[1])

@@ -64,7 +64,7 @@ def test_prometheus_watches_the_demo(
     assert limiters == {
         "0": "compute",
         "1": "memory",
-        "2": "idle",
+        "2": "input",
         "3": "latency",
         "4": "idle",
         "5": "idle",

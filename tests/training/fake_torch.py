@@ -74,7 +74,7 @@ class FakeTorch:
             def __init__(
                 self, batches: Sequence[Any], batch_size: int | None, collate: Any
             ) -> None:
-                self._batches = batches
+                self._batches = self._dataset = batches
                 self._collate_fn = collate
                 self._auto_collation = batch_size is not None
                 self._index_sampler = SimpleNamespace(batch_size=batch_size)

@@ -226,6 +226,64 @@ def test_an_evaluation_that_is_left_early_does_not_go_on(
     assert lane.evaluating == 0
 
 
+def run_epochs(started: FakeTorch, clock: Clock, *, evaluate: bool) -> None:
+    """Two epochs, with gradients turned off only inside the body of the evaluation."""
+    training, held_out, optimizer = [BATCH, BATCH], [slow(clock, BATCH, 1)] * 2, object()
+    for _ in range(2):
+        for _ in started.loader(training):
+            clock.wait(1)
+            started.step(optimizer)
+        if evaluate:
+            for _ in started.loader(held_out):
+                started.grad = False
+                clock.wait(2)
+                started.grad = True
+
+
+def test_a_loop_without_steps_was_an_evaluation(
+    started: FakeTorch, lane: Lane, clock: Clock
+) -> None:
+    """Its batches were kept back; its body is phase eval, found out at its end the first time."""
+    run_epochs(started, clock, evaluate=True)
+
+    assert seconds(lane) == {"data": 4, "eval": 8}
+    assert wall(lane) == 16
+    assert counts(lane) == (4, 4, 8)
+
+
+def test_loops_over_new_data_train_once_an_optimizer_steps(
+    started: FakeTorch, lane: Lane, clock: Clock
+) -> None:
+    """Batches that were kept back count then, also those of loaders that are zipped."""
+    optimizer = object()
+    run_epochs(started, clock, evaluate=False)
+    first, second = [BATCH, BATCH], [BATCH, BATCH]
+    for index, _ in enumerate(zip(started.loader(first), started.loader(second), strict=True)):
+        clock.wait(1)
+        if index:
+            started.step(optimizer)
+    assert "eval" not in seconds(lane)
+    assert lane.run.totals().batches == 8
+    assert lane.run.totals().samples == 16
+
+
+def test_data_that_was_evaluated_may_be_trained_on_later(
+    started: FakeTorch, lane: Lane, clock: Clock
+) -> None:
+    """Folds change their roles: the first step says so."""
+    optimizer, fold = object(), [BATCH, BATCH]
+    run_epochs(started, clock, evaluate=False)
+    list(started.loader(fold))
+    for _ in range(2):
+        for _ in started.loader(fold):
+            started.step(optimizer)
+    steps, batches, _ = counts(lane)
+
+    assert steps == 8
+    assert batches == 4 + 1 + 2  # the first batch of the first epoch was taken for evaluation
+    assert lane.evaluating == 0
+
+
 def ahead(loader: Any) -> Iterator[Any]:
     """Ask for each batch before the one before it is used, as Accelerate does."""
     batch = next(loader)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import socket
@@ -15,6 +16,8 @@ from tests.training.torch_jobs import JOBS, Done, Report, require_module, run_bo
 
 TIMES = re.compile(rb"^[WI]\d{4} [\d:.]+ +\d+ ", re.MULTILINE)
 """Date, time and pid with which torch begins the lines of its log."""
+RUNTIME = re.compile(rb"'?[a-z_]+(_runtime|_per_second)'?: '?[\d.e-]+'?")
+"""Times that the Trainer of Hugging Face prints."""
 
 
 @pytest.fixture(autouse=True)
@@ -98,8 +101,8 @@ def test_the_ways_in_which_jobs_fail(tmp_path: Path) -> None:
 def test_two_ranks(tmp_path: Path, launcher: str) -> None:
     """Each rank reports for itself, no launcher does; a traceback comes through as it was."""
     script = str(JOBS / "distributed.py")
-    words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
-    words += [f"--master-port={free_port()}", script, "ranks"]
+    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    words += [script, "ranks"]
     if launcher == "spawn":
         words = [sys.executable, script, "spawn", str(free_port())]
     plain, job = run_both(tmp_path, *words)
@@ -152,3 +155,21 @@ def test_compiled(tmp_path: Path) -> None:
     report = only(job)
     assert report["batches"] == 8
     assert report["precision"] == "bf16"
+
+
+def test_transformers(tmp_path: Path) -> None:
+    """The Trainer's steps, evaluation and checkpoints are measured; its results are the same."""
+    if importlib.util.find_spec("transformers") is None:
+        pytest.skip("transformers is not installed; it is in no group")
+    plain, job = run_both(tmp_path, sys.executable, str(JOBS / "with_transformers.py"))
+
+    told = (RUNTIME.sub(b"", done.stdout) for done in (job, plain))
+    assert len(set(told)) == 1
+    assert job.returncode == plain.returncode == 0
+    assert job.files.keys() == plain.files.keys()
+    weights = [name for name in job.files if name.endswith(".safetensors")]
+    assert weights
+    assert [job.files[name] for name in weights] == [plain.files[name] for name in weights]
+    report = only(job)
+    assert counts(report) == (8, 16, 64)
+    assert report["phase_seconds"].keys() == {"data", "eval", "checkpoint"}

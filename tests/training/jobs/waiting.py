@@ -13,7 +13,7 @@ import multiprocessing
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -23,11 +23,10 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 warnings.filterwarnings("ignore", "This DataLoader will create 4 worker processes")
 
 PREFETCH = 2
-ITEM = torch.zeros(2)
 
 
 class Slow(Dataset[Any]):
-    """Each sample takes its time, asleep or busy."""
+    """Each sample takes its time, asleep or busy, and says how long it really took."""
 
     def __init__(self, samples: int, seconds: float, *, busy: bool = False) -> None:
         self.samples = samples
@@ -38,12 +37,12 @@ class Slow(Dataset[Any]):
         return self.samples
 
     def __getitem__(self, index: int) -> Any:
-        end = time.perf_counter() + self.seconds
+        begin = time.perf_counter()
         if not self.busy:
             time.sleep(self.seconds)
-        while time.perf_counter() < end:
+        while time.perf_counter() < begin + self.seconds:
             pass
-        return ITEM
+        return torch.tensor(time.perf_counter() - begin, dtype=torch.float64)
 
 
 class Clock:
@@ -63,22 +62,21 @@ class Clock:
         dataloader._BaseDataLoaderIter.__next__ = timed
 
 
-def calculated(batches: int, workers: int, batch: float, body: float) -> float:
+def calculated(workers: int, batches: Sequence[float], bodies: Sequence[float]) -> float:
     """Return the wait for batches that take so long, with all that are prefetched ready at first.
 
-    A worker makes its batches one after the other: the n-th is done one batch's time after the one
-    before it of the same worker, and after its index was sent, which is when an earlier batch was
-    taken.
+    A worker makes its batches one after the other: the n-th is done its time after the one before
+    it of the same worker, and after its index was sent, which is when an earlier batch was taken.
     """
     if not workers:
-        return batches * batch
-    done = [0.0] * min(batches, PREFETCH * workers)
+        return sum(batches)
+    done = [0.0] * min(len(batches), PREFETCH * workers)
     now = waited = 0.0
-    for number in range(batches):
+    for number, body in enumerate(bodies):
         waited += max(0.0, done[number] - now)
         now = max(now, done[number])
-        if len(done) < batches:
-            done.append(max(now, done[len(done) - workers]) + batch)
+        if len(done) < len(batches):
+            done.append(max(now, done[len(done) - workers]) + batches[len(done)])
         now += body
     return waited
 
@@ -89,35 +87,37 @@ def warm_up() -> None:
         pass
 
 
-def loop(name: str, loader: DataLoader[Any], expected: float | None, body: float) -> None:
+def loop(name: str, loader: DataLoader[Any], body: float, *, sleeps: bool = False) -> None:
     warm_up()
     clock = Clock()
     batches = iter(loader)
     if loader.num_workers:
         time.sleep(1.0)  # until everything that is prefetched is there
+    took, bodies = [], []
     begin = time.perf_counter()
-    for _ in batches:
+    for batch in batches:
+        arrived = time.perf_counter()
         time.sleep(body)
+        took.append(float(sum(batch)))
+        bodies.append(time.perf_counter() - arrived)
     whole = time.perf_counter() - begin
+    expected = calculated(loader.num_workers, took, bodies) if sleeps else None
     print(json.dumps([os.getpid(), name, clock.seconds, expected, whole]), flush=True)
 
 
 def sleeping(workers: int) -> None:
-    batches, size, sample, body = 22 * max(1, workers), 2, 0.05, 0.002
-    loader = DataLoader(
-        Slow(batches * size, sample), size, num_workers=workers, collate_fn=torch.stack
-    )
-    loop(f"sleeping {workers}", loader, calculated(batches, workers, size * sample, body), body)
+    data = Slow(24 * max(1, workers), 0.1)
+    loop(f"sleeping {workers}", DataLoader(data, 2, num_workers=workers), 0.002, sleeps=True)
 
 
 def burning(workers: int) -> None:
     loader = DataLoader(Slow(120, 0.005, busy=True), 4, num_workers=workers)
-    loop(f"burning {workers}", loader, None, 0.002)
+    loop(f"burning {workers}", loader, 0.002)
 
 
 def fast(workers: int) -> None:
-    data = TensorDataset(torch.zeros(120, 2))
-    loop("fast", DataLoader(data, 8, num_workers=workers), None, 0.1)
+    data = torch.zeros(80)
+    loop("fast", DataLoader(data, 8, num_workers=workers), 0.2)
 
 
 def finish(processes: list[Any]) -> None:

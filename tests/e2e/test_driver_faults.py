@@ -113,7 +113,7 @@ def test_without_a_driver_it_serves_waits_and_recovers(
     assert failures[0] < failures[-1]
     (warning,) = daemon.lines("level=warning")
     assert expected in warning.replace('\\"', '"')
-    assert len(daemon.lines()) == 4, "started, listening, where jobs report, and why there is no GPU"
+    assert len(daemon.lines()) == 4, "started, listening, training socket, why no GPU"
 
     missing.install()
     page = daemon.wait_for_gpus(2, RECOVERY_SECONDS)

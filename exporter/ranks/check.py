@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which part of the exposed stall that a rank claims fits the idle time of its GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from exporter.derive.stall import CHECK_SECONDS, believable_seconds
+
+NOTICED_SECONDS = 0.001
+"""Less than that beyond what is believable is rounding."""
+
+
+class StallCheck:
+    """Holds a rank's claims against the idle time of its GPU, window by window.
+
+    A window ends with the first report after a minute. What does not fit is kept until then, in
+    case the GPU's readings catch up, and is then dropped: what was let through never falls.
+    """
+
+    def __init__(self) -> None:
+        self.passed: Mapping[str, float] = {}
+        """By phase; as long as everything fits, the claims themselves."""
+        self.exceeded = 0
+        """Windows in which something had to be dropped."""
+        self._claimed: Mapping[str, float] | None = None
+        self._withheld: dict[str, float] = {}
+        """By phase: what did not fit, in this window and before."""
+        self._dropped = 0.0
+        """The part of it that is not let through any more."""
+        self._start = (0.0, 0.0, 0.0)
+        self._passed_in_window = 0.0
+
+    def add(self, claimed: Mapping[str, float], now: float, observed: float, idle: float) -> None:
+        """Take the stall claimed up to monotonic time `now`, by phase, and the GPU's times."""
+        before, self._claimed = self._claimed, claimed
+        if before is None:
+            self.passed = claimed
+            self._start = (now, observed, idle)
+            return
+        start, observed_before, idle_before = self._start
+        seconds = now - start
+        believable = believable_seconds(
+            idle - idle_before, max(seconds - (observed - observed_before), 0.0), seconds
+        )
+        more = sum(claimed.values()) - sum(before.values())
+        waiting = sum(self._withheld.values()) - self._dropped if self._withheld else 0.0
+        room = max(believable - self._passed_in_window, 0.0)
+        if waiting <= 0.0 and more <= room:
+            self._passed_in_window += more
+        else:
+            self._withhold(claimed, before, more + waiting, room)
+        if seconds >= CHECK_SECONDS:
+            self._end_window(now, observed, idle)
+        self._pass(claimed)
+
+    def _withhold(
+        self, claimed: Mapping[str, float], before: Mapping[str, float], wanted: float, room: float
+    ) -> None:
+        """Let through as much as there is room for, of each phase the same part."""
+        part = 1.0 if wanted <= room else room / wanted
+        kept = self._dropped
+        total = sum(self._withheld.values())
+        for phase, seconds in claimed.items():
+            held = self._withheld.get(phase, 0.0)
+            dropped = kept * held / total if total else 0.0
+            waiting = held - dropped + max(seconds - before.get(phase, 0.0), 0.0)
+            self._withheld[phase] = dropped + (1.0 - part) * waiting
+        self._passed_in_window += part * wanted
+
+    def _end_window(self, now: float, observed: float, idle: float) -> None:
+        withheld = sum(self._withheld.values())
+        if withheld - self._dropped > NOTICED_SECONDS:
+            self.exceeded += 1
+        self._dropped = withheld
+        self._start = (now, observed, idle)
+        self._passed_in_window = 0.0
+
+    def _pass(self, claimed: Mapping[str, float]) -> None:
+        if not self._withheld:
+            self.passed = claimed
+            return
+        # Rounding must not let a counter fall.
+        self.passed = {
+            phase: max(seconds - self._withheld.get(phase, 0.0), self.passed.get(phase, 0.0))
+            for phase, seconds in claimed.items()
+        }

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every rank of every training job on this node, and what they say about its GPUs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from exporter.derive.stall import Stall, together
+from exporter.errors import one_line
+from exporter.ranks.gaps import GapClock
+from exporter.ranks.places import KnownGpu, Place, locate
+from exporter.ranks.record import RankRecord, rank_picture
+from exporter.reading import TrainingReport
+from exporter.snapshot import Rank
+
+INFERRED_BY_CLIENT = "client"
+"""The method of inference from the host wait that a job reports."""
+LOST_SECONDS = 30.0
+"""A rank whose GPU is not found for so long is told of in the log."""
+
+log = logging.getLogger(__name__)
+
+
+class Ranks:
+    """Every rank of every training job that reports to this node; for the publisher's thread."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, tuple[str, int, Place]] = {}
+        """By report id: what its series are named by. It never changes while the id lives."""
+        self._searched: dict[str, float] = {}
+        """By report id: since when its GPU is sought; infinite once that was told."""
+        self._known: dict[tuple[str, int, Place], RankRecord] = {}
+        self._stalls: dict[Place, Stall] = {}
+        self._precisions: dict[str, str] = {}
+        self._exceeded_before = 0
+
+    @property
+    def stall_exceeds_idle(self) -> int:
+        """How often a minute's stall was more than its GPU's idle time allows."""
+        return self._exceeded_before + sum(known.check.exceeded for known in self._known.values())
+
+    def take(self, reports: Sequence[TrainingReport], gpus: Sequence[KnownGpu], now: float) -> None:
+        """Take what every process said last; those that are missing are not known any more."""
+        for report in reports:
+            key = self._key(report, gpus, now)
+            if key is not None:
+                known = self._known.get(key)
+                if known is None:
+                    known = self._known[key] = RankRecord()
+                known.put(report)
+        self._drop({report.report_id for report in reports})
+        self._stalls = self._by_place(now) if self._known else {}
+        self._precisions = self._agreed_precisions() if self._known else {}
+
+    def stall(self, uuid: str, gpu_instance: int | None) -> Stall | None:
+        """Return what the ranks on a share say about the last seconds; None without any."""
+        return self._stalls.get(Place(uuid, gpu_instance))
+
+    def precision(self, uuid: str) -> str | None:
+        """Return the precision that every rank on a GPU says it computes in; None without one."""
+        return self._precisions.get(uuid)
+
+    def settle(self, gaps: Callable[[str, int | None], GapClock | None]) -> None:
+        """Judge what was taken, once the interval that it was said in has been integrated."""
+        for (_, _, place), known in self._known.items():
+            known.settle(None if place.uuid is None else gaps(place.uuid, place.gpu_instance))
+
+    def pictures(self, now: float) -> tuple[Rank, ...]:
+        """Return what is shown of every rank."""
+        return tuple(
+            rank_picture(job, rank, place, known, now)
+            for (job, rank, place), known in sorted(
+                self._known.items(), key=lambda item: (item[0][:2], str(item[0][2]))
+            )
+        )
+
+    def _key(
+        self, report: TrainingReport, gpus: Sequence[KnownGpu], now: float
+    ) -> tuple[str, int, Place] | None:
+        key = self._places.get(report.report_id)
+        if key is None:
+            place = locate(report, gpus)
+            if place is None:
+                self._tell_lost(report, now)
+                return None
+            self._searched.pop(report.report_id, None)
+            key = self._places[report.report_id] = (report.job, report.rank, place)
+        return key
+
+    def _tell_lost(self, report: TrainingReport, now: float) -> None:
+        since = self._searched.setdefault(report.report_id, now)
+        if now - since >= LOST_SECONDS:
+            self._searched[report.report_id] = float("inf")
+            log.info(
+                "training job %s, rank %d is not shown: its device (%s) is not a GPU of this node",
+                one_line(report.job),
+                report.rank,
+                one_line(report.device or "not known"),
+            )
+
+    def _drop(self, present: set[str]) -> None:
+        for report_id in self._searched.keys() - present:
+            del self._searched[report_id]
+        for report_id in self._places.keys() - present:
+            key = self._places.pop(report_id)
+            known = self._known[key]
+            known.retire(report_id)
+            if not known.last:
+                self._exceeded_before += known.check.exceeded
+                del self._known[key]
+
+    def _by_place(self, now: float) -> dict[Place, Stall]:
+        ranks: dict[Place, list[RankRecord]] = {}
+        for (_, _, place), known in self._known.items():
+            if place.uuid is not None and known.fresh(now):
+                ranks.setdefault(place, []).append(known)
+        stalls = {}
+        for place, found in ranks.items():
+            covered = [known.stall_of_idle for known in found if known.stall_of_idle is not None]
+            inferred = together(known.bounds for known in found if known.bounds is not None)
+            stalls[place] = Stall(
+                max(covered, default=None),
+                {} if inferred is None else {INFERRED_BY_CLIENT: inferred},
+            )
+        return stalls
+
+    def _agreed_precisions(self) -> dict[str, str]:
+        said: dict[str, set[str]] = {}
+        for (_, _, place), known in self._known.items():
+            precision = known.newest.precision
+            if place.uuid is not None and precision is not None and known.alive:
+                said.setdefault(place.uuid, set()).add(precision)
+        return {uuid: next(iter(found)) for uuid, found in said.items() if len(found) == 1}

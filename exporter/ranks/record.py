@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the processes of one rank said, and what is made of it."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from typing import NamedTuple
+
+from exporter.derive.stall import stall_bounds
+from exporter.ranks.check import StallCheck
+from exporter.ranks.gaps import GapClock
+from exporter.ranks.places import Place
+from exporter.ranks.totals import total_of
+from exporter.reading import TrainingReport, TrainingTotals
+from exporter.snapshot import Bounds, Rank
+
+BOUNDS_SECONDS = 10.0
+"""Bounds hold for at least so long: below, the two observers' clocks weigh too much."""
+OBSERVED_RATIO = 0.9
+"""Of a window in which less than this share was observed, nothing is inferred."""
+LATELY_SECONDS = 5.0
+"""What a rank does of late is judged over so long, or over its last interval: work and waiting
+take turns, and the reports come between them."""
+SHORTEST_LATELY_SECONDS = 0.5
+FRESH_SECONDS = 5.0
+"""What a rank said stands for so long, or for two of its own intervals."""
+SEEN_IDLE_RATIO = 0.001
+"""With less idle time than that there is nothing to explain."""
+MOST_RETIRED = 32
+"""Ended processes of one rank that are told apart."""
+
+
+class _Said(NamedTuple):
+    """A moment at which a rank spoke, or what passed between two: all in seconds."""
+
+    seconds: float
+    wait: float
+    """For data."""
+    stall: float
+    observed: float
+    """Of the GPU."""
+    idle: float
+
+    def since(self, before: _Said) -> _Said:
+        """Return what passed since an earlier moment; a claim that fell counts as nothing."""
+        return _Said._make(max(now - then, 0.0) for now, then in zip(self, before, strict=True))
+
+
+class RankRecord:
+    """One rank at one place: its processes' last reports, and what is made of them."""
+
+    def __init__(self) -> None:
+        self.last: dict[str, TrainingReport] = {}
+        """By report id."""
+        self.check = StallCheck()
+        self.wait_ratio: float | None = None
+        self.stall_ratio: float | None = None
+        self.stall_of_idle: float | None = None
+        self.bounds: Bounds | None = None
+        self._retired: dict[str, TrainingTotals] = {}
+        """By report id, of processes that are not known any more and may yet speak again."""
+        self._folded: TrainingTotals | None = None
+        """Of those that were retired before them."""
+        self._totals: TrainingTotals | None = None
+        """None while they have to be added up."""
+        self._said_at: float | None = None
+        self._settled_at: float | None = None
+        self._fresh_until = 0.0
+        self._lately: deque[_Said] = deque()
+        """The last reports, from the newest that is old enough to judge from."""
+        self._bounds_from: _Said | None = None
+        """The start of the window under way."""
+
+    def put(self, report: TrainingReport) -> None:
+        """Take what one of its processes said last."""
+        if self.last.get(report.report_id) is report:
+            return
+        self.last[report.report_id] = report
+        self._retired.pop(report.report_id, None)
+        self._totals = None
+        said = report.received_monotonic_seconds
+        self._said_at = said if self._said_at is None else max(said, self._said_at)
+
+    def retire(self, report_id: str) -> None:
+        """Keep the totals of a process that is not known any more."""
+        self._totals = None
+        self._retired[report_id] = self.last.pop(report_id).totals
+        if len(self._retired) > MOST_RETIRED:
+            oldest = self._retired.pop(next(iter(self._retired)))
+            self._folded = oldest if self._folded is None else total_of(self._folded, oldest)
+
+    @property
+    def totals(self) -> TrainingTotals:
+        """All that its processes claim."""
+        if self._totals is None:
+            parts = [*self._retired.values(), *(report.totals for report in self.last.values())]
+            self._totals = parts[0] if parts else TrainingTotals()
+            for part in parts[1:]:
+                self._totals = total_of(self._totals, part)
+            if self._folded is not None:
+                self._totals = total_of(self._folded, self._totals)
+        return self._totals
+
+    @property
+    def newest(self) -> TrainingReport:
+        """The last report of any of its processes."""
+        if len(self.last) == 1:
+            return next(iter(self.last.values()))
+        return max(self.last.values(), key=lambda report: report.received_monotonic_seconds)
+
+    @property
+    def alive(self) -> int:
+        """How many of its processes are."""
+        return sum(report.alive for report in self.last.values())
+
+    def fresh(self, now: float) -> bool:
+        """Tell whether what it said of the last seconds still stands."""
+        return now <= self._fresh_until and self.alive > 0
+
+    def settle(self, gaps: GapClock | None) -> None:
+        """Judge what was said since the last time, by the idle time of its GPU up to then."""
+        said = self._said_at
+        if said is None or said == self._settled_at:
+            return
+        self._settled_at = said
+        totals = self.totals
+        observed, idle = (0.0, 0.0) if gaps is None else gaps.at(said)
+        stalls = totals.phase_gpu_idle_seconds
+        if stalls:
+            self.check.add(stalls, said, observed, idle)
+        wait = totals.phase_seconds.get("data", 0.0)
+        now = _Said(said, wait, stalls.get("data", 0.0), observed, idle)
+        if gaps is None or stalls:
+            self.bounds = self._bounds_from = None
+        else:
+            self._bound(now)
+        self._judge(now, measured=bool(stalls))
+
+    def _bound(self, now: _Said) -> None:
+        if self._bounds_from is not None:
+            passed = now.since(self._bounds_from)
+            if passed.seconds < BOUNDS_SECONDS:
+                return
+            self.bounds = (
+                stall_bounds(passed.wait / passed.seconds, passed.idle / passed.observed)
+                if passed.observed >= OBSERVED_RATIO * passed.seconds
+                else None
+            )
+        self._bounds_from = now
+
+    def _judge(self, now: _Said, *, measured: bool) -> None:
+        lately = self._lately
+        lately.append(now)
+        while len(lately) > 2 and now.seconds - lately[1].seconds >= LATELY_SECONDS:
+            lately.popleft()
+        passed = now.since(lately[0])
+        if passed.seconds < SHORTEST_LATELY_SECONDS:
+            return
+        self.wait_ratio = min(passed.wait / passed.seconds, 1.0)
+        self.stall_ratio = min(passed.stall / passed.seconds, 1.0) if measured else None
+        self.stall_of_idle = None
+        if passed.idle > SEEN_IDLE_RATIO * passed.seconds:
+            if measured:
+                self.stall_of_idle = passed.stall / passed.idle
+            elif self.bounds is not None:
+                self.stall_of_idle = self.bounds.lower * passed.observed / passed.idle
+        spacing = now.seconds - lately[-2].seconds
+        self._fresh_until = now.seconds + max(FRESH_SECONDS, 2 * spacing)
+
+
+def rank_picture(job: str, rank: int, place: Place, known: RankRecord, now: float) -> Rank:
+    """Return what is shown of a rank at monotonic time `now`."""
+    newest = known.newest
+    totals = known.totals
+    fresh = known.fresh(now)
+    if totals.phase_gpu_idle_seconds and known.check.passed is not totals.phase_gpu_idle_seconds:
+        totals = replace(totals, phase_gpu_idle_seconds=known.check.passed)
+    return Rank(
+        job=job,
+        rank=rank,
+        gpu_uuid=place.uuid,
+        gpu_instance=place.gpu_instance,
+        totals=totals,
+        processes=known.alive,
+        last_report_timestamp_seconds=newest.received_timestamp_seconds,
+        world_size=newest.world_size,
+        framework=newest.framework,
+        precision=newest.precision,
+        instrumentation=newest.instrumentation,
+        loader=newest.loader,
+        memory_bytes=newest.memory_bytes,
+        data_wait_ratio=known.wait_ratio if fresh else None,
+        data_stall_ratio=known.stall_ratio if fresh else None,
+    )

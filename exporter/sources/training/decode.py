@@ -109,18 +109,11 @@ def decode(data: bytes) -> Claim:
     )
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise Refused("schema", "a key stands twice in one object")
-    return found
-
-
 def _constant(name: str) -> None:
     raise Refused("not_json", f"{name} is no JSON")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
+_DECODER = json.JSONDecoder(parse_constant=_constant)
 
 
 def _parse(data: bytes) -> Any:

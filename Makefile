@@ -9,7 +9,7 @@ UV := 0.13.9
 LOCK = $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --no-build \
   --generate-hashes --custom-compile-command 'make lock'
 
-.PHONY: run test lint format docs dashboards rules bench lock image clean help
+.PHONY: run test lint format docs dashboards screenshots rules bench lock image clean help
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ docs: $(READY) ## Regenerate the generated parts of docs/
 
 dashboards: $(READY) ## Regenerate the Grafana dashboards (needs Python 3.11)
 	@$(BIN)/python -m dashboards
+
+screenshots: $(READY) ## Take the pictures of docs/images with Chromium (takes 7 minutes)
+	@$(BIN)/python -m tests.e2e.screenshots docs/images $(ARGS)
 
 rules: $(READY) ## Write the Prometheus rules from their templates and thresholds.yml
 	$(BIN)/python deploy/prometheus/render_rules.py $(ARGS)

@@ -30,6 +30,7 @@ from exporter.nodes import (
     as_played,
     choose_readers,
     choose_training,
+    looked_for,
     node_clock,
     node_pace,
 )
@@ -39,6 +40,8 @@ from exporter.store import Store
 from exporter.tracking import Rules
 from exporter.version import revision, version
 from exporter.web.app import create_app
+from exporter.web.stream import Streams
+from exporter.web.views import Views
 
 GRACEFUL_SHUTDOWN_SECONDS = 1
 DATE_HEADER_SECONDS = 1.0
@@ -80,6 +83,13 @@ class Parts:
         self.specs: SpecBook = load_specs(settings.specs)
         self.store = Store()
         self.pages = Pages(_render_options(settings))
+        self.streams = Streams(
+            Views(
+                self.store,
+                lambda: self.settings.poll_interval_seconds,
+                lambda: looked_for(self.settings),
+            )
+        )
         self.fleet: NodeReaders = choose_readers(settings, self.specs, clock)
         self.training = choose_training(settings, self.fleet, clock)
         self.publisher = Publisher(
@@ -87,7 +97,8 @@ class Parts:
             self.specs,
             _rules(settings),
             clock,
-            (self.store.publish, self.pages.publish),
+            # What is scraped first: a fault in what is looked at must not delay it.
+            (self.pages.publish, self.store.publish, self.streams.publish),
             training=self.training,
             pace=node_pace(settings),
         )
@@ -116,8 +127,9 @@ class _Server(uvicorn.Server):
     second to look whether it should end, which costs a fifth of an idle daemon's time.
     """
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, end_streams: Callable[[], None]) -> None:
         super().__init__(config)
+        self._end_streams = end_streams
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
 
@@ -130,6 +142,11 @@ class _Server(uvicorn.Server):
         self.should_exit = True
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._stop.set)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the streams, which would never end by themselves, and then the rest."""
+        self._end_streams()
+        await super().shutdown(sockets)
 
     async def main_loop(self) -> None:
         """Wait for the end; refresh the Date header once a second."""
@@ -205,6 +222,7 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
         specs=lambda: parts.specs,
         poll_interval_seconds=lambda: parts.settings.poll_interval_seconds,
         parallel_scrapes=settings.web_max_requests,
+        streams=parts.streams,
     )
     server = _Server(
         uvicorn.Config(
@@ -216,7 +234,8 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
             lifespan="off",
             http="httptools",
             timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_SECONDS,
-        )
+        ),
+        parts.streams.end,
     )
     reloader = _Reloader(parts, reload)
 

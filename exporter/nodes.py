@@ -21,7 +21,7 @@ from exporter.publisher import Readers
 from exporter.reading import TrainingReport
 from exporter.recording import Recording
 from exporter.session import SessionOptions
-from exporter.sources.library import Library
+from exporter.sources.library import SONAME, Library
 from exporter.sources.replay import FastClock, Replay
 from exporter.sources.selection import Selection
 from exporter.sources.simulate import Simulation, load_scenario
@@ -31,6 +31,9 @@ from exporter.specs import SpecBook
 KERNEL_LOG = "/dev/kmsg"
 PROBE_SECONDS = 10.0
 """How long the driver may take to answer before it counts as not there."""
+
+_SELECTING = ("gpu.include", "gpu.exclude", "gpu.skip-suspended")
+"""Flags that leave GPUs out."""
 
 SHORTEST_TICK_SECONDS = 0.02
 """A recording plays no faster than with this time between two ticks."""
@@ -163,6 +166,23 @@ def as_played(settings: Settings) -> Settings:
             f"which was recorded every {interval:g} s"
         )
     return replace(settings, poll_interval_seconds=interval)
+
+
+def looked_for(settings: Settings) -> tuple[str, ...]:
+    """Return where GPUs are looked for, in lines for a person who sees none."""
+    if settings.replay is not None:
+        return (f"recording {settings.replay}",)
+    if settings.demo:
+        return ("simulated GPUs (--demo)",)
+    library = settings.nvml_library or f"{SONAME}, where the dynamic linker finds it"
+    if not settings.source_nvml:
+        library = "not asked for, the source nvml is switched off (--no-source.nvml)"
+    given = [
+        f"{settings.given[name].place}: {settings.given[name].text}"
+        for name in _SELECTING
+        if name in settings.given
+    ]
+    return (f"driver library: {library}", *given)
 
 
 def node_pace(settings: Settings) -> float:

@@ -12,7 +12,7 @@ import pytest
 from exporter import config
 from exporter.errors import ConfigError, LibraryUnavailable
 from exporter.fleet import Fleet
-from exporter.nodes import choose_readers, driver_problem
+from exporter.nodes import choose_readers, driver_problem, looked_for
 from exporter.sources.library import Library
 from exporter.sources.simulate import Simulation
 from exporter.specs import load_specs
@@ -120,3 +120,24 @@ def test_a_driver_that_hangs_is_not_waited_for() -> None:
         assert driver_problem(library, 0.01) == "its initialisation takes longer than 0.01 s"
     finally:
         library.released.set()
+
+
+@pytest.mark.parametrize(
+    ("argv", "lines"),
+    [
+        ([], ["driver library: libnvidia-ml.so.1, where the dynamic linker finds it"]),
+        (["--nvml.library=/x/libnvidia-ml.so.1"], ["driver library: /x/libnvidia-ml.so.1"]),
+        (
+            ["--no-source.nvml", "--gpu.include=0,GPU-a"],
+            [
+                "driver library: not asked for, the source nvml is switched off (--no-source.nvml)",
+                "--gpu.include: 0,GPU-a",
+            ],
+        ),
+        (["--demo"], ["simulated GPUs (--demo)"]),
+        (["--replay=/x/case.jsonl.gz"], ["recording /x/case.jsonl.gz"]),
+    ],
+)
+def test_where_gpus_are_looked_for(argv: list[str], lines: list[str]) -> None:
+    """Whoever sees no GPU is told what was tried, with the flags that decided."""
+    assert list(looked_for(config.load(argv, {}))) == lines

@@ -19,13 +19,14 @@ from exporter.specs import SpecBook
 from exporter.store import Store
 from exporter.web import models
 from exporter.web.convert import gpu_json, gpus_answer, product_json, rooflines
+from exporter.web.described import described
 from exporter.web.refusal import refuse
 from exporter.web.training import TrainingAnswer, training_answer
 
 DESCRIPTION = (
     "How busy, how saturated and how idle each NVIDIA GPU of this node is. What is not known is "
-    "left out of the JSON; it is never null, 0 or a special value. Ratios are 0 to 1, all else is "
-    "in base units: seconds, bytes, joules, watts, hertz, FLOP/s."
+    "left out of the JSON; it is never null (but in columns of a history), 0 or a special value. "
+    "Ratios are 0 to 1, all else is in base units: seconds, bytes, joules, watts, hertz, FLOP/s."
 )
 
 NOT_FOUND: dict[int | str, dict[str, object]] = {404: {"model": models.Problem}}
@@ -107,6 +108,6 @@ def api_app(store: Store, specs: Callable[[], SpecBook]) -> FastAPI:
     @app.get("/api/openapi.json", include_in_schema=False)
     def openapi() -> JSONResponse:
         """Describe this API; built when first asked for."""
-        return JSONResponse(app.openapi())
+        return JSONResponse(described(app.openapi()))
 
     return app

@@ -19,6 +19,10 @@ from exporter.web.health import health_routes
 from exporter.web.metrics import PARALLEL_SCRAPES, MetricsEndpoint
 from exporter.web.page import page_routes
 from exporter.web.refusal import refuse
+from exporter.web.series import history_routes
+from exporter.web.static import static_routes
+from exporter.web.stream import STREAM_PATH, Streams
+from exporter.web.views import Views
 
 
 class ApiEndpoint:
@@ -61,6 +65,7 @@ def create_app(
     specs: Callable[[], SpecBook],
     poll_interval_seconds: Callable[[], float],
     parallel_scrapes: int = PARALLEL_SCRAPES,
+    streams: Streams | None = None,
 ) -> Starlette:
     """Return the application.
 
@@ -70,14 +75,20 @@ def create_app(
         specs: gives the spec file in use, which a reload may replace.
         poll_interval_seconds: gives the poll interval in use.
         parallel_scrapes: how many scrapes are answered at the same time.
+        streams: the live view for those who watch, to be told of each snapshot and to be ended
+            before the server; without them a page stays as it was loaded.
     """
+    streams = streams or Streams(Views(store, poll_interval_seconds))
     app = Starlette(
         exception_handlers={HTTPException: refuse},
         routes=[
             # First, so that a scrape passes one comparison only.
             Route("/metrics", MetricsEndpoint(pages, parallel_scrapes), methods=["GET"]),
             *health_routes(store, poll_interval_seconds),
-            *page_routes(store, poll_interval_seconds),
+            *page_routes(streams.views, specs),
+            *static_routes(),
+            Route(STREAM_PATH, streams, methods=["GET"]),
+            *history_routes(store),
         ],
     )
     # A redirect from /metrics/ would be one more way for a scrape to go wrong.

@@ -233,6 +233,22 @@ class RooflineAnswer(BaseModel):
     rooflines: list[RooflineJson]
 
 
+class HistoryAnswer(BaseModel):
+    """The last 15 minutes of one GPU or instance, at most one point a second."""
+
+    schema_version: int = SCHEMA_VERSION
+    uuid: str = Field(description="Of the physical GPU.")
+    gpu_instance: int | None = None
+    throttle_reasons: list[str] = Field(
+        description="What the bits of the column throttled stand for, from the lowest."
+    )
+    timestamps: list[float] = Field(description="Unix time of each point, rising.")
+    columns: dict[str, list[float | None]] = Field(
+        description="By reading, a value for each point; null where it is not known then. A "
+        "column in which nothing is known is left out."
+    )
+
+
 class ProductJson(BaseModel):
     """One product of the spec file."""
 

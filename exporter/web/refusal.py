@@ -9,7 +9,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from exporter.web.page import HEADERS, document
+from exporter.web.document import document
+from exporter.web.static import HEADERS
 
 SCHEMA_VERSION = 1
 
@@ -24,7 +25,8 @@ async def refuse(request: Request, problem: Exception) -> Response:
         text = f"there is nothing at {path}"
     if not path.startswith("/api/") and "text/html" in request.headers.get("accept", ""):
         body = f'<h1>{problem.status_code}</h1>\n<p>{escape(text)}</p>\n<p><a href="/">Home</a></p>'
-        html = document(f"{problem.status_code} - roofline-exporter", body)
+        page = f'<body><main class="refusal">\n{body}\n</main></body>'
+        html = document(f"{problem.status_code} - roofline-exporter", page)
         return HTMLResponse(html, problem.status_code, {**HEADERS, **(problem.headers or {})})
     answer = {"schema_version": SCHEMA_VERSION, "error": text}
     return JSONResponse(answer, problem.status_code, dict(problem.headers or {}))

@@ -10,11 +10,12 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import peers
+from tests.benchmarks import peers, viewers
 from tests.benchmarks.remote_write import encode_labels, encode_samples, encode_series, write
 from tests.benchmarks.rig import EPOCH, Accelerated, busy_node, series
 from tests.conftest import require_tool
@@ -87,6 +88,25 @@ def test_peers_prints_both_exporters_and_the_ratio() -> None:
     assert ours[-1] == "kept"
     assert all(float(cell) > 0 for cell in ours[1:3] + ours[4:7] + peer[1:3] + peer[4:7])
     assert float(cells(output, "ratio, 50 µs")[5]) > 0
+
+
+def test_viewers_prints_one_line_for_each_number() -> None:
+    """Every viewer gets its events, which take bytes and CPU time."""
+    output = run("viewers", "--gpus=2", "--viewers=0,3", "--seconds=3", "--rounds=1")
+    alone, three = cells(output, "0"), cells(output, "3")
+    assert alone[2:5] == ["0.00", "0.00", "0"]
+    assert 0.5 < float(three[3]) < 1.5
+    assert all(float(cell) > 0 for cell in (alone[1], three[1], three[4], three[5]))
+
+
+def test_the_target_of_viewers_can_be_missed() -> None:
+    """`--check` tells what ten viewers add, beside none."""
+    alone = viewers.Cost(0, 1.5, 0.0, 0.0, 50.0)
+    assert viewers.missed([alone, replace(alone, viewers=10, cpu_percent=2.5)]) == []
+    assert viewers.missed([alone, replace(alone, viewers=10, cpu_percent=2.6)]) == [
+        "10 viewers add 1.10 % of a core, target 1"
+    ]
+    assert viewers.missed([replace(alone, viewers=10, cpu_percent=9.0)]) == []
 
 
 def test_rules_prints_one_line_for_each_group() -> None:

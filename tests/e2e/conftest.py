@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from playwright.sync_api import Browser
 
-from tests.conftest import require_tool
+from exporter.snapshot import Snapshot
+from tests.conftest import require_tool, unmet
+from tests.e2e.browser import SIZES, View, chromium, started
 from tests.e2e.daemons import COMMAND, Daemon
+from tests.e2e.live import Live
 from tests.e2e.processes import Process
 from tests.e2e.prometheus import PrometheusServer
 from tests.fake_nvml import FakeNvml
@@ -30,6 +34,8 @@ SLOWEST = ("test_demo", "test_prometheus", "test_bounds")
 MakeDriver = Callable[..., FakeNvml]
 RunCommand = Callable[..., Process]
 StartPrometheus = Callable[..., PrometheusServer]
+OpenPage = Callable[..., View]
+Serve = Callable[..., Live]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -111,3 +117,48 @@ def start_prometheus(folders: Iterator[Path], processes: list[Process]) -> Start
         return server
 
     return launch
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One browser for the tests of a module: while it runs, so does an event loop in this thread,
+    which tests of other modules must not find."""
+    path = chromium()
+    if path is None:
+        unmet("chromium is not on the PATH")
+    with started(path) as running:
+        yield running
+
+
+@pytest.fixture
+def view(browser: Browser) -> Iterator[OpenPage]:
+    """Opens pages: ``view(size="phone", color_scheme="dark")``; none may offend the policy."""
+    opened: list[View] = []
+
+    def new(size: str = "laptop", **options: Any) -> View:
+        width, height = SIZES[size]
+        context = browser.new_context(
+            viewport={"width": width, "height": height}, timezone_id="UTC", **options
+        )
+        opened.append(View(context.new_page()))
+        return opened[-1]
+
+    yield new
+    violations = [line for each in opened for line in each.violations()]
+    for each in opened:
+        each.page.context.close()
+    assert violations == []
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Shows snapshots: ``serve(snapshot)``."""
+    running: list[Live] = []
+
+    def new(*shown: Snapshot, **options: Any) -> Live:
+        running.append(Live(*shown, **options))
+        return running[-1]
+
+    yield new
+    for each in running:
+        each.stop()

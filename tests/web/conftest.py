@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from blockbuster import BlockBuster, blockbuster_ctx
+from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from exporter.exposition.pages import Pages
@@ -16,6 +17,8 @@ from exporter.snapshot import Snapshot
 from exporter.specs import SpecBook, load_specs
 from exporter.store import Store
 from exporter.web.app import create_app
+from exporter.web.stream import Streams
+from exporter.web.views import Views
 from tests import snapshots
 
 
@@ -40,23 +43,30 @@ class Daemon:
     poll_interval_seconds: float = 1.0
     store: Store = field(init=False)
     pages: Pages = field(init=False)
+    views: Views = field(init=False)
+    streams: Streams = field(init=False)
+    app: Starlette = field(init=False)
     client: TestClient = field(init=False)
 
     def __post_init__(self) -> None:
         self.store = Store(clock=lambda: self.now)
         self.pages = Pages(RenderOptions())
-        app = create_app(
+        self.views = Views(self.store, lambda: self.poll_interval_seconds)
+        self.streams = Streams(self.views, clock=lambda: self.now)
+        self.app = create_app(
             store=self.store,
+            streams=self.streams,
             pages=self.pages,
             specs=lambda: self.book,
             poll_interval_seconds=lambda: self.poll_interval_seconds,
         )
-        self.client = TestClient(app)
+        self.client = TestClient(self.app)
 
     def publish(self, snapshot: Snapshot) -> None:
         """Do what the publisher does at the end of a tick."""
         self.store.publish(snapshot)
         self.pages.publish(snapshot)
+        self.streams.publish(snapshot)
 
 
 @pytest.fixture

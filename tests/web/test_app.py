@@ -52,13 +52,19 @@ def test_openapi(client: TestClient) -> None:
     assert set(schema["paths"]) == {
         "/api/v1/gpus",
         "/api/v1/gpus/{uuid}",
+        "/api/v1/gpus/{uuid}/history",
         "/api/v1/roofline",
         "/api/v1/specs",
+        "/api/v1/stream",
         "/api/v1/training",
     }
     assert "left out" in schema["info"]["description"]
+    stream = schema["paths"].pop("/api/v1/stream")["get"]["responses"]
+    assert "text/event-stream" in stream["200"]["content"]
     for path in schema["paths"].values():
         answers = path["get"]["responses"]
         assert "$ref" in answers["200"]["content"]["application/json"]["schema"]
+        reference = answers["200"]["content"]["application/json"]["schema"]["$ref"]
+        assert reference.rpartition("/")[2] in schema["components"]["schemas"]
     one = schema["paths"]["/api/v1/gpus/{uuid}"]["get"]["responses"]
     assert one["404"]["content"]["application/json"]["schema"]["$ref"].endswith("/Problem")

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page at / shows each GPU in plain words, loads nothing and trusts nobody."""
+"""The pages as the server sends them: useful without scripts, nothing from elsewhere, no trust."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
+import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -14,90 +13,223 @@ from starlette.testclient import TestClient
 
 from exporter import __version__
 from exporter.snapshot import Holder
-from exporter.web.cards import duration_text
+from exporter.web import words
+from exporter.web.static import HEADERS
 from tests import snapshots
 from tests.web.conftest import Daemon
 
-_U = "unknown"
+EVIL = "<script>alert(1)</script>\"'&"
 
 
 class Page(HTMLParser):
-    """The cards, links and tags of a page."""
+    """Tags, links, what is loaded, the embedded view, and the words of each row by place."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.tags: list[str] = []
         self.links: list[str] = []
         self.loads: list[str] = []
-        self.cards: list[dict[str, str]] = []
-        self._into: str | None = None
-        self._card = False
+        self.attributes: set[str] = set()
+        self.rows: list[dict[str, str]] = []
+        self.data = ""
+        self.text = ""
+        self._place: str | None = None
+        self._in_template = self._in_data = False
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
         found = dict(attrs)
-        if tag == "a":
+        self.tags.append(tag)
+        self.attributes |= set(found)
+        if tag == "a" and not self._in_template:
             self.links.append(found["href"] or "")
-        else:
+        elif tag != "a":
             self.loads.extend(str(found[key]) for key in ("src", "href", "data") if key in found)
-        if tag == "section":
-            self.cards.append({"state": str(found["class"])})
-            self._card = True
-        if tag in ("h2", "small", "dt", "dd") or (tag == "p" and self._card):
-            self._into = tag
+        self._in_template |= tag == "template"
+        self._in_data = found.get("type") == "application/json"
+        if "data-key" in found and tag == "tr" and not self._in_template:
+            self.rows.append({"class": found["class"] or ""})
+        self._place = found.get("data-f")
 
     def handle_endtag(self, tag: str) -> None:
-        if tag == self._into:
-            self._into = None
-        if tag == "section":
-            self._card = False
+        self._place = None
+        self._in_data = False
+        if tag == "template":
+            self._in_template = False
 
     def handle_data(self, data: str) -> None:
-        if not self.cards or self._into is None:
+        if self._in_data:
+            self.data += data
             return
-        card = self.cards[-1]
-        if self._into == "dt":
-            self._term = data
-        key = self._term if self._into == "dd" else self._into
-        card[key] = card.get(key, "") + data
+        self.text += data
+        if self._place is not None and self.rows and not self._in_template:
+            row = self.rows[-1]
+            row[self._place] = row.get(self._place, "") + data
 
 
-def test_cards(client: TestClient) -> None:
-    """One card for each GPU, or for each instance while MIG is on, in plain words."""
-    cards = Page(client.get("/").text).cards
-    training, estimate, first, second, lost, idle = cards
+def test_rows(client: TestClient) -> None:
+    """One row a GPU or instance, with its readings in words; a lost GPU keeps its row."""
+    page = Page(client.get("/").text)
+    training, estimate, board, first, second, lost, idle = page.rows
+    assert (training["title"], training["name"]) == ("GPU 0", "H100 80GB HBM3")
+    assert (training["used"], training["saturated"]) == ("99 % used", "56 % saturated")
+    assert (training["stall"], training["level"]) == ("24 %", "high")
+    assert "level-high" in training["class"]
+    assert training["power"] == "641/700 W"
+    assert re.fullmatch(r"\d+ to \d+ % saturated", estimate["saturated"])
+    assert (estimate["stall"], estimate["level"]) == ("13 to 31 %", "some")
+    assert (board["word"], board["limit"]) == ("MIG", "divided into instances")
+    assert (first["title"], second["title"]) == ("GPU 2, MIG 1", "GPU 2, MIG 2")
+    assert lost["class"].endswith("down")
+    assert lost["word"] == "lost"
+    assert re.fullmatch(r"last read .+ ago,", lost["ago"])
+    assert re.fullmatch(r"\d\d:\d\d:\d\d UTC", lost["at"])
+    assert (idle["idle"], idle["holder"]) == ("idle 1 h 2 min", "held by nobody")
 
-    assert [card["h2"].strip() for card in cards] == [
-        "GPU 0",
-        "GPU 1",
-        "GPU 2, MIG instance 1",
-        "GPU 2, MIG instance 2",
-        "GPU 3",
-        "GPU 4",
-    ]
-    assert training["small"] == "NVIDIA H100 80GB HBM3"
-    assert training["Utilization"] == "99%"
-    assert training["Saturation"] == "56% (gpm)"
-    assert training["Of roof"] == "54%"
-    assert training["Limited by"] == "compute"
-    assert training["Idle for"] == "busy"
-    assert training["Held by"] == "ada: python3 (training)"
-    assert training["Ceilings"].startswith("989.4 TFLOP/s bf16 tensor, 3350 GB/s, ridge 295")
-    assert estimate["Saturation"] == "0% to 43% (estimate)"
-    assert estimate["Of roof"] == _U
-    assert first["Saturation"] == "56% (gpm)"
-    assert second["Limited by"] == _U
-    assert (lost["state"], lost["p"]) == ("down", "Down: lost")
-    assert idle["Idle for"] == "1 h 1 min"
-    assert idle["Held by"] == "nobody"
-    assert training["Training"] == (
-        "resnet rank 0: waits for data 31% of the time, GPU idle for it 24%"
+
+def test_the_sentence_that_matters_comes_first(client: TestClient) -> None:
+    """Before any row: what is worst, then the totals of the node."""
+    text = client.get("/").text
+    headline, totals = text.index('id="headline"'), text.index('id="totals"')
+    assert headline < totals < text.index('id="gpus"')
+    assert "GPU 3 is lost" in text[headline:totals]
+    assert "5 GPUs" in text[totals:]
+
+
+def test_product_and_links(client: TestClient) -> None:
+    """The page names the product and leads to everything else that is served."""
+    text = client.get("/").text
+    assert f"roofline-exporter {__version__}" in text
+    page = Page(text)
+    for link in page.links:
+        if link.startswith("/"):
+            assert client.get(link).status_code == 200, link
+    assert {"/metrics", "/api/v1/gpus", "/-/ready"} <= set(page.links)
+    assert any("github.com" in link for link in page.links)
+
+
+@pytest.mark.parametrize("path", ["/", "/gpu/0", "/gpu/2?instance=1"])
+def test_nothing_comes_from_elsewhere(client: TestClient, path: str) -> None:
+    """Only the daemon's own files are loaded; no style and no script is written into the page."""
+    answer = client.get(path)
+    page = Page(answer.text)
+    assert page.loads
+    for address in page.loads:
+        assert re.match(r"/static/[0-9a-f]+/", address), address
+        assert client.get(address).status_code == 200, address
+    assert "style" not in page.attributes | set(page.tags)
+    assert not {name for name in page.attributes if name.startswith("on")}
+    assert answer.text.count("<script") == answer.text.count("<script ")
+    assert answer.headers["content-security-policy"] == HEADERS["Content-Security-Policy"]
+    assert "unsafe" not in answer.headers["content-security-policy"]
+
+
+def test_the_view_is_in_the_page(client: TestClient) -> None:
+    """What scripts start from is what the rows were made of."""
+    page = Page(client.get("/").text)
+    view = json.loads(page.data)
+    assert len(view["rows"]) == len(page.rows)
+    assert view["headline"] in page.text
+
+
+def test_hostile_names_stay_text(daemon: Daemon) -> None:
+    """Names from the driver, owners and reasons cannot become markup, nor end a data block."""
+    gpu, lost = snapshots.h100_training(0), snapshots.lost(1)
+    gpu = replace(
+        gpu,
+        device=replace(gpu.device, name=EVIL, source=EVIL, serial=EVIL),
+        shares=(replace(gpu.shares[0], limiter=EVIL, holder=Holder(EVIL, EVIL)),),
     )
-    assert first["Training"] == (
-        f"{snapshots.rank_on_instance().job} rank 0: waits for data 50% of the time"
-    )
-    assert not any("Training" in card for card in (estimate, second, lost, idle))
+    lost = replace(lost, down_reason=EVIL)
+    daemon.publish(replace(snapshots.snapshot(gpu, lost), problem=EVIL))
+    for path in ("/", "/gpu/0", "/gpu/1"):
+        text = daemon.client.get(path).text
+        assert "<script>" not in text
+        assert "alert(1)" in text
+    first, second = Page(daemon.client.get("/").text).rows
+    assert first["name"] == EVIL
+    assert first["holder"].startswith("<script>alert(1)")
+    assert second["reason"] == EVIL
+
+
+def test_long_names_are_cut(daemon: Daemon) -> None:
+    """Four kilobytes of name do not make a page of them."""
+    gpu = snapshots.h100_training(0)
+    daemon.publish(snapshots.snapshot(replace(gpu, device=replace(gpu.device, name="x" * 4096))))
+    [row] = Page(daemon.client.get("/").text).rows
+    assert row["name"] == "x" * 59 + "…"
+    assert "x" * 200 not in daemon.client.get("/gpu/0").text
+
+
+def test_without_gpus_the_page_says_why(daemon: Daemon) -> None:
+    """No table of nothing, but what was tried and what to do."""
+    assert "No reading yet" in daemon.client.get("/").text
+    daemon.publish(snapshots.NO_DRIVER)
+    text = daemon.client.get("/").text
+    assert "libnvidia-ml.so.1 cannot be loaded" in text
+    assert "What was tried" in text
+    assert "--demo" in text
+    assert '<section id="problem" aria-labelledby="problem-title">' in text
+    assert '<div id="node" hidden>' in text
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("simulate", "This data is simulated."),
+        ("replay", "This data is a recording, played back."),
+    ],
+)
+def test_data_that_is_not_real_is_marked(daemon: Daemon, source: str, said: str) -> None:
+    """Simulated or replayed GPUs are announced on every page; real ones are not."""
+    daemon.publish(snapshots.EXAMPLES["training"])
+    assert '<p id="banner" role="note" hidden>' in daemon.client.get("/").text
+    gpu = snapshots.h100_training()
+    daemon.publish(snapshots.snapshot(replace(gpu, device=replace(gpu.device, source=source))))
+    for path in ("/", "/gpu/0"):
+        text = daemon.client.get(path).text
+        assert '<p id="banner" role="note"><strong>Not real GPUs.</strong>' in text
+        assert said in text
+
+
+def test_a_gpu(client: TestClient) -> None:
+    """Identity, health, ceilings with their sources, and what cannot be read."""
+    page = Page(client.get("/gpu/0").text)
+    [row] = page.rows
+    assert row["title"] == "GPU 0"
+    for said in (
+        snapshots.H100_DEVICE.uuid,
+        "580.95.05",
+        "989 TFLOP/s",
+        "BF16 tensor",
+        "of the spec file, confidence A",
+        "NVIDIA/open-gpu-kernel-modules",
+        "ECC errors, corrected",
+        "Readings that it does not have",
+    ):
+        assert said in page.text, said
+
+
+def test_a_gpu_by_uuid_index_and_instance(client: TestClient) -> None:
+    """The same page by UUID and by index; an instance has its own, its GPU shows all of them."""
+    uuid = snapshots.H100_DEVICE.uuid
+    for path in ("/gpu/0", f"/gpu/{uuid}"):
+        [row] = Page(client.get(path).text).rows
+        assert row["title"] == "GPU 0"
+    [row] = Page(client.get("/gpu/2?instance=1").text).rows
+    assert row["title"] == "GPU 2, MIG 1"
+    assert len(Page(client.get("/gpu/2").text).rows) == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/gpu/77", 404), ("/gpu/0?instance=3", 404), ("/gpu/2?instance=x", 400), ("/gpu/", 404)],
+)
+def test_a_gpu_that_is_not_there(client: TestClient, path: str, status: int) -> None:
+    """An unknown GPU or instance is refused in one line."""
+    answer = client.get(path)
+    assert answer.status_code == status
+    assert "error" in answer.json()
 
 
 @pytest.mark.parametrize(
@@ -113,95 +245,27 @@ def test_cards(client: TestClient) -> None:
 )
 def test_lengths_of_time(seconds: float, text: str) -> None:
     """As a person would say them, rounded down."""
-    assert duration_text(seconds) == text
+    assert words.duration(seconds) == text
 
 
-def test_ranks_on_a_card(daemon: Daemon) -> None:
-    """Only live ranks of that GPU have a line, the first four of them; waits may be unknown."""
-    rank = snapshots.rank_on_gpu()
-    ended = replace(rank, job="ended", processes=0)
-    new = replace(rank, job="x" * 4096, data_wait_ratio=None, data_stall_ratio=None)
-    others = [replace(rank, job="more", rank=number) for number in range(5)]
-    node = snapshots.snapshot(snapshots.h100_training(0), snapshots.h100_idle(1))
-    daemon.publish(snapshots.with_training(node, ended, new, *others))
-    first, second = Page(daemon.client.get("/").text).cards
-    assert "Training" not in second
-    assert first["Training"].startswith(f"{'x' * 119}… rank 0: no waiting time known yet")
-    assert first["Training"].count("more rank ") == 3
-    assert first["Training"].endswith("and 2 more ranks")
-    assert "ended" not in first["Training"]
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [(0.0, "0 %"), (0.0004, "0 %"), (0.002, "0.2 %"), (0.0994, "9.9 %"), (0.125, "13 %")],
+)
+def test_percents(ratio: float, text: str) -> None:
+    """Small ones have a decimal, halves are rounded up."""
+    assert words.percent(ratio) == text
 
 
-def test_product_and_links(client: TestClient) -> None:
-    """The page names the product and leads to everything else that is served."""
-    text = client.get("/").text
-    assert f"roofline-exporter {__version__}" in text
-    page = Page(text)
-    for link in page.links:
-        if link.startswith("/"):
-            assert client.get(link).status_code == 200, link
-    assert {"/metrics", "/api/v1/gpus", "/-/ready"} <= set(page.links)
-    assert any("github.com" in link for link in page.links)
-
-
-def test_nothing_is_loaded(client: TestClient) -> None:
-    """No script, image, font or style sheet; the policy forbids them as well."""
-    answer = client.get("/")
-    page = Page(answer.text)
-    assert page.loads == []
-    assert not {"script", "link", "img", "iframe"} & set(page.tags)
-    policy = answer.headers["content-security-policy"]
-    assert policy.startswith("default-src 'none';")
-    assert "unsafe" not in policy
-    [style] = re.findall(r"<style>(.*?)</style>", answer.text, re.DOTALL)
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    assert f"style-src 'sha256-{digest}'" in policy
-
-
-def test_hostile_names_stay_text(daemon: Daemon) -> None:
-    """Names from the driver and reasons cannot become markup."""
-    evil = "<script>alert(1)</script>\"'&"
-    gpu, lost = snapshots.h100_training(0), snapshots.lost(1)
-    gpu = replace(
-        gpu,
-        device=replace(gpu.device, name=evil, source=evil),
-        shares=(replace(gpu.shares[0], limiter=evil, holder=Holder(evil, evil)),),
-    )
-    lost = replace(lost, down_reason=evil)
-    daemon.publish(replace(snapshots.snapshot(gpu, lost), problem=evil))
-    text = daemon.client.get("/").text
-    page = Page(text)
-    assert "script" not in page.tags
-    first, second = page.cards
-    assert first["small"] == evil
-    assert first["Limited by"] == evil
-    assert first["Held by"] == f"{evil}: {evil} (other)"
-    assert second["p"] == f"Down: {evil}"
-
-
-def test_long_names_are_cut(daemon: Daemon) -> None:
-    """Four kilobytes of name do not make a page of them."""
-    gpu = snapshots.h100_training(0)
-    daemon.publish(snapshots.snapshot(replace(gpu, device=replace(gpu.device, name="x" * 4096))))
-    [card] = Page(daemon.client.get("/").text).cards
-    assert card["small"] == "x" * 119 + "…"
-
-
-def test_without_gpus_the_page_says_why(daemon: Daemon) -> None:
-    """No table of nothing, but the reason."""
-    assert "Not ready: no snapshot yet" in daemon.client.get("/").text
-    daemon.publish(snapshots.NO_DRIVER)
-    text = daemon.client.get("/").text
-    assert "libnvidia-ml.so.1 cannot be loaded" in text
-    assert "<section" not in text
-
-
-def test_data_that_is_not_real_is_marked(daemon: Daemon) -> None:
-    """Simulated or replayed GPUs are announced; real ones are not."""
-    daemon.publish(snapshots.EXAMPLES["training"])
-    assert "Not real" not in daemon.client.get("/").text
-    gpu = snapshots.h100_training()
-    simulated = replace(gpu, device=replace(gpu.device, source="simulate"))
-    daemon.publish(snapshots.snapshot(simulated))
-    text = daemon.client.get("/").text
-    assert "<strong>Not real GPUs:</strong> this data is simulated." in text
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (656.4e12, "656 TFLOP/s"),
+        (999.9e12, "1.00 PFLOP/s"),
+        (1.35e12, "1.35 TFLOP/s"),
+        (0.0, "0 FLOP/s"),
+    ],
+)
+def test_rates(value: float, text: str) -> None:
+    """Three digits and a prefix."""
+    assert words.flops(value) == text

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of a GPU that changes rarely: identity, health, ceilings, readings it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from html import escape
+
+from exporter.exposition.health import RECOVERY_ACTIONS
+from exporter.reading import Device, Health
+from exporter.snapshot import Ceilings, Gpu
+from exporter.specs import Product, SpecBook
+from exporter.web.words import bytes_rate, cut, flops, gibibytes, plain, precision_name, si
+
+STATES = {
+    "unsupported": "this GPU or driver does not have it",
+    "no_permission": "the driver refuses it to this user",
+    "old_driver": "a newer driver has it",
+    "mig": "not readable while MIG is on",
+    "disabled": "switched off",
+    "suspended": "the GPU sleeps",
+}
+Facts = Iterable[tuple[str, str | None]]
+
+
+def _list(heading: str, name: str, facts: Facts, empty: str = "") -> str:
+    """Return what is known of these as a list; what is None is left out."""
+    known = [(term, value) for term, value in facts if value]
+    items = "".join(
+        f"<div><dt>{escape(term)}</dt><dd>{escape(cut(value, 160))}</dd></div>"
+        for term, value in known
+    )
+    body = f"<dl>{items}</dl>" if items else f"<p>{empty}</p>"
+    return f'<section class="card" id="{name}"><h2>{heading}</h2>\n{body}</section>'
+
+
+def _count(value: float | None) -> str | None:
+    return None if value is None else f"{value:g}"
+
+
+def _yes(value: bool | None, bad: str, good: str) -> str | None:
+    return None if value is None else bad if value else good
+
+
+def _identity(device: Device, spec: str | None) -> Facts:
+    capability = device.compute_capability
+    memory = device.memory_bytes
+    yield "Name", device.name
+    yield "UUID", device.uuid
+    yield "Product in the spec file", spec
+    yield "Architecture", device.architecture
+    yield "Compute capability", None if capability is None else f"{capability[0]}.{capability[1]}"
+    yield "PCI address", device.pci_bus_id
+    yield "Serial number", device.serial
+    yield "Board part number", device.board_part_number
+    yield "NUMA node", _count(device.numa_node)
+    yield "Memory", None if memory is None else f"{gibibytes(memory)} GiB"
+    yield "Driver", device.driver_version
+    yield "CUDA", device.cuda_version
+    yield "VBIOS", device.vbios_version
+    yield "Read from", device.source
+    yield "Modes", ", ".join(f"{plain(name)} {value}" for name, value in device.modes.items())
+
+
+def _counts(values: Mapping[str, int]) -> str | None:
+    return ", ".join(f"{count} {plain(name)}" for name, count in values.items()) or None
+
+
+def _health(gpu: Gpu) -> Facts:
+    health = gpu.health or Health()
+    for code, record in gpu.xids.items():
+        yield f"Xid {code}", f"{record.count} since the exporter started"
+    for severity, places in health.ecc_errors_total.items():
+        yield f"ECC errors, {severity}", _counts(places)
+    for severity, places in health.ecc_lifetime_errors.items():
+        yield f"ECC errors of its life, {severity}", _counts(places)
+    yield "Remapped rows", _counts(health.remapped_rows)
+    yield "Row remapping", _yes(health.row_remap_pending, "waits for a reset", "nothing pending")
+    yield "Row remapping failed", _yes(health.row_remap_failure, "yes", "no")
+    yield "Spare rows, banks", _counts(health.row_remap_banks)
+    yield "Retired pages", _counts(health.retired_pages)
+    yield "SRAM error threshold", _yes(health.sram_error_threshold_exceeded, "exceeded", "kept")
+    yield "Memory", _yes(health.unrepairable_memory, "cannot be repaired", "repairable")
+    action = health.recovery_action
+    if action is not None:
+        named = dict(enumerate(RECOVERY_ACTIONS))
+        yield "The driver advises", named.get(action, f"action {action}")
+    yield "NVLinks", _counts(health.nvlink_links)
+    yield "NVSwitch fabric", _yes(health.fabric_healthy, "healthy", "not healthy")
+
+
+def _readings(states: Mapping[str, str]) -> Facts:
+    return ((plain(group), STATES.get(state, plain(state))) for group, state in states.items())
+
+
+def _clock(ceilings: Ceilings, precision: str) -> str:
+    clocks = ceilings.peak_clock_hertz
+    unit = "tensor" if "_tensor" in precision and "tensor" in clocks else "vector"
+    return si(clocks[unit], "Hz") if unit in clocks else ""
+
+
+def _ceilings(ceilings: Ceilings | None, product: Product | None, codes: Mapping[str, str]) -> str:
+    if ceilings is None:
+        return _list("Ceilings", "ceilings", (), "None is known while it is not read.")
+    derived = frozenset(product.derived_precisions if product is not None else ())
+    achievable = ceilings.achievable_ratio
+    rows = []
+    bandwidth = ceilings.memory_bandwidth_bytes_per_second
+    if bandwidth is not None:
+        reached = achievable.get("memory")
+        best = "" if reached is None else bytes_rate(bandwidth * reached)
+        clock = ceilings.peak_clock_hertz.get("memory")
+        at = "" if clock is None else si(clock, "Hz")
+        rows.append(("Device memory", bytes_rate(bandwidth), best, at))
+    for precision, peak in ceilings.peak_flops_per_second.items():
+        reached = achievable.get(precision)
+        best = "" if reached is None else flops(peak * reached)
+        note = " (computed)" if precision in derived else ""
+        name = precision_name(precision)
+        rows.append((name, flops(peak) + note, best, _clock(ceilings, precision)))
+    heads = ("", "Datasheet", "Best kernels", "At clock")
+    head = "".join(f'<th scope="col">{each}</th>' if each else "<td></td>" for each in heads)
+    body = "".join(
+        f'<tr><th scope="row">{escape(first)}</th>'
+        + "".join(f"<td>{escape(each)}</td>" for each in rest)
+        + "</tr>"
+        for first, *rest in rows
+    )
+    return (
+        '<section class="card" id="ceilings"><h2>Ceilings</h2>\n<div class="scroll" tabindex="0" '
+        f'role="region" aria-label="Ceilings"><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>\n{_sources(ceilings, product, codes)}</section>"
+    )
+
+
+def _sources(ceilings: Ceilings, product: Product | None, codes: Mapping[str, str]) -> str:
+    """Return where the figures come from; the codes of the spec file are spelled out."""
+    if product is None:
+        return (
+            "<p>Derived from what the driver says (cores, clocks, bus width): a guide, not a fact."
+            "</p>"
+        )
+    lines = [f"Row {ceilings.spec} of the spec file, confidence {product.confidence or 'unknown'}."]
+    if product.note:
+        lines.append(product.note)
+    text = "".join(f"<p>{escape(cut(line, 400))}</p>" for line in lines)
+    for heading, sources in (
+        ("Sources of the datasheet figures", product.sources),
+        ("Sources of the best public kernels", product.achievable_sources),
+    ):
+        if sources:
+            items = "".join(
+                f"<li>{escape(cut(codes.get(source, source), 400))}</li>" for source in sources
+            )
+            text += f"<details><summary>{heading}</summary><ul>{items}</ul></details>"
+    return text
+
+
+def gpu_facts(gpu: Gpu, specs: SpecBook) -> str:
+    """Return these facts as HTML."""
+    spec = None if gpu.ceilings is None else gpu.ceilings.spec
+    product = specs.products.get(spec) if spec is not None else None
+    return "\n".join(
+        (
+            _list("Health", "health", _health(gpu) if gpu.up or gpu.xids else (), "Not readable."),
+            _ceilings(gpu.ceilings, product, specs.sources),
+            _list("Identity", "identity", _identity(gpu.device, spec)),
+            _list(
+                "Readings that it does not have",
+                "readings",
+                _readings(gpu.states),
+                "None: every group of readings answers.",
+            ),
+        )
+    )

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How numbers and text from outside are sent to browsers: short, and only what is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+SIGNIFICANT_DIGITS = 4
+RATIO_DIGITS = 3
+"""Tenths of a percent: more would be noise, and would be sent each second."""
+LONGEST_TEXT = 120
+"""Longer texts from outside are cut."""
+
+
+def known(**values: Any) -> dict[str, Any]:
+    """Return what is known: what is None or empty is left out."""
+    return {
+        name: value
+        for name, value in values.items()
+        if value is not None and value != {} and value != []
+    }
+
+
+def rounded(value: float | None) -> float | int | None:
+    """Return a number to 4 significant digits, as an integer where nothing follows the point."""
+    if value is None:
+        return None
+    near = float(f"{value:.{SIGNIFICANT_DIGITS}g}")
+    return int(near) if near.is_integer() else near
+
+
+def ratio(value: float | None) -> float | int | None:
+    """Return a ratio to tenths of a percent."""
+    if value is None:
+        return None
+    near = round(value, RATIO_DIGITS)
+    return int(near) if near.is_integer() else near
+
+
+def ratios(values: Mapping[str, float]) -> dict[str, float | int | None]:
+    """Return ratios by name, each to tenths of a percent."""
+    return {name: ratio(value) for name, value in values.items()}
+
+
+def moment(timestamp_seconds: float | None) -> float | None:
+    """Return Unix time to hundredths of a second."""
+    return None if timestamp_seconds is None else round(timestamp_seconds, 2)
+
+
+def cut(text: str) -> str:
+    """Return text from outside, cut to a sensible length."""
+    return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…"

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files that pages load, under an address that changes with their content."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from exporter.web.metrics import accepts_gzip
+
+FOLDER = Path(__file__).parent / "static"
+CONTENT_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+}
+"""Other files in the folder are not served."""
+DIGEST_LENGTH = 12
+
+SECURITY_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+HEADERS = {**SECURITY_HEADERS, "Cache-Control": "no-store"}
+"""Of every page."""
+ASSET_HEADERS = {
+    **SECURITY_HEADERS,
+    "Cache-Control": "public, max-age=31536000, immutable",
+    "Vary": "Accept-Encoding",
+}
+
+
+class _Asset(NamedTuple):
+    content_type: str
+    plain: bytes
+    zipped: bytes
+
+
+class _Assets(NamedTuple):
+    digest: str
+    files: dict[str, _Asset]
+
+
+@lru_cache(maxsize=1)
+def _assets() -> _Assets:
+    """Read the folder, once. One digest for all: scripts may load each other by relative names."""
+    total = hashlib.sha256()
+    files = {}
+    for path in sorted(FOLDER.rglob("*")):
+        content_type = CONTENT_TYPES.get(path.suffix)
+        if content_type is None or not path.is_file():
+            continue
+        name, plain = path.relative_to(FOLDER).as_posix(), path.read_bytes()
+        total.update(f"{name}\0{len(plain)}\0".encode())
+        total.update(plain)
+        files[name] = _Asset(content_type, plain, gzip.compress(plain, 9, mtime=0))
+    return _Assets(total.hexdigest()[:DIGEST_LENGTH], files)
+
+
+def asset_url(name: str) -> str:
+    """Return the address of a file of the folder, e.g. ``page.css`` or ``uplot/uPlot.min.css``.
+
+    Raises:
+        KeyError: there is no such file.
+    """
+    assets = _assets()
+    if name not in assets.files:
+        raise KeyError(name)
+    return f"/static/{assets.digest}/{name}"
+
+
+def static_routes() -> list[Route]:
+    """Return ``/static/DIGEST/NAME``; an address of another release is not found."""
+    assets = _assets()
+
+    async def asset(request: Request) -> Response:
+        found = assets.files.get(request.path_params["name"])
+        if found is None or request.path_params["digest"] != assets.digest:
+            raise HTTPException(404)
+        zipped = accepts_gzip(request.headers.get("accept-encoding", ""))
+        headers = {**ASSET_HEADERS, "Content-Type": found.content_type}
+        if zipped:
+            headers["Content-Encoding"] = "gzip"
+        return Response(found.zipped if zipped else found.plain, headers=headers)
+
+    return [Route("/static/{digest}/{name:path}", asset)]

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shows what open pages cost the exporter: CPU time, bytes and memory by number of viewers."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import selectors
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.benchmarks.rig import busy_node, machine, rss_mb, table
+from tests.fake_nvml import FakeNvml
+
+ROOT = Path(__file__).resolve().parents[2]
+READY_SECONDS = 30.0
+SETTLE_SECONDS = 2.0
+CPU_PERCENT = 1.0
+"""Of a core, at most, for ten open pages."""
+CHECKED_VIEWERS = 10
+REQUEST = b"GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n"
+HEAD = ("viewers", "CPU %", "added %", "events/s", "B/s each", "RSS MB")
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one number of viewers costs, over all windows with so many."""
+
+    viewers: int
+    cpu_percent: float
+    events_per_second: float
+    """That each viewer got."""
+    bytes_per_second: float
+    """That each viewer got."""
+    rss_mb: float
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print a table; return 1 where the checked target is missed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.viewers", description=__doc__)
+    parser.add_argument("--gpus", type=int, default=8)
+    parser.add_argument("--viewers", default="0,1,10,32", help="numbers of viewers, from 0")
+    parser.add_argument("--seconds", type=float, default=10.0, help="length of a window")
+    parser.add_argument("--rounds", type=int, default=3, help="windows for each number")
+    parser.add_argument("--check", action="store_true", help="fail if the target is missed")
+    options = parser.parse_args(argv)
+    print(
+        f"{machine()}\n{options.gpus} H100 GPUs whose readings change all the time, polled once a\n"
+        f"second; {options.rounds} windows of {options.seconds:g} s for each number of viewers, in "
+        "turn\n",
+        flush=True,
+    )
+    numbers = [int(number) for number in options.viewers.split(",")]
+    costs = measure(options.gpus, numbers, options.seconds, options.rounds)
+    print(table(HEAD, rows(costs)))
+    problems = missed(costs)
+    for problem in problems:
+        print(f"MISSED: {problem}", file=sys.stderr if options.check else sys.stdout)
+    return 1 if options.check and problems else 0
+
+
+def rows(costs: Sequence[Cost]) -> list[list[str]]:
+    """Return the lines of the table; what is added is beside the line without viewers."""
+    alone = next((one.cpu_percent for one in costs if not one.viewers), None)
+    return [
+        [
+            str(one.viewers),
+            f"{one.cpu_percent:.2f}",
+            "-" if alone is None else f"{one.cpu_percent - alone:.2f}",
+            f"{one.events_per_second:.2f}",
+            f"{one.bytes_per_second:.0f}",
+            f"{one.rss_mb:.1f}",
+        ]
+        for one in costs
+    ]
+
+
+def missed(costs: Sequence[Cost]) -> list[str]:
+    """Return in one line what ten viewers cost beyond the target, if they do."""
+    by_number = {one.viewers: one.cpu_percent for one in costs}
+    if not {0, CHECKED_VIEWERS} <= by_number.keys():
+        return []
+    added = by_number[CHECKED_VIEWERS] - by_number[0]
+    if added <= CPU_PERCENT:
+        return []
+    return [f"{CHECKED_VIEWERS} viewers add {added:.2f} % of a core, target {CPU_PERCENT:g}"]
+
+
+def measure(gpus: int, numbers: Sequence[int], seconds: float, rounds: int) -> list[Cost]:
+    """Return the cost of each number of viewers, measured in turn so that drift hits all alike."""
+    with tempfile.TemporaryDirectory() as directory, daemon(gpus, Path(directory)) as (pid, port):
+        windows: dict[int, list[Cost]] = {number: [] for number in numbers}
+        for _ in range(rounds):
+            for number in numbers:
+                with _Viewers(port, number) as viewers:
+                    viewers.read(SETTLE_SECONDS)
+                    windows[number].append(_window(pid, viewers, seconds))
+    return [
+        Cost(
+            number,
+            _mean([one.cpu_percent for one in found]),
+            _mean([one.events_per_second for one in found]),
+            _mean([one.bytes_per_second for one in found]),
+            found[-1].rss_mb,
+        )
+        for number, found in windows.items()
+    ]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _window(pid: int, viewers: _Viewers, seconds: float) -> Cost:
+    viewers.reset()
+    cpu, began = cpu_seconds(pid), time.monotonic()
+    viewers.read(seconds)
+    wall, cpu = time.monotonic() - began, cpu_seconds(pid) - cpu
+    each = len(viewers.sockets) or 1
+    return Cost(
+        len(viewers.sockets),
+        100 * cpu / wall,
+        viewers.events / each / wall,
+        viewers.bytes / each / wall,
+        rss_mb(pid),
+    )
+
+
+class _Viewers:
+    """So many open streams, read by one thread."""
+
+    def __init__(self, port: int, number: int) -> None:
+        self.sockets = [socket.create_connection(("127.0.0.1", port)) for _ in range(number)]
+        self._selector = selectors.DefaultSelector()
+        for each in self.sockets:
+            each.sendall(REQUEST)
+            each.setblocking(False)
+            self._selector.register(each, selectors.EVENT_READ)
+        self.reset()
+
+    def reset(self) -> None:
+        """Count from here."""
+        self.events = self.bytes = 0
+
+    def read(self, seconds: float) -> None:
+        """Read what comes for so long.
+
+        Raises:
+            RuntimeError: a stream ended.
+        """
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            if not self.sockets:
+                time.sleep(left)
+                return
+            for key, _ in self._selector.select(left):
+                data = key.fileobj.recv(1 << 20)  # type: ignore[union-attr]
+                if not data:
+                    message = "the exporter ended a stream"
+                    raise RuntimeError(message)
+                self.bytes += len(data)
+                self.events += data.count(b"event: ")
+
+    def __enter__(self) -> _Viewers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._selector.close()
+        for each in self.sockets:
+            each.close()
+
+
+@contextlib.contextmanager
+def daemon(gpus: int, directory: Path, *flags: str) -> Iterator[tuple[int, int]]:
+    """Yield process id and port of a daemon on a simulated driver, once its GPUs are up."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = int(server.getsockname()[1])
+    environ = {**os.environ, **FakeNvml(directory, busy_node(gpus)).environment()}
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    words = [
+        "-m",
+        "exporter",
+        "serve",
+        "--log.level=error",
+        f"--web.listen-address=127.0.0.1:{port}",
+        f"--training.socket={directory}/training.sock",
+        *flags,
+    ]
+    process = subprocess.Popen([sys.executable, *words], cwd=ROOT, env=environ)
+    try:
+        _wait(port, process)
+        yield process.pid, port
+    finally:
+        process.terminate()
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(b"GET /-/ready HTTP/1.0\r\n\r\n")
+            if b" 200 " in client.recv(64):
+                return
+        time.sleep(0.2)
+    message = "the exporter does not become ready"
+    raise RuntimeError(message)
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time of a process so far, all its threads that live, to the nanosecond."""
+    total = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            total += int((task / "schedstat").read_text(encoding="ascii").split()[0])
+    return total / 1e9
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The HTTP side of a daemon in this process, on a real port, showing what a test makes."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import uvicorn
+
+from exporter.exposition.pages import Pages
+from exporter.exposition.render import RenderOptions
+from exporter.snapshot import Snapshot
+from exporter.specs import load_specs
+from exporter.store import Store
+from exporter.web.app import create_app
+from exporter.web.stream import Streams
+from exporter.web.views import Views
+from tests.e2e.processes import wait_until
+
+
+class _Server(uvicorn.Server):
+    """Ends the streams first, as the daemon does: they never end by themselves."""
+
+    def __init__(self, config: uvicorn.Config, streams: Streams) -> None:
+        super().__init__(config)
+        self._streams = streams
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._streams.end()
+        await super().shutdown(sockets)
+
+
+class Live:
+    """A server in a thread; `publish` does what the publisher does at the end of a tick."""
+
+    def __init__(self, *snapshots: Snapshot, interval_seconds: float = 1.0) -> None:
+        self._store = Store()
+        self._streams = Streams(Views(self._store, lambda: interval_seconds))
+        specs = load_specs()
+        app = create_app(
+            store=self._store,
+            streams=self._streams,
+            pages=Pages(RenderOptions()),
+            specs=lambda: specs,
+            poll_interval_seconds=lambda: interval_seconds,
+        )
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._server = _Server(
+            uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1),
+            self._streams,
+        )
+        self._thread = threading.Thread(target=self._server.run, args=([self._listener],))
+        for snapshot in snapshots:
+            self.publish(snapshot)
+        self._thread.start()
+        wait_until(lambda: self._server.started, what="the server")
+
+    def publish(self, snapshot: Snapshot) -> None:
+        """Show this from now on."""
+        self._store.publish(snapshot)
+        self._streams.publish(snapshot)
+
+    def stop(self) -> None:
+        """End all streams and the server."""
+        self._server.should_exit = True
+        self._thread.join(10)
+        self._listener.close()
+        assert not self._thread.is_alive()

@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pages in a real Chromium: what they say, draw, load and cost."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from signal import SIGCONT, SIGSTOP
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from exporter.snapshot import Gpu, Holder, Snapshot
+from tests import snapshots
+from tests.conftest import MEASURED
+from tests.e2e.browser import SCHEMES, SIZES, View
+from tests.e2e.conftest import MakeDriver, OpenPage, RunCommand, Serve, StartDaemon
+from tests.e2e.daemons import Daemon
+from tests.e2e.live import Live
+from tests.e2e.processes import retry_once
+
+GPUS = 8
+MOST_BYTES = 120_000
+MOST_MAIN_THREAD = 0.1
+MOST_PAINT_MILLISECONDS = 300
+EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>"
+
+
+@pytest.fixture
+def demo(start: StartDaemon) -> Daemon:
+    """The demo, once it has read every GPU."""
+    return start({}, "--demo", wait_for=GPUS)
+
+
+def _fits(shown: View, size: str) -> bool:
+    """Whether nothing has to be scrolled sideways for."""
+    wide: int = shown.page.evaluate("document.documentElement.scrollWidth")
+    return wide <= SIZES[size][0]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_demo(demo: Daemon, view: OpenPage, scheme: str) -> None:
+    """Rows, sentence, totals, roofline and banner in every size, without a serious finding."""
+    for size in SIZES:
+        shown = view(size, color_scheme=scheme).open(demo.url)
+        page = shown.page
+        expect(page.locator("#gpus tbody tr")).to_have_count(GPUS)
+        expect(page.locator("#banner")).to_contain_text("simulated")
+        expect(page.locator("#headline")).not_to_be_empty()
+        expect(page.locator("#totals")).to_contain_text("8 GPUs:")
+        expect(shown.row("GPU 0")).to_contain_text("limited by compute")
+        expect(shown.row("GPU 3")).to_contain_text("underused")
+        expect(shown.row("GPU 6")).to_contain_text("sw power cap")
+        expect(page.locator("svg.roofline .point:not([hidden])").first).to_be_visible()
+        assert _fits(shown, size)
+        assert size == "wall" or shown.findings() == []
+        shown.screenshot(f"node-{size}-{scheme}")
+        shown.close()
+
+
+@pytest.mark.parametrize(
+    ("size", "scheme"), [("laptop", "light"), ("laptop", "dark"), ("phone", "dark")]
+)
+def test_a_gpu_of_the_demo(demo: Daemon, view: OpenPage, size: str, scheme: str) -> None:
+    """Charts with numbers, a table behind each, the job's phases, ceilings and their sources."""
+    shown = view(size, color_scheme=scheme).open(f"{demo.url}/gpu/2")
+    page = shown.page
+    expect(page.locator(".u-wrap canvas")).to_have_count(6)
+    expect(page.locator("#chart-use .u-legend")).to_contain_text("utilization")
+    expect(page.locator("#jobs")).to_contain_text("bob-training rank 0")
+    expect(page.locator("#ceilings")).to_contain_text("989 TFLOP/s")
+    assert _fits(shown, size)
+    page.locator("#chart-stall summary").click()
+    expect(page.locator("#chart-stall details tbody tr").first).to_contain_text("%")
+    assert shown.findings() == []
+    shown.screenshot(f"gpu-{size}-{scheme}", whole=True)
+
+
+def test_the_charts_go_on(demo: Daemon, view: OpenPage) -> None:
+    """A point a second follows the history, without another request for it."""
+    page = view().open(f"{demo.url}/gpu/0").page
+    table = page.locator("#chart-power summary")
+    newest = page.locator("#chart-power details tbody th").first
+    table.click()
+    expect(newest).to_have_text(re.compile(r"\d\d:\d\d:\d\d"))
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    before = newest.inner_text()
+    table.click()
+    page.wait_for_timeout(2500)
+    table.click()
+    expect(newest).not_to_have_text(before)
+    assert not [url for url in asked if "history" in url]
+
+
+def test_without_scripts(demo: Daemon, view: OpenPage) -> None:
+    """The first paint says it all by itself."""
+    shown = view(java_script_enabled=False)
+    page = shown.page
+    page.goto(demo.url)
+    expect(page.locator("#gpus tbody tr")).to_have_count(GPUS)
+    expect(page.locator("#banner")).to_contain_text("simulated")
+    expect(page.locator("#gpus")).to_contain_text("limited by compute")
+    page.locator("#numbers summary").click()
+    expect(page.locator("#numbers tbody tr")).to_have_count(GPUS)
+    shown.close()
+
+
+def test_weight_and_first_paint(
+    demo: Daemon, view: OpenPage, record_property: Callable[[str, object], None]
+) -> None:
+    """Each page and all that it loads are under 120 kB; the second load needs no file again."""
+    for path in ("/", "/gpu/0"):
+        shown = view()
+        paints = []
+        for _ in range(3):
+            shown.open(demo.url + path)
+            paints.append(shown.page.evaluate("performance.getEntriesByType('paint')[0].startTime"))
+        fresh = view().open(demo.url + path)
+        sizes = fresh.page.evaluate(
+            "[...performance.getEntriesByType('navigation'),"
+            " ...performance.getEntriesByType('resource')"
+            ".filter(({name}) => name.includes('/static/'))]"
+            ".map(({name, encodedBodySize}) => [name, encodedBodySize])"
+        )
+        total = sum(size for _, size in sizes)
+        assert 10_000 < total < MOST_BYTES, sizes
+        record_property(MEASURED, f"page {path}: {total / 1000:.0f} kB, {min(paints):.0f} ms")
+        assert min(paints) <= MOST_PAINT_MILLISECONDS, paints
+
+
+def test_both_sides_say_the_same(serve: Serve, view: OpenPage) -> None:
+    """Rows as the server wrote them are rows as the script writes them, for GPUs of every kind."""
+    live = serve(snapshots.EXAMPLES["mixed"])
+    words = """() => [...document.querySelectorAll("#gpus tbody tr")].map((row) =>
+      [row.className, ...[...row.querySelectorAll("[data-f]")].map((node) =>
+        node.textContent.replace(" UTC", "")),
+       ...[...row.querySelectorAll("rect")].map((node) =>
+        ["x", "width"].map((name) => Number(node.getAttribute(name)).toFixed(1)).join())])"""
+    page = view().page
+    # The page without its scripts: what they would do is blocked, reading it is not.
+    page.route("**/*.js", lambda route: route.abort())
+    page.goto(live.url)
+    first = page.evaluate(words)
+    page.unroute("**/*.js")
+    shown = view().open(live.url)
+    assert shown.page.evaluate(words) == first
+    assert len(first) == 7
+
+
+def test_names_from_outside_stay_text(serve: Serve, view: OpenPage) -> None:
+    """Markup in the names of devices, owners and jobs, and 4 kB of them, is text, and cut."""
+    gpu = snapshots.h100_training(0)
+    share = replace(gpu.shares[0], holder=Holder(EVIL, "x" * 4096), limiter=EVIL)
+    evil = replace(gpu, device=replace(gpu.device, name=EVIL + "x" * 4096), shares=(share,))
+    rank = replace(snapshots.rank_on_gpu(), job=EVIL + "y" * 4096)
+    lost = replace(snapshots.lost(1), down_reason=EVIL + "z" * 4096)
+    live = serve(snapshots.with_training(snapshots.snapshot(evil, lost), rank))
+    for path in ("/", "/gpu/0", "/gpu/1"):
+        shown = view().open(live.url + path)
+        assert shown.page.locator("body img").count() == 0
+        text = shown.page.locator("body").inner_text()
+        assert "<script>alert(1)" in text
+        assert not re.search("x{200}|y{200}|z{200}", text)
+        assert shown.page.evaluate("document.documentElement.scrollWidth") <= SIZES["laptop"][0]
+        shown.screenshot(f"hostile{path.replace('/', '-')}", whole=True)
+
+
+def test_a_gpu_is_lost_and_comes_back(
+    make_driver: MakeDriver, start: StartDaemon, view: OpenPage
+) -> None:
+    """Its row stays, greyed, with the reason and the time; the others go on; it comes back."""
+    gpm = {"graphics": 60, "sm": 50, "tensor": 30, "dram": 20, "fp64": 0, "fp32": 4, "fp16": 2}
+    template = {"product": "h100-sxm", "utilization": 60, "gpm": gpm}
+    driver = make_driver({"devices": {"count": 2, "template": template}})
+    daemon = start(driver, wait_for=2)
+    shown = view().open(daemon.url)
+    expect(shown.page.locator("#banner")).to_be_hidden()
+    expect(shown.row("GPU 1")).to_contain_text("30 % saturated")
+    devices = driver.scenario["devices"]
+    driver.update(devices={**devices, "overrides": {"1": {"lost": 1}}})
+    row = shown.row("GPU 1")
+    expect(row).to_have_class(re.compile(r"\bdown\b"))
+    expect(row).to_contain_text("it fell off the bus")
+    expect(row).to_contain_text(re.compile(r"last read \d+ s ago,\s+\d\d:\d\d:\d\d"))
+    expect(shown.page.locator("#headline")).to_contain_text("GPU 1 is lost")
+    expect(shown.row("GPU 0")).to_contain_text("30 % saturated")
+    shown.screenshot("lost")
+    driver.update(devices=devices)
+    expect(row).not_to_have_class(re.compile(r"\bdown\b"))
+    expect(row).to_contain_text("30 % saturated")
+
+
+def test_a_restart_is_survived(start: StartDaemon, view: OpenPage) -> None:
+    """The page says since when it is stale, and goes on without being loaded again."""
+    daemon = start({}, "--demo", wait_for=GPUS)
+    again = f"--web.listen-address=127.0.0.1:{daemon.port}"
+    shown = view().open(daemon.url)
+    shown.page.evaluate("window.mark = 1")
+    daemon.stop()
+    shown.wait_stale()
+    shown.screenshot("stale")
+    start({}, "--demo", again, wait_for=GPUS)
+    shown.wait_live()
+    expect(shown.page.locator("#gpus tbody tr")).to_have_count(GPUS)
+    assert shown.page.evaluate("window.mark") == 1
+
+
+def test_a_recording_is_marked(start: StartDaemon, command: RunCommand, view: OpenPage) -> None:
+    """What was recorded just now is played back, and called so."""
+    folder = Path(command({}, "--version").stdout_path).parent
+    recording = folder / "demo.jsonl.gz"
+    made = command({}, "record", str(recording), "--demo", "--duration", "4s")
+    assert made.wait() == 0, made.lines()
+    daemon = start({}, f"--replay={recording}", wait_for=GPUS)
+    shown = view().open(daemon.url)
+    expect(shown.page.locator("#banner")).to_contain_text("a recording, played back")
+    expect(shown.page.locator("#gpus tbody tr")).to_have_count(GPUS)
+
+
+def test_no_gpu(start: StartDaemon, view: OpenPage) -> None:
+    """The page says what was tried and what to do."""
+    daemon = start({}, "--nvml.library=/nonexistent/libnvidia-ml.so.1")
+    shown = view().open(daemon.url)
+    problem = shown.page.locator("#problem")
+    expect(problem).to_contain_text("/nonexistent/libnvidia-ml.so.1")
+    expect(problem).to_contain_text("What was tried")
+    expect(problem).to_contain_text("--demo")
+    expect(shown.page.locator("#node")).to_be_hidden()
+    assert shown.findings() == []
+    shown.screenshot("no-gpu")
+
+
+@retry_once
+def test_64_gpus(start: StartDaemon, view: OpenPage, tmp_path: Path) -> None:
+    """All rows are there, and a second of them takes at most 100 ms of the main thread."""
+    scenario = tmp_path / "many.yaml"
+    stories = ("training", "inference", "starved", "power-capped")
+    gpus = "\n".join(f"  - {{spec: h100-sxm5-80gb, count: 16, story: {each}}}" for each in stories)
+    scenario.write_text(f"gpus:\n{gpus}\n", encoding="utf-8")
+    daemon = start({}, "--demo", f"--demo.scenario={scenario}", wait_for=64)
+    shown = view().open(daemon.url)
+    expect(shown.page.locator("#gpus tbody tr")).to_have_count(64)
+    shown.page.wait_for_timeout(1500)
+    share = shown.main_thread_seconds(4000)
+    assert share <= MOST_MAIN_THREAD, share
+    shown.screenshot("many", whole=True)
+
+
+def _divided(index: int, tick: int) -> Gpu:
+    """An H100 of seven instances, whose readings differ from tick to tick."""
+    gpu = snapshots.h100_mig(index)
+    [share, *_] = gpu.shares
+    assert share.activity is not None
+    shares = [
+        replace(
+            share,
+            gpu_instance=number,
+            activity=replace(share.activity, engine=0.1 * number + 0.01 * (tick % 9)),
+        )
+        for number in range(1, 8)
+    ]
+    return replace(gpu, shares=tuple(shares))
+
+
+@retry_once
+def test_56_instances(browser: Browser) -> None:
+    """Eight GPUs of seven instances, at most 100 ms of the main thread a second as well."""
+
+    def node(tick: int) -> Snapshot:
+        made = snapshots.snapshot(*(_divided(index, tick) for index in range(GPUS)))
+        return replace(made, timestamp_seconds=made.timestamp_seconds + tick)
+
+    live = Live(node(0))
+    shown = View(browser.new_page(viewport={"width": 1440, "height": 900}))
+    try:
+        shown.open(live.url)
+        expect(shown.page.locator("#gpus tbody tr")).to_have_count(GPUS * 8)
+        shares = []
+        for tick in range(1, 5):
+            live.publish(node(tick))
+            shares.append(shown.main_thread_seconds(1000))
+        assert sum(shares[1:]) / 3 <= MOST_MAIN_THREAD, shares
+        expect(shown.row("GPU 7, MIG 7")).to_contain_text("74 % used")
+        shown.screenshot("instances", whole=True)
+        assert shown.violations() == []
+    finally:
+        shown.page.close()
+        live.stop()
+
+
+def test_a_stream_that_hangs(start: StartDaemon, view: OpenPage) -> None:
+    """A daemon that is stopped in its tracks makes the page stale; when it goes on, so does it."""
+    daemon = start({}, "--demo", wait_for=GPUS)
+    shown = view().open(daemon.url)
+    daemon.signal(SIGSTOP)
+    began = time.monotonic()
+    shown.wait_stale()
+    assert time.monotonic() - began < 15
+    daemon.signal(SIGCONT)
+    shown.wait_live()
+
+
+def test_merge_patches(serve: Serve, view: OpenPage) -> None:
+    """What the page does with a diff is what RFC 7386 says, by the examples of its appendix."""
+    shown = view().open(serve(snapshots.EXAMPLES["idle"]).url)
+    cases: list[list[dict[str, Any]]] = [
+        [{"a": "b"}, {"a": "c"}, {"a": "c"}],
+        [{"a": "b"}, {"b": "c"}, {"a": "b", "b": "c"}],
+        [{"a": "b"}, {"a": None}, {}],
+        [{"a": "b", "b": "c"}, {"a": None}, {"b": "c"}],
+        [{"a": ["b"]}, {"a": "c"}, {"a": "c"}],
+        [{"a": "c"}, {"a": ["b"]}, {"a": ["b"]}],
+        [{"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}],
+        [{"a": [{"b": "c"}]}, {"a": [1]}, {"a": [1]}],
+        [{"e": None}, {"a": 1}, {"e": None, "a": 1}],
+        [{}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}],
+    ]
+    merged = shown.page.evaluate(
+        """async (cases) => {
+          const {mergePatch} = await import(
+            document.querySelector("link[href$='stream.js']").href);
+          return cases.map(([target, patch]) => mergePatch(target, patch));
+        }""",
+        cases,
+    )
+    assert merged == [wanted for *_, wanted in cases]
+
+
+def test_means_of_a_long_history(serve: Serve, view: OpenPage) -> None:
+    """Points that are too many to be seen become means; holes stay, reasons are united."""
+    shown = view().open(f"{serve(snapshots.EXAMPLES['idle']).url}/gpu/0")
+    condensed = shown.page.evaluate(
+        """async () => {
+          const {condense} = await import(
+            document.querySelector("link[href$='history.js']").href);
+          return condense({timestamps: [10, 11, 12, 13, 14],
+            columns: {power: [1, 3, null, null, 5], throttled: [1, 4, 0, 2, 0]}}, 2);
+        }"""
+    )
+    assert condensed["timestamps"] == [10.5, 12.5, 14]
+    assert condensed["columns"] == {"power": [2, None, 5], "throttled": [5, 2, 0]}

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The roofline in a real Chromium: drawn where its numbers are, for mouse and keyboard."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests import snapshots
+from tests.e2e.browser import SIZES, View
+from tests.e2e.conftest import OpenPage, Serve
+
+TOLERANCE_PIXELS = 2.0
+MIXED = snapshots.EXAMPLES["mixed"]
+
+# Where the axes put a value, as read from the ticks that are labelled with theirs.
+_TICKS = """(axis) => [...document.querySelectorAll(`#roofline [data-${axis}]`)].map((tick) => {
+  const lines = [...document.querySelectorAll("#roofline .grid path.line")];
+  const labels = [...document.querySelectorAll("#roofline .grid text.tick")];
+  const box = lines[labels.indexOf(tick)].getBoundingClientRect();
+  const value = Number(tick.dataset[axis]);
+  return [value, axis === "intensity" ? box.left + box.width / 2 : box.top + box.height / 2];
+})"""
+_CENTRE = """(node) => { const box = node.getBoundingClientRect();
+  return [box.left + box.width / 2, box.top + box.height / 2]; }"""
+_CORNERS = """(node) => {
+  const matrix = node.getScreenCTM();
+  const length = node.getTotalLength();
+  const at = (share) => { const p = node.getPointAtLength(length * share).matrixTransform(matrix);
+    return [p.x, p.y]; };
+  return [at(0), at(1)];
+}"""
+
+
+def _axis(shown: View, name: str) -> Any:
+    """Return a function from a value to the pixel that two of the axis' ticks say."""
+    ticks = shown.page.evaluate(_TICKS, name)
+    assert len(ticks) >= 3
+    (low, start), *_, (high, end) = ticks
+
+    def at(value: float) -> float:
+        share = math.log(value / low) / math.log(high / low)
+        return float(start + share * (end - start))
+
+    for value, pixel in ticks:
+        assert at(value) == pytest.approx(pixel, abs=0.6), "the axis is not logarithmic"
+    return at
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_points_and_roofs_lie_where_their_numbers_are(
+    serve: Serve, view: OpenPage, size: str
+) -> None:
+    """Within 2 pixels, by the labelled ticks: a point, the ceilings, the slope and the ridge."""
+    gpu = snapshots.h100_training(0)
+    shown = view(size).open(serve(snapshots.snapshot(gpu)).url)
+    x, y = _axis(shown, "intensity"), _axis(shown, "flops")
+    roofline, ceilings = gpu.shares[0].roofline, gpu.shares[0].ceilings
+    assert roofline is not None
+    assert ceilings is not None
+    intensity = roofline.intensity_flops_per_byte
+    assert intensity is not None
+    work = sum(roofline.flops_per_second.values())
+    dot = shown.page.locator("#roofline .point .dot")
+    left, top = dot.evaluate(_CENTRE)
+    assert left == pytest.approx(x(intensity), abs=TOLERANCE_PIXELS)
+    assert top == pytest.approx(y(work), abs=TOLERANCE_PIXELS)
+    bandwidth = ceilings.memory_bandwidth_bytes_per_second
+    assert bandwidth is not None
+    for kind, peak, slope in (
+        ("spec.assumed", 989.4e12, bandwidth),
+        ("achievable.assumed", 0.8 * 989.4e12, 0.9 * bandwidth),
+    ):
+        roof = shown.page.locator(f"#roofline .roofs .roof.{kind}").first
+        (from_x, from_y), (to_x, to_y) = roof.evaluate(_CORNERS)
+        assert to_y == pytest.approx(y(peak), abs=TOLERANCE_PIXELS)
+        start = 10 ** _inverse(x, from_x)
+        assert from_y == pytest.approx(y(start * slope), abs=TOLERANCE_PIXELS)
+        assert to_x > from_x
+    knee = shown.page.locator("#roofline .knee").evaluate(_CENTRE)
+    assert knee[0] == pytest.approx(x(989.4e12 / bandwidth), abs=TOLERANCE_PIXELS)
+    assert knee[1] == pytest.approx(y(989.4e12), abs=TOLERANCE_PIXELS)
+
+
+def _inverse(axis: Any, pixel: float) -> float:
+    """Return log10 of the value at a pixel of an axis."""
+    one, ten = axis(1.0), axis(10.0)
+    return float((pixel - one) / (ten - one))
+
+
+def test_ceilings_are_labelled(serve: Serve, view: OpenPage) -> None:
+    """Each precision's name and peak stand on its line, with slope and ridge."""
+    page = view().open(serve(snapshots.snapshot(snapshots.h100_training(0))).url).page
+    text = " ".join(page.locator("#roofline svg.roofline text").all_text_contents())
+    for label in ("FP16/BF16 tensor", "FP8", "TF32", "FP64", "DRAM 3.35 TB/s", "ridge 295 FLOP/B"):
+        assert label in text, text
+
+
+def test_hover_click_and_keys(serve: Serve, view: OpenPage) -> None:
+    """Hover gives the numbers, a click selects the GPU, and so do the arrow keys and Enter."""
+    node = snapshots.snapshot(snapshots.h100_training(0), snapshots.h100_training(1))
+    shown = view().open(serve(node).url)
+    page = shown.page
+    point = page.get_by_role("button", name="GPU 1")
+    page.locator("#roofline .point .dot").last.hover()
+    tip = page.locator("#roofline .tip")
+    expect(tip).to_contain_text("FLOP/s at")
+    expect(tip).to_contain_text("(spec)")
+    page.locator("#roofline .point .dot").last.click()
+    expect(shown.row("GPU 1")).to_have_class(re.compile(r"\bselected$"))
+    expect(page.locator("#selected a")).to_have_text("Open GPU 1")
+    expect(page.locator("#roofline .clock path")).to_have_count(1)
+    page.locator("#roofline .point.selected").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="GPU 0")).to_have_attribute("aria-pressed", "true")
+    expect(point).to_have_attribute("aria-pressed", "false")
+    shown.row("GPU 1").locator(".state").click()
+    expect(point).to_have_attribute("aria-pressed", "true")
+
+
+def test_products_and_bounds(serve: Serve, view: OpenPage) -> None:
+    """Each set of ceilings can be chosen; a GPU without counters is a bar, not a point."""
+    shown = view().open(serve(MIXED).url)
+    page = shown.page
+    products = page.locator("#product option")
+    expect(products).to_have_count(3)
+    page.locator("#product").select_option(label="Tesla T4 (1)")
+    point = page.locator("#roofline .point:not([hidden])")
+    expect(point).to_have_count(1)
+    expect(point).to_have_class("point series-1 estimate")
+    expect(point).to_have_attribute(
+        "aria-label", re.compile(r"^GPU 1: at most [\d.]+ TFLOP/s, at most \d+ GB/s \(estimated\)$")
+    )
+    shown.screenshot("bounds")
+    shown.row("GPU 2, MIG 1").locator(".state").click()
+    expect(page.locator("#product")).to_have_value("h100-sxm5-80gb/60sm/4of8/bf16_tensor")

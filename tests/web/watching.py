@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A viewer of the stream that talks ASGI, and can be slow, stuck or gone as a test likes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.types import ASGIApp, Message
+
+PATIENCE_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Event:
+    """One server-sent event, or a comment."""
+
+    name: str
+    sequence: int | None
+    value: Any
+    size: int
+
+
+def parsed(block: bytes) -> Event:
+    """Return what one block between two empty lines says."""
+    fields = dict(line.split(": ", 1) for line in block.decode().split("\n"))
+    data = fields.get("data")
+    return Event(
+        fields.get("event", "comment" if "" in fields else "retry"),
+        int(fields["id"]) if "id" in fields else None,
+        fields.get("", fields.get("retry")) if data is None else json.loads(data),
+        len(block) + 2,
+    )
+
+
+@dataclass
+class Viewer:
+    """One open stream."""
+
+    app: ASGIApp
+    method: str = "GET"
+    path: str = "/api/v1/stream"
+    status: int | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    complete: bool = False
+
+    def __post_init__(self) -> None:
+        self._gone = asyncio.Event()
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self._asked = False
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self.task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": self.method,
+            "scheme": "http",
+            "path": self.path,
+            "raw_path": self.path.encode(),
+            "root_path": "",
+            "query_string": b"",
+            "headers": [],
+        }
+        await self.app(scope, self._receive, self._send)
+
+    async def _receive(self) -> Message:
+        if not self._asked:
+            self._asked = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Message) -> None:
+        await self._flowing.wait()
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
+            return
+        body = message.get("body", b"")
+        self.body += body
+        self.complete = not message.get("more_body", False)
+        if self.status == 200:
+            for block in body.split(b"\n\n")[:-1]:
+                self._events.put_nowait(parsed(block))
+
+    async def event(self) -> Event:
+        """Return the next event."""
+        return await asyncio.wait_for(self._events.get(), PATIENCE_SECONDS)
+
+    @property
+    def waiting(self) -> int:
+        """How many events came that nobody looked at."""
+        return self._events.qsize()
+
+    def stop_reading(self) -> None:
+        """Take nothing more, as a client whose buffers are full."""
+        self._flowing.clear()
+
+    def read_on(self) -> None:
+        """Take what comes again."""
+        self._flowing.set()
+
+    async def leave(self) -> None:
+        """Close the connection, and wait until the server has noticed."""
+        self._gone.set()
+        await self.ended()
+
+    async def ended(self) -> None:
+        """Wait until the server has ended the stream."""
+        await asyncio.wait_for(self.task, PATIENCE_SECONDS)

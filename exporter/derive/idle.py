@@ -35,6 +35,12 @@ class IdleRules:
     """Processes that do not hold a GPU, by command name."""
 
 
+def busy_ratio(activity: Activity | None, utilization_ratio: float | None) -> float | None:
+    """Return GR, the engine activity, else U; None where neither is known."""
+    engine = None if activity is None else activity.engine
+    return utilization_ratio if engine is None else engine
+
+
 def is_idle(
     activity: Activity | None,
     utilization_ratio: float | None,
@@ -51,8 +57,7 @@ def is_idle(
     engines where the counters do not; None where the board's readings are not this share's.
     """
     limit = rules.activity_ratio
-    engine = None if activity is None else activity.engine
-    busy = utilization_ratio if engine is None else engine
+    busy = busy_ratio(activity, utilization_ratio)
     if busy is None:
         return None
     if busy >= limit:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from exporter.derive.clocks import clock_ratio, counted_clocks, read_clocks
 from exporter.derive.flops import estimated_flops_bounds
 from exporter.derive.holder import holder
-from exporter.derive.idle import IdleRules, is_held, is_idle
+from exporter.derive.idle import IdleRules, busy_ratio, is_held, is_idle
 from exporter.derive.limiter import estimated_limiter, limiter
 from exporter.derive.links import link_rates
 from exporter.derive.roofline import estimated_roofline, roofline
@@ -17,7 +17,7 @@ from exporter.derive.saturation import estimated, measured
 from exporter.derive.stall import Stall, gap_ratio
 from exporter.derive.timeparts import time_parts
 from exporter.derive.units import has_tensor_cores
-from exporter.reading import Activity, Device, ShareReading, Utilization, Vitals
+from exporter.reading import Device, ShareReading, Vitals
 from exporter.snapshot import Bounds, Ceilings, Holder, Roofline, Saturation, TimeParts
 
 UTILIZATION_MARGIN_RATIO = 0.01
@@ -69,9 +69,8 @@ def derive_share(
     board = vitals if whole else None
     utilization = vitals.utilization if whole and not device.virtualized else None
     links = link_rates(activity, board, previous, seconds)
-    idle = is_idle(
-        activity, None if utilization is None else utilization.ratio, board, links.total, rules
-    )
+    ratio = None if utilization is None else utilization.ratio
+    idle = is_idle(activity, ratio, board, links.total, rules)
     held = is_held(share.processes, share.memory, rules, coherent_memory=device.coherent_memory)
     holds = holder(share.processes, held, rules)
     clocks = read_clocks(vitals, ceilings, device)
@@ -103,7 +102,7 @@ def derive_share(
             holder=holds,
             limiter=(
                 estimated_limiter(
-                    _busy_ratio(activity, utilization),
+                    busy_ratio(activity, ratio),
                     throttled=throttled,
                     stall_of_idle=stall.of_idle,
                 )
@@ -149,9 +148,3 @@ def derive_share(
             )
         ),
     )
-
-
-def _busy_ratio(activity: Activity, utilization: Utilization | None) -> float | None:
-    if activity.engine is not None:
-        return activity.engine
-    return None if utilization is None else utilization.ratio

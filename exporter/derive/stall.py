@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from exporter.derive.idle import busy_ratio
 from exporter.reading import Activity, Utilization
 from exporter.snapshot import Bounds, TimeParts
 
@@ -35,11 +36,8 @@ def gap_ratio(
     """
     if parts is not None:
         return parts.idle
-    if activity is not None and activity.engine is not None:
-        return max(0.0, 1.0 - activity.engine)
-    if utilization is not None:
-        return max(0.0, 1.0 - utilization.ratio)
-    return None
+    busy = busy_ratio(activity, None if utilization is None else utilization.ratio)
+    return None if busy is None else max(0.0, 1.0 - busy)
 
 
 def stall_bounds(wait: float, idle: float) -> Bounds:

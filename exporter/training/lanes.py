@@ -153,12 +153,7 @@ class Lane:
             return
         now_ns = self.clock()
         self._loops.pop(_STEPPING, None)
-        if self._loops or self.depth:
-            self.settle(now_ns)
-        else:
-            self._resume(now_ns)
-        if not self._loops:
-            self.counts.end_episode()
+        self._advance(now_ns)
         if "torch" in sys.modules:
             self.start_pair = self.meter.start
         self._loops[key] = weakref.ref(token, lambda _: self._lose(key))
@@ -232,17 +227,22 @@ class Lane:
         Outside any loop the first of them opens one, which stays open until another loop begins.
         """
         now_ns = self.clock()
+        self._advance(now_ns)
+        if not self._loops:
+            self._loops[_STEPPING] = _always
+        self.counts.explicit(steps, samples, flops)
+        self.run.start(now_ns)
+        if now_ns >= self.run.due_ns:
+            self.tell(now_ns)
+
+    def _advance(self, now_ns: int) -> None:
+        """Account the time up to now; where no loop is open, the one to come begins an episode."""
         if self._loops or self.depth:
             self.settle(now_ns)
         else:
             self._resume(now_ns)
         if not self._loops:
             self.counts.end_episode()
-            self._loops[_STEPPING] = _always
-        self.counts.explicit(steps, samples, flops)
-        self.run.start(now_ns)
-        if now_ns >= self.run.due_ns:
-            self.tell(now_ns)
 
     def tell(self, now_ns: int) -> None:
         """Send a report of the run."""

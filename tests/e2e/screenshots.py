@@ -35,7 +35,7 @@ class Picture(NamedTuple):
 PICTURES = (
     Picture("live-page", "/", (1440, 940), "light", "GPU 6"),
     Picture("live-page-dark", "/", (1440, 940), "dark", "GPU 1"),
-    Picture("gpu-view", "/gpu/2", (1440, 1330), "light"),
+    Picture("gpu-view", "/gpu/2", (1440, 1080), "light"),
     Picture("live-page-phone", "/", (390, 844), "dark"),
 )
 

@@ -58,12 +58,19 @@ class Command:
 
 
 def _serve(invocation: Invocation) -> int:
-    settings = invocation.settings()
-    from exporter.daemon import serve  # a mistake is told before the web framework is loaded
+    # They wait until there are handlers: a reload or a stop right after the start is no accident.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGHUP))
+    try:
+        settings = invocation.settings()
+        from exporter.daemon import serve  # a mistake is told before the web framework is loaded
 
-    given = {name: value for name, value in settings.describe().items() if name in settings.given}
-    _log.debug("settings", extra={"fields": given})
-    return serve(settings, lambda: config.reload(settings, invocation.argv, invocation.environ))
+        given = {
+            name: value for name, value in settings.describe().items() if name in settings.given
+        }
+        _log.debug("settings", extra={"fields": given})
+        return serve(settings, lambda: config.reload(settings, invocation.argv, invocation.environ))
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _once(invocation: Invocation) -> int:
@@ -247,11 +254,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(error, FAILED)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of the output left early; nothing may be flushed to it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader of the output left early
+        _drop_output()
         return FAILED
+    except OSError as error:
+        _drop_output()
+        return _fail(ExporterError(error.strerror or str(error)), FAILED)
     return code
+
+
+def _drop_output() -> None:
+    """Write off what cannot be written: Python would try again at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(words: Sequence[str]) -> int:

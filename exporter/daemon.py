@@ -45,6 +45,8 @@ from exporter.web.views import Views
 
 GRACEFUL_SHUTDOWN_SECONDS = 1
 DATE_HEADER_SECONDS = 1.0
+HEEDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""The signals that `serve` has handlers for."""
 FIRST_READING_SECONDS = 10.0
 
 log = logging.getLogger(__name__)
@@ -206,6 +208,8 @@ class _Reloader:
 def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
     """Run until SIGTERM or SIGINT; return the exit code.
 
+    Signals that the caller has blocked so far are unblocked once they are handled.
+
     Raises:
         ConfigError: the spec file is bad.
         ExporterError: the address cannot be listened on.
@@ -227,9 +231,7 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
     server = _Server(
         uvicorn.Config(
             app,
-            log_config=None,
-            log_level="warning",
-            access_log=False,
+            log_config=None,  # log.setup() does it
             server_header=False,
             lifespan="off",
             http="httptools",
@@ -242,6 +244,7 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _signal, _frame: server.request_stop())
     signal.signal(signal.SIGHUP, lambda _signal, _frame: reloader.start())
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HEEDED)
 
     log.info("roofline-exporter %s (revision %s) started", version(), revision())
     host = settings.web_listen_address.host

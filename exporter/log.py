@@ -19,7 +19,16 @@ LEVELS = {
     "warning": logging.WARNING,
     "error": logging.ERROR,
 }
-FOREIGN_LOGGERS = ("asyncio", "uvicorn", "uvicorn.access", "uvicorn.asgi", "uvicorn.error")
+FOREIGN_LOGGERS = {
+    "asyncio": logging.NOTSET,
+    "uvicorn": logging.WARNING,
+    "uvicorn.asgi": logging.WARNING,
+    "uvicorn.error": logging.WARNING,
+    "uvicorn.access": logging.CRITICAL,
+}
+"""Loggers of libraries, and from which level on they speak: that it serves is no event of ours."""
+SILENT_LOGGER = "uvicorn.access"
+"""It words a line for each request unless it finds no handler up to the root."""
 
 _RESERVED = ("time", "level", "msg")
 _PLAIN = re.compile(r"[!#-<>-\[\]-~]+")  # ASCII without space, quote, equals sign and backslash
@@ -44,11 +53,11 @@ def setup(level: str, form: str, stream: TextIO | None = None) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(LEVELS[level])
-    for name in FOREIGN_LOGGERS:
+    for name, lowest in FOREIGN_LOGGERS.items():
         logger = logging.getLogger(name)
         logger.handlers.clear()
-        logger.setLevel(logging.NOTSET)
-        logger.propagate = True
+        logger.setLevel(lowest)
+        logger.propagate = name != SILENT_LOGGER
     logging.captureWarnings(True)
 
 

@@ -221,6 +221,23 @@ def test_a_reader_that_leaves_early_is_no_traceback() -> None:
         assert done.stdout in ("0\n", "1\n")
 
 
+@pytest.mark.parametrize("words", ["--help", "specs H100", "check-config", "once --demo"])
+def test_output_that_cannot_be_written_is_one_line(words: str) -> None:
+    """A full disk under the output is told as any other failure."""
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "exporter", *words.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=REPOSITORY,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "roofline-exporter: No space left on device"
+    assert "Traceback" not in done.stderr
+
+
 # check-config
 
 

@@ -198,7 +198,7 @@ def test_a_second_setup_replaces_the_first() -> None:
     assert json.loads(second.getvalue())["msg"] == "m"
 
 
-@pytest.mark.parametrize("name", ["uvicorn.error", "uvicorn.access", "asyncio"])
+@pytest.mark.parametrize("name", ["uvicorn.error", "asyncio"])
 def test_the_server_and_the_event_loop_log_in_the_same_form(name: str) -> None:
     """Handlers that a library brought are taken away; its lines look like ours."""
     theirs, ours = io.StringIO(), io.StringIO()
@@ -206,9 +206,22 @@ def test_the_server_and_the_event_loop_log_in_the_same_form(name: str) -> None:
     logger.addHandler(logging.StreamHandler(theirs))
     logger.propagate = False
     log.setup("info", "logfmt", ours)
-    logger.info("started on %s", ":19400")
+    logger.warning("slow on %s", ":19400")
     assert theirs.getvalue() == ""
-    assert ours.getvalue().endswith('level=info msg="started on :19400"\n')
+    assert ours.getvalue().endswith('level=warning msg="slow on :19400"\n')
+
+
+@pytest.mark.parametrize("level", ["info", "debug"])
+def test_requests_and_the_life_of_the_server_are_no_events(level: str) -> None:
+    """Not a line a scrape, also after a second setup: probes would fill the log."""
+    stream = io.StringIO()
+    for _ in range(2):
+        log.setup(level, "logfmt", stream)
+        access = logging.getLogger("uvicorn.access")
+        assert not access.hasHandlers(), "uvicorn asks this before it words a line"
+        access.info("GET /metrics")
+        logging.getLogger("uvicorn.error").info("Shutting down")
+    assert stream.getvalue() == ""
 
 
 def test_warnings_are_log_lines() -> None:

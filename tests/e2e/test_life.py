@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM, Signals
@@ -10,8 +11,8 @@ from signal import SIGHUP, SIGINT, SIGTERM, Signals
 import pytest
 
 from tests.e2e.conftest import MakeDriver, StartDaemon
-from tests.e2e.daemons import Daemon, Page
-from tests.e2e.processes import retry_once, wait_until
+from tests.e2e.daemons import COMMAND, Daemon, Page
+from tests.e2e.processes import Process, retry_once, wait_until
 from tests.fake_nvml import FakeNvml, fault
 
 STOP_SECONDS = 2.0
@@ -86,6 +87,36 @@ def test_stops_before_the_first_reading(make_driver: MakeDriver, start: StartDae
     assert start(make_driver(TWO_GPUS)).stop()[0] == 0
 
 
+@pytest.mark.parametrize("signal", [SIGHUP, SIGTERM])
+def test_a_signal_while_it_still_starts_is_heeded_afterwards(
+    make_driver: MakeDriver, start: StartDaemon, tmp_path: Path, signal: Signals
+) -> None:
+    """A reload right after the start does not end it, and a stop ends it with exit code 0.
+
+    It is held in its start by a configuration file that is a pipe: nobody has written to it yet.
+    """
+    config = tmp_path / "roofline.yml"
+    os.mkfifo(config)
+    driver = make_driver(TWO_GPUS)
+    command = [*COMMAND, "serve", "--web.listen-address=127.0.0.1:0", "--no-source.training"]
+    daemon = Process(
+        [*command, f"--config.file={config}"], tmp_path / "output", driver.environment()
+    )
+    try:
+        with config.open("w") as pipe:  # returns once it reads
+            daemon.signal(signal)
+            pipe.write("poll: {interval: 1s}")
+        if signal == SIGHUP:
+            config.unlink()
+            config.write_text("")
+            daemon.find_in_line("configuration reloaded")
+            assert daemon.stop()[0] == 0
+        else:
+            assert daemon.wait() == 0
+    finally:
+        daemon.kill()
+
+
 class _Configured:
     """A daemon with a configuration and a spec file that a test rewrites."""
 
@@ -128,12 +159,14 @@ def test_reload_uses_the_new_settings(configured: _Configured) -> None:
     configured.write("metrics: {level: core}")
     configured.specs.write_text(H100_CAPPED.format(bf16_tensor=700))
     assert len(configured.reload("configuration reloaded")) == 1
+    lines = daemon.lines()
 
     def capped() -> Page | None:
         page = daemon.metrics()
         return page if _peak(page) == 700e12 else None
 
     after = wait_until(capped, 3, "the new ceiling")
+    assert daemon.lines() == lines, "requests are no events"
     assert after.names < before.names
     assert "gpu_fan_speed_ratio" not in after.names
     assert after.value("gpu_busy_seconds_total") >= before.value("gpu_busy_seconds_total")

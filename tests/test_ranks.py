@@ -144,6 +144,23 @@ def test_a_rank_is_shown_once_its_gpu_is_known_and_keeps_it() -> None:
     assert after(ranks, [report(103.0, job="else", rank=7)]).job == "resnet"
 
 
+def test_ranks_are_in_order_however_they_come() -> None:
+    """By job, rank and place, as each comes and goes."""
+    ranks = Ranks()
+    came: list[TrainingReport] = []
+    for number, (job, rank, device) in enumerate(
+        [("b", 10, GPU), ("b", 9, GPU), ("a", 7, OTHER), ("a", 7, GPU), ("c", 0, GPU)]
+    ):
+        said = {"job": job, "rank": rank, "device": device.uuid, "report_id": f"{number:032x}"}
+        came.append(report(100.0 + number, **said))
+        ranks.take(came, KNOWN, 105.0)
+    places = [(rank.job, rank.rank, rank.gpu_uuid) for rank in ranks.pictures(105.0)]
+    assert places == sorted(places)
+    assert [place[:2] for place in places] == [("a", 7), ("a", 7), ("b", 9), ("b", 10), ("c", 0)]
+    ranks.take(came[1:], KNOWN, 106.0)
+    assert [rank.rank for rank in ranks.pictures(106.0)] == [7, 7, 9, 0]
+
+
 def test_a_rank_whose_gpu_is_not_found_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
     """After half a minute, with the job's name on one line."""
     caplog.set_level(logging.INFO)

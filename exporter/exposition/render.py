@@ -65,14 +65,11 @@ class _Line:
         self.value: float | None = None
         self.text = ""
 
-    def put(self, value: float, out: list[str]) -> None:
-        """Append this series' line, unless the value is NaN or infinite."""
-        if value != self.value:
-            if value - value != 0:
-                return
-            self.value = value
-            self.text = f"{self.prefix}{value!r}\n"
-        out.append(self.text)
+    def of(self, value: float) -> str:
+        """Return the line with another value than the last; empty where that is no number."""
+        self.value = value
+        self.text = f"{self.prefix}{value!r}\n" if value - value == 0 else ""
+        return self.text
 
 
 _Owner = tuple[object, ...]
@@ -103,8 +100,8 @@ class _FamilyLines:
 
     def block(self, found: list[tuple[str, Any]]) -> Block | None:
         """Return this family for the objects of its part; None where it has no samples."""
-        lines = self.render(found)
-        return Block(self.names, self.headings, "".join(lines)) if lines else None
+        lines = "".join(self.render(found))
+        return Block(self.names, self.headings, lines) if lines else None
 
     def render(self, found: list[tuple[str, Any]]) -> list[str]:
         """Return the sample lines for the objects of this family's part, each with its device."""
@@ -122,7 +119,7 @@ class _One(_FamilyLines):
             line = lines.get(device)
             if line is None:
                 line = lines[device] = _Line(self.family.name, device)
-            line.put(value, out)
+            out.append(line.text if value == line.value else line.of(value))
         return out
 
 
@@ -139,7 +136,7 @@ class _ByLabel(_FamilyLines):
                         continue
                     own = f'{name}="{escaped(key)}"'
                     line = lines[key] = _Line(self.family.name, _joined(device, own))
-                line.put(value, out)
+                out.append(line.text if value == line.value else line.of(value))
         return out
 
 
@@ -158,7 +155,7 @@ class _Rows(_FamilyLines):
                     own = labels_text(names, values)
                     line = _Line(self.family.name, _joined(device, own))
                 now[values] = line
-                line.put(value, out)
+                out.append(line.text if value == line.value else line.of(value))
         return out
 
 

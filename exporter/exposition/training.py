@@ -213,6 +213,9 @@ _STATE: Part[TrainingState] = Part(
 )
 
 
+_NO_PHASE_SECONDS = dict.fromkeys(TRAINING_PHASES, 0.0)
+
+
 def _info(rank: Rank) -> Rows:
     world_size = "" if rank.world_size is None else str(rank.world_size)
     yield (world_size, rank.framework or "", rank.precision or "", rank.instrumentation), 1
@@ -220,7 +223,7 @@ def _info(rank: Rank) -> Rows:
 
 def phase_seconds(totals: TrainingTotals) -> dict[str, Number]:
     """Return the host time of every phase; one that was not reported took none."""
-    return {phase: totals.phase_seconds.get(phase, 0.0) for phase in TRAINING_PHASES}
+    return {**_NO_PHASE_SECONDS, **totals.phase_seconds}
 
 
 TRAINING_READERS: dict[str, Reader] = {

@@ -21,8 +21,8 @@ class GapClock:
 
     def at(self, monotonic: float) -> tuple[float, float]:
         """Return the observed and the idle seconds up to a time around the last interval."""
-        (start, *before), (end, *now) = self._from, self._to
+        start, observed, idle = self._from
+        end, observed_then, idle_then = self._to
         length = end - start
         part = 1.0 if length <= 0 else min(max((monotonic - start) / length, 0.0), 1.0)
-        observed, idle = (b + part * (n - b) for b, n in zip(before, now, strict=True))
-        return observed, idle
+        return observed + part * (observed_then - observed), idle + part * (idle_then - idle)

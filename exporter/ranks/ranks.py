@@ -31,6 +31,7 @@ class Ranks:
         self._searched: dict[str, float] = {}
         """By report id: since when its GPU is sought; infinite once that was told."""
         self._known: dict[tuple[str, int, Place], RankRecord] = {}
+        """In the order in which they are shown."""
         self._stalls: dict[Place, Stall] = {}
         self._precisions: dict[str, str] = {}
         self._exceeded_before = 0
@@ -42,6 +43,7 @@ class Ranks:
 
     def take(self, reports: Sequence[TrainingReport], gpus: Sequence[KnownGpu], now: float) -> None:
         """Take what every process said last; those that are missing are not known any more."""
+        before = len(self._known)
         for report in reports:
             key = self._key(report, gpus, now)
             if key is not None:
@@ -49,9 +51,10 @@ class Ranks:
                 if known is None:
                     known = self._known[key] = RankRecord()
                 known.put(report)
+        if len(self._known) > before:
+            self._known = dict(sorted(self._known.items(), key=_order))
         self._drop({report.report_id for report in reports})
-        self._stalls = self._by_place(now) if self._known else {}
-        self._precisions = self._agreed_precisions() if self._known else {}
+        self._look(now)
 
     def stall(self, uuid: str, gpu_instance: int | None) -> Stall | None:
         """Return what the ranks on a share say about the last seconds; None without any."""
@@ -70,9 +73,7 @@ class Ranks:
         """Return what is shown of every rank."""
         return tuple(
             rank_picture(job, rank, place, known, now)
-            for (job, rank, place), known in sorted(
-                self._known.items(), key=lambda item: (item[0][:2], str(item[0][2]))
-            )
+            for (job, rank, place), known in self._known.items()
         )
 
     def _key(
@@ -110,25 +111,32 @@ class Ranks:
                 self._exceeded_before += known.check.exceeded
                 del self._known[key]
 
-    def _by_place(self, now: float) -> dict[Place, Stall]:
-        ranks: dict[Place, list[RankRecord]] = {}
+    def _look(self, now: float) -> None:
+        """Find out what the living ranks say about their GPUs."""
+        fresh: dict[Place, list[RankRecord]] = {}
+        precisions: dict[str, set[str]] = {}
         for (_, _, place), known in self._known.items():
-            if place.uuid is not None and known.fresh(now):
-                ranks.setdefault(place, []).append(known)
-        stalls = {}
-        for place, found in ranks.items():
-            covered = [known.stall_of_idle for known in found if known.stall_of_idle is not None]
-            inferred = together(known.bounds for known in found if known.bounds is not None)
-            stalls[place] = Stall(
-                max(covered, default=None),
-                {} if inferred is None else {INFERRED_BY_CLIENT: inferred},
-            )
-        return stalls
+            if place.uuid is None or not known.alive:
+                continue
+            if known.newest.precision is not None:
+                precisions.setdefault(place.uuid, set()).add(known.newest.precision)
+            if known.fresh(now):
+                fresh.setdefault(place, []).append(known)
+        self._stalls = {place: _stall(found) for place, found in fresh.items()}
+        self._precisions = {
+            uuid: next(iter(found)) for uuid, found in precisions.items() if len(found) == 1
+        }
 
-    def _agreed_precisions(self) -> dict[str, str]:
-        said: dict[str, set[str]] = {}
-        for (_, _, place), known in self._known.items():
-            precision = known.newest.precision
-            if place.uuid is not None and precision is not None and known.alive:
-                said.setdefault(place.uuid, set()).add(precision)
-        return {uuid: next(iter(found)) for uuid, found in said.items() if len(found) == 1}
+
+def _stall(ranks: Sequence[RankRecord]) -> Stall:
+    """Return what the ranks on one share say about the last seconds."""
+    covered = [known.stall_of_idle for known in ranks if known.stall_of_idle is not None]
+    inferred = together(known.bounds for known in ranks if known.bounds is not None)
+    return Stall(
+        max(covered, default=None), {} if inferred is None else {INFERRED_BY_CLIENT: inferred}
+    )
+
+
+def _order(item: tuple[tuple[str, int, Place], RankRecord]) -> tuple[str, int, str]:
+    job, rank, place = item[0]
+    return job, rank, str(place)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
+from operator import attrgetter
 from typing import NamedTuple
 
 from exporter.derive.stall import stall_bounds
@@ -30,6 +31,8 @@ SEEN_IDLE_RATIO = 0.001
 MOST_RETIRED = 32
 """Ended processes of one rank that are told apart."""
 
+_received = attrgetter("received_monotonic_seconds")
+
 
 class _Said(NamedTuple):
     """A moment at which a rank spoke, or what passed between two: all in seconds."""
@@ -44,7 +47,13 @@ class _Said(NamedTuple):
 
     def since(self, before: _Said) -> _Said:
         """Return what passed since an earlier moment; a claim that fell counts as nothing."""
-        return _Said._make(max(now - then, 0.0) for now, then in zip(self, before, strict=True))
+        return _Said(
+            max(self.seconds - before.seconds, 0.0),
+            max(self.wait - before.wait, 0.0),
+            max(self.stall - before.stall, 0.0),
+            max(self.observed - before.observed, 0.0),
+            max(self.idle - before.idle, 0.0),
+        )
 
 
 class RankRecord:
@@ -53,6 +62,10 @@ class RankRecord:
     def __init__(self) -> None:
         self.last: dict[str, TrainingReport] = {}
         """By report id."""
+        self.newest: TrainingReport
+        """The last report of any of its processes; there is one once it was put."""
+        self.alive = 0
+        """How many of its processes are."""
         self.check = StallCheck()
         self.wait_ratio: float | None = None
         self.stall_ratio: float | None = None
@@ -78,17 +91,24 @@ class RankRecord:
             return
         self.last[report.report_id] = report
         self._retired.pop(report.report_id, None)
-        self._totals = None
+        self._look_again()
         said = report.received_monotonic_seconds
         self._said_at = said if self._said_at is None else max(said, self._said_at)
 
     def retire(self, report_id: str) -> None:
         """Keep the totals of a process that is not known any more."""
-        self._totals = None
         self._retired[report_id] = self.last.pop(report_id).totals
+        self._look_again()
         if len(self._retired) > MOST_RETIRED:
             oldest = self._retired.pop(next(iter(self._retired)))
             self._folded = oldest if self._folded is None else total_of(self._folded, oldest)
+
+    def _look_again(self) -> None:
+        reports = self.last.values()
+        if reports:
+            self.newest = max(reports, key=_received)
+        self.alive = sum([report.alive for report in reports])
+        self._totals = None
 
     @property
     def totals(self) -> TrainingTotals:
@@ -101,18 +121,6 @@ class RankRecord:
             if self._folded is not None:
                 self._totals = total_of(self._folded, self._totals)
         return self._totals
-
-    @property
-    def newest(self) -> TrainingReport:
-        """The last report of any of its processes."""
-        if len(self.last) == 1:
-            return next(iter(self.last.values()))
-        return max(self.last.values(), key=lambda report: report.received_monotonic_seconds)
-
-    @property
-    def alive(self) -> int:
-        """How many of its processes are."""
-        return sum(report.alive for report in self.last.values())
 
     def fresh(self, now: float) -> bool:
         """Tell whether what it said of the last seconds still stands."""

@@ -7,7 +7,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 MOST_BYTES = 64 * 1024
 """Of a file in /proc no more is read."""
@@ -22,8 +22,7 @@ _START_TIME = 19
 _DEAD = (b"Z", b"X", b"x")
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(NamedTuple):
     """The sender of a datagram; pid 0 is a process that this one cannot see."""
 
     pid: int

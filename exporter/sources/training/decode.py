@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from exporter.reading import NO_DEVICE, TRAINING_PHASES, Loader, TrainingTotals
 from exporter.sources.training.refusals import Refused
@@ -21,6 +21,7 @@ MOST_BYTES = 8192
 """Of a datagram."""
 MOST = 1e18
 """Of a count, of seconds or of bytes."""
+_MOST_WHOLE = int(MOST)
 MOST_FLOPS = 1e30
 MOST_RANK = 1_000_000
 MOST_PID = 2**31 - 1
@@ -41,10 +42,11 @@ _ID = re.compile(r"[0-9a-f]{32}")
 # before 470.
 _DEVICE = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z][0-9A-Za-z/-]{0,90}")
 _PHASES = frozenset(TRAINING_PHASES)
+_NUMBERS = (float, int)
+"""Nothing else: true and false are no numbers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """What a process says of itself, checked for form alone."""
 
     report_id: str
@@ -66,7 +68,8 @@ class Claim:
     exited: bool
 
 
-_NO_LOADER = Loader()
+_LOADERS = lru_cache(maxsize=1024)(Loader)
+"""Loaders seldom change, and are much alike from rank to rank."""
 
 
 def decode(data: bytes) -> Claim:
@@ -80,32 +83,31 @@ def decode(data: bytes) -> Claim:
     message = _parse(data)
     if type(message) is not dict:
         raise _unfit("report", "an object", message)
-    version = message.get("version")
+    get = message.get
+    version = get("version")
     if type(version) is not int or version != VERSION:
         raise Refused("version", f"version: expected {VERSION}, got {_shown(version)}")
-    report_id = message.get("id")
+    report_id = get("id")
     if type(report_id) is not str or not _ID.fullmatch(report_id):
         raise _unfit("id", "32 hexadecimal digits in lower case", report_id)
-    memory = message.get("memory_bytes")
-    loader = message.get("loader")
-    error = message.get("error")
+    error = get("error")
     return Claim(
         report_id=report_id,
-        sequence=_integer(message, "sequence", 0, int(MOST)),
-        pid=_integer(message, "pid", 1, MOST_PID),
-        job=_name(message, "job", MOST_JOB_BYTES),
-        rank=_integer(message, "rank", 0, MOST_RANK),
-        totals=_totals(message),
-        device=_device(message.get("device")),
-        world_size=_optional_integer(message, "world_size", 1, MOST_RANK + 1),
-        framework=_optional_name(message, "framework"),
-        precision=_optional_name(message, "precision"),
-        instrumentation=_instrumentation(message.get("instrumentation")),
-        loader=_NO_LOADER if loader is None else _loader(loader),
-        memory_bytes={} if memory is None else _memory(memory),
-        errors=_optional_integer(message, "errors", 0, int(MOST)) or 0,
+        sequence=_integer(get("sequence"), "sequence", 0, _MOST_WHOLE),
+        pid=_integer(get("pid"), "pid", 1, MOST_PID),
+        job=_name(get("job"), "job", MOST_JOB_BYTES),
+        rank=_integer(get("rank"), "rank", 0, MOST_RANK),
+        totals=_totals(get),
+        device=_device(get("device")),
+        world_size=_optional_integer(get("world_size"), "world_size", 1, MOST_RANK + 1),
+        framework=_optional_name(get("framework"), "framework"),
+        precision=_optional_name(get("precision"), "precision"),
+        instrumentation=_instrumentation(get("instrumentation")),
+        loader=_loader(get("loader")),
+        memory_bytes=_memory(get("memory_bytes")),
+        errors=_optional_integer(get("errors"), "errors", 0, _MOST_WHOLE) or 0,
         error=error if type(error) is str else None,
-        exited=_optional_boolean(message, "exit") or False,
+        exited=_optional_boolean(get("exit"), "exit") or False,
     )
 
 
@@ -129,24 +131,27 @@ def _parse(data: bytes) -> Any:
         raise Refused("not_json", "nested too deeply") from None
 
 
-def _totals(message: Mapping[str, Any]) -> TrainingTotals:
-    step_seconds = _number(message, "step_seconds")
-    phase_seconds = _phases(message.get("phase_seconds"), "phase_seconds")
-    stalls = message.get("phase_gpu_idle_seconds")
+def _totals(get: Callable[[str], Any]) -> TrainingTotals:
+    step_seconds = _number(get("step_seconds"), "step_seconds")
+    phase_seconds = _phases(get("phase_seconds"), "phase_seconds")
+    stalls = get("phase_gpu_idle_seconds")
     idle_seconds = {} if stalls is None else _phases(stalls, "phase_gpu_idle_seconds")
     if _exceeds(math.fsum(phase_seconds.values()), step_seconds):
         raise Refused("schema", "phase_seconds: add up to more than step_seconds")
     for phase, seconds in idle_seconds.items():
         if _exceeds(seconds, phase_seconds.get(phase, 0.0)):
             raise Refused("schema", f"phase_gpu_idle_seconds: {phase} is more than phase_seconds")
+    samples, model_flops = get("samples"), get("model_flops")
     return TrainingTotals(
-        steps=_number(message, "steps"),
-        batches=_number(message, "batches"),
-        samples=_optional_number(message, "samples", MOST),
+        steps=_number(get("steps"), "steps"),
+        batches=_number(get("batches"), "batches"),
+        samples=None if samples is None else _number(samples, "samples"),
         step_seconds=step_seconds,
         phase_seconds=phase_seconds,
         phase_gpu_idle_seconds=idle_seconds,
-        model_flops=_optional_number(message, "model_flops", MOST_FLOPS),
+        model_flops=(
+            None if model_flops is None else _number(model_flops, "model_flops", MOST_FLOPS)
+        ),
     )
 
 
@@ -161,8 +166,7 @@ def _phases(value: Any, key: str) -> dict[str, float]:
     found: dict[str, float] = {}
     others: list[float] = []
     for phase, seconds in value.items():
-        kind = type(seconds)
-        if (kind is not float and kind is not int) or not 0 <= seconds <= MOST:
+        if type(seconds) not in _NUMBERS or not 0 <= seconds <= MOST:
             raise _unfit(key, f"numbers from 0 to {MOST:g}", seconds)
         if phase in _PHASES:
             found[phase] = seconds + 0.0
@@ -173,38 +177,29 @@ def _phases(value: Any, key: str) -> dict[str, float]:
     return found
 
 
-def _number(message: Mapping[str, Any], key: str, most: float = MOST) -> float:
-    value = message.get(key)
-    kind = type(value)
-    if (kind is float or kind is int) and 0 <= value <= most:  # type: ignore[operator]
-        return value + 0.0  # type: ignore[operator]
+def _number(value: Any, key: str, most: float = MOST) -> float:
+    if type(value) in _NUMBERS and 0 <= value <= most:
+        return value + 0.0  # type: ignore[no-any-return]
     raise _unfit(key, f"a number from 0 to {most:g}", value)
 
 
-def _optional_number(message: Mapping[str, Any], key: str, most: float) -> float | None:
-    return None if message.get(key) is None else _number(message, key, most)
-
-
-def _integer(message: Mapping[str, Any], key: str, least: int, most: int) -> int:
-    value = message.get(key)
+def _integer(value: Any, key: str, least: int, most: int) -> int:
     if type(value) is int and least <= value <= most:
         return value
     raise _unfit(key, f"a whole number from {least} to {most}", value)
 
 
-def _optional_integer(message: Mapping[str, Any], key: str, least: int, most: int) -> int | None:
-    return None if message.get(key) is None else _integer(message, key, least, most)
+def _optional_integer(value: Any, key: str, least: int, most: int) -> int | None:
+    return None if value is None else _integer(value, key, least, most)
 
 
-def _optional_boolean(message: Mapping[str, Any], key: str) -> bool | None:
-    value = message.get(key)
+def _optional_boolean(value: Any, key: str) -> bool | None:
     if value is None or type(value) is bool:
         return value
     raise _unfit(key, "true or false", value)
 
 
-def _name(message: Mapping[str, Any], key: str, most_bytes: int) -> str:
-    value = message.get(key)
+def _name(value: Any, key: str, most_bytes: int) -> str:
     if type(value) is not str:
         raise _unfit(key, "text", value)
     # Characters are at most as many as bytes, and only printable ones can always be encoded.
@@ -214,9 +209,8 @@ def _name(message: Mapping[str, Any], key: str, most_bytes: int) -> str:
     raise Refused("label", f"{key}: expected {expected}, got {_shown(value)}")
 
 
-def _optional_name(message: Mapping[str, Any], key: str) -> str | None:
-    value = message.get(key)
-    return None if value is None or value == "" else _name(message, key, MOST_NAME_BYTES)
+def _optional_name(value: Any, key: str) -> str | None:
+    return None if value is None or value == "" else _name(value, key, MOST_NAME_BYTES)
 
 
 def _device(value: Any) -> str | None:
@@ -239,22 +233,27 @@ def _instrumentation(value: Any) -> str:
 
 
 def _loader(value: Any) -> Loader:
+    if value is None:
+        return _LOADERS()
     if type(value) is not dict:
         raise _unfit("loader", "an object", value)
-    return Loader(
-        workers=_optional_integer(value, "workers", 0, MOST_RANK),
-        prefetch_factor=_optional_integer(value, "prefetch_factor", 0, MOST_RANK),
-        pin_memory=_optional_boolean(value, "pin_memory"),
-        persistent_workers=_optional_boolean(value, "persistent_workers"),
-        ready_batches=_optional_integer(value, "ready_batches", 0, MOST_RANK),
+    get = value.get
+    return _LOADERS(
+        _optional_integer(get("workers"), "workers", 0, MOST_RANK),
+        _optional_integer(get("prefetch_factor"), "prefetch_factor", 0, MOST_RANK),
+        _optional_boolean(get("pin_memory"), "pin_memory"),
+        _optional_boolean(get("persistent_workers"), "persistent_workers"),
+        _optional_integer(get("ready_batches"), "ready_batches", 0, MOST_RANK),
     )
 
 
 def _memory(value: Any) -> dict[str, int]:
+    if value is None:
+        return {}
     if type(value) is not dict:
         raise _unfit("memory_bytes", "an object", value)
     return {
-        kind: _integer(value, kind, 0, int(MOST))
+        kind: _integer(value[kind], kind, 0, _MOST_WHOLE)
         for kind in MEMORY_KINDS
         if value.get(kind) is not None
     }

@@ -11,7 +11,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from exporter.clock import Clock
 from exporter.sources.training.credentials import Peer, peer_of
@@ -26,8 +26,7 @@ Ancillary = Sequence[tuple[int, int, bytes]]
 """What the kernel put beside a datagram."""
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(NamedTuple):
     """One datagram, who sent it and when it was received."""
 
     data: bytes

@@ -192,9 +192,9 @@ def _falling(before: TrainingTotals, now: TrainingTotals) -> str | None:
         return "samples"
     if _is_less(now.model_flops, before.model_flops):
         return "model_flops"
-    if _is_any_less(now.phase_seconds, before.phase_seconds):
+    if _fallen(now.phase_seconds, before.phase_seconds):
         return "phase_seconds"
-    if _is_any_less(now.phase_gpu_idle_seconds, before.phase_gpu_idle_seconds):
+    if _fallen(now.phase_gpu_idle_seconds, before.phase_gpu_idle_seconds):
         return "phase_gpu_idle_seconds"
     return None
 
@@ -203,8 +203,10 @@ def _is_less(now: float | None, before: float | None) -> bool:
     return before is not None and (now is None or now < before)
 
 
-def _is_any_less(now: Mapping[str, float], before: Mapping[str, float]) -> bool:
-    return any(now.get(phase, -1.0) < seconds for phase, seconds in before.items() if seconds)
+def _fallen(now: Mapping[str, float], before: Mapping[str, float]) -> list[str]:
+    return [
+        phase for phase, seconds in before.items() if seconds and now.get(phase, -1.0) < seconds
+    ]
 
 
 def _report(report_id: str, entry: _Entry) -> TrainingReport:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -81,13 +81,25 @@ Key = tuple[str, int | None]
 Values = tuple[float | None, ...]
 
 
+Columns = dict[str, list[float | None]]
+
+
 class Series(NamedTuple):
     """Points in time and what was read at each; None where nothing was."""
 
     timestamps: list[float]
     """Unix time, rising."""
-    columns: dict[str, list[float | None]]
+    columns: Columns
     """Those in which anything is known, in the order of `COLUMNS`."""
+
+
+def _column(values: array[float], name: str) -> list[float | None]:
+    points = values[COLUMNS.index(name) :: _WIDTH]
+    return [value if value == value else None for value in points]
+
+
+def _any(points: Iterable[float | None]) -> bool:
+    return any(value is not None for value in points)
 
 
 class _Ring:
@@ -187,21 +199,37 @@ class History:
             ring = self._rings.get((uuid, gpu_instance))
             if ring is None or not self._count:
                 return None
-            times, values = self._times[:], ring.values[:]
-            first = (self._at - self._count + 1) % len(times)
-            count = self._count
-        # From the oldest to the newest: up to the end of the ring, then from its start.
-        times = (times[first:] + times[:first])[:count]
-        values = (values[first * _WIDTH :] + values[: first * _WIDTH])[: count * _WIDTH]
-        after = times[-1] - KEPT_SECONDS
-        after = after if since_seconds is None else max(after, since_seconds)
-        skipped = bisect_right(times, after)
-        columns = {}
-        for column, name in enumerate(COLUMNS):
-            points = values[skipped * _WIDTH + column :: _WIDTH]
-            if any(value == value for value in points):
-                columns[name] = [value if value == value else None for value in points]
-        return Series(times[skipped:].tolist(), columns)
+            times = self._after(since_seconds)
+            values = self._newest(ring, len(times))
+        columns = {name: _column(values, name) for name in COLUMNS}
+        return Series(times, {name: each for name, each in columns.items() if _any(each)})
+
+    def lately(
+        self, names: Sequence[str], seconds: float
+    ) -> tuple[list[float], dict[Key, Columns]]:
+        """Return the times of the last `seconds`, and these columns of every share there is."""
+        with self._lock:
+            if not self._count:
+                return [], {}
+            times = self._after(self._times[self._at] - seconds)
+            taken = {key: self._newest(ring, len(times)) for key, ring in self._rings.items()}
+        return times, {
+            key: {name: _column(values, name) for name in names} for key, values in taken.items()
+        }
+
+    def _after(self, since: float | None) -> list[float]:
+        """Return the times of the last 15 minutes after `since`, rising."""
+        first = (self._at - self._count + 1) % len(self._times)
+        times = (self._times[first:] + self._times[:first])[: self._count].tolist()
+        oldest = times[-1] - KEPT_SECONDS
+        return times[bisect_right(times, oldest if since is None else max(oldest, since)) :]
+
+    def _newest(self, ring: _Ring, count: int) -> array[float]:
+        """Return the newest points of a ring, the oldest of them first."""
+        start = (self._at - count + 1) % len(self._times)
+        over = max(0, start + count - len(self._times))  # those that lie at the ring's start
+        values = ring.values
+        return values[start * _WIDTH : (start + count) * _WIDTH] + values[: over * _WIDTH]
 
     @property
     def bytes(self) -> int:
@@ -284,6 +312,24 @@ class History:
         )
 
 
+def readings(gpu: Gpu, share: Share | None, ranks: Sequence[Rank] = ()) -> dict[str, float]:
+    """Return what is known of a share now, or of the board, by the names of the columns.
+
+    What goes through the links is left out.
+    """
+    board = _NO_BOARD if share is not None and gpu.device.mig else _board(gpu)
+    own = _NO_SHARE if share is None else _share(share, ranks, _NO_LINKS)
+    found = zip(COLUMNS, board + own, strict=True)
+    return {name: value for name, value in found if value is not None}
+
+
+def busy_ratio(share: Share) -> float | None:
+    """Return the time in which something ran: as the driver samples it, else as counters say."""
+    if share.utilization is not None:
+        return share.utilization.ratio
+    return None if share.activity is None else share.activity.engine
+
+
 def _board(gpu: Gpu) -> Values:
     vitals = gpu.vitals
     if vitals is None:
@@ -308,7 +354,7 @@ def _saturation(saturation: Saturation | None) -> Values:
 
 def _share(share: Share, ranks: Sequence[Rank], board_rates: Values) -> Values:
     activity, saturation, parts = share.activity, share.saturation, share.time_parts
-    roofline, utilization = share.roofline, share.utilization
+    roofline = share.roofline
     stall = measured_stall(ranks)
     inferred = inferred_stall(share) if stall is None and share.data_stall else None
     links = board_rates
@@ -322,7 +368,7 @@ def _share(share: Share, ranks: Sequence[Rank], board_rates: Values) -> Values:
         )
     flops = None if roofline is None else roofline.flops_per_second
     return (
-        None if utilization is None else utilization.ratio,
+        busy_ratio(share),
         *_saturation(saturation),
         *(_NO_ACTIVITY if activity is None else _activity_of(activity)),
         *(_NO_PARTS if parts is None else _parts_of(parts)),

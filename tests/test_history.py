@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.history import COLUMNS, KEPT_SECONDS, POINTS, History
+from exporter.history import COLUMNS, KEPT_SECONDS, POINTS, History, readings
 from exporter.reading import THROTTLE_REASONS
 from exporter.snapshot import BoardTotals, Bounds, Gpu, Share, Snapshot
 from tests import snapshots
@@ -218,6 +218,49 @@ def test_links() -> None:
     assert series.columns["nvlink_rx"] == [None, 2e9, None, None]
 
 
+def test_a_share_is_busy_as_its_counters_say() -> None:
+    """An instance has no utilization of the driver's: what its engine says stands for it."""
+    history = History()
+    gpu = snapshots.h100_mig(2)
+    history.add(at(0, gpu))
+    series = history.series(gpu.device.uuid, 1)
+    assert series is not None
+    assert series.columns["utilization"] == series.columns["engine"] == [pytest.approx(0.991)]
+
+
+@pytest.mark.parametrize("seconds", [5, 600, POINTS + 250])
+def test_lately(seconds: int) -> None:
+    """The newest points of every share, oldest first, also where the ring begins anew."""
+    history = History()
+    for second in range(seconds):
+        board = snapshots.h100_idle(1)
+        history.add(at(second, with_power(float(second)), board))
+    times, found = history.lately(("power", "fp64"), 100.0)
+    since = max(0, seconds - 100)
+    assert [time - NOW for time in times] == list(range(since, seconds))
+    assert found[UUID, None]["power"] == list(range(since, seconds))
+    assert set(found) == {(UUID, None), (snapshots.h100_idle(1).device.uuid, None)}
+    assert all(set(columns) == {"power", "fp64"} for columns in found.values())
+    assert {len(columns["fp64"]) for columns in found.values()} == {len(times)}
+
+
+def test_what_is_known_now() -> None:
+    """The same numbers by column, without a point in time; an instance has none of the board's."""
+    gpu = snapshots.h100_training()
+    history = History()
+    history.add(at(0, gpu))
+    series = history.series(UUID, None)
+    assert series is not None
+    found = readings(gpu, gpu.shares[0])
+    for name, value in found.items():
+        assert series.columns[name] == [pytest.approx(value, rel=1e-6)]
+    assert set(series.columns) - set(found) <= {"pcie_rx", "pcie_tx", "nvlink_rx", "nvlink_tx"}
+    divided = snapshots.h100_mig(2)
+    board = readings(divided, None)
+    assert set(board) == {"power", "sm_clock", "temperature", "throttled"}
+    assert not set(board) & set(readings(divided, divided.shares[0]))
+
+
 def test_what_is_long_gone_is_forgotten() -> None:
     """A GPU that was away for all of the kept time has no history any more."""
     history = History()
@@ -231,6 +274,7 @@ def test_what_is_long_gone_is_forgotten() -> None:
 def test_nothing_is_known_before_the_first_snapshot() -> None:
     """There is no series, and no error."""
     assert History().series(UUID, None) is None
+    assert History().lately(("power",), 60.0) == ([], {})
 
 
 def test_memory_of_a_full_node() -> None:

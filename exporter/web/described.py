@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from exporter.web.models import HistoryAnswer
-from exporter.web.series import HISTORY_PATH
+from exporter.web.models import HistoryAnswer, TrailsAnswer
+from exporter.web.series import HISTORY_PATH, TRAILS_PATH
 from exporter.web.stream import STREAM_PATH
 
+_REFERENCE = "#/components/schemas/{model}"
 _STREAM = (
     "What the page shows, as server-sent events: first an event `snapshot` with the whole view as "
     "a JSON object, then for each later snapshot, at most once a second, an event `diff` with a "
@@ -18,8 +19,13 @@ _STREAM = (
 
 
 def _problem(what: str) -> dict[str, Any]:
-    schema = {"$ref": "#/components/schemas/Problem"}
+    schema = {"$ref": _REFERENCE.format(model="Problem")}
     return {"description": what, "content": {"application/json": {"schema": schema}}}
+
+
+def _columns(model: str) -> dict[str, Any]:
+    schema = {"$ref": _REFERENCE.format(model=model)}
+    return {"description": "Columns.", "content": {"application/json": {"schema": schema}}}
 
 
 def _parameter(name: str, where: str, kind: str, what: str) -> dict[str, Any]:
@@ -34,8 +40,12 @@ def _parameter(name: str, where: str, kind: str, what: str) -> dict[str, Any]:
 
 def described(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a schema with the paths that the framework does not know of."""
-    history = HistoryAnswer.model_json_schema()
-    answer = {"schema": {"$ref": "#/components/schemas/HistoryAnswer"}}
+    answers = {
+        "HistoryAnswer": HistoryAnswer.model_json_schema(ref_template=_REFERENCE),
+        "TrailsAnswer": TrailsAnswer.model_json_schema(ref_template=_REFERENCE),
+    }
+    for answer in tuple(answers.values()):
+        answers |= answer.pop("$defs", {})
     paths = {
         **schema["paths"],
         HISTORY_PATH: {
@@ -54,10 +64,18 @@ def described(schema: dict[str, Any]) -> dict[str, Any]:
                     _parameter("since", "query", "number", "Unix time: only the points after it."),
                 ],
                 "responses": {
-                    "200": {"description": "Columns.", "content": {"application/json": answer}},
+                    "200": _columns("HistoryAnswer"),
                     "400": _problem("A parameter is not a number."),
                     "404": _problem("There is no such GPU or instance."),
                 },
+            }
+        },
+        TRAILS_PATH: {
+            "get": {
+                "summary": "Trails",
+                "description": "Where every GPU was in its roofline in the last 3 minutes.",
+                "operationId": "trails",
+                "responses": {"200": _columns("TrailsAnswer")},
             }
         },
         STREAM_PATH: {
@@ -79,5 +97,5 @@ def described(schema: dict[str, Any]) -> dict[str, Any]:
         },
     }
     components = schema["components"]
-    schemas = {**components["schemas"], "HistoryAnswer": history}
+    schemas = {**components["schemas"], **answers}
     return {**schema, "paths": paths, "components": {**components, "schemas": schemas}}

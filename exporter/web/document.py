@@ -22,23 +22,18 @@ LINKS = (
     ("/api/openapi.json", "API schema"),
     (DOCUMENTATION, "Documentation"),
 )
-_BANNERS = {
-    "simulate": "This data is simulated.",
-    "replay": "This data is a recording, played back.",
-}
 
 
 def document(
     title: str,
     body: str,
     *,
-    styles: Sequence[str] = ("page.css",),
     scripts: Sequence[str] = (),
     modules: Sequence[str] = (),
 ) -> str:
     """Return a whole HTML document; `title` is text, `body` is HTML, the others are assets."""
     head = [f'<link rel="icon" href="{asset_url("icon.svg")}" type="image/svg+xml">']
-    head += [f'<link rel="stylesheet" href="{asset_url(name)}">' for name in styles]
+    head += [f'<link rel="stylesheet" href="{asset_url("page.css")}">']
     head += [f'<script defer src="{asset_url(name)}"></script>' for name in scripts]
     # A preloaded module is fetched beside the others instead of after the one that asks for it.
     head += [f'<link rel="modulepreload" href="{asset_url(name)}">' for name in modules[1:]]
@@ -61,16 +56,11 @@ def data_block(name: str, data: Any) -> str:
 
 def banner(view: Mapping[str, Any]) -> str:
     """Return the line that says that these are no real GPUs; hidden where they are."""
-    source = view.get("simulated")
-    said = [_BANNERS.get(each, f"This data comes from {each}.") for each in _parts(source)]
+    notice = view.get("notice", "")
     return (
-        f'<p id="banner" role="note"{"" if source else " hidden"}><strong>Not real GPUs.</strong> '
-        f'<span data-c="why">{escape(" ".join(said))}</span></p>'
+        f'<p id="banner" role="note"{"" if notice else " hidden"}><strong>Not real GPUs.</strong> '
+        f"<span>{escape(notice)}</span></p>"
     )
-
-
-def _parts(source: str | None) -> list[str]:
-    return source.split(" and ") if source else []
 
 
 def frame(view: Mapping[str, Any], content: str, *, home: bool = False) -> str:

@@ -1,18 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one row of the page says, in words and bars; static/facts.js says the same.
-
-The first paint is made here, what follows in the browser. A test reads both.
-"""
+"""What one row of the page says in words: made here, for the first paint and for the stream."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from exporter.web.words import cut, duration, fixed, gibibytes, percent, plain, product_name, span
+from exporter.web.words import (
+    bytes_rate,
+    cut,
+    duration,
+    fixed,
+    flops,
+    gibibytes,
+    intensity,
+    percent,
+    plain,
+    product_name,
+    span,
+)
 
-Row = Mapping[str, Any]
+Row = dict[str, Any]
+Raw = Mapping[str, Any]
+"""What is known of a row, from which it is made."""
 
 STALL_LEVELS = ((0.20, "high"), (0.05, "some"), (0.0, "fine"))
 """Exposed data stall above which a word holds: the thresholds of the TensorFlow profiler."""
@@ -29,7 +39,7 @@ TONES = {
     "free": "calm",
     "suspended": "calm",
 }
-"""How a word looks; any other is shown as bad where the GPU is not up, else as neutral."""
+"""How a word looks; any other is bad where the GPU is not up, else neutral."""
 GLYPHS = {"good": "●", "warn": "▲", "calm": "○", "bad": "✕", "neutral": "◆"}
 LIMITS = {
     "idle": "idle",
@@ -38,68 +48,82 @@ LIMITS = {
     "unknown": "limiter not known",
 }
 """What is said of a limiter; of any other that it limits."""
+BASES = ("spec", "clock", "achievable")
 _REASON = 160
+RATIOS = (
+    *("utilization", "saturation_lower", "saturation_upper", "sm", "dram"),
+    *("tensor", "fp64", "fp32", "fp16", "int"),
+    *("idle", "narrow", "unsaturated", "clock", "saturated"),
+    *("stall", "stall_lower", "stall_upper", "wait"),
+)
+AMOUNTS = ("flops", "bytes", "power", "power_limit", "sm_clock", "throttled")
+COLUMNS = RATIOS + AMOUNTS
+"""The numbers that scripts draw, as the history names them; the limit of the power beside them."""
+_SHOWN = (
+    *("gpu", "instance", "state", "mig", "since", "memory_ratio"),
+    *("flops_bounds", "bytes_bounds", "ceilings"),
+)
+"""What scripts know of a row besides; the rest is only said in words."""
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """The words of one row by the name of their place, and its bars as (from, to) ratios."""
-
-    words: Mapping[str, str]
-    bars: Mapping[str, tuple[float, float]]
-    tone: str
-    stall_level: str = ""
-    up: bool = True
-    divided: bool = False
-    """A GPU with MIG on: its instances have rows of their own."""
-    at: float | None = None
-    """Unix time that the row speaks of."""
+def values_of(row: Row) -> dict[str, float]:
+    """Return the numbers of a row that are known, by column."""
+    found = zip(COLUMNS, row.get("values", ()), strict=False)
+    return {name: value for name, value in found if value is not None}
 
 
-def title(row: Row) -> str:
+def title(gpu: int, instance: int | None) -> str:
     """Return "GPU 3", or "GPU 3, MIG 1"."""
-    instance = row.get("instance")
-    return f"GPU {row['gpu']}" + ("" if instance is None else f", MIG {instance}")
+    return f"GPU {gpu}" + ("" if instance is None else f", MIG {instance}")
 
 
-def _saturation(row: Row) -> tuple[str, tuple[float, float]]:
-    if "saturation" in row:
-        ratio = row["saturation"]
-        return f"{percent(ratio)} saturated", (ratio, ratio)
-    if "saturation_bounds" in row:
-        lower, upper = row["saturation_bounds"]
-        return f"{span(lower, upper)} saturated", (lower, upper)
-    return "saturation not known", (0.0, 0.0)
+def _saturation(values: Raw) -> str:
+    if "saturation_lower" not in values:
+        return "saturation not known"
+    lower = values["saturation_lower"]
+    return f"{span(lower, values.get('saturation_upper', lower))} saturated"
 
 
-def _stall(row: Row) -> tuple[str, str]:
+def stall_level(stall: float) -> str:
+    """Return how bad an exposed data stall is, in a word."""
+    return next(word for above, word in STALL_LEVELS if stall >= above)
+
+
+def _stall(values: Raw) -> tuple[str, str]:
     """Return the exposed data stall and its level; of bounds the level of the lower one."""
-    if "stall" in row:
-        text, least = percent(row["stall"]), row["stall"]
-    elif "stall_bounds" in row:
-        least, upper = row["stall_bounds"]
-        text = span(least, upper)
-    else:
-        return "", ""
-    return text, next(word for above, word in STALL_LEVELS if least >= above)
+    least = values.get("stall", values.get("stall_lower"))
+    if least is None:
+        return "no report", ""
+    most = least if "stall" in values else values["stall_upper"]
+    return span(least, most), stall_level(least)
 
 
-def _amounts(pair: list[float] | None, unit: str) -> tuple[str, tuple[float, float]]:
-    if not pair:
-        return "", (0.0, 0.0)
-    show = gibibytes if unit == "GiB" else lambda value: fixed(value, 0)
-    if len(pair) < 2 or not pair[1]:
-        return f"{show(pair[0])} {unit}", (0.0, 0.0)
-    return f"{show(pair[0])}/{show(pair[1])} {unit}", (0.0, pair[0] / pair[1])
+def _of_limit(value: str, limit: str | None, unit: str) -> str:
+    return f"{value} {unit}" if limit is None else f"{value}/{limit} {unit}"
 
 
-def _idle(row: Row, now: float) -> str:
+def _memory(memory: Raw | None) -> str:
+    if memory is None:
+        return "not known"
+    total = memory["total"]
+    return _of_limit(gibibytes(memory["used"]), gibibytes(total) if total else None, "GiB")
+
+
+def _power(row: Raw) -> str:
+    values = row["values"]
+    if "power" not in values:
+        return "of the board" if "instance" in row else "not known"
+    limit = values.get("power_limit")
+    return _of_limit(fixed(values["power"], 0), fixed(limit, 0) if limit else None, "W")
+
+
+def _idle(row: Raw, now: float) -> str:
     if "idle_since" not in row:
-        return ""
+        return "busy"
     return f"{'held idle' if row.get('held') else 'idle'} {duration(now - row['idle_since'])}"
 
 
-def _holder(row: Row) -> str:
+def _holder(row: Raw) -> str:
     holder = row.get("holder")
     if holder:
         who = ": ".join(cut(holder[key], 24) for key in ("owner", "command") if holder.get(key))
@@ -107,12 +131,12 @@ def _holder(row: Row) -> str:
     return {True: "held", False: "held by nobody"}.get(row.get("held"), "")  # type: ignore[arg-type]
 
 
-def _limit(row: Row) -> str:
+def _limit(row: Raw) -> str:
     limiter = row.get("limiter")
     return "" if limiter is None else LIMITS.get(limiter, f"limited by {cut(plain(limiter), 24)}")
 
 
-def _notes(row: Row, now: float) -> str:
+def _notes(row: Raw, now: float) -> str:
     notes = []
     xid = row.get("xid")
     if xid and "instance" not in row:  # of a GPU that is divided the GPU's own row says it
@@ -122,56 +146,77 @@ def _notes(row: Row, now: float) -> str:
     return "; ".join(notes)
 
 
-def _reason(row: Row, word: str) -> str:
+def _reason(row: Raw, word: str) -> str:
     """Return why a GPU is not up, without the word that is said already."""
     reason: str = row.get("reason", "no answer")
     return cut("" if reason == word else reason.removeprefix(f"{word}: "), _REASON)
 
 
-def facts(row: Row, now: float) -> Facts:
-    """Return what a row says at the Unix time `now`."""
-    up = row.get("state") == "up"
-    # A GPU that is divided is shown for its board alone; what it does is said of its instances.
-    divided = bool(row.get("mig"))
-    word = "MIG" if divided else row.get("word", row.get("state", "not known"))
-    at = row.get("since")
+def _point(row: Raw) -> Raw:
+    """Return where a row stands on the chart, and how much of each roof it reaches."""
+    work, traffic = (row["values"].get(name) for name in ("flops", "bytes"))
+    bounds, reached = row.get("flops_bounds"), row.get("roof", {})
+    point = "no work, or no memory traffic, so no place on the chart"
+    if work and traffic:
+        point = f"{flops(work)} at {intensity(work / traffic)}"
+    elif bounds is not None and "bytes_bounds" in row:
+        least = f"{flops(bounds[0])} to " if bounds[0] > 0 else "at most "
+        many = row["bytes_bounds"][1]
+        most = f", at most {bytes_rate(many)}" if many else ""
+        point = f"{least}{flops(bounds[1])}{most} (estimated)"
+    shares = [f"{percent(reached[basis])} ({basis})" for basis in BASES if basis in reached]
+    return {"point": point, "roof": ", ".join(shares)}
+
+
+def _words_up(row: Raw, now: float) -> Raw:
+    """Return what is said of a GPU or instance that is up."""
+    if row.get("mig"):
+        # It is shown for its board alone; what it does is said of its instances.
+        return {"limit": "divided into instances", "power": _power(row)}
+    values = row["values"]
+    stall, level = _stall(values)
+    busy = values.get("utilization")
+    return {
+        "limit": _limit(row),
+        "used": "use not known" if busy is None else f"{percent(busy)} used",
+        "saturated": _saturation(values),
+        "stall": stall,
+        "level": level,
+        "memory": _memory(row.get("memory")),
+        "power": _power(row),
+        "idle": _idle(row, now),
+        "holder": _holder(row),
+        **_point(row),
+    }
+
+
+def _words_down(row: Raw, word: str, now: float) -> Raw:
+    since = row.get("since")
+    ago = "never read" if since is None else f"last read {duration(now - since)} ago,"
+    return {"reason": _reason(row, word), "ago": ago, "point": "not read"}
+
+
+def told(row: Raw, now: float) -> Row:
+    """Return a row as it is shown at the Unix time `now`: its words by their place, its look."""
+    up, divided = row["state"] == "up", bool(row.get("mig"))
+    word = "MIG" if divided else row["word"]
+    tone = TONES.get(word, "neutral" if up else "bad")
     words = {
-        "title": title(row),
-        "name": cut(row.get("profile") or product_name(row.get("name", ""))),
+        "title": title(row["gpu"], row.get("instance")),
+        "name": cut(row.get("profile") or product_name(row["name"])),
+        "glyph": GLYPHS[tone],
         "word": cut(plain(word), 24),
         "note": _notes(row, now),
+        **(_words_up(row, now) if up else _words_down(row, word, now)),
     }
-    if not up:
-        since = "never read" if at is None else f"last read {duration(now - at)} ago,"
-        return Facts(
-            words={**words, "reason": _reason(row, word), "ago": since},
-            bars={},
-            tone=TONES.get(word, "bad"),
-            up=False,
-            at=at,
-        )
-    utilization = row.get("utilization")
-    saturated, saturation = _saturation(row)
-    stall, level = _stall(row)
-    memory, in_use = _amounts(row.get("memory"), "GiB")
-    power, drawn = _amounts(row.get("power"), "W")
-    words |= {
-        "limit": "divided into instances" if divided else _limit(row),
-        "used": "use not known" if utilization is None else f"{percent(utilization)} used",
-        "saturated": saturated,
-        "stall": stall or "no report",
-        "level": level,
-        "memory": memory or "not known",
-        "power": power or ("of the board" if "instance" in row else "not known"),
-        "idle": _idle(row, now) or "busy",
-        "holder": _holder(row),
+    level = words.get("level")
+    look = [f"tone-{tone}"]
+    look += [f"level-{level}"] if level else []
+    look += ["divided"] if divided else [] if up else ["down"]
+    return {
+        **{name: row[name] for name in _SHOWN if name in row},
+        # Most of these change in each second: without their names they are half as long.
+        **({"values": [row["values"].get(name) for name in COLUMNS]} if up else {}),
+        "look": " ".join(look),
+        "words": {place: said for place, said in words.items() if said},
     }
-    if divided:
-        words |= dict.fromkeys(("used", "saturated", "stall", "memory", "idle"), "")
-    bars = {
-        "used": (0.0, utilization or 0.0),
-        "saturated": saturation,
-        "memory": in_use,
-        "power": drawn,
-    }
-    return Facts(words, bars, TONES.get(word, "neutral"), stall_level=level, divided=divided)

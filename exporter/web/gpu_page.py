@@ -9,47 +9,34 @@ from typing import Any
 
 from exporter.snapshot import Gpu
 from exporter.specs import SpecBook
-from exporter.web.facts import facts, title
+from exporter.web.addresses import history_address
+from exporter.web.facts import Row
+from exporter.web.gpu_charts import gpu_charts
 from exporter.web.gpu_facts import gpu_facts
-from exporter.web.gpu_table import gpu_address, gpu_table
+from exporter.web.gpu_table import gpu_table
 from exporter.web.node_page import roofline_figure
 from exporter.web.words import product_name
 
-CHARTS = (
-    ("use", "Utilization and saturation"),
-    ("parts", "Where the time goes"),
-    ("pipes", "Pipes, SMs and memory"),
-    ("stall", "Data stall"),
-    ("clock", "SM clock, and what holds it down"),
-    ("power", "Power"),
-)
-"""The charts by name; static/charts.js says what is in them."""
+
+def _title(row: Row) -> str:
+    return escape(row["words"]["title"])
 
 
-def _chart(name: str, heading: str) -> str:
-    return (
-        f'<figure class="card series" id="chart-{name}"><figcaption><h2>{heading}</h2></figcaption>'
-        '<div class="canvas"></div><p class="note"></p>'
-        '<details><summary>As a table</summary><div class="scroll" tabindex="0" role="region" '
-        f'aria-label="{heading}, as a table"><table></table></div></details></figure>'
-    )
-
-
-def _neighbours(rows: Mapping[str, Mapping[str, Any]], key: str) -> str:
+def _neighbours(rows: Mapping[str, Row], key: str) -> str:
     """Return links to all GPUs, and to the GPUs before and after this one."""
     keys = list(rows)
     at = keys.index(key)
     links = ['<a href="/">All GPUs</a>']
     if at > 0:
         before = keys[at - 1]
-        links.append(f'<a href="{escape(gpu_address(before))}">← {title(rows[before])}</a>')
+        links.append(f'<a href="{escape(rows[before]["href"])}">← {_title(rows[before])}</a>')
     if at + 1 < len(keys):
         after = keys[at + 1]
-        links.append(f'<a href="{escape(gpu_address(after))}">{title(rows[after])} →</a>')
+        links.append(f'<a href="{escape(rows[after]["href"])}">{_title(rows[after])} →</a>')
     return f'<nav aria-label="GPUs">{" ".join(links)}</nav>'
 
 
-def rows_of(rows: Mapping[str, Mapping[str, Any]], key: str) -> dict[str, Mapping[str, Any]]:
+def rows_of(rows: Mapping[str, Row], key: str) -> dict[str, Row]:
     """Return a row, with the instances of a GPU that is divided."""
     return {
         name: row
@@ -58,24 +45,22 @@ def rows_of(rows: Mapping[str, Mapping[str, Any]], key: str) -> dict[str, Mappin
     }
 
 
-def gpu_content(view: Mapping[str, Any], key: str, gpu: Gpu, specs: SpecBook) -> str:
+def gpu_content(view: Mapping[str, Any], key: str, gpu: Gpu, specs: SpecBook, jobs: str) -> str:
     """Return the content of the page of the row `key`, which is one of `view`."""
-    row, now = view["rows"][key], view.get("timestamp", 0.0)
-    said = facts(row, now).words
+    row = view["rows"][key]
+    said = row["words"]
     state = ", ".join(filter(None, (said["word"], said.get("limit"), said.get("reason"))))
-    charts = "\n".join(_chart(name, heading) for name, heading in CHARTS)
     return f"""{_neighbours(view["rows"], key)}
-<h1 id="headline">{escape(title(row))} <small>{escape(product_name(row["name"]))}</small></h1>
+<h1 id="headline">{_title(row)} <small>{escape(product_name(gpu.device.name))}</small></h1>
 <p id="totals" aria-live="polite">{escape(state)}</p>
-<div id="gpu" data-key="{escape(key)}">
+<div id="gpu" data-key="{escape(key)}" data-history="{escape(history_address(key))}">
 <section class="card wide" aria-labelledby="gpus-title"><h2 id="gpus-title">Now</h2>
-{gpu_table(rows_of(view["rows"], key), now)}</section>
-<section class="card wide" id="jobs" aria-labelledby="jobs-title" hidden>
-<h2 id="jobs-title">Training jobs on it: where a step goes</h2><div></div></section>
+{gpu_table(rows_of(view["rows"], key))}</section>
+<div class="wide" id="jobs">{jobs}</div>
 <section class="card" id="chart" aria-labelledby="roofline-title">
 <h2 id="roofline-title">Roofline</h2>
 {roofline_figure({key: row})}</section>
-{charts}
+{gpu_charts()}
 <p class="wide" id="means"></p>
 <p class="wide" id="absent" hidden></p>
 <div class="wide" id="facts">

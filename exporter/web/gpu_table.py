@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from html import escape
-from urllib.parse import quote
 
-from exporter.web.facts import GLYPHS, Facts, Row, facts
+from exporter.web.facts import Row, values_of
 from exporter.web.words import clock_time, iso_time
 
 COLUMNS = (
@@ -20,11 +19,11 @@ COLUMNS = (
     "Idle, holder",
 )
 _PLACES = (
-    *("title", "name", "word", "limit", "note", "reason", "ago", "used", "saturated"),
+    *("title", "name", "glyph", "word", "limit", "note", "reason", "ago", "used", "saturated"),
     *("stall", "level", "memory", "power", "idle", "holder"),
 )
 _ROW = """\
-<tr role="row" class="{classes}" data-key="{key}">
+<tr role="row" class="row {look}" data-key="{key}">
 <th role="rowheader" scope="row">
  <a data-f="title" href="{href}">{title}</a><small data-f="name">{name}</small></th>
 <td role="cell" class="state"{span}>
@@ -52,63 +51,52 @@ _BAR = (
     '<rect class="track" width="100" height="10"/>{rects}</svg>'
 )
 _RECT = '<rect data-bar="{name}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}"/>'
-_NOTHING = Facts(words={"title": "GPU"}, bars={}, tone="neutral")
-_NO_BAR = (0.0, 0.0)
+_NOTHING: Row = {"state": "up", "look": "", "href": "/", "words": {"title": "GPU"}}
 
 
-def gpu_address(key: str) -> str:
-    """Return the address of a row's own page."""
-    uuid, _, instance = key.partition("/")
-    return f"/gpu/{quote(uuid, safe='')}" + (f"?instance={instance}" if instance else "")
-
-
-def _rect(name: str, bar: tuple[float, float], y: float = 0.0, height: float = 10.0) -> str:
-    start, end = (min(1.0, max(0.0, ratio)) * 100 for ratio in bar)
+def _rect(name: str, to: float, begin: float = 0.0, y: float = 0.0, height: float = 10.0) -> str:
+    start, end = (min(1.0, max(0.0, ratio)) * 100 for ratio in (begin, to))
     x = round(start, 1)
     return _RECT.format(name=name, x=x, y=y, width=round(end - x, 1), height=height)
 
 
-def _bars(bars: Mapping[str, tuple[float, float]]) -> dict[str, str]:
-    lower, upper = bars.get("saturated", _NO_BAR)
+def _bars(row: Row) -> dict[str, str]:
+    values = values_of(row)
+    lower = values.get("saturation_lower", 0.0)
     use = (
-        _rect("used", bars.get("used", _NO_BAR))
-        + _rect("band", (lower, upper), 2.5, 5.0)
-        + _rect("saturated", (0.0, lower), 2.5, 5.0)
+        _rect("used", values.get("utilization", 0.0))
+        + _rect("band", values.get("saturation_upper", lower), lower, 2.5, 5.0)
+        + _rect("saturated", lower, 0.0, 2.5, 5.0)
     )
+    limit = values.get("power_limit")
+    power = values.get("power", 0.0) / limit if limit else 0.0
     return {
         "use_bar": _BAR.format(kind="thick", rects=use),
-        "memory_bar": _BAR.format(kind="thin", rects=_rect("memory", bars.get("memory", _NO_BAR))),
-        "power_bar": _BAR.format(kind="thin", rects=_rect("power", bars.get("power", _NO_BAR))),
+        "memory_bar": _BAR.format(kind="thin", rects=_rect("memory", row.get("memory_ratio", 0.0))),
+        "power_bar": _BAR.format(kind="thin", rects=_rect("power", power)),
     }
 
 
-def _html(key: str, what: Facts) -> str:
-    classes = {
-        "row": True,
-        f"tone-{what.tone}": True,
-        f"level-{what.stall_level}": bool(what.stall_level),
-        "down": not what.up,
-        "divided": what.divided,
-    }
-    words = {**dict.fromkeys(_PLACES, ""), **what.words}
+def _html(key: str, row: Row) -> str:
+    up, since = row["state"] == "up", row.get("since")
+    words = {**dict.fromkeys(_PLACES, ""), **row["words"]}
     return _ROW.format(
         **{place: escape(word) for place, word in words.items()},
-        **_bars(what.bars),
-        classes=" ".join(name for name, holds in classes.items() if holds),
+        **_bars(row),
+        look=row["look"],
         key=escape(key),
-        href=escape(gpu_address(key)),
-        glyph=GLYPHS[what.tone],
-        at="" if what.at is None else clock_time(what.at),
-        datetime="" if what.at is None else f' datetime="{iso_time(what.at)}"',
-        span="" if what.up else ' colspan="6"',
-        hidden="" if what.up else " hidden",
+        href=escape(row["href"]),
+        at="" if since is None else clock_time(since),
+        datetime="" if since is None else f' datetime="{iso_time(since)}"',
+        span="" if up else ' colspan="6"',
+        hidden="" if up else " hidden",
     )
 
 
-def gpu_table(rows: Mapping[str, Row], now: float) -> str:
+def gpu_table(rows: Mapping[str, Row]) -> str:
     """Return the table, and the template of a row that the browser fills."""
     heads = "".join(f'<th role="columnheader" scope="col">{name}</th>' for name in COLUMNS)
-    body = "".join(_html(key, facts(row, now)) for key, row in rows.items())
+    body = "".join(_html(key, row) for key, row in rows.items())
     return (
         '<table id="gpus" role="table" class="gpus" aria-labelledby="gpus-title">'
         f'<thead role="rowgroup"><tr role="row">{heads}</tr></thead>\n'

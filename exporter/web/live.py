@@ -3,21 +3,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import Any
 
-from exporter.snapshot import Rank, Snapshot
+from exporter.snapshot import Snapshot
+from exporter.web.facts import COLUMNS, Row
 from exporter.web.numbers import cut, known, moment, rounded
-from exporter.web.problem import problem_view
 from exporter.web.roofs import roofs
-from exporter.web.rows import Row, rank_key, rows
+from exporter.web.rows import rows
 from exporter.web.standing import Told, headline, totals
 
 NodeView = dict[str, Any]
-"""sequence, timestamp, interval, simulated, problem, headline, totals, roofs, rows; what is not
-known is absent."""
+"""sequence, timestamp, interval, notice, problem, headline, totals, columns, roofs, rows; what is
+not known is absent. `notice` says that these are no real GPUs, `problem` why there are none."""
 
-REAL = "nvml"
+_NOTICES = {
+    "nvml": "",
+    "simulate": "This data is simulated.",
+    "replay": "This data is a recording, played back.",
+}
 
 
 def node_view(
@@ -25,8 +28,6 @@ def node_view(
     *,
     sequence: int,
     interval_seconds: float,
-    earlier_ranks: Iterable[Rank] = (),
-    tried: Sequence[str] = (),
 ) -> NodeView:
     """Return the view of one snapshot; before the first it says that there is none yet.
 
@@ -34,8 +35,6 @@ def node_view(
         snapshot: what to show.
         sequence: which publication it is, counted from 1.
         interval_seconds: how often one is published.
-        earlier_ranks: the ranks some seconds ago, for what they did since.
-        tried: where GPUs were looked for, for when there are none.
     """
     if snapshot is None:
         return {
@@ -43,33 +42,35 @@ def node_view(
             "interval": interval_seconds,
             "headline": "The GPUs are read for the first time",
             "totals": "No reading yet",
+            "columns": list(COLUMNS),
             "roofs": {},
             "rows": {},
         }
     found: dict[str, Row] = {}
     told: list[Told] = []
-    earlier = {rank_key(rank): rank for rank in earlier_ranks}
-    for key, row, tells in rows(snapshot, earlier):
+    for key, row, tells in rows(snapshot):
         found[key] = row
         if tells is not None:
             told.append(tells)
-    problem = problem_view(snapshot, tried)
+    problem = snapshot.problem
     return {
         "sequence": sequence,
         **known(
             timestamp=moment(snapshot.timestamp_seconds),
             interval=rounded(interval_seconds),
-            simulated=_simulated(snapshot),
-            problem=problem,
+            notice=_notice(snapshot),
+            problem=None if problem is None else cut(" ".join(problem.split())),
         ),
         "headline": headline(told) if told else "No GPU can be read",
         "totals": totals(len(snapshot.gpus), told) if told else "No GPUs",
+        "columns": list(COLUMNS),
         "roofs": roofs(snapshot),
         "rows": found,
     }
 
 
-def _simulated(snapshot: Snapshot) -> str | None:
-    """Return where data that is not of real GPUs comes from: simulate, replay."""
-    sources = {gpu.device.source for gpu in snapshot.gpus} - {REAL}
-    return " and ".join(cut(source) for source in sorted(sources)) or None
+def _notice(snapshot: Snapshot) -> str | None:
+    """Return where data comes from that is not of real GPUs."""
+    sources = sorted({gpu.device.source for gpu in snapshot.gpus})
+    said = [_NOTICES.get(each, f"This data comes from {cut(each)}.") for each in sources]
+    return " ".join(filter(None, said)) or None

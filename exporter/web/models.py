@@ -249,6 +249,21 @@ class HistoryAnswer(BaseModel):
     )
 
 
+class TrailJson(BaseModel):
+    """Where one GPU or instance was; null where that is not known."""
+
+    flops: list[float | None] = Field(description="FLOP/s, over all precisions.")
+    bytes: list[float | None] = Field(description="Bytes/s of DRAM traffic.")
+
+
+class TrailsAnswer(BaseModel):
+    """The last 3 minutes of every GPU or instance in the roofline, in means of 5 s."""
+
+    schema_version: int = SCHEMA_VERSION
+    timestamps: list[float] = Field(description="Unix time of each point, rising.")
+    trails: dict[str, TrailJson] = Field(description="By UUID, or UUID/instance.")
+
+
 class ProductJson(BaseModel):
     """One product of the spec file."""
 

@@ -7,56 +7,36 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from exporter.web.facts import title
+from exporter.web.facts import Row
 from exporter.web.gpu_table import gpu_table
-from exporter.web.words import bytes_rate, flops, intensity, percent
-
-BASES = ("spec", "clock", "achievable")
 
 
-def _list(name: str, lines: Sequence[str]) -> str:
-    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
-    return f'<ul data-c="{name}">{items}</ul>'
+def _list(lines: Sequence[str]) -> str:
+    return f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>"
 
 
 def problem_section(problem: Mapping[str, Any] | None) -> str:
-    """Return why there is no GPU, what was tried and what to do; hidden where there is one."""
-    what = problem or {"what": "", "tried": (), "do": ()}
+    """Return why there is no GPU, what was tried and what to do; nothing where there is one.
+
+    A script puts the section in or out when that changes.
+    """
+    if problem is None:
+        return '<div id="problem"></div>'
     return (
-        f'<section id="problem" aria-labelledby="problem-title"{"" if problem else " hidden"}>\n'
-        f'<h2 id="problem-title">No GPU is up</h2>\n<p data-c="what">{escape(what["what"])}</p>\n'
-        f"<h3>What was tried</h3>\n{_list('tried', what['tried'])}\n"
-        f"<h3>What to do</h3>\n{_list('do', what['do'])}\n</section>"
+        '<div id="problem"><section aria-labelledby="problem-title">\n'
+        f'<h2 id="problem-title">No GPU is up</h2>\n<p>{escape(problem["what"])}</p>\n'
+        f"<h3>What was tried</h3>\n{_list(problem['tried'])}\n"
+        f"<h3>What to do</h3>\n{_list(problem['do'])}\n</section></div>"
     )
 
 
-def point_words(row: Mapping[str, Any]) -> str:
-    """Return where a row stands on the chart."""
-    point, bounds = row.get("point"), row.get("point_bounds") or {}
-    if point:
-        return f"{flops(point['flops'])} at {intensity(point['intensity'])}"
-    if "bytes" in bounds:
-        low, high = bounds["flops"]
-        least = f"{flops(low)} to " if low > 0 else "at most "
-        many = bounds["bytes"][1]
-        traffic = f", at most {bytes_rate(many)}" if many else ""
-        return f"{least}{flops(high)}{traffic} (estimated)"
-    return "no work, or no memory traffic, so no place on the chart"
-
-
-def roof_shares(row: Mapping[str, Any]) -> str:
-    """Return how much of each roof a row reaches: 66 % (spec), 60 % (clock)."""
-    reached = row.get("roof", {})
-    return ", ".join(f"{percent(reached[each])} ({each})" for each in BASES if each in reached)
-
-
-def roofline_figure(rows: Mapping[str, Mapping[str, Any]]) -> str:
+def roofline_figure(rows: Mapping[str, Row]) -> str:
     """Return the place of the chart, and the numbers behind it as a table."""
     numbers = "".join(
-        f'<tr><th scope="row">{escape(title(row))}</th><td>{escape(point_words(row))}</td>'
-        f"<td>{escape(roof_shares(row)) or 'not known'}</td></tr>"
-        for row in rows.values()
-        if not row.get("mig")
+        f'<tr><th scope="row">{escape(words["title"])}</th><td>{escape(words["point"])}</td>'
+        f"<td>{escape(words.get('roof', 'not known'))}</td></tr>"
+        for words in (row["words"] for row in rows.values())
+        if "point" in words
     )
     return f"""<figure id="roofline">
 <label class="product" hidden>Product <select id="product"></select></label>
@@ -78,15 +58,15 @@ best public kernels</li>
 </figure>"""
 
 
-def node_content(view: Mapping[str, Any]) -> str:
+def node_content(view: Mapping[str, Any], problem: Mapping[str, Any] | None) -> str:
     """Return the content of the node view."""
-    rows, now = view["rows"], view.get("timestamp", 0.0)
+    rows = view["rows"]
     return f"""<h1 id="headline" aria-live="polite">{escape(view["headline"])}</h1>
 <p id="totals">{escape(view["totals"])}</p>
-{problem_section(view.get("problem"))}
+{problem_section(problem)}
 <div id="node"{"" if rows else " hidden"}>
 <section aria-labelledby="gpus-title"><h2 id="gpus-title">GPUs</h2>
-{gpu_table(rows, now)}</section>
+{gpu_table(rows)}</section>
 <section id="chart" aria-labelledby="roofline-title"><h2 id="roofline-title">Roofline</h2>
 {roofline_figure(rows)}</section>
 </div>"""

@@ -13,45 +13,45 @@ from starlette.routing import Route
 
 from exporter.snapshot import Gpu, Snapshot
 from exporter.specs import SpecBook
+from exporter.web.addresses import row_key
 from exporter.web.document import document, frame
-from exporter.web.facts import title
+from exporter.web.gpu_jobs import gpu_jobs
 from exporter.web.gpu_page import gpu_content, rows_of
 from exporter.web.node_page import node_content
-from exporter.web.rows import row_key
+from exporter.web.problem import problem_view
 from exporter.web.static import HEADERS
 from exporter.web.views import Views
 
 SHARED_MODULES = (
     "dom.js",
-    "facts.js",
     "format.js",
     "frame.js",
     "geometry.js",
     "roofline.js",
     "roofline_mark.js",
-    "roofline_words.js",
     "rows.js",
     "stream.js",
     "trails.js",
 )
 NODE_MODULES = ("node.js", *SHARED_MODULES)
-GPU_MODULES = ("gpu.js", "charts.js", "history.js", "jobs.js", *SHARED_MODULES)
+GPU_MODULES = ("gpu.js", "charts.js", "history.js", *SHARED_MODULES)
 
 
-def node_html(view: dict[str, Any]) -> str:
+def node_html(views: Views) -> str:
     """Return the page of the node."""
+    view, snapshot = views.latest(), views.store.latest()
+    problem = None if snapshot is None else problem_view(snapshot, views.tried())
     heading = f"{view['headline']} · roofline-exporter"
-    return document(heading, frame(view, node_content(view), home=True), modules=NODE_MODULES)
+    body = frame(view, node_content(view, problem), home=True)
+    return document(heading, body, modules=NODE_MODULES)
 
 
-def gpu_html(view: dict[str, Any], key: str, gpu: Gpu, specs: SpecBook) -> str:
+def gpu_html(view: dict[str, Any], key: str, content: str) -> str:
     """Return the page of the row `key`, which is one of `view`."""
-    content = gpu_content(view, key, gpu, specs)
     of_it = {**view, "rows": rows_of(view["rows"], key)}
     return document(
-        f"{title(view['rows'][key])} · roofline-exporter",
+        f"{view['rows'][key]['words']['title']} · roofline-exporter",
         frame(of_it, content),
-        styles=("uplot/uPlot.min.css", "page.css"),
         scripts=("uplot/uPlot.iife.min.js",),
         modules=GPU_MODULES,
     )
@@ -77,16 +77,20 @@ def page_routes(views: Views, specs: Callable[[], SpecBook]) -> list[Route]:
     """Return ``/`` and ``/gpu/{uuid}``, which takes an index as well."""
 
     def index(_: Request) -> HTMLResponse:
-        return HTMLResponse(node_html(views.latest()), headers=HEADERS)
+        return HTMLResponse(node_html(views), headers=HEADERS)
 
     def gpu(request: Request) -> HTMLResponse:
         name = request.path_params["uuid"]
         instance, view = _instance(request), views.latest()
-        found = _find(views.store.latest(), name)
-        if found is not None:
-            key = row_key(found.device.uuid, instance)
+        snapshot = views.store.latest()
+        found = _find(snapshot, name)
+        if snapshot is not None and found is not None:
+            uuid = found.device.uuid
+            key = row_key(uuid, instance)
             if key in view["rows"]:
-                return HTMLResponse(gpu_html(view, key, found, specs()), headers=HEADERS)
+                jobs = gpu_jobs(snapshot.ranks, views.store.earlier_ranks(), uuid, instance)
+                content = gpu_content(view, key, found, specs(), jobs)
+                return HTMLResponse(gpu_html(view, key, content), headers=HEADERS)
         of = "" if instance is None else f" with a GPU instance {instance}"
         raise HTTPException(404, f"no GPU has the UUID or index {name[:80]!r}{of}")
 

@@ -3,10 +3,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from exporter.snapshot import Ceilings, Snapshot
-from exporter.web.numbers import cut, known, rounded
+from exporter.web.numbers import known, rounded
+from exporter.web.words import precision_name, product_name
+
+NEARLY = 1.01
+"""Peaks that differ by less are one line."""
 
 
 def roof_key(ceilings: Ceilings | None) -> str | None:
@@ -33,36 +39,84 @@ def roof_key(ceilings: Ceilings | None) -> str | None:
 
 
 def roofs(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
-    """Return every set of ceilings that a row refers to, by its name.
+    """Return every set of ceilings that a row refers to, by its name, as the chart draws it.
 
-    Ceilings are pairs of the datasheet's figure and what the best public kernels reach, or the
-    datasheet's alone: FLOP/s by precision (dense, FMA = 2), bytes/s of device memory.
+    `bandwidth` in bytes/s and the `peak` of `lines` in FLOP/s (dense, FMA = 2) are the datasheet's
+    figure and what the best public kernels reach, or the first alone. Highest first; precisions of
+    nearly the same peak are one line, the one that tensor work is counted in marked as `assumed`.
+    `intensity` and `flops` are the ranges in which slope, ridges and ceilings can be seen.
     """
     found: dict[str, dict[str, Any]] = {}
     for gpu in snapshot.gpus:
         for share in gpu.shares if gpu.up else ():
-            key = roof_key(share.ceilings)
-            if key is not None and key not in found and share.ceilings is not None:
-                found[key] = _roof(share.ceilings, gpu.device.name)
+            key, ceilings = roof_key(share.ceilings), share.ceilings
+            if key is not None and key not in found and ceilings is not None:
+                found[key] = _roof(ceilings, gpu.device.name)
     return found
 
 
 def _roof(ceilings: Ceilings, name: str) -> dict[str, Any]:
-    reached = ceilings.achievable_ratio
     bandwidth = ceilings.memory_bandwidth_bytes_per_second
+    part = ceilings.share_of_sms != 1.0 and ceilings.sm_count
+    of = f", instance of {ceilings.sm_count} SMs" if part else ""
     return known(
-        spec=ceilings.spec,
-        name=cut(name),
-        assumed=ceilings.assumed_precision,
-        sms=ceilings.sm_count,
-        flops={
-            precision: _pair(peak, reached.get(precision))
-            for precision, peak in ceilings.peak_flops_per_second.items()
-        },
-        bandwidth=None if bandwidth is None else _pair(bandwidth, reached.get("memory")),
-        clock={unit: rounded(hertz) for unit, hertz in ceilings.peak_clock_hertz.items()},
+        title=product_name(name) + of,
+        bandwidth=_pair(bandwidth, ceilings.achievable_ratio.get("memory")),
+        lines=[_line(ceilings, precisions) for precisions in _groups(ceilings)],
+        **_ranges(list(ceilings.peak_flops_per_second.values()), bandwidth),
     )
 
 
-def _pair(peak: float, reached: float | None) -> list[float | int | None]:
+def _ranges(peaks: Sequence[float], bandwidth: float | None) -> dict[str, list[float]]:
+    if not peaks:
+        return {}
+    ridges = [peak / bandwidth for peak in peaks] if bandwidth else [10.0, 100.0]
+    left = 10.0 ** math.floor(math.log10(min(ridges) / 4))
+    right = 10.0 ** math.ceil(math.log10(max(ridges) * 4))
+    lowest = min(min(peaks) / 3, left * bandwidth if bandwidth else math.inf)
+    return {
+        "intensity": [left, right],
+        "flops": [10.0 ** math.floor(math.log10(lowest)), max(peaks) * 2.5],
+    }
+
+
+def _groups(ceilings: Ceilings) -> list[list[str]]:
+    """Return the precisions, highest peak first, those within 1 % of each other together."""
+    peaks = ceilings.peak_flops_per_second
+    groups: list[list[str]] = []
+    for precision in sorted(peaks, key=lambda each: -peaks[each]):
+        if groups and peaks[groups[-1][0]] < NEARLY * peaks[precision]:
+            groups[-1].append(precision)
+        else:
+            groups.append([precision])
+    return groups
+
+
+def _line(ceilings: Ceilings, precisions: list[str]) -> dict[str, Any]:
+    peaks, clocks = ceilings.peak_flops_per_second, ceilings.peak_clock_hertz
+    assumed = (ceilings.assumed_precision or "fp32") in precisions
+    one = (ceilings.assumed_precision or "fp32") if assumed else precisions[0]
+    reached = [ceilings.achievable_ratio.get(each) for each in (one, *precisions)]
+    # Where a product has no tensor clock its tensor peaks go by the vector clock.
+    clock = clocks.get("tensor" if "_tensor" in one else "vector", clocks.get("vector"))
+    return known(
+        name=_joined(precisions),
+        peak=_pair(peaks[one], next((each for each in reached if each is not None), None)),
+        clock=rounded(clock),
+        assumed=assumed or None,
+    )
+
+
+def _joined(precisions: Iterable[str]) -> str:
+    """Return several names in few letters: "FP8/INT8 tensor", "FP64 tensor, FP32"."""
+    names = [precision_name(each) for each in precisions]
+    tensor = [each.removesuffix(" tensor") for each in names if each.endswith(" tensor")]
+    other = [each for each in names if not each.endswith(" tensor")]
+    parts = ["/".join(tensor) + " tensor" if tensor else "", "/".join(other)]
+    return ", ".join(filter(None, parts))
+
+
+def _pair(peak: float | None, reached: float | None) -> list[float | int | None] | None:
+    if peak is None:
+        return None
     return [rounded(peak)] if reached is None else [rounded(peak), rounded(peak * reached)]

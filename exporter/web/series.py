@@ -1,25 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/api/v1/gpus/{uuid}/history``: the last 15 minutes of one GPU or instance, in columns."""
+"""The last 15 minutes of one GPU or instance in columns, and the last ones of all in the roofline.
+
+``/api/v1/gpus/{uuid}/history`` and ``/api/v1/roofline/trails``.
+"""
 
 from __future__ import annotations
 
 import gzip
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from exporter.history import Series
+from exporter.history import Columns, Key, Series
 from exporter.reading import THROTTLE_REASONS
 from exporter.store import Store
+from exporter.web.addresses import row_key
 from exporter.web.metrics import accepts_gzip
 from exporter.web.refusal import SCHEMA_VERSION
 
 HISTORY_PATH = "/api/v1/gpus/{uuid}/history"
+TRAILS_PATH = "/api/v1/roofline/trails"
+TRAIL_SECONDS = 180.0
+TRAIL_STEP_SECONDS = 5.0
+"""More points than that would not be seen."""
+TRAIL_COLUMNS = ("flops", "bytes")
 
 
 def _numbers(values: Sequence[float | None]) -> str:
@@ -39,6 +49,31 @@ def series_json(series: Series, uuid: str, gpu_instance: int | None) -> bytes:
     return f'{start},"timestamps":[{timestamps}],"columns":{{{columns}}}}}\n'.encode("ascii")
 
 
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def trails_json(times: Sequence[float], found: Mapping[Key, Columns]) -> bytes:
+    """Return where every GPU and instance was: means of 5 s, null where nothing was known."""
+    slots = [int(time // TRAIL_STEP_SECONDS) for time in times]
+    starts = [at for at, slot in enumerate(slots) if at == 0 or slot != slots[at - 1]]
+    pieces = [slice(*ends) for ends in pairwise([*starts, len(times)])]
+    trails = []
+    for (uuid, instance), columns in found.items():
+        if any(value is not None for value in columns["flops"]):
+            means = ",".join(
+                f'"{name}":{_numbers([_mean(points[piece]) for piece in pieces])}'
+                for name, points in columns.items()
+            )
+            trails.append(f"{json.dumps(row_key(uuid, instance))}:{{{means}}}")
+    timestamps = ",".join(f"{sum(times[each]) / len(times[each]):.2f}" for each in pieces)
+    return (
+        f'{{"schema_version":{SCHEMA_VERSION},"timestamps":[{timestamps}],'
+        f'"trails":{{{",".join(trails)}}}}}\n'
+    ).encode("ascii")
+
+
 def _number(request: Request, name: str) -> float | None:
     text = request.query_params.get(name)
     if text is None:
@@ -52,8 +87,16 @@ def _number(request: Request, name: str) -> float | None:
     return value
 
 
+def _answer(request: Request, body: bytes) -> Response:
+    headers = {"Cache-Control": "no-store", "Vary": "Accept-Encoding"}
+    if accepts_gzip(request.headers.get("accept-encoding", "")):
+        body = gzip.compress(body, 1, mtime=0)
+        headers["Content-Encoding"] = "gzip"
+    return Response(body, media_type="application/json", headers=headers)
+
+
 def history_routes(store: Store) -> list[Route]:
-    """Return the route of the history."""
+    """Return the routes of the history."""
 
     def _uuid(key: str) -> str:
         """Return the UUID that a UUID or an index stands for."""
@@ -74,11 +117,10 @@ def history_routes(store: Store) -> list[Route]:
         if series is None:
             of = "" if instance is None else f" with a GPU instance {instance}"
             raise HTTPException(404, f"there is no history of a GPU {key!r}{of}")
-        body = series_json(series, uuid, instance)
-        headers = {"Cache-Control": "no-store", "Vary": "Accept-Encoding"}
-        if accepts_gzip(request.headers.get("accept-encoding", "")):
-            body = gzip.compress(body, 1, mtime=0)
-            headers["Content-Encoding"] = "gzip"
-        return Response(body, media_type="application/json", headers=headers)
+        return _answer(request, series_json(series, uuid, instance))
 
-    return [Route(HISTORY_PATH, history)]
+    def trails(request: Request) -> Response:
+        times, found = store.history.lately(TRAIL_COLUMNS, TRAIL_SECONDS)
+        return _answer(request, trails_json(times, found))
+
+    return [Route(HISTORY_PATH, history), Route(TRAILS_PATH, trails)]

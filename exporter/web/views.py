@@ -21,8 +21,8 @@ class Views:
     ) -> None:
         """Take where snapshots are, the poll interval in use, and where GPUs are looked for."""
         self.store = store
+        self.tried = tried
         self._poll_interval_seconds = poll_interval_seconds
-        self._tried = tried
         self._lock = threading.Lock()
         self._latest: NodeView | None = None
 
@@ -37,7 +37,5 @@ class Views:
                     None if published is None else published.snapshot,
                     sequence=sequence,
                     interval_seconds=self._poll_interval_seconds(),
-                    earlier_ranks=self.store.earlier_ranks(),
-                    tried=self._tried(),
                 )
             return view

@@ -5,14 +5,18 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from playwright.sync_api import expect
 
+from exporter.snapshot import Snapshot
+from exporter.web.stream import EVENT_SECONDS
 from tests import snapshots
 from tests.e2e.browser import SIZES, View
 from tests.e2e.conftest import OpenPage, Serve
+from tests.web.working import at_work
 
 TOLERANCE_PIXELS = 2.0
 MIXED = snapshots.EXAMPLES["mixed"]
@@ -139,3 +143,70 @@ def test_products_and_bounds(serve: Serve, view: OpenPage) -> None:
     shown.screenshot("bounds")
     shown.row("GPU 2, MIG 1").locator(".state").click()
     expect(page.locator("#product")).to_have_value("h100-sxm5-80gb/60sm/4of8/bf16_tensor")
+
+
+BEFORE_THE_HOLE, AFTER_THE_HOLE = (2e13, 4e11), (3e14, 1e12)
+"""FLOP/s and bytes/s."""
+_TRAIL = """() => [...document.querySelectorAll("#roofline .trail path[d^=M]")].map((path) => {
+  const matrix = path.getScreenCTM();
+  return [...path.getAttribute("d").matchAll(/([ML])([\\d.-]+) ([\\d.-]+)/g)].map((found) => {
+    const at = new DOMPoint(found[2], found[3]).matrixTransform(matrix);
+    return [found[1], at.x, at.y];
+  });
+}).filter((path) => path.length)"""
+
+
+def _at_work(second: float, work: float, traffic: float) -> Snapshot:
+    """An H100 so many seconds after the start."""
+    node = snapshots.snapshot(at_work(work, traffic))
+    return replace(node, timestamp_seconds=snapshots.NOW + second)
+
+
+@pytest.mark.parametrize("path", ["/", "/gpu/0"])
+def test_the_trail_is_there_when_the_page_opens(serve: Serve, view: OpenPage, path: str) -> None:
+    """Where the GPU was is drawn within 2 pixels, and not across the time without readings."""
+    history = [(second, *BEFORE_THE_HOLE) for second in range(60)]
+    history += [(second, *AFTER_THE_HOLE) for second in range(100, 140)]
+    live = serve(*(_at_work(*each) for each in history))
+    shown = view().open(live.url + path)
+    expect(shown.page.locator("#roofline .trail path[d^=M]")).to_have_count(5)
+    x, y = _axis(shown, "intensity"), _axis(shown, "flops")
+    places = [(x(work / traffic), y(work)) for work, traffic in (BEFORE_THE_HOLE, AFTER_THE_HOLE)]
+    paths = shown.page.evaluate(_TRAIL)
+    seen = set()
+    for pieces in paths:
+        on_it = {
+            index
+            for _, left, top in pieces
+            for index, place in enumerate(places)
+            if (left, top) == pytest.approx(place, abs=TOLERANCE_PIXELS)
+        }
+        assert len(on_it) == 1, "a piece lies elsewhere, or leads across the hole"
+        seen |= on_it
+    assert seen == {0, 1}
+    # The stream goes on where the history ends.
+    live.publish(_at_work(140, *AFTER_THE_HOLE))
+    expect(shown.page.locator("#roofline .trail path[d^=M]")).to_have_count(6)
+    assert {step for pieces in shown.page.evaluate(_TRAIL)[1:] for step, *_ in pieces} == {"M", "L"}
+
+
+def test_a_hole_in_the_stream_is_none_in_the_trail(serve: Serve, view: OpenPage) -> None:
+    """After a time without readings a trail begins anew instead of jumping."""
+    live = serve(_at_work(0, *BEFORE_THE_HOLE), _at_work(1, *BEFORE_THE_HOLE))
+    shown = view().open(live.url)
+    for second, place in ((2, BEFORE_THE_HOLE), (42, AFTER_THE_HOLE), (43, AFTER_THE_HOLE)):
+        live.publish(_at_work(second, *place))
+        shown.page.wait_for_timeout(EVENT_SECONDS * 1100)
+    expect(shown.page.locator("#roofline .trail path[d^=M]")).to_have_count(2)
+    *_, newest = shown.page.evaluate(_TRAIL)
+    assert [step for step, *_ in newest] == ["M", "L"]
+    (_, *first), (_, *second) = newest
+    assert first == pytest.approx(second, abs=0.1)
+
+
+def test_the_axes_hold_the_trail(serve: Serve, view: OpenPage) -> None:
+    """Where a GPU was outside of the usual ranges they are wider, by whole decades."""
+    live = serve(*(_at_work(second, 3e10, 1e11) for second in range(30)), _at_work(30, 3e14, 1e12))
+    page = view().open(live.url).page
+    expect(page.locator("#roofline [data-intensity='0.1']")).to_have_count(1)
+    expect(page.locator("#roofline [data-flops='10000000000']")).to_have_count(1)

@@ -49,7 +49,7 @@ def test_events_over_http(start: StartDaemon) -> None:
         view = merged(view, json.loads(data))
         assert view["sequence"] == int(number)
     assert len(view["rows"]) == GPUS
-    assert view["simulated"] == "simulate"
+    assert view["notice"] == "This data is simulated."
     assert WATCH_SECONDS - 2 <= came.count(b"event: diff") <= WATCH_SECONDS + 1
     rate = len(came) / WATCH_SECONDS
     print(f"{rate:.0f} bytes/s on the wire")

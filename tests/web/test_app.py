@@ -54,6 +54,7 @@ def test_openapi(client: TestClient) -> None:
         "/api/v1/gpus/{uuid}",
         "/api/v1/gpus/{uuid}/history",
         "/api/v1/roofline",
+        "/api/v1/roofline/trails",
         "/api/v1/specs",
         "/api/v1/stream",
         "/api/v1/training",

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from exporter.reading import SUSPENDED
+from exporter.reading import SUSPENDED, THROTTLE_REASONS
 from exporter.snapshot import Bounds, Gpu, Rank, Snapshot
+from exporter.web.facts import COLUMNS, values_of
 from exporter.web.live import NodeView, node_view
-from exporter.web.rows import SHOWN_RANKS
+from exporter.web.problem import problem_view
 from tests import snapshots
 from tests.web.test_api import nulls
 
@@ -20,90 +21,112 @@ H100 = snapshots.h100_training().device.uuid
 MIG = snapshots.h100_mig(2).device.uuid
 
 
-def view(snapshot: Snapshot | None, earlier: tuple[Rank, ...] = (), **other: Any) -> NodeView:
-    return node_view(snapshot, sequence=7, interval_seconds=1.0, earlier_ranks=earlier, **other)
+def view(snapshot: Snapshot | None) -> NodeView:
+    return node_view(snapshot, sequence=7, interval_seconds=1.0)
 
 
-def row(gpu: Gpu, *ranks: Rank, earlier: tuple[Rank, ...] = ()) -> dict[str, Any]:
-    """The first row of a node with this GPU."""
+def row(gpu: Gpu, *ranks: Rank) -> dict[str, Any]:
+    """The first row of a node with this GPU, its numbers by column."""
     node = snapshots.with_training(snapshots.snapshot(gpu), *ranks)
-    rows: dict[str, Any] = view(node, earlier)["rows"]
-    return dict(next(iter(rows.values())))
+    [first, *_] = view(node)["rows"].values()
+    return {**first, "values": values_of(first)}
 
 
 def test_a_measured_gpu() -> None:
-    """Every reading is there: ratios to tenths of a percent, the rest to 4 digits."""
+    """Every reading is there: ratios to tenths of a percent, the rest to 4 digits; and in words."""
     found = row(snapshots.h100_training(), snapshots.rank_on_gpu())
+    throttled = 1 << THROTTLE_REASONS.index("sw_power_cap")
     assert found == {
         "gpu": 0,
-        "name": "NVIDIA H100 80GB HBM3",
-        "spec": "h100-sxm5-80gb",
-        "xid": {"code": 94, "at": 1789999699.75, "count": 2},
         "state": "up",
-        "word": "starved",
-        "utilization": 0.993,
-        "saturation": 0.561,
-        "source": "gpm",
-        "unit": "tensor",
-        "limiter": "compute",
-        "stall": 0.24,
-        "wait": 0.31,
-        "memory": [61_200_000_000, 85_520_000_000],
-        "held": True,
-        "holder": {"owner": "ada", "command": "python3", "class": "training"},
-        "parts": {
+        "href": f"/gpu/{H100}",
+        "look": "tone-warn level-high",
+        "words": {
+            "title": "GPU 0",
+            "name": "H100 80GB HBM3",
+            "glyph": "▲",
+            "word": "starved",
+            "limit": "limited by compute",
+            "note": "Xid 94, 5 min ago; held down: sw power cap",
+            "used": "99 % used",
+            "saturated": "56 % saturated",
+            "stall": "24 %",
+            "level": "high",
+            "memory": "57/80 GiB",
+            "power": "641/700 W",
+            "idle": "busy",
+            "holder": "ada: python3 (training)",
+            "point": "541 TFLOP/s at 426 FLOP/B",
+            "roof": "54 % (spec), 56 % (clock), 67 % (achievable)",
+        },
+        "values": {
+            "utilization": 0.993,
+            "saturation_lower": 0.561,
+            "sm": 0.942,
+            "dram": 0.38,
+            "tensor": 0.561,
+            "fp64": 0,
+            "fp32": 0.113,
+            "fp16": 0.021,
+            "int": 0.204,
             "idle": 0.009,
             "narrow": 0.049,
             "unsaturated": 0.381,
             "clock": 0.027,
             "saturated": 0.534,
+            "stall": 0.24,
+            "wait": 0.31,
+            "flops": 541_200_000_000_000,
+            "bytes": 1_270_000_000_000,
+            "power": 641.4,
+            "power_limit": 700,
+            "sm_clock": 1_755_000_000,
+            "throttled": throttled,
         },
-        "pipes": {"tensor": 0.561, "fp64": 0, "fp32": 0.113, "fp16": 0.021, "int": 0.204},
-        "sm": 0.942,
-        "dram": 0.38,
-        "engine": 0.991,
-        "roof": {"spec": 0.538, "clock": 0.561, "achievable": 0.672},
-        "point": {"flops": 541_200_000_000_000, "intensity": 426.1},
-        "point_bounds": found["point_bounds"],
+        "memory_ratio": 0.716,
+        "flops_bounds": found["flops_bounds"],
         "ceilings": "h100-sxm5-80gb/bf16_tensor",
-        "jobs": [{"job": "resnet", "rank": 0, "wait": 0.31, "stall": 0.24}],
-        "power": [641.4, 700],
-        "celsius": 61,
-        "clock": [1_755_000_000, 1_980_000_000],
-        "throttle": ["sw_power_cap"],
     }
-    assert set(found["point_bounds"]) == {"flops"}
 
 
 def test_an_estimated_gpu() -> None:
     """Bounds stand where a point would be an invention."""
     found = row(snapshots.t4_estimate())
-    assert found["saturation_bounds"] == [0, 0.43]
-    assert found["stall_bounds"] == [0.125, 0.312]
-    assert found["point_bounds"] == {"flops": [0, 28e12], "bytes": [0, 137.6e9]}
-    assert not {"saturation", "stall", "wait", "point", "parts", "pipes", "jobs"} & set(found)
+    values = found["values"]
+    assert (values["saturation_lower"], values["saturation_upper"]) == (0, 0.43)
+    assert (values["stall_lower"], values["stall_upper"]) == (0.125, 0.312)
+    assert (found["flops_bounds"], found["bytes_bounds"]) == ([0, 28e12], [0, 137.6e9])
+    assert not {"stall", "wait", "flops", "bytes", "idle", "tensor"} & set(values)
+    assert found["words"]["point"] == "at most 28.0 TFLOP/s, at most 138 GB/s (estimated)"
 
 
 def test_idle_and_lost_gpus() -> None:
     """Since when a GPU is idle, or when a lost one was last read, and why."""
     idle = row(snapshots.h100_idle())
-    assert (idle["word"], idle["held"]) == ("free", False)
-    assert idle["idle_since"] == pytest.approx(snapshots.NOW - 3720, abs=1)
-    assert "point" not in idle
+    assert (idle["words"]["word"], idle["words"]["holder"]) == ("free", "held by nobody")
+    assert idle["words"]["idle"] == "idle 1 h 2 min"
+    assert idle["words"]["point"].startswith("no work")
     lost = row(snapshots.lost())
     assert lost == {
         "gpu": 0,
-        "name": "NVIDIA H100 80GB HBM3",
-        "spec": "h100-sxm5-80gb",
-        "xid": {"code": 79, "at": snapshots.NOW - 62.5, "count": 1},
         "state": "lost",
-        "word": "lost",
-        "reason": "lost",
         "since": snapshots.NOW - 61,
+        "href": lost["href"],
+        "look": "tone-bad down",
+        "words": {
+            "title": "GPU 0",
+            "name": "H100 80GB HBM3",
+            "glyph": "✕",
+            "word": "lost",
+            "note": "Xid 79, 1 min ago",
+            "ago": "last read 1 min ago,",
+            "point": "not read",
+        },
+        "values": {},
     }
-    assert "idle_since" not in row(snapshots.h100_training())
+    assert row(snapshots.h100_training())["words"]["idle"] == "busy"
     asleep = row(replace(snapshots.lost(), down_reason=SUSPENDED))
-    assert (asleep["state"], asleep["word"]) == ("suspended", "suspended")
+    assert (asleep["state"], asleep["words"]["word"]) == ("suspended", "suspended")
 
 
 def test_mig() -> None:
@@ -115,13 +138,16 @@ def test_mig() -> None:
     assert list(rows) == [MIG, f"{MIG}/1", f"{MIG}/2"]
     board, first, second = rows.values()
     assert board["mig"] is True
-    assert board["power"] == [641.4, 700]
-    assert not {"word", "utilization", "memory"} & set(board)
-    assert (first["instance"], first["profile"]) == (1, "3g.40gb")
-    assert first["utilization"] == first["engine"] == 0.991
-    assert first["jobs"][0]["job"] == snapshots.rank_on_instance().job
-    assert not {"power", "clock", "celsius", "throttle"} & set(first)
-    assert second["word"] == "unknown"
+    assert (board["words"]["word"], board["words"]["power"]) == ("MIG", "641/700 W")
+    assert not {"used", "memory", "point"} & set(board["words"])
+    assert set(values_of(board)) == {"power", "power_limit", "sm_clock", "throttled"}
+    assert (first["instance"], first["words"]["name"]) == (1, "3g.40gb")
+    assert first["href"] == f"/gpu/{MIG}?instance=1"
+    assert values_of(first)["utilization"] == 0.991
+    assert values_of(first)["wait"] == 0.5
+    assert not set(values_of(board)) & set(values_of(first))
+    assert "note" not in first["words"]
+    assert second["words"]["word"] == "unknown"
     assert first["ceilings"] == "h100-sxm5-80gb/60sm/4of8/bf16_tensor"
     empty = replace(snapshots.h100_mig(2), shares=())
     assert view(snapshots.snapshot(empty))["totals"] == "1 GPU: 1 free"
@@ -135,16 +161,17 @@ def test_the_node() -> None:
     assert found["headline"] == "GPU 3 is lost"
     assert [each["gpu"] for each in found["rows"].values()] == [0, 1, 2, 2, 2, 3, 4]
     assert "problem" not in found
-    assert "simulated" not in found
+    assert "notice" not in found
 
 
 @pytest.mark.parametrize("name", snapshots.EXAMPLES)
 def test_every_view_is_json_without_nulls(name: str) -> None:
-    """What is not known is left out; every row's ceilings are in the view."""
+    """What is not known is left out, but in columns; every row's ceilings are in the view."""
     found = view(snapshots.EXAMPLES[name])
-    assert nulls(json.loads(json.dumps(found, allow_nan=False))) == []
     for each in found["rows"].values():
+        assert len(each.pop("values", COLUMNS)) == len(COLUMNS)
         assert each.get("ceilings") in {None, *found["roofs"]}
+    assert nulls(json.loads(json.dumps(found, allow_nan=False))) == []
 
 
 def test_roofs() -> None:
@@ -155,11 +182,40 @@ def test_roofs() -> None:
     roofs = view(node)["roofs"]
     assert set(roofs) == {"h100-sxm5-80gb/bf16_tensor", "t4/fp16_tensor"}
     roof = roofs["h100-sxm5-80gb/bf16_tensor"]
-    assert roof["flops"]["bf16_tensor"] == [989.4e12, 791.5e12]
-    assert roof["flops"]["fp32"] == [66.9e12]
+    lines = {line["name"]: line for line in roof["lines"]}
+    assert [line["peak"][0] for line in roof["lines"]] == sorted(
+        (line["peak"][0] for line in roof["lines"]), reverse=True
+    )
+    assert lines["FP16/BF16 tensor"] == {
+        "name": "FP16/BF16 tensor",
+        "peak": [989.4e12, 791.5e12],
+        "clock": 1830e6,
+        "assumed": True,
+    }
+    assert lines["FP64 tensor, FP32"]["peak"] == [66.9e12]
+    assert roof["title"] == "H100 80GB HBM3"
     assert roof["bandwidth"] == [3350e9, 3015e9]
-    assert roof["clock"]["tensor"] == 1830e6
-    assert (roof["assumed"], roof["sms"]) == ("bf16_tensor", 132)
+    assert (roof["intensity"], roof["flops"]) == ([1.0, 1e4], [1e12, 2.5 * 1978.9e12])
+
+
+def test_the_line_of_the_assumed_precision_has_its_figures() -> None:
+    """Where several nearly equal peaks are one line, it lies where tensor work is counted."""
+    share = snapshots.h100_training().shares[0]
+    assert share.ceilings is not None
+    peaks = {"fp16_tensor": 100e12, "bf16_tensor": 99.5e12, "fp32": 98e12}
+    ceilings = replace(share.ceilings, peak_flops_per_second=peaks, achievable_ratio={})
+    gpu = replace(snapshots.h100_training(), shares=(replace(share, ceilings=ceilings),))
+    [roof] = view(snapshots.snapshot(gpu))["roofs"].values()
+    assert [(line["name"], line["peak"]) for line in roof["lines"]] == [
+        ("FP16/BF16 tensor", [99.5e12]),
+        ("FP32", [98e12]),
+    ]
+
+
+def test_a_part_of_a_product_has_a_title_of_its_own() -> None:
+    """Ceilings of an instance are not taken for those of the whole GPU."""
+    roofs = view(snapshots.snapshot(snapshots.h100_mig(2)))["roofs"]
+    assert [roof["title"] for roof in roofs.values()] == ["H100 80GB HBM3, instance of 60 SMs"]
 
 
 def test_derived_roofs_are_told_apart() -> None:
@@ -174,41 +230,20 @@ def test_derived_roofs_are_told_apart() -> None:
     assert len(view(snapshots.snapshot(*gpus))["roofs"]) == 2
 
 
-def test_simulated_data_is_marked() -> None:
+@pytest.mark.parametrize(
+    ("source", "notice"),
+    [
+        ("nvml", None),
+        ("simulate", "This data is simulated."),
+        ("replay", "This data is a recording, played back."),
+        ("x" * 300, f"This data comes from {'x' * 119}…."),
+    ],
+)
+def test_data_of_no_real_gpus_is_marked(source: str, notice: str | None) -> None:
     """Where readings are not of real GPUs, the view says where they come from."""
-    for source in ("simulate", "replay"):
-        gpu = snapshots.h100_training()
-        gpu = replace(gpu, device=replace(gpu.device, source=source))
-        assert view(snapshots.snapshot(gpu))["simulated"] == source
-
-
-def test_what_ranks_did_lately() -> None:
-    """Phases are shares of the step time since an earlier picture, steps are per second."""
-    now = snapshots.rank_on_gpu()
-    before = replace(
-        now,
-        totals=replace(
-            now.totals,
-            steps=now.totals.steps - 41,
-            step_seconds=now.totals.step_seconds - 10,
-            phase_seconds={"data": 152.0, "checkpoint": 12.5, "logging": 2.5, "h2d": 4.0},
-        ),
-        last_report_timestamp_seconds=now.last_report_timestamp_seconds - 10,
-    )
-    [job] = row(snapshots.h100_training(), now, earlier=(now, before))["jobs"]
-    assert job["phases"] == {"data": 0.3, "h2d": 0.1}
-    assert job["steps_per_second"] == 4.1
-    [job] = row(snapshots.h100_training(), now, earlier=(now,))["jobs"]
-    assert not {"phases", "steps_per_second"} & set(job)
-
-
-def test_many_ranks_on_one_gpu_are_counted() -> None:
-    """Four are shown; those without a live process are not there."""
-    rank = snapshots.rank_on_gpu()
-    ranks = [replace(rank, rank=number) for number in range(7)]
-    found = row(snapshots.h100_training(), *ranks, replace(rank, job="ended", processes=0))
-    assert [job["rank"] for job in found["jobs"]] == list(range(SHOWN_RANKS))
-    assert found["more_jobs"] == 3
+    gpu = snapshots.h100_training()
+    gpu = replace(gpu, device=replace(gpu.device, source=source))
+    assert view(snapshots.snapshot(gpu)).get("notice") == notice
 
 
 def test_measured_stall_wins_over_inferred_bounds() -> None:
@@ -217,9 +252,10 @@ def test_measured_stall_wins_over_inferred_bounds() -> None:
     gpu = replace(gpu, shares=(replace(gpu.shares[0], data_stall={"client": Bounds(0.5, 0.9)}),))
     rank = snapshots.rank_on_gpu()
     found = row(gpu, rank, replace(rank, rank=1, data_stall_ratio=0.31))
-    assert found["stall"] == 0.31
-    assert "stall_bounds" not in found
-    assert row(gpu)["stall_bounds"] == [0.5, 0.9]
+    assert found["values"]["stall"] == 0.31
+    assert not {"stall_lower", "stall_upper"} & set(found["values"])
+    assert found["words"]["stall"] == "31 %"
+    assert row(gpu)["words"]["stall"] == "50 to 90 %"
 
 
 def test_text_from_outside_is_cut() -> None:
@@ -234,17 +270,20 @@ def test_text_from_outside_is_cut() -> None:
         shares=(replace(gpu.shares[0], holder=replace(holder, owner=long, command=long)),),
     )
     found = row(gpu, replace(snapshots.rank_on_gpu(), job=long))
-    assert len(found["name"]) == 120
-    assert found["name"].endswith("…")
-    assert len(json.dumps(found)) < 3000
+    assert found["words"]["name"] == "x" * 59 + "…"
+    assert len(json.dumps(found)) < 2000
     lost = row(replace(snapshots.lost(), down_reason=long))
-    assert len(lost["reason"]) == 120
+    assert len(lost["words"]["reason"]) == 120
+    problem = view(replace(snapshots.NO_DRIVER, problem=long))["problem"]
+    assert len(problem) == 120
 
 
 def test_without_a_gpu_there_is_help() -> None:
     """What is wrong, where GPUs were looked for, and what to do."""
-    found = view(snapshots.NO_DRIVER, tried=("driver library: libnvidia-ml.so.1",))
-    problem = found["problem"]
+    found = view(snapshots.NO_DRIVER)
+    assert "cannot be loaded" in found["problem"]
+    problem = problem_view(snapshots.NO_DRIVER, ("driver library: libnvidia-ml.so.1",))
+    assert problem is not None
     assert "cannot be loaded" in problem["what"]
     assert problem["tried"] == ["driver library: libnvidia-ml.so.1"]
     text = " ".join(problem["do"])
@@ -257,11 +296,13 @@ def test_without_a_gpu_there_is_help() -> None:
 def test_without_a_gpu_that_is_up_there_is_other_help() -> None:
     """Rows of lost GPUs stay; what the bus counts is told."""
     found = view(snapshots.EXAMPLES["lost"])
-    assert found["problem"]["tried"] == [
+    problem = problem_view(snapshots.EXAMPLES["lost"])
+    assert problem is not None
+    assert problem["tried"] == [
         "GPUs counted: 1 on the PCI bus, 1 known to the kernel driver, "
         "1 listed by the driver library (NVML)"
     ]
-    assert "Xid" in " ".join(found["problem"]["do"])
+    assert "Xid" in " ".join(problem["do"])
     assert found["headline"] == "GPU 0 is lost"
 
 
@@ -269,10 +310,12 @@ def test_before_the_first_snapshot() -> None:
     """There is a view, without time, rows or a made-up problem."""
     found = view(None)
     assert found["rows"] == {}
-    assert not {"timestamp", "problem", "simulated"} & set(found)
+    assert not {"timestamp", "problem", "notice"} & set(found)
 
 
 def test_a_gpu_that_answers_hardly_anything() -> None:
     """It has a row, and no reading."""
-    assert row(snapshots.bare()) == {"gpu": 0, "name": "GPU", "state": "up", "word": "unknown"}
-    assert row(replace(snapshots.bare(), shares=()))["word"] == "unknown"
+    words = {"title": "GPU 0", "name": "GPU", "word": "unknown"}
+    for found in (row(snapshots.bare()), row(replace(snapshots.bare(), shares=()))):
+        assert (found["gpu"], found["state"], found["values"]) == (0, "up", {})
+        assert found["words"].items() >= words.items()

@@ -169,8 +169,16 @@ def test_without_gpus_the_page_says_why(daemon: Daemon) -> None:
     assert "libnvidia-ml.so.1 cannot be loaded" in text
     assert "What was tried" in text
     assert "--demo" in text
-    assert '<section id="problem" aria-labelledby="problem-title">' in text
+    assert '<div id="problem"><section aria-labelledby="problem-title">' in text
     assert '<div id="node" hidden>' in text
+
+
+def test_with_gpus_it_says_nothing_of_a_problem(client: TestClient) -> None:
+    """What does not apply is not in the page either, for those who read it as plain text."""
+    text = client.get("/").text
+    assert "No GPU is up" not in text
+    assert "What to do" not in text
+    assert '<div id="problem"></div>' in text
 
 
 @pytest.mark.parametrize(

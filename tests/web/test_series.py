@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The history over HTTP: columns by GPU and instance, and one clear line where there is none."""
+"""The history over HTTP: columns by GPU and instance, trails of all, one line where is none."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from starlette.testclient import TestClient
 
 from exporter.history import COLUMNS
 from exporter.reading import THROTTLE_REASONS
-from exporter.web.models import HistoryAnswer
+from exporter.web.models import HistoryAnswer, TrailsAnswer
 from tests import snapshots
 from tests.web.conftest import Daemon
+from tests.web.working import at_work
 
 H100 = snapshots.h100_training().device.uuid
 MIG = snapshots.h100_mig(2).device.uuid
@@ -115,3 +116,55 @@ def test_refusals(client: TestClient, path: str, status: int, error: str | None)
 def test_before_the_first_snapshot(daemon: Daemon) -> None:
     """There is no history yet."""
     assert daemon.client.get("/api/v1/gpus/0/history").status_code == 404
+
+
+TRAILS = "/api/v1/roofline/trails"
+
+
+def trails(daemon: Daemon) -> TrailsAnswer:
+    answer = daemon.client.get(TRAILS)
+    assert answer.status_code == 200
+    assert answer.headers["cache-control"] == "no-store"
+    return TrailsAnswer.model_validate_json(answer.content, strict=True)
+
+
+def test_trails(daemon: Daemon) -> None:
+    """Means of five seconds of the last three minutes, of all GPUs and instances at once."""
+    for second in range(200):
+        busy = at_work(1e12 * (1 + second % 5), 1e9)
+        node = snapshots.snapshot(busy, snapshots.h100_mig(2), snapshots.t4_estimate(4))
+        daemon.publish(replace(node, timestamp_seconds=snapshots.NOW + second))
+    found = trails(daemon)
+    assert set(found.trails) == {H100, f"{MIG}/1"}
+    assert len(found.timestamps) == 36
+    assert found.timestamps[-1] == snapshots.NOW + 197
+    assert found.trails[H100].flops == [3e12] * 36
+    assert found.trails[H100].bytes == [1e9] * 36
+
+
+def test_trails_know_holes(daemon: Daemon) -> None:
+    """While nothing is known of a GPU its trail is null, and so it is where a hole begins."""
+    nothing = snapshots.snapshot(snapshots.lost(0))
+    for second in (*range(10), *range(60, 70)):
+        node = nothing if 60 <= second < 65 else snapshots.snapshot(at_work(2e12, 1e10))
+        daemon.publish(replace(node, timestamp_seconds=snapshots.NOW + second))
+    found = trails(daemon)
+    assert found.timestamps == [snapshots.NOW + second for second in (2, 7, 10, 62, 67)]
+    assert found.trails[H100].flops == [2e12, 2e12, None, None, 2e12]
+
+
+def test_trails_before_the_first_snapshot(daemon: Daemon) -> None:
+    """There are none."""
+    assert trails(daemon) == TrailsAnswer(timestamps=[], trails={})
+
+
+def test_trails_of_a_full_node_are_small(daemon: Daemon) -> None:
+    """64 GPUs are below 50 kB, compressed below 20 kB."""
+    gpus = [snapshots.h100_training(index) for index in range(64)]
+    for second in range(180):
+        node = snapshots.snapshot(*gpus)
+        daemon.store.publish(replace(node, timestamp_seconds=snapshots.NOW + second))
+    with daemon.client.stream("GET", TRAILS, headers={"accept-encoding": "gzip"}) as answer:
+        zipped = b"".join(answer.iter_raw())
+    assert len(gzip.decompress(zipped)) < 50_000
+    assert len(zipped) < 20_000

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Small steps on the document that cost nothing where nothing changed.
 
-const SVG = "http://www.w3.org/2000/svg";
+import { clockTime } from "./format.js";
 
 export const byId = (id) => document.getElementById(id);
+
+/** Data that the server put into the page. */
+export const embedded = (id) => JSON.parse(byId(id).textContent);
 
 export const setText = (node, text) => {
   if (node.textContent !== text) node.textContent = text;
@@ -14,17 +17,23 @@ export const setAttribute = (node, name, value) => {
   if (node.getAttribute(name) !== text) node.setAttribute(name, text);
 };
 
-export const element = (name, attributes = {}, ...children) => fill(document.createElement(name), attributes, children);
-
-export const svg = (name, attributes = {}, ...children) => fill(document.createElementNS(SVG, name), attributes, children);
+/** A `time` element; the reader's time zone is known here only. */
+export const setTime = (node, seconds) => {
+  setText(node, clockTime(seconds));
+  setAttribute(node, "datetime", new Date(seconds * 1000).toISOString());
+};
 
 const fill = (node, attributes, children) => {
-  for (const [key, value] of Object.entries(attributes)) {
-    if (value !== undefined) node.setAttribute(key, value);
-  }
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
   node.append(...children);
   return node;
 };
 
-/** The data that the server put into the page. */
-export const embedded = (id, from = document) => JSON.parse(from.getElementById(id).textContent);
+export const element = (name, attributes = {}, ...children) => fill(document.createElement(name), attributes, children);
+
+export const svg = (name, attributes = {}, ...children) =>
+  fill(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
+
+/** A row of a table whose first cell is its heading. */
+export const tableRow = (heading, ...cells) =>
+  element("tr", {}, element("th", { scope: "row" }, heading), ...cells.map((cell) => element("td", {}, cell)));

@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every page has around its content: the state of the connection and the banner.
+// What both pages have: the state of the connection, the banner, and parts that the server renews.
 
-import { byId, setAttribute, setText } from "./dom.js";
+import { byId, setText, setTime } from "./dom.js";
 import { clockTime } from "./format.js";
-
-const BANNERS = {
-  simulate: "This data is simulated.",
-  replay: "This data is a recording, played back.",
-};
 
 /** Say whether data comes; what is old is marked in words and on the whole page. */
 export const showState = (live, since) => {
@@ -17,17 +12,21 @@ export const showState = (live, since) => {
   document.body.classList.toggle("stale", !live);
 };
 
-export const showBanner = (view) => {
+export const showFrame = ({ notice = "", timestamp }) => {
   const banner = byId("banner");
-  banner.hidden = !view.simulated;
-  if (!view.simulated) return;
-  const said = view.simulated.split(" and ").map((source) => BANNERS[source] ?? `This data comes from ${source}.`);
-  setText(banner.querySelector("[data-c=why]"), said.join(" "));
+  banner.hidden = !notice;
+  setText(banner.querySelector("span"), notice);
+  if (timestamp !== undefined) setTime(byId("read"), timestamp);
 };
 
-export const showTime = (view) => {
-  const time = byId("read");
-  if (view.timestamp === undefined) return;
-  setText(time, clockTime(view.timestamp));
-  setAttribute(time, "datetime", new Date(view.timestamp * 1000).toISOString());
+/** Put what the server writes now into these places; returns whether it answered. */
+export const renew = async (...ids) => {
+  const answer = await fetch(location.href).catch(() => null);
+  if (!answer?.ok) return false;
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  for (const id of ids) {
+    const [old, now] = [byId(id), page.getElementById(id)];
+    if (now && old.textContent !== now.textContent) old.replaceChildren(...now.childNodes);
+  }
+  return true;
 };

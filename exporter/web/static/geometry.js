@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The roofline's geometry: pure functions from ceilings and readings to lines, areas and places.
 
-/** FLOP/s that can be had at an intensity: min(peak, intensity x bandwidth). */
-export const attainable = (intensity, peak, bandwidth) => Math.min(peak, intensity * bandwidth);
-
-/** FLOP per byte from which compute is the roof. */
-export const ridge = (peak, bandwidth) => peak / bandwidth;
+/** Where work and traffic put a GPU; null without either, for which the axes have no place. */
+export const pointOf = (flops, bytes) => (flops > 0 && bytes > 0 ? { flops, intensity: flops / bytes } : null);
 
 /** A logarithmic axis from the values [low, high] to the pixels [from, to]. */
 export const logAxis = (low, high, from, to) => {
@@ -21,48 +18,21 @@ export const logAxis = (low, high, from, to) => {
 
 /** The powers of ten on an axis. */
 export const decades = ({ low, high }) => {
-  const powers = [];
-  for (let power = Math.ceil(Math.log10(low) - 1e-9); power <= Math.log10(high) + 1e-9; power += 1) {
-    powers.push(10 ** power);
-  }
-  return powers;
+  const [first, last] = [Math.ceil(Math.log10(low) - 1e-9), Math.floor(Math.log10(high) + 1e-9)];
+  return Array.from({ length: last - first + 1 }, (_, index) => 10 ** (first + index));
 };
 
 const decadeBelow = (value) => 10 ** Math.floor(Math.log10(value) + 1e-9);
 const decadeAbove = (value) => 10 ** Math.ceil(Math.log10(value) - 1e-9);
 
-/**
- * Ranges that show the slope, every ridge and every ceiling; wider by whole decades where
- * `places` [{intensity, flops}] lie outside, at most by three.
- */
-export const ranges = (roof, places = []) => {
-  const peaks = roof.ceilings.map(({ spec }) => spec);
-  const bandwidth = roof.bandwidth.spec;
-  const ridges = bandwidth ? peaks.map((peak) => ridge(peak, bandwidth)) : [10, 100];
-  const left = decadeBelow(Math.min(...ridges) / 4);
-  const right = decadeAbove(Math.max(...ridges) * 4);
-  const bottom = decadeBelow(Math.min(Math.min(...peaks) / 3, bandwidth ? left * bandwidth : Infinity));
+/** The ranges of a roof's axes, wider by whole decades where `places` lie outside, at most by three. */
+export const ranges = ({ intensity: [left, right], flops: [bottom, top] }, places) => {
   const low = (start, values) => Math.max(start / 1e3, Math.min(start, ...values.map(decadeBelow)));
+  const intensities = places.map(({ intensity }) => intensity);
   return {
-    intensity: [low(left, places.map(({ intensity }) => intensity)), Math.max(right, ...places.map(({ intensity }) => Math.min(right * 1e3, decadeAbove(intensity))))],
-    flops: [low(bottom, places.map(({ flops }) => flops)), Math.max(...peaks) * 2.5],
+    intensity: [low(left, intensities), Math.min(right * 1e3, Math.max(right, ...intensities.map(decadeAbove)))],
+    flops: [low(bottom, places.map(({ flops }) => flops)), top],
   };
-};
-
-/** Ceilings of (nearly) the same height as one line, highest first. */
-export const mergeCeilings = (ceilings) => {
-  const lines = [];
-  for (const each of [...ceilings].sort((a, b) => b.spec - a.spec)) {
-    const last = lines.at(-1);
-    if (last && Math.abs(last.spec / each.spec - 1) < 0.01) {
-      last.precisions.push(each.precision);
-      last.assumed ||= each.assumed === true;
-      last.achievable = each.assumed ? (each.achievable ?? last.achievable) : (last.achievable ?? each.achievable);
-    } else {
-      lines.push({ spec: each.spec, achievable: each.achievable, assumed: each.assumed === true, precisions: [each.precision] });
-    }
-  }
-  return lines;
 };
 
 /**
@@ -72,14 +42,14 @@ export const mergeCeilings = (ceilings) => {
 export const roofCorners = (peak, bandwidth, [left, right], bottom) => {
   if (!bandwidth) return [[left, peak], [right, peak]];
   const start = Math.max(left, bottom / bandwidth);
-  return [[start, start * bandwidth], [ridge(peak, bandwidth), peak], [right, peak]];
+  return [[start, start * bandwidth], [peak / bandwidth, peak], [right, peak]];
 };
 
 /**
  * Where a point lies that is only known by bounds of FLOP/s and bytes/s: a parallelogram in
  * log-log space, its corners [intensity, FLOP/s], cut at `bottom` FLOP/s and `right` FLOP/B.
  */
-export const boundsCorners = ({ flops: [low, high], bytes: [few, many] }, [left, right], bottom) => {
+export const boundsCorners = ([low, high], [few, many], [left, right], bottom) => {
   if (!(many > 0) || !(high > bottom)) return null;
   const least = Math.max(low, bottom);
   const edge = (work) => (few > 0 ? Math.min(right, work / few) : right);
@@ -98,6 +68,8 @@ export const clusters = (places, distance) => {
   return groups;
 };
 
+export const overlap = (box, other) => box[0] < other[2] && box[2] > other[0] && box[1] < other[3] && box[3] > other[1];
+
 const SIDES = [[1, 0, "start"], [-1, 0, "end"], [0, -1, "middle"], [0, 1, "middle"], [1, -1, "start"], [-1, -1, "end"], [1, 1, "start"], [-1, 1, "end"]];
 
 /**
@@ -111,8 +83,7 @@ export const placeLabel = ({ x, y }, [width, height], gap, [right, bottom], take
     const top = dy > 0 ? y + gap : dy < 0 ? y - gap - height : y - height / 2;
     const box = [left, top, left + width, top + height];
     const outside = left < 0 || top < 0 || box[2] > right || box[3] > bottom;
-    const hits = taken.filter((other) => box[0] < other[2] && box[2] > other[0] && box[1] < other[3] && box[3] > other[1]).length;
-    const cost = hits + (outside ? 10 : 0);
+    const cost = taken.filter((other) => overlap(box, other)).length + (outside ? 10 : 0);
     if (!best || cost < best.cost) best = { cost, box, anchor, x: dx > 0 ? left : dx < 0 ? box[2] : x, y: top + height / 2 };
     if (cost === 0) break;
   }

@@ -1,40 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 // The node view: the sentence that matters, the table and the roofline, kept up to date.
 
-import { byId, element, embedded, setText } from "./dom.js";
-import { title } from "./facts.js";
-import { showBanner, showState, showTime } from "./frame.js";
-import { RooflineChart } from "./roofline.js";
-import { pointWords, precisionWords, roofShares } from "./roofline_words.js";
-import { addressOf, Rows } from "./rows.js";
+import { byId, embedded, setText, tableRow } from "./dom.js";
+import { renew, showFrame, showState } from "./frame.js";
+import { precisionWords, RooflineChart } from "./roofline.js";
+import { Rows } from "./rows.js";
 import { follow } from "./stream.js";
 
 const MANY = 16;
 
 let view = embedded("view");
+let { problem } = view;
 let selected = null;
 
-const rows = new Rows(byId("gpus"), byId("row"), (key) => select(key));
+const table = new Rows(byId("gpus"), byId("row"), (key) => select(key));
 const chart = new RooflineChart(byId("roofline"), (key) => select(key));
 const numbers = byId("numbers");
 
-const list = (node, items) => node.replaceChildren(...items.map((item) => element("li", {}, item)));
-
-const showProblem = ({ problem }) => {
-  const section = byId("problem");
-  section.hidden = !problem;
-  if (!problem) return;
-  setText(section.querySelector("[data-c=what]"), problem.what);
-  list(section.querySelector("[data-c=tried]"), problem.tried);
-  list(section.querySelector("[data-c=do]"), problem.do);
+/** Why there is no GPU is seldom told, and at length: the server writes it. */
+const showProblem = async () => {
+  const now = view.problem;
+  if (now !== problem && (await renew("problem"))) problem = now;
 };
 
 /** The numbers behind the chart, for those who do not see it; only made while it is open. */
 const showNumbers = () => {
   if (!numbers.open) return;
-  const cells = Object.values(view.rows).filter(({ mig }) => !mig).map((row) =>
-    element("tr", {}, element("th", { scope: "row" }, title(row)), element("td", {}, pointWords(row)), element("td", {}, roofShares(row) || "not known")));
-  numbers.querySelector("tbody").replaceChildren(...cells);
+  const said = Object.values(view.rows).map(({ words }) => words).filter(({ point }) => point);
+  numbers.querySelector("tbody").replaceChildren(...said.map(({ title, point, roof }) => tableRow(title, point, roof ?? "not known")));
 };
 
 const showSelected = () => {
@@ -42,9 +35,11 @@ const showSelected = () => {
   const row = view.rows[selected];
   strip.hidden = !row;
   if (!row) return;
-  setText(strip.querySelector("a"), `Open ${title(row)}`);
-  strip.querySelector("a").href = addressOf(selected);
-  setText(strip.querySelector("span"), [pointWords(row), precisionWords(row), roofShares(row) && `of the roof ${roofShares(row)}`].filter(Boolean).join("; "));
+  const { title, point, roof } = row.words;
+  const link = strip.querySelector("a");
+  setText(link, `Open ${title}`);
+  link.href = row.href;
+  setText(strip.querySelector("span"), [point, precisionWords(view, row), roof && `of the roof ${roof}`].filter(Boolean).join("; "));
 };
 
 const show = () => {
@@ -54,26 +49,30 @@ const show = () => {
   const count = Object.keys(view.rows).length;
   byId("node").hidden = count === 0;
   document.body.classList.toggle("many", count > MANY);
-  rows.show(view);
+  table.show(view, view.rows, selected);
   chart.show(view);
-  showBanner(view);
-  showTime(view);
-  showProblem(view);
+  showFrame(view);
+  showProblem();
   showSelected();
   showNumbers();
 };
 
 const select = (key) => {
   selected = key === selected ? null : key;
-  rows.select(selected);
   chart.select(selected);
-  rows.show(view);
+  table.show(view, view.rows, selected);
   showSelected();
+};
+
+const recall = async () => {
+  const answer = await fetch("/api/v1/roofline/trails").catch(() => null);
+  if (answer?.ok) chart.recall(await answer.json());
 };
 
 numbers.addEventListener("toggle", showNumbers);
 show();
-follow("/api/v1/stream", view, (next) => {
+follow("/api/v1/stream", view, (next, whole) => {
   view = next;
   show();
+  if (whole) recall();
 }, showState);

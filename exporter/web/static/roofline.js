@@ -2,19 +2,33 @@
 // The roofline chart: ceilings of one product, and a point with its trail for each of its GPUs.
 
 import { element, setAttribute, setText, svg } from "./dom.js";
-import { title } from "./facts.js";
-import * as format from "./format.js";
-import { clusters, decades, logAxis, mergeCeilings, placeLabel, ranges, ridge, roofCorners } from "./geometry.js";
-import { Mark, pathOf, POINT } from "./roofline_mark.js";
-import { asDrawn, flopsTick, intensityTick, joined, pointWords, precisionWords, roofShares, roofTitle } from "./roofline_words.js";
+import { flops, intensity, si, tick } from "./format.js";
+import { clusters, decades, logAxis, overlap, placeLabel, pointOf, ranges, roofCorners } from "./geometry.js";
+import { Mark, pathOf } from "./roofline_mark.js";
+import { numbersOf } from "./stream.js";
+import { Tracks } from "./trails.js";
 
+// In pixels at the text size of a usual screen; they grow with it.
 const MARGIN = { top: 14, right: 14, bottom: 44, left: 62 };
-const TRAILS_OF_ALL = 16;
+const HEIGHT = 600;
 const LINE_HEIGHT = 13;
 const LETTER = 6.3;
+const POINT = 6;
 const GROUP = 13;
+const TEXT = 15;
 
-const shortName = (row) => (row.instance === undefined ? `${row.gpu}` : `${row.gpu}.${row.instance}`);
+const TRAILS_OF_ALL = 16;
+const NAMED = 12;
+
+const shortName = ({ gpu, instance }) => (instance === undefined ? `${gpu}` : `${gpu}.${instance}`);
+
+const some = (names, most, rest) => names.slice(0, most).join(", ") + (names.length > most ? rest(names.length - most) : "");
+
+/** Counters do not tell the precision of tensor work: what it can be at least and at most. */
+export const precisionWords = (view, row) => {
+  const { flops: work, bytes } = numbersOf(view, row);
+  return row.flops_bounds && pointOf(work, bytes) ? `${row.flops_bounds.map(flops).join(" to ")} by precision` : "";
+};
 
 export class RooflineChart {
   /**
@@ -22,7 +36,6 @@ export class RooflineChart {
    * chosen; `only` keeps the chart to one row.
    */
   constructor(figure, onSelect, only = null) {
-    this.figure = figure;
     this.onSelect = onSelect;
     this.only = only;
     this.svg = figure.querySelector("svg.roofline");
@@ -36,312 +49,285 @@ export class RooflineChart {
       this.svg.append(this.layers[name]);
     }
     this.marks = new Map();
+    this.tracks = new Tracks();
     this.roofs = {};
     this.chosen = null;
-    this.selected = null;
-    this.view = null;
+    this.selected = only;
     this.width = 0;
     new ResizeObserver(() => this.#resize()).observe(this.svg.parentElement);
-    this.products?.addEventListener("change", () => this.#choose(this.products.value));
+    this.products.addEventListener("change", () => this.#choose(this.products.value));
     this.#listen();
   }
 
   select(key) {
     this.selected = key;
-    const roof = this.#roofOf(key);
-    if (roof !== undefined && roof !== this.chosen) this.#choose(roof);
-    else this.#update(false);
+    const roof = this.view.rows[key]?.ceilings;
+    if (roof in this.roofs && roof !== this.chosen) this.#choose(roof);
+    else this.#update();
   }
 
   show(view) {
     this.view = view;
+    this.points = new Map(Object.entries(view.rows).map(([key, row]) => {
+      const { flops: work, bytes } = numbersOf(view, row);
+      return [key, pointOf(work, bytes)];
+    }));
+    if (view.timestamp !== undefined) this.tracks.add(view.timestamp, this.points, view.interval);
     this.#offer();
-    this.#update(true);
+    this.#refresh();
+  }
+
+  /** Take the trails that the daemon remembers. */
+  recall(past) {
+    this.tracks.fill(past);
+    for (const { trail } of this.marks.values()) trail.forget();
+    this.#refresh();
   }
 
   /** The products to choose from; their ceilings come with the view and rarely change. */
   #offer() {
-    const known = JSON.stringify(this.view.roofs ?? {});
-    const rows = Object.values(this.view.rows ?? {});
-    const count = (key) => rows.filter(({ ceilings }) => ceilings === key).length;
-    if (known !== this.known) {
-      this.known = known;
-      this.roofs = Object.fromEntries(Object.entries(this.view.roofs ?? {}).filter(([, roof]) => Object.keys(roof.flops ?? {}).length).map(([key, roof]) => [key, asDrawn(roof)]));
-      const keys = Object.keys(this.roofs);
-      if (this.products) {
-        this.products.replaceChildren(...keys.map((key) => element("option", { value: key }, `${roofTitle(key, this.view.roofs[key])} (${count(key)})`)));
-        this.products.parentElement.hidden = keys.length < 2;
-      }
-      const most = keys.reduce((best, key) => (best === undefined || count(key) > count(best) ? key : best), undefined);
-      this.#choose(this.#roofOf(this.only ?? this.selected) ?? (keys.includes(this.chosen) ? this.chosen : (most ?? null)));
-    }
-  }
-
-  #roofOf(key) {
-    const roof = this.view?.rows?.[key]?.ceilings;
-    return roof in this.roofs ? roof : undefined;
+    const { roofs, rows } = this.view;
+    const known = JSON.stringify(roofs);
+    if (known === this.known) return;
+    this.known = known;
+    this.roofs = Object.fromEntries(Object.entries(roofs).filter(([, { lines }]) => lines));
+    const counts = Object.keys(this.roofs).map((key) => [key, Object.values(rows).filter(({ ceilings }) => ceilings === key).length]);
+    this.products.replaceChildren(...counts.map(([key, count]) => element("option", { value: key }, `${roofs[key].title} (${count})`)));
+    this.products.parentElement.hidden = counts.length < 2;
+    const [most] = counts.sort(([, a], [, b]) => b - a).map(([key]) => key);
+    this.#choose([rows[this.selected]?.ceilings, this.chosen, most].find((key) => key in this.roofs));
   }
 
   #choose(key) {
     this.chosen = key;
-    if (this.products && key !== null) this.products.value = key;
+    if (key !== undefined) this.products.value = key;
     for (const mark of this.marks.values()) mark.remove();
     this.marks.clear();
-    this.clockText = undefined;
     this.#frame();
   }
 
   #resize() {
     const width = Math.round(this.svg.parentElement.clientWidth);
-    if (width && width !== this.width) {
-      this.width = width;
-      this.#frame();
-    }
+    if (!width || width === this.width) return;
+    this.width = width;
+    this.#frame();
+  }
+
+  /** The rows that the chart is about. */
+  #mine() {
+    return Object.entries(this.view.rows).filter(([key, row]) => row.ceilings === this.chosen && row.state === "up" && (this.only === null || key === this.only));
+  }
+
+  /** Ranges that hold the points and their trails. */
+  #ranges() {
+    const tracks = this.#mine().flatMap(([key]) => this.tracks.of(key) ?? []);
+    return ranges(this.roofs[this.chosen], tracks.map(({ point }) => point).filter(Boolean));
+  }
+
+  /** Show what came: on other axes where they do not hold it. */
+  #refresh() {
+    if (this.chosen in this.roofs && JSON.stringify(this.#ranges()) !== JSON.stringify(this.limits)) this.#frame();
+    else this.#update();
   }
 
   /** Everything that stays while points move: axes, grid and ceilings. */
-  #frame(limits = null) {
+  #frame() {
     const roof = this.roofs[this.chosen];
     this.svg.toggleAttribute("hidden", !roof);
     if (!roof || !this.width) return;
-    const scale = parseFloat(getComputedStyle(document.documentElement).fontSize) / 15;
-    const [width, height] = [this.width, Math.round(Math.min(Math.max(this.width * 0.8, 300), 560 * scale))];
+    const scale = parseFloat(getComputedStyle(document.documentElement).fontSize) / TEXT;
+    const [width, height] = [this.width, Math.round(Math.min(Math.max(this.width * 0.9, 300), HEIGHT * scale))];
     this.scale = scale;
     this.size = [width, height];
     setAttribute(this.svg, "viewBox", `0 0 ${width} ${height}`);
     setAttribute(this.svg, "height", height);
-    this.limits = limits ?? ranges(roof, this.#readings());
-    const left = MARGIN.left * scale;
+    this.limits = this.#ranges();
     this.axes = {
-      x: logAxis(...this.limits.intensity, left, width - MARGIN.right),
-      y: logAxis(...this.limits.flops, height - MARGIN.bottom * scale, MARGIN.top),
+      x: logAxis(...this.limits.intensity, MARGIN.left * scale, width - MARGIN.right * scale),
+      y: logAxis(...this.limits.flops, height - MARGIN.bottom * scale, MARGIN.top * scale),
     };
-    this.taken = [];
     this.#grid();
     this.#roofs(roof);
-    for (const mark of this.marks.values()) mark.trail.redraw(this.axes);
-    this.#update(false);
+    this.clockText = undefined;
+    for (const { trail } of this.marks.values()) trail.forget();
+    this.#update();
   }
 
-  #readings() {
-    const rows = Object.entries(this.view?.rows ?? {}).filter(([key, row]) => row.ceilings === this.chosen && row.point && (this.only === null || key === this.only));
-    return rows.map(([, { point }]) => point);
-  }
-
-  /** Points that left the chart make it wider; it never becomes narrower again by itself. */
-  #outgrown() {
-    const { x, y } = this.axes;
-    const outside = this.#readings().some(({ intensity, flops }) => intensity < x.low || intensity > x.high || flops < y.low);
-    if (!outside) return;
-    const wider = ranges(this.roofs[this.chosen], [...this.#readings(), { intensity: x.low, flops: y.low }, { intensity: x.high, flops: y.low }]);
-    if (JSON.stringify(wider) !== JSON.stringify(this.limits)) this.#frame(wider);
+  #text(kind, x, y, anchor, text, more = {}) {
+    return svg("text", { class: kind, x, y, "text-anchor": anchor, ...more }, text);
   }
 
   #grid() {
     const { x, y } = this.axes;
     const [left, right, top, bottom] = [x.at(x.low), x.at(x.high), y.at(y.high), y.at(y.low)];
-    const parts = [svg("rect", { class: "field", x: left, y: top, width: right - left, height: bottom - top })];
-    for (const value of decades(x)) {
-      const at = x.at(value).toFixed(1);
-      parts.push(svg("path", { class: "line", d: `M${at} ${top}V${bottom}` }));
-      parts.push(svg("text", { class: "tick", x: at, y: bottom + 16 * this.scale, "text-anchor": "middle", "data-intensity": value }, intensityTick(value)));
-    }
-    for (const value of decades(y)) {
-      const at = y.at(value).toFixed(1);
-      parts.push(svg("path", { class: "line", d: `M${left} ${at}H${right}` }));
-      parts.push(svg("text", { class: "tick", x: left - 6, y: Number(at) + 4 * this.scale, "text-anchor": "end", "data-flops": value }, flopsTick(value)));
-    }
-    const middle = (top + bottom) / 2;
-    parts.push(svg("text", { class: "axis", x: (left + right) / 2, y: bottom + 34 * this.scale, "text-anchor": "middle" }, "Arithmetic intensity, FLOP per byte of DRAM traffic"));
-    parts.push(svg("text", { class: "axis", x: 12 * this.scale, y: middle, "text-anchor": "middle", transform: `rotate(-90 ${12 * this.scale} ${middle})` }, "FLOP/s"));
-    this.layers.grid.replaceChildren(...parts);
+    const [middle, edge] = [(top + bottom) / 2, 12 * this.scale];
+    const across = decades(x).flatMap((value) => [
+      svg("path", { class: "line", d: `M${x.at(value)} ${top}V${bottom}` }),
+      this.#text("tick", x.at(value), bottom + 16 * this.scale, "middle", tick(value), { "data-intensity": value }),
+    ]);
+    const up = decades(y).flatMap((value) => [
+      svg("path", { class: "line", d: `M${left} ${y.at(value)}H${right}` }),
+      this.#text("tick", left - 6, y.at(value) + 4 * this.scale, "end", tick(value), { "data-flops": value }),
+    ]);
+    this.layers.grid.replaceChildren(
+      svg("rect", { class: "field", x: left, y: top, width: right - left, height: bottom - top }),
+      ...across, ...up,
+      this.#text("axis", (left + right) / 2, bottom + 34 * this.scale, "middle", "Arithmetic intensity, FLOP per byte of DRAM traffic"),
+      this.#text("axis", edge, middle, "middle", "FLOP/s", { transform: `rotate(-90 ${edge} ${middle})` }),
+    );
   }
 
-  #roofs(roof) {
+  #roof(kind, peak, bandwidth, ...inside) {
+    const corners = roofCorners(peak, bandwidth, this.limits.intensity, this.limits.flops[0]);
+    return svg("path", { class: `roof ${kind}`, d: pathOf(corners, this.axes) }, ...inside);
+  }
+
+  #roofs({ lines, bandwidth: [bandwidth, reached = bandwidth] = [] }) {
     const { x, y } = this.axes;
-    const limits = this.limits;
-    const parts = [];
-    // Above the roof that moves with the clock.
-    const marks = [];
-    const bandwidth = roof.bandwidth.spec;
-    const lines = mergeCeilings(roof.ceilings);
-    for (const line of lines) {
-      const kind = line.assumed ? "spec assumed" : "spec";
-      parts.push(svg("path", { class: `roof ${kind}`, d: pathOf(roofCorners(line.spec, bandwidth, limits.intensity, limits.flops[0]), this.axes), "data-precision": line.precisions.join(" ") },
-        svg("title", {}, `${line.precisions.join(", ")}: ${format.flops(line.spec)}`)));
-      if (line.achievable) {
-        const memory = roof.bandwidth.achievable ?? bandwidth;
-        parts.push(svg("path", { class: line.assumed ? "roof achievable assumed" : "roof achievable", d: pathOf(roofCorners(line.achievable, memory, limits.intensity, limits.flops[0]), this.axes) }));
-      }
+    const roofs = [];
+    for (const { name, peak: [peak, best], assumed } of lines) {
+      const weight = assumed ? " assumed" : "";
+      roofs.push(this.#roof(`spec${weight}`, peak, bandwidth, svg("title", {}, `${name}: ${flops(peak)}`)));
+      if (best) roofs.push(this.#roof(`achievable${weight}`, best, reached));
     }
-    // The labels of the ceilings stand on their lines at the right end; the assumed one first.
-    for (const line of [...lines].sort((a, b) => b.assumed - a.assumed)) {
-      this.#label(`${joined(line.precisions)}  ${format.flops(line.spec).replace("FLOP/s", "")}`, x.at(x.high) - 4, y.at(line.spec) - 4, "end", line.assumed ? "ceiling assumed" : "ceiling", marks);
+    // Above the roof that moves with the clock. The labels of the ceilings stand on their lines
+    // at the right end, the assumed one first.
+    const marks = [];
+    this.taken = [];
+    for (const { name, peak: [peak], assumed = false } of [...lines].sort((a, b) => Boolean(b.assumed) - Boolean(a.assumed))) {
+      this.#label(`${name}  ${si(peak, "")}`, x.at(x.high) - 4, y.at(peak) - 4, "end", assumed ? "ceiling assumed" : "ceiling", marks);
     }
     if (bandwidth) {
-      const from = Math.max(limits.intensity[0], limits.flops[0] / bandwidth);
-      const peak = lines.find(({ assumed }) => assumed)?.spec ?? lines[0].spec;
-      const lean = (Math.atan2(y.at(from * bandwidth) - y.at(10 * from * bandwidth), x.at(10 * from) - x.at(from)) * 180) / Math.PI;
-      const at = from * 10 ** (0.32 * Math.log10(ridge(peak, bandwidth) / from));
-      const [left, top] = [x.at(at), y.at(at * bandwidth)];
-      const turned = `rotate(${-lean.toFixed(1)} ${left} ${top}) translate(0 -6)`;
-      marks.push(svg("text", { class: "ceiling slope", x: left, y: top, "text-anchor": "middle", transform: turned }, `DRAM ${format.bytesRate(bandwidth)}`));
-      const [knee, tip] = [x.at(ridge(peak, bandwidth)), y.at(peak)];
-      parts.push(svg("path", { class: "ridge", d: `M${knee} ${tip}V${y.at(y.low)}` }));
-      marks.push(svg("path", { class: "knee", d: `M${knee} ${tip - 5}l5 5l-5 5l-5 -5Z` }));
-      this.#label(`ridge ${format.intensity(ridge(peak, bandwidth))}`, knee + 4, y.at(y.low) - 6, "start", "ceiling knee-label", marks);
+      const { peak: [peak] } = lines.find(({ assumed }) => assumed) ?? lines[0];
+      const ridge = peak / bandwidth;
+      const foot = Math.max(x.low, y.low / bandwidth);
+      const lean = (Math.atan2(y.at(foot * bandwidth) - y.at(10 * foot * bandwidth), x.at(10 * foot) - x.at(foot)) * 180) / Math.PI;
+      const third = foot * (ridge / foot) ** 0.32;
+      const [left, top] = [x.at(third), y.at(third * bandwidth)];
+      const turned = { transform: `rotate(${-lean} ${left} ${top}) translate(0 -6)` };
+      const [knee, tip, side] = [x.at(ridge), y.at(peak), 5 * this.scale];
+      roofs.push(svg("path", { class: "ridge", d: `M${knee} ${tip}V${y.at(y.low)}` }));
+      marks.push(this.#text("ceiling", left, top, "middle", `DRAM ${si(bandwidth, "B/s")}`, turned));
+      marks.push(svg("path", { class: "knee", d: `M${knee} ${tip - side}l${side} ${side}l${-side} ${side}l${-side} ${-side}Z` }));
+      this.#label(`ridge ${intensity(ridge)}`, knee + 4, y.at(y.low) - 6, "start", "ceiling", marks);
     }
-    this.fixed = [...this.taken];
-    this.layers.roofs.replaceChildren(...parts);
+    this.layers.roofs.replaceChildren(...roofs);
     this.layers.marks.replaceChildren(...marks);
   }
 
+  /** A label that is left out where it would cover another. */
   #label(text, left, top, anchor, kind, parts) {
     const [wide, high] = [text.length * LETTER * this.scale, LINE_HEIGHT * this.scale];
     const start = anchor === "end" ? left - wide : left;
     const box = [start, top - high + 3, start + wide, top + 3];
-    if (this.taken.some((other) => box[0] < other[2] && box[2] > other[0] && box[1] < other[3] && box[3] > other[1])) return;
+    if (this.taken.some((other) => overlap(box, other))) return;
     this.taken.push(box);
-    parts.push(svg("text", { class: kind, x: left, y: top, "text-anchor": anchor }, text));
+    parts.push(this.#text(kind, left, top, anchor, text));
   }
 
   /** The roof at the clock of the selected GPU: it moves with the clock. */
-  #clock(row, roof) {
-    const line = roof.ceilings.find(({ assumed }) => assumed);
-    const clock = row?.clock?.[0];
-    if (!line?.clock || !clock) {
-      this.layers.clock.replaceChildren();
-      this.clockText = null;
-      setText(this.clockNote, "at the clock of the selected GPU");
-      return;
-    }
-    const peak = (line.spec * clock) / line.clock;
-    const text = `${title(row)} at ${format.si(clock, "Hz")}`;
+  #clock(roof) {
+    const row = this.view.rows[this.selected];
+    const line = roof.lines.find(({ assumed }) => assumed);
+    const clock = row && numbersOf(this.view, row).sm_clock;
+    const known = line?.clock && clock;
+    const text = known ? `the clock of ${row.words.title}, ${si(clock, "Hz")}` : "the clock of the selected GPU";
     if (this.clockText === text) return;
     this.clockText = text;
-    setText(this.clockNote, `at the clock of ${text.replace(" at ", ", ")}`);
-    const d = pathOf(roofCorners(peak, roof.bandwidth.spec, this.limits.intensity, this.limits.flops[0]), this.axes);
-    this.layers.clock.replaceChildren(svg("path", { class: "roof clock", d }, svg("title", {}, text)));
+    setText(this.clockNote, `at ${text}`);
+    this.layers.clock.replaceChildren(...(known ? [this.#roof("clock", (line.peak[0] * clock) / line.clock, roof.bandwidth?.[0], svg("title", {}, `at ${text}`))] : []));
   }
 
-  #update(fresh) {
+  #update() {
     const roof = this.roofs[this.chosen];
-    if (!roof || !this.axes || !this.view) return;
-    if (fresh) this.#outgrown();
-    const rows = this.view.rows ?? {};
-    const mine = Object.entries(rows).filter(([key, row]) => row.ceilings === this.chosen && row.state === "up" && (this.only === null || key === this.only));
+    if (!roof || !this.axes) return;
+    const mine = this.#mine();
     const keys = new Set(mine.map(([key]) => key));
     for (const [key, mark] of this.marks) {
-      if (!keys.has(key)) {
-        mark.remove();
-        this.marks.delete(key);
-      }
+      if (keys.has(key)) continue;
+      mark.remove();
+      this.marks.delete(key);
     }
-    const places = [];
-    const absent = [];
     for (const [key, row] of mine) {
-      let mark = this.marks.get(key);
-      if (!mark) {
-        mark = new Mark(this, key, row);
-        this.marks.set(key, mark);
-      }
-      const place = mark.show(row, this.axes, this.limits);
-      if (place) places.push(place);
-      else absent.push(row);
-      if (fresh) mark.trail.add(this.view.timestamp, row.point?.flops > 0 && row.point.intensity > 0 ? row.point : null, this.axes);
-      const chosen = key === this.selected;
+      if (!this.marks.has(key)) this.marks.set(key, new Mark(this.layers, key, row));
+      const [mark, point, chosen] = [this.marks.get(key), this.points.get(key), key === this.selected];
+      mark.show(row, point, this.axes, this.limits);
       mark.node.classList.toggle("selected", chosen);
       setAttribute(mark.node, "aria-pressed", chosen);
-      mark.bar.toggleAttribute("hidden", !chosen && Boolean(row.point));
-      mark.trail.node.toggleAttribute("hidden", mine.length > TRAILS_OF_ALL && !chosen);
+      mark.bar.toggleAttribute("hidden", !chosen && Boolean(point));
+      const trailed = chosen || mine.length <= TRAILS_OF_ALL;
+      mark.trail.node.toggleAttribute("hidden", !trailed);
+      if (trailed && this.tracks.of(key)) mark.trail.show(this.tracks.of(key), this.tracks.hole, this.axes);
     }
-    this.#labels(places, rows);
-    this.#clock(rows[this.selected ?? this.only] ?? null, roof);
-    this.#rove(places);
-    setText(this.note, absent.length ? `Not on the chart, for lack of work or readings: ${this.#names(absent)}.` : "");
-    if (this.tipKey) this.#tell(this.tipKey);
+    const placed = mine.filter(([key]) => this.marks.get(key).place);
+    const absent = mine.filter(([key]) => !this.marks.get(key).place).map(([, { words }]) => words.title);
+    this.#labels(placed.map(([key, row]) => ({ name: shortName(row), ...this.marks.get(key).place })));
+    this.#clock(roof);
+    this.order = placed.map(([key]) => key);
+    this.#rove(this.order.includes(this.stop) ? this.stop : (this.order.find((key) => key === this.selected) ?? this.order[0]));
+    setText(this.note, absent.length ? `Not on the chart, for lack of work or readings: ${some(absent, NAMED, (more) => ` and ${more} more`)}.` : "");
+    if (this.told) this.#tell(this.told);
   }
 
-  #names(rows) {
-    const shown = rows.slice(0, 12).map((row) => title(row));
-    return shown.join(", ") + (rows.length > shown.length ? ` and ${rows.length - shown.length} more` : "");
-  }
-
-  #labels(places, rows) {
-    const taken = [...(this.fixed ?? []), ...places.map(({ x, y }) => [x - POINT, y - POINT, x + POINT, y + POINT])];
-    const groups = clusters(places, GROUP);
-    const nodes = this.layers.labels.children;
-    groups.forEach((group, index) => {
-      const names = group.map(({ key }) => shortName(rows[key]));
-      const text = (names.length > 4 ? `${names.slice(0, 3).join(", ")} +${names.length - 3}` : names.join(", "));
-      const label = `GPU ${text}`;
+  #labels(places) {
+    const radius = POINT * this.scale;
+    const taken = [...this.taken, ...places.map(({ x, y }) => [x - radius, y - radius, x + radius, y + radius])];
+    const groups = clusters(places, GROUP * this.scale).map((group) => {
+      const label = `GPU ${some(group.map(({ name }) => name), group.length > 4 ? 3 : 4, (more) => ` +${more}`)}`;
       const size = [label.length * LETTER * 1.05 * this.scale, LINE_HEIGHT * this.scale];
-      const at = placeLabel(group[0], size, POINT + 4, this.size, taken);
-      let node = nodes[index];
-      if (!node) {
-        node = svg("text", { class: "name" });
-        this.layers.labels.append(node);
-      }
-      setText(node, label);
-      setAttribute(node, "x", at.x.toFixed(1));
-      setAttribute(node, "y", (at.y + 1).toFixed(1));
-      setAttribute(node, "text-anchor", at.anchor);
+      const { x, y, anchor } = placeLabel(group[0], size, radius + 4, this.size, taken);
+      return this.#text("name", x.toFixed(1), (y + 1).toFixed(1), anchor, label);
     });
-    while (nodes.length > groups.length) nodes[nodes.length - 1].remove();
+    this.layers.labels.replaceChildren(...groups);
   }
 
   /** One tab stop for all points; the arrow keys go from one to the next. */
-  #rove(places) {
-    const keys = places.map(({ key }) => key);
-    this.order = keys;
-    if (!keys.includes(this.stop)) this.stop = keys.includes(this.selected) ? this.selected : keys[0];
-    for (const [key, mark] of this.marks) setAttribute(mark.node, "tabindex", key === this.stop ? 0 : -1);
+  #rove(stop) {
+    this.stop = stop;
+    for (const [key, { node }] of this.marks) setAttribute(node, "tabindex", key === stop ? 0 : -1);
   }
 
   #tell(key) {
-    const row = this.view?.rows?.[key];
-    const mark = this.marks.get(key);
-    if (!row || !mark?.place) {
+    const row = this.view.rows[key];
+    const place = this.marks.get(key)?.place;
+    if (!row || !place) {
       this.#hush();
       return;
     }
-    this.tipKey = key;
-    const lines = [element("b", {}, title(row)), pointWords(row)];
-    if (row.point) lines.push(format.bytesRate(row.point.flops / row.point.intensity) + " of DRAM traffic");
-    if (row.point_bounds) lines.push(precisionWords(row));
-    const shares = roofShares(row);
-    if (shares) lines.push(`of the roof: ${shares}`);
-    this.tip.replaceChildren(...lines.map((line) => element("span", {}, line)));
+    this.told = key;
+    const { title, point, roof } = row.words;
+    const traffic = numbersOf(this.view, row).bytes;
+    const lines = [element("b", {}, title), point, traffic && `${si(traffic, "B/s")} of DRAM traffic`, precisionWords(this.view, row), roof && `of the roof: ${roof}`];
+    this.tip.replaceChildren(...lines.filter(Boolean).map((line) => element("span", {}, line)));
     this.tip.hidden = false;
-    const [width] = this.size;
-    const wide = this.tip.offsetWidth;
-    this.tip.style.left = `${Math.max(4, Math.min(width - wide - 4, mark.place.x - wide / 2))}px`;
-    const above = mark.place.y - this.tip.offsetHeight - 14;
-    this.tip.style.top = `${above > 0 ? above : mark.place.y + 16}px`;
+    const { offsetWidth: wide, offsetHeight: high, style } = this.tip;
+    style.left = `${Math.max(4, Math.min(this.size[0] - wide - 4, place.x - wide / 2))}px`;
+    style.top = `${place.y - high > 14 ? place.y - high - 14 : place.y + 16}px`;
   }
 
   #hush() {
-    this.tipKey = null;
+    this.told = null;
     this.tip.hidden = true;
   }
 
   #listen() {
-    const keyOf = (target) => target.closest?.(".point")?.dataset.key;
-    const points = this.layers.points;
-    points.addEventListener("pointerover", ({ target }) => keyOf(target) && this.#tell(keyOf(target)));
-    points.addEventListener("pointerout", () => this.#hush());
-    points.addEventListener("focusin", ({ target }) => this.#tell(keyOf(target)));
-    points.addEventListener("focusout", () => this.#hush());
-    points.addEventListener("click", ({ target }) => keyOf(target) && this.onSelect(keyOf(target)));
-    points.addEventListener("keydown", (event) => {
-      const key = keyOf(event.target);
+    const { points } = this.layers;
+    const onPoint = (type, act) =>
+      points.addEventListener(type, (event) => {
+        const key = event.target.closest(".point")?.dataset.key;
+        if (key !== undefined) act(key, event);
+      });
+    onPoint("pointerover", (key) => this.#tell(key));
+    onPoint("pointerout", () => this.#hush());
+    onPoint("focusin", (key) => this.#tell(key));
+    onPoint("focusout", () => this.#hush());
+    onPoint("click", (key) => this.onSelect(key));
+    onPoint("keydown", (key, event) => {
       const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
       if (event.key === "Escape") this.#hush();
       else if (event.key === "Enter" || event.key === " ") this.onSelect(key);
       else if (step) {
-        const index = (this.order.indexOf(key) + step + this.order.length) % this.order.length;
-        this.stop = this.order[index];
-        this.#rove(this.order.map((each) => ({ key: each })));
+        this.#rove(this.order.at((this.order.indexOf(key) + step) % this.order.length));
         this.marks.get(this.stop).node.focus();
       } else return;
       event.preventDefault();

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stream of the daemon: the whole view at first, then what changed; connects again by itself.
+// The view and its stream: the whole of it at first, then what changed; connects again by itself.
 
 const SILENCE_INTERVALS = 3;
 const SILENCE_MILLISECONDS = 3500;
 const REFUSED_MILLISECONDS = 2000;
 const SILENT_MILLISECONDS = 10000;
+
+/** The numbers of a row that are known, by column. */
+export const numbersOf = ({ columns }, { values = [] }) =>
+  Object.fromEntries(columns.map((name, index) => [name, values[index]]).filter(([, value]) => value !== null && value !== undefined));
 
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The charts of the view of one GPU: what is in each; static/charts.js draws them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from exporter.web.document import data_block
+from exporter.web.numbers import known
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One column of the history."""
+
+    column: str
+    label: str
+    colour: str
+    """A variable of page.css."""
+    dash: tuple[int, ...] = ()
+    """Pixels on and off: lines are told apart by more than their colour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """One chart, and what is said below it."""
+
+    name: str
+    heading: str
+    lines: tuple[Line, ...]
+    unit: Literal["", "W", "Hz"] = ""
+    """Without one the lines are ratios."""
+    note: str = ""
+    stack: bool = False
+    """One upon the other, in this order."""
+    band: tuple[str, ...] = ()
+    """Columns between which the area is filled."""
+    marks: tuple[float, ...] = ()
+    """Values with a line across."""
+    reasons: bool = False
+    """Times in which something holds the clock down are shaded."""
+
+
+CHARTS = (
+    Chart(
+        "use",
+        "Utilization and saturation",
+        (
+            Line("utilization", "utilization", "s0"),
+            Line("saturation_lower", "saturation", "s1"),
+            Line("saturation_upper", "saturation, at most", "s1", (4, 4)),
+        ),
+        band=("saturation_upper", "saturation_lower"),
+    ),
+    Chart(
+        "parts",
+        "Where the time goes",
+        (
+            Line("saturated", "saturated", "s1"),
+            Line("clock", "lost to the clock", "s3"),
+            Line("unsaturated", "busy, not saturated", "s0"),
+            Line("narrow", "too few SMs busy", "s2"),
+            Line("idle", "idle", "s7"),
+        ),
+        note="From the bottom to the top: saturated; lost to the clock; busy, not saturated; "
+        "too few SMs busy; idle.",
+        stack=True,
+    ),
+    Chart(
+        "pipes",
+        "Pipes, SMs and memory",
+        (
+            Line("tensor", "tensor", "s1"),
+            Line("dram", "DRAM", "s0", (8, 3)),
+            Line("sm", "SMs busy", "s7", (2, 3)),
+            Line("fp32", "FP32", "s2", (4, 4)),
+            Line("fp16", "FP16", "s3", (10, 3, 2, 3)),
+            Line("fp64", "FP64", "s6", (6, 2)),
+            Line("int", "INT", "s5", (1, 4)),
+        ),
+    ),
+    Chart(
+        "stall",
+        "Data stall",
+        (
+            Line("wait", "host waits for data", "s0", (4, 4)),
+            Line("stall", "GPU idle for it", "s1"),
+            Line("stall_lower", "at least", "s1", (2, 3)),
+            Line("stall_upper", "at most", "s1", (8, 3)),
+        ),
+        note="Lines at 5 % (worth a look) and 20 % (the loader is the bottleneck).",
+        marks=(0.05, 0.2),
+    ),
+    Chart(
+        "clock",
+        "SM clock, and what holds it down",
+        (Line("sm_clock", "SM clock", "s0"),),
+        unit="Hz",
+        reasons=True,
+    ),
+    Chart(
+        "power",
+        "Power",
+        (Line("power", "power", "s1"), Line("power_limit", "limit", "s7", (4, 4))),
+        unit="W",
+    ),
+)
+
+
+def _figure(chart: Chart) -> str:
+    heading = chart.heading
+    return (
+        f'<figure class="card" id="chart-{chart.name}"><figcaption><h2>{heading}</h2></figcaption>'
+        f'<div class="canvas"></div><p class="note">{chart.note}</p>'
+        '<details><summary>As a table</summary><div class="scroll" tabindex="0" role="region" '
+        f'aria-label="{heading}, as a table"><table></table></div></details></figure>'
+    )
+
+
+def _known(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    return known(**{name: value or None for name, value in fields if name != "heading"})
+
+
+def gpu_charts() -> str:
+    """Return the places of the charts, and for the script what is in them."""
+    charts = [asdict(chart, dict_factory=_known) for chart in CHARTS]
+    return "\n".join([*map(_figure, CHARTS), data_block("charts", charts)])

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The training jobs on a GPU: where the time of a step goes, phase by phase."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+
+from exporter.exposition.training import phase_seconds
+from exporter.reading import TRAINING_PHASES
+from exporter.snapshot import Rank
+from exporter.waits import live_ranks
+from exporter.web.facts import stall_level
+from exporter.web.words import cut, fixed, percent, plain
+
+SHOWN_RANKS = 4
+"""More ranks on one GPU are only counted."""
+LEAST_SHARE = 0.001
+_COLOURS = 8
+_RECT = '<rect class="phase {colour}" x="{x:.2f}" width="{width:.2f}" height="10"/>'
+_KEY = (
+    '<li><svg viewBox="0 0 10 10" class="key" aria-hidden="true">'
+    '<rect class="phase {colour}" width="10" height="10"/></svg> {name} {share}</li>'
+)
+
+
+def job_phases(rank: Rank, before: Rank | None) -> dict[str, float]:
+    """Return what a rank did since `before`, as shares of the step time by phase."""
+    if before is None:
+        return {}
+    spent = rank.totals.step_seconds - before.totals.step_seconds
+    if spent <= 0:
+        return {}
+    now, then = phase_seconds(rank.totals), phase_seconds(before.totals)
+    shares = {name: (now[name] - then[name]) / spent for name in TRAINING_PHASES}
+    return {name: share for name, share in shares.items() if share >= LEAST_SHARE}
+
+
+def job_words(rank: Rank, before: Rank | None) -> str:
+    """Return how much a rank waits, and how fast it steps."""
+    said = []
+    stall, wait = rank.data_stall_ratio, rank.data_wait_ratio
+    if stall is not None:
+        said.append(f"GPU idle for its data {percent(stall)} of the time ({stall_level(stall)})")
+    if wait is not None:
+        said.append(f"waits for data {percent(wait)}")
+    passed = (
+        rank.last_report_timestamp_seconds
+        - (rank if before is None else before).last_report_timestamp_seconds
+    )
+    if before is not None and passed > 0:
+        rate = max(0.0, rank.totals.steps - before.totals.steps) / passed
+        said.append(f"{fixed(rate, 1 if rate < 10 else 0)} steps/s")
+    return ", ".join(said)
+
+
+def _phases_html(phases: Mapping[str, float]) -> str:
+    colours = {
+        name: f"series-{index}" if index < _COLOURS else "rest"
+        for index, name in enumerate(TRAINING_PHASES)
+    }
+    begin, rects, keys = 0.0, "", ""
+    for name, share in phases.items():
+        colour, width = colours[name], 100 * share
+        rects += _RECT.format(colour=colour, x=begin, width=width)
+        keys += _KEY.format(colour=colour, name=plain(name), share=percent(share))
+        begin += width
+    return (
+        '<svg class="bar thick" viewBox="0 0 100 10" preserveAspectRatio="none" '
+        f'aria-hidden="true">{rects}</svg><ul class="legend">{keys}</ul>'
+    )
+
+
+def _job(rank: Rank, before: Rank | None) -> str:
+    name = escape(f"{cut(rank.job)} rank {rank.rank}")
+    phases = job_phases(rank, before)
+    return (
+        f"<p><b>{name}</b> {escape(job_words(rank, before))}</p>"
+        f"{_phases_html(phases) if phases else ''}\n"
+    )
+
+
+def _identity(rank: Rank) -> tuple[object, ...]:
+    return rank.job, rank.rank, rank.gpu_uuid, rank.gpu_instance
+
+
+def gpu_jobs(
+    ranks: Sequence[Rank], earlier: Iterable[Rank], uuid: str, gpu_instance: int | None
+) -> str:
+    """Return the jobs on a GPU or instance as HTML; nothing where there are none.
+
+    `earlier` are the ranks some seconds ago, of each the oldest picture last.
+    """
+    here = live_ranks(ranks).get((uuid, gpu_instance), [])
+    if not here:
+        return ""
+    before = {_identity(rank): rank for rank in earlier}
+    jobs = "".join(_job(rank, before.get(_identity(rank))) for rank in here[:SHOWN_RANKS])
+    more = len(here) - SHOWN_RANKS
+    return (
+        '<section class="card" aria-labelledby="jobs-title"><h2 id="jobs-title">Training jobs on '
+        f"it: where a step goes</h2>\n{jobs}{f'<p>and {more} more ranks</p>' if more > 0 else ''}"
+        "</section>"
+    )

@@ -6,6 +6,11 @@ optimizer, else a batch. So they are counted by episode, the time from the openi
 none was open to the next such opening, and an episode's steps are those of the first kind that was
 seen in it. Several optimizers or several loops make one step together (a GAN; two loaders that are
 zipped): the busiest one counts.
+
+An episode's data may end before its steps do: a prefetcher finds the end while the job still has a
+batch to train on, and gradients that are accumulated may leave a rest. So an optimizer may go on
+after its loops are closed for as long as there are batches for which it has not stepped, at the
+pace that it had.
 """
 
 from __future__ import annotations
@@ -26,6 +31,27 @@ class Tally:
         self.batches = 0
 
 
+class Stepping:
+    """What one optimizer did in this episode."""
+
+    __slots__ = ("first", "pace", "steps")
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.first = 0
+        """Batches that had come at the first step, those included that a prefetcher holds."""
+        self.pace = 0
+        """Batches from the first step to the second; before that, those up to the first."""
+
+    def step(self, batches: int) -> None:
+        """Count a step, before which so many batches had come."""
+        self.steps += 1
+        if self.steps == 1:
+            self.pace = self.first = batches
+        elif batches > self.first:
+            self.pace = batches - self.first
+
+
 class Counts:
     """The counts of one thread for one run. Only that thread writes."""
 
@@ -34,9 +60,9 @@ class Counts:
         "_ended_flops",
         "_ended_steps",
         "_flops",
-        "_optimizer_steps",
         "_own_steps",
         "_run",
+        "_stepping",
         "_tallies",
         "flops_per_step",
         "samples",
@@ -53,7 +79,7 @@ class Counts:
         self._own_steps = 0
         self._flops: float | None = None
         self._tallies: dict[int, Tally] = {}
-        self._optimizer_steps: dict[int, int] = {}
+        self._stepping: dict[int, Stepping] = {}
 
     def tally(self, key: int) -> Tally:
         """Return where the batches of one watched iterable are counted in this episode.
@@ -71,9 +97,33 @@ class Counts:
 
     def optimizer_step(self, optimizer: object) -> None:
         """Count a step of this optimizer."""
-        key = id(optimizer)
-        self._optimizer_steps[key] = self._optimizer_steps.get(key, 0) + 1
+        stepping = self._stepping.get(id(optimizer))
+        if stepping is None:
+            stepping = self._stepping[id(optimizer)] = Stepping()
+        if stepping.steps < 2:
+            stepping.step(self._episode_batches())
+        else:
+            stepping.steps += 1
         self._run.optimizer_seen = True
+
+    def late_step(self, optimizer: object) -> bool:
+        """Count a step after the loops were closed if batches wait for it; return whether.
+
+        An optimizer that steps less often than another has no say: steps are the other's. Where no
+        optimizer ever stepped inside a loop, loops are not what it trains in.
+        """
+        if not self._run.optimizer_seen:
+            return False
+        stepping = self._stepping.get(id(optimizer)) or Stepping()
+        batches = self._episode_batches()
+        if stepping.steps * stepping.pace >= batches or stepping.steps + 1 < self._most_steps():
+            return False
+        if stepping.steps:
+            stepping.steps += 1
+        else:
+            stepping.step(batches)
+            self._stepping[id(optimizer)] = stepping
+        return True
 
     def explicit(self, steps: int, samples: float | None, flops: float | None) -> None:
         """Count what the job itself tells of."""
@@ -93,7 +143,7 @@ class Counts:
         # Another thread may read in between: it must not see the same steps twice.
         self._own_steps = 0
         self._tallies = {}
-        self._optimizer_steps = {}
+        self._stepping = {}
         self.flops_per_step = self._flops = None
         self._ended_batches = batches
         self._ended_steps = steps
@@ -101,8 +151,7 @@ class Counts:
 
     def batches(self) -> int:
         """Return the batches so far."""
-        tallies = self._tallies.copy().values()
-        return self._ended_batches + sum([tally.batches for tally in tallies])
+        return self._ended_batches + self._episode_batches()
 
     def steps(self) -> int:
         """Return the steps so far."""
@@ -116,11 +165,17 @@ class Counts:
         known = [flops for flops in stated if flops is not None]
         return sum(known) if known else None
 
+    def _episode_batches(self) -> int:
+        return sum([tally.batches for tally in self._tallies.copy().values()])
+
+    def _most_steps(self) -> int:
+        return max([stepping.steps for stepping in self._stepping.copy().values()], default=0)
+
     def _episode_steps(self) -> int:
         if self._own_steps:
             return self._own_steps
-        if self._optimizer_steps:
-            return max(self._optimizer_steps.copy().values())
+        if self._stepping:
+            return self._most_steps()
         if self._run.optimizer_seen or not self._tallies:
             return 0
         return max([tally.batches for tally in self._tallies.copy().values()])

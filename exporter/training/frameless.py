@@ -40,17 +40,12 @@ class _Calling:
         return call
 
 
-class StandIn:
-    """Takes the place of a function in its module, and looks and pickles like it."""
+class Lookalike:
+    """Looks and pickles like a function."""
 
-    __call__ = _Calling()
-
-    def __init__(self, function: Callable[..., Any], begin: Begin) -> None:
-        self.begin = begin
-        functools.update_wrapper(self, function)
-
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
-        return self if instance is None else MethodType(self, instance)
+    def __init__(self, function: Callable[..., Any]) -> None:
+        this: Any = self
+        functools.update_wrapper(this, function)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__wrapped__, name)
@@ -68,3 +63,16 @@ class StandIn:
 
     __wrapped__: Callable[..., Any]
     __qualname__: str
+
+
+class StandIn(Lookalike):
+    """Takes the place of a function in its module, or of a method in its class."""
+
+    __call__ = _Calling()
+
+    def __init__(self, function: Callable[..., Any], begin: Begin) -> None:
+        self.begin = begin
+        super().__init__(function)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self if instance is None else MethodType(self, instance)

@@ -23,6 +23,7 @@ from time import perf_counter_ns
 
 from . import identity
 from .counts import Counts
+from .dynamo import leave_alone
 from .failures import failed
 from .runs import NEVER, PROCESS, Run
 from .spans import KNOWN, Body
@@ -45,6 +46,7 @@ class Lane:
     __slots__ = (
         "__weakref__",
         "_alive",
+        "_closed",
         "_loops",
         "_since",
         "asking",
@@ -82,6 +84,8 @@ class Lane:
         """The end of the time that is accounted."""
         self._since = (0, 0)
         """When wall time last began to run, and how much there was before."""
+        self._closed = (0, 0)
+        """When the last open loop was closed, and how much wall time there was then."""
         self.claimed_ns = 0
         """The sum over all phases."""
         self.data_ns = 0
@@ -123,10 +127,11 @@ class Lane:
 
     def end(self, span: Span, phase: str | None = None) -> None:
         """End a phase, as another one if it turned out to be that."""
-        now_ns = self.clock()
+        # First, for a signal handler of the job may raise at a call.
         if span.phase == "eval":
             self.evaluating -= 1
         self.depth -= 1
+        now_ns = self.clock()
         if phase is None:
             phase = span.phase
         if phase == "data":
@@ -216,10 +221,16 @@ class Lane:
                 self.run.start(self.seen_ns)
 
     def optimizer_step(self, optimizer: object) -> None:
-        """Count a step of this optimizer if it belongs to a loop."""
+        """Count a step of this optimizer if it belongs to a loop.
+
+        After the last loop was closed it does while a batch of it waits for a step. The time up to
+        that step is the loop's.
+        """
         self.meter.stream_seen()
         if self._loops:
             self.counts.optimizer_step(optimizer)
+        elif self.counts.late_step(optimizer):
+            self._since, self.seen_ns = self._closed, self.clock()
 
     def step(self, steps: int, samples: float | None, flops: float | None) -> None:
         """Count steps that the job itself tells of.
@@ -273,7 +284,8 @@ class Lane:
 
     def _lose(self, key: int) -> None:
         """Forget a loop, with its body if it evaluated."""
-        self._loops.pop(key, None)
+        if self._loops.pop(key, None) is not None and not self._loops:
+            self._closed = (self.seen_ns, self.wall_ns)
         self.evaluating_loops.discard(key)
         going = [body for body in self.bodies if body.key != key]
         self.evaluating -= len(self.bodies) - len(going)
@@ -310,6 +322,7 @@ def current(job: str | None = None, rank: int | None = None) -> Lane | None:
             lane = Lane(run, alive=weakref.ref(thread))
             run.join(lane)
             thread.of_run[run] = lane
+            leave_alone()
         thread.lanes[job, rank] = lane
     return lane
 

@@ -134,9 +134,9 @@ class Turn:
 
     __slots__ = ("asking", "begin_ns", "claimed_ns", "lane", "loop", "outer", "pair", "tally")
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, lane: Lane) -> None:
         self.loop = loop
-        self.lane = lane = loop.open()
+        self.lane = lane
         self.tally = lane.counts.tally(loop.key)
         self.asking = False
         """Whether next() is under way."""
@@ -148,6 +148,8 @@ class Turn:
     def __del__(self) -> None:
         """Close the loop: next() did not return, or nobody can call it any more."""
         try:
+            if not hasattr(self, "pair"):  # a signal handler of the job raised in __init__
+                return
             lane = self.lane
             if self.asking and lane.thread == get_ident():
                 now_ns = lane.clock()
@@ -192,22 +194,23 @@ def hooks(
             try:
                 turn = take()
             except IndexError:  # the first, or another thread is asking as well
-                turn = Turn(loop)
+                turn = Turn(loop, loop.open())
             lane = turn.lane
-            turn.outer = outer = lane.asking
-            if outer is None:
-                lane.asking = iterator
             if lane.evaluating_loops:
                 now_ns = lane.clock()
                 lane.settle(now_ns)
                 lane.turn_to(loop, now_ns)
+            if lane.start_pair is not None:
+                turn.pair = lane.start_pair()
+            # A signal handler of the job may raise at a call: there is none from here on.
+            turn.begin_ns = lane.clock()
+            turn.claimed_ns = lane.claimed_ns
+            turn.outer = outer = lane.asking
+            if outer is None:
+                lane.asking = iterator
             lane.inner_data = False
             lane.depth += 1
             turn.asking = True
-            turn.claimed_ns = lane.claimed_ns
-            if lane.start_pair is not None:
-                turn.pair = lane.start_pair()
-            turn.begin_ns = lane.clock()
         except Exception as error:
             failed(error)
             return None
@@ -218,10 +221,10 @@ def hooks(
             return batch
         try:
             lane = turn.lane
-            now_ns = lane.clock()
             turn.asking = False
             lane.depth -= 1
             lane.asking = outer = turn.outer
+            now_ns = lane.clock()
             lane.seen_ns = now_ns
             claimed_ns = lane.claimed_ns
             if (

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from . import identity
-from .failures import FAILURES, failed
+from .failures import FAILURES, failed, pass_on
 
 if TYPE_CHECKING:
     from .runs import Run
@@ -58,7 +58,8 @@ def deliver(datagram: bytes, environ: Mapping[str, str] = os.environ) -> bool:
                 endpoint.sendto(datagram, path)
             except BlockingIOError:
                 return True
-            except (OSError, ValueError):
+            except (OSError, ValueError) as error:
+                pass_on(error)
                 continue
             return True
     finally:

@@ -22,6 +22,7 @@ from threading import get_ident
 from typing import Any
 
 from .captures import CAPTURES
+from .dynamo import leave_alone
 from .events import FREE_EVENTS, Cuda, is_external
 
 MEASURED_PHASES = ("data", "checkpoint", "logging")
@@ -198,6 +199,7 @@ class IdleMeter:
             CAPTURES.watch(torch)
         except AttributeError:
             return None
+        leave_alone()  # the job may have marked phases before it imported torch
         if not cuda.built:
             self._off = True
             return None

@@ -7,7 +7,6 @@ automatic instrumentation they are the loops themselves; see ``torch_loops``.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import os
 import sys
@@ -20,7 +19,7 @@ from typing import Any
 from . import lanes
 from .dynamo import compiling, leave_alone
 from .failures import failed
-from .frameless import StandIn
+from .frameless import Lookalike, StandIn
 from .runs import NEVER, PROCESS, Run
 from .torch_loops import Loop, Loops
 
@@ -147,22 +146,18 @@ class _Unbound:
         return methodcaller(_NEXT)
 
 
-class _Next:
+class _Next(Lookalike):
     """The ``__next__`` of data loaders' iterators; see ``frameless`` for how it is unseen."""
 
     __call__ = _Unbound()
-
-    def __init__(self, function: Callable[[Any], Any]) -> None:
-        functools.update_wrapper(self, function)
-        self.function = function
 
     def __get__(self, iterator: Any, owner: type | None = None) -> Callable[..., Any]:
         if iterator is None:
             return self
         turn = None if compiling() else _begin_turn(iterator, ahead=_by_generator())
         if turn is None:
-            return MethodType(self.function, iterator)
-        return map(turn.received, map(self.function, (iterator,))).__next__
+            return MethodType(self.__wrapped__, iterator)
+        return map(turn.received, map(self.__wrapped__, (iterator,))).__next__
 
 
 class _Reset:
@@ -195,29 +190,45 @@ class _Enter:
 
 
 class _Turn:
-    """One ``next()`` of a data loader under way."""
+    """The calls of ``next()`` of a data loader, one at a time.
+
+    It is kept for the next call: what a signal handler of the job raises in ``__del__`` is lost,
+    so that must not run for every batch.
+    """
 
     __slots__ = ("ahead", "lane", "loop", "outermost", "span")
 
-    def __init__(
-        self, lane: lanes.Lane, iterator: Any, loop: Loop, *, outermost: bool, ahead: bool
-    ) -> None:
+    def __init__(self, lane: lanes.Lane) -> None:
         self.lane = lane
-        self.loop = loop
-        self.outermost = outermost
-        self.ahead = ahead
+        self.loop: Loop | None = None
+        self.outermost = False
+        self.ahead = False
         """A generator asks, as Accelerate's loaders do: one batch before the body needs it."""
+        self.span: lanes.Span | None = None
+
+    def begin(self, loop: Loop, iterator: Any, *, outermost: bool, ahead: bool) -> None:
+        """Begin to wait for a batch."""
+        lane = self.lane
+        self.loop, self.outermost, self.ahead = loop, outermost, ahead
         _look(lane, iterator, loop)
         if outermost:
             lane.asking = iterator
-        self.span: lanes.Span | None = lane.begin("data")
+        try:
+            self.span = lane.begin("data")
+        except BaseException:
+            if outermost:
+                lane.asking = None
+            raise
 
     def received(self, batch: Any) -> Any:
         """Account the wait for a batch, and hand the batch on."""
         try:
             self._end()
-            if self.outermost:
-                self.loop.batch(batch)
+            loop, self.loop = self.loop, None
+            if loop is not None:
+                if self.outermost:
+                    loop.batch(batch)
+                loop.turns.append(self)
         except Exception as error:
             failed(error)
         return batch
@@ -225,12 +236,14 @@ class _Turn:
     def __del__(self) -> None:
         """Nothing was received: the data ended or ``next()`` raised."""
         try:
-            if self.span is not None:
+            # A signal handler of the job may have raised in __init__.
+            if getattr(self, "span", None) is not None:
                 self._end()
-                if self.outermost and self.ahead:
-                    self.loop.exhausted = True
-                elif self.outermost:
-                    self.loop.end()
+                if self.outermost and self.loop is not None:
+                    if self.ahead:
+                        self.loop.exhausted = True
+                    else:
+                        self.loop.end()
         except Exception as error:
             failed(error)
 
@@ -268,10 +281,13 @@ def _begin_turn(iterator: Any, *, ahead: bool) -> _Turn | None:
             loop = HOOKS.loops.ask(lane, iterator)
         else:
             return None
-        return _Turn(lane, iterator, loop, outermost=outermost, ahead=ahead)
+        turn: _Turn = loop.turns.pop() if loop.turns else _Turn(lane)
+        turn.begin(loop, iterator, outermost=outermost, ahead=ahead)
     except Exception as error:
         failed(error)
         return None
+    else:
+        return turn
 
 
 def _stepped(optimizer: Any, args: Any, kwargs: Any) -> None:

@@ -36,6 +36,7 @@ class Loop:
         "evaluates",
         "exhausted",
         "loader",
+        "turns",
         "undecided",
     )
 
@@ -51,6 +52,8 @@ class Loop:
         """Whether a batch was asked for since an optimizer stepped."""
         self.exhausted = False
         """The data has ended while the body of the last batch is still to come."""
+        self.turns: list[Any] = []
+        """What measured a next() before, to be used again."""
         self._batches = 0
         self._samples: int | None = None
         self._begin_ns = self._claimed_ns = 0

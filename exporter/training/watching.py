@@ -15,36 +15,53 @@ from .loops import Stated, hooks
 
 Batch = TypeVar("Batch")
 
+_BINARY = (
+    *("add", "and", "divmod", "floordiv", "lshift", "matmul", "mod", "mul", "or", "pow"),
+    *("rshift", "sub", "truediv", "xor"),
+)
+
 PASSED_ON = (
-    "__add__",
+    "__abs__",
     "__bool__",
     "__call__",
+    "__complex__",
     "__contains__",
     "__delitem__",
     "__dir__",
     "__enter__",
     "__eq__",
     "__exit__",
+    "__float__",
+    "__format__",
     "__ge__",
     "__getitem__",
     "__gt__",
     "__hash__",
+    "__index__",
+    "__int__",
+    "__invert__",
     "__le__",
     "__len__",
     "__length_hint__",
     "__lt__",
     "__ne__",
+    "__neg__",
+    "__pos__",
     "__repr__",
     "__reversed__",
     "__setitem__",
     "__str__",
+    *(f"__{side}{name}__" for name in _BINARY for side in ("", "r", "i")),
 )
 """Special methods, which Python looks for in the class and not in the object."""
+
+IMMUTABLE_TYPE, HEAP_TYPE = 1 << 8, 1 << 9
+"""Of a class's flags (Py_TPFLAGS_…): a class statement makes one that has the second alone."""
 
 _set = object.__setattr__
 _get = object.__getattribute__
 _NOTHING = object()
-_classes: dict[tuple[tuple[str, ...], tuple[str, ...]], type[Watched]] = {}
+_classes: dict[tuple[str, tuple[str, ...], tuple[str, ...]], type[Watched]] = {}
 
 
 def watch(
@@ -122,13 +139,13 @@ def _stand_in(original: Any, key: int, stated: Stated) -> Watched:
     else is asked anew each time, by C code, so that what it raises has no frame of ours.
     """
     kind = type(original)
-    methods = {name: getattr(original, name, None) for name in PASSED_ON if hasattr(kind, name)}
+    methods = _methods(original, kind)
     if hasattr(kind, "__next__"):
         begin, end = hooks(original, key, stated)
         direct = isinstance(getattr(kind, "__iter__", None), WrapperDescriptorType)
         iterator: Any = original if direct else _Bare(original)
         methods["__next__"] = map(end, iter(begin, _NOTHING), iterator).__next__
-    stand_in = _class(methods)()
+    stand_in = _class(_name(kind), methods)()
     _set(stand_in, "_roofline_original", original)
     this = weakref.ref(stand_in)
 
@@ -146,12 +163,35 @@ def _stand_in(original: Any, key: int, stated: Stated) -> Watched:
     return stand_in
 
 
-def _class(methods: Mapping[str, object]) -> type[Watched]:
+def _methods(original: object, kind: type) -> dict[str, Any]:
+    """Return the special methods of an object: those that its class has, bound to it.
+
+    Neither what the object itself holds under such a name nor what its metaclass has counts.
+    """
+    names = set().union(*map(vars, kind.__mro__))
+    methods = {}
+    for name in PASSED_ON:
+        if name in names:
+            method = next(vars(base)[name] for base in kind.__mro__ if name in vars(base))
+            bind = getattr(type(method), "__get__", None)
+            methods[name] = method if bind is None else bind(method, original, kind)
+    return methods
+
+
+def _name(kind: type) -> str:
+    """Return what Python calls a class where it says what its objects cannot do."""
+    made = kind.__flags__ & (IMMUTABLE_TYPE | HEAP_TYPE)
+    if made == HEAP_TYPE or kind.__module__ == "builtins":
+        return kind.__name__
+    return f"{kind.__module__}.{kind.__name__}"
+
+
+def _class(name: str, methods: Mapping[str, object]) -> type[Watched]:
     """Return the class whose slots are these special methods; one that is None stays None."""
     slots = (*(name for name, method in methods.items() if method is not None), "__iter__")
     nones = tuple(name for name, method in methods.items() if method is None)
-    known = _classes.get((slots, nones))
+    known = _classes.get((name, slots, nones))
     if known is None:
         members = {"__slots__": slots, **dict.fromkeys(nones)}
-        known = _classes[slots, nones] = type("Watched", (Watched,), members)
+        known = _classes[name, slots, nones] = type(name, (Watched,), members)
     return known

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -405,6 +406,19 @@ def test_a_job_may_put_a_clock_around_next(started: FakeTorch, lane: Lane) -> No
     assert len(seen) == 2
     assert lane.run.totals().batches == 2
     assert inner.__name__ == "__next__"
+    assert inspect.isfunction(inner)
+
+
+def test_nothing_of_ours_is_finalised_while_data_comes(
+    started: FakeTorch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a signal handler of the job raises in a finaliser is lost: they run at the end only."""
+    finalised: list[object] = []
+    monkeypatch.setattr(torch_hooks._Turn, "__del__", lambda turn: finalised.append(turn.span))
+    loader = started.loader([BATCH] * 3)
+    for _ in range(3):
+        next(loader)
+    assert finalised == []
 
 
 # Checkpoints and precision

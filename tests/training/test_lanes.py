@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -193,6 +194,115 @@ def test_each_loop_has_its_own_busiest_optimizer() -> None:
         bench.lane.close_loop(token)
 
     assert bench.lane.counts.steps() == 3
+
+
+def arriving(bench: Bench, batches: int, ahead: int) -> Iterator[int]:
+    """Yield batches as a loop does that asks for some of them before it needs them."""
+    token, arrived = Token(), 0
+    bench.lane.open_loop(token, evaluating=False)
+    for number in range(1, batches + 1):
+        while arrived < min(number + ahead, batches):
+            bench.lane.batch()
+            arrived += 1
+        if arrived < number + ahead:
+            bench.lane.close_loop(token)
+        yield number
+    bench.lane.close_loop(token)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "batches_per_step", "batches", "steps"),
+    [(0, 1, 5, 5), (1, 1, 5, 5), (2, 1, 5, 5), (0, 4, 10, 3), (1, 4, 10, 3)],
+)
+def test_steps_after_the_end_of_the_data_are_those_of_its_last_batches(
+    ahead: int, batches_per_step: int, batches: int, steps: int
+) -> None:
+    """A prefetcher finds the end before the job has had its last batch, and gradients that are
+    accumulated may leave a rest: those steps count, with their time. What follows does not.
+    """
+    bench = Bench()
+    optimizer = Token()
+    for number in arriving(bench, batches, ahead):
+        bench.at(10 * number)
+        if number % batches_per_step == 0:
+            bench.lane.optimizer_step(optimizer)
+    end_ns = 10 * batches
+    if batches % batches_per_step:
+        end_ns += 5
+        bench.at(end_ns).optimizer_step(optimizer)
+    for stray in range(1, 4):
+        bench.at(1_000 * stray).optimizer_step(optimizer)
+
+    assert (bench.lane.counts.steps(), bench.lane.counts.batches()) == (steps, batches)
+    assert bench.lane.wall_ns == end_ns
+
+
+def test_an_epoch_of_one_batch_is_a_step_too() -> None:
+    """Of an optimizer that is known to step for the batches of loops."""
+    bench = Bench()
+    optimizer = Token()
+    for epoch, batches in enumerate((3, 1, 1)):
+        for number in arriving(bench, batches, 1):
+            bench.at(1_000 * epoch + 10 * number).optimizer_step(optimizer)
+
+    assert bench.lane.counts.steps() == bench.lane.counts.batches() == 5
+
+
+def test_steps_that_are_never_inside_a_loop_do_not_count() -> None:
+    """A job that gathers data in a loop and trains elsewhere: its batches are what is known."""
+    bench = Bench()
+    for epoch in range(3):
+        for number in arriving(bench, 4, 0):
+            bench.at(1_000 * epoch + 10 * number)
+        for update in range(9):
+            bench.at(1_000 * epoch + 100 + update).optimizer_step(bench)
+
+    assert bench.lane.counts.steps() == bench.lane.counts.batches() == 12
+
+
+def test_two_optimizers_may_step_after_the_end_of_the_data() -> None:
+    """As those of a GAN do on the last batch, of which one steps only every other time."""
+    bench = Bench()
+    generator, discriminator = Token(), Token()
+    for number in arriving(bench, 7, 1):
+        bench.at(10 * number).optimizer_step(discriminator)
+        if number % 2 == 0:
+            bench.lane.optimizer_step(generator)
+    for _ in range(9):
+        bench.at(1_000).optimizer_step(generator)
+
+    assert bench.lane.counts.steps() == 7
+    assert bench.lane.wall_ns == 70
+
+
+def test_phases_after_the_end_of_the_data_count_once() -> None:
+    """They are a part of the time up to the step that is still to come."""
+    bench = Bench()
+    optimizer = Token()
+    for number in arriving(bench, 3, 1):
+        span = bench.at(10 * number - 4).begin("backward")
+        bench.at(10 * number - 1).end(span)
+        bench.at(10 * number).optimizer_step(optimizer)
+    with_rest = bench.lane.wall_ns
+    bench.at(50).end(bench.lane.begin("checkpoint"))
+
+    assert (with_rest, bench.lane.wall_ns) == (30, 30)
+    assert bench.lane.waits() == {"backward": 9}
+
+
+def test_a_loop_that_evaluates_owes_no_steps() -> None:
+    """Nor does it leave those of the loop before it to be counted."""
+    bench = Bench()
+    token, optimizer = Token(), Token()
+    for _ in arriving(bench, 3, 0):
+        pass
+    bench.at(10).open_loop(token, evaluating=True)
+    bench.lane.batch()
+    bench.at(20).close_loop(token)
+    bench.at(30).optimizer_step(optimizer)
+
+    assert (bench.lane.counts.steps(), bench.lane.counts.batches()) == (3, 3)
+    assert bench.lane.wall_ns == 10
 
 
 def test_a_step_that_the_job_tells_of_overrides_the_others() -> None:

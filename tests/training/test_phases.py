@@ -3,13 +3,19 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from pathlib import Path
+from types import CodeType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from exporter.training import phase, step, watch
+from exporter.training import dynamo, phase, step, watch
 from exporter.training.failures import FAILURES
+from exporter.training.lanes import Lane
 from exporter.training.runs import PROCESS
+from tests.training.listener import run_job
 
 pytestmark = pytest.mark.usefixtures("client")
 
@@ -72,3 +78,56 @@ def test_a_compiled_function_may_contain_phases_and_steps() -> None:
 
     assert PROCESS.run(None, None).totals().steps == 3  # those of the calls that were not compiled
     assert FAILURES.count == 0
+
+
+def test_torch_compile_leaves_phases_alone(tmp_path: Path) -> None:
+    """Between two compiled parts a phase is not compiled, also in a job that watches nothing; and
+    what a capture of a CUDA graph raises has no line of ours.
+    """
+    pytest.importorskip("torch")
+    source = """
+        import traceback
+        from exporter.training import phase, step
+        with phase("other"):
+            import torch, torch._dynamo.convert_frame
+        with phase("other"):
+            step()
+
+        class Graph:
+            capture_begin = torch.cuda.CUDAGraph.capture_begin
+
+        def work(x):
+            x = x + 1
+            torch._dynamo.graph_break()
+            with phase("forward"):
+                x = x * 2
+                torch._dynamo.graph_break()
+            step()
+            try:
+                Graph().capture_begin()
+            except AttributeError:
+                traceback.print_exc()
+            return x + 1
+
+        torch.compile(work, backend="eager")(torch.ones(2))
+        seen = [code() for code in torch._dynamo.convert_frame.input_codes.seen]
+        print(work.__code__ in seen, [code for code in seen if "exporter" in code.co_filename])
+        """
+    job = run_job(tmp_path, source, tmp_path / "nobody")
+    blamed = re.findall('File "(.*)"', job.stderr)
+
+    assert (job.returncode, job.stdout) == (0, "True []\n")
+    assert len(blamed) == 2
+    assert "exporter" not in job.stderr.replace(str(tmp_path), "")
+
+
+def test_steps_alone_have_the_client_left_alone_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a job that has imported torch by then."""
+    skipped: list[CodeType] = []
+    hook = SimpleNamespace(skip_code=skipped.append)
+    monkeypatch.setitem(sys.modules, "torch._C._dynamo.eval_frame", hook)
+    monkeypatch.setattr(dynamo, "_marked", set())
+    step()
+
+    assert step.__code__ in skipped
+    assert Lane.step.__code__ in skipped

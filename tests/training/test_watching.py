@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import gc
+import itertools
 import pickle
 import traceback
 import types
@@ -103,6 +105,65 @@ def test_it_is_taken_for_the_original() -> None:
     assert isinstance(watched, Shuffled)
     assert type(copy.copy(watched)) is Shuffled
     assert pickle.loads(pickle.dumps(watch([1, 2]))) == [1, 2]
+
+
+class Plain:
+    """A loader that is nothing else: no length, no call, no arithmetic."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter([1])
+
+
+def test_it_can_what_the_original_can_and_nothing_else() -> None:
+    """Special methods are those of the class: what its metaclass or the object has is no matter."""
+    plain = Plain()
+    vars(plain)["__len__"] = lambda: 5
+    watched: Any = watch(plain)
+
+    assert not callable(watched)
+    with pytest.raises(TypeError, match=r"object of type 'Plain' has no len\(\)"):
+        len(watched)
+    with pytest.raises(TypeError, match=r"unsupported operand type.* 'Plain' and 'int'"):
+        watched | 1
+
+
+def test_it_is_called_what_the_original_is_called() -> None:
+    """Also in what Python says when something cannot be done."""
+    originals: list[Any] = [Plain(), [1], itertools.count(), collections.deque([1]), iter([1])]
+    for original in originals:
+        watched: Any = watch(original)
+        messages = []
+        for iterable in (original, watched):
+            with pytest.raises(TypeError) as caught:
+                iterable @ 1
+            messages.append(str(caught.value))
+        assert messages[0] == messages[1]
+        assert type(watched).__name__.endswith(type(original).__name__)
+
+
+def test_operators_are_the_originals() -> None:
+    """Arrays are iterables too, and lists are added to and changed in place."""
+    numbers: Any = [1, 2]
+    watched: Any = watch(numbers)
+    same = watched
+    same += [3]
+    assert (numbers, watched * 2, 2 * watched) == ([1, 2, 3], numbers * 2, numbers * 2)
+    merged: Any = watch({"a": 1})
+    assert (merged | {"b": 2}, {"b": 2} | merged) == ({"a": 1, "b": 2}, {"b": 2, "a": 1})
+    assert f"{watch('abc'):>5}" == "  abc"
+    difference: Any = watch(collections.Counter("aab"))
+    assert difference - collections.Counter("a") == collections.Counter("ab")
+
+
+def test_an_object_that_answers_nothing_is_left_alone() -> None:
+    """Its attributes are not asked for."""
+
+    class Strict(Plain):
+        def __getattr__(self, name: str) -> Any:
+            raise OSError(name)
+
+    assert list(watch(Strict())) == [1]
+    assert FAILURES.count == 0
 
 
 def test_what_is_no_iterable_fails_as_without_us() -> None:

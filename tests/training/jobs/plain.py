@@ -101,13 +101,36 @@ def evaluation() -> None:
     print(f"evaluated {total:.6f}")
 
 
+class Ahead:
+    """Asks for each batch before the one before it is used, as prefetchers to the GPU do."""
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self.batches = asking(loader)
+        self.following = next(self.batches, None)
+
+    def next(self) -> Any:
+        batch = self.following
+        self.following = next(self.batches, None)
+        return batch
+
+
+def prefetcher() -> None:
+    ahead = Ahead(DataLoader(Stream(), BATCH))
+    while (batch := ahead.next()) is not None:
+        learn(batch)
+
+
 def accumulation() -> None:
+    def step() -> None:
+        OPTIMIZER.step()
+        OPTIMIZER.zero_grad()
+        COUNTED["steps"] += 1
+
     for index, batch in enumerate(asking(DataLoader(PAIRS, BATCH, drop_last=True))):
         loss(batch).backward()
         if index % 2:
-            OPTIMIZER.step()
-            OPTIMIZER.zero_grad()
-            COUNTED["steps"] += 1
+            step()
+    step()  # the last batch is left over
 
 
 def adversaries() -> None:
@@ -147,6 +170,7 @@ def main() -> None:
         persistent,
         streams,
         evaluation,
+        prefetcher,
         accumulation,
         adversaries,
         mixed_precision,

@@ -10,7 +10,9 @@ from exporter.xids import XIDS
 from tests.rules.promtool import HOUR, MINUTE, Labels, Series, Value, between, piecewise, total
 
 NODE: Labels = {"job": "roofline-exporter", "instance": "node-1:19400"}
-GPU: Labels = {**NODE, "gpu": "0", "uuid": "GPU-a"}
+BY_UUID: Labels = {**NODE, "uuid": "GPU-a"}
+"""A GPU as alerts name it that outlive a change of its index."""
+GPU: Labels = {**BY_UUID, "gpu": "0"}
 RANK: Labels = {**NODE, "training_job": "resnet", "rank": "0", "uuid": "GPU-a"}
 HOLDER: Labels = {"owner": "alice", "class": "training"}
 
@@ -75,6 +77,44 @@ def held(
     ]
 
 
+def held_by(
+    *spells: tuple[str, float, float],
+    idle: Sequence[tuple[float, float]] = ((0, 1),),
+    labels: Labels = GPU,
+    by: Labels = HOLDER,
+) -> list[Series]:
+    """A GPU that owners hold from a time to another, and whose idle share changes at some times."""
+    cuts = sorted({0.0, *(at for _, *ends in spells for at in ends), *(at for at, _ in idle)})
+    share = piecewise(*idle)
+
+    def owner(at: float) -> str | None:
+        return next((who for who, start, end in spells if start <= at < end), None)
+
+    def idled(held_only: bool) -> Value:
+        return total(
+            *((at, share(at) or 0.0 if owner(at) or not held_only else 0.0) for at in cuts)
+        )
+
+    def info(who: str) -> Value:
+        return lambda at: 1.0 if owner(at) == who else None
+
+    return [
+        *observed(labels),
+        gauge("gpu_held", lambda at: 1.0 if owner(at) else 0.0, labels),
+        *(
+            gauge(
+                "gpu_holder_info",
+                info(who),
+                labels,
+                **{"command": "python3", **by, "owner": who},
+            )
+            for who in dict.fromkeys(who for who, *_ in spells)
+        ),
+        counter("gpu_idle_seconds_total", idled(held_only=False), labels),
+        counter("gpu_held_idle_seconds_total", idled(held_only=True), labels),
+    ]
+
+
 def rank(
     number: int = 0,
     *,
@@ -84,9 +124,11 @@ def rank(
     start: float = -1e6,
     end: float = 1e9,
     instance: str = NODE["instance"],
+    uuid: str = "",
+    job: str = RANK["training_job"],
 ) -> list[Series]:
     """A rank whose loop runs all the time; shares of it in S of data and checkpoints, and in W."""
-    labels = {**RANK, "rank": str(number), "uuid": f"GPU-{number}", "instance": instance}
+    labels = {**rank_labels(number, instance, job), "uuid": uuid or f"GPU-{number}"}
 
     def rate(value: float) -> Value:
         return between(start, end, total((max(start, 0.0), value)))
@@ -105,13 +147,18 @@ def rank(
     return made
 
 
-def rank_labels(number: int = 0, instance: str = NODE["instance"]) -> Labels:
-    return {**RANK, "rank": str(number), "uuid": f"GPU-{number}", "instance": instance}
+def rank_labels(
+    number: int = 0, instance: str = NODE["instance"], job: str = RANK["training_job"]
+) -> Labels:
+    named = {**RANK, "training_job": job, "rank": str(number)}
+    return {**named, "uuid": f"GPU-{number}", "instance": instance}
 
 
-def work(tensor: float, sm: float, number: int = 0) -> list[Series]:
+def work(
+    tensor: float, sm: float, number: int = 0, instance: str = NODE["instance"]
+) -> list[Series]:
     """What the units of a rank's GPU do."""
-    labels = {**GPU, "gpu": str(number), "uuid": f"GPU-{number}"}
+    labels = {**GPU, "gpu": str(number), "uuid": f"GPU-{number}", "instance": instance}
     return [
         counter("gpu_pipe_active_seconds_total", tensor, labels, pipe="tensor"),
         counter("gpu_sm_active_seconds_total", sm, labels),
@@ -167,9 +214,10 @@ def xid(code: int, at: float) -> list[Series]:
     ]
 
 
-def links(active: float | Value, gpu: int = 0) -> list[Series]:
+def links(active: float | Value, gpu: int = 0, product: str = "NVIDIA H100") -> list[Series]:
     labels = {**GPU, "gpu": str(gpu), "uuid": f"GPU-{gpu}"}
     return [
+        gauge("gpu_info", 1, labels, name=product),
         gauge("gpu_nvlink_links", active, labels, state="active"),
         gauge("gpu_nvlink_links", 0, labels, state="inactive"),
     ]
@@ -236,41 +284,41 @@ def _board(alert: str, name: str, severity: Mapping[str, str], **more: str) -> l
 
 
 CASES: Sequence[Case] = (
-    Case("GpuHeldIdle", "held idle", held(1), 40 * MINUTE, {**GPU, **HOLDER, **WARNING}),
+    Case("GpuHeldIdle", "held idle", held(1), 40 * MINUTE, {**BY_UUID, **HOLDER, **WARNING}),
     Case(
         "GpuHeldIdle",
         "held idle for hours",
         held(1),
         120 * MINUTE,
-        {**GPU, **HOLDER, **CRITICAL},
+        {**BY_UUID, **HOLDER, **CRITICAL},
     ),
     Case(
         "GpuHeldIdle",
         "a notebook, for hours",
         held(1, {"owner": "carol", "class": "notebook"}),
         120 * MINUTE,
-        {**GPU, "owner": "carol", "class": "notebook", **WARNING},
+        {**BY_UUID, "owner": "carol", "class": "notebook", **WARNING},
     ),
     Case(
         "GpuHeldIdle",
         "a server, for a quarter of a day",
         held(1, {"owner": "web", "class": "serving"}),
         6 * HOUR,
-        {**GPU, "owner": "web", "class": "serving", **WARNING},
+        {**BY_UUID, "owner": "web", "class": "serving", **WARNING},
     ),
     Case(
         "GpuHeldIdle",
         "a MIG instance",
         held(1, HOLDER, {**GPU, "gpu_instance": "3"}),
         40 * MINUTE,
-        {**GPU, "gpu_instance": "3", **HOLDER, **WARNING},
+        {**BY_UUID, "gpu_instance": "3", **HOLDER, **WARNING},
     ),
     Case(
         "GpuHeldIdle",
         "nobody is named",
         [one for one in held(1) if one.name != "gpu_holder_info"],
         40 * MINUTE,
-        {**GPU, **WARNING},
+        {**BY_UUID, **WARNING},
     ),
     Case("GpuHeldIdle", "busy for a tenth of the time", held(0.9), 60 * MINUTE),
     Case("GpuHeldIdle", "free", held(0, held_value=0), 60 * MINUTE),
@@ -279,6 +327,45 @@ CASES: Sequence[Case] = (
     Case("GpuHeldIdle", "a display", held(1, {"class": "display"}), 3 * HOUR),
     Case("GpuHeldIdle", "a monitoring tool", held(1, {"class": "system"}), 3 * HOUR),
     Case("GpuHeldIdle", "a job that has just begun", held(1), 25 * MINUTE),
+    Case(
+        "GpuHeldIdle",
+        "one that works after one that did not",
+        held_by(
+            ("alice", 0, 25 * MINUTE),
+            ("bob", 25 * MINUTE, 1e9),
+            idle=((0, 1), (25 * MINUTE, 0)),
+        ),
+        90 * MINUTE,
+    ),
+    Case(
+        "GpuHeldIdle",
+        "one that prepares after one that did nothing",
+        held_by(
+            ("alice", 0, 25 * MINUTE),
+            ("bob", 25 * MINUTE, 1e9),
+            idle=((0, 1), (45 * MINUTE, 0)),
+        ),
+        90 * MINUTE,
+    ),
+    Case(
+        "GpuHeldIdle",
+        "many short ones, of which each does nothing",
+        held_by(
+            *((f"user{i}", i * 20 * MINUTE, (i * 20 + 15) * MINUTE) for i in range(9)),
+        ),
+        180 * MINUTE,
+    ),
+    Case(
+        "GpuHeldIdle",
+        "a server after another that waited",
+        held_by(
+            ("carol", 0, 5 * HOUR),
+            ("dave", 5 * HOUR, 1e9),
+            idle=((0, 1), (5 * HOUR + 20 * MINUTE, 0)),
+            by={**HOLDER, "class": "serving"},
+        ),
+        8 * HOUR,
+    ),
     Case("GpuOrphanMemory", "no process", orphan(2e9), 16 * MINUTE, {**GPU, **WARNING}),
     Case("GpuOrphanMemory", "a process", orphan(2e9, compute=1), 30 * MINUTE),
     Case("GpuOrphanMemory", "a display", orphan(2e9, graphics=1), 30 * MINUTE),
@@ -334,6 +421,40 @@ CASES: Sequence[Case] = (
         {**GPU, **WARNING},
     ),
     Case("GpuDataStallHigh", "a little", rank(stall=0.1), 60 * MINUTE),
+    Case(
+        "GpuDataStallHigh",
+        "another run of one name warms up",
+        [
+            *rank(stall=0.01)[:2],
+            counter(
+                "gpu_training_phase_gpu_idle_seconds_total",
+                total((0, 0.01), (2 * HOUR, 1), (2 * HOUR + 8 * MINUTE, 0.01)),
+                {**RANK, "uuid": "GPU-0"},
+                phase="data",
+            ),
+            *held_by(
+                ("alice", 0, 2 * HOUR - MINUTE),
+                ("alice", 2 * HOUR, 1e9),
+                idle=((0, 0),),
+                labels={**GPU, "uuid": "GPU-0"},
+            ),
+        ],
+        3 * HOUR,
+    ),
+    Case(
+        "GpuDataStallHigh",
+        "a run after the one that was found to wait warms up",
+        [
+            *held_by(("alice", 0, 2 * HOUR - MINUTE), ("bob", 2 * HOUR, 1e9), idle=((0, 0),)),
+            counter(
+                "gpu_inferred_data_stall_lower_seconds_total",
+                total((0, 0.01), (2 * HOUR, 1), (2 * HOUR + 8 * MINUTE, 0.01)),
+                method="procfs",
+            ),
+            gauge("gpu_inferred_data_stall_lower_ratio", 0.01, method="procfs"),
+        ],
+        3 * HOUR,
+    ),
     Case("GpuDataStallHigh", "warms up", rank(stall=0.4), 24 * MINUTE),
     Case(
         "GpuDataStallHigh",
@@ -402,26 +523,58 @@ CASES: Sequence[Case] = (
     Case(
         "GpuStragglerRank",
         "one waits for data",
-        [*rank(0, stall=0.01), *rank(1, stall=0.01), *rank(2, stall=0.15, instance="node-2:19400")],
+        [
+            *rank(0, stall=0.01, job="bert"),
+            *rank(1, stall=0.01, job="bert"),
+            *rank(2, stall=0.15, job="bert", instance="node-2:19400"),
+        ],
         27 * MINUTE,
-        {**rank_labels(2, "node-2:19400"), **WARNING},
+        {**rank_labels(2, "node-2:19400", "bert"), **WARNING},
     ),
     Case(
         "GpuStragglerRank",
         "the others wait for one",
         [
-            *(row for i in range(4) for row in rank(i, stall=0)),
+            *(row for i in range(4) for row in rank(i, stall=0, job="gpt")),
             *(row for i in range(3) for row in work(0.2, 0.95, i)),
             *work(0.5, 0.95, 3),
         ],
         27 * MINUTE,
-        {**rank_labels(3), **WARNING},
+        {**rank_labels(3, job="gpt"), **WARNING},
     ),
     Case(
         "GpuStragglerRank",
         "all wait for data",
         [row for i in range(4) for row in (*rank(i, stall=0.4), *work(0.3, 0.6, i))],
         60 * MINUTE,
+    ),
+    Case(
+        "GpuStragglerRank",
+        "unrelated runs of one name",
+        [
+            row
+            for i, (stall, tensor) in enumerate(((0.01, 0.6), (0.12, 0.2), (0.02, 0.25)))
+            for row in (
+                *rank(0, stall=stall, instance=f"node-{i}:19400", uuid=f"GPU-{i}"),
+                *work(tensor, 0.9, i, f"node-{i}:19400"),
+            )
+        ],
+        120 * MINUTE,
+    ),
+    Case(
+        "GpuStragglerRank",
+        "the others, which are gone, did not wait",
+        [
+            *(row for i in range(1, 4) for row in rank(i, stall=0.01, end=40 * MINUTE)),
+            *rank(0),
+            counter(
+                "gpu_training_phase_gpu_idle_seconds_total",
+                total((0, 0.01), (40 * MINUTE, 0.3)),
+                {**RANK, "uuid": "GPU-0"},
+                phase="data",
+            ),
+        ],
+        120 * MINUTE,
     ),
     Case(
         "GpuStragglerRank",
@@ -521,6 +674,13 @@ CASES: Sequence[Case] = (
         2 * MINUTE,
         {**GPU, "severity": "warning", "location": "dram"},
     ),
+    Case(
+        "GpuEccUncorrected",
+        "one more while the exporter was away for hours",
+        [*ecc(lambda at: 1.0 if at < 2 * HOUR else None if at < 5 * HOUR else 2.0)],
+        5 * HOUR + 2 * MINUTE,
+        {**GPU, "severity": "warning", "location": "dram"},
+    ),
     Case("GpuEccUncorrected", "corrected", ecc(total((0, 1)), "corrected"), 60 * MINUTE),
     *_board("GpuSramErrorThreshold", "gpu_sram_error_threshold_exceeded", CRITICAL),
     *_board("GpuRowRemapFailure", "gpu_row_remap_failure", CRITICAL),
@@ -555,6 +715,29 @@ CASES: Sequence[Case] = (
         [*links(17), *links(18, 1)],
         6 * MINUTE,
         {**GPU, "uuid": "GPU-0", "state": "active", **WARNING},
+    ),
+    Case(
+        "GpuNvlinkDown",
+        "under another index than before",
+        [
+            *(
+                gauge(
+                    "gpu_nvlink_links",
+                    between(start, end, piecewise((0, count))),
+                    {**GPU, "gpu": gpu},
+                    state="active",
+                )
+                for gpu, count, start, end in (("2", 12.0, 0, 600), ("1", 11.0, 660, 1e9))
+            )
+        ],
+        20 * MINUTE,
+        {**GPU, "gpu": "1", "state": "active", **WARNING},
+    ),
+    Case(
+        "GpuNvlinkDown",
+        "products with different links",
+        [*links(6, 0, "Tesla V100"), *links(12, 1, "NVIDIA A100"), *links(12, 2, "NVIDIA A100")],
+        60 * MINUTE,
     ),
     Case(
         "GpuNvlinkDown",
@@ -608,6 +791,32 @@ CASES: Sequence[Case] = (
         "unknown to the exporter since its restart",
         [gauge("gpu_up", between(0, 360, piecewise((0, 1), (120, 0))))],
         10 * MINUTE,
+        {**GPU, **CRITICAL},
+    ),
+    Case(
+        "GpuLost",
+        "soon after it was back under another index",
+        [
+            gauge("gpu_up", between(0, 600, lambda _: 1.0)),
+            gauge("gpu_up", between(660, 1e9, piecewise((0, 1), (900, 0))), gpu="3"),
+        ],
+        19 * MINUTE,
+        {**GPU, "gpu": "3", **CRITICAL},
+    ),
+    Case(
+        "GpuLost",
+        "soon after it slept",
+        [
+            gauge("gpu_up", piecewise((0, 0), (600, 1), (1200, 0))),
+            gauge(
+                "roofline_exporter_reading_state",
+                between(0, 600, lambda _: 1.0),
+                {**NODE, "uuid": "GPU-a"},
+                group="gpu",
+                state="suspended",
+            ),
+        ],
+        23 * MINUTE,
         {**GPU, **CRITICAL},
     ),
     Case("GpuLost", "answers", [gauge("gpu_up", 1)], 30 * MINUTE),

@@ -30,7 +30,7 @@ ALERTS: Mapping[str, Sequence[Mapping[str, Any]]] = {
 """By name: one has a rule for each severity."""
 
 
-def _read_by(expression: str) -> set[str]:
+def read_by(expression: str) -> set[str]:
     """The recorded series that an expression needs, and those that these need."""
     found: set[str] = set()
     todo = [expression]
@@ -49,6 +49,6 @@ def only(names: Iterable[str]) -> Mapping[str, Any]:
     wanted = set(names)
     for rule in RULES:
         if wanted & {rule.get("record"), rule.get("alert")}:
-            wanted |= _read_by(rule["expr"])
+            wanted |= read_by(rule["expr"])
     rules = [rule for rule in RULES if wanted & {rule.get("record"), rule.get("alert")}]
     return {"groups": [{"name": "under-test", "rules": rules}]}

@@ -3,19 +3,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.rules.cases import (
+    BY_UUID,
     CASES,
     GPU,
     HOLDER,
     WARNING,
     Case,
     counter,
+    ecc,
     gauge,
     held,
+    held_by,
     rank,
     xid,
 )
@@ -24,6 +29,10 @@ from tests.rules.promtool import (
     MINUTE,
     Expected,
     Interruption,
+    Labels,
+    Series,
+    Value,
+    between,
     check,
     piecewise,
     selector,
@@ -173,63 +182,152 @@ def test_a_new_command_of_the_same_owner_changes_nothing(tmp_path: Path) -> None
     check(tmp_path, HELD_IDLE, rows, [firing(IDLE, at) for at in times])
 
 
-def test_a_new_owner_is_not_blamed_at_once(tmp_path: Path) -> None:
-    """Who comes to a GPU that was idle has five minutes, then the alert names the new owner."""
+@pytest.mark.parametrize("pause", [0.0, MINUTE, 10 * MINUTE])
+def test_a_new_owner_starts_anew(pause: float, tmp_path: Path) -> None:
+    """Idle time of those before does not count: the alert names who comes after half an hour."""
     change = 45 * MINUTE
-    rows = [one for one in held(1) if one.name != "gpu_holder_info"]
-    for owner, value in (
-        ("alice", lambda at: 1.0 if at < change else None),
-        ("bob", lambda at: 1.0 if at >= change else None),
-    ):
-        rows.append(
-            gauge("gpu_holder_info", value, **{**HOLDER, "owner": owner}, command="python3")
-        )
-    bob = Case("GpuHeldIdle", "", (), 0, {**GPU, "class": "training", "owner": "bob", **WARNING})
-    expected = [
-        firing(IDLE, change - 30),
-        ended(change + MINUTE),
-        ended(change + 4 * MINUTE),
-        firing(bob, change + 6 * MINUTE),
-    ]
+    come = change + pause
+    rows = held_by(("alice", 0, change), ("bob", come, 1e9))
+    bob = Case(
+        "GpuHeldIdle", "", (), 0, {**BY_UUID, "class": "training", "owner": "bob", **WARNING}
+    )
+    expected = [firing(IDLE, change - 30), firing(bob, come + 35 * MINUTE)]
+    expected += [ended(change + MINUTE + 30 * step) for step in range(int(pause // 30) + 50)]
+    check(tmp_path, HELD_IDLE, rows, expected)
+
+
+@pytest.mark.parametrize("pause", [30.0, 5 * MINUTE])
+@pytest.mark.parametrize("before", [20 * MINUTE, 50 * MINUTE])
+def test_who_gave_it_back_starts_anew(before: float, pause: float, tmp_path: Path) -> None:
+    """In containers everybody is root: it may be somebody else, and the GPU was there for all."""
+    come = before + pause
+    rows = held_by(("alice", 0, before), ("alice", come, 1e9))
+    times = [before + 30 + 30 * step for step in range(int((pause + 30 * MINUTE) // 30))]
+    expected = [*(ended(at) for at in times), firing(IDLE, come + 35 * MINUTE)]
     check(tmp_path, HELD_IDLE, rows, expected)
 
 
 def test_two_holders_at_a_time_cost_no_rule(tmp_path: Path) -> None:
-    """Series that overlap, and two scrape jobs that read one exporter, give an alert each."""
+    """While two are named nobody is; two scrape jobs that read one exporter give an alert each."""
     second = {**GPU, "job": "gpus"}
     rows = [
         *held(1),
         gauge("gpu_holder_info", 1, **{**HOLDER, "owner": "bob"}, command="bash"),
         *held(1, HOLDER, second),
     ]
-    query = selector(
-        "ALERTS", {"alertname": "GpuHeldIdle", "alertstate": "firing", "severity": "warning"}
+    twice = [*held(1), *held(1, HOLDER, second)]
+    by_uuid = [BY_UUID, {**BY_UUID, "job": "gpus"}]
+    alike = [{**labels, **WARNING} for labels in by_uuid]
+    check(tmp_path, HELD_IDLE, rows, [all_firing(alike, 45 * MINUTE)])
+    named = [{**labels, **HOLDER} for labels in alike]
+    check(tmp_path, HELD_IDLE, twice, [all_firing(named, 45 * MINUTE)])
+
+
+def all_firing(alerts: Sequence[Labels], at: float) -> Expected:
+    """The warnings, and no others, are firing."""
+    state = {"alertname": "GpuHeldIdle", "alertstate": "firing"}
+    query = selector("ALERTS", {**state, **WARNING})
+    rows = [selector("ALERTS", dict(sorted({**labels, **state}.items()))) for labels in alerts]
+    return Expected(query, at, [(row, 1.0) for row in rows])
+
+
+@pytest.mark.parametrize(
+    ("by", "away", "known_after"),
+    [
+        ("training", 20 * MINUTE, 60 * MINUTE),
+        ("training", 100 * MINUTE, 60 * MINUTE),
+        ("notebook", 60 * MINUTE, 3 * HOUR),
+        ("serving", 40 * MINUTE, 8 * HOUR),
+        ("serving", 110 * MINUTE, 8 * HOUR),
+    ],
+)
+def test_a_hole_does_not_end_an_idle_alert(
+    by: str, away: float, known_after: float, tmp_path: Path
+) -> None:
+    """Nor does the time after it: what is observed then goes on to be idle."""
+    labels = {**HOLDER, "class": by}
+    case = Case("GpuHeldIdle", "", (), 0, {**BY_UUID, **labels, **WARNING})
+    event = Interruption(known_after, known_after + away, restart=True)
+    times = [known_after + 60 * step for step in range(int((away + 2 * HOUR) // 60))]
+    check(tmp_path, HELD_IDLE, held(1, labels), [firing(case, at) for at in times], event)
+
+
+@pytest.mark.parametrize("away", [3 * MINUTE, 14 * MINUTE])
+def test_a_hole_does_not_put_an_idle_alert_off(away: float, tmp_path: Path) -> None:
+    """Half a window may be missing: what was observed before counts."""
+    event = Interruption(15 * MINUTE, 15 * MINUTE + away, restart=True)
+    check(tmp_path, HELD_IDLE, held(1), [firing(IDLE, 37 * MINUTE + away)], event)
+
+
+def test_work_ends_an_idle_alert_after_a_hole(tmp_path: Path) -> None:
+    """However much idle time was known before it."""
+    away = Interruption(3 * HOUR, 3 * HOUR + 20 * MINUTE, restart=True)
+    rows = held(total((0, 1), (3 * HOUR, 0)))
+    over = away.end + 4 * MINUTE
+    expected = [ended(over + 60 * step, by) for by in ("warning", "critical") for step in range(60)]
+    check(tmp_path, HELD_IDLE, rows, [firing(IDLE, away.end - 30), *expected[:60]], away)
+
+
+def test_another_index_does_not_end_an_idle_alert(tmp_path: Path) -> None:
+    """The GPU is the same: its UUID says so."""
+    change, back = 60 * MINUTE, 61 * MINUTE
+    moved: list[Series] = []
+    for index, start, end in (("0", 0.0, change), ("1", back, 1e9)):
+        for one in held(1, HOLDER, {**GPU, "gpu": index}):
+            moved.append(replace(one, value=since(start, end, one)))
+    times = [40 * MINUTE + 30 * step for step in range(160)]
+    check(tmp_path, HELD_IDLE, moved, [firing(IDLE, at) for at in times])
+
+
+def since(start: float, end: float, series: Series) -> Value:
+    """Its value while it is there; a counter begins at 0."""
+    return between(
+        start,
+        end,
+        lambda at: (series.value(at) or 0.0) - (series.value(start) or 0.0 if series.own else 0.0),
     )
-    alerts = [
-        {**GPU, **HOLDER},
-        {**GPU, **HOLDER, "owner": "bob"},
-        {**second, **HOLDER},
+
+
+def test_an_idle_alert_ends_when_the_gpu_is_divided(tmp_path: Path) -> None:
+    """With MIG switched on there is no whole GPU to be held, and that is known."""
+    change = 45 * MINUTE
+    whole = [replace(one, value=since(0, change, one)) for one in held(1)]
+    part = {**GPU, "gpu_instance": "1"}
+    parts = [replace(one, value=since(change, 1e9, one)) for one in held(0, HOLDER, part)]
+    expected = [firing(IDLE, change - 30), ended(change + MINUTE), ended(change + HOUR)]
+    check(tmp_path, HELD_IDLE, [*whole, *parts], expected)
+
+
+@pytest.mark.parametrize("how", AWAY)
+@pytest.mark.parametrize("away", [30.0, 10 * MINUTE, 5 * HOUR])
+def test_an_error_that_was_told_of_is_not_told_of_again(
+    away: float, how: str, tmp_path: Path
+) -> None:
+    """Not an hour after a hole, nor under another index."""
+    event = Interruption(2 * HOUR, 2 * HOUR + away, AWAY[how].stale, AWAY[how].restart)
+    query = selector("ALERTS", {"alertname": "GpuEccUncorrected", "alertstate": "firing"})
+    end = event.end + 2 * HOUR
+    expected = [Expected(query, 70 * MINUTE + 60 * step, []) for step in range(3)]
+    expected += [Expected(query, event.end + 60 * step, []) for step in range(120)]
+    moved = [
+        replace(one, labels={**one.labels, "gpu": index}, value=between(start, until, one.value))
+        for one in ecc(piecewise((0, 1)))
+        for index, start, until in (("0", 0.0, event.end), ("1", event.end, end + 1))
     ]
-    samples = [
-        (
-            selector(
-                "ALERTS",
-                dict(
-                    sorted(
-                        {
-                            **labels,
-                            **WARNING,
-                            "alertname": "GpuHeldIdle",
-                            "alertstate": "firing",
-                        }.items()
-                    )
-                ),
-            ),
-            1.0,
-        )
-        for labels in alerts
+    check(tmp_path, ["GpuEccUncorrected"], moved, expected, event)
+
+
+def test_a_gpu_that_is_back_is_not_lost(tmp_path: Path) -> None:
+    """Under another index, too; and not when the exporter goes away after that."""
+    rows = [
+        gauge("gpu_up", between(0, 4200, piecewise((0, 1), (3600, 0)))),
+        gauge("gpu_up", between(4500, 5400, lambda _: 1.0), gpu="3"),
     ]
-    check(tmp_path, HELD_IDLE, rows, [Expected(query, 45 * MINUTE, samples)])
+    lost = Case("GpuLost", "", (), 0, {**GPU, "severity": "critical"})
+    state = selector("ALERTS", {"alertname": "GpuLost", "alertstate": "firing"})
+    expected = [firing(lost, 3900), firing(lost, 4470)]
+    expected += [Expected(state, 4500 + 30.0 * step, []) for step in range(120)]
+    check(tmp_path, ["GpuLost"], rows, expected)
 
 
 def test_a_stall_ends_with_its_run(tmp_path: Path) -> None:

@@ -4,11 +4,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.rules.cases import GPU, HOLDER, NODE, counter, gauge, held, observed, rank, rank_labels
+from tests.rules.cases import (
+    BY_UUID,
+    GPU,
+    HOLDER,
+    NODE,
+    counter,
+    gauge,
+    held,
+    held_by,
+    observed,
+    rank,
+    rank_labels,
+)
 from tests.rules.promtool import (
     HOUR,
     MINUTE,
@@ -132,6 +145,7 @@ def _mfu(numbers: Sequence[int], uuids: Sequence[str], precision: str) -> list[S
     for number, uuid in zip(numbers, uuids, strict=True):
         labels = {**rank_labels(number), "uuid": uuid}
         rows.append(counter("gpu_training_model_flops_total", 100, labels))
+        rows.append(counter("gpu_training_step_seconds_total", 1, labels))
         rows.append(gauge("gpu_training_info", 1, labels, precision=precision, framework="torch"))
     for uuid in sorted(set(uuids)):
         device = {**GPU, "uuid": uuid}
@@ -197,21 +211,133 @@ def test_saturation_of_the_fleet_is_of_those_that_are_measured(tmp_path: Path) -
     record(tmp_path, rows, "job:gpu_saturation:ratio_rate5m", (JOB, 0.5))
 
 
+def hours(
+    tmp_path: Path,
+    series: Sequence[Series],
+    name: str,
+    at: float,
+    *rows: tuple[Labels, float],
+    to: float = 0.01,
+    event: Interruption | None = None,
+) -> None:
+    """Check what is added up over time, to a hundredth or as told."""
+    expected = [(selector("", dict(sorted(labels.items()))), value) for labels, value in rows]
+    check(tmp_path, [name], series, [Expected(f"round({name}, {to})", at, expected)], event)
+
+
+def of(owner: str, **more: str) -> Labels:
+    return {**JOB, **HOLDER, "owner": owner, **more}
+
+
 def test_hours_go_to_who_held_the_gpu_at_the_time(tmp_path: Path) -> None:
     """Two hours of alice, then one of bob; a restart of the exporter in between costs minutes."""
-    change, end = 2 * HOUR, 3 * HOUR
-    rows = [one for one in held(1) if one.name != "gpu_holder_info"]
-    for owner, start, until in (("alice", 0.0, change), ("bob", change, end + 60)):
-        info = between(start, until, lambda _: 1.0)
-        labels = {**HOLDER, "owner": owner, "command": "python3"}
-        rows.append(gauge("gpu_holder_info", info, **labels))
+    rows = held_by(("alice", 0, 2 * HOUR), ("bob", 2 * HOUR, 1e9))
     event = Interruption(HOUR, HOUR + 2 * MINUTE, restart=True)
-    name = "owner:gpu_held_idle_seconds:hours1d"
-    expected = [
-        (selector("", {"class": "training", "job": NODE["job"], "owner": owner}), value)
-        for owner, value in (("alice", 1.9), ("bob", 1.0))
+    hours(
+        tmp_path,
+        rows,
+        "owner:gpu_held_idle_seconds:hours1d",
+        3 * HOUR,
+        (of("alice"), 2.0),
+        (of("bob"), 1.0),
+        to=0.1,
+        event=event,
+    )
+
+
+def test_short_holdings_get_all_of_their_hours(tmp_path: Path) -> None:
+    """Ten minutes of one, five of nobody, ten of another, all of it idle: as the GPU's own sum."""
+    spells = [
+        (owner, start, start + 10 * MINUTE)
+        for i in range(24)
+        for owner, start in [("alice" if i % 2 else "bob", i * 15 * MINUTE)]
     ]
-    check(tmp_path, [name], rows, [Expected(f"round({name}, 0.1)", end, expected)], event)
+    rows = held_by(*spells)
+    end = 6 * HOUR
+    hours(
+        tmp_path,
+        rows,
+        "owner:gpu_held_idle_seconds:hours1d",
+        end,
+        (of("alice"), 2.0),
+        (of("bob"), 2.0),
+    )
+    hours(tmp_path, rows, "node:gpu_held_idle_seconds:hours1d", end, (NODE, 4.0))
+
+
+def test_hours_change_hands_at_the_minute(tmp_path: Path) -> None:
+    """Where no time is between two holders: alice idles, bob works, each for ten minutes."""
+    spells = [
+        ("bob" if i % 2 else "alice", i * 10 * MINUTE, (i + 1) * 10 * MINUTE) for i in range(36)
+    ]
+    idle = [(i * 10 * MINUTE, float(not i % 2)) for i in range(36)]
+    hours(
+        tmp_path,
+        held_by(*spells, idle=idle),
+        "owner:gpu_held_idle_seconds:hours1d",
+        6 * HOUR,
+        (of("alice"), 2.9),
+        (of("bob"), 0.1),
+        to=0.1,
+    )
+
+
+def test_free_time_is_nobodys(tmp_path: Path) -> None:
+    """Ten minutes of work and five of nobody: no idle time is charged for what came before it."""
+    spells = [("alice", i * 15 * MINUTE, (i * 15 + 10) * MINUTE) for i in range(24)]
+    free = [piece for _, start, end in spells for piece in ((start, 0.0), (end, 1.0))]
+    rows = [
+        *held_by(*spells, idle=free),
+        counter("gpu_limited_seconds_total", total(*free), limiter="idle"),
+        counter(
+            "gpu_limited_seconds_total",
+            total(*((at, 1 - share) for at, share in free)),
+            limiter="compute",
+        ),
+    ]
+    hours(
+        tmp_path,
+        rows,
+        "owner:gpu_limited_seconds:hours1d",
+        6 * HOUR,
+        (of("alice", limiter="compute"), 4.0),
+        (of("alice", limiter="idle"), 0.0),
+    )
+
+
+def test_idle_time_of_a_holder_is_charged_by_limiter(tmp_path: Path) -> None:
+    """Alice waits for data half of the time and otherwise does nothing; then nobody is there."""
+    rows = [
+        *held_by(("alice", 0, HOUR)),
+        counter("gpu_limited_seconds_total", total((0, 0.5), (HOUR, 1)), limiter="idle"),
+        counter("gpu_limited_seconds_total", total((0, 0.5), (HOUR, 0)), limiter="input"),
+    ]
+    hours(
+        tmp_path,
+        rows,
+        "owner:gpu_limited_seconds:hours1d",
+        3 * HOUR,
+        (of("alice", limiter="idle"), 0.5),
+        (of("alice", limiter="input"), 0.5),
+    )
+
+
+def test_hours_follow_the_gpu_to_another_index(tmp_path: Path) -> None:
+    """The holder of a UUID has one series."""
+    moved = [
+        replace(one, value=between(start, end, one.value))
+        for index, start, end in (("0", 0.0, HOUR), ("1", HOUR + MINUTE, 1e9))
+        for one in held(1, HOLDER, {**GPU, "gpu": index})
+    ]
+    by_uuid = {key: value for key, value in GPU.items() if key != "gpu"}
+    hours(
+        tmp_path,
+        moved,
+        "holder:gpu_held_idle_seconds:hours1d",
+        3 * HOUR,
+        ({**by_uuid, **HOLDER}, 3.0),
+        to=0.1,
+    )
 
 
 def test_hours_by_limiter(tmp_path: Path) -> None:
@@ -256,9 +382,16 @@ def test_two_holders_at_a_time_are_nobody(tmp_path: Path) -> None:
         gauge("gpu_holder_info", 1, **{**HOLDER, "owner": "bob"}, command="bash"),
         *held(1, HOLDER, OTHER),
     ]
-    holder = {"instance": NODE["instance"], "uuid": "GPU-b", **HOLDER}
+    here = {"instance": NODE["instance"]}
+    holder = {**here, "uuid": "GPU-b", **HOLDER}
     record(tmp_path, twice, "gpu:gpu_holder:info", (holder, 1))
-    record(tmp_path, twice, "holder:gpu_held_idle:ratio_rate2m", ({**OTHER, **HOLDER}, 1))
+    record(
+        tmp_path,
+        twice,
+        "gpu:gpu_holder:info_rate2m",
+        ({**here, "uuid": "GPU-a"}, 1),
+        (holder, 1),
+    )
 
 
 def test_two_jobs_that_read_one_exporter_cost_no_join(tmp_path: Path) -> None:
@@ -269,24 +402,68 @@ def test_two_jobs_that_read_one_exporter_cost_no_join(tmp_path: Path) -> None:
         tmp_path,
         rows,
         "holder:gpu_held_idle:ratio_rate2m",
-        ({**GPU, **HOLDER}, 1),
-        ({**second, **HOLDER}, 1),
+        ({**BY_UUID, **HOLDER}, 1),
+        ({**BY_UUID, "job": "gpus", **HOLDER}, 1),
     )
 
 
 def test_a_command_that_changes_is_the_same_holder(tmp_path: Path) -> None:
     """Two commands of one owner, for a moment at once."""
     rows = [*held(1), gauge("gpu_holder_info", 1, **HOLDER, command="bash")]
-    record(tmp_path, rows, "holder:gpu_held_idle:ratio_rate2m", ({**GPU, **HOLDER}, 1))
+    record(tmp_path, rows, "holder:gpu_held_idle:ratio_rate2m", ({**BY_UUID, **HOLDER}, 1))
 
 
-def test_the_ratio_of_a_window_is_absent_until_it_says_something(tmp_path: Path) -> None:
-    """At once if the GPU was busy, after most of the window if it was not, never while away."""
-    name = "gpu:gpu_held_idle:ratio_warning"
+def test_the_ratio_of_a_window_is_of_its_holder(tmp_path: Path) -> None:
+    """From when it came, of what was observed, and only while it is observed."""
+    name = "holder:gpu_held_idle:ratio_warning"
+    alice = {**BY_UUID, **HOLDER}
+    bob = {**alice, "owner": "bob"}
     late = 40 * MINUTE
-    recorded(tmp_path, held(1), name, 20 * MINUTE)
-    recorded(tmp_path, held(0.5), name, 3 * MINUTE, (GPU, 0.5))
-    recorded(tmp_path, held(1), name, late, (GPU, 1))
-    recorded(tmp_path, held(1), name, late, event=Interruption(late - MINUTE, 1e9))
-    changed = held(total((0, 1), (late - 3 * MINUTE, 0)))
-    recorded(tmp_path, changed, name, late, (GPU, 0.9))
+    recorded(tmp_path, held(1), name, 3 * MINUTE, (alice, 1))
+    recorded(tmp_path, held(0.5), name, late, (alice, 0.5))
+    recorded(tmp_path, held(1), name, late, event=Interruption(late - 4 * MINUTE, 1e9))
+    came = late - 10 * MINUTE
+    rows = held_by(("alice", 0, came - 5 * MINUTE), ("bob", came, 1e9))
+    recorded(tmp_path, rows, name, late, (bob, 1))
+    windows = "holder:gpu_held_idle:windows_warning"
+    hours(tmp_path, rows, windows, late + 40 * MINUTE, (bob, 1.5), to=0.1)
+
+
+def test_the_ratio_needs_no_time_without_a_holder(tmp_path: Path) -> None:
+    """It is 1 from the first second, also where time without a holder is not told (excluded)."""
+    name = "holder:gpu_held_idle:ratio_rate2m"
+    alice = {**BY_UUID, **HOLDER}
+    came = AT - MINUTE
+    record(tmp_path, held_by(("alice", came, 1e9)), name, (alice, 1))
+    gone = held_by(("alice", 0, came))
+    record(tmp_path, gone, name, (alice, 1))
+    untold = [one for one in held(1) if one.name != "gpu_idle_seconds_total"]
+    record(tmp_path, untold, name, (alice, 1))
+
+
+def test_names_that_stand_for_several_runs_say_nothing_of_a_job(tmp_path: Path) -> None:
+    """Two unrelated runs of one name, each with a rank 0: their own series are all there is."""
+    one = rank(0, stall=0.125)
+    two = rank(0, stall=0.5, instance="node-2:19400", uuid="GPU-b")
+    for name in (
+        "training_job:gpu_training_ranks:count",
+        "training_job:gpu_training_phase_gpu_idle:ratio_max_rate5m",
+    ):
+        record(tmp_path, [*one, *two], name)
+    job = {**JOB, "training_job": "resnet"}
+    ranks = [*one, *rank(1, instance="node-2:19400")]
+    record(tmp_path, ranks, "training_job:gpu_training_ranks:count", (job, 2))
+
+
+def test_a_sleeping_gpu_is_not_lost(tmp_path: Path) -> None:
+    """Nor is one that answers; by UUID, whatever index it has."""
+    asleep = gauge(
+        "roofline_exporter_reading_state",
+        1,
+        {**NODE, "uuid": "GPU-b"},
+        group="gpu",
+        state="suspended",
+    )
+    rows = [gauge("gpu_up", 0), gauge("gpu_up", 0, OTHER), gauge("gpu_up", 1, REMOTE), asleep]
+    other, remote = ({k: v for k, v in one.items() if k != "gpu"} for one in (OTHER, REMOTE))
+    record(tmp_path, rows, "gpu:gpu_lost:max", (BY_UUID, 1), (other, 0), (remote, 0))

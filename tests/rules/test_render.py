@@ -27,11 +27,13 @@ def test_the_rules_that_ship_are_what_the_templates_give() -> None:
         assert (render_rules.RULES / name).read_text(encoding="utf-8") == text, name
 
 
-def test_a_threshold_has_three_forms() -> None:
-    """As it stands, in seconds, and in percent."""
+def test_a_threshold_has_five_forms() -> None:
+    """As it stands, in seconds, in percent, half as long again, and nine tenths as long."""
     thresholds: dict[str, Value] = {"a.window": "1h30m", "a.share": 0.95, "a.bytes": 524288000}
     text = "x[<a.window>] > <a.window:seconds> or <a.share> <a.share:percent> <a.bytes> < 3"
     assert render(text, thresholds) == "x[1h30m] > 5400 or 0.95 95 524288000 < 3"
+    assert render("x[<a.window:longer>]", thresholds) == "x[8100000ms]"
+    assert render("x[<a.window:shorter>]", thresholds) == "x[4860000ms]"
 
 
 @pytest.mark.parametrize(
@@ -42,7 +44,7 @@ def test_durations(duration: str, expected: float) -> None:
     assert seconds(duration) == expected
 
 
-@pytest.mark.parametrize("duration", ["", "5", 5, "m5", "5m 3s", "1w"])
+@pytest.mark.parametrize("duration", ["", "5", 5, "m5", "5m 3s", "1w", "1M", "1.5h", "-5m"])
 def test_what_is_no_duration_is_refused(duration: str | int) -> None:
     """With what was expected."""
     with pytest.raises(BadThresholds, match="expected a duration such as"):
@@ -55,7 +57,8 @@ def test_what_is_no_duration_is_refused(duration: str | int) -> None:
         ("<a.missing>", "a.missing: missing in the thresholds"),
         ("<a.share:seconds>", "a.share: expected a duration such as"),
         ("<a.window:percent>", "a.window: expected a share from 0 to 1"),
-        ("<a.share:hours>", "<a.share:hours>: expected seconds or percent"),
+        ("<a.share:longer>", "a.share: expected a duration such as"),
+        ("<a.share:hours>", "<a.share:hours>: expected seconds, percent, longer, shorter"),
     ],
 )
 def test_a_template_that_does_not_fit_is_named(text: str, message: str) -> None:
@@ -74,6 +77,8 @@ def test_a_template_that_does_not_fit_is_named(text: str, message: str) -> None:
         ("a: {", "while parsing"),
         ("held_idle: {shere: 0.9}", "held_idle.shere: no rule has such a threshold"),
         ("held_idle: {share: 0.9}", "missing in the thresholds"),
+        ("held_idle: {1: 0.9}", "held_idle.1: no rule has such a threshold"),
+        ("\0", "special characters are not allowed"),
     ],
 )
 def test_a_bad_file_is_one_line(
@@ -84,9 +89,112 @@ def test_a_bad_file_is_one_line(
     path.write_text(text, encoding="utf-8")
     assert main(["--thresholds", str(path), "--output", str(tmp_path / "rules")]) == 2
     said = capsys.readouterr().err
+    assert said.startswith(f"render_rules: {path}: ")
     assert message in said
     assert said.count("\n") == 1
     assert not (tmp_path / "rules").exists()
+
+
+def test_a_file_that_is_no_text_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor one that is not there."""
+    path = tmp_path / "thresholds.yml"
+    assert main(["--thresholds", str(path), "--output", str(tmp_path / "rules")]) == 2
+    path.write_bytes(b"\xff\xfe\x00")
+    assert main(["--thresholds", str(path), "--output", str(tmp_path / "rules")]) == 2
+    assert capsys.readouterr().err.count("\n") == 2
+
+
+A_WINDOW = "expected a duration of more than 0s"
+A_DURATION = "expected a duration such as 30s, 15m or 2h"
+ABOVE = "expected a share from 0 to below 1"
+UP_TO = "expected a share above 0, 1 at most"
+A_NUMBER = "expected a number, 0 or more"
+A_LINK = "expected a link such as http://localhost:3000"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("held_idle.for", "1M", A_DURATION),
+        ("held_idle.for", 5, A_DURATION),
+        ("held_idle.for", "five minutes", A_DURATION),
+        ("held_idle.for", None, "expected a number or text, not None"),
+        ("held_idle.window", "0s", A_WINDOW),
+        ("held_idle.window", "-30m", A_DURATION),
+        ("held_idle.window", "99999d", "expected a duration of at most 365d"),
+        ("evaluation.interval", "0m", A_WINDOW),
+        ("held_idle.share", "0.9.5", UP_TO),
+        ("held_idle.share", 95, UP_TO),
+        ("held_idle.share", 0, UP_TO),
+        ("held_idle.share", "95%", UP_TO),
+        ("held_idle.share", float("nan"), UP_TO),
+        ("held_idle.observed", 1.1, UP_TO),
+        ("data_stall.share", 1, ABOVE),
+        ("data_stall.share", -0.2, ABOVE),
+        ("collective_hang.pipes", 0, UP_TO),
+        ("straggler.tensor", 0.15, "expected a factor above 1"),
+        ("orphan_memory.bytes", -1, A_NUMBER),
+        ("orphan_memory.bytes", "500MiB", A_NUMBER),
+        ("memory_temperature.celsius", float("inf"), A_NUMBER),
+        ("links.runbook", "docs/runbook.md", A_LINK),
+        ("links.grafana", "http://a b", A_LINK),
+        ("exporter.job", "gpu(", "expected a regular expression"),
+        ("exporter.job", 'a"b', "expected a regular expression in one line and without quotes"),
+        ("exporter.job", " ", "expected a regular expression in one line and without quotes"),
+    ],
+)
+def test_a_value_that_gives_no_working_rule_is_named(
+    name: str, value: object, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What Prometheus would refuse, and what could never fire: file, key, and what was expected."""
+    path = changed(tmp_path, name, value)
+    assert main(["--thresholds", str(path), "--output", str(tmp_path / "rules")]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"render_rules: {path}: {name}: {message}")
+    assert said.count("\n") == 1
+    assert not (tmp_path / "rules").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("held_idle.for", "0s"),
+        ("held_idle.share", 1),
+        ("held_idle.window", "90m"),
+        ("power_brake.share", 0),
+        ("orphan_memory.bytes", "5e8"),
+        ("exporter.job", r"gpu-\d+\.prod|roofline"),
+        ("links.grafana", "https://grafana.example/a/b?orgId=1"),
+    ],
+)
+def test_a_value_at_the_edge_gives_rules(name: str, value: object, tmp_path: Path) -> None:
+    """promtool takes them."""
+    path = changed(tmp_path, name, value)
+    assert main(["--thresholds", str(path), "--output", str(tmp_path / "rules")]) == 0
+    run("check", "rules", *map(str, sorted((tmp_path / "rules").iterdir())))
+
+
+def changed(directory: Path, name: str, value: object) -> Path:
+    """Return the thresholds that ship with another value."""
+    sections = yaml.safe_load(render_rules.THRESHOLDS.read_text(encoding="utf-8"))
+    section, key = name.split(".")
+    assert key in sections[section]
+    sections[section][key] = value
+    path = directory / "thresholds.yml"
+    path.write_text(yaml.safe_dump(sections), encoding="utf-8")
+    return path
+
+
+def test_every_threshold_has_a_kind_and_is_used() -> None:
+    """No value goes unchecked, and none is there for nothing."""
+    sections = yaml.safe_load(render_rules.THRESHOLDS.read_text(encoding="utf-8"))
+    names = {f"{section}.{key}" for section, keys in sections.items() for key in keys}
+    texts = [path.read_text(encoding="utf-8") for path in render_rules.TEMPLATES.glob("*.yml")]
+    used = {name for text in texts for name, _ in render_rules.PLACEHOLDER.findall(text)}
+    assert names == set(render_rules.KINDS)
+    assert names <= used
 
 
 def test_other_thresholds_give_other_rules(tmp_path: Path) -> None:
@@ -103,5 +211,6 @@ def test_other_thresholds_give_other_rules(tmp_path: Path) -> None:
     alerts, recording = (file.read_text(encoding="utf-8") for file in written)
     assert ">= 0.5\n        for: 5s" in alerts
     assert "https://wiki.example/gpu#gpuheldidle" in alerts
-    assert "increase(gpu_held_idle_seconds_total[20s])" in recording
+    assert 'class!~"notebook|serving|display|system"}[20s])' in recording
+    assert "[30000ms])" in recording
     assert "interval: 1s" in recording

@@ -253,6 +253,8 @@ class Rank:
     """Counters since the first report; never fall while the rank is known."""
     processes: int
     """How many are alive."""
+    run_seconds: float
+    """Wall time of the training loops of the present run, which a restart begins anew."""
     last_report_timestamp_seconds: float
     world_size: int | None = None
     framework: str | None = None

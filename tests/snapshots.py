@@ -514,6 +514,7 @@ def rank_on_gpu(index: int = 0) -> Rank:
             model_flops=1.26e19,
         ),
         processes=1,
+        run_seconds=400.0,
         last_report_timestamp_seconds=NOW - 0.75,
         world_size=8,
         framework="torch 2.13.0",
@@ -547,6 +548,7 @@ def rank_on_instance(index: int = 2) -> Rank:
             steps=10.0, batches=10.0, step_seconds=4.0, phase_seconds={"data": 2.0, "backward": 1.5}
         ),
         processes=1,
+        run_seconds=4.0,
         last_report_timestamp_seconds=NOW - 2,
         instrumentation="auto",
         loader=Loader(workers=0),
@@ -563,6 +565,7 @@ def rank_on_cpu() -> Rank:
         gpu_instance=None,
         totals=TrainingTotals(),
         processes=0,
+        run_seconds=0.0,
         last_report_timestamp_seconds=NOW - 240,
     )
 

@@ -189,6 +189,21 @@ def test_a_restarted_process_goes_on_counting() -> None:
     assert (alone.totals.steps, alone.processes) == (12, 1)
 
 
+def test_a_run_is_that_of_the_longest_running_process() -> None:
+    """A restart begins a new one, while the totals go on; silence ends none."""
+    ranks = Ranks()
+
+    def ran(number: int, seconds: float, *, alive: bool = True) -> TrainingReport:
+        said = TrainingTotals(step_seconds=seconds)
+        return report(100.0 + seconds, report_id=f"{number:032x}", totals=said, alive=alive)
+
+    assert after(ranks, [ran(1, 500.0)]).run_seconds == 500.0
+    restarted = after(ranks, [ran(1, 500.0, alive=False), ran(2, 3.0)])
+    assert (restarted.run_seconds, restarted.totals.step_seconds) == (3.0, 503.0)
+    assert after(ranks, [ran(2, 30.0), ran(3, 8.0)]).run_seconds == 30.0
+    assert after(ranks, [ran(2, 40.0, alive=False), ran(3, 8.0, alive=False)]).run_seconds == 40.0
+
+
 def test_a_process_that_speaks_again_is_not_counted_twice() -> None:
     """It was silent for long and dropped, while another one of the rank was known."""
     ranks = Ranks()

@@ -33,7 +33,7 @@ present only where its value is known: what is not known is absent, never 0 or N
   time, NVLink bytes, PCIe replays and errors) go on from the driver's total; all others start at
   0 with the exporter. No integral crosses a gap longer than 3 poll intervals, so divide by
   `rate(gpu_observed_seconds_total[...])` for a share of time.
-- Level *core*, at most 100 series a GPU and 20 for a training rank on it, is served with
+- Level *core*, at most 100 series a GPU and 21 for a training rank on it, is served with
   `--metrics.level=core` too, *full* only with `--metrics.level=full`, the default: at most 200 and
   35. `--metrics.exclude=REGEX` leaves out the families whose whole name matches.
 - `/metrics?name[]=NAME` (repeatable) serves only the families named.

@@ -91,6 +91,15 @@ TRAINING: tuple[Family, ...] = (
         "Wall time of the training loop with its phases; divide rates by its rate for a share.",
         _REPORT + _SINCE,
     ),
+    gauge(
+        "gpu_training_run_seconds",
+        "seconds",
+        "rank",
+        "core",
+        "Wall time of the training loop in the present run, whose counters may go on from a run "
+        "before it under the same labels: of the process that is in it for longest.",
+        _REPORT,
+    ),
     counter(
         "gpu_training_phase_seconds_total",
         "seconds",
@@ -232,6 +241,7 @@ TRAINING_READERS: dict[str, Reader] = {
     "gpu_training_batches_total": _TOTALS.one(lambda t: t.batches),
     "gpu_training_samples_total": _TOTALS.one(lambda t: t.samples),
     "gpu_training_step_seconds_total": _TOTALS.one(lambda t: t.step_seconds),
+    "gpu_training_run_seconds": _RANK.one(lambda r: r.run_seconds),
     "gpu_training_phase_seconds_total": _TOTALS.by_label(phase_seconds),
     "gpu_training_phase_gpu_idle_seconds_total": _TOTALS.by_label(
         lambda t: t.phase_gpu_idle_seconds

@@ -66,6 +66,8 @@ class RankRecord:
         """The last report of any of its processes; there is one once it was put."""
         self.alive = 0
         """How many of its processes are."""
+        self.run_seconds = 0.0
+        """Loop time of the longest-running process alive; of the newest one where none is."""
         self.check = StallCheck()
         self.wait_ratio: float | None = None
         self.stall_ratio: float | None = None
@@ -107,7 +109,9 @@ class RankRecord:
         reports = self.last.values()
         if reports:
             self.newest = max(reports, key=_received)
-        self.alive = sum([report.alive for report in reports])
+        loops = [report.totals.step_seconds for report in reports if report.alive]
+        self.alive = len(loops)
+        self.run_seconds = max(loops) if loops else self.newest.totals.step_seconds
         self._totals = None
 
     @property
@@ -191,6 +195,7 @@ def rank_picture(job: str, rank: int, place: Place, known: RankRecord, now: floa
         gpu_instance=place.gpu_instance,
         totals=totals,
         processes=known.alive,
+        run_seconds=known.run_seconds,
         last_report_timestamp_seconds=newest.received_timestamp_seconds,
         world_size=newest.world_size,
         framework=newest.framework,

@@ -74,6 +74,7 @@ class RankJson(BaseModel):
     batches_total: float
     samples_total: float | None = None
     step_seconds_total: float = Field(description="Wall time of the loop.")
+    run_seconds: float = Field(description="That of the present run, which a restart begins anew.")
     model_flops_total: float | None = None
     phases: dict[str, PhaseJson] = Field(description="By phase; they exclude each other.")
     data_wait_ratio: float | None = Field(None, description=_WAIT)
@@ -157,6 +158,7 @@ def _rank(rank: Rank, now_seconds: float, indices: dict[str, int]) -> RankJson:
         batches_total=totals.batches,
         samples_total=totals.samples,
         step_seconds_total=totals.step_seconds,
+        run_seconds=rank.run_seconds,
         model_flops_total=totals.model_flops,
         phases=_phases(rank),
         data_wait_ratio=rank.data_wait_ratio,

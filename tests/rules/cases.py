@@ -123,19 +123,27 @@ def rank(
     waited: float | None = None,
     start: float = -1e6,
     end: float = 1e9,
+    run_start: float = 0.0,
     instance: str = NODE["instance"],
     uuid: str = "",
     job: str = RANK["training_job"],
 ) -> list[Series]:
-    """A rank whose loop runs all the time; shares of it in S of data and checkpoints, and in W."""
+    """A rank whose loop runs all the time; shares of it in S of data and checkpoints, and in W.
+
+    At `run_start` it is started anew under the same labels.
+    """
     labels = {**rank_labels(number, instance, job), "uuid": uuid or f"GPU-{number}"}
 
     def rate(value: float) -> Value:
         return between(start, end, total((max(start, 0.0), value)))
 
+    def run_seconds(at: float) -> float:
+        return at - max(start, run_start if at >= run_start else 0.0, 0.0)
+
     made = [
         counter("gpu_training_step_seconds_total", rate(1), labels),
         counter("gpu_training_steps_total", rate(4), labels),
+        gauge("gpu_training_run_seconds", between(start, end, run_seconds), labels),
     ]
     for name, phase, share in (
         ("gpu_training_phase_gpu_idle_seconds_total", "data", stall),
@@ -425,18 +433,33 @@ CASES: Sequence[Case] = (
         "GpuDataStallHigh",
         "another run of one name warms up",
         [
-            *rank(stall=0.01)[:2],
+            *rank(run_start=2 * HOUR),
             counter(
                 "gpu_training_phase_gpu_idle_seconds_total",
                 total((0, 0.01), (2 * HOUR, 1), (2 * HOUR + 8 * MINUTE, 0.01)),
                 {**RANK, "uuid": "GPU-0"},
                 phase="data",
             ),
-            *held_by(
-                ("alice", 0, 2 * HOUR - MINUTE),
-                ("alice", 2 * HOUR, 1e9),
-                idle=((0, 0),),
-                labels={**GPU, "uuid": "GPU-0"},
+        ],
+        3 * HOUR,
+    ),
+    Case(
+        "GpuDataStallHigh",
+        "another run of one name, found to wait, warms up",
+        [
+            *rank(run_start=2 * HOUR),
+            *observed({**GPU, "uuid": "GPU-0"}),
+            counter(
+                "gpu_inferred_data_stall_lower_seconds_total",
+                total((0, 0.01), (2 * HOUR, 1), (2 * HOUR + 8 * MINUTE, 0.01)),
+                {**GPU, "uuid": "GPU-0"},
+                method="client",
+            ),
+            gauge(
+                "gpu_inferred_data_stall_lower_ratio",
+                0.01,
+                {**GPU, "uuid": "GPU-0"},
+                method="client",
             ),
         ],
         3 * HOUR,

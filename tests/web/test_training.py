@@ -60,6 +60,7 @@ def test_a_rank_that_says_all(client: TestClient) -> None:
         "batches_total": 4000,
         "samples_total": 1_024_000,
         "step_seconds_total": 500,
+        "run_seconds": 400,
         "model_flops_total": 1.26e19,
         "data_wait_ratio": 0.31,
         "data_stall_ratio": 0.24,

@@ -6,6 +6,7 @@
   * SourceError: a source cannot be read
     * LibraryUnavailable: the driver library cannot be loaded or initialised now
     * DeviceGone: this GPU fell off the bus, was reset or removed
+    * DeviceSilent: this GPU is there, but not one of its readings answers
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ class LibraryUnavailable(SourceError):
 
 class DeviceGone(SourceError):
     """The GPU fell off the bus, was reset or is not there any more."""
+
+
+class DeviceSilent(SourceError):
+    """The GPU is there, but not one of its readings answers."""
 
 
 def one_line(text: str) -> str:

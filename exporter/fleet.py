@@ -6,27 +6,27 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Mapping
-from queue import Empty, SimpleQueue
 
 import pynvml
 
 from exporter.clock import Clock
 from exporter.errors import LibraryUnavailable
 from exporter.reading import SlotReport, XidRecord
+from exporter.rounds import Rounds
 from exporter.session import SessionOptions
+from exporter.slots import Reader, Slot, Slots
 from exporter.sources.device_counts import DeviceCounts
 from exporter.sources.library import Library
 from exporter.sources.probe import LIBRARY_REASONS, Outcome, code_of, outcome_of
+from exporter.sources.selection import Admission
 from exporter.sources.xid_watch import XidWatch
-from exporter.worker import BackOff, Slot, Worker
+from exporter.worker import BackOff, Worker
 
 ENUMERATION_INTERVAL_SECONDS = 5.0
 DRAIN_SECONDS = 0.5
 SLOW_INIT_SECONDS = 5.0
 MOST_STUCK_THREADS = 2
 """A GPU whose worker and replacement are both inside the driver gets no third thread."""
-HEAD_START_SECONDS = 0.002
-"""How long a round waits for one GPU before it asks the next."""
 
 log = logging.getLogger(__name__)
 
@@ -55,22 +55,27 @@ class Fleet:
         self._clock = clock
         self.stale_seconds = stale_seconds
         """A call that lasts this long counts as hung."""
-        self._slots: dict[int, Slot] = {}
-        self._lock = threading.Lock()
-        self._finished: SimpleQueue[Worker] = SimpleQueue()
+        self._slots = Slots()
+        self._rounds = Rounds(clock)
         self._wake = threading.Event()
         self._stopping = False
         self._generation = 0
         """The library generation in use; 0 while there is none."""
         self._initialising_since: float | None = None
         self._initialisations_failed = 0
-        self._disowned: set[int] = set()
+        self._answered = False
+        """Whether the driver answered for a GPU in this generation, whatever it said."""
+        self._disowned: set[Slot] = set()
         """GPUs whose last answer was that the library must be initialised again."""
+        self._count = 0
+        """How many GPUs the driver listed last."""
+        self._renumbered = False
+        """Whether GPUs may have other indexes than when they were opened."""
         self._enabled = enabled
         self._problem = None if enabled else "the source nvml is switched off"
-        self._refused: set[int] = set()
-        """GPUs that are left out by their index."""
-        self._selection_checked = False
+        self._told: str | None = None
+        """The last problem in the log, until it was over."""
+        self._admission = Admission(options.selection)
         self._counts = DeviceCounts(options.sysfs, options.procfs, clock)
         self._xids = XidWatch(library, clock, kernel_log)
         self._thread = threading.Thread(target=self._supervise, name="driver", daemon=True)
@@ -88,12 +93,12 @@ class Fleet:
         """
         self._stopping = True
         self._wake.set()
-        with self._lock:
-            workers = [slot.current for slot in self._slots.values() if slot.current is not None]
+        with self._slots.lock:
+            workers = [slot.current for slot in self._slots if slot.current is not None]
         self._end(workers)
         self._xids.stop()
 
-    def _end(self, workers: Iterable[Worker]) -> None:
+    def _end(self, workers: Iterable[Reader]) -> None:
         for worker in workers:
             worker.stop()
         deadline = self._clock.monotonic() + DRAIN_SECONDS
@@ -105,10 +110,9 @@ class Fleet:
         """Why there is no driver to ask, in one line; None while there is one."""
         if self._problem is not None:
             return self._problem
-        with self._lock:
-            read = [slot for slot in self._slots.values() if not slot.left_out]
-            left_out = bool(self._refused) or bool(self._slots)
-        if left_out and not read:
+        slots = list(self._slots)
+        left_out = bool(self._admission.refused) or bool(slots)
+        if left_out and all(slot.left_out for slot in slots):
             return "every GPU is left out by --gpu.include or --gpu.exclude"
         return None
 
@@ -117,21 +121,47 @@ class Fleet:
         """How often the driver library could not be initialised."""
         return self._initialisations_failed
 
-    def driver_lost(self, generation: int, index: int, reason: str) -> None:
+    # What workers ask and tell.
+
+    def may_read(self, worker: Reader, uuid: str) -> bool:
+        """Return whether the GPU `uuid`, found at the index of the worker's slot, is its to read.
+
+        Each GPU is read by one worker, whatever indexes the driver gives it.
+        """
+        with self._slots.lock:
+            slot = next((slot for slot in self._slots if slot.current is worker), None)
+            if slot is None or worker.generation != self._generation:
+                return False
+            known = slot.uuid
+            if self._slots.claim(slot, uuid):
+                return True
+            self._renumbered = True
+            if known is not None or all(each.current is None for each in self._slots.of(uuid)):
+                self._wake.set()  # an index is free, or a GPU has one again
+            return False
+
+    def moved(self, slot: Slot, index: int) -> None:
+        """Note that the slot's GPU has another index now; see who has its old one."""
+        with self._slots.lock:
+            self._slots.move(slot, index)
+        self._renumbered = True
+        self._wake.set()
+
+    def driver_lost(self, generation: int, slot: Slot, reason: str) -> None:
         """Initialise the library again once every GPU that answers at all says that it must be.
 
         A code that concerns the library but comes from one GPU only is that GPU's fault.
         """
-        with self._lock:
+        with self._slots.lock:
             if generation != self._generation:
                 return
-            self._disowned.add(index)
+            self._disowned.add(slot)
             answering = {
-                slot.index
-                for slot in self._slots.values()
-                if slot.current is not None and not slot.current.hung
+                each
+                for each in self._slots
+                if each.current is not None and not each.current.hung
                 # These are not asked.
-                if not slot.left_out and not slot.suspended
+                if not each.left_out and not each.suspended
             }
             if not answering <= self._disowned:
                 return
@@ -139,18 +169,23 @@ class Fleet:
         self._set_problem(reason)
         self._wake.set()
 
-    def driver_answers(self, index: int) -> None:
-        """Take note that GPU `index` was read."""
-        self._disowned.discard(index)
+    def driver_answers(self, slot: Slot) -> None:
+        """Take note that the driver answered for the slot's GPU, whatever it said."""
+        self._disowned.discard(slot)
+        if not self._answered:
+            self._answered = True
+            self._set_problem(None)
 
     def _set_problem(self, problem: str | None) -> None:
-        if problem == self._problem:
+        """Note what is wrong with the driver, or that nothing is; log each change once."""
+        self._problem = problem
+        if problem == self._told:
             return
         if problem is None:
             log.info("the driver answers")
         else:
             log.warning("%s; retrying", problem)
-        self._problem = problem
+        self._told = problem
 
     # The supervisor thread.
 
@@ -158,85 +193,76 @@ class Fleet:
         back_off = BackOff()
         while not self._stopping:
             self._wake.clear()
-            if self._generation == 0:
-                self._counts.count(None)
-                self._retire_workers()
-                try:
+            try:
+                if self._generation == 0:
                     self._initialise()
-                except LibraryUnavailable as error:
-                    self._initialisations_failed += 1
-                    self._set_problem(str(error))
-                    self._wake.wait(back_off.next_wait_seconds())
-                    continue
-                back_off.reset()
-            self._enumerate()
+                self._enumerate()
+            except LibraryUnavailable as error:
+                self._generation = 0
+                self._initialisations_failed += 1
+                self._set_problem(str(error))
+                self._wake.wait(back_off.next_wait_seconds())
+                continue
             self._wake.wait(ENUMERATION_INTERVAL_SECONDS)
+            if self._answered:
+                back_off.reset()
+            elif self._generation == 0 and not self._stopping:
+                # It was lost again before it had answered for a single GPU.
+                self._wake.clear()
+                self._wake.wait(back_off.next_wait_seconds())
 
     def _initialise(self) -> None:
+        self._counts.count(None)
+        self._retire_workers()
         self._initialising_since = self._clock.monotonic()
         try:
-            self._generation = self._library.start()
-            self._disowned.clear()
-            self._xids.driver_started()
+            generation = self._library.start()
         finally:
             self._initialising_since = None
-        self._set_problem(None)
+        self._disowned.clear()
+        self._answered = False
+        self._generation = generation
 
     def _enumerate(self) -> None:
+        """Count the GPUs, and give each a worker.
+
+        Raises:
+            LibraryUnavailable: the library must be initialised again.
+        """
         generation = self._generation
         try:
             count = self._library.device_count()
         except pynvml.NVMLError as error:
             code = code_of(error)
             if outcome_of(code) is Outcome.LIBRARY_STATE:
-                self._generation = 0
-                self._set_problem(LIBRARY_REASONS[code or 0])
-                self._wake.set()
-            else:
-                self._set_problem(f"counting the GPUs failed: {error}")
+                raise LibraryUnavailable(LIBRARY_REASONS[code or 0]) from error
+            self._set_problem(f"counting the GPUs failed: {error}")
             return
         self._counts.count(count)
-        self._set_problem(None if count else "the driver lists no GPU")
-        with self._lock:
+        self._xids.driver_started()
+        admitted = self._admission.admitted(count)
+        if not count:
+            self._answered = True
+            self._set_problem("the driver lists no GPU")
+        elif self._answered or not admitted:
+            self._set_problem(None)
+        else:
+            self._problem = None  # what is wrong now the workers will tell
+        with self._slots.lock:
             if self._stopping:
                 return
-            for index in self._admitted(count):
-                slot = self._slots.setdefault(index, Slot(index))
+            renumbered = self._renumbered or count != self._count
+            self._renumbered, self._count = False, count
+            self._slots.unlist(count)
+            for slot in [slot for index in admitted for slot in self._slots.at(index)]:
+                worker = slot.current
                 if len(slot.stuck) >= MOST_STUCK_THREADS:
                     continue  # one of them must come back before another may try
-                if slot.current is None or slot.current.generation != generation:
+                if worker is None or worker.generation != generation:
                     self._start_worker(slot, generation)
-            for index, slot in self._slots.items():
-                if index >= count and slot.current is not None:
-                    slot.current.stop()
-                    slot.current = None
-                    slot.reading = None
-                    slot.set_problem("the driver does not list it any more")
-        self._check_selection(count)
-
-    def _admitted(self, count: int) -> list[int]:
-        """Return the GPUs that their index alone does not leave out; the others are not opened."""
-        admitted = []
-        for index in range(count):
-            if self.options.selection.admits(index) is not False:
-                admitted.append(index)
-            elif index not in self._refused:
-                self._refused.add(index)
-                log.info("GPU %d is left out, as configured", index)
-        return admitted
-
-    def _check_selection(self, count: int) -> None:
-        """Say once which entries of --gpu.include and --gpu.exclude name no GPU."""
-        slots = [slot for index, slot in self._slots.items() if index < count]
-        uuids = {slot.uuid or (slot.device.uuid if slot.device else None) for slot in slots}
-        if self._selection_checked or (None in uuids and self.options.selection.by_uuid):
-            return
-        self._selection_checked = True
-        unmatched = self.options.selection.unmatched(count, {uuid for uuid in uuids if uuid})
-        if unmatched:
-            log.warning(
-                "no GPU is %s, as --gpu.include or --gpu.exclude says", " or ".join(unmatched)
-            )
+                elif renumbered or not slot.left_out:
+                    worker.verify = True
+        self._admission.check(count, {slot.uuid for slot in self._slots if slot.listed})
 
     def _start_worker(self, slot: Slot, generation: int) -> None:
         worker = Worker(
@@ -246,7 +272,7 @@ class Fleet:
             self.options,
             self._clock,
             self,
-            self._finished.put,
+            self._rounds.done,
             self.stale_seconds,
         )
         slot.current = worker
@@ -254,61 +280,34 @@ class Fleet:
 
     def _retire_workers(self) -> None:
         """End the workers of the lost generation, and shut NVML down if none is inside a call."""
-        with self._lock:
-            workers = [slot.current for slot in self._slots.values() if slot.current is not None]
-            for slot in self._slots.values():
+        workers: dict[Slot, Reader] = {}
+        with self._slots.lock:
+            for slot in self._slots:
                 with slot.lock:
+                    if slot.current is not None:
+                        workers[slot] = slot.current
                     slot.current = None
                     slot.reading = None
                     # The driver's state was logged; one more line per GPU would say nothing new.
                     slot.problem = self._problem or "the driver library is initialised again"
         drained = self._xids.driver_ended()
-        if not workers:
-            return
-        self._end(workers)
-        with self._lock:
-            for slot in self._slots.values():
-                slot.stuck = [
-                    worker
-                    for worker in (*slot.stuck, *workers)
-                    if worker.slot is slot and worker.is_alive()
-                ]
-            if drained and not any(slot.stuck for slot in self._slots.values()):
-                self._library.stop()
+        self._end(workers.values())
+        with self._slots.lock:
+            for slot in self._slots:
+                ended = (workers[slot],) if slot in workers else ()
+                slot.stuck = [worker for worker in (*slot.stuck, *ended) if worker.is_alive()]
+                drained = drained and not slot.stuck
+        if drained:
+            self._library.stop()
 
     # The publisher's side.
 
     def round(self, wait_seconds: float) -> None:
         """Ask every worker for a round; wait for those that are not hung, at most so long."""
         self._watch()
-        deadline = self._clock.monotonic() + wait_seconds
-        with self._lock:
-            workers = [slot.current for slot in self._slots.values() if slot.current is not None]
-        pending: set[Worker] = set()
-        self._collect(pending, 0.0)  # what late workers put there after the last round
-        # One after the other as long as the driver is quick: threads that all wake at once spend
-        # more time on handing the interpreter to each other than on reading.
-        head_start = min(HEAD_START_SECONDS, wait_seconds / (2 * len(workers) or 1))
-        for worker in workers:
-            if not worker.asked:
-                worker.ask()
-                pending.add(worker)
-                self._collect(pending, head_start)
-        self._collect(pending, deadline - self._clock.monotonic())
+        workers = [slot.current for slot in self._slots if slot.current is not None]
+        self._rounds.run(workers, wait_seconds)
         self._xids.know(self.reports())
-
-    def _collect(self, pending: set[Worker], wait_seconds: float) -> None:
-        """Take finished workers out of `pending` until it is empty or the time is over."""
-        deadline = self._clock.monotonic() + wait_seconds
-        while True:
-            remaining = deadline - self._clock.monotonic()
-            try:
-                if remaining > 0 and pending:
-                    pending.discard(self._finished.get(timeout=remaining))
-                else:
-                    pending.discard(self._finished.get_nowait())
-            except Empty:
-                return
 
     def _watch(self) -> None:
         """Find hung calls; give a GPU whose worker hangs one replacement, and only one."""
@@ -316,10 +315,10 @@ class Fleet:
         since = self._initialising_since
         if since is not None and now - since >= SLOW_INIT_SECONDS:
             self._set_problem("NVML's initialisation does not return")
-        with self._lock:
+        with self._slots.lock:
             if self._stopping:
                 return
-            for slot in self._slots.values():
+            for slot in self._slots:
                 worker = slot.current
                 if worker is None or not worker.hung:
                     continue
@@ -341,10 +340,5 @@ class Fleet:
         return self._counts.read()
 
     def reports(self) -> list[SlotReport]:
-        """Return what is known of every GPU index that was ever seen."""
-        with self._lock:
-            slots = [slot for slot in self._slots.values() if not slot.left_out]
-        return [
-            SlotReport(slot.index, slot.device, slot.reading, slot.problem, dict(slot.failures))
-            for slot in slots
-        ]
+        """Return what is known of every GPU that was ever seen."""
+        return [slot.report() for slot in self._slots if not slot.left_out]

@@ -222,7 +222,7 @@ class BoardIntegral:
         """
         before = self._energy.value
         self._energy.follow(vitals.energy_joules)
-        if vitals.energy_joules is None and vitals.power_watts is not None:
+        if vitals.power_watts is not None:
             self._energy.add(vitals.power_watts * seconds)
         after = self._energy.value
         self._add_throttle(vitals, seconds)
@@ -231,9 +231,8 @@ class BoardIntegral:
         if activity is not None:
             self._pcie_transmit.add(activity.pcie_transmit_bytes)
             self._pcie_receive.add(activity.pcie_receive_bytes)
-            if vitals.nvlink_transmit_bytes_total is None:
-                self._nvlink_transmit.add(activity.nvlink_transmit_bytes)
-                self._nvlink_receive.add(activity.nvlink_receive_bytes)
+            self._nvlink_transmit.add(activity.nvlink_transmit_bytes)
+            self._nvlink_receive.add(activity.nvlink_receive_bytes)
             self._c2c_transmit.add(activity.c2c_transmit_bytes)
             self._c2c_receive.add(activity.c2c_receive_bytes)
         if activity is None or activity.pcie_transmit_bytes is None:
@@ -247,7 +246,7 @@ class BoardIntegral:
         holding: Iterable[str] | None = vitals.throttle_reasons
         for reason, tally in self._throttle.items():
             tally.follow(vitals.throttle_seconds.get(reason))
-            if reason not in vitals.throttle_seconds and holding is not None:
+            if holding is not None:
                 tally.add(seconds if reason in holding else 0.0)
 
     def totals(self) -> BoardTotals:

@@ -136,7 +136,7 @@ class Publisher:
         if self._training is not None:
             known = [gpu.known for gpu in self._gpus.values()]
             self._ranks.take(self._training.reports(), known, now)
-        for report in reports:
+        for report in _once_each(reports):
             self._take(report, now)
         self._ranks.settle(self._gaps)
         self._forget(now)
@@ -243,10 +243,30 @@ class Publisher:
             return None
         if self._readers.problem is not None:
             return self._readers.problem
-        down = {report.index: report.problem for report in reports if report.problem}
+        down = {
+            report.index if report.device is None else report.device.index: report.problem
+            for report in reports
+            if report.problem
+        }
         down |= {gpu.device.index: gpu.down_reason or "no answer" for gpu in gpus}
         if not down:
             return "the driver has not answered yet"
         return "no GPU is up: " + "; ".join(
             f"GPU {index}: {down[index]}" for index in sorted(down)[:4]
         )
+
+
+def _once_each(reports: Sequence[SlotReport]) -> list[SlotReport]:
+    """Return one report of each GPU, whoever read it how often: the one with the newest reading."""
+    newest: dict[str | int, SlotReport] = {}
+    for report in reports:
+        device = report.device if report.reading is None else report.reading.device
+        key = report.index if device is None else device.uuid
+        known = newest.get(key)
+        if known is None or _read_at(report) > _read_at(known):
+            newest[key] = report
+    return list(newest.values())
+
+
+def _read_at(report: SlotReport) -> float:
+    return float("-inf") if report.reading is None else report.reading.monotonic_seconds

@@ -301,9 +301,11 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class SlotReport:
-    """What is known of one GPU index after a round."""
+    """What is known of one GPU after a round."""
 
     index: int
+    """Where it is reported: no other GPU has this one, and it stays while the GPU's own index, in
+    `device`, may change. They are the same unless the driver numbered its GPUs anew."""
     device: Device | None
     reading: Reading | None
     problem: str | None

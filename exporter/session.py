@@ -7,12 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pynvml
+
 from exporter.clock import Clock
+from exporter.errors import DeviceSilent
 from exporter.reading import Activity, Device, Health, Reading, ShareReading, Vitals
 from exporter.sources.gpm import GpmSource
 from exporter.sources.health import HealthReader
+from exporter.sources.journal import IDENTITY, Journal
 from exporter.sources.nvml import NvmlReading, NvmlSource
-from exporter.sources.probe import Journal
+from exporter.sources.probe import Probe
 from exporter.sources.selection import Selection
 
 STATIC_INTERVAL_SECONDS = 60.0
@@ -47,7 +51,11 @@ class Session:
         self._clock = clock
         self._options = options
         self._journal = Journal(f"GPU {index}", failures)
+        self._journal.now = clock.monotonic()
         self._nvml = NvmlSource(handle, index, options.procfs, self._journal, owners=options.owners)
+        self._index: Probe[int] = Probe(
+            self._journal, "nvml", IDENTITY, (lambda: pynvml.nvmlDeviceGetIndex(handle),)
+        )
         self._gpm = GpmSource(handle, self._nvml.gpu_instances, options.gpm, self._journal)
         self._health_reader = HealthReader(
             handle, self._nvml.device.nvlink_count or 0, self._journal
@@ -72,15 +80,26 @@ class Session:
         if self._nvml.utilization is not None:
             self._nvml.utilization.poll(self._clock.monotonic())
 
+    def index(self) -> int | None:
+        """Return the index that the GPU has by now; None where the driver does not tell.
+
+        Raises:
+            DeviceGone: the GPU is lost.
+            LibraryUnavailable: the library must be initialised again.
+        """
+        self._journal.now = self._clock.monotonic()
+        return self._index()
+
     def read(self) -> Reading:
         """Return one round of readings.
 
         Raises:
             DeviceGone: the GPU is lost.
+            DeviceSilent: not one of the fast readings answered.
             LibraryUnavailable: the library must be initialised again.
-            MigChanged: the session must be opened anew.
+            DeviceChanged: the session must be opened anew.
         """
-        started = self._clock.monotonic()
+        started = self._journal.now = self._clock.monotonic()
         if started >= self._next_slow:
             if started >= self._next_static:
                 self._nvml.read_static()
@@ -94,6 +113,9 @@ class Session:
         nvml_done = self._clock.monotonic()
         activities = self._gpm.read(nvml_done)
         done = self._clock.monotonic()
+        if not nvml.answered and not activities:
+            raise DeviceSilent(f"its driver calls fail: {self._journal.last_refusal}")
+        self._journal.tell()
         return Reading(
             device=self._nvml.device,
             timestamp_seconds=unix,
@@ -132,7 +154,7 @@ def _with_counted_engines(vitals: Vitals, activity: Activity | None) -> Vitals:
     if activity is None:
         return vitals
     counted = {
-        f"{engine}_ratio": getattr(activity, engine)
+        f"{engine}_ratio": min(getattr(activity, engine), 1.0)
         for engine in ("encoder", "decoder", "jpeg", "ofa")
         if getattr(activity, engine) is not None
     }

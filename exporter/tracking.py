@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from exporter.clock import GAP_INTERVALS, stale_after_seconds
 from exporter.derive import NO_STALL, Derived, IdleRules, derive_share
+from exporter.derive.units import shown
 from exporter.integrate import BoardIntegral, ShareIntegral
 from exporter.ranks import GapClock, KnownGpu, Ranks
 from exporter.reading import (
@@ -240,7 +241,7 @@ class TrackedGpu:
             share.derived = replace(share.derived, held=derived.held, holder=derived.holder)
             return
         share.derived = derived
-        share.activity = share_reading.activity
+        share.activity = None if share_reading.activity is None else shown(share_reading.activity)
 
     def picture(self, now: float, xids: Mapping[int, XidRecord]) -> Gpu:
         """Return what is shown of it at monotonic time `now`."""

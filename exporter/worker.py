@@ -12,12 +12,13 @@ from typing import Any, Protocol
 import pynvml
 
 from exporter.clock import Clock
-from exporter.errors import DeviceGone, LibraryUnavailable, SourceError
-from exporter.reading import SUSPENDED, Device, Reading
+from exporter.errors import DeviceGone, DeviceSilent, LibraryUnavailable, SourceError
+from exporter.reading import SUSPENDED
 from exporter.session import Session, SessionOptions
+from exporter.slots import Reader, Slot
 from exporter.sources.identity import minimal_device, text
 from exporter.sources.library import Library
-from exporter.sources.nvml import MigChanged
+from exporter.sources.nvml import DeviceChanged
 from exporter.sources.probe import Outcome, code_of, outcome_of, raise_if_gone
 from exporter.sources.suspended import gpu_addresses, is_suspended
 
@@ -33,6 +34,10 @@ class Asleep(Exception):
 
 class LeftOut(Exception):
     """The configuration does not want this GPU read."""
+
+
+class Displaced(Exception):
+    """The GPU is not this worker's to read, or not any more."""
 
 
 class BackOff:
@@ -53,54 +58,22 @@ class BackOff:
 
 
 class Supervisor(Protocol):
-    """What a worker tells whoever started it."""
+    """Whom a worker asks what it may read, and tells what came of it."""
 
-    def driver_lost(self, generation: int, index: int, reason: str) -> None:
-        """Hear that GPU `index` says that the library must be initialised again."""
+    def may_read(self, worker: Worker, uuid: str) -> bool:
+        """Return whether the GPU `uuid`, found at the index of the worker's slot, is its to read.
 
-    def driver_answers(self, index: int) -> None:
-        """Hear that GPU `index` was read."""
+        If not, the worker is ended.
+        """
 
+    def moved(self, slot: Slot, index: int) -> None:
+        """Hear that the slot's GPU has another index now."""
 
-class Slot:
-    """The place of one GPU index: its latest reading, and the worker that may fill it.
+    def driver_lost(self, generation: int, slot: Slot, reason: str) -> None:
+        """Hear that the slot's GPU says that the library must be initialised again."""
 
-    Several threads may be stuck in the driver for one GPU; only `current` hands over readings.
-    """
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.lock = threading.Lock()
-        self.current: Worker | None = None
-        self.stuck: list[Worker] = []
-        """Workers that were replaced while inside a call and have not come back."""
-        self.reading: Reading | None = None
-        self.device: Device | None = None
-        """The identity last seen here; outlives a lost GPU."""
-        self.problem: str | None = None
-        """Why there is no reading, in one phrase."""
-        self.failures: dict[str, int] = {}
-        """Failed reads by source."""
-        self.uuid: str | None = None
-        """Learned in order to decide whether to read this GPU."""
-        self.left_out = False
-        """True once the configuration was found not to want this GPU."""
-
-    @property
-    def suspended(self) -> bool:
-        """True while the GPU sleeps and is not woken."""
-        return self.problem == SUSPENDED
-
-    def set_problem(self, problem: str | None, level: int = logging.WARNING) -> None:
-        """Note why the GPU cannot be read, or that it can; log each change once."""
-        if problem == self.problem:
-            return
-        name = f"GPU {self.index}" + (f" ({self.device.uuid})" if self.device else "")
-        if problem is None:
-            log.info("%s answers again after: %s", name, self.problem)
-        else:
-            log.log(level, "%s cannot be read: %s", name, problem)
-        self.problem = problem
+    def driver_answers(self, slot: Slot) -> None:
+        """Hear that the driver answered for the slot's GPU, whatever it said."""
 
 
 class Worker(threading.Thread):
@@ -114,8 +87,8 @@ class Worker(threading.Thread):
         options: SessionOptions,
         clock: Clock,
         supervisor: Supervisor,
-        done: Callable[[Worker], None],
-        hung_after_seconds: float,
+        done: Callable[[Reader], None],
+        stale_seconds: float,
     ) -> None:
         super().__init__(name=f"gpu-{slot.index}", daemon=True)
         self.slot = slot
@@ -125,7 +98,7 @@ class Worker(threading.Thread):
         self._clock = clock
         self._supervisor = supervisor
         self._done = done
-        self._hung_after_seconds = hung_after_seconds
+        self._stale_seconds = stale_seconds
         self._commands: SimpleQueue[bool] = SimpleQueue()
         self._session: Session | None = None
         self._back_off = BackOff()
@@ -133,6 +106,10 @@ class Worker(threading.Thread):
         self._address: str | None = None
         """The GPU's PCI address, once this worker has opened it."""
         self._left_out = False
+        self._answered_at = float("-inf")
+        """Monotonic time of the last reading; of the opening before there is one."""
+        self.verify = False
+        """Whether to look up the GPU's index with the next round."""
         self.stopping = False
         self.busy_since: float | None = None
         """Monotonic time at which the round or burst under way began; None between them."""
@@ -145,6 +122,10 @@ class Worker(threading.Thread):
             self.asked = True
             self._commands.put(True)
 
+    def retry(self) -> None:
+        """Open the GPU with the next round, however long that was to wait."""
+        self._next_attempt = float("-inf")
+
     def stop(self) -> None:
         """End the thread after the call that it may be in."""
         self.stopping = True
@@ -154,7 +135,7 @@ class Worker(threading.Thread):
     def hung(self) -> bool:
         """True while a driver call has lasted for too long."""
         since = self.busy_since
-        return since is not None and self._clock.monotonic() - since >= self._hung_after_seconds
+        return since is not None and self._clock.monotonic() - since >= self._stale_seconds
 
     def run(self) -> None:
         """Serve rounds until stopped or superseded."""
@@ -201,17 +182,22 @@ class Worker(threading.Thread):
             self._session.read_burst()
 
     def _round(self) -> None:
-        if self._left_out:
+        if self._left_out and not self.verify:
             return
+        self._left_out = False
         try:
             self._read()
+        except Displaced:
+            pass  # whoever decided that has ended this worker, unless it was superseded before
         except Asleep:
+            self._supervisor.driver_answers(self.slot)
             with self.slot.lock:
                 if self.slot.current is self and not self.stopping:
                     self.slot.reading = None
                     self.slot.set_problem(SUSPENDED, logging.INFO)
         except LeftOut:
             self._left_out = True
+            self._supervisor.driver_answers(self.slot)
             with self.slot.lock:
                 if self.slot.current is self and not self.stopping:
                     self.slot.reading = None
@@ -234,41 +220,68 @@ class Worker(threading.Thread):
             if self._clock.monotonic() < self._next_attempt:
                 return
             session = self._open()
+        elif self.verify:
+            session = self._verified(session)
         try:
             reading = session.read()
-        except MigChanged:
-            self._close()
-            reading = self._open().read()
+        except DeviceChanged:
+            reading = self._reopened().read()
+        except DeviceSilent:
+            if self._clock.monotonic() - self._answered_at < self._stale_seconds:
+                return  # the last reading stands until it is stale
+            raise
+        self._answered_at = reading.monotonic_seconds
         self._back_off.reset()
-        self._supervisor.driver_answers(self.slot.index)
+        self._supervisor.driver_answers(self.slot)
         with self.slot.lock:
             if self.slot.current is self and not self.stopping:
                 self.slot.reading = reading
                 self.slot.device = reading.device
                 self.slot.set_problem(None)
 
+    def _verified(self, session: Session) -> Session:
+        """Return a session on the GPU under the index that it has by now."""
+        self.verify = False
+        index = session.index()
+        if index is None or index == self.slot.index:
+            return session
+        self._supervisor.moved(self.slot, index)
+        return self._reopened()
+
+    def _reopened(self) -> Session:
+        self._close()
+        return self._open()
+
     def _open(self) -> Session:
-        handle = self._handle()
-        self._check_selection(handle)
+        self.verify = False
+        index = self.slot.index
+        handle = self._handle(index)
+        uuid = text("nvmlDeviceGetUUID", handle)
+        if not self._supervisor.may_read(self, uuid):
+            raise Displaced
+        if not self._options.selection.admits(index, uuid):
+            if not self.slot.left_out:
+                log.info("%s is left out, as configured", self.slot.name)
+            raise LeftOut
+        self.slot.left_out = False
         try:
-            session = Session(
-                handle, self.slot.index, self._options, self._clock, self.slot.failures
-            )
+            session = Session(handle, index, self._options, self._clock, self.slot.failures)
         except (DeviceGone, pynvml.NVMLError):
             if self.slot.device is None:
                 self._remember_identity(handle)
             raise
         self._session = session
         self._address = session.device.pci_bus_id
+        self._answered_at = self._clock.monotonic()
         return session
 
-    def _handle(self) -> Any:
+    def _handle(self, index: int) -> Any:
         """Open the GPU without waking one that sleeps.
 
         Which index a sleeping GPU has cannot be asked without waking it: while one sleeps, GPUs
         are opened by their addresses, and the index that none of those awake has is asleep.
         """
-        index, options = self.slot.index, self._options
+        options = self._options
         addresses = gpu_addresses(options.sysfs) if options.skip_suspended else ()
         awake = [each for each in addresses if not is_suspended(options.sysfs, each)]
         if len(awake) == len(addresses):
@@ -284,21 +297,11 @@ class Worker(threading.Thread):
                 return handle
         raise Asleep
 
-    def _check_selection(self, handle: Any) -> None:
-        """Ask the GPU for its UUID if that decides whether to read it; raise LeftOut if not."""
-        slot, selection = self.slot, self._options.selection
-        if selection.admits(slot.index) is None:
-            slot.uuid = text("nvmlDeviceGetUUID", handle)
-            if not selection.admits(slot.index, slot.uuid):
-                log.info("GPU %d (%s) is left out, as configured", slot.index, slot.uuid)
-                raise LeftOut
-        slot.left_out = False
-
     def _remember_identity(self, handle: Any) -> None:
         try:
             self.slot.device = minimal_device(handle, self.slot.index)
         except Exception:  # it was only worth a try
-            log.debug("GPU %d does not tell its UUID", self.slot.index, exc_info=True)
+            log.debug("%s does not tell its name", self.slot.name, exc_info=True)
 
     def _fail(self, error: Exception) -> None:
         try:
@@ -306,9 +309,11 @@ class Worker(threading.Thread):
         except SourceError as known:
             error = known
         problem = str(error) or type(error).__name__
+        if isinstance(error, pynvml.NVMLError):
+            problem = f"its driver calls fail: {problem}"
         if not isinstance(error, (DeviceGone, LibraryUnavailable)):
             self.slot.failures["nvml"] = self.slot.failures.get("nvml", 0) + 1
-            log.debug("GPU %d", self.slot.index, exc_info=True)
+            log.debug("%s", self.slot.name, exc_info=True)
         self._close()
         self._next_attempt = self._clock.monotonic() + self._back_off.next_wait_seconds()
         with self.slot.lock:
@@ -316,7 +321,9 @@ class Worker(threading.Thread):
                 self.slot.reading = None
                 self.slot.set_problem(problem)
         if isinstance(error, LibraryUnavailable):
-            self._supervisor.driver_lost(self.generation, self.slot.index, problem)
+            self._supervisor.driver_lost(self.generation, self.slot, problem)
+        else:
+            self._supervisor.driver_answers(self.slot)
 
     def _close(self) -> None:
         session, self._session = self._session, None
@@ -325,4 +332,4 @@ class Worker(threading.Thread):
         try:
             session.close()
         except Exception:  # the driver may be gone already
-            log.debug("GPU %d: closing failed", self.slot.index, exc_info=True)
+            log.debug("%s: closing failed", self.slot.name, exc_info=True)

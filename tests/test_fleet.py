@@ -256,6 +256,203 @@ def test_gpus_that_appear_and_vanish_are_noticed(
     wait_until(lambda: len(_gpu_threads()) == 1)
 
 
+def _by_uuid(fleet: Fleet) -> dict[str, int]:
+    """After one more round: the index of every GPU that is read, by UUID."""
+    fleet.round(0.1)
+    readings = [report.reading for report in fleet.reports()]
+    uuids = [reading.device.uuid for reading in readings if reading is not None]
+    assert len(uuids) == len(set(uuids)), "each GPU is read once"
+    return {
+        reading.device.uuid: reading.device.index for reading in readings if reading is not None
+    }
+
+
+GPUS = {"devices": [{"uuid": "GPU-a"}, {"uuid": "GPU-b"}, {"uuid": "GPU-c"}]}
+
+
+@pytest.fixture(name="often")
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count the GPUs ten times a second."""
+    monkeypatch.setattr("exporter.fleet.ENUMERATION_INTERVAL_SECONDS", 0.1)
+
+
+@pytest.mark.usefixtures("often")
+def test_a_gpu_that_is_added_before_the_others_moves_them(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every GPU is read by one worker, under the index that the driver gives it by now; each
+    change is one line."""
+    caplog.set_level(logging.INFO)
+    fleet, fake = start({**GPUS, "order": [0, 1]})
+    wait_until(lambda: _by_uuid(fleet) == {"GPU-a": 0, "GPU-b": 1})
+    fake.update(order=[2, 0, 1])
+
+    wait_until(lambda: _by_uuid(fleet) == {"GPU-c": 0, "GPU-a": 1, "GPU-b": 2})
+    for _ in range(20):
+        assert len(_by_uuid(fleet)) == 3
+    assert len(_gpu_threads()) == 3
+    assert sorted(record.getMessage() for record in caplog.records) == [
+        "GPU 0 (GPU-a) is GPU 1 from now on",
+        "GPU 1 (GPU-b) is GPU 2 from now on",
+    ]
+    numbers = [report.index for report in fleet.reports()]
+    assert len(numbers) == len(set(numbers)) == 3
+
+
+@pytest.mark.usefixtures("often")
+def test_gpus_that_change_places_are_followed(start: Start) -> None:
+    """Also when none is lost for it."""
+    fleet, fake = start(GPUS)
+    wait_until(lambda: len(_by_uuid(fleet)) == 3)
+    fake.update(order=[2, 0, 1])
+
+    wait_until(lambda: _by_uuid(fleet) == {"GPU-c": 0, "GPU-a": 1, "GPU-b": 2})
+
+
+@pytest.mark.usefixtures("often")
+def test_a_lost_gpu_is_found_at_another_index(start: Start) -> None:
+    """While it is lost another GPU takes its index; when it heals it has a new one."""
+    fleet, fake = start(GPUS)
+    wait_until(lambda: len(_by_uuid(fleet)) == 3)
+    fake.device(0, lost=1)
+    wait_until(lambda: set(_by_uuid(fleet)) == {"GPU-b", "GPU-c"})
+    fake.update(order=[1, 2, 0])
+    wait_until(lambda: _by_uuid(fleet) == {"GPU-b": 0, "GPU-c": 1})
+    fake.device(0, lost=0)
+
+    wait_until(lambda: _by_uuid(fleet) == {"GPU-b": 0, "GPU-c": 1, "GPU-a": 2})
+
+
+@pytest.mark.usefixtures("often")
+def test_two_indexes_of_one_gpu_are_read_once(start: Start) -> None:
+    """What the driver lists twice has one worker; the GPU that it does not list is down."""
+    fleet, fake = start(GPUS)
+    wait_until(lambda: len(_by_uuid(fleet)) == 3)
+    fake.device(1, lost=1)
+    wait_until(lambda: "GPU-b" not in _by_uuid(fleet))
+    fake.update(order=[0, 0, 2])
+    fake.device(1, lost=0)
+    lost = wait_until(
+        lambda: next(
+            report
+            for report in fleet.reports()
+            if report.device is not None and report.device.uuid == "GPU-b"
+        )
+    )
+    for _ in range(20):
+        assert _by_uuid(fleet) == {"GPU-a": 0, "GPU-c": 2}
+        threading.Event().wait(0.02)
+
+    assert lost is not None
+    assert lost.problem is not None
+    fake.update(order=[0, 1, 2])
+    wait_until(lambda: _by_uuid(fleet) == {"GPU-a": 0, "GPU-b": 1, "GPU-c": 2})
+
+
+@pytest.mark.usefixtures("often")
+def test_another_board_at_an_index_is_another_gpu(start: Start) -> None:
+    """The old one stays known, and down."""
+    fleet, fake = start({"devices": [{"uuid": "GPU-a"}, {"uuid": "GPU-b"}]})
+    wait_until(lambda: len(_by_uuid(fleet)) == 2)
+    fake.device(1, lost=1)
+    wait_until(lambda: "GPU-b" not in _by_uuid(fleet))
+    fake.device(1, lost=0, uuid="GPU-new")
+
+    wait_until(lambda: _by_uuid(fleet) == {"GPU-a": 0, "GPU-new": 1})
+    reports = {report.device.uuid: report for report in fleet.reports() if report.device}
+    assert set(reports) == {"GPU-a", "GPU-b", "GPU-new"}
+    assert reports["GPU-b"].reading is None
+
+
+@pytest.mark.parametrize("code", [1, 9])
+@pytest.mark.parametrize("function", ["nvmlDeviceGetCount*", "nvmlDeviceGetHandleByIndex*"])
+def test_a_library_that_is_no_use_is_tried_less_and_less_often(
+    start: Start,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    function: str,
+    code: int,
+) -> None:
+    """It initialises, and then says that it is not initialised: that is no success. Every
+    initialisation is undone, and the log tells of it once."""
+    waits: list[int] = []
+    monkeypatch.setattr(
+        "exporter.worker.BACK_OFF_SECONDS", SpiedWaits((0.02, 0.04, 0.06, 0.08, 0.1), waits)
+    )
+    fleet, fake = start({"faults": [fault(function, error=code)]})
+
+    def tried_often() -> bool:
+        fleet.round(0.05)
+        return fake.calls().get("nvmlInitWithFlags", 0) >= 8
+
+    wait_until(tried_often)
+    calls = fake.calls()
+    assert calls["nvmlInitWithFlags"] - calls.get("nvmlShutdown", 0) in (0, 1)
+    assert [at for at in waits if at is not None][:6] == [0, 1, 2, 3, 4, 4]
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == len(set(messages)) <= 2
+
+    fake.update(faults=[])
+    wait_until(lambda: _reads(fleet))
+    assert fleet.problem is None
+
+
+class SpiedWaits(tuple[float, ...]):
+    """Back-off waits that note which of them were waited for."""
+
+    noted: list[int]
+
+    def __new__(cls, waits: tuple[float, ...], noted: list[int]) -> SpiedWaits:
+        made = super().__new__(cls, waits)
+        made.noted = noted
+        return made
+
+    def __getitem__(self, at: Any) -> Any:
+        if threading.current_thread().name == "driver":
+            self.noted.append(at)
+        return super().__getitem__(at)
+
+
+@pytest.mark.parametrize("code", [2, 3, 4, 999])
+def test_a_gpu_of_which_nothing_answers_is_down(
+    start: Start, caplog: pytest.LogCaptureFixture, code: int
+) -> None:
+    """A round without a reading is no read: the last one stands until it is stale, then there is a
+    reason, told once; and when it answers again, everything is read as before."""
+    caplog.set_level(logging.INFO)
+    fleet, fake = start(
+        {"devices": [{"gpm": {"sm": 50}}, {}]},
+    )
+    wait_until(lambda: _reads(fleet, 0) and _reads(fleet, 1))
+    wait_until(lambda: (_report(fleet, 0).reading or False) and _reads(fleet, 0))
+    fake.update(
+        faults=[
+            fault("nvmlDeviceGet[!H]*", gpu=0, error=code),
+            fault("nvmlGpm*", gpu=0, error=code),
+        ]
+    )
+    before = _report(fleet, 0).reading
+    fleet.round(0.1)
+    assert _report(fleet, 0).reading is before
+    wait_until(lambda: not _reads(fleet, 0))
+    problem = _report(fleet, 0).problem
+    assert problem is not None
+    assert problem.startswith("its driver calls fail: ")
+    for _ in range(10):
+        assert _reads(fleet, 1)
+
+    fake.update(faults=[])
+    wait_until(lambda: _reads(fleet, 0))
+    fleet.round(0.1)
+    reading = _report(fleet, 0).reading
+    assert reading is not None
+    assert reading.vitals.power_watts is not None
+    assert "gpm" not in reading.states
+    messages = [record.getMessage() for record in caplog.records]
+    told = [line for line in messages if "GPU 0" in line and "Xid" not in line]
+    assert len(told) == 2, told
+
+
 def test_no_gpu_at_all_is_a_reason(start: Start) -> None:
     """A driver without GPUs is not an error, but must not look like nothing."""
     fleet, _ = start({"devices": {"count": 0}})

@@ -135,6 +135,30 @@ def test_a_tally_keeps_to_our_sum_once_it_began() -> None:
     assert tally.value == 7.0
 
 
+def test_what_we_began_to_count_we_count_on() -> None:
+    """A driver that has no totals at first and has them later stops none of our own."""
+    board = BoardIntegral()
+    moved = activity(nvlink_transmit_bytes=7.0)
+    holds = frozenset({"hw_slowdown"})
+    board.add(Vitals(power_watts=100.0, throttle_reasons=holds), moved, 1.0)
+    board.add(
+        Vitals(
+            power_watts=100.0,
+            energy_joules=1e6,
+            throttle_reasons=holds,
+            throttle_seconds={"hw_slowdown": 1e6},
+            nvlink_transmit_bytes_total=1e12,
+        ),
+        moved,
+        1.0,
+    )
+    totals = board.totals()
+
+    assert totals.energy_joules == 200.0
+    assert totals.throttle_seconds["hw_slowdown"] == 2.0
+    assert totals.nvlink_transmit_bytes == 14.0
+
+
 def test_throttle_reasons_come_from_the_driver_where_it_counts_else_from_the_bits() -> None:
     """Each reason has one source; all eight exist from the first read on."""
     board = BoardIntegral()

@@ -221,6 +221,47 @@ def test_a_reading_counts_once(bench: Bench) -> None:
     assert gpu(bench.publisher.tick()).shares[0].totals == before
 
 
+def test_a_gpu_that_is_reported_twice_counts_once(bench: Bench) -> None:
+    """Whatever reads it: one reading of a GPU is integrated each tick, the newest."""
+    bench.tick(H100, activity=BUSY)
+    before = gpu(bench.tick(H100, activity=BUSY)).shares[0].totals
+    bench.script.read(H100, activity=BUSY)
+    older = bench.script.slots[0]
+    bench.clock.advance(1.0)
+    bench.script.read(H100, activity=BUSY)
+    bench.script.slots[1] = dataclasses.replace(older, index=1)
+    bench.script.slots[2] = dataclasses.replace(older, index=2, reading=None, problem="lost")
+    snapshot = bench.publisher.tick()
+    after = gpu(snapshot).shares[0].totals
+
+    assert len(snapshot.gpus) == 1
+    assert gpu(snapshot).up
+    assert after.observed_seconds["activity"] - before.observed_seconds["activity"] == 1.0
+
+
+def test_the_label_follows_the_gpu_and_its_counters_go_on(bench: Bench) -> None:
+    """A GPU that the driver numbers anew keeps everything but its index."""
+    bench.tick(H100, activity=BUSY)
+    before = gpu(bench.tick(H100, activity=BUSY)).shares[0].totals
+    moved = dataclasses.replace(H100, index=3)
+    bench.script.slots.clear()
+    after = bench.tick(moved, activity=BUSY)
+
+    assert gpu(after).device.index == 3
+    observed = gpu(after).shares[0].totals.observed_seconds["activity"]
+    assert observed == before.observed_seconds["activity"] + 1.0
+
+
+def test_activities_above_one_are_shown_as_one(bench: Bench) -> None:
+    """Counters may overshoot; a ratio does not."""
+    bench.tick(H100, activity=BUSY)
+    snapshot = bench.tick(H100, activity=dataclasses.replace(BUSY, tensor=1.8, sm=1.004))
+    activity = gpu(snapshot).shares[0].activity
+
+    assert activity is not None
+    assert (activity.tensor, activity.sm, activity.dram) == (1.0, 1.0, 0.3)
+
+
 def test_a_gpu_goes_stale_at_the_third_tick_without_a_reading(bench: Bench) -> None:
     """Its series go within three intervals; identity and the time of the last read stay."""
     bench.tick(H100, T4, activity=BUSY)

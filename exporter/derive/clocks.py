@@ -20,6 +20,9 @@ REFERENCES: dict[str, tuple[tuple[str, ...], str]] = {
 }
 """By unit: the spec clocks to take, first known first, then the device's own maximum."""
 
+HIGHEST_COUNTED = 2.0
+"""How far above a GPU's highest clock a counted one may lie: both are measured."""
+
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
@@ -84,7 +87,7 @@ def counted_clocks(clocks: Clocks, activity: Activity, sm_count: int | None) -> 
     no clock sample enters. The driver does not document whether its count is of one SM or summed
     over all: of the two readings, the one nearer (in log space) to the sampled clock is taken.
     Anything from there up to the device's maximum is as near as can be, because a sample may have
-    fallen into a pause.
+    fallen into a pause. A clock far above what the device has is a wrong count: it is not taken.
     """
     cycles = activity.elapsed_cycles
     expected = clocks.sm or clocks.vector_reference
@@ -95,8 +98,12 @@ def counted_clocks(clocks: Clocks, activity: Activity, sm_count: int | None) -> 
     highest = max(expected, clocks.sm_max or 0.0)
     off_one = max(expected / one, one / highest, 1.0)
     off_summed = max(expected / summed, summed / highest, 1.0)
+    counted = one if off_one <= off_summed else summed
+    known = [clock for clock in (clocks.sm_max, clocks.vector_reference) if clock is not None]
+    if known and counted > HIGHEST_COUNTED * max(expected, *known):
+        return clocks
     return Clocks(
-        sm=one if off_one <= off_summed else summed,
+        sm=counted,
         memory=clocks.memory,
         sm_is_busy_mean=clocks.sm_is_busy_mean,
         sm_max=clocks.sm_max,

@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+from exporter.reading import Activity
 from exporter.snapshot import Ceilings
 
 FIRST_WITH_TENSOR_CORES = (7, 0)
@@ -14,6 +18,30 @@ def cut(ratio: float) -> float:
     if ratio <= 0.0:
         return 0.0
     return 1.0 if ratio > 1.0 else ratio
+
+
+RATIOS = (
+    "engine",
+    "sm",
+    "occupancy",
+    "dram",
+    "tensor",
+    "fp64",
+    "fp32",
+    "fp16",
+    "integer",
+    "hmma",
+    "imma",
+    "dmma",
+    "dfma",
+)
+"""The activities that are shown each by itself."""
+
+
+def shown(activity: Activity) -> Activity:
+    """The activities as they are shown: what rounding lifts above 1 is 1."""
+    above: dict[str, Any] = {name: 1.0 for name in RATIOS if (getattr(activity, name) or 0.0) > 1.0}
+    return replace(activity, **above) if above else activity
 
 
 def fma_is_shared(compute_capability: tuple[int, int] | None) -> bool | None:

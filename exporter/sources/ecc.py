@@ -10,7 +10,9 @@ from typing import Any
 
 import pynvml
 
-from exporter.sources.probe import Journal, Outcome, Probe, code_of, outcome_of
+from exporter.sources.journal import Journal
+from exporter.sources.plausible import COUNT, DriverTotals
+from exporter.sources.probe import Outcome, Probe, code_of, outcome_of
 
 SOURCE = "nvml"
 SEVERITIES: Mapping[str, int] = {
@@ -46,6 +48,8 @@ class EccReader:
     def __init__(self, handle: Any, journal: Journal) -> None:
         def probe(group: str, *calls: Callable[[], Any]) -> Probe[Any]:
             return Probe(journal, SOURCE, group, calls)
+
+        self._totals = DriverTotals(lambda: journal.now)
 
         self._dram = {
             (counter, severity): probe(
@@ -86,7 +90,13 @@ class EccReader:
             key = (counter, severity)
             dram = self._dram[key]()
             known = {"dram": dram, "sram": self._sram_count(key, status)}
-            found = {place: count for place, count in known.items() if count is not None}
+            found = {
+                place: count
+                for place, count in known.items()
+                if count is not None
+                and COUNT(count) is not None
+                and self._totals.settled((*key, place), count) is not None
+            }
             if found:
                 counts[severity] = found
         return counts

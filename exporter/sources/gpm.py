@@ -13,77 +13,34 @@ from typing import Any
 import pynvml
 
 from exporter.reading import Activity
+from exporter.sources import plausible
+from exporter.sources.gpm_ids import (
+    ACTIVITIES,
+    CUMULATIVE_BYTES,
+    CYCLES,
+    ELAPSED_CYCLES,
+    ENGINE_PERCENTS,
+    HIGHEST,
+    IDS,
+    MIB,
+    MIB_PER_SECOND,
+    PERCENTS,
+    WHOLE_GPU_ONLY,
+)
+from exporter.sources.journal import Journal
 from exporter.sources.probe import (
     OLD_DRIVER_CODES,
-    Journal,
     Outcome,
     code_of,
     outcome_of,
     raise_if_gone,
+    retry_seconds,
 )
 
-MIB = 2**20
 SHORTEST_WINDOW_SECONDS = 0.1
 """Closer samples give invalid values (nvml.h; NVIDIA/DCGM #310 calls it a hard limit)."""
-
-PERCENTS: Mapping[int, str] = {
-    1: "engine",
-    2: "sm",
-    3: "occupancy",
-    4: "integer",
-    5: "tensor",
-    6: "dfma",
-    7: "hmma",
-    8: "dmma",
-    9: "imma",
-    10: "dram",
-    11: "fp64",
-    12: "fp32",
-    13: "fp16",
-}
-ENGINE_PERCENTS: Mapping[str, tuple[int, ...]] = {
-    "decoder": tuple(range(30, 38)),
-    "jpeg": tuple(range(40, 48)),
-    "ofa": (50, 51),
-    "encoder": tuple(range(166, 170)),
-}
-"""One id per engine of that kind; the mean of those that answer is published."""
-MIB_PER_SECOND: Mapping[int, str] = {
-    20: "pcie_transmit_bytes",
-    21: "pcie_receive_bytes",
-    # NVLink lists receive before transmit, PCIe and C2C the other way round (nvml.h).
-    60: "nvlink_receive_bytes",
-    61: "nvlink_transmit_bytes",
-    102: "c2c_transmit_bytes",
-    103: "c2c_receive_bytes",
-}
-ELAPSED_CYCLES = 248
-CYCLES: Mapping[int, str] = {
-    249: "sm",
-    250: "tensor",
-    251: "dmma",
-    252: "hmma",
-    253: "imma",
-    254: "dfma",
-    257: "integer",
-    258: "fp64",
-    259: "fp32",
-    260: "fp16",
-}
-"""Cumulative since boot; divided by the elapsed cycles they are the activities, exactly."""
-CUMULATIVE_BYTES: Mapping[int, str] = {255: "pcie_transmit_bytes", 256: "pcie_receive_bytes"}
-IDS = (
-    *PERCENTS,
-    *(number for ids in ENGINE_PERCENTS.values() for number in ids),
-    *MIB_PER_SECOND,
-    ELAPSED_CYCLES,
-    *CYCLES,
-    *CUMULATIVE_BYTES,
-)
 _ENTRY = struct.Struct("=IId24x")
 """nvmlGpmMetric_t: id, return code, value, three name pointers; read in one pass."""
-WHOLE_GPU_ONLY = frozenset({*MIB_PER_SECOND, *CUMULATIVE_BYTES})
-"""Link traffic has no meaning for one MIG instance (NVIDIA/DCGM #88)."""
 
 
 class GpmWindow:
@@ -102,12 +59,19 @@ class GpmWindow:
         self._metrics = pynvml.c_nvmlGpmMetricsGet_t()
         self._metrics.version = pynvml.NVML_GPM_METRICS_GET_VERSION
         self._totals: dict[int, float] = {}
+        self._fallen: set[int] = set()
+        """Cumulative metrics whose last value lay below the one before."""
         self._last_refusal: int = pynvml.NVML_ERROR_NOT_SUPPORTED
         skipped = frozenset() if gpu_instance is None else WHOLE_GPU_ONLY
-        self._ask_for(number for number in IDS if number not in skipped)
+        self._all = tuple(number for number in IDS if number not in skipped)
+        self._worked: set[int] = set()
+        """Metrics that ever answered: they are asked for each time, which costs no call."""
+        self._retry_at = math.inf
+        self._ask_for(self._all)
 
     def _ask_for(self, ids: Iterable[int]) -> None:
         self._ids = tuple(ids)
+        self._highest = tuple(HIGHEST[number] for number in self._ids)
         self._metrics.numMetrics = len(self._ids)
         for position, number in enumerate(self._ids):
             self._metrics.metrics[position].metricId = number
@@ -116,7 +80,9 @@ class GpmWindow:
         )
 
     def read(self, monotonic_seconds: float) -> Activity | None:
-        """Take a sample and return the activity since the last one; None on the first.
+        """Take a sample and return the activity since the last one.
+
+        None on the first, and where no activity of the two could be told.
 
         Raises:
             pynvml.NVMLError: the driver refused.
@@ -132,39 +98,71 @@ class GpmWindow:
         self._older, self._newer, self._older_at = newer, older, monotonic_seconds
         if since is None:
             return None
+        if monotonic_seconds >= self._retry_at:
+            self._retry_at = math.inf
+            self._ask_for(self._all)
         if not self._ids:
             raise pynvml.NVMLError(self._last_refusal)
         self._metrics.sample1 = older
         self._metrics.sample2 = newer
         pynvml.nvmlGpmMetricsGet(self._metrics)
-        return self._activity(self._values(), monotonic_seconds - since)
+        return self._activity(self._values(monotonic_seconds), monotonic_seconds - since)
 
-    def _values(self) -> dict[int, float]:
+    def _values(self, monotonic_seconds: float) -> dict[int, float]:
+        """Return the possible values of the metrics that answered."""
         values: dict[int, float] = {}
-        never: set[int] = set()
-        for number, code, value in _ENTRY.iter_unpack(self._bytes):
+        never: dict[int, int] = {}
+        entries = _ENTRY.iter_unpack(self._bytes)
+        for (number, code, value), highest in zip(entries, self._highest, strict=True):
             if code == pynvml.NVML_SUCCESS:
-                if math.isfinite(value) and value >= 0:
+                if 0.0 <= value <= highest:
                     values[number] = value
             else:
                 raise_if_gone(code)
                 if outcome_of(code) in (Outcome.NEVER, Outcome.NO_PERMISSION):
-                    never.add(number)
-                    self._last_refusal = code
+                    never[number] = code
+        if values.keys() - self._worked:
+            self._worked |= values.keys()
         if never:
-            self._ask_for(number for number in self._ids if number not in never)
+            self._leave_out(never, monotonic_seconds)
         return values
 
-    def _grown(self, values: Mapping[int, float], number: int) -> float | None:
-        """Return by how much a cumulative metric grew since it was last read."""
+    def _leave_out(self, refusals: Mapping[int, int], monotonic_seconds: float) -> None:
+        """Go on without the metrics that refused and never answered."""
+        never = {number: code for number, code in refusals.items() if number not in self._worked}
+        for code in never.values():
+            self._last_refusal = code
+            self._retry_at = min(
+                self._retry_at, monotonic_seconds + retry_seconds(code, worked=False)
+            )
+        if never:
+            self._ask_for(number for number in self._ids if number not in never)
+
+    def _grown(
+        self, values: Mapping[int, float], number: int, fastest: plausible.Range, seconds: float
+    ) -> float | None:
+        """Return by how much a cumulative metric grew since it was last read.
+
+        None after a read without it, where it fell, and where it cannot have grown so fast. One
+        read below the last is forgotten when the next is above it again.
+        """
         value = values.get(number)
-        last = self._totals.pop(number, None)
+        last = self._totals.get(number)
         if value is None:
+            self._totals.pop(number, None)
+            return None
+        if last is not None and value < last and number not in self._fallen:
+            self._fallen.add(number)
             return None
         self._totals[number] = value
-        return value - last if last is not None and value >= last else None
+        if number in self._fallen:
+            self._fallen.discard(number)
+            return None
+        if last is None or fastest((value - last) / seconds) is None:
+            return None
+        return value - last
 
-    def _activity(self, values: Mapping[int, float], seconds: float) -> Activity:
+    def _activity(self, values: Mapping[int, float], seconds: float) -> Activity | None:
         fields: dict[str, float] = {
             name: values[number] / 100 for number, name in PERCENTS.items() if number in values
         }
@@ -172,21 +170,27 @@ class GpmWindow:
             answered = [values[number] for number in ids if number in values]
             if answered:
                 fields[name] = sum(answered) / len(answered) / 100
+        traffic: dict[str, float] = {}
         for number, name in MIB_PER_SECOND.items():
             if number in values:
-                fields[name] = values[number] * MIB * seconds
-        elapsed = self._grown(values, ELAPSED_CYCLES)
-        active = {name: self._grown(values, number) for number, name in CYCLES.items()}
+                traffic[name] = values[number] * MIB * seconds
+        fastest = plausible.CYCLES_PER_SECOND
+        elapsed = self._grown(values, ELAPSED_CYCLES, fastest, seconds)
+        active = {
+            name: self._grown(values, number, fastest, seconds) for number, name in CYCLES.items()
+        }
         if elapsed:
             fields["elapsed_cycles"] = elapsed
             for name, cycles in active.items():
                 if cycles is not None and cycles <= elapsed:
                     fields[name] = cycles / elapsed
         for number, name in CUMULATIVE_BYTES.items():
-            moved = self._grown(values, number)
+            moved = self._grown(values, number, plausible.BYTES_PER_SECOND, seconds)
             if moved is not None:
-                fields[name] = moved
-        return Activity(source="gpm", seconds=seconds, **fields)
+                traffic[name] = moved
+        if not ACTIVITIES & fields.keys():
+            return None  # traffic alone says nothing of how busy the GPU is
+        return Activity(source="gpm", seconds=seconds, **fields, **traffic)
 
     def close(self) -> None:
         """Free the samples; the library must still be initialised."""
@@ -207,7 +211,10 @@ class GpmSource:
         self._shares = gpu_instances
         self._journal = journal
         self._windows: dict[int | None, GpmWindow] = {}
-        self._opened = not enabled
+        self._worked: set[int | None] = set()
+        """Shares whose counters ever answered."""
+        self._open_at = journal.now if enabled else math.inf
+        """When to try to make the windows that are missing."""
         self.counted_engines: frozenset[str] = frozenset()
         """The media engines that the whole GPU's counters told last time."""
         if enabled:
@@ -216,17 +223,16 @@ class GpmSource:
             journal.absent("gpm", "disabled")
 
     def _open(self) -> None:
-        """Make the windows, where the GPU has the counters."""
+        """Make the windows that are missing, where the GPU has the counters."""
+        self._open_at = math.inf
         try:
-            if pynvml.nvmlGpmQueryDeviceSupport(self._handle).isSupportedDevice:
-                for share in self._shares:
+            _check_support(self._handle)
+            for share in self._shares:
+                if share not in self._windows:
                     self._windows[share] = GpmWindow(self._handle, share)
-            else:
-                self._journal.absent("gpm", "unsupported")
-            self._opened = True
         except Exception as error:  # pynvml raises more than NVMLError
-            self.close()
-            self._opened = self._note("gpm", error)
+            if not self._gives_up("gpm", error, worked=bool(self._worked)):
+                self._open_at = self._journal.now
 
     def measures(self, gpu_instance: int | None) -> bool:
         """Return whether this share's counters are expected to answer."""
@@ -239,38 +245,41 @@ class GpmSource:
             DeviceGone: the GPU is lost.
             LibraryUnavailable: the library must be initialised again.
         """
-        if not self._opened:
+        if self._journal.now >= self._open_at:
             self._open()
         activities = {}
+        self.counted_engines = frozenset()
         for share, window in tuple(self._windows.items()):
             group = "gpm" if share is None else f"gpm_instance_{share}"
             try:
                 activity = window.read(monotonic_seconds)
             except Exception as error:  # one share's fault must not reach another
-                if self._note(group, error):
+                if self._gives_up(group, error, worked=share in self._worked):
                     self._windows.pop(share).close()
-                    self.counted_engines = frozenset()
                 continue
             self._journal.answered(group)
             if activity is not None:
                 activities[share] = activity
+                self._worked.add(share)
                 if share is None:
                     self.counted_engines = frozenset(
                         name for name in ENGINE_PERCENTS if getattr(activity, name) is not None
                     )
         return activities
 
-    def _note(self, group: str, error: Exception) -> bool:
-        """Record `error`; True if asking again is pointless."""
+    def _gives_up(self, group: str, error: Exception, *, worked: bool) -> bool:
+        """Record `error`; True if asking again is pointless for a while."""
         code = code_of(error)
         raise_if_gone(code)
         outcome = outcome_of(code)
-        if outcome is Outcome.NEVER:
-            old = code in OLD_DRIVER_CODES
-            self._journal.absent(group, "old_driver" if old else "unsupported")
-            return True
-        if outcome is Outcome.NO_PERMISSION:
-            self._journal.refused(self.name, group)
+        if outcome in (Outcome.NEVER, Outcome.NO_PERMISSION):
+            wait = retry_seconds(code, worked=worked)
+            self._open_at = min(self._open_at, self._journal.now + wait)
+            if outcome is Outcome.NO_PERMISSION:
+                self._journal.refused(self.name, group, worked=worked)
+            else:
+                old = code in OLD_DRIVER_CODES
+                self._journal.absent(group, "old_driver" if old else "unsupported", worked=worked)
             return True
         if outcome is not Outcome.NOT_NOW:
             self._journal.failed(self.name, group, str(error) or type(error).__name__)
@@ -281,3 +290,13 @@ class GpmSource:
         for window in self._windows.values():
             window.close()
         self._windows.clear()
+
+
+def _check_support(handle: Any) -> None:
+    """Raise unless the GPU has the counters.
+
+    Raises:
+        pynvml.NVMLError: it has none, or the driver refused.
+    """
+    if not pynvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)

@@ -13,8 +13,10 @@ from exporter.reading import Health
 from exporter.sources.ecc import EccReader
 from exporter.sources.fabric import Fabric, read_fabric
 from exporter.sources.fields import Field, FieldBatch
+from exporter.sources.journal import Journal
 from exporter.sources.links import link_fields
-from exporter.sources.probe import Journal, Probe
+from exporter.sources.plausible import SMALL_COUNT
+from exporter.sources.probe import Probe
 
 T = TypeVar("T")
 
@@ -39,7 +41,7 @@ class HealthReader:
         self._links = links
         nv = pynvml
         self._ecc = EccReader(handle, journal)
-        self._rows = self._probe("row_remap", lambda: nv.nvmlDeviceGetRemappedRows(handle))
+        self._rows = self._probe("row_remap", lambda: _remapped_rows(handle))
         self._banks = self._probe("row_remap", lambda: nv.nvmlDeviceGetRowRemapperHistogram(handle))
         self._unrepairable = self._probe(
             "unrepairable_memory", lambda: nv.nvmlDeviceGetUnrepairableMemoryFlag_v1(handle)
@@ -144,6 +146,12 @@ def _all_fields(batch: FieldBatch, journal: Journal, group: str) -> list[float]:
     if len(values) < len(batch.fields):
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NO_DATA)
     return [values[field] for field in batch.fields]
+
+
+def _remapped_rows(handle: Any) -> Any:
+    """Return correctable and uncorrectable rows, pending and failure; None for sentinels."""
+    rows = pynvml.nvmlDeviceGetRemappedRows(handle)
+    return rows if all(SMALL_COUNT(number) is not None for number in rows) else None
 
 
 def _link_states(handle: Any, links: int) -> list[float]:

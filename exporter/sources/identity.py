@@ -14,10 +14,11 @@ from typing import Any
 import pynvml
 
 from exporter.reading import Device, Instance
+from exporter.sources import plausible
 from exporter.sources.fields import Field
+from exporter.sources.journal import IDENTITY, Journal
+from exporter.sources.plausible import Range
 from exporter.sources.probe import (
-    IDENTITY,
-    Journal,
     Outcome,
     Probe,
     code_of,
@@ -112,11 +113,11 @@ class Identity:
         self._journal = journal
         self._probes: dict[str, Probe[Any]] = {}
 
-    def _ask(self, fact: str, call: Callable[[], Any]) -> Any:
-        """Return what `call` answers; a fact that this GPU lacks is asked for only once."""
+    def _ask(self, fact: str, call: Callable[[], Any], check: Range | None = None) -> Any:
+        """Return what `call` answers, if `check` finds it possible."""
         probe = self._probes.get(fact)
         if probe is None:
-            probe = self._probes[fact] = Probe(self._journal, "nvml", IDENTITY, (call,))
+            probe = self._probes[fact] = Probe(self._journal, "nvml", IDENTITY, (call,), check)
         return probe()
 
     def read(self, fields: Mapping[Field, float], mig: tuple[MigSlot, ...] | None) -> Device:
@@ -133,9 +134,10 @@ class Identity:
         pci = ask("pci", lambda: nv.nvmlDeviceGetPciInfo_v3(h))
         architecture = ask("architecture", lambda: nv.nvmlDeviceGetArchitecture(h))
         name = ask("name", lambda: text("nvmlDeviceGetName", h)) or "unknown"
-        limits = ask("limits", lambda: nv.nvmlDeviceGetPowerManagementLimitConstraints(h))
-        default_limit = ask("limit", lambda: nv.nvmlDeviceGetPowerManagementDefaultLimit(h))
-        memory = ask("memory", lambda: nv.nvmlDeviceGetMemoryInfo(h))
+        watts = plausible.POWER_LIMIT_MILLIWATTS
+        limit = ask("limits", lambda: nv.nvmlDeviceGetPowerManagementLimitConstraints(h)[1], watts)
+        default_limit = ask("limit", lambda: nv.nvmlDeviceGetPowerManagementDefaultLimit(h), watts)
+        memory = ask("memory", lambda: nv.nvmlDeviceGetMemoryInfo(h).total, plausible.MEMORY_BYTES)
         virtualization = ask("virtualization", lambda: nv.nvmlDeviceGetVirtualizationMode(h))
         speed = fields.get(NVLINK_SPEED_MB_S)
         links = fields.get(NVLINK_COUNT)
@@ -152,28 +154,43 @@ class Identity:
             pci_subsystem_id=pci.pciSubSystemId if pci else None,
             serial=ask("serial", lambda: text("nvmlDeviceGetSerial", h)),
             board_part_number=ask("part", lambda: text("nvmlDeviceGetBoardPartNumber", h)),
-            minor_number=ask("minor", lambda: nv.nvmlDeviceGetMinorNumber(h)),
+            minor_number=ask(
+                "minor", lambda: nv.nvmlDeviceGetMinorNumber(h), plausible.SMALL_COUNT
+            ),
             numa_node=self._numa_node(),
             driver_version=ask("driver", lambda: text("nvmlSystemGetDriverVersion")),
             cuda_version=ask("cuda", _cuda_version),
             vbios_version=ask("vbios", lambda: text("nvmlDeviceGetVbiosVersion", h)),
-            core_count=ask("cores", lambda: nv.nvmlDeviceGetNumGpuCores(h)) or None,
-            memory_bus_width_bits=ask("bus", lambda: nv.nvmlDeviceGetMemoryBusWidth(h)) or None,
-            memory_bytes=memory.total if memory else None,
-            clock_max_hertz=self._by_name(
-                "clock",
-                CLOCKS,
-                lambda clock: nv.nvmlDeviceGetMaxClockInfo(h, clock) * 1e6,
+            core_count=ask("cores", lambda: nv.nvmlDeviceGetNumGpuCores(h), plausible.CORES),
+            memory_bus_width_bits=ask(
+                "bus", lambda: nv.nvmlDeviceGetMemoryBusWidth(h), plausible.BUS_BITS
             ),
+            memory_bytes=memory,
+            clock_max_hertz={
+                name: megahertz * 1e6
+                for name, megahertz in self._by_name(
+                    "clock",
+                    CLOCKS,
+                    lambda clock: nv.nvmlDeviceGetMaxClockInfo(h, clock),
+                    plausible.CLOCK_MEGAHERTZ,
+                ).items()
+            },
             power_default_limit_watts=default_limit / 1000 if default_limit is not None else None,
-            power_max_limit_watts=limits[1] / 1000 if limits is not None else None,
+            power_max_limit_watts=limit / 1000 if limit is not None else None,
             temperature_threshold_celsius=self._by_name(
                 "threshold",
                 THRESHOLDS,
                 lambda kind: float(nv.nvmlDeviceGetTemperatureThreshold(h, kind)),
+                plausible.TEMPERATURE_CELSIUS,
             ),
-            pcie_generation_max=ask("pcie", lambda: nv.nvmlDeviceGetMaxPcieLinkGeneration(h)),
-            pcie_width_max=ask("width", lambda: nv.nvmlDeviceGetMaxPcieLinkWidth(h)),
+            pcie_generation_max=ask(
+                "pcie",
+                lambda: nv.nvmlDeviceGetMaxPcieLinkGeneration(h),
+                plausible.PCIE_GENERATION,
+            ),
+            pcie_width_max=ask(
+                "width", lambda: nv.nvmlDeviceGetMaxPcieLinkWidth(h), plausible.PCIE_WIDTH
+            ),
             nvlink_count=int(links) if links is not None else None,
             nvlink_bandwidth_bytes_per_second=links * speed * 1e6 if links and speed else None,
             c2c_bandwidth_bytes_per_second=(
@@ -194,19 +211,21 @@ class Identity:
             raise
 
     def _by_name(
-        self, fact: str, ids: Mapping[str, int], call: Callable[[int], float]
+        self, fact: str, ids: Mapping[str, int], call: Callable[[int], float], check: Range
     ) -> dict[str, float]:
         """Return the positive values that the driver has for the `ids`."""
         values = {}
         for name, number in ids.items():
-            value = self._ask(f"{fact} {name}", partial(call, number))
+            value = self._ask(f"{fact} {name}", partial(call, number), check)
             if value:
                 values[name] = value
         return values
 
     def _numa_node(self) -> int | None:
-        node = self._ask("numa", lambda: pynvml.nvmlDeviceGetNumaNodeId(self._handle))
-        return node if node is not None and node >= 0 else None
+        node: int | None = self._ask(
+            "numa", lambda: pynvml.nvmlDeviceGetNumaNodeId(self._handle), plausible.SMALL_COUNT
+        )
+        return node
 
     def _modes(self, virtualization: int | None, mig: tuple[MigSlot, ...] | None) -> dict[str, str]:
         h = self._handle

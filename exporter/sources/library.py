@@ -38,6 +38,8 @@ class Library:
         """Where the linker found the library that was loaded by its bare name."""
         self._file: tuple[int, int] | None = None
         self._replacements = 0
+        self._initialisations = 0
+        """Those that were not undone; the driver counts them too."""
         self.generation = 0
 
     def start(self) -> int:
@@ -53,6 +55,7 @@ class Library:
             code = code_of(error)
             reason = HINTS.get(code or 0) or LIBRARY_REASONS.get(code or 0) or str(error)
             raise LibraryUnavailable(f"NVML cannot be initialised: {reason}") from error
+        self._initialisations += 1
         self.generation += 1
         return self.generation
 
@@ -89,8 +92,10 @@ class Library:
 
     def stop(self) -> None:
         """Shut NVML down. Only while no other thread is inside a driver call: that would crash."""
-        with contextlib.suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
+        while self._initialisations:
+            self._initialisations -= 1
+            with contextlib.suppress(pynvml.NVMLError):
+                pynvml.nvmlShutdown()
 
     def device_count(self) -> int:
         """Return how many GPUs the driver lists, also those that refuse to be opened.

@@ -17,6 +17,8 @@ PCIE_TRANSMIT_BYTES: Field = (197, 0)
 PCIE_RECEIVE_BYTES: Field = (198, 0)
 PCIE_COUNTER_WRAP = 2**32
 """The width of the PCIe byte counters is not documented; 32 bits is the least that it can be."""
+PEAK_MARGIN = 1.25
+"""Above a link's peak by this factor, moved bytes are no reading: the clocks agree better."""
 PCIE_REPLAYS: Field = (94, 0)
 PCIE_LINK_RECOVERIES: Field = (169, 0)
 PCIE_ERRORS: Mapping[str, Field] = {
@@ -116,7 +118,11 @@ class PcieTraffic:
         self._last[field] = (count, monotonic_seconds)
         if last is None or not self._peak:
             return None
-        if self._peak * (monotonic_seconds - last[1]) >= PCIE_COUNTER_WRAP:
+        seconds = monotonic_seconds - last[1]
+        if self._peak * seconds >= PCIE_COUNTER_WRAP:
             return None
         moved = count - last[0]
-        return moved if moved >= 0 else moved + PCIE_COUNTER_WRAP
+        if moved < 0:
+            moved += PCIE_COUNTER_WRAP
+        # What the link cannot have carried is a count that was wrong, now or before.
+        return moved if 0 <= moved <= PEAK_MARGIN * self._peak * seconds else None

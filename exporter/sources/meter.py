@@ -17,8 +17,12 @@ HISTORY_SECONDS = 10.0
 """How long a GPU must have been quiet before time without a sample counts as quiet too."""
 ROUNDING_MARGIN = 0.01
 """The driver reports whole percents; whether rounded or cut is not documented."""
+SILENT_SECONDS = 2.0
+"""A buffer that brought nothing new for this long, two of the longest periods, does not answer;
+polls take over."""
 STALE_SECONDS = 3.0
-"""A buffer that brought nothing new for this long does not answer; polls take over."""
+"""How long what was read last stands; three intervals if that is more."""
+STALE_INTERVALS = 3
 LONGEST_PERIOD_SECONDS = 1.0
 HOLE_FACTOR = 1.5
 """A gap longer than this many of its neighbours means that samples were overwritten unread."""
@@ -43,6 +47,8 @@ class UtilizationMeter:
         self._last_stamp: float | None = None
         self._gap = self._period = LONGEST_PERIOD_SECONDS
         self._newest: float | None = None
+        self._noted_at = float("-inf")
+        """Monotonic time at which it came in."""
         self._newest_at: float | None = None
         self._last_poll_at: float | None = None
         self._closed_at: float | None = None
@@ -80,11 +86,11 @@ class UtilizationMeter:
             for stamp, ratio in new:
                 self._add_sample(stamp, ratio, self._gap if usual is None else usual, counts)
                 if 0.0 <= ratio <= 1.0:
-                    self._note(ratio)
+                    self._note(ratio, monotonic_seconds)
         elif (
             self._sampled
             and self._newest_at is not None
-            and monotonic_seconds - self._newest_at > STALE_SECONDS
+            and monotonic_seconds - self._newest_at > SILENT_SECONDS
         ):
             self._sampled = False
             self._last_poll_at = self._observed_since = None
@@ -126,10 +132,10 @@ class UtilizationMeter:
             self._observed_since = monotonic_seconds
         self._last_poll_at = monotonic_seconds
         self._polled = True
-        self._note(ratio)
+        self._note(ratio, monotonic_seconds)
 
-    def _note(self, ratio: float) -> None:
-        self._newest = ratio
+    def _note(self, ratio: float, monotonic_seconds: float) -> None:
+        self._newest, self._noted_at = ratio, monotonic_seconds
         if self._peak is None or ratio > self._peak:
             self._peak = ratio
 
@@ -145,8 +151,8 @@ class UtilizationMeter:
 
         `stamp_seconds` is now on the driver's clock. The upper ratio counts the time without a
         sample as busy unless the last ten seconds were all zero; without samples it is the
-        highest poll of the last ten seconds, and 1 until so long was seen. None if nothing was
-        read for ten seconds.
+        highest poll of the last ten seconds, and 1 until so long was seen. None once nothing was
+        read for three intervals, at least three seconds.
         """
         if self._peak is not None:
             self._history.append((monotonic_seconds, self._peak))
@@ -162,11 +168,15 @@ class UtilizationMeter:
         )
         highest = max((ratio for _, ratio in self._history), default=None)
         self._quiet = known and highest == 0.0
+        length = 0.0 if self._closed_at is None else monotonic_seconds - self._closed_at
+        # Half an interval less: at the third close without a value, whatever the jitter.
+        stale = max(STALE_SECONDS, STALE_INTERVALS * length) - min(length, 1.0) / 2
         result = None
-        if self._newest is not None and highest is not None:
+        if self._newest is not None and monotonic_seconds - self._noted_at < stale:
             ratio = self._busy / self._covered if self._covered > 0 else self._newest
-            length = 0.0 if self._closed_at is None else monotonic_seconds - self._closed_at
-            if self._sampled and not self._resumed:
+            if highest is None:
+                bound = 1.0
+            elif self._sampled and not self._resumed:
                 bound = highest + ROUNDING_MARGIN
                 if length > 0:
                     bound = self._sampled_bound(length, stamp_seconds)

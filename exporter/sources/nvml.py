@@ -11,10 +11,13 @@ from typing import Any, TypeVar
 import pynvml
 
 from exporter.reading import Board, Device, Memory, Process, Vitals
-from exporter.sources import links
+from exporter.sources import links, plausible
+from exporter.sources.board import BoardReader
 from exporter.sources.fields import Field, FieldBatch
 from exporter.sources.identity import CLOCKS, STATIC_FIELDS, Identity, MigSlot, mig_layout
-from exporter.sources.probe import IDENTITY, Journal, Probe
+from exporter.sources.journal import IDENTITY, Journal
+from exporter.sources.plausible import DriverTotals
+from exporter.sources.probe import Probe
 from exporter.sources.processes import ProcessLists
 from exporter.sources.utilization import UtilizationReader
 
@@ -53,7 +56,6 @@ FAST_FIELDS = (
     links.PCIE_TRANSMIT_BYTES,
     links.PCIE_RECEIVE_BYTES,
 )
-UNKNOWN_PERFORMANCE_STATE = 32
 MEDIA_ENGINES: Mapping[str, str] = {
     "encoder": "nvmlDeviceGetEncoderUtilization",
     "decoder": "nvmlDeviceGetDecoderUtilization",
@@ -70,10 +72,12 @@ class NvmlReading:
     board: Board
     memory: Mapping[int | None, Memory | None]
     processes: Mapping[int | None, tuple[Process, ...]] | None
+    answered: bool
+    """Whether any reading of this round answered."""
 
 
-class MigChanged(Exception):
-    """The GPU's MIG layout is not the one that it was identified with."""
+class DeviceChanged(Exception):
+    """The GPU is not the one that was identified, or its MIG layout is another."""
 
 
 class NvmlSource:
@@ -91,6 +95,7 @@ class NvmlSource:
         self._layout = self._probe("mig", lambda: (mig_layout(handle),))
         layout = self._layout()
         self._mig = None if layout is None else layout[0]
+        self._totals = DriverTotals(lambda: journal.now)
         self._facts = self._probe(IDENTITY, self._static_fields.read)
         self.device = self._identify()
         self._links = self.device.nvlink_count or 0
@@ -100,9 +105,7 @@ class NvmlSource:
         self._fast_fields = FieldBatch(
             handle, (*FAST_FIELDS, *links.nvlink_traffic_fields(self._links)), journal, "fields"
         )
-        self._slow_fields = FieldBatch(
-            handle, links.error_fields(self._links), journal, "slow_fields"
-        )
+        self._board_reader = BoardReader(handle, self._links, journal)
         self._pcie = links.PcieTraffic(self.device.pcie_generation_max, self.device.pcie_width_max)
         self.utilization = UtilizationReader(handle, journal) if self._mig is None else None
         self._process_lists = ProcessLists(handle, journal, procfs, owners=owners)
@@ -110,67 +113,67 @@ class NvmlSource:
         if self.utilization is None:
             journal.absent("utilization", "mig")
 
-    def _probe(self, group: str, *calls: Callable[[], T]) -> Probe[T]:
-        return Probe(self._journal, self.name, group, calls)
+    def _probe(
+        self,
+        group: str,
+        *calls: Callable[[], T],
+        check: Callable[[T], T | None] | None = None,
+    ) -> Probe[T]:
+        return Probe(self._journal, self.name, group, calls, check)
 
     def _build_probes(self) -> None:
         h = self._handle
         nv = pynvml
         probe = self._probe
         self._fields = probe("fields", self._fast_fields.read)
-        self._more_fields = probe("slow_fields", self._slow_fields.read)
-        self._energy = probe("energy", lambda: nv.nvmlDeviceGetTotalEnergyConsumption(h))
-        self._power = probe("power", lambda: nv.nvmlDeviceGetPowerUsage(h))
+        self._energy = probe(
+            "energy",
+            lambda: nv.nvmlDeviceGetTotalEnergyConsumption(h),
+            check=plausible.ENERGY_MILLIJOULES,
+        )
+        self._power = probe(
+            "power", lambda: nv.nvmlDeviceGetPowerUsage(h), check=plausible.POWER_MILLIWATTS
+        )
         self._temperature = probe(
             "temperature",
             lambda: nv.nvmlDeviceGetTemperatureV(h, nv.NVML_TEMPERATURE_GPU),
             lambda: nv.nvmlDeviceGetTemperature(h, nv.NVML_TEMPERATURE_GPU),
+            check=plausible.TEMPERATURE_CELSIUS,
         )
         self._reasons = probe(
             "throttle",
             lambda: nv.nvmlDeviceGetCurrentClocksEventReasons(h),
             lambda: nv.nvmlDeviceGetCurrentClocksThrottleReasons(h),
+            check=plausible.THROTTLE_MASK,
         )
         self._clocks = {
-            name: probe(f"{name}_clock", partial(nv.nvmlDeviceGetClockInfo, h, clock))
+            name: probe(
+                f"{name}_clock",
+                partial(nv.nvmlDeviceGetClockInfo, h, clock),
+                check=plausible.CLOCK_MEGAHERTZ,
+            )
             for name, clock in CLOCKS.items()
         }
-        self._whole_memory = probe("memory", *self._memory_calls(h))
+        self._whole_memory = self._memory_probe(h)
         self._instance_memory = {
-            slot.instance.gpu_instance: probe("memory", *self._memory_calls(slot.handle))
+            slot.instance.gpu_instance: self._memory_probe(slot.handle)
             for slot in reversed(self._mig or ())
         }
         self._media = {
             engine: probe(engine, partial(_media_percent, call, h))
             for engine, call in MEDIA_ENGINES.items()
         }
-        fans = probe("fans", lambda: nv.nvmlDeviceGetNumFans(h), lambda: _one_fan(h))() or 0
-        self._fans = [
-            probe("fans", partial(nv.nvmlDeviceGetFanSpeed_v2, h, fan)) for fan in range(fans)
-        ]
-        self._limit = probe(
-            "power_limit",
-            lambda: nv.nvmlDeviceGetEnforcedPowerLimit(h),
-            lambda: nv.nvmlDeviceGetPowerManagementLimit(h),
-        )
-        self._margin = probe("temperature_margin", lambda: nv.nvmlDeviceGetMarginTemperature(h))
-        self._state = probe("performance_state", lambda: nv.nvmlDeviceGetPerformanceState(h))
-        self._bar1 = probe("bar1", lambda: nv.nvmlDeviceGetBAR1MemoryInfo(h))
-        self._generation = probe("pcie_link", lambda: nv.nvmlDeviceGetCurrPcieLinkGeneration(h))
-        self._width = probe("pcie_link", lambda: nv.nvmlDeviceGetCurrPcieLinkWidth(h))
-        self._replays = probe("pcie_replays", lambda: nv.nvmlDeviceGetPcieReplayCounter(h))
 
-    @staticmethod
-    def _memory_calls(handle: Any) -> tuple[Callable[[], Memory], Callable[[], Memory]]:
-        def version_2() -> Memory:
+    def _memory_probe(self, handle: Any) -> Probe[Memory | None]:
+        def version_2() -> Memory | None:
             info = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
-            return Memory(info.total, info.used, info.free, info.reserved)
+            return plausible.memory(info.total, info.used, info.free, info.reserved)
 
-        def version_1() -> Memory:
+        def version_1() -> Memory | None:
             info = pynvml.nvmlDeviceGetMemoryInfo(handle)
-            return Memory(info.total, info.used, info.free)
+            return plausible.memory(info.total, info.used, info.free)
 
-        return version_2, version_1
+        return self._probe("memory", version_2, version_1)
 
     def _identify(self) -> Device:
         fields = self._facts() or {}
@@ -184,39 +187,26 @@ class NvmlSource:
         return tuple(sorted({slot.instance.gpu_instance for slot in self._mig}))
 
     def read_static(self) -> None:
-        """Read again what hardly ever changes."""
-        self.device = self._identify()
+        """Read again what hardly ever changes.
+
+        Raises:
+            DeviceChanged: another GPU answers here now, or it tells only now of its NVLinks.
+        """
+        device = self._identify()
+        if device.uuid != self.device.uuid or device.nvlink_count not in (None, self._links):
+            raise DeviceChanged
+        self.device = device
 
     def read_slow(self) -> None:
         """Read what changes rarely or is dear; `read_fast` hands it over.
 
         Raises:
-            MigChanged: the GPU must be identified anew.
+            DeviceChanged: the GPU must be identified anew.
         """
         layout = self._layout()
         if layout is not None and _instances(layout[0]) != _instances(self._mig):
-            raise MigChanged
-        values = self._more_fields() or {}
-        replays = values.get(links.PCIE_REPLAYS)
-        limit = self._limit()
-        state = self._state()
-        bar1 = self._bar1()
-        self._board = Board(
-            power_limit_watts=limit / 1000 if limit is not None else None,
-            temperature_margin_celsius=self._margin(),
-            fan_speed_ratios=tuple(
-                speed / 100 for speed in (fan() for fan in self._fans) if speed is not None
-            ),
-            performance_state=state if state != UNKNOWN_PERFORMANCE_STATE else None,
-            bar1_used_bytes=bar1.bar1Used if bar1 else None,
-            bar1_total_bytes=bar1.bar1Total if bar1 else None,
-            pcie_generation=self._generation(),
-            pcie_width=self._width(),
-            pcie_replays_total=int(replays) if replays is not None else self._replays(),
-            pcie_errors_total=links.pcie_errors(values),
-            pcie_link_recoveries_total=_whole(values.get(links.PCIE_LINK_RECOVERIES)),
-            nvlink_errors_total=links.nvlink_errors(values, self._links),
-        )
+            raise DeviceChanged
+        self._board = self._board_reader.read()
         self._slow_clocks = self._read_clocks("graphics", "video")
         self._processes = self._process_lists.read(
             None if self._mig is None else self.gpu_instances
@@ -238,7 +228,10 @@ class NvmlSource:
         `counted_engines` are the media engines that hardware counters tell already.
         """
         memory = self._read_memory()
+        clocks = self._read_clocks("sm", "memory")
+        temperature = self._temperature()
         values = self._fields() or {}
+        totals = self._totals
         energy = values.get(ENERGY_MILLIJOULES)
         if energy is None:
             energy = self._energy()
@@ -253,43 +246,64 @@ class NvmlSource:
             else (None, None)
         )
         media = {} if self._mig is not None else self._read_media(counted_engines)
+        answers = (energy, power, temperature, reasons, *memory.values())
+        answered = (
+            any(answer is not None for answer in answers)
+            or bool(values or clocks or media)
+            or (self.utilization is not None and self.utilization.fresh)
+        )
         vitals = Vitals(
             utilization=utilization,
             encoder_ratio=media.get("encoder"),
             decoder_ratio=media.get("decoder"),
             jpeg_ratio=media.get("jpeg"),
             ofa_ratio=media.get("ofa"),
-            power_watts=power / 1000 if power is not None else None,
-            module_power_watts=module_power / 1000 if module_power else None,
-            energy_joules=energy / 1000 if energy is not None else None,
-            temperature_celsius=_number(self._temperature()),
+            power_watts=_thousandth(power),
+            module_power_watts=_thousandth(module_power or None),
+            energy_joules=_thousandth(totals.settled("energy", energy)),
+            temperature_celsius=_number(temperature),
             memory_temperature_celsius=_number(values.get(MEMORY_TEMPERATURE) or None),
-            clock_hertz=self._read_clocks("sm", "memory") | self._slow_clocks,
+            clock_hertz=clocks | self._slow_clocks,
             busy_sm_clock_hertz=busy_clock,
             throttle_reasons=(
                 None
                 if reasons is None
                 else frozenset(name for bit, name in THROTTLE_BITS.items() if reasons & bit)
             ),
-            throttle_seconds={
-                reason: values[field] / 1e9
-                for reason, field in THROTTLE_NANOSECONDS.items()
-                if field in values
-            },
+            throttle_seconds=totals.all_settled(
+                "throttle",
+                {
+                    reason: values[field] / 1e9
+                    for reason, field in THROTTLE_NANOSECONDS.items()
+                    if field in values
+                },
+            ),
             pcie_transmit_bytes=self._pcie.moved(
                 links.PCIE_TRANSMIT_BYTES, values, monotonic_seconds
             ),
             pcie_receive_bytes=self._pcie.moved(
                 links.PCIE_RECEIVE_BYTES, values, monotonic_seconds
             ),
-            nvlink_transmit_bytes_total=links.nvlink_bytes(
-                values, links.NVLINK_DATA_TRANSMIT_KIB, links.NVLINK5_TRANSMIT_BYTES, self._links
+            nvlink_transmit_bytes_total=totals.settled(
+                "nvlink transmit",
+                links.nvlink_bytes(
+                    values,
+                    links.NVLINK_DATA_TRANSMIT_KIB,
+                    links.NVLINK5_TRANSMIT_BYTES,
+                    self._links,
+                ),
             ),
-            nvlink_receive_bytes_total=links.nvlink_bytes(
-                values, links.NVLINK_DATA_RECEIVE_KIB, links.NVLINK5_RECEIVE_BYTES, self._links
+            nvlink_receive_bytes_total=totals.settled(
+                "nvlink receive",
+                links.nvlink_bytes(
+                    values,
+                    links.NVLINK_DATA_RECEIVE_KIB,
+                    links.NVLINK5_RECEIVE_BYTES,
+                    self._links,
+                ),
             ),
         )
-        return NvmlReading(vitals, self._board, memory, self._processes)
+        return NvmlReading(vitals, self._board, memory, self._processes, answered)
 
     def _read_memory(self) -> dict[int | None, Memory | None]:
         if self._mig is None:
@@ -307,12 +321,6 @@ class NvmlSource:
         return ratios
 
 
-def _one_fan(handle: Any) -> int:
-    """Return 1 if there is a fan to ask; drivers before 495 do not say how many."""
-    pynvml.nvmlDeviceGetFanSpeed(handle)
-    return 1
-
-
 def _media_percent(call: str, handle: Any) -> int:
     percent, _sampling_period_us = getattr(pynvml, call)(handle)
     return int(percent)
@@ -322,9 +330,9 @@ def _instances(layout: tuple[MigSlot, ...] | None) -> list[Any] | None:
     return None if layout is None else [slot.instance for slot in layout]
 
 
+def _thousandth(value: float | None) -> float | None:
+    return None if value is None else value / 1000
+
+
 def _number(value: float | None) -> float | None:
     return None if value is None else float(value)
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)

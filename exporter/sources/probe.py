@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import logging
+import math
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Generic, TypeVar
@@ -11,10 +11,9 @@ from typing import Generic, TypeVar
 import pynvml
 
 from exporter.errors import DeviceGone, LibraryUnavailable
+from exporter.sources.journal import Journal
 
 T = TypeVar("T")
-
-log = logging.getLogger(__name__)
 
 
 class Outcome(Enum):
@@ -30,7 +29,7 @@ class Outcome(Enum):
 
 OUTCOMES: Mapping[int, Outcome] = {
     pynvml.NVML_ERROR_NOT_SUPPORTED: Outcome.NEVER,
-    # A field, link or sensor that this product does not have.
+    # A field, link or sensor that this product does not have; or a handle that went stale.
     pynvml.NVML_ERROR_INVALID_ARGUMENT: Outcome.NEVER,
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: Outcome.NEVER,
     pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH: Outcome.NEVER,
@@ -102,75 +101,73 @@ def raise_if_gone(code: int | None) -> None:
         raise LibraryUnavailable(LIBRARY_REASONS[code])
 
 
-IDENTITY = "identity"
-"""The group of facts that many products lack (a serial number, a NUMA node): no state is kept."""
+NEVER_WORKED_RETRY_SECONDS = 60.0
+"""When a reading that was refused but never answered is tried again: at the static cadence."""
+WORKED_RETRY_SECONDS = 5.0
+"""The same for one that answered before, or whose refusal may be of the moment: it costs less than
+reading it does, and shows the recovery within ten seconds."""
 
 
-class Journal:
-    """What one GPU's readings met: why groups are absent, and how many reads failed.
+def retry_seconds(code: int | None, *, worked: bool) -> float:
+    """Return after how long a call that answered `code` is worth another try.
 
-    Each change of a group's state is logged once.
+    Never for what this driver or binding lacks. INVALID_ARGUMENT says nothing about the product: a
+    handle that went stale answers it too.
     """
-
-    def __init__(self, gpu: str, failures: dict[str, int] | None = None) -> None:
-        self._gpu = gpu
-        self._failing: dict[str, set[str]] = {}
-        self.states: dict[str, str] = {}
-        self.failures = {} if failures is None else failures
-        """By source; outlives the journal where the caller gave it."""
-
-    def absent(self, group: str, state: str) -> None:
-        """Note that `group` cannot be read on this GPU, and why."""
-        if group == IDENTITY or self.states.get(group) == state:
-            return
-        self.states[group] = state
-        level = logging.WARNING if state == "no_permission" else logging.DEBUG
-        log.log(level, "%s: %s cannot be read: %s", self._gpu, group, state.replace("_", " "))
-
-    def refused(self, source: str, group: str) -> None:
-        """Count that the driver denies `group` to this user; it is not asked again."""
-        self.failures[source] = self.failures.get(source, 0) + 1
-        if group == IDENTITY:
-            log.warning("%s: a part of its identity cannot be read: no permission", self._gpu)
-        self.absent(group, "no_permission")
-
-    def failed(self, source: str, group: str, message: str) -> None:
-        """Count one failed read of `group`; each message is logged once until it is read again."""
-        self.failures[source] = self.failures.get(source, 0) + 1
-        messages = self._failing.setdefault(group, set())
-        if message not in messages:
-            messages.add(message)
-            log.warning("%s: reading %s failed: %s", self._gpu, group, message)
-
-    def answered(self, group: str) -> None:
-        """Note that `group` was read."""
-        if self._failing and self._failing.pop(group, None) is not None:
-            log.info("%s: reading %s works again", self._gpu, group)
+    if code is None or code in OLD_DRIVER_CODES:
+        return math.inf
+    if worked or code == pynvml.NVML_ERROR_INVALID_ARGUMENT:
+        return WORKED_RETRY_SECONDS
+    return NEVER_WORKED_RETRY_SECONDS
 
 
 class Probe(Generic[T]):
-    """A reading of one GPU: the first call of the chain that the driver has.
+    """A reading of one GPU: the first call of the chain that answers.
 
-    A call that the driver or product will never answer is not asked again; a refused one neither.
+    What the driver or product will never answer, or denies, is left alone and tried again after
+    `retry_seconds`. A value that `check` finds impossible is not known.
     """
 
-    __slots__ = ("_calls", "_failing", "_group", "_journal", "_refused", "_source", "_unsupported")
+    __slots__ = (
+        "_at",
+        "_calls",
+        "_check",
+        "_failing",
+        "_group",
+        "_journal",
+        "_refused",
+        "_retry_at",
+        "_source",
+        "_unsupported",
+        "_worked",
+    )
 
     def __init__(
-        self, journal: Journal, source: str, group: str, calls: Iterable[Callable[[], T]]
+        self,
+        journal: Journal,
+        source: str,
+        group: str,
+        calls: Iterable[Callable[[], T]],
+        check: Callable[[T], T | None] | None = None,
     ) -> None:
         self._journal = journal
         self._source = source
         self._group = group
-        self._calls = list(calls)
+        self._calls = tuple(calls)
+        self._check = check
+        self._at = 0
+        """The position of the newest call that was not given up."""
+        self._worked: set[int] = set()
+        """The positions of the calls that ever answered."""
+        self._retry_at = math.inf
         self._refused = False
         self._unsupported = False
         self._failing = False
 
     @property
     def possible(self) -> bool:
-        """False once no call of the chain can answer."""
-        return bool(self._calls)
+        """False while no call of the chain can answer, and none ever did."""
+        return self._at < len(self._calls) or bool(self._worked)
 
     def __call__(self) -> T | None:
         """Return the value, or None where it is not known now.
@@ -179,17 +176,22 @@ class Probe(Generic[T]):
             DeviceGone: the GPU is lost, removed or needs a reset.
             LibraryUnavailable: the library must be initialised again.
         """
-        while self._calls:
+        if self._journal.now >= self._retry_at:
+            self._at, self._retry_at = 0, math.inf
+            self._refused = self._unsupported = False
+        while self._at < len(self._calls):
             try:
-                value = self._calls[0]()
+                value = self._calls[self._at]()
             except Exception as error:  # one bad reading must not cost the others
                 if self._give_up_on(error):
                     continue
                 return None
+            if self._at not in self._worked:
+                self._worked.add(self._at)
             if self._failing:
                 self._failing = False
-                self._journal.answered(self._group)
-            return value
+                self._journal.answered(self._group, self)
+            return value if self._check is None else self._check(value)
         return None
 
     def _give_up_on(self, error: Exception) -> bool:
@@ -197,24 +199,29 @@ class Probe(Generic[T]):
         code = code_of(error)
         raise_if_gone(code)
         outcome = outcome_of(code)
+        message = str(error) or type(error).__name__
+        self._journal.last_refusal = message
         if outcome is Outcome.NOT_NOW:
             return False
         missing = isinstance(error, AttributeError)  # the installed binding is older than the call
+        self._failing = True
         if missing or outcome in (Outcome.NEVER, Outcome.NO_PERMISSION):
-            self._calls.pop(0)
+            wait = retry_seconds(code, worked=self._at in self._worked)
+            self._retry_at = min(self._retry_at, self._journal.now + wait)
+            self._at += 1
             self._refused |= outcome is Outcome.NO_PERMISSION
             self._unsupported |= outcome is Outcome.NEVER and code not in OLD_DRIVER_CODES
-            if not self._calls:
+            if self._at == len(self._calls):
                 self._note_end()
             return True
-        self._failing = True
-        self._journal.failed(self._source, self._group, str(error) or type(error).__name__)
+        self._journal.failed(self._source, self._group, message, self)
         return False
 
     def _note_end(self) -> None:
         """Say why no call of the chain is left."""
+        worked = bool(self._worked)
         if self._refused:
-            self._journal.refused(self._source, self._group)
+            self._journal.refused(self._source, self._group, self, worked=worked)
         else:
             state = "unsupported" if self._unsupported else "old_driver"
-            self._journal.absent(self._group, state)
+            self._journal.absent(self._group, state, self, worked=worked)

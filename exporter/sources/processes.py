@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import partial
+from ctypes import byref, c_uint
 from typing import Any
 
 import pynvml
 
 from exporter.reading import Process
-from exporter.sources.probe import Journal, Probe
+from exporter.sources import plausible
+from exporter.sources.journal import Journal
+from exporter.sources.probe import Probe
 from exporter.sources.procfs import Identities, Identity
 
 NO_INSTANCE = 0xFFFFFFFF
@@ -20,6 +22,9 @@ LISTS: Mapping[str, str] = {
     "mps": "nvmlDeviceGetMPSComputeRunningProcesses",
 }
 VERSIONS = ("_v3", "_v2")
+SPARE_ENTRIES = 8
+ATTEMPTS = 5
+"""How often a list that outgrew its room is asked for anew; each time there is twice the room."""
 
 
 class ProcessLists:
@@ -35,7 +40,7 @@ class ProcessLists:
                 journal,
                 "nvml",
                 f"{kind}_processes",
-                [partial(_listed, f"{call}{version}", handle) for version in versions],
+                [ProcessList(f"{call}{version}", handle).read for version in versions],
             )
             for kind, call in LISTS.items()
         }
@@ -67,15 +72,42 @@ def _process(kind: str, entry: Any, identity: Identity) -> Process:
     return Process(
         pid=entry.pid,
         kind=kind,
-        used_bytes=entry.usedGpuMemory,
+        used_bytes=plausible.USED_BYTES(entry.usedGpuMemory),
         command=identity.command,
         owner=identity.owner,
         workload=identity.workload,
     )
 
 
-def _listed(call: str, handle: Any) -> list[Any]:
-    return list(getattr(pynvml, call)(handle))
+class ProcessList:
+    """One of the driver's lists, read into an own array that grows with it.
+
+    pynvml asks for the length first and gives up if the list has outgrown that by its next call.
+    """
+
+    def __init__(self, function: str, handle: Any) -> None:
+        self._function = function
+        self._handle = handle
+        self._array = (pynvml.c_nvmlProcessInfo_v2_t * SPARE_ENTRIES)()
+
+    def read(self) -> list[Any]:
+        """Return the entries; they are valid until the next read.
+
+        Raises:
+            pynvml.NVMLError: the driver refused, or the list grows faster than it can be read.
+        """
+        call = pynvml._nvmlGetFunctionPointer(self._function)
+        code = pynvml.NVML_ERROR_INSUFFICIENT_SIZE
+        for _ in range(ATTEMPTS):
+            count = c_uint(len(self._array))
+            code = call(self._handle, byref(count), self._array)
+            if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
+                break
+            room = 2 * max(count.value, len(self._array)) + SPARE_ENTRIES
+            self._array = (pynvml.c_nvmlProcessInfo_v2_t * room)()
+        if code != pynvml.NVML_SUCCESS:
+            raise pynvml.NVMLError(code)
+        return list(self._array[: min(count.value, len(self._array))])
 
 
 def _has_wide_entries() -> bool:

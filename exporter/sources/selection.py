@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from dataclasses import dataclass
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,38 @@ class Selection:
                 else len(known) >= count and entry.lower() not in known
             )
         )
+
+
+class Admission:
+    """What a selection means for the GPUs that the driver lists; it says so once."""
+
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
+        self._checked = False
+        self.refused: set[int] = set()
+        """GPUs that are left out by their index."""
+
+    def admitted(self, count: int) -> list[int]:
+        """Return those of `count` indexes that are to be opened: not left out by them alone."""
+        admitted = []
+        for index in range(count):
+            if self._selection.admits(index) is not False:
+                admitted.append(index)
+            elif index not in self.refused:
+                self.refused.add(index)
+                log.info("GPU %d is left out, as configured", index)
+        return admitted
+
+    def check(self, count: int, uuids: Collection[str | None]) -> None:
+        """Say once which entries name no GPU; wait while a UUID (None) may be one of them."""
+        if self._checked or (None in uuids and self._selection.by_uuid):
+            return
+        self._checked = True
+        unmatched = self._selection.unmatched(count, {uuid for uuid in uuids if uuid})
+        if unmatched:
+            log.warning(
+                "no GPU is %s, as --gpu.include or --gpu.exclude says", " or ".join(unmatched)
+            )
 
 
 def _is_index(entry: str) -> bool:

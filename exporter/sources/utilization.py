@@ -8,8 +8,10 @@ from typing import Any
 import pynvml
 
 from exporter.reading import Utilization
+from exporter.sources.journal import Journal
 from exporter.sources.meter import UtilizationMeter, busy_mean
-from exporter.sources.probe import Journal, Probe
+from exporter.sources.plausible import CLOCK_MEGAHERTZ
+from exporter.sources.probe import Probe
 from exporter.sources.samples import MEMORY_UTILIZATION, SM_CLOCK, UTILIZATION, SampleBuffer
 
 LOWEST_SANE_CLOCK_MHZ = 100.0
@@ -20,6 +22,9 @@ class UtilizationReader:
 
     def __init__(self, handle: Any, journal: Journal) -> None:
         self._journal = journal
+        self.fresh = False
+        """Whether the last read brought anything new."""
+        self._polled = False
         self._compute = UtilizationMeter()
         self._memory = UtilizationMeter()
         self._compute_samples = self._buffer(handle, "utilization_samples", UTILIZATION)
@@ -48,6 +53,7 @@ class UtilizationReader:
         rates = self._rates()
         if rates is None:
             return
+        self._polled = True
         for meter, percent in zip(meters, (rates.gpu, rates.memory), strict=True):
             if meter.wants_polls:
                 meter.add_poll(percent / 100, monotonic_seconds)
@@ -58,13 +64,18 @@ class UtilizationReader:
         """Return the utilization since the last read and the SM clock (Hz) of its busy time."""
         samples = _ratios(self._compute_samples())
         self._compute.add_samples(samples, monotonic_seconds)
-        self._memory.add_samples(_ratios(self._memory_samples()), monotonic_seconds)
+        memory_samples = _ratios(self._memory_samples())
+        self._memory.add_samples(memory_samples, monotonic_seconds)
         self.poll(monotonic_seconds)
+        self.fresh = bool(samples or memory_samples) or self._polled
+        self._polled = False
         compute = self._compute.close(monotonic_seconds, unix_seconds)
         memory = self._memory.close(monotonic_seconds, unix_seconds)
-        for meter in (self._compute, self._memory):
-            for _ in range(meter.take_refused()):
-                self._journal.failed("nvml", "utilization", "a value above 100 % was refused")
+        refused = self._compute.take_refused() + self._memory.take_refused()
+        for _ in range(refused):
+            self._journal.failed("nvml", "utilization", "a value above 100 % was refused", self)
+        if not refused:
+            self._journal.answered("utilization", self)
         if compute is None:
             return None, None
         utilization = Utilization(
@@ -77,7 +88,7 @@ class UtilizationReader:
         clocks = [
             (stamp, megahertz)
             for stamp, megahertz in self._clock_samples() or ()
-            if megahertz >= LOWEST_SANE_CLOCK_MHZ
+            if megahertz >= LOWEST_SANE_CLOCK_MHZ and CLOCK_MEGAHERTZ(megahertz) is not None
         ]
         busy_megahertz = busy_mean(clocks, samples)
         return utilization, None if busy_megahertz is None else busy_megahertz * 1e6

@@ -15,7 +15,7 @@ import pynvml
 from exporter.clock import Clock
 from exporter.sources.identity import text
 from exporter.sources.library import Library
-from exporter.sources.probe import Outcome, code_of, outcome_of
+from exporter.sources.probe import Outcome, code_of, outcome_of, retry_seconds
 
 XID = pynvml.nvmlEventTypeXidCriticalError
 WAIT_MILLISECONDS = 1000
@@ -47,12 +47,12 @@ class XidEvents(threading.Thread):
         self._abandoned = False
         self._registered: dict[int, str] = {}
         self._refusing: set[str] = set()
-        """GPUs (by UUID) that have no Xid events."""
+        """GPUs (by UUID) that said that they have no Xid events."""
         self._uuids: dict[int, str] = {}
         """By handle: a GPU that left may no longer tell its UUID when its event arrives."""
         self._failures = 0
-        self._not_before: dict[int, tuple[float, int]] = {}
-        """By index: when to try to register again, and how often it failed."""
+        self._not_before: dict[str, tuple[float, int]] = {}
+        """By UUID: when to try to register again, and how often it failed."""
 
     def stop(self) -> None:
         """End the thread after the wait that it is in, which lasts at most a second."""
@@ -112,29 +112,29 @@ class XidEvents(threading.Thread):
         # Who is gone now must be registered again when it is back.
         self._registered = {i: uuid for i, uuid in self._registered.items() if gpus.get(i) == uuid}
         for index, uuid in gpus.items():
-            retry_at, failures = self._not_before.get(index, (float("-inf"), 0))
-            if (
-                index in self._registered
-                or uuid in self._refusing
-                or self._clock.monotonic() < retry_at
-            ):
+            retry_at, failures = self._not_before.get(uuid, (float("-inf"), 0))
+            if index in self._registered or self._clock.monotonic() < retry_at:
                 continue
             try:
                 self._register_gpu(events, index, uuid)
             except pynvml.NVMLError as error:
                 code = code_of(error)
                 if outcome_of(code) in (Outcome.NEVER, Outcome.NO_PERMISSION):
-                    self._refusing.add(uuid)
-                    log.info("GPU %d (%s) has no Xid events: %s", index, uuid, error)
+                    if uuid not in self._refusing:
+                        self._refusing.add(uuid)
+                        log.info("GPU %d (%s) has no Xid events: %s", index, uuid, error)
+                    wait = retry_seconds(code, worked=False)
+                    self._not_before[uuid] = (self._clock.monotonic() + wait, failures)
                     continue
                 wait = _back_off_seconds(failures)
-                self._not_before[index] = (self._clock.monotonic() + wait, failures + 1)
+                self._not_before[uuid] = (self._clock.monotonic() + wait, failures + 1)
                 if failures == 0:
                     log.warning("GPU %d (%s): registering for Xids failed: %s", index, uuid, error)
                 if code == pynvml.NVML_ERROR_UNKNOWN:  # nvml.h: free the set after this one
                     raise
             else:
-                self._not_before.pop(index, None)
+                self._not_before.pop(uuid, None)
+                self._refusing.discard(uuid)
 
     def _register_gpu(self, events: Any, index: int, uuid: str) -> None:
         handle = self._library.handle(index)

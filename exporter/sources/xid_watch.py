@@ -41,7 +41,9 @@ class XidWatch:
             self._kernel_log.start()
 
     def driver_started(self) -> None:
-        """Wait for events of the library generation that has just begun."""
+        """Wait for events of the present library generation, unless that is done already."""
+        if self._events is not None:
+            return
         self._events = XidEvents(
             self._library,
             lambda: self._readable,
@@ -75,7 +77,7 @@ class XidWatch:
             if device is None:
                 continue
             if report.reading is not None:
-                readable[report.index] = device.uuid
+                readable[report.reading.device.index] = device.uuid
             address = pci_address(device.pci_bus_id or "")
             if address is not None:
                 self._places[address] = device.uuid

@@ -12,9 +12,9 @@ import pytest
 
 from exporter.session import Session, SessionOptions
 from exporter.sources.gpm import GpmSource
+from exporter.sources.journal import Journal
 from exporter.sources.library import Library
 from exporter.sources.nvml import NvmlSource
-from exporter.sources.probe import Journal
 from tests.fake_nvml import FakeNvml
 
 START = 1_000_000.0
@@ -47,6 +47,7 @@ class Rig:
     def advance(self, seconds: float) -> None:
         self._now += seconds
         self.fake.set_clock(self._now)
+        self.journal.now = self.monotonic()
 
     def calls(self) -> dict[str, int]:
         """How often each driver function was called since the last time this was asked."""

@@ -27,12 +27,12 @@ NVLINK_TRANSMIT = (138, ALL_LINKS)
     ("kind", "value"),
     [
         ("double", 2.5),
-        ("uint", 2**32 - 1),
+        ("uint", 2**32 - 2),
         ("ulong", 2**40),
         ("ull", 2**50),
-        ("sll", -(2**40)),
-        ("int", -7),
-        ("ushort", 65535),
+        ("sll", 2**40),
+        ("int", 7),
+        ("ushort", 65534),
     ],
 )
 def test_every_value_type_is_read(open_gpu: Open, kind: str, value: float) -> None:
@@ -40,6 +40,83 @@ def test_every_value_type_is_read(open_gpu: Open, kind: str, value: float) -> No
     rig = open_gpu(fields={"83": {"value": value, "type": kind}})
 
     assert FieldBatch(rig.handle, [ENERGY], rig.journal).read() == {ENERGY: value}
+
+
+def test_signed_values_are_read(open_gpu: Open) -> None:
+    """A memory may be colder than water freezes."""
+    rig = open_gpu(fields={"82": {"value": -7, "type": "int"}})
+
+    assert FieldBatch(rig.handle, [MEMORY_TEMPERATURE], rig.journal).read() == {
+        MEMORY_TEMPERATURE: -7
+    }
+
+
+@pytest.mark.parametrize("code", [2, 3, 4, 15, 999])
+def test_field_that_answered_once_stays_whatever_it_says_later(open_gpu: Open, code: int) -> None:
+    """It costs no call: when it answers again, it is read again."""
+    rig = open_gpu(energy=3, fields={"82": 44})
+    batch = FieldBatch(rig.handle, [MEMORY_TEMPERATURE, ENERGY], rig.journal)
+    batch.read()
+    rig.fake.device(0, fields={"82": {"error": code}})
+    if code == 15:
+        with pytest.raises(DeviceGone):
+            batch.read()
+    else:
+        assert batch.read() == {ENERGY: 3000}
+    rig.fake.device(0, fields={"82": 45})
+
+    assert batch.read() == {MEMORY_TEMPERATURE: 45, ENERGY: 3000}
+
+
+@pytest.mark.parametrize(("code", "seconds"), [(2, 5), (3, 60), (4, 60)])
+def test_field_that_never_answered_is_tried_again(
+    open_gpu: Open, code: int, seconds: float
+) -> None:
+    """Its first refusal is not the last word."""
+    rig = open_gpu(energy=3, fields={"82": {"error": code}})
+    batch = FieldBatch(rig.handle, [MEMORY_TEMPERATURE, ENERGY], rig.journal)
+    batch.read()
+    rig.fake.device(0, fields={"82": 45})
+    rig.advance(seconds - 1)
+    assert MEMORY_TEMPERATURE not in batch.read()
+    rig.advance(1)
+
+    assert batch.read()[MEMORY_TEMPERATURE] == 45
+    assert rig.journal.states == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "ones"),
+    [
+        (pynvml.NVML_VALUE_TYPE_UNSIGNED_INT, 2**32 - 1),
+        (pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG, 2**64 - 1),
+        (pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, 2**64 - 1),
+        (pynvml.NVML_VALUE_TYPE_UNSIGNED_SHORT, 2**16 - 1),
+    ],
+)
+def test_all_ones_are_no_value(kind: int, ones: int) -> None:
+    """NVML_VALUE_NOT_AVAILABLE of any width is absent; one less is a number."""
+    assert decode(ones, kind) is None
+    assert decode(ones - 1, kind) == ones - 1
+
+
+@pytest.mark.parametrize("field", [82, 83, 91, 138, 185])
+def test_field_without_a_value_is_absent(open_gpu: Open, field: int) -> None:
+    """A sentinel with the code of a success is no reading."""
+    rig = open_gpu(fields={str(field): {"value": 2**32 - 1, "type": "uint"}})
+
+    assert FieldBatch(rig.handle, [(field, 0)], rig.journal).read() == {}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [(82, 255), (82, -274), (83, 2e16), (91, 70_000), (74, 1e19), (185, 1e9), (138, 1.8e19)],
+)
+def test_impossible_values_are_absent(open_gpu: Open, field: int, value: float) -> None:
+    """What no hardware can mean is not published, whatever code comes with it."""
+    rig = open_gpu(fields={str(field): {"value": value, "type": "double"}})
+
+    assert FieldBatch(rig.handle, [(field, 0)], rig.journal).read() == {}
 
 
 def test_unknown_value_type_is_absent() -> None:
@@ -105,11 +182,12 @@ def test_refused_field_leaves_and_is_logged_once(
     batch = FieldBatch(rig.handle, [MEMORY_TEMPERATURE, ENERGY, POWER], rig.journal, "fields")
     for _ in range(3):
         assert batch.read() == {ENERGY: 3000}
+        rig.journal.tell()
 
     assert batch.fields == (ENERGY,)
     assert rig.journal.states == {"fields": "no_permission"}
     assert [entry.getMessage() for entry in caplog.records] == [
-        "GPU 0: fields cannot be read: no permission"
+        "GPU 0 cannot be read in part: fields (no permission)"
     ]
 
 
@@ -134,14 +212,16 @@ def test_failing_field_is_counted_and_costs_no_other(
     batch = FieldBatch(rig.handle, [MEMORY_TEMPERATURE, ENERGY], rig.journal, "fields")
     for _ in range(3):
         assert batch.read() == {ENERGY: 3000}
+        rig.journal.tell()
     rig.fake.device(0, fields={"82": 44})
     for _ in range(3):
         assert batch.read() == {MEMORY_TEMPERATURE: 44, ENERGY: 3000}
+        rig.journal.tell()
 
     assert rig.failures == {"nvml": 3}
     assert [entry.getMessage() for entry in caplog.records] == [
-        "GPU 0: reading fields failed: field 82: Unknown Error",
-        "GPU 0: reading fields works again",
+        "GPU 0 cannot be read in part: fields (field 82: Unknown Error)",
+        "GPU 0: can be read again: fields",
     ]
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from exporter.sources.meter import (
     HISTORY_SECONDS,
     ROUNDING_MARGIN,
-    STALE_SECONDS,
+    SILENT_SECONDS,
     UtilizationMeter,
     busy_mean,
 )
@@ -359,7 +359,7 @@ def test_silent_buffer_gives_way_to_polls_and_back_without_counting_twice() -> N
         assert interval.seconds <= 1.0 + 2 * SIXTH
         assert interval.upper >= 0.5
 
-    assert polled == 20 - STALE_SECONDS
+    assert polled == 20 - SILENT_SECONDS
     assert 50 <= seconds <= 59.2
     assert not meter.wants_polls
 
@@ -391,12 +391,19 @@ def test_poll_after_an_outage_does_not_stand_for_it() -> None:
     assert closed(meter, START + 60, START + 61).seconds == 1.0
 
 
-def test_silence_of_ten_seconds_is_unknown() -> None:
-    """Values older than the history are not repeated."""
+@pytest.mark.parametrize(("interval", "stands"), [(0.5, 5), (1.0, 2), (2.0, 2), (10.0, 2)])
+def test_what_was_read_last_stands_for_three_intervals(interval: float, stands: int) -> None:
+    """At least for three seconds; then nothing is known, also not of ten seconds before."""
     meter = UtilizationMeter()
     sampled(meter, START, 0.5)
+    meter.close(START, OFFSET + START)
+    taken = [
+        meter.close(START + number * interval, OFFSET + START + number * interval)
+        for number in range(1, stands + 3)
+    ]
 
-    assert meter.close(START + HISTORY_SECONDS + 1, OFFSET + START + 11) is None
+    assert [each is not None for each in taken] == [True] * stands + [False] * 2
+    assert all(each[2] == 0.0 for each in taken if each is not None)
 
 
 def test_clocks_that_do_not_agree_cost_one_period() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from exporter.errors import DeviceGone, LibraryUnavailable
 from exporter.reading import Board, Memory, Process, Utilization, Vitals
-from exporter.sources.nvml import MigChanged, NvmlReading, NvmlSource
+from exporter.sources.nvml import DeviceChanged, NvmlReading, NvmlSource
 from tests.fake_nvml import DRIVER_470, DRIVER_535, DRIVER_550, fault
 
 Open = Callable[..., Any]
@@ -109,7 +109,9 @@ about: Any = pytest.approx
 def read(source: NvmlSource, rig: Any, counted: frozenset[str] = NONE_COUNTED) -> NvmlReading:
     """One round with both cadences."""
     source.read_slow()
-    return source.read_fast(rig.monotonic(), rig.time(), counted)
+    found = source.read_fast(rig.monotonic(), rig.time(), counted)
+    rig.journal.tell()
+    return found
 
 
 def vitals(source: NvmlSource, rig: Any) -> Vitals:
@@ -294,6 +296,50 @@ def test_each_call_may_be_refused_for_good(
     assert (logged > 0) == (code == 4 and group != "mig")
     assert (rig.failures.get("nvml", 0) > 0) == (code == 4 and group != "mig")
     assert found.vitals.power_watts == 500.0
+
+
+IMPOSSIBLE: list[tuple[dict[str, Any], Callable[[NvmlReading], object]]] = [
+    ({"power": 4294967.295, "fields": {"185": None}}, lambda r: r.vitals.power_watts),
+    ({"power_limits": {"enforced": 4294967.295}}, lambda r: r.board.power_limit_watts),
+    ({"temperature": {"gpu": 255}}, lambda r: r.vitals.temperature_celsius),
+    ({"clocks": {"sm": 4294967295}}, lambda r: r.vitals.clock_hertz.get("sm")),
+    ({"energy": 1e14, "fields": {"83": None}}, lambda r: r.vitals.energy_joules),
+    ({"clock_event_reasons": 4294967295}, lambda r: r.vitals.throttle_reasons),
+    ({"pcie": {"generation": 0}}, lambda r: r.board.pcie_generation),
+    ({"pcie": {"width": 255}}, lambda r: r.board.pcie_width),
+    ({"performance_state": 32}, lambda r: r.board.performance_state),
+    ({"memory": {"used": 10**15}}, lambda r: r.memory[None]),
+    ({"fans": [255]}, lambda r: r.board.fan_speed_ratios or None),
+]
+
+
+@pytest.mark.parametrize(
+    ("device", "reading"), IMPOSSIBLE, ids=[next(iter(device)) for device, _ in IMPOSSIBLE]
+)
+def test_impossible_readings_are_absent(
+    open_gpu: Open, device: dict[str, Any], reading: Callable[[NvmlReading], object]
+) -> None:
+    """A sentinel or nonsense that comes with a success is not published, and costs no other."""
+    sound = open_gpu(fans=[40])
+    assert reading(read(sound.source(), sound)) is not None
+    rig = open_gpu(**{"fans": [40], **device})
+    found = read(rig.source(), rig)
+
+    assert reading(found) is None
+    assert found.answered
+
+
+def test_total_that_falls_for_one_read_is_absent_then(open_gpu: Open) -> None:
+    """Energy that is 0 once did not start over."""
+    rig = open_gpu(fields={"83": {"value": 5_000_000}})
+    source = rig.source()
+    energies = []
+    for value in (5_000_000, 5_100_000, 0, 5_300_000):
+        rig.fake.device(0, fields={"83": {"value": value}})
+        rig.advance(1)
+        energies.append(read(source, rig).vitals.energy_joules)
+
+    assert energies == [5000.0, 5100.0, None, 5300.0]
 
 
 @pytest.mark.parametrize("call", FAST | SLOW)
@@ -553,7 +599,7 @@ def test_changed_mig_layout_is_noticed(
     read(source, rig)
     rig.fake.device(0, mig={"current": None, **after})
 
-    with pytest.raises(MigChanged):
+    with pytest.raises(DeviceChanged):
         source.read_slow()
     assert rig.source().gpu_instances
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pynvml
 import pytest
 
 from exporter.errors import DeviceGone, LibraryUnavailable
+from exporter.sources.journal import IDENTITY, Journal
+from exporter.sources.plausible import Range
 from exporter.sources.probe import (
-    IDENTITY,
     OUTCOMES,
-    Journal,
     Outcome,
     Probe,
     code_of,
@@ -36,9 +38,19 @@ class Chain:
         self.asked = [0] * len(answers)
         self.failures: dict[str, int] = {}
         self.journal = Journal("GPU 7", self.failures)
+        self.journal.now = 1000.0
         self.probe: Probe[int] = Probe(
             self.journal, "nvml", "power", [self._call(i) for i in range(len(answers))]
         )
+
+    def ask(self) -> int | None:
+        """One round: the reading, and what is to be told of it."""
+        value = self.probe()
+        self.journal.tell()
+        return value
+
+    def wait(self, seconds: float) -> None:
+        self.journal.now += seconds
 
     def _call(self, position: int) -> Callable[[], int]:
         def call() -> int:
@@ -49,6 +61,13 @@ class Chain:
             return answer
 
         return call
+
+
+def answer(answers: dict[str, Any], group: str) -> int:
+    found = answers[group]
+    if isinstance(found, Exception):
+        raise found
+    return int(found)
 
 
 def error(code: int) -> Exception:
@@ -72,7 +91,7 @@ def test_first_answer_of_the_chain_counts() -> None:
 
 @pytest.mark.parametrize("code", NEVER)
 def test_never_falls_back_and_is_remembered(code: int) -> None:
-    """A call that the driver or product will never answer is replaced by the older one for good."""
+    """A call that the driver or product will never answer is replaced by the older one."""
     chain = Chain(error(code), 43)
 
     assert [chain.probe(), chain.probe()] == [43, 43]
@@ -98,7 +117,7 @@ def test_never_falls_back_and_is_remembered(code: int) -> None:
     ],
 )
 def test_state_says_why_nothing_is_left(codes: tuple[int, ...], state: str) -> None:
-    """A chain that ended is absent, with the reason that helps most, and is not asked again."""
+    """A chain that ended is absent, with the reason that helps most, and is left alone."""
     chain = Chain(*(error(code) for code in codes))
 
     assert chain.probe() is None
@@ -121,10 +140,86 @@ def test_no_permission_is_counted_and_logged_once(caplog: pytest.LogCaptureFixtu
     """A refused reading costs one failure and one line, however often it is wanted."""
     chain = Chain(error(4))
     for _ in range(5):
-        assert chain.probe() is None
+        assert chain.ask() is None
 
     assert chain.failures == {"nvml": 1}
-    assert warnings(caplog) == ["GPU 7: power cannot be read: no permission"]
+    assert warnings(caplog) == ["GPU 7 cannot be read in part: power (no permission)"]
+
+
+@pytest.mark.parametrize("code", [2, 3, 4])
+def test_what_worked_before_is_tried_again_soon(
+    code: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One refusal does not cost a reading for good: its recovery shows within ten seconds, and
+    meanwhile it costs less than reading it does."""
+    caplog.set_level(logging.INFO)
+    chain = Chain(42, error(3))
+    assert chain.ask() == 42
+    chain.answers[0] = error(code)
+    for _ in range(5):
+        assert chain.ask() is None
+        chain.wait(1.0)
+    assert chain.asked == [2, 1]
+    assert chain.journal.states == {
+        "power": "no_permission" if code == 4 else "unsupported",
+    }
+    assert chain.probe.possible
+    chain.answers[0] = 43
+
+    assert chain.ask() == 43
+    assert chain.journal.states == {}
+    assert len(warnings(caplog)) == 2
+    assert warnings(caplog)[0].startswith("GPU 7 cannot be read in part: power (")
+    assert warnings(caplog)[1] == "GPU 7: can be read again: power"
+
+
+@pytest.mark.parametrize(("code", "seconds"), [(2, 5.0), (3, 60.0), (4, 60.0)])
+def test_what_never_worked_is_tried_again_at_the_static_cadence(code: int, seconds: float) -> None:
+    """INVALID_ARGUMENT, which says nothing about the product, sooner."""
+    chain = Chain(error(code))
+    assert chain.probe() is None
+    chain.answers[0] = 42
+    chain.wait(seconds - 0.5)
+    assert chain.probe() is None
+    assert not chain.probe.possible
+    chain.wait(0.5)
+
+    assert chain.probe() == 42
+    assert chain.journal.states == {}
+
+
+@pytest.mark.parametrize("code", [13, 25, 26])
+def test_what_the_driver_lacks_is_never_tried_again(code: int) -> None:
+    """Another driver means another session."""
+    chain = Chain(error(code))
+    for _ in range(3):
+        assert chain.probe() is None
+        chain.wait(1000.0)
+
+    assert chain.asked == [1]
+
+
+def test_older_call_steps_in_until_the_newer_one_is_back() -> None:
+    """A chain goes back to the call that it used before."""
+    chain = Chain(42, 7)
+    chain.probe()
+    chain.answers[0] = error(3)
+    assert chain.probe() == 7
+    chain.answers[0] = 43
+    chain.wait(5.0)
+
+    assert chain.probe() == 43
+    assert chain.journal.states == {}
+
+
+def test_impossible_values_are_not_known() -> None:
+    """A check decides what can be; the call counts as answered."""
+    journal = Journal("GPU 7")
+    values = iter([42, 2**32 - 1, 43])
+    probe: Probe[int] = Probe(journal, "nvml", "power", [lambda: next(values)], Range(0, 100))
+
+    assert [probe(), probe(), probe()] == [42, None, 43]
+    assert journal.states == {}
 
 
 @pytest.mark.parametrize("code", NOT_NOW)
@@ -145,15 +240,15 @@ def test_unknown_codes_are_failures(code: int, caplog: pytest.LogCaptureFixture)
     caplog.set_level(logging.INFO)
     chain = Chain(error(code), 43)
     for _ in range(3):
-        assert chain.probe() is None
+        assert chain.ask() is None
     chain.answers[0] = 42
     for _ in range(3):
-        assert chain.probe() == 42
+        assert chain.ask() == 42
 
     assert chain.failures == {"nvml": 3}
     assert len(warnings(caplog)) == 2
-    assert warnings(caplog)[0].startswith("GPU 7: reading power failed: ")
-    assert warnings(caplog)[1] == "GPU 7: reading power works again"
+    assert warnings(caplog)[0].startswith("GPU 7 cannot be read in part: power (")
+    assert warnings(caplog)[1] == "GPU 7: can be read again: power"
     assert chain.journal.states == {}
 
 
@@ -161,16 +256,16 @@ def test_python_errors_are_failures(caplog: pytest.LogCaptureFixture) -> None:
     """What the binding itself raises costs this reading only."""
     chain = Chain(UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"))
 
-    assert chain.probe() is None
+    assert chain.ask() is None
     assert chain.failures == {"nvml": 1}
     assert len(warnings(caplog)) == 1
 
 
 def test_error_without_a_text_has_a_name(caplog: pytest.LogCaptureFixture) -> None:
     """The line says at least what kind of error it was."""
-    Chain(KeyError()).probe()
+    Chain(KeyError()).ask()
 
-    assert warnings(caplog) == ["GPU 7: reading power failed: KeyError"]
+    assert warnings(caplog) == ["GPU 7 cannot be read in part: power (KeyError)"]
 
 
 def test_two_readings_of_a_group_do_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -183,9 +278,56 @@ def test_two_readings_of_a_group_do_not_flood_the_log(caplog: pytest.LogCaptureF
     for _ in range(10):
         for probe in probes:
             probe()
+        journal.tell()
 
     assert journal.failures == {"nvml": 20}
-    assert len(warnings(caplog)) == 2
+    assert len(warnings(caplog)) == 1
+
+
+def test_one_fault_of_many_readings_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """A line for each change of state names the groups, by what is wrong with them."""
+    caplog.set_level(logging.INFO)
+    journal = Journal("GPU 7")
+    answers: dict[str, Any] = {"power": error(999), "clocks": error(999), "fans": error(4)}
+    probes = {
+        group: Probe[int](journal, "nvml", group, [partial(answer, answers, group)])
+        for group in answers
+    }
+    for changed in ({}, {}, {"power": 1, "clocks": 2}, {}, {"fans": 3}):
+        answers.update(changed)
+        journal.now += 30.0
+        for probe in probes.values():
+            probe()
+        journal.tell()
+
+    assert warnings(caplog) == [
+        "GPU 7 cannot be read in part: power, clocks (Unknown Error); fans (no permission)",
+        "GPU 7: can be read again: power, clocks",
+        "GPU 7: can be read again: fans",
+    ]
+
+
+def test_what_is_well_again_in_the_same_round_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Only what has changed since the last line is."""
+    caplog.set_level(logging.INFO)
+    chain = Chain(error(999))
+    chain.probe()
+    chain.answers[0] = 42
+    chain.ask()
+
+    assert warnings(caplog) == []
+
+
+def test_group_is_absent_while_one_of_its_readings_is() -> None:
+    """The state goes when the last of them is back."""
+    journal = Journal("GPU 7")
+    journal.absent("ecc", "unsupported", "dram")
+    journal.absent("ecc", "no_permission", "sram")
+    journal.answered("ecc", "sram")
+    assert journal.states == {"ecc": "unsupported"}
+    journal.answered("ecc", "dram")
+
+    assert journal.states == {}
 
 
 @pytest.mark.parametrize("code", GONE)
@@ -250,7 +392,8 @@ def test_identity_has_no_state(caplog: pytest.LogCaptureFixture) -> None:
     journal = Journal("GPU 7")
     journal.absent(IDENTITY, "unsupported")
     journal.refused("nvml", IDENTITY)
+    journal.tell()
 
     assert journal.states == {}
     assert journal.failures == {"nvml": 1}
-    assert warnings(caplog) == ["GPU 7: a part of its identity cannot be read: no permission"]
+    assert warnings(caplog) == ["GPU 7 cannot be read in part: identity (no permission)"]

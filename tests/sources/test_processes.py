@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pynvml
 import pytest
 
 from exporter.errors import DeviceGone
@@ -55,6 +56,70 @@ def test_each_list_has_its_kind(open_gpu: Open, tmp_path: Path) -> None:
 def test_idle_gpu_has_no_processes(open_gpu: Open, tmp_path: Path) -> None:
     """An empty list is known; it is not the same as an unknown one."""
     assert read(open_gpu(), tmp_path) == {None: ()}
+
+
+@pytest.mark.parametrize("growth", [0, 30, 100])
+def test_list_that_grows_between_two_calls_is_asked_for_again(
+    open_gpu: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, growth: int
+) -> None:
+    """Each INSUFFICIENT_SIZE tells the size of the moment: at once there is room for twice that."""
+    rig = open_gpu(processes=listed(20))
+    asked = grow_with_each_call(rig, monkeypatch, growth)
+    found = read(rig, tmp_path)[None]
+
+    assert len(found) == 20 + growth * (len(asked) - 1)
+    assert 2 <= len(asked) <= 4
+    assert rig.failures == {}
+
+
+def test_list_that_outgrows_every_attempt_is_a_failure(
+    open_gpu: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not asked for without end."""
+    rig = open_gpu(processes=listed(20))
+    monkeypatch.setattr("exporter.sources.processes.ATTEMPTS", 2)
+    asked = grow_with_each_call(rig, monkeypatch, 100)
+
+    assert read(rig, tmp_path) is None
+    assert len(asked) == 2
+    assert rig.failures == {"nvml": 1}
+
+
+def test_list_of_known_length_takes_one_call(open_gpu: Open, tmp_path: Path) -> None:
+    """The room stays for the next read."""
+    rig = open_gpu(processes=listed(20))
+    lists = ProcessLists(rig.handle, rig.journal, str(tmp_path))
+    lists.read(None)
+    rig.calls()
+    lists.read(None)
+
+    assert set(rig.calls().values()) == {1}
+
+
+def listed(count: int) -> list[dict[str, int]]:
+    return [{"pid": 1000 + number, "bytes": 1} for number in range(count)]
+
+
+def grow_with_each_call(rig: Any, monkeypatch: pytest.MonkeyPatch, growth: int) -> list[int]:
+    """Let so many compute processes start after each time that they are asked for."""
+    function = pynvml._nvmlGetFunctionPointer
+    asked: list[int] = []
+
+    def pointer(name: str) -> Any:
+        call = function(name)
+        if name != "nvmlDeviceGetComputeRunningProcesses_v3":
+            return call
+
+        def counted(*arguments: Any) -> Any:
+            code = call(*arguments)
+            asked.append(code)
+            rig.fake.device(0, processes=listed(20 + growth * len(asked)))
+            return code
+
+        return counted
+
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer", pointer)
+    return asked
 
 
 @pytest.mark.parametrize("missing", [DRIVER_470, V3_ONLY_535], ids=["470", "wide-entries"])

@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pynvml
 import pytest
 
-from exporter.errors import DeviceGone
+from exporter.errors import DeviceGone, DeviceSilent
 from exporter.reading import Reading
 from exporter.session import Session, SessionOptions
-from exporter.sources.nvml import MigChanged
+from exporter.sources.nvml import DeviceChanged
 from tests.fake_nvml import fault, mean, square
 
 Open = Callable[..., Any]
@@ -207,7 +209,7 @@ def test_changed_mig_layout_needs_a_new_session(open_gpu: Open) -> None:
     rig.fake.device(0, mig={"instances": INSTANCES[:1]})
     rig.advance(10)
 
-    with pytest.raises(MigChanged):
+    with pytest.raises(DeviceChanged):
         session.read()
     session.close()
     again = rig.session().read()
@@ -240,6 +242,93 @@ def test_lost_gpu_is_raised(open_gpu: Open) -> None:
     with pytest.raises(DeviceGone, match="lost"):
         session.read()
     session.close()
+
+
+@pytest.mark.parametrize("code", [2, 3, 4, 6, 999])
+def test_round_in_which_nothing_answers_is_no_reading(open_gpu: Open, code: int) -> None:
+    """It has the driver's word as its reason; what was read at the slow cadence does not count."""
+    rig = open_gpu(gpm=GPM)
+    session = rig.session()
+    tick(session, rig)
+    rig.fake.update(faults=[fault("nvml*", error=code)])
+    rig.advance(1)
+
+    with pytest.raises(DeviceSilent, match=f"^its driver calls fail: {pynvml.NVMLError(code)}$"):
+        session.read()
+    session.close()
+
+
+@pytest.mark.parametrize("left", ["Memory", "Power", "Temperature", "Samples", "ClockInfo"])
+def test_one_reading_is_enough(open_gpu: Open, left: str) -> None:
+    """A GPU that tells one thing is up."""
+    rig = open_gpu(gpm=GPM, utilization=50, fields={"185": None, "83": None})
+    session = rig.session()
+    tick(session, rig)
+    others = [name for name in FAST_CALLS if left not in name]
+    rig.fake.update(faults=[fault(f"{name}*", error=999) for name in others])
+
+    tick(session, rig)
+
+
+FAST_CALLS = (
+    "nvmlDeviceGetMemoryInfo",
+    "nvmlDeviceGetFieldValues",
+    "nvmlDeviceGetTotalEnergyConsumption",
+    "nvmlDeviceGetPowerUsage",
+    "nvmlDeviceGetTemperature",
+    "nvmlDeviceGetCurrentClocks",
+    "nvmlDeviceGetSamples",
+    "nvmlDeviceGetUtilizationRates",
+    "nvmlDeviceGetClockInfo",
+    "nvmlDeviceGetEncoderUtilization",
+    "nvmlDeviceGetDecoderUtilization",
+    "nvmlDeviceGetJpgUtilization",
+    "nvmlDeviceGetOfaUtilization",
+    "nvmlGpm",
+)
+
+
+def test_one_fault_is_one_line(open_gpu: Open, caplog: pytest.LogCaptureFixture) -> None:
+    """However many groups of readings it takes; and one when they are back."""
+    caplog.set_level(logging.INFO)
+    rig = open_gpu(gpm=GPM)
+    session = rig.session()
+    tick(session, rig, 2)
+    names = ["PowerUsage", "Temperature*", "ClockInfo", "MemoryInfo*"]
+    rig.fake.update(faults=[fault(f"nvmlDeviceGet{name}", error=999) for name in names])
+    tick(session, rig, 3)
+    rig.fake.update(faults=[])
+    tick(session, rig, 3)
+
+    lines = [entry.getMessage() for entry in caplog.records]
+    assert len(lines) == 2
+    assert lines[0].startswith("GPU 0 cannot be read in part: memory, ")
+    assert {"memory", "temperature", "sm_clock"} <= set(lines[0].replace(",", "").split())
+    assert lines[1].startswith("GPU 0: can be read again: ")
+
+
+def test_index_is_told_by_the_driver(open_gpu: Open) -> None:
+    """The one that the opened GPU has by now; None where the driver does not say."""
+    rig = open_gpu()
+    session = rig.session()
+    assert session.index() == 0
+    rig.fake.update(devices=[{}, {}], order=[1, 0])
+    assert session.index() == 1
+    rig.fake.update(faults=[fault("nvmlDeviceGetIndex", error=6)])
+
+    assert session.index() is None
+
+
+def test_another_gpu_behind_the_handle_needs_a_new_session(open_gpu: Open) -> None:
+    """Within a minute, at the static cadence."""
+    rig = open_gpu(uuid="GPU-a")
+    session = rig.session()
+    session.read()
+    rig.fake.device(0, uuid="GPU-b")
+    rig.advance(60)
+
+    with pytest.raises(DeviceChanged):
+        session.read()
 
 
 def test_failures_outlive_the_session(open_gpu: Open) -> None:

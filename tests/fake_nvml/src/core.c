@@ -207,7 +207,7 @@ EXPORT int nvmlDeviceGetCount_v2(unsigned *count)
 {
     BEGIN(NULL, FOR_SYSTEM);
     REQUIRE(count);
-    *count = (unsigned)call.scenario->devices;
+    *count = (unsigned)call.scenario->listed;
     return OK;
 }
 
@@ -219,7 +219,8 @@ EXPORT int nvmlDeviceGetCount(unsigned *count)
 EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvml_device *device)
 {
     BEGIN(handle_of((int)(index < MAX_DEVICES ? index : 0), -1), WHEN_LOST);
-    return index < MAX_DEVICES ? give_handle(&call, (int)index, device) : INVALID_ARGUMENT;
+    return (int)index < call.scenario->listed ? give_handle(&call, call.scenario->order[index], device)
+                                              : INVALID_ARGUMENT;
 }
 
 EXPORT int nvmlDeviceGetHandleByIndex(unsigned index, nvml_device *device)
@@ -342,8 +343,13 @@ EXPORT int nvmlDeviceGetIndex(nvml_device device, unsigned *index)
 {
     BEGIN(device, WHEN_LOST);
     REQUIRE(index);
-    *index = (unsigned)call.gpu;
-    return OK;
+    for (int i = 0; i < call.scenario->listed; i++) {
+        if (call.scenario->order[i] == call.gpu) {
+            *index = (unsigned)i;
+            return OK;
+        }
+    }
+    return NOT_FOUND;
 }
 
 EXPORT int nvmlDeviceGetMinorNumber(nvml_device device, unsigned *minor)

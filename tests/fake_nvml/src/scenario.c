@@ -150,6 +150,16 @@ static struct device *new_device(const struct json *own, const struct json *shar
     return device;
 }
 
+/* Which device is at which index: as given, else as they stand. */
+static void number(struct scenario *scenario)
+{
+    const struct json *order = json_get(scenario->root, "order");
+
+    scenario->listed = order ? (int)order->count : scenario->devices;
+    for (int i = 0; i < scenario->listed && i < MAX_DEVICES; i++)
+        scenario->order[i] = order ? (int)json_number(json_at(order, (size_t)i), i) : i;
+}
+
 static struct scenario *build(const struct json *root, struct scenario *previous)
 {
     struct scenario *scenario = calloc(1, sizeof *scenario);
@@ -179,6 +189,7 @@ static struct scenario *build(const struct json *root, struct scenario *previous
         scenario->devices = devices->count > MAX_DEVICES ? MAX_DEVICES : (int)devices->count;
         for (int i = 0; i < scenario->devices; i++)
             scenario->device[i] = new_device(json_at(devices, (size_t)i), shared);
+        number(scenario);
         return scenario;
     }
     scenario->devices = (int)json_number(json_get(devices, "count"), 1);
@@ -192,6 +203,7 @@ static struct scenario *build(const struct json *root, struct scenario *previous
         snprintf(index, sizeof index, "%d", i);
         scenario->device[i] = new_device(json_get(json_get(devices, "overrides"), index), shared);
     }
+    number(scenario);
     return scenario;
 }
 

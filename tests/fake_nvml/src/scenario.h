@@ -66,6 +66,8 @@ struct scenario {
     struct scenario *previous;
     int devices;
     struct device *device[MAX_DEVICES];
+    int listed;             /* how many the driver counts */
+    int order[MAX_DEVICES]; /* the device at each index */
 };
 
 struct call {

@@ -57,6 +57,7 @@ class ShareIntegral:
         self._dram_bytes: float | None = None
         self._limited: dict[str, float] = {}
         self._idle: float | None = None
+        self._idle_for: float | None = None
         self._held_idle: float | None = None
         self._idle_energy: float | None = None
         self._data_stall_lower: dict[str, float] = {}
@@ -149,8 +150,16 @@ class ShareIntegral:
             self._held_idle = _sum(self._held_idle, idle_seconds if derived.held else 0.0)
         if energy_joules is not None:
             self._idle_energy = _sum(self._idle_energy, energy_joules if derived.idle else 0.0)
-        if not derived.idle:
+        if derived.idle:
+            self._idle_for = _sum(self._idle_for, seconds)
+        else:
+            self._idle_for = 0.0
             self._last_busy = unix_seconds
+
+    def lose_sight(self, unix_seconds: float) -> None:
+        """Take note that until `unix_seconds` nobody saw whether the share was idle."""
+        self._idle_for = None
+        self._last_busy = unix_seconds
 
     def totals(self) -> ShareTotals:
         """Return the totals so far."""
@@ -173,6 +182,7 @@ class ShareIntegral:
             held_idle_seconds=self._held_idle,
             idle_energy_joules=self._idle_energy,
             last_busy_timestamp_seconds=self._last_busy if self._idle is not None else None,
+            idle_for_seconds=self._idle_for,
             data_stall_lower_seconds=dict(self._data_stall_lower),
             data_stall_upper_seconds=dict(self._data_stall_upper),
         )

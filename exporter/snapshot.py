@@ -166,6 +166,9 @@ class ShareTotals:
     held_idle_seconds: float | None = None
     idle_energy_joules: float | None = None
     last_busy_timestamp_seconds: float | None = None
+    idle_for_seconds: float | None = None
+    """How long it was seen to be idle without a break; 0 where the last interval was not idle,
+    None where that is not known."""
     data_stall_lower_seconds: Mapping[str, float] = field(default_factory=dict)
     """By method of inference."""
     data_stall_upper_seconds: Mapping[str, float] = field(default_factory=dict)

@@ -67,6 +67,8 @@ class TrackedShare:
         self.derived = Derived()
         self.answered_at: float | None = None
         """Monotonic time of the last activity; of the first read before there is any."""
+        self.watched_until: float | None = None
+        """Monotonic time up to which it is known whether the share was idle."""
 
 
 class TrackedGpu:
@@ -228,7 +230,9 @@ class TrackedGpu:
             elapsed if activity is None else activity.seconds,
             derived.gap if elapsed or activity is not None else None,
         )
-        if not share_reading.measurable or activity is not None:
+        counted = activity is not None or (not share_reading.measurable and utilization is not None)
+        self._watch(share, reading, seen=counted and derived.idle is not None)
+        if counted:
             share.integral.add(
                 utilization, activity, derived, energy_joules, reading.timestamp_seconds
             )
@@ -240,8 +244,21 @@ class TrackedGpu:
             # The counters skipped a round: what was measured last stands for up to 3 intervals.
             share.derived = replace(share.derived, held=derived.held, holder=derived.holder)
             return
+        if derived.idle is None:
+            share.integral.lose_sight(reading.timestamp_seconds)
         share.derived = derived
         share.activity = None if share_reading.activity is None else shown(share_reading.activity)
+
+    def _watch(self, share: TrackedShare, reading: Reading, *, seen: bool) -> None:
+        """Take note of whether an interval shows if the share was idle.
+
+        Idle time ends where too long nobody saw it; a round that the counters skip is not long.
+        """
+        now, until = reading.monotonic_seconds, share.watched_until
+        if until is not None and now - until > self._rules.longest_interval_seconds:
+            share.integral.lose_sight(reading.timestamp_seconds)
+        if seen or until is None:
+            share.watched_until = now
 
     def picture(self, now: float, xids: Mapping[int, XidRecord]) -> Gpu:
         """Return what is shown of it at monotonic time `now`."""

@@ -236,6 +236,7 @@ TRAINING_TOTALS = ShareTotals(
     held_idle_seconds=49.5,
     idle_energy_joules=5250.75,
     last_busy_timestamp_seconds=NOW - 0.01,
+    idle_for_seconds=0.0,
 )
 
 H100_BOARD_TOTALS = BoardTotals(
@@ -334,7 +335,9 @@ def h100_idle(index: int = 0) -> Gpu:
         processes=(),
         held=False,
         holder=None,
-        totals=replace(gpu.shares[0].totals, last_busy_timestamp_seconds=NOW - 3720),
+        totals=replace(
+            gpu.shares[0].totals, last_busy_timestamp_seconds=NOW - 3720, idle_for_seconds=3719.99
+        ),
         activity=activity,
         saturation=Saturation("gpm", True, Bounds(0.0, 0.0), 0.0, "tensor"),
         time_parts=TimeParts(1.0, 0.0, 0.0, 0.0, 0.0),
@@ -387,6 +390,7 @@ def t4_estimate(index: int = 0) -> Gpu:
             idle_seconds=3.0,
             held_idle_seconds=0.0,
             last_busy_timestamp_seconds=NOW - 2,
+            idle_for_seconds=0.0,
             data_stall_lower_seconds={"client": 11.5},
             data_stall_upper_seconds={"client": 30.25},
         ),

@@ -83,6 +83,26 @@ def test_what_was_never_measured_is_absent() -> None:
     assert totals.last_busy_timestamp_seconds == 0.0
 
 
+def test_how_long_it_is_idle_is_what_was_seen_of_it() -> None:
+    """Idle time adds up over idle intervals; work ends it, and so does not looking."""
+    integral = ShareIntegral(0.0)
+    assert integral.totals().idle_for_seconds is None
+    resting = derived(idle=True)
+    integral.add(None, activity(0.0, 2.0), resting, None, 2.0)
+    integral.add(None, activity(0.0), resting, None, 3.0)
+    assert integral.totals().idle_for_seconds == 3.0
+
+    integral.lose_sight(60.0)
+    assert integral.totals().idle_for_seconds is None
+    assert integral.totals().last_busy_timestamp_seconds == 60.0
+    integral.add(None, activity(0.0), resting, None, 61.0)
+    assert integral.totals().idle_for_seconds == 1.0
+    assert integral.totals().idle_seconds == 4.0
+
+    integral.add(None, activity(), derived(), None, 62.0)
+    assert integral.totals().idle_for_seconds == 0.0
+
+
 def test_an_activity_above_one_is_cut_and_counted() -> None:
     """Rounding up to 1 % is cut silently; more is counted as a wrong value."""
     integral = ShareIntegral(0.0)

@@ -25,7 +25,7 @@ from exporter.reading import (
     Vitals,
     XidRecord,
 )
-from exporter.snapshot import Gpu, Snapshot
+from exporter.snapshot import Gpu, ShareTotals, Snapshot
 from exporter.specs import load_specs
 from exporter.tracking import Rules
 from tests.clocks import ManualClock
@@ -208,7 +208,9 @@ def test_no_integral_crosses_a_gap(bench: Bench) -> None:
     long = dataclasses.replace(BUSY, seconds=3.5)
     after = gpu(bench.tick(H100, activity=long, seconds=3.5)).shares[0].totals
 
-    assert after == before
+    assert after == dataclasses.replace(
+        before, last_busy_timestamp_seconds=bench.clock.time(), idle_for_seconds=None
+    )
 
 
 def test_a_reading_counts_once(bench: Bench) -> None:
@@ -360,6 +362,57 @@ def test_an_idle_held_gpu_adds_idle_time_and_energy(bench: Bench) -> None:
     assert totals.idle_energy_joules == pytest.approx(1200.0)
     assert totals.last_busy_timestamp_seconds == started
     assert totals.limited_seconds["idle"] == 4.0
+
+
+UNUSED = Utilization(0.0, 0.01, 1.0, 0.0, 0.1)
+
+
+@pytest.mark.parametrize("gap", ["paused", "lost"])
+@pytest.mark.parametrize("counters", [True, False])
+def test_idle_time_does_not_cross_a_gap(bench: Bench, gap: str, *, counters: bool) -> None:
+    """What nobody saw is not idle time: after a gap it begins anew, and so says the last busy."""
+
+    def tick(seconds: float = 1.0) -> ShareTotals:
+        activity = dataclasses.replace(QUIET, seconds=seconds) if counters else None
+        now = bench.tick(H100, seconds=seconds, activity=activity, utilization=UNUSED)
+        return gpu(now).shares[0].totals
+
+    for _ in range(4):
+        before = tick()
+    assert before.idle_for_seconds == (4.0 if counters else 3.0)
+
+    if gap == "lost":
+        bench.script.fail(H100, "lost")
+        assert gpu(bench.tick(seconds=44.0)).up is False
+    after = tick(16.0)
+    assert after.idle_for_seconds is None
+    assert after.last_busy_timestamp_seconds == bench.clock.time()
+    assert after.idle_seconds == before.idle_seconds
+    assert tick().idle_for_seconds == 1.0
+
+
+def test_what_is_not_known_is_not_idle(bench: Bench) -> None:
+    """A GPU whose use cannot be read any more is not said to be idle, and never grows idler."""
+    for _ in range(4):
+        bench.tick(H100, utilization=UNUSED)
+    for _ in range(5):
+        totals = gpu(bench.tick(H100, utilization=None)).shares[0].totals
+        assert totals.idle_for_seconds is None
+        assert totals.last_busy_timestamp_seconds == bench.clock.time()
+
+
+def test_a_round_that_the_counters_skip_neither_ends_nor_adds_idle_time(bench: Bench) -> None:
+    """Up to three intervals without counters are waited for; then it is not known."""
+    for _ in range(4):
+        bench.tick(H100, activity=QUIET)
+    for _ in range(3):
+        share = gpu(bench.tick(H100, measurable=True)).shares[0]
+        assert share.totals.idle_for_seconds == 4.0
+    share = gpu(bench.tick(H100, measurable=True, utilization=None)).shares[0]
+    assert share.totals.idle_for_seconds is None
+    bench.tick(H100, activity=BUSY)
+    share = gpu(bench.tick(H100, measurable=True)).shares[0]
+    assert share.totals.idle_for_seconds == 0.0
 
 
 def test_the_idle_threshold_is_configurable() -> None:

@@ -124,7 +124,7 @@ def test_utilization_stands_beside_saturation() -> None:
     assert title.startswith("1 GPU: 1 compute · driver 580.95.05")
     assert header.split()[:4] == ["GPU", "NAME", "UTIL", "SAT"]
     assert line.startswith("0    H100 80GB HBM3   99 %      56 %  gpm")
-    assert "641/700  61 °C  busy" in line
+    assert "641/700  61 °C  not idle" in line
 
 
 def test_an_estimate_is_two_bounds() -> None:
@@ -188,7 +188,7 @@ def test_mig_has_one_line_an_instance() -> None:
     assert lines[0].startswith("1 GPU, 2 MIG instances: 1 compute, 1 unknown")
     board, first, second = row(lines, "0"), row(lines, "0/1"), row(lines, "0/2")
     assert "641/700" in board
-    assert "busy" not in board
+    assert "idle" not in board
     assert "3g.40gb" in first
     assert "compute" in first
     assert "W" not in first + second
@@ -212,13 +212,34 @@ def test_idle_and_held() -> None:
 
 
 def test_mostly_idle_is_not_idle() -> None:
-    """A GPU that works 40 % of the time is limited by being idle, but it is busy."""
+    """A GPU that works 40 % of the time is limited by being idle, and is not idle."""
     answer = answer_of(EXAMPLES["training"])
     answer["gpus"][0]["shares"][0]["limiter"] = "idle"
 
     lines = lines_of(answer)
     assert ": 1 mostly idle ·" in lines[0]
-    assert "busy" in row(lines, "0")
+    assert "  mostly idle  " in row(lines, "0")
+    assert "  not idle  " in row(lines, "0")
+
+
+def test_idle_is_what_was_seen_of_it() -> None:
+    """Where it is not known whether a GPU is idle, a last busy time long ago does not say so."""
+    answer = answer_of(EXAMPLES["idle"])
+    share = answer["gpus"][0]["shares"][0]
+    del share["idle"]["idle_for_seconds"], share["limiter"]
+    lines = lines_of(answer)
+    assert ": 1 unknown ·" in lines[0]
+    assert "free" not in row(lines, "0")
+    assert "1h0" not in row(lines, "0")
+
+
+def test_an_idle_gpu_that_waits_for_its_data_is_counted_by_that() -> None:
+    """The line says for how long it is idle, the title why."""
+    answer = answer_of(EXAMPLES["idle"])
+    answer["gpus"][0]["shares"][0] |= {"limiter": "input", "held": True}
+    lines = lines_of(answer)
+    assert ": 1 input ·" in lines[0]
+    assert "1h01m held" in row(lines, "0")
 
 
 def test_since_start_no_time_is_claimed() -> None:
@@ -316,6 +337,7 @@ def gpus(draw: st.DrawFn) -> Gpu:
             totals=replace(
                 share.totals,
                 last_busy_timestamp_seconds=draw(amounts),
+                idle_for_seconds=draw(amounts),
                 held_idle_seconds=draw(amounts),
             ),
         )
@@ -706,7 +728,7 @@ def test_without_a_daemon_the_gpus_are_read(driver: FakeNvml, nobody: str) -> No
     assert notice.startswith("no daemon (http://127.0.0.1:")
     assert notice.endswith("Connection refused): idle time is unknown")
     assert " 100 %      85 %  gpm " in measured
-    assert "busy" in measured
+    assert "not idle" in measured
     assert "idle free" in estimated
 
     answer = json.loads(run("status", nobody, "--json", "--poll.interval=500ms", env=env).stdout)

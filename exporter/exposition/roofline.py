@@ -172,8 +172,8 @@ IDLE: tuple[Family, ...] = (
         "seconds",
         "share",
         "core",
-        "Unix time at which the last interval ended that was not idle; at first the start of "
-        "observation.",
+        "Unix time at which the last interval ended that was not seen to be idle, or not seen "
+        "at all; at first the start of observation.",
         "derived, each poll interval",
     ),
     counter(

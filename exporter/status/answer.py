@@ -68,7 +68,7 @@ class Line:
     temperature_celsius: float | None = None
     idle: bool | None = None
     idle_for_seconds: float | None = None
-    """Since it was last busy, where somebody looked all the while."""
+    """Without a break, where somebody looked all the while."""
     held: bool | None = None
     held_idle_seconds: float | None = None
     """Since the daemon started."""
@@ -117,9 +117,13 @@ def _title(gpus: int, lines: Sequence[Line]) -> str:
     """Count what limits each GPU or instance now: 8 GPUs: 3 compute, 2 idle (1 held), 1 down."""
     instances = sum(not line.is_board for line in lines)
     work = [line for line in lines if line.is_share and line.down is None]
-    idle = sum(bool(line.idle) for line in work)
-    held = sum(bool(line.idle and line.held) for line in work)
-    limiters = Counter(line.limiter or "unknown" for line in work if not line.idle)
+    # A GPU that is idle because its job waits for input is counted by what it waits for.
+    resting = [bool(line.idle) and line.limiter in (None, "idle") for line in work]
+    idle = sum(resting)
+    held = sum(rests and bool(line.held) for line, rests in zip(work, resting, strict=True))
+    limiters = Counter(
+        line.limiter or "unknown" for line, rests in zip(work, resting, strict=True) if not rests
+    )
     mostly_idle = limiters.pop("idle", 0)
     unknown = limiters.pop("unknown", 0)
     down = sum(line.down is not None for line in lines)
@@ -189,12 +193,8 @@ def _work(gpu: Json, share: Json) -> dict[str, Any]:
     saturation, idle = _mapping(share.get("saturation")), _mapping(share.get("idle"))
     memory = _mapping(share.get("memory"))
     bounds = _number(saturation.get("lower_ratio")), _number(saturation.get("upper_ratio"))
-    last_read = _number(gpu.get("last_read_timestamp_seconds"))
-    last_busy = _number(idle.get("last_busy_timestamp_seconds"))
     held, limiter = share.get("held"), _text(share.get("limiter"))
-    idle_for = None if last_read is None or last_busy is None else max(0.0, last_read - last_busy)
-    # What limits an idle interval is "idle"; where it is not, a reading of work is still to come.
-    is_idle = None if idle_for is None else idle_for > 0 and limiter in (None, "idle")
+    idle_for = _number(idle.get("idle_for_seconds"))
     return {
         "utilization_ratio": _number(share.get("utilization_ratio")),
         "saturation_ratio": _number(saturation.get("ratio")),
@@ -207,7 +207,7 @@ def _work(gpu: Json, share: Json) -> dict[str, Any]:
         ),
         "memory_used_bytes": _number(memory.get("used_bytes")),
         "memory_total_bytes": _number(memory.get("total_bytes")),
-        "idle": is_idle,
+        "idle": None if idle_for is None else idle_for > 0,
         "idle_for_seconds": idle_for,
         "held": held if isinstance(held, bool) else None,
         "held_idle_seconds": _number(idle.get("held_idle_seconds_total")),

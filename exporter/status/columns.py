@@ -56,6 +56,8 @@ def _unit(line: Line) -> Cell:
 def _limiter(line: Line) -> Cell:
     if line.limiter is None:
         return UNKNOWN
+    if line.limiter == "idle" and line.idle is False:
+        return Cell("mostly idle", "faint")
     return Cell(line.limiter, "faint" if line.limiter in ("idle", "unknown") else "")
 
 
@@ -105,7 +107,7 @@ def _temperature(line: Line) -> Cell:
 def _idle(line: Line) -> Cell:
     """Show for how long it has been idle and whether somebody holds it all the while."""
     if not line.idle:
-        return UNKNOWN if line.idle is None else Cell("busy")
+        return UNKNOWN if line.idle is None else Cell("not idle")
     seconds = line.idle_for_seconds
     length = "idle" if seconds is None else duration(seconds)
     if line.held is None:

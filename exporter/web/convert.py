@@ -135,6 +135,7 @@ def _share(share: Share) -> models.ShareJson:
             held_idle_seconds_total=totals.held_idle_seconds,
             idle_energy_joules_total=totals.idle_energy_joules,
             last_busy_timestamp_seconds=totals.last_busy_timestamp_seconds,
+            idle_for_seconds=totals.idle_for_seconds,
         ),
         observed_seconds_total=dict(totals.observed_seconds),
     )

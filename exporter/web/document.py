@@ -13,6 +13,8 @@ from exporter.web.static import asset_url
 from exporter.web.words import clock_time, iso_time
 
 DOCUMENTATION = "https://github.com/roofline-exporter/roofline-exporter"
+MANY = 16
+"""More rows than this are compact, as static/node.js says too."""
 LINKS = (
     ("/metrics", "Metrics"),
     ("/api/v1/gpus", "GPUs as JSON"),
@@ -55,12 +57,13 @@ def data_block(name: str, data: Any) -> str:
 
 
 def banner(view: Mapping[str, Any]) -> str:
-    """Return the line that says that these are no real GPUs; hidden where they are."""
-    notice = view.get("notice", "")
-    return (
-        f'<p id="banner" role="note"{"" if notice else " hidden"}><strong>Not real GPUs.</strong> '
-        f"<span>{escape(notice)}</span></p>"
-    )
+    """Return the line that says that these are no real GPUs; an empty one where they are.
+
+    It is a script's to fill when that changes: `hidden` text is read out by text browsers.
+    """
+    notice = view.get("notice")
+    said = "" if notice is None else f"<strong>Not real GPUs.</strong> {escape(notice)}"
+    return f'<p id="banner" role="note">{said}</p>'
 
 
 def frame(view: Mapping[str, Any], content: str, *, home: bool = False) -> str:
@@ -69,13 +72,14 @@ def frame(view: Mapping[str, Any], content: str, *, home: bool = False) -> str:
     when = "" if read is None else f' datetime="{iso_time(read)}"'
     shown = "not read yet" if read is None else clock_time(read)
     here = ' aria-current="page"' if home else ""
+    look = ' class="many"' if home and len(view["rows"]) > MANY else ""
     links = " · ".join(f'<a href="{to}">{text}</a>' for to, text in LINKS)
-    return f"""<body>
+    return f"""<body{look}>
 <a class="skip" href="#content">Skip to the content</a>
-<header class="top"><a class="brand" href="/"{here}>roofline-exporter</a>
-<p id="connection" role="status"><span class="dot" aria-hidden="true"></span>
-<span data-c="word">as of</span> <time id="read"{when}>{shown}</time></p></header>
-{banner(view)}
+<header><div class="top"><a class="brand" href="/"{here}>roofline-exporter</a>
+<p id="connection"><span class="dot" aria-hidden="true"></span>
+<span role="status" data-c="word">as of</span> <time id="read"{when}>{shown}</time></p></div>
+{banner(view)}</header>
 <main id="content">
 {content}
 </main>

@@ -35,6 +35,7 @@ TONES = {
     "MIG": "calm",
     "held back": "warn",
     "held idle": "warn",
+    "mostly idle": "calm",
     "idle": "calm",
     "free": "calm",
     "suspended": "calm",
@@ -42,12 +43,14 @@ TONES = {
 """How a word looks; any other is bad where the GPU is not up, else neutral."""
 GLYPHS = {"good": "●", "warn": "▲", "calm": "○", "bad": "✕", "neutral": "◆"}
 LIMITS = {
-    "idle": "idle",
+    "idle": "mostly idle",
     "input": "waits for its input",
     "clock": "limited by its clock",
     "unknown": "limiter not known",
 }
 """What is said of a limiter; of any other that it limits."""
+_IDLE_WORDS = ("held idle", "free", "idle", "mostly idle")
+"""Words beside which it need not be said that an interval was mostly idle."""
 BASES = ("spec", "clock", "achievable")
 _REASON = 160
 RATIOS = (
@@ -117,10 +120,11 @@ def _power(row: Raw) -> str:
     return _of_limit(fixed(values["power"], 0), fixed(limit, 0) if limit else None, "W")
 
 
-def _idle(row: Raw, now: float) -> str:
-    if "idle_since" not in row:
-        return "busy"
-    return f"{'held idle' if row.get('held') else 'idle'} {duration(now - row['idle_since'])}"
+def _idle(row: Raw) -> str:
+    seconds = row.get("idle_seconds")
+    if not seconds:
+        return "idle time not known" if seconds is None else "not idle"
+    return f"{'held idle' if row.get('held') else 'idle'} {duration(seconds)}"
 
 
 def _holder(row: Raw) -> str:
@@ -133,7 +137,9 @@ def _holder(row: Raw) -> str:
 
 def _limit(row: Raw) -> str:
     limiter = row.get("limiter")
-    return "" if limiter is None else LIMITS.get(limiter, f"limited by {cut(plain(limiter), 24)}")
+    if limiter is None or (limiter == "idle" and row["word"] in _IDLE_WORDS):
+        return ""
+    return LIMITS.get(limiter, f"limited by {cut(plain(limiter), 24)}")
 
 
 def _notes(row: Raw, now: float) -> str:
@@ -164,11 +170,13 @@ def _point(row: Raw) -> Raw:
         many = row["bytes_bounds"][1]
         most = f", at most {bytes_rate(many)}" if many else ""
         point = f"{least}{flops(bounds[1])}{most} (estimated)"
+    elif "ceilings" not in row:
+        point = "its ceilings are not known, so no place on the chart"
     shares = [f"{percent(reached[basis])} ({basis})" for basis in BASES if basis in reached]
     return {"point": point, "roof": ", ".join(shares)}
 
 
-def _words_up(row: Raw, now: float) -> Raw:
+def _words_up(row: Raw) -> Raw:
     """Return what is said of a GPU or instance that is up."""
     if row.get("mig"):
         # It is shown for its board alone; what it does is said of its instances.
@@ -184,7 +192,7 @@ def _words_up(row: Raw, now: float) -> Raw:
         "level": level,
         "memory": _memory(row.get("memory")),
         "power": _power(row),
-        "idle": _idle(row, now),
+        "idle": _idle(row),
         "holder": _holder(row),
         **_point(row),
     }
@@ -207,7 +215,7 @@ def told(row: Raw, now: float) -> Row:
         "glyph": GLYPHS[tone],
         "word": cut(plain(word), 24),
         "note": _notes(row, now),
-        **(_words_up(row, now) if up else _words_down(row, word, now)),
+        **(_words_up(row) if up else _words_down(row, word, now)),
     }
     level = words.get("level")
     look = [f"tone-{tone}"]

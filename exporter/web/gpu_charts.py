@@ -3,11 +3,25 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from exporter.history import Columns, Series
 from exporter.web.document import data_block
 from exporter.web.numbers import known
+from exporter.web.words import clock_time, fixed, percent, si
+
+TABLE_SECONDS = 330.0
+TABLE_STEP_SECONDS = 60.0
+"""Of the tables as the server writes them; a script writes more."""
+FORMATS: dict[str, Callable[[float], str]] = {
+    "": percent,
+    "W": lambda value: f"{fixed(value, 0)} W",
+    "Hz": lambda value: si(value, "Hz"),
+}
+"""As static/charts.js does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +126,14 @@ def _figure(chart: Chart) -> str:
     heading = chart.heading
     return (
         f'<figure class="card" id="chart-{chart.name}"><figcaption><h2>{heading}</h2></figcaption>'
-        f'<div class="canvas"></div><p class="note">{chart.note}</p>'
+        '<div class="canvas"></div><p class="note"></p>'
         '<details><summary>As a table</summary><div class="scroll" tabindex="0" role="region" '
-        f'aria-label="{heading}, as a table"><table></table></div></details></figure>'
+        f'aria-label="{heading}, as a table">{_place(chart)}</div></details></figure>'
     )
+
+
+def _place(chart: Chart) -> str:
+    return f'<table data-of="{chart.name}"></table>'
 
 
 def _known(fields: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -123,6 +141,45 @@ def _known(fields: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def gpu_charts() -> str:
-    """Return the places of the charts, and for the script what is in them."""
+    """Return the places of the charts and of their tables, and for the script what is in them."""
     charts = [asdict(chart, dict_factory=_known) for chart in CHARTS]
     return "\n".join([*map(_figure, CHARTS), data_block("charts", charts)])
+
+
+def with_tables(content: str, series: Series | None, power_limit_watts: float | None) -> str:
+    """Return the page's content with the last minutes of `series` in the tables of the charts."""
+    timestamps, columns = ([], {}) if series is None else series
+    if power_limit_watts is not None and "power" in columns:
+        limits = [None if value is None else power_limit_watts for value in columns["power"]]
+        columns = {**columns, "power_limit": limits}
+    for chart in CHARTS:
+        content = content.replace(_place(chart), _table(chart, timestamps, columns), 1)
+    return content
+
+
+def _tells(column: str, columns: Columns) -> bool:
+    """Tell whether a line is known; an upper bound that is always the lower one says nothing."""
+    values = columns.get(column, [])
+    lower = columns.get(column.replace("_upper", "_lower")) if "_upper" in column else None
+    below = lower or [None] * len(values)
+    return any(value not in (None, low) for value, low in zip(values, below, strict=True))
+
+
+def _table(chart: Chart, timestamps: Sequence[float], columns: Columns) -> str:
+    shown = [line for line in chart.lines if _tells(line.column, columns)]
+    if not shown:
+        return "<table><tbody><tr><td>Nothing is known of it.</td></tr></tbody></table>"
+    names = ["Time", *(line.label for line in shown)]
+    heads = "".join(f'<th scope="col">{each}</th>' for each in names)
+    rows, before = "", math.inf
+    for index in range(len(timestamps) - 1, -1, -1):
+        time = timestamps[index]
+        if time > before:
+            continue
+        before = time - TABLE_STEP_SECONDS
+        values = [columns[line.column][index] for line in shown]
+        cells = ["not known" if value is None else FORMATS[chart.unit](value) for value in values]
+        rows += (
+            f'<tr><th scope="row">{clock_time(time)}</th><td>{"</td><td>".join(cells)}</td></tr>'
+        )
+    return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"

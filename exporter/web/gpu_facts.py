@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from html import escape
 
 from exporter.exposition.health import RECOVERY_ACTIONS
-from exporter.reading import Device, Health
-from exporter.snapshot import Ceilings, Gpu
+from exporter.reading import Health
+from exporter.snapshot import Ceilings, Gpu, Share
 from exporter.specs import Product, SpecBook
 from exporter.web.words import bytes_rate, cut, flops, gibibytes, plain, precision_name, si
 
@@ -42,11 +42,18 @@ def _yes(value: bool | None, bad: str, good: str) -> str | None:
     return None if value is None else bad if value else good
 
 
-def _identity(device: Device, spec: str | None) -> Facts:
+def _identity(gpu: Gpu, spec: str | None, gpu_instance: int | None) -> Facts:
+    device = gpu.device
     capability = device.compute_capability
     memory = device.memory_bytes
     yield "Name", device.name
     yield "UUID", device.uuid
+    if gpu_instance is not None:
+        memory = _memory_of(gpu, gpu_instance)
+        parts = [each for each in device.instances if each.gpu_instance == gpu_instance]
+        yield "GPU instance", _count(gpu_instance)
+        yield "Profile", ", ".join(each.profile for each in parts)
+        yield "UUID of the instance", ", ".join(each.mig_uuid for each in parts)
     yield "Product in the spec file", spec
     yield "Architecture", device.architecture
     yield "Compute capability", None if capability is None else f"{capability[0]}.{capability[1]}"
@@ -60,6 +67,19 @@ def _identity(device: Device, spec: str | None) -> Facts:
     yield "VBIOS", device.vbios_version
     yield "Read from", device.source
     yield "Modes", ", ".join(f"{plain(name)} {value}" for name, value in device.modes.items())
+
+
+def _share(gpu: Gpu, gpu_instance: int) -> Share | None:
+    return next((each for each in gpu.shares if each.gpu_instance == gpu_instance), None)
+
+
+def _memory_of(gpu: Gpu, gpu_instance: int) -> int | None:
+    """Return the bytes of a GPU instance, which its compute instances share."""
+    share = _share(gpu, gpu_instance)
+    if share is not None and share.memory is not None:
+        return share.memory.total_bytes
+    parts = (each for each in gpu.device.instances if each.gpu_instance == gpu_instance)
+    return next((each.memory_bytes for each in parts), None)
 
 
 def _counts(values: Mapping[str, int]) -> str | None:
@@ -101,7 +121,7 @@ def _clock(ceilings: Ceilings, precision: str) -> str:
 
 def _ceilings(ceilings: Ceilings | None, product: Product | None, codes: Mapping[str, str]) -> str:
     if ceilings is None:
-        return _list("Ceilings", "ceilings", (), "None is known while it is not read.")
+        return _list("Ceilings", "ceilings", (), "They are not known.")
     derived = frozenset(product.derived_precisions if product is not None else ())
     achievable = ceilings.achievable_ratio
     rows = []
@@ -156,20 +176,22 @@ def _sources(ceilings: Ceilings, product: Product | None, codes: Mapping[str, st
     return text
 
 
-def gpu_facts(gpu: Gpu, specs: SpecBook) -> str:
-    """Return these facts as HTML."""
-    spec = None if gpu.ceilings is None else gpu.ceilings.spec
+def gpu_facts(gpu: Gpu, specs: SpecBook, gpu_instance: int | None = None) -> str:
+    """Return these facts as HTML; of a GPU instance its own ceilings and memory."""
+    part = gpu if gpu_instance is None else _share(gpu, gpu_instance)
+    ceilings = None if part is None else part.ceilings
+    spec = None if ceilings is None else ceilings.spec
     product = specs.products.get(spec) if spec is not None else None
     return "\n".join(
         (
             _list("Health", "health", _health(gpu) if gpu.up or gpu.xids else (), "Not readable."),
-            _ceilings(gpu.ceilings, product, specs.sources),
-            _list("Identity", "identity", _identity(gpu.device, spec)),
+            _ceilings(ceilings, product, specs.sources),
+            _list("Identity", "identity", _identity(gpu, spec, gpu_instance)),
             _list(
                 "Readings that it does not have",
                 "readings",
                 _readings(gpu.states),
-                "None: every group of readings answers.",
+                "None: every group of readings answers." if gpu.up else "Not readable.",
             ),
         )
     )

@@ -52,7 +52,7 @@ def gpu_content(view: Mapping[str, Any], key: str, gpu: Gpu, specs: SpecBook, jo
     state = ", ".join(filter(None, (said["word"], said.get("limit"), said.get("reason"))))
     return f"""{_neighbours(view["rows"], key)}
 <h1 id="headline">{_title(row)} <small>{escape(product_name(gpu.device.name))}</small></h1>
-<p id="totals" aria-live="polite">{escape(state)}</p>
+<p id="totals">{escape(state)}</p>
 <div id="gpu" data-key="{escape(key)}" data-history="{escape(history_address(key))}">
 <section class="card wide" aria-labelledby="gpus-title"><h2 id="gpus-title">Now</h2>
 {gpu_table(rows_of(view["rows"], key))}</section>
@@ -64,6 +64,6 @@ def gpu_content(view: Mapping[str, Any], key: str, gpu: Gpu, specs: SpecBook, jo
 <p class="wide" id="means"></p>
 <p class="wide" id="absent" hidden></p>
 <div class="wide" id="facts">
-{gpu_facts(gpu, specs)}
+{gpu_facts(gpu, specs, row.get("instance"))}
 </div>
 </div>"""

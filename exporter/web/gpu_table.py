@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of the node view: one row a GPU or GPU instance, and the empty row of the browser."""
+"""The table of the node view: one row a GPU or GPU instance, and what a script makes rows of."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from html import escape
 
+from exporter.web.document import data_block
 from exporter.web.facts import Row, values_of
 from exporter.web.words import clock_time, iso_time
 
@@ -25,7 +26,8 @@ _PLACES = (
 _ROW = """\
 <tr role="row" class="row {look}" data-key="{key}">
 <th role="rowheader" scope="row">
- <a data-f="title" href="{href}">{title}</a><small data-f="name">{name}</small></th>
+ <a data-f="title" href="{href}">{title}</a>
+ <small data-f="name" title="{name}">{name}</small></th>
 <td role="cell" class="state"{span}>
  <span class="badge"><span aria-hidden="true" data-f="glyph">{glyph}</span>
   <b data-f="word">{word}</b></span>
@@ -34,16 +36,17 @@ _ROW = """\
  <small class="reason"><span data-f="ago">{ago}</span>
   <time data-f="at"{datetime}>{at}</time></small>
  <small class="note" data-f="note">{note}</small></td>
-<td role="cell" class="use"{hidden}><span class="cap" aria-hidden="true">Use</span>{use_bar}
+<td role="cell" class="use" data-cap="Use"{hidden}>{use_bar}
  <small><span data-f="used">{used}</span> <span data-f="saturated">{saturated}</span></small></td>
-<td role="cell" class="stall"{hidden}><span class="cap" aria-hidden="true">Data stall</span>
+<td role="cell" class="stall" data-cap="Data stall"{hidden}>
  <span class="value" data-f="stall">{stall}</span> <small data-f="level">{level}</small></td>
-<td role="cell" class="load"{hidden}><span class="cap" aria-hidden="true">Memory</span>{memory_bar}
+<td role="cell" class="load" data-cap="Memory"{hidden}>{memory_bar}
  <small data-f="memory">{memory}</small></td>
-<td role="cell" class="load"{hidden}><span class="cap" aria-hidden="true">Power</span>{power_bar}
+<td role="cell" class="load" data-cap="Power"{hidden}>{power_bar}
  <small data-f="power">{power}</small></td>
-<td role="cell" class="idle"{hidden}><span class="cap" aria-hidden="true">Idle</span>
- <span class="value" data-f="idle">{idle}</span><small data-f="holder">{holder}</small></td>
+<td role="cell" class="idle" data-cap="Idle"{hidden}>
+ <span class="value" data-f="idle">{idle}</span>
+ <small data-f="holder" title="{holder}">{holder}</small></td>
 </tr>
 """
 _BAR = (
@@ -94,12 +97,12 @@ def _html(key: str, row: Row) -> str:
 
 
 def gpu_table(rows: Mapping[str, Row]) -> str:
-    """Return the table, and the template of a row that the browser fills."""
+    """Return the table, and an empty row as data, which a script copies for GPUs that come."""
     heads = "".join(f'<th role="columnheader" scope="col">{name}</th>' for name in COLUMNS)
     body = "".join(_html(key, row) for key, row in rows.items())
     return (
         '<table id="gpus" role="table" class="gpus" aria-labelledby="gpus-title">'
         f'<thead role="rowgroup"><tr role="row">{heads}</tr></thead>\n'
         f'<tbody role="rowgroup">\n{body}</tbody></table>\n'
-        f'<template id="row">{_html("", _NOTHING)}</template>\n'
+        f"{data_block('row', _html('', _NOTHING))}\n"
     )

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from exporter.web.document import data_block
 from exporter.web.facts import Row
 from exporter.web.gpu_table import gpu_table
 
@@ -30,18 +31,10 @@ def problem_section(problem: Mapping[str, Any] | None) -> str:
     )
 
 
-def roofline_figure(rows: Mapping[str, Row]) -> str:
-    """Return the place of the chart, and the numbers behind it as a table."""
-    numbers = "".join(
-        f'<tr><th scope="row">{escape(words["title"])}</th><td>{escape(words["point"])}</td>'
-        f"<td>{escape(words.get('roof', 'not known'))}</td></tr>"
-        for words in (row["words"] for row in rows.values())
-        if "point" in words
-    )
-    return f"""<figure id="roofline">
+_PLOT = """\
 <label class="product" hidden>Product <select id="product"></select></label>
 <div class="plot"><svg class="roofline" role="group" aria-labelledby="roofline-title"></svg>
-<div class="tip" role="status" hidden></div></div>
+<div class="tip" id="tip" role="tooltip" hidden></div></div>
 <ul class="legend">
 <li><svg viewBox="0 0 30 8" aria-hidden="true"><path class="roof spec assumed" d="M0 4H30"/></svg>
 datasheet</li>
@@ -52,6 +45,20 @@ best public kernels</li>
 </ul>
 <p class="note"></p>
 <p id="selected" hidden><a href="/">Open</a> <span></span></p>
+"""
+"""What only a script can fill: it puts this into the page, so that nobody reads it empty."""
+
+
+def roofline_figure(rows: Mapping[str, Row]) -> str:
+    """Return the place of the chart, what a script puts there, and its numbers as a table."""
+    numbers = "".join(
+        f'<tr><th scope="row">{escape(words["title"])}</th><td>{escape(words["point"])}</td>'
+        f"<td>{escape(words.get('roof', 'not known'))}</td></tr>"
+        for words in (row["words"] for row in rows.values())
+        if "point" in words
+    )
+    return f"""<figure id="roofline">
+{data_block("plot", _PLOT)}
 <details id="numbers"><summary>The chart as a table</summary>
 <table><thead><tr><th scope="col">GPU</th><th scope="col">Work and intensity</th>
 <th scope="col">Of the roof</th></tr></thead><tbody>{numbers}</tbody></table></details>
@@ -61,7 +68,8 @@ best public kernels</li>
 def node_content(view: Mapping[str, Any], problem: Mapping[str, Any] | None) -> str:
     """Return the content of the node view."""
     rows = view["rows"]
-    return f"""<h1 id="headline" aria-live="polite">{escape(view["headline"])}</h1>
+    return f"""<h1 id="headline">{escape(view["headline"])}</h1>
+<p id="announced" class="unseen" role="status"></p>
 <p id="totals">{escape(view["totals"])}</p>
 {problem_section(problem)}
 <div id="node"{"" if rows else " hidden"}>

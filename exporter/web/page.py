@@ -8,13 +8,16 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse
+from starlette.responses import Response
 from starlette.routing import Route
 
 from exporter.snapshot import Gpu, Snapshot
 from exporter.specs import SpecBook
 from exporter.web.addresses import row_key
+from exporter.web.compressed import answer
 from exporter.web.document import document, frame
+from exporter.web.facts import values_of
+from exporter.web.gpu_charts import TABLE_SECONDS, with_tables
 from exporter.web.gpu_jobs import gpu_jobs
 from exporter.web.gpu_page import gpu_content, rows_of
 from exporter.web.node_page import node_content
@@ -35,6 +38,7 @@ SHARED_MODULES = (
 )
 NODE_MODULES = ("node.js", *SHARED_MODULES)
 GPU_MODULES = ("gpu.js", "charts.js", "history.js", *SHARED_MODULES)
+HTML = "text/html; charset=utf-8"
 
 
 def node_html(views: Views) -> str:
@@ -76,10 +80,10 @@ def _instance(request: Request) -> int | None:
 def page_routes(views: Views, specs: Callable[[], SpecBook]) -> list[Route]:
     """Return ``/`` and ``/gpu/{uuid}``, which takes an index as well."""
 
-    def index(_: Request) -> HTMLResponse:
-        return HTMLResponse(node_html(views), headers=HEADERS)
+    def index(request: Request) -> Response:
+        return answer(request, node_html(views).encode(), HTML, HEADERS)
 
-    def gpu(request: Request) -> HTMLResponse:
+    def gpu(request: Request) -> Response:
         name = request.path_params["uuid"]
         instance, view = _instance(request), views.latest()
         snapshot = views.store.latest()
@@ -90,7 +94,11 @@ def page_routes(views: Views, specs: Callable[[], SpecBook]) -> list[Route]:
             if key in view["rows"]:
                 jobs = gpu_jobs(snapshot.ranks, views.store.earlier_ranks(), uuid, instance)
                 content = gpu_content(view, key, found, specs(), jobs)
-                return HTMLResponse(gpu_html(view, key, content), headers=HEADERS)
+                since = snapshot.timestamp_seconds - TABLE_SECONDS
+                series = views.store.history.series(uuid, instance, since)
+                limit = values_of(view["rows"][key]).get("power_limit")
+                html = gpu_html(view, key, with_tables(content, series, limit))
+                return answer(request, html.encode(), HTML, HEADERS)
         of = "" if instance is None else f" with a GPU instance {instance}"
         raise HTTPException(404, f"no GPU has the UUID or index {name[:80]!r}{of}")
 

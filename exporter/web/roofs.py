@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from exporter.snapshot import Ceilings, Snapshot
+from exporter.snapshot import Ceilings, Gpu, Snapshot
 from exporter.web.numbers import known, rounded
 from exporter.web.words import precision_name, product_name
 
@@ -38,6 +38,11 @@ def roof_key(ceilings: Ceilings | None) -> str | None:
     return "/".join(parts)
 
 
+def whole_ceilings(gpu: Gpu) -> Ceilings | None:
+    """Return the ceilings of a GPU that is not divided, which it keeps while it is down."""
+    return None if gpu.device.mig else gpu.ceilings
+
+
 def roofs(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
     """Return every set of ceilings that a row refers to, by its name, as the chart draws it.
 
@@ -48,8 +53,9 @@ def roofs(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
     """
     found: dict[str, dict[str, Any]] = {}
     for gpu in snapshot.gpus:
-        for share in gpu.shares if gpu.up else ():
-            key, ceilings = roof_key(share.ceilings), share.ceilings
+        shown = [share.ceilings for share in gpu.shares] if gpu.up else [whole_ceilings(gpu)]
+        for ceilings in shown:
+            key = roof_key(ceilings)
             if key is not None and key not in found and ceilings is not None:
                 found[key] = _roof(ceilings, gpu.device.name)
     return found

@@ -13,7 +13,7 @@ from exporter.waits import live_ranks
 from exporter.web.addresses import page_address, row_key
 from exporter.web.facts import AMOUNTS, RATIOS, Row, told
 from exporter.web.numbers import cut, known, moment, ratio, ratios, rounded
-from exporter.web.roofs import roof_key
+from exporter.web.roofs import roof_key, whole_ceilings
 from exporter.web.standing import Standing, Told, word
 
 
@@ -68,6 +68,7 @@ def _down(gpu: Gpu, label: str) -> tuple[dict[str, Any], Told]:
         word=word(Standing(state)),
         reason=cut(reason),
         since=moment(gpu.last_read_timestamp_seconds),
+        ceilings=roof_key(whole_ceilings(gpu)),
     )
     return row, Told(label, row["word"], reason=row["reason"])
 
@@ -93,9 +94,7 @@ def _share(
     saturation, roofline, memory = share.saturation, share.roofline, share.memory
     board = _board(gpu, share, ranks)
     values = board["values"]
-    idle_since = _idle_since(gpu, share)
-    read = gpu.last_read_timestamp_seconds
-    idle_seconds = None if idle_since is None or read is None else read - idle_since
+    idle_seconds = share.totals.idle_for_seconds
     name = word(
         Standing(
             "up",
@@ -120,7 +119,7 @@ def _share(
         memory_ratio=(
             ratio(memory.used_bytes / memory.total_bytes) if memory and memory.total_bytes else None
         ),
-        idle_since=idle_since,
+        idle_seconds=idle_seconds,
         held=share.held,
         holder=_holder(share),
         roof=None if roofline is None else ratios(roofline.roof_ratio),
@@ -138,14 +137,6 @@ def _profile(gpu: Gpu, gpu_instance: int | None) -> str | None:
         if each.gpu_instance == gpu_instance:
             return cut(each.profile.split("c.", 1)[-1])
     return None
-
-
-def _idle_since(gpu: Gpu, share: Share) -> float | None:
-    """Return when a share that is idle began to be; None where it is not, or not known to be."""
-    last_busy, read = share.totals.last_busy_timestamp_seconds, gpu.last_read_timestamp_seconds
-    if last_busy is None or read is None or last_busy >= read:
-        return None
-    return last_busy
 
 
 def _holder(share: Share) -> dict[str, Any] | None:

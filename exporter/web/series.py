@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +20,7 @@ from exporter.history import Columns, Key, Series
 from exporter.reading import THROTTLE_REASONS
 from exporter.store import Store
 from exporter.web.addresses import row_key
-from exporter.web.metrics import accepts_gzip
+from exporter.web.compressed import answer
 from exporter.web.refusal import SCHEMA_VERSION
 
 HISTORY_PATH = "/api/v1/gpus/{uuid}/history"
@@ -88,11 +87,7 @@ def _number(request: Request, name: str) -> float | None:
 
 
 def _answer(request: Request, body: bytes) -> Response:
-    headers = {"Cache-Control": "no-store", "Vary": "Accept-Encoding"}
-    if accepts_gzip(request.headers.get("accept-encoding", "")):
-        body = gzip.compress(body, 1, mtime=0)
-        headers["Content-Encoding"] = "gzip"
-    return Response(body, media_type="application/json", headers=headers)
+    return answer(request, body, "application/json", {"Cache-Control": "no-store"})
 
 
 def history_routes(store: Store) -> list[Route]:

@@ -42,7 +42,7 @@ class Standing:
     """Exposed data stall: measured, else what it is at least."""
     held: bool | None = None
     idle_seconds: float | None = None
-    """For how long it has been idle; None while it is not."""
+    """For how long it was seen to be idle; 0 while it is not."""
 
 
 def _starved(one: Standing) -> bool:
@@ -52,9 +52,9 @@ def _starved(one: Standing) -> bool:
 
 
 def _quiet(one: Standing) -> bool:
-    return one.idle_seconds is not None or (
-        one.limiter == "idle" and one.busy is not None and one.busy < SOMETHING_RATIO
-    )
+    if one.idle_seconds is not None:
+        return one.idle_seconds > 0
+    return one.limiter == "idle" and one.busy is not None and one.busy < SOMETHING_RATIO
 
 
 def _held_idle(one: Standing) -> bool:
@@ -90,6 +90,7 @@ _RULES: tuple[tuple[str, Callable[[Standing], bool]], ...] = (
     ("held back", lambda one: one.limiter == "clock"),
     ("saturated", _saturated),
     ("underused", _underused),
+    ("mostly idle", lambda one: one.limiter == "idle"),
     ("busy", lambda one: one.busy is not None or one.saturation_upper is not None),
 )
 UNKNOWN = "unknown"
@@ -102,7 +103,8 @@ def word(standing: Standing) -> str:
     idle for 10 s and more while someone holds it. free: idle, held by nobody. idle: idle otherwise.
     held back: limited by its clock. saturated: at least 80 % of the hardware's roof, or 75 % of
     what the best public kernels reach. underused: something ran 80 % of the time and reached less
-    than 20 % of any roof. busy: none of these.
+    than 20 % of any roof. mostly idle: it did something, and idle most of the time. busy: none of
+    these.
     """
     return next((name for name, holds in _RULES if holds(standing)), UNKNOWN)
 
@@ -118,10 +120,16 @@ class Told:
     holder: str | None = None
     reason: str | None = None
 
+    @property
+    def is_instance(self) -> bool:
+        """Whether it is a MIG instance."""
+        return "/" in self.label
+
 
 _COUNTED = {
     "saturated": "saturated",
     "busy": "busy",
+    "mostly idle": "mostly idle",
     "held back": "held back by the clock",
     "underused": "underused",
     "starved": "starved for data",
@@ -144,23 +152,31 @@ def totals(gpus: int, told: Sequence[Told]) -> str:
         longest = max((each.idle_seconds or 0.0 for each in told if each.word == name), default=0.0)
         how_long = f" for {duration(longest)}" if name == "held idle" else ""
         counts.append(f"{found[name]} {text}{how_long}")
-    what = "1 GPU" if gpus == 1 else f"{gpus} GPUs"
-    instances = sum("/" in each.label for each in told)
-    if instances:
-        what += f", {instances} instance" + ("s" if instances > 1 else "")
+    what = ", ".join(_counted(gpus, sum(each.is_instance for each in told))) or "0 GPUs"
     return f"{what}: {', '.join(counts)}" if counts else what
+
+
+def _counted(gpus: int, instances: int) -> list[str]:
+    found = ((gpus, "GPU"), (instances, "instance"))
+    return [f"{count} {name}" + ("s" if count > 1 else "") for count, name in found if count]
+
+
+def _these(found: Sequence[Told]) -> str:
+    """Return how many there are of which kind: 2 GPUs and 8 instances."""
+    instances = sum(each.is_instance for each in found)
+    return " and ".join(_counted(len(found) - instances, instances))
 
 
 def _lost(found: Sequence[Told]) -> str:
     if len(found) > 1:
-        return f"{len(found)} GPUs are lost"
+        return f"{_these(found)} are lost"
     reason = (found[0].reason or "lost").removeprefix("lost: ")
     return f"{found[0].label} is lost" + ("" if reason == "lost" else f": {reason}")
 
 
 def _starved_for(found: Sequence[Told]) -> str:
     if len(found) > 1:
-        return f"{len(found)} GPUs wait for their data"
+        return f"{_these(found)} wait for their data"
     return f"{found[0].label} waits for its data"
 
 
@@ -168,14 +184,14 @@ def _held_for(found: Sequence[Told]) -> str:
     longest = max(found, key=lambda each: each.idle_seconds or 0.0)
     length = duration(longest.idle_seconds or 0.0)
     if len(found) > 1:
-        return f"{len(found)} GPUs are held idle, the longest for {length}"
+        return f"{_these(found)} are held idle, the longest for {length}"
     by = f" by {longest.holder}" if longest.holder else ""
     return f"{longest.label} is held idle{by} for {length}"
 
 
 def _plain(one: str, several: str) -> Callable[[Sequence[Told]], str]:
     return lambda found: (
-        f"{found[0].label} {one}" if len(found) == 1 else f"{len(found)} GPUs {several}"
+        f"{found[0].label} {one}" if len(found) == 1 else f"{_these(found)} {several}"
     )
 
 
@@ -187,6 +203,7 @@ _SENTENCES: tuple[tuple[str, Callable[[Sequence[Told]], str]], ...] = (
     ("held back", _plain("is held back by its clock", "are held back by their clocks")),
     ("saturated", _plain("is saturated", "are saturated")),
     ("busy", _plain("is busy", "are busy")),
+    ("mostly idle", _plain("is mostly idle", "are mostly idle")),
     ("idle", _plain("is idle", "are idle")),
     ("free", _plain("is free", "are free")),
     ("suspended", _plain("is asleep", "are asleep")),

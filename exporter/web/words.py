@@ -97,10 +97,10 @@ def iso_time(seconds: float) -> str:
 
 
 def precision_name(key: str) -> str:
-    """Return bf16_tensor as "BF16 tensor", fp16_tensor_fp16acc as "FP16 tensor, FP16 sums"."""
+    """Return bf16_tensor as "BF16 tensor", fp16_tensor_fp16acc as "FP16 tensor (FP16 sums)"."""
     parts = key.split("_")
     name = _TYPES.get(parts[0], parts[0])
-    return name + (" tensor" if len(parts) > 1 else "") + (", FP16 sums" if len(parts) > 2 else "")
+    return name + (" tensor" if len(parts) > 1 else "") + (" (FP16 sums)" if len(parts) > 2 else "")
 
 
 def product_name(name: str) -> str:

@@ -145,6 +145,46 @@ def test_products_and_bounds(serve: Serve, view: OpenPage) -> None:
     expect(page.locator("#product")).to_have_value("h100-sxm5-80gb/60sm/4of8/bf16_tensor")
 
 
+def test_a_page_of_one_gpu_draws_its_own_roof(serve: Serve, view: OpenPage) -> None:
+    """Also of a lost GPU on a node of several products; none is offered that it does not have."""
+    t4 = snapshots.t4_estimate(1)
+    gone = replace(t4, up=False, down_reason="lost", shares=())
+    lost = serve(snapshots.snapshot(snapshots.h100_training(0), snapshots.h100_training(2), gone))
+    for path, bandwidth in (("gpu/1", "DRAM 320 GB/s"), ("gpu/0", "DRAM 3.35 TB/s")):
+        page = view().open(f"{lost.url}/{path}").page
+        expect(page.locator("#roofline .marks")).to_contain_text(bandwidth)
+        expect(page.locator("#roofline .product")).to_be_hidden()
+        expect(page.locator("#product option")).to_have_count(1)
+    expect(page.locator("#product option")).to_have_text("H100 80GB HBM3 (1)")
+    unknown = replace(gone, ceilings=None)
+    live = serve(snapshots.snapshot(snapshots.h100_training(0), unknown))
+    expect(view().open(f"{live.url}/gpu/1").page.locator("#chart")).to_be_hidden()
+
+
+def test_a_product_that_goes_is_not_offered(serve: Serve, view: OpenPage) -> None:
+    """The choice follows the GPUs that are there."""
+    h100, t4 = snapshots.h100_training(0), snapshots.t4_estimate(1)
+    live = serve(snapshots.snapshot(h100, t4))
+    page = view().open(live.url).page
+    expect(page.locator("#product option")).to_have_text(["H100 80GB HBM3 (1)", "Tesla T4 (1)"])
+    two = (h100, snapshots.h100_training(2))
+    live.publish(replace(snapshots.snapshot(*two), timestamp_seconds=snapshots.NOW + 1))
+    expect(page.locator("#product option")).to_have_text(["H100 80GB HBM3 (2)"])
+    expect(page.locator("#roofline .product")).to_be_hidden()
+
+
+def test_a_gpu_without_ceilings_is_named(serve: Serve, view: OpenPage) -> None:
+    """Below the chart, beside others as alone: it lacks a roof, not work."""
+    unknown = snapshots.bare(5)
+    text = "Not on the chart, for lack of known ceilings: GPU 5."
+    for node in ((snapshots.h100_training(0), unknown), (unknown,)):
+        page = view().open(serve(snapshots.snapshot(*node)).url).page
+        expect(page.locator("#roofline .note")).to_have_text(text)
+        table = page.locator("#numbers")
+        table.locator("summary").click()
+        expect(table.locator("tr", has_text="GPU 5")).to_contain_text("ceilings are not known")
+
+
 BEFORE_THE_HOLE, AFTER_THE_HOLE = (2e13, 4e11), (3e14, 1e12)
 """FLOP/s and bytes/s."""
 _TRAIL = """() => [...document.querySelectorAll("#roofline .trail path[d^=M]")].map((path) => {

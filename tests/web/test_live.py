@@ -54,7 +54,7 @@ def test_a_measured_gpu() -> None:
             "level": "high",
             "memory": "57/80 GiB",
             "power": "641/700 W",
-            "idle": "busy",
+            "idle": "not idle",
             "holder": "ada: python3 (training)",
             "point": "541 TFLOP/s at 426 FLOP/B",
             "roof": "54 % (spec), 56 % (clock), 67 % (achievable)",
@@ -104,7 +104,8 @@ def test_idle_and_lost_gpus() -> None:
     """Since when a GPU is idle, or when a lost one was last read, and why."""
     idle = row(snapshots.h100_idle())
     assert (idle["words"]["word"], idle["words"]["holder"]) == ("free", "held by nobody")
-    assert idle["words"]["idle"] == "idle 1 h 2 min"
+    assert idle["words"]["idle"] == "idle 1 h 1 min"
+    assert "limit" not in idle["words"]
     assert idle["words"]["point"].startswith("no work")
     lost = row(snapshots.lost())
     assert lost == {
@@ -122,11 +123,59 @@ def test_idle_and_lost_gpus() -> None:
             "ago": "last read 1 min ago,",
             "point": "not read",
         },
+        "ceilings": "h100-sxm5-80gb/bf16_tensor",
         "values": {},
     }
-    assert row(snapshots.h100_training())["words"]["idle"] == "busy"
+    assert row(snapshots.h100_training())["words"]["idle"] == "not idle"
     asleep = row(replace(snapshots.lost(), down_reason=SUSPENDED))
     assert (asleep["state"], asleep["words"]["word"]) == ("suspended", "suspended")
+
+
+def shared(gpu: Gpu, **changes: Any) -> Gpu:
+    """The GPU with another share."""
+    return replace(gpu, shares=(replace(gpu.shares[0], **changes),))
+
+
+def test_what_was_not_seen_is_not_idle() -> None:
+    """A GPU of which nothing tells whether it is idle is not free, whenever it was last busy."""
+    idle = snapshots.h100_idle()
+    totals = replace(idle.shares[0].totals, idle_for_seconds=None)
+    words = row(shared(idle, totals=totals, utilization=None, activity=None, limiter=None))["words"]
+    assert words["idle"] == "idle time not known"
+    assert words["used"] == "use not known"
+    assert words["word"] not in {"free", "idle", "held idle"}
+
+
+def test_mostly_idle() -> None:
+    """A GPU that works less than half of the time is not called busy here and idle there."""
+    node = snapshots.snapshot(shared(snapshots.t4_estimate(), limiter="idle", data_stall={}))
+    found = view(node)
+    [words] = [each["words"] for each in found["rows"].values()]
+    assert (words["word"], words["idle"]) == ("mostly idle", "not idle")
+    assert "limit" not in words
+    assert (found["headline"], found["totals"]) == ("GPU 0 is mostly idle", "1 GPU: 1 mostly idle")
+    starved = row(
+        shared(snapshots.t4_estimate(), limiter="idle", data_stall={"x": Bounds(0.3, 1.0)})
+    )
+    assert (starved["words"]["word"], starved["words"]["limit"]) == ("starved", "mostly idle")
+
+
+def test_a_gpu_without_ceilings() -> None:
+    """It is not for lack of work that it has no place on the chart."""
+    words = row(shared(snapshots.t4_estimate(), ceilings=None, roofline=None))["words"]
+    assert words["used"] == "42 % used"
+    assert words["point"] == "its ceilings are not known, so no place on the chart"
+
+
+def test_a_lost_gpu_keeps_its_roof() -> None:
+    """Its own, not that of another product; of one that was divided there is none."""
+    t4 = snapshots.t4_estimate(1)
+    gone = replace(t4, up=False, down_reason="lost", shares=())
+    found = view(snapshots.snapshot(snapshots.h100_training(0), gone))
+    assert found["rows"][t4.device.uuid]["ceilings"] == "t4/fp16_tensor"
+    assert set(found["roofs"]) == {"h100-sxm5-80gb/bf16_tensor", "t4/fp16_tensor"}
+    divided = replace(snapshots.h100_mig(0), up=False, shares=())
+    assert "ceilings" not in row(divided)
 
 
 def test_mig() -> None:

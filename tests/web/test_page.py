@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from dataclasses import replace
@@ -31,38 +32,35 @@ class Page(HTMLParser):
         self.loads: list[str] = []
         self.attributes: set[str] = set()
         self.rows: list[dict[str, str]] = []
-        self.data = ""
+        self.data: dict[str, str] = {}
         self.text = ""
         self._place: str | None = None
-        self._in_template = self._in_data = False
+        self._in_data = ""
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         found = dict(attrs)
         self.tags.append(tag)
         self.attributes |= set(found)
-        if tag == "a" and not self._in_template:
+        if tag == "a":
             self.links.append(found["href"] or "")
         elif tag != "a":
             self.loads.extend(str(found[key]) for key in ("src", "href", "data") if key in found)
-        self._in_template |= tag == "template"
-        self._in_data = found.get("type") == "application/json"
-        if "data-key" in found and tag == "tr" and not self._in_template:
+        self._in_data = found["id"] or "" if found.get("type") == "application/json" else ""
+        if "data-key" in found and tag == "tr":
             self.rows.append({"class": found["class"] or ""})
         self._place = found.get("data-f")
 
     def handle_endtag(self, tag: str) -> None:
         self._place = None
-        self._in_data = False
-        if tag == "template":
-            self._in_template = False
+        self._in_data = ""
 
     def handle_data(self, data: str) -> None:
         if self._in_data:
-            self.data += data
+            self.data[self._in_data] = self.data.get(self._in_data, "") + data
             return
         self.text += data
-        if self._place is not None and self.rows and not self._in_template:
+        if self._place is not None and self.rows:
             row = self.rows[-1]
             row[self._place] = row.get(self._place, "") + data
 
@@ -84,7 +82,7 @@ def test_rows(client: TestClient) -> None:
     assert lost["word"] == "lost"
     assert re.fullmatch(r"last read .+ ago,", lost["ago"])
     assert re.fullmatch(r"\d\d:\d\d:\d\d UTC", lost["at"])
-    assert (idle["idle"], idle["holder"]) == ("idle 1 h 2 min", "held by nobody")
+    assert (idle["idle"], idle["holder"]) == ("idle 1 h 1 min", "held by nobody")
 
 
 def test_the_sentence_that_matters_comes_first(client: TestClient) -> None:
@@ -127,7 +125,7 @@ def test_nothing_comes_from_elsewhere(client: TestClient, path: str) -> None:
 def test_the_view_is_in_the_page(client: TestClient) -> None:
     """What scripts start from is what the rows were made of."""
     page = Page(client.get("/").text)
-    view = json.loads(page.data)
+    view = json.loads(page.data["view"])
     assert len(view["rows"]) == len(page.rows)
     assert view["headline"] in page.text
 
@@ -191,13 +189,85 @@ def test_with_gpus_it_says_nothing_of_a_problem(client: TestClient) -> None:
 def test_data_that_is_not_real_is_marked(daemon: Daemon, source: str, said: str) -> None:
     """Simulated or replayed GPUs are announced on every page; real ones are not."""
     daemon.publish(snapshots.EXAMPLES["training"])
-    assert '<p id="banner" role="note" hidden>' in daemon.client.get("/").text
+    for path in ("/", "/gpu/0"):
+        assert "Not real GPUs" not in daemon.client.get(path).text  # hidden is not hidden in curl
     gpu = snapshots.h100_training()
     daemon.publish(snapshots.snapshot(replace(gpu, device=replace(gpu.device, source=source))))
     for path in ("/", "/gpu/0"):
         text = daemon.client.get(path).text
-        assert '<p id="banner" role="note"><strong>Not real GPUs.</strong>' in text
+        assert '<p id="banner" role="note"><strong>Not real GPUs.</strong> ' in text
         assert said in text
+
+
+@pytest.mark.parametrize("path", ["/", "/gpu/0", "/gpu/3"])
+def test_what_only_scripts_fill_is_not_there(client: TestClient, path: str) -> None:
+    """A text browser shows no empty row, choice, link or legend of a chart that is not drawn."""
+    page = Page(client.get(path).text)
+    assert not {"template", "select", "label", "canvas"} & set(page.tags)
+    for word in ("Product", "Open", "best public kernels\n", "From the bottom", "Use", "Idle\n"):
+        assert word not in page.text.replace("Product in the spec file", ""), word
+
+
+def test_words_of_a_row_are_apart(client: TestClient) -> None:
+    """Nothing but the layout may part two words: text browsers have none."""
+    text = Page(client.get("/").text).text
+    assert re.search(r"idle 1 h \d min\s+held by nobody", text)
+    assert re.search(r"GPU 0\s+H100", text)
+
+
+def test_tables_behind_the_charts(daemon: Daemon) -> None:
+    """The last five minutes, minute by minute, the newest first, in the units of the charts."""
+    for second in range(200):
+        node = snapshots.EXAMPLES["training"]
+        daemon.store.publish(replace(node, timestamp_seconds=snapshots.NOW + second))
+    text = daemon.client.get("/gpu/0").text
+    tables = dict(
+        re.findall(r'<figure class="card" id="chart-(\w+)">.*?(<table>.*?</table>)', text)
+    )
+    assert set(tables) == {"use", "parts", "pipes", "stall", "clock", "power"}
+    assert re.findall(r'scope="col">([^<]+)', tables["power"]) == ["Time", "power", "limit"]
+    assert tables["power"].count("<td>641 W</td><td>700 W</td>") == 4
+    times = re.findall(r'scope="row">([^<]+)', tables["use"])
+    newest = snapshots.NOW + 199
+    assert times == [words.clock_time(newest - 60 * minute) for minute in range(4)]
+    assert "<td>99 %</td><td>56 %</td>" in tables["use"]
+    assert "GHz</td>" in tables["clock"]
+
+
+def test_tables_without_a_history(client: TestClient) -> None:
+    """A lost GPU has none: it is said, and the page is there."""
+    text = client.get("/gpu/3").text
+    assert text.count("Nothing is known of it.") == 6
+    assert "<table></table>" not in text
+
+
+@pytest.mark.parametrize("path", ["/", "/gpu/0"])
+def test_pages_are_compressed(client: TestClient, path: str) -> None:
+    """For those who take that."""
+    with client.stream("GET", path, headers={"accept-encoding": "gzip"}) as answer:
+        assert answer.headers["content-encoding"] == "gzip"
+        assert answer.headers["vary"] == "Accept-Encoding"
+        zipped = b"".join(answer.iter_raw())
+    plain = client.get(path, headers={"accept-encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    assert gzip.decompress(zipped) == plain.content
+    assert len(zipped) < len(plain.content) / 2
+
+
+def test_many_rows_are_compact_at_once(daemon: Daemon) -> None:
+    """Before any script runs, so that nothing moves when one does."""
+    for count, compact in ((16, False), (17, True)):
+        daemon.publish(snapshots.snapshot(*map(snapshots.h100_training, range(count))))
+        assert ('<body class="many">' in daemon.client.get("/").text) is compact
+        assert '<body class="many">' not in daemon.client.get("/gpu/0").text
+
+
+def test_only_what_changes_its_meaning_is_announced(client: TestClient) -> None:
+    """Neither the clock nor a sentence that counts seconds is a live region."""
+    text = client.get("/").text
+    assert re.search(r'<h1 id="headline">', text)
+    assert re.search(r'<span role="status" data-c="word">as of</span>\s*<time id="read"', text)
+    assert '<p id="connection">' in text
 
 
 def test_a_gpu(client: TestClient) -> None:
@@ -216,6 +286,37 @@ def test_a_gpu(client: TestClient) -> None:
         "Readings that it does not have",
     ):
         assert said in page.text, said
+
+
+def facts(text: str, name: str) -> str:
+    """The text of one of the cards below the charts."""
+    return text.split(f'id="{name}"')[1].split("</section>")[0]
+
+
+def test_the_facts_of_an_instance_are_its_own(client: TestClient) -> None:
+    """Its ceilings, memory and profile, where those of the board would be of another device."""
+    text = client.get("/gpu/2?instance=1").text
+    ceilings, identity = facts(text, "ceilings"), facts(text, "identity")
+    assert "450 TFLOP/s" in ceilings
+    assert "1.68 TB/s" in ceilings
+    assert "989 TFLOP/s" not in ceilings
+    assert "1c.3g.40gb, 2c.3g.40gb" in identity
+    assert "MIG-00000000-0000-0000-0000-000000000010" in identity
+    memory = snapshots.h100_mig(2).shares[0].memory
+    assert memory is not None
+    assert f"<dd>{words.gibibytes(memory.total_bytes)} GiB</dd>" in identity
+    assert "<dt>Memory</dt>" not in facts(client.get("/gpu/2?instance=2").text, "identity")
+    board = client.get("/gpu/2").text
+    assert "989 TFLOP/s" in facts(board, "ceilings")
+    assert "Profile" not in facts(board, "identity")
+
+
+def test_the_facts_of_a_lost_gpu(client: TestClient) -> None:
+    """What its product can reach is still so; what it could read is not known."""
+    text = client.get("/gpu/3").text
+    assert "989 TFLOP/s" in facts(text, "ceilings")
+    assert "Not readable." in facts(text, "readings")
+    assert "None" not in facts(text, "readings")
 
 
 def test_a_gpu_by_uuid_index_and_instance(client: TestClient) -> None:
@@ -263,6 +364,16 @@ def test_lengths_of_time(seconds: float, text: str) -> None:
 def test_percents(ratio: float, text: str) -> None:
     """Small ones have a decimal, halves are rounded up."""
     assert words.percent(ratio) == text
+
+
+def test_names_of_precisions() -> None:
+    """One name has no comma, so that a list of them is not read as more."""
+    names = {
+        "bf16_tensor": "BF16 tensor",
+        "fp8_tensor_fp16acc": "FP8 tensor (FP16 sums)",
+        "int8": "INT8",
+    }
+    assert {key: words.precision_name(key) for key in names} == names
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,10 @@ from exporter.web.standing import Standing, Told, headline, totals, word
         (Standing("up", busy=0.0, held=False, idle_seconds=0.5), "free"),
         (Standing("up", busy=0.0, held=False, limiter="idle"), "free"),
         (Standing("up", busy=0.0, idle_seconds=3600.0), "idle"),
-        (Standing("up", busy=0.3, held=True, limiter="idle"), "busy"),
+        (Standing("up", busy=0.3, held=True, limiter="idle"), "mostly idle"),
+        (Standing("up", busy=0.0, held=True, limiter="idle", idle_seconds=0.0), "mostly idle"),
+        (Standing("up", held=False), "unknown"),
+        (Standing("up", busy=0.7, limiter="compute", held=True, idle_seconds=0.0), "busy"),
         (Standing("up", busy=1.0, saturation_lower=0.95, limiter="clock"), "held back"),
         (Standing("up", busy=1.0, saturation_lower=0.8, saturation_upper=0.8), "saturated"),
         (Standing("up", busy=1.0, saturation_lower=0.6, of_achievable=0.75), "saturated"),
@@ -71,6 +74,7 @@ def test_totals_of_instances_and_of_one_gpu() -> None:
         (("held back", "saturated"), "GPU 0 is held back by its clock"),
         (("saturated", "busy", "saturated"), "2 GPUs are saturated"),
         (("busy",), "GPU 0 is busy"),
+        (("mostly idle", "idle"), "GPU 0 is mostly idle"),
         (("free", "idle"), "GPU 1 is idle"),
         (("free", "free"), "2 GPUs are free"),
         (("suspended",), "GPU 0 is asleep"),
@@ -89,5 +93,25 @@ def test_headlines_name_reason_and_holder() -> None:
     held = Told("GPU 2/1", "held idle", 7810.0, "bob")
     assert headline([held]) == "GPU 2/1 is held idle by bob for 2 h 10 min"
     longer = Told("GPU 1", "held idle", 9000.0)
-    assert headline([held, longer]) == "2 GPUs are held idle, the longest for 2 h 30 min"
+    assert headline([held, longer]) == (
+        "1 GPU and 1 instance are held idle, the longest for 2 h 30 min"
+    )
     assert headline([longer]) == "GPU 1 is held idle for 2 h 30 min"
+
+
+@pytest.mark.parametrize(
+    ("word", "several"),
+    [
+        ("lost", "are lost"),
+        ("starved", "wait for their data"),
+        ("held idle", "are held idle, the longest for 0 s"),
+        ("saturated", "are saturated"),
+    ],
+)
+def test_headlines_do_not_call_an_instance_a_gpu(word: str, several: str) -> None:
+    """MIG instances are counted as what they are, beside whole GPUs if there are any."""
+    instances = [Told(f"GPU 0/{index}", word) for index in range(8)]
+    gpus = [Told(f"GPU {index}", word) for index in (1, 2)]
+    assert headline(instances) == f"8 instances {several}"
+    assert headline([*gpus, *instances]) == f"2 GPUs and 8 instances {several}"
+    assert headline(gpus) == f"2 GPUs {several}"

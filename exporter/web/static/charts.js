@@ -14,7 +14,11 @@ const HEIGHT_REM = 12;
 
 const FORMATS = { W: (value) => `${fixed(value, 0)} W`, Hz: (value) => si(value, "Hz") };
 
-const lastKnown = (values = []) => values.findLast((value) => value !== null);
+/** What is known now: nothing that was read longer ago than a hole lasts. */
+const lastKnown = ({ timestamps, fresh }, values) => {
+  const at = values.findLastIndex((value) => value !== null);
+  return timestamps.at(-1) - timestamps[at] <= fresh ? values[at] : null;
+};
 
 const reasonsOf = (bits, names) => names.filter((_, bit) => bits & (1 << bit)).map(plain);
 
@@ -44,6 +48,7 @@ class SeriesChart {
     this.place = figure.querySelector(".canvas");
     this.details = figure.querySelector("details");
     this.shown = [];
+    setText(figure.querySelector(".note"), spec.note ?? "");
     this.details.addEventListener("toggle", () => this.#table());
     new ResizeObserver(() => this.#resize()).observe(this.place);
   }
@@ -86,19 +91,20 @@ class SeriesChart {
 
   #series(colour, thick) {
     const { stack, reasons } = this.spec;
+    const told = (name, say) => (_, __, ___, at) => {
+      const value = at === null ? lastKnown(this.newest, this.newest.columns[name] ?? []) : this.history.columns[name]?.[at];
+      return value === null || value === undefined ? "not known" : say(value);
+    };
     const series = this.shown.map(({ column, label, colour: name, dash }) => ({
       label, dash, width: stack ? thick / 2 : thick, stroke: colour(name), points: { show: false },
       fill: stack ? `${colour(name)}59` : undefined,
       // A stack is drawn in sums, but told part by part.
-      value: (_, __, ___, at) => {
-        const value = at === null ? lastKnown(this.newest.columns[column]) : this.history.columns[column][at];
-        return value === null || value === undefined ? "not known" : this.format(value);
-      },
+      value: told(column, this.format),
     }));
     if (reasons) {
       series.push({
         label: "held down by", scale: "reasons", stroke: colour("clock"), paths: () => null, points: { show: false },
-        value: (_, bits, __, at) => reasonsOf(at === null ? lastKnown(this.newest.columns.throttled) : bits, this.history.reasons).join(", ") || "nothing",
+        value: told("throttled", (bits) => reasonsOf(bits, this.history.reasons).join(", ") || "nothing"),
       });
     }
     return series;

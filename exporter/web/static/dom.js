@@ -8,6 +8,13 @@ export const byId = (id) => document.getElementById(id);
 /** Data that the server put into the page. */
 export const embedded = (id) => JSON.parse(byId(id).textContent);
 
+/** Elements that mean nothing before they are filled: the server wrote them as data. */
+export const parts = (id) => {
+  const holder = document.createElement("template");
+  holder.innerHTML = embedded(id);
+  return holder.content;
+};
+
 export const setText = (node, text) => {
   if (node.textContent !== text) node.textContent = text;
 };

@@ -2,7 +2,7 @@
 // The view of one GPU: its row, its roofline, 15 minutes of charts, its jobs and its facts.
 
 import { Charts } from "./charts.js";
-import { byId, embedded, setText } from "./dom.js";
+import { byId, embedded, parts, setText } from "./dom.js";
 import { renew, showFrame, showState } from "./frame.js";
 import { History } from "./history.js";
 import { RooflineChart } from "./roofline.js";
@@ -14,7 +14,8 @@ const RENEW_MILLISECONDS = 10000;
 const { key, history: address } = byId("gpu").dataset;
 
 let view = embedded("view");
-const table = new Rows(byId("gpus"), byId("row"), () => {});
+const table = new Rows(byId("gpus"), () => {});
+byId("roofline").prepend(parts("plot"));
 const roofline = new RooflineChart(byId("roofline"), () => {}, key);
 const charts = new Charts(byId, embedded("charts"));
 const history = new History(address);
@@ -37,7 +38,7 @@ const show = () => {
   }
   const { word, limit, reason } = row.words;
   setText(byId("totals"), [word, limit, reason].filter(Boolean).join(", "));
-  byId("chart").hidden = row.ceilings === undefined && row.state === "up";
+  byId("chart").hidden = row.ceilings === undefined;
   roofline.show(view);
 };
 

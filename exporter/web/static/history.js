@@ -23,7 +23,7 @@ export class History {
     this.timestamps = [];
     this.columns = {};
     this.reasons = [];
-    this.loaded = false;
+    this.fresh = HOLE_SECONDS;
   }
 
   /** Ask for all of it; `limit` is that of the power. Returns whether the daemon answered. */
@@ -31,7 +31,6 @@ export class History {
     const answer = await fetch(this.address).catch(() => null);
     if (!answer?.ok) return false;
     ({ timestamps: this.timestamps, columns: this.columns, throttle_reasons: this.reasons } = await answer.json());
-    this.loaded = true;
     if (limit && this.columns.power) this.columns.power_limit = this.columns.power.map((value) => (value === null ? null : limit));
     return true;
   }
@@ -39,8 +38,9 @@ export class History {
   /** Continue with the numbers of a time, by column; a time without readings leaves a hole. */
   add(time, numbers, interval) {
     const last = this.timestamps.at(-1);
-    if (!this.loaded || time <= last + 0.01) return;
-    if (time - last > Math.max(HOLE_SECONDS, 3 * interval)) this.#push(time - interval, {});
+    if (!(time > last + 0.01)) return; // nor before all of it is there
+    this.fresh = Math.max(HOLE_SECONDS, 3 * interval);
+    if (time - last > this.fresh) this.#push(time - interval, {});
     this.#push(time, numbers);
     const old = this.timestamps.findIndex((each) => each >= time - KEPT_SECONDS);
     for (const column of [this.timestamps, ...Object.values(this.columns)]) column.splice(0, old);

@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // The node view: the sentence that matters, the table and the roofline, kept up to date.
 
-import { byId, embedded, setText, tableRow } from "./dom.js";
+import { byId, embedded, parts, setText, tableRow } from "./dom.js";
 import { renew, showFrame, showState } from "./frame.js";
 import { precisionWords, RooflineChart } from "./roofline.js";
 import { Rows } from "./rows.js";
 import { follow } from "./stream.js";
 
 const MANY = 16;
+/** How long something lasts is not announced again and again. */
+const LENGTH = /(, the longest)? for \d.*$/;
 
 let view = embedded("view");
 let { problem } = view;
 let selected = null;
 
-const table = new Rows(byId("gpus"), byId("row"), (key) => select(key));
+const table = new Rows(byId("gpus"), (key) => select(key));
+byId("roofline").prepend(parts("plot"));
 const chart = new RooflineChart(byId("roofline"), (key) => select(key));
 const numbers = byId("numbers");
 
@@ -44,6 +47,7 @@ const showSelected = () => {
 
 const show = () => {
   setText(byId("headline"), view.headline);
+  setText(byId("announced"), view.headline.replace(LENGTH, ""));
   setText(byId("totals"), view.totals);
   document.title = `${view.headline} · roofline-exporter`;
   const count = Object.keys(view.rows).length;

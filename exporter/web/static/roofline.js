@@ -87,11 +87,12 @@ export class RooflineChart {
   /** The products to choose from; their ceilings come with the view and rarely change. */
   #offer() {
     const { roofs, rows } = this.view;
-    const known = JSON.stringify(roofs);
+    const used = this.#own().map(([, { ceilings }]) => ceilings);
+    const counts = Object.keys(roofs).map((key) => [key, used.filter((each) => each === key).length]).filter(([key, count]) => count && roofs[key].lines);
+    const known = JSON.stringify([roofs, counts]);
     if (known === this.known) return;
     this.known = known;
-    this.roofs = Object.fromEntries(Object.entries(roofs).filter(([, { lines }]) => lines));
-    const counts = Object.keys(this.roofs).map((key) => [key, Object.values(rows).filter(({ ceilings }) => ceilings === key).length]);
+    this.roofs = Object.fromEntries(counts.map(([key]) => [key, roofs[key]]));
     this.products.replaceChildren(...counts.map(([key, count]) => element("option", { value: key }, `${roofs[key].title} (${count})`)));
     this.products.parentElement.hidden = counts.length < 2;
     const [most] = counts.sort(([, a], [, b]) => b - a).map(([key]) => key);
@@ -113,9 +114,14 @@ export class RooflineChart {
     this.#frame();
   }
 
-  /** The rows that the chart is about. */
+  /** The rows that the chart may be about. */
+  #own() {
+    return Object.entries(this.view.rows).filter(([key]) => this.only === null || key === this.only);
+  }
+
+  /** Those that stand under the chosen roof. */
   #mine() {
-    return Object.entries(this.view.rows).filter(([key, row]) => row.ceilings === this.chosen && row.state === "up" && (this.only === null || key === this.only));
+    return this.#own().filter(([, row]) => row.ceilings === this.chosen && row.state === "up");
   }
 
   /** Ranges that hold the points and their trails. */
@@ -240,7 +246,10 @@ export class RooflineChart {
 
   #update() {
     const roof = this.roofs[this.chosen];
-    if (!roof || !this.axes) return;
+    if (!roof || !this.axes) {
+      this.#say([]);
+      return;
+    }
     const mine = this.#mine();
     const keys = new Set(mine.map(([key]) => key));
     for (const [key, mark] of this.marks) {
@@ -265,8 +274,15 @@ export class RooflineChart {
     this.#clock(roof);
     this.order = placed.map(([key]) => key);
     this.#rove(this.order.includes(this.stop) ? this.stop : (this.order.find((key) => key === this.selected) ?? this.order[0]));
-    setText(this.note, absent.length ? `Not on the chart, for lack of work or readings: ${some(absent, NAMED, (more) => ` and ${more} more`)}.` : "");
+    this.#say(absent);
     if (this.told) this.#tell(this.told);
+  }
+
+  /** What is not on the chart, and why. */
+  #say(absent) {
+    const roofless = this.#own().filter(([, row]) => row.state === "up" && !row.mig && !(row.ceilings in this.roofs)).map(([, { words }]) => words.title);
+    const said = (why, names) => (names.length ? `${why}: ${some(names, NAMED, (more) => ` and ${more} more`)}. ` : "");
+    setText(this.note, said("Not on the chart, for lack of work or readings", absent) + said("Not on the chart, for lack of known ceilings", roofless));
   }
 
   #labels(places) {
@@ -311,9 +327,9 @@ export class RooflineChart {
   }
 
   #listen() {
-    const { points } = this.layers;
+    // Not on a part of the svg: what listens for the focus there is a tab stop to Chromium.
     const onPoint = (type, act) =>
-      points.addEventListener(type, (event) => {
+      this.svg.parentElement.addEventListener(type, (event) => {
         const key = event.target.closest(".point")?.dataset.key;
         if (key !== undefined) act(key, event);
       });

@@ -16,7 +16,7 @@ export class Mark {
     this.trail = new Trail(`trail ${colour}`);
     this.area = svg("path", { class: `bounds ${colour}` });
     this.bar = svg("path", { class: `bar ${colour}` });
-    this.node = svg("g", { class: `point ${colour}`, role: "button", tabindex: "-1", "data-key": key },
+    this.node = svg("g", { class: `point ${colour}`, role: "button", tabindex: "-1", "aria-describedby": "tip", "data-key": key },
       svg("circle", { class: "halo" }), svg("circle", { class: "dot" }));
     layers.trails.append(this.trail.node);
     layers.bounds.append(this.area, this.bar);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of GPUs: fills the rows that the server made, adds and removes rows.
 
-import { setAttribute, setText, setTime } from "./dom.js";
+import { parts, setAttribute, setText, setTime } from "./dom.js";
 import { numbersOf } from "./stream.js";
 
 const percents = (ratio) => Math.floor(Math.min(1, Math.max(0, ratio)) * 1000 + 0.5) / 10;
@@ -32,7 +32,11 @@ class TableRow {
   }
 
   show(row, numbers, selected) {
-    for (const [name, place] of this.texts) setText(place, row.words[name] ?? "");
+    for (const [name, place] of this.texts) {
+      const text = row.words[name] ?? "";
+      setText(place, text);
+      if (place.hasAttribute("title")) setAttribute(place, "title", text);
+    }
     setAttribute(this.title, "href", row.href);
     if (row.since) setTime(this.at, row.since);
     const lower = numbers.saturation_lower ?? 0;
@@ -50,9 +54,9 @@ class TableRow {
 
 /** The table; `onSelect(key)` is called when a row is clicked outside its link. */
 export class Rows {
-  constructor(table, template, onSelect) {
+  constructor(table, onSelect) {
     this.body = table.tBodies[0];
-    this.template = template;
+    this.template = parts("row");
     this.rows = new Map([...this.body.rows].map((node) => [node.dataset.key, new TableRow(node, node.dataset.key)]));
     this.body.addEventListener("click", ({ target }) => {
       const node = target.closest("tr");
@@ -68,7 +72,7 @@ export class Rows {
       this.rows.delete(key);
     }
     Object.entries(rows).sort(order).forEach(([key, data], index) => {
-      if (!this.rows.has(key)) this.rows.set(key, new TableRow(this.template.content.querySelector("tr").cloneNode(true), key));
+      if (!this.rows.has(key)) this.rows.set(key, new TableRow(this.template.firstChild.cloneNode(true), key));
       const row = this.rows.get(key);
       if (this.body.rows[index] !== row.node) this.body.insertBefore(row.node, this.body.rows[index] ?? null);
       row.show(data, numbersOf(view, data), key === selected);

@@ -2,7 +2,8 @@
 """What do all rules cost a Prometheus that scrapes a fleet of 200 nodes with 8 GPUs each?
 
 One process serves the page of every node: the demo's, with only the families that rules read. The
-server first gets a past as long as the windows of the rules, so that these are full.
+server gets a past as long as the windows of the rules, so that these are full: of what it scrapes
+first, and of what it records as soon as it does.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -32,6 +33,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.prometheus.render_rules import THRESHOLDS, load, rules, seconds
 from exporter.exposition.catalogue import CATALOGUE
+from tests.benchmarks import recorded
 from tests.benchmarks.remote_write import encode_labels, encode_samples, encode_series, write
 from tests.benchmarks.rig import machine, table
 from tests.e2e.daemons import Daemon
@@ -50,6 +52,7 @@ SHORT_SECONDS = 300.0
 REQUEST_SERIES = 2000
 REQUEST_STEPS = 60
 JOB = "roofline-exporter"
+LATE = {"storage": {"tsdb": {"out_of_order_time_window": "1d"}}}
 REMOTE_WRITE = ("--web.enable-remote-write-receiver",)
 _READ = re.compile(r"(?<![\w:])((?:gpu|roofline_exporter)_\w+)(?![\w:])(?:\{[^}]*\})?(\[(\w+)\])?")
 
@@ -67,15 +70,20 @@ class Sample:
         return self.value * since if self.counts else self.value
 
 
-def rules_read(texts: Sequence[str]) -> dict[str, float]:
+def expressions(texts: Iterable[str]) -> list[str]:
+    """Return the expressions of the rules in these files."""
+    groups = [group for text in texts for group in yaml.safe_load(text)["groups"]]
+    return [rule["expr"] for group in groups for rule in group["rules"]]
+
+
+def rules_read(texts: Iterable[str]) -> dict[str, float]:
     """Return the families that rules read, with the longest window in seconds of each."""
     found: dict[str, float] = {}
-    for text in texts:
-        for rule in (rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]):
-            for name, _, window in _READ.findall(rule["expr"]):
-                if name in CATALOGUE:
-                    length = seconds(window) if window else 0.0
-                    found[name] = max(found.get(name, 0.0), length)
+    for expression in expressions(texts):
+        for name, _, window in _READ.findall(expression):
+            if name in CATALOGUE:
+                length = seconds(window) if window else 0.0
+                found[name] = max(found.get(name, 0.0), length)
     return found
 
 
@@ -224,6 +232,7 @@ def config(port: int, nodes: int, rule_folder: Path, scrape_seconds: int) -> str
     return yaml.safe_dump(
         {
             "global": {"scrape_interval": f"{scrape_seconds}s"},
+            **LATE,
             "rule_files": [f"{rule_folder}/*.yml"],
             "scrape_configs": [
                 {
@@ -306,7 +315,9 @@ def benchmark(arguments: argparse.Namespace, directory: Path) -> tuple[dict[str,
     texts = rules(load(thresholds))
     rule_folder = directory / "rules"
     rule_folder.mkdir()
-    windows = rules_read(list(texts.values()))
+    windows = rules_read(texts.values())
+    found = recorded.windows(expressions(texts.values()), SHORT_SECONDS)
+    spans = {name: min(window, arguments.history) for name, window in found.items()}
     samples = demo_page(directory / "demo", sorted(windows), arguments.warm_up)
     fleet = Fleet(samples, arguments.nodes)
     program = shutil.which("prometheus")
@@ -315,7 +326,7 @@ def benchmark(arguments: argparse.Namespace, directory: Path) -> tuple[dict[str,
     with served(fleet) as port:
         os.environ["GOMAXPROCS"] = str(CORES)
         text = config(port, arguments.nodes, rule_folder, arguments.scrape)
-        empty = yaml.safe_dump({"global": {"scrape_interval": "15s"}})
+        empty = yaml.safe_dump({"global": {"scrape_interval": "15s"}, **LATE})
         server = PrometheusServer(
             program, directory / "prometheus", port, "15s", empty, REMOTE_WRITE
         )
@@ -329,6 +340,12 @@ def benchmark(arguments: argparse.Namespace, directory: Path) -> tuple[dict[str,
                 (rule_folder / name).write_text(content, encoding="utf-8")
             (directory / "prometheus" / "prometheus.yml").write_text(text, encoding="utf-8")
             _reload(server)
+            filled = recorded.fill(
+                lambda name: _ask(own, f"/api/v1/query?query={name}")["result"],
+                lambda request: write(f"http://{server.address}", request),
+                spans,
+                arguments.recorded,
+            )
             groups = watch(own, arguments.seconds, arguments.settle)
             status = _ask(own, "/api/v1/status/tsdb")["headStats"]
             firing = len(_ask(own, "/api/v1/alerts")["alerts"])
@@ -338,7 +355,8 @@ def benchmark(arguments: argparse.Namespace, directory: Path) -> tuple[dict[str,
     line = (
         f"{arguments.nodes} nodes x {GPUS} GPUs, {scraped} series scraped every "
         f"{arguments.scrape} s, {status['numSeries']} series in all, {firing} alerts; "
-        f"a past of {arguments.history / 3600:g} h was written in {past:.0f} s"
+        f"a past of {arguments.history / 3600:g} h was written in {past:.0f} s, and that of "
+        f"{len(filled)} of {len(spans)} recorded families read over hours"
     )
     return groups, line
 
@@ -355,6 +373,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=150, help="watch at least so long")
     parser.add_argument("--settle", type=float, default=60, help="do not count so long")
     parser.add_argument("--history", type=float, default=6 * 3600, help="seconds of past at most")
+    parser.add_argument("--recorded", type=float, default=240, help="wait so long for records")
     parser.add_argument("--scrape", type=int, default=SCRAPE_SECONDS, help="seconds between")
     parser.add_argument("--warm-up", type=float, default=WARM_UP_SECONDS, help="of the demo")
     parser.add_argument("--interval", default="", help="of all groups, instead of their own")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import subprocess
 import sys
 import time
@@ -118,6 +119,7 @@ def test_rules_prints_one_line_for_each_group() -> None:
         "--seconds=6",
         "--settle=1",
         "--history=600",
+        "--recorded=10",
         "--scrape=1",
         "--warm-up=2",
         "--interval=2s",
@@ -126,6 +128,9 @@ def test_rules_prints_one_line_for_each_group() -> None:
     assert [int(row[1]) for row in rows] == [len(rules) for rules in RULES_BY_GROUP.values()]
     assert all(0 < float(row[3]) < 2 for row in rows)
     assert cells(output, "all")[1] == str(len(RULES))
+    filled = re.search(r"that of (\d+) of (\d+) recorded families", output)
+    assert filled is not None
+    assert 2 <= int(filled[1]) <= int(filled[2])
 
 
 def test_a_written_past_is_what_the_server_answers(

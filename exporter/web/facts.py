@@ -124,7 +124,8 @@ def _idle(row: Raw) -> str:
     seconds = row.get("idle_seconds")
     if not seconds:
         return "idle time not known" if seconds is None else "not idle"
-    return f"{'held idle' if row.get('held') else 'idle'} {duration(seconds)}"
+    since = duration(seconds) if seconds >= 1 else "just now"
+    return f"{'held idle' if row.get('held') else 'idle'} {since}"
 
 
 def _holder(row: Raw) -> str:

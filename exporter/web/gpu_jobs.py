@@ -26,31 +26,48 @@ _KEY = (
 
 def job_phases(rank: Rank, before: Rank | None) -> dict[str, float]:
     """Return what a rank did since `before`, as shares of the step time by phase."""
-    if before is None:
-        return {}
-    spent = rank.totals.step_seconds - before.totals.step_seconds
-    if spent <= 0:
+    spent = _step_seconds(rank, before)
+    if before is None or spent <= 0:
         return {}
     now, then = phase_seconds(rank.totals), phase_seconds(before.totals)
     shares = {name: (now[name] - then[name]) / spent for name in TRAINING_PHASES}
     return {name: share for name, share in shares.items() if share >= LEAST_SHARE}
 
 
+def _step_seconds(rank: Rank, before: Rank | None) -> float:
+    return 0.0 if before is None else rank.totals.step_seconds - before.totals.step_seconds
+
+
+def _stall(rank: Rank, before: Rank | None) -> float | None:
+    """Return the exposed data stall since `before`, as a share of the step time."""
+    spent = _step_seconds(rank, before)
+    now = rank.totals.phase_gpu_idle_seconds.get("data")
+    if before is None or spent <= 0 or now is None:
+        return None
+    return (now - before.totals.phase_gpu_idle_seconds.get("data", 0.0)) / spent
+
+
 def job_words(rank: Rank, before: Rank | None) -> str:
-    """Return how much a rank waits, and how fast it steps."""
+    """Return how much a rank waits, and how fast it steps.
+
+    Over the same seconds as its phases where these are known, else over its last ones.
+    """
     said = []
-    stall, wait = rank.data_stall_ratio, rank.data_wait_ratio
+    phases = job_phases(rank, before)
+    stall = _stall(rank, before) if phases else rank.data_stall_ratio
+    wait = phases.get("data", 0.0) if phases else rank.data_wait_ratio
     if stall is not None:
         said.append(f"GPU idle for its data {percent(stall)} of the time ({stall_level(stall)})")
     if wait is not None:
         said.append(f"waits for data {percent(wait)}")
-    passed = (
-        rank.last_report_timestamp_seconds
-        - (rank if before is None else before).last_report_timestamp_seconds
-    )
-    if before is not None and passed > 0:
+    if before is None:
+        return ", ".join(said)
+    passed = rank.last_report_timestamp_seconds - before.last_report_timestamp_seconds
+    if passed > 0:
         rate = max(0.0, rank.totals.steps - before.totals.steps) / passed
         said.append(f"{fixed(rate, 1 if rate < 10 else 0)} steps/s")
+    if phases and passed >= 1:
+        return f"in the last {fixed(passed, 0)} s: {', '.join(said)}"
     return ", ".join(said)
 
 

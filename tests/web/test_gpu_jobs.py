@@ -20,6 +20,10 @@ BEFORE = replace(
         steps=NOW.totals.steps - 41,
         step_seconds=NOW.totals.step_seconds - 10,
         phase_seconds={"data": 152.0, "checkpoint": 12.5, "logging": 2.5, "h2d": 4.0},
+        phase_gpu_idle_seconds={
+            **NOW.totals.phase_gpu_idle_seconds,
+            "data": NOW.totals.phase_gpu_idle_seconds["data"] - 2.1,
+        },
     ),
     last_report_timestamp_seconds=NOW.last_report_timestamp_seconds - 10,
 )
@@ -33,8 +37,18 @@ def test_what_a_rank_did_lately() -> None:
     """Phases are shares of the step time since an earlier picture, steps are per second."""
     assert job_phases(NOW, BEFORE) == pytest.approx({"data": 0.3, "h2d": 0.1})
     assert job_words(NOW, BEFORE) == (
-        "GPU idle for its data 24 % of the time (high), waits for data 31 %, 4.1 steps/s"
+        "in the last 10 s: GPU idle for its data 21 % of the time (high), waits for data 30 %, "
+        "4.1 steps/s"
     )
+
+
+def test_words_and_bar_are_of_the_same_seconds() -> None:
+    """What a report said of its own moment is only told while there is nothing else."""
+    assert job_words(NOW, None) == (
+        "GPU idle for its data 24 % of the time (high), waits for data 31 %"
+    )
+    unmeasured = replace(NOW, totals=replace(NOW.totals, phase_gpu_idle_seconds={}))
+    assert "idle" not in job_words(unmeasured, BEFORE)
 
 
 @pytest.mark.parametrize("before", [None, NOW])

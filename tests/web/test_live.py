@@ -131,6 +131,13 @@ def test_idle_and_lost_gpus() -> None:
     assert (asleep["state"], asleep["words"]["word"]) == ("suspended", "suspended")
 
 
+def test_idle_for_less_than_a_second() -> None:
+    """No length of time is told that rounds to nothing."""
+    totals = snapshots.h100_idle().shares[0].totals
+    asked = shared(snapshots.h100_idle(), totals=replace(totals, idle_for_seconds=0.4))
+    assert row(asked)["words"]["idle"].endswith("idle just now")
+
+
 def shared(gpu: Gpu, **changes: Any) -> Gpu:
     """The GPU with another share."""
     return replace(gpu, shares=(replace(gpu.shares[0], **changes),))

@@ -9,14 +9,18 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+PATIENCE_SECONDS = 30.0
+POLL_SECONDS = 0.02
 
-def wait_until(answer: Callable[[], T], timeout_seconds: float = 10.0, what: str = "") -> T:
-    """Return the first true answer; fail after the timeout."""
-    deadline = time.monotonic() + timeout_seconds
+
+def wait_until(
+    condition: Callable[[], T | bool | None], seconds: float = PATIENCE_SECONDS, what: str = ""
+) -> T:
+    """Return the first true value of `condition`; fail after `seconds`."""
+    deadline = time.monotonic() + seconds
     while True:
-        value = answer()
-        if value:
-            return value
-        if time.monotonic() > deadline:
-            raise AssertionError(f"waited {timeout_seconds} s in vain {what}")
-        time.sleep(0.01)
+        result = condition()
+        if result:
+            return result  # type: ignore[return-value]
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what or condition}"
+        time.sleep(POLL_SECONDS)

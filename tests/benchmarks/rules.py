@@ -37,8 +37,9 @@ from tests.benchmarks import recorded
 from tests.benchmarks.remote_write import encode_labels, encode_samples, encode_series, write
 from tests.benchmarks.rig import machine, table
 from tests.e2e.daemons import Daemon
-from tests.e2e.processes import Process, wait_until
+from tests.e2e.processes import Process
 from tests.e2e.prometheus import PrometheusServer
+from tests.waiting import wait_until
 
 SCRAPE_SECONDS = 15
 CORES = 2

@@ -17,7 +17,7 @@ from tests.conftest import require_tool
 from tests.dashboards.grafana import Prometheus, Range, Series, variables
 from tests.dashboards.models import NAMES, Target, each_page, load, panels, targets
 from tests.e2e.daemons import Daemon
-from tests.e2e.processes import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 

@@ -30,7 +30,8 @@ from testcontainers.core.container import DockerContainer
 from testcontainers.core.image import DockerImage
 
 from tests.conftest import unmet
-from tests.e2e.processes import ROOT, environment, wait_until
+from tests.e2e.processes import ROOT, environment
+from tests.waiting import wait_until
 
 # Its clean-up container is one more image to pull; containers here end with their test.
 testcontainers_config.ryuk_disabled = True

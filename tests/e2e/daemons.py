@@ -22,7 +22,8 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from tests.e2e.processes import Process, wait_until
+from tests.e2e.processes import Process
+from tests.waiting import wait_until
 
 COMMAND = (sys.executable, "-m", "exporter")
 WATCH_INTERVAL_SECONDS = 0.2

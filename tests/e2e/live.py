@@ -16,7 +16,7 @@ from exporter.store import Store
 from exporter.web.app import create_app
 from exporter.web.stream import Streams
 from exporter.web.views import Views
-from tests.e2e.processes import wait_until
+from tests.waiting import wait_until
 
 
 class _Server(uvicorn.Server):

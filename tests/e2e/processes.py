@@ -11,15 +11,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from signal import SIGTERM, Signals
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec
+
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 P = ParamSpec("P")
-T = TypeVar("T")
 
 # What a developer's shell may hold and what would change the program under test.
 FOREIGN_PREFIXES = ("ROOFLINE_", "FAKE_NVML_", "COVERAGE_", "COV_CORE_")
 FOREIGN_NAMES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
-PATIENCE_SECONDS = 30.0
 ROOT = Path(__file__).parents[2]
 
 
@@ -31,19 +31,6 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
         if not name.startswith(FOREIGN_PREFIXES) and name not in FOREIGN_NAMES
     }
     return {**kept, **(extra or {})}
-
-
-def wait_until(
-    condition: Callable[[], T | bool | None], seconds: float = PATIENCE_SECONDS, what: str = ""
-) -> T:
-    """Return the first true value of `condition`; fail after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while True:
-        result = condition()
-        if result:
-            return result  # type: ignore[return-value]
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what or condition}"
-        time.sleep(0.05)
 
 
 def retry_once(test: Callable[P, None]) -> Callable[P, None]:

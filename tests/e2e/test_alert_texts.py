@@ -20,10 +20,11 @@ from deploy.prometheus.render_rules import BadThresholds, load, seconds
 from exporter.xids import XIDS
 from tests.conftest import require_tool
 from tests.e2e.alerting import write_rules
-from tests.e2e.processes import Process, wait_until
+from tests.e2e.processes import Process
 from tests.e2e.prometheus import PrometheusServer
 from tests.rules.cases import CASES, NODE, Case
 from tests.rules.rules import ALERTS
+from tests.waiting import wait_until
 
 PATIENCE_SECONDS = 60.0
 SINCE_SECONDS = 2000.0

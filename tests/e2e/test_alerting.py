@@ -22,9 +22,10 @@ from tests.e2e.alerting import (
     write_rules,
 )
 from tests.e2e.conftest import StartDaemon
-from tests.e2e.processes import ROOT, Process, wait_until
+from tests.e2e.processes import ROOT, Process
 from tests.e2e.prometheus import PrometheusServer
 from tests.rules.rules import ALERTS, RULES_BY_GROUP
+from tests.waiting import wait_until
 
 IDLE = {"alertname": "GpuHeldIdle", "owner": "carol", "severity": "warning"}
 """What carol's notebook raises in the demo."""

@@ -18,8 +18,8 @@ from tests.e2e.alerting import (
     write_rules,
 )
 from tests.e2e.containers import Engine, address, exporter, fetch_json, service_images
-from tests.e2e.processes import wait_until
 from tests.e2e.test_alerting import IDLE, check_arrived
+from tests.waiting import wait_until
 
 INSTANCE = "exporter:19400"
 

@@ -37,7 +37,8 @@ from tests.e2e.containers import (
     wait_for_json,
 )
 from tests.e2e.daemons import Page
-from tests.e2e.processes import ROOT, retry_once, wait_until
+from tests.e2e.processes import ROOT, retry_once
+from tests.waiting import wait_until
 
 MOST_MEGABYTES = 130.0
 FIRST_SCRAPE_SECONDS = 3.0

@@ -10,7 +10,8 @@ from pathlib import Path
 from exporter.sources import simulate
 from tests.conftest import require_tool
 from tests.e2e.conftest import RunCommand, StartDaemon, StartPrometheus
-from tests.e2e.processes import retry_once, wait_until
+from tests.e2e.processes import retry_once
+from tests.waiting import wait_until
 
 BUNDLED = Path(simulate.__file__).parents[2] / "scenarios" / "demo.yaml"
 WATCH_SECONDS = 120

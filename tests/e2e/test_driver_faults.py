@@ -17,8 +17,9 @@ import pytest
 from tests.conftest import require_tool
 from tests.e2e.conftest import MakeDriver, StartDaemon
 from tests.e2e.daemons import Daemon
-from tests.e2e.processes import retry_once, wait_until
+from tests.e2e.processes import retry_once
 from tests.fake_nvml import DRIVER_470, DRIVER_535, DRIVER_550, FakeNvml, fault
+from tests.waiting import wait_until
 
 RECOVERY_SECONDS = 10.0
 OBSERVED_SECONDS = 2.5

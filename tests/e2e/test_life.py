@@ -12,8 +12,9 @@ import pytest
 
 from tests.e2e.conftest import MakeDriver, StartDaemon
 from tests.e2e.daemons import COMMAND, Daemon, Page
-from tests.e2e.processes import Process, retry_once, wait_until
+from tests.e2e.processes import Process, retry_once
 from tests.fake_nvml import FakeNvml, fault
+from tests.waiting import wait_until
 
 STOP_SECONDS = 2.0
 TWO_GPUS = {"devices": [{"product": "h100-sxm"}, {"product": "t4"}]}

@@ -7,9 +7,10 @@ from typing import Any
 
 from tests.e2e.conftest import MakeDriver, StartDaemon, StartPrometheus
 from tests.e2e.daemons import Daemon, Page
-from tests.e2e.processes import retry_once, wait_until
+from tests.e2e.processes import retry_once
 from tests.e2e.prometheus import PrometheusServer
 from tests.fake_nvml import mean, sine, square
+from tests.waiting import wait_until
 
 # What this Prometheus (2.42) asks for by itself.
 PROMETHEUS_ACCEPT = (

@@ -9,8 +9,9 @@ from typing import Any
 
 from tests.e2e.conftest import MakeDriver, StartDaemon
 from tests.e2e.daemons import Daemon
-from tests.e2e.processes import retry_once, wait_until
+from tests.e2e.processes import retry_once
 from tests.fake_nvml import FakeNvml, fault
+from tests.waiting import wait_until
 
 SCRAPES = 50
 SCRAPE_SECONDS = 0.02

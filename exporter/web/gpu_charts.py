@@ -122,39 +122,32 @@ CHARTS = (
 )
 
 
-def _figure(chart: Chart) -> str:
+def _figure(chart: Chart, table: str) -> str:
     heading = chart.heading
     return (
         f'<figure class="card" id="chart-{chart.name}"><figcaption><h2>{heading}</h2></figcaption>'
         '<div class="canvas"></div><p class="note"></p>'
         '<details><summary>As a table</summary><div class="scroll" tabindex="0" role="region" '
-        f'aria-label="{heading}, as a table">{_place(chart)}</div></details></figure>'
+        f'aria-label="{heading}, as a table">{table}</div></details></figure>'
     )
-
-
-def _place(chart: Chart) -> str:
-    return f'<table data-of="{chart.name}"></table>'
 
 
 def _known(fields: list[tuple[str, Any]]) -> dict[str, Any]:
     return known(**{name: value or None for name, value in fields if name != "heading"})
 
 
-def gpu_charts() -> str:
-    """Return the places of the charts and of their tables, and for the script what is in them."""
-    charts = [asdict(chart, dict_factory=_known) for chart in CHARTS]
-    return "\n".join([*map(_figure, CHARTS), data_block("charts", charts)])
+def gpu_charts(series: Series | None, power_limit_watts: float | None) -> str:
+    """Return the places of the charts, their tables, and for the script what is in them.
 
-
-def with_tables(content: str, series: Series | None, power_limit_watts: float | None) -> str:
-    """Return the page's content with the last minutes of `series` in the tables of the charts."""
+    The tables hold the last minutes of `series`.
+    """
     timestamps, columns = ([], {}) if series is None else series
     if power_limit_watts is not None and "power" in columns:
         limits = [None if value is None else power_limit_watts for value in columns["power"]]
         columns = {**columns, "power_limit": limits}
-    for chart in CHARTS:
-        content = content.replace(_place(chart), _table(chart, timestamps, columns), 1)
-    return content
+    figures = [_figure(chart, _table(chart, timestamps, columns)) for chart in CHARTS]
+    charts = [asdict(chart, dict_factory=_known) for chart in CHARTS]
+    return "\n".join([*figures, data_block("charts", charts)])
 
 
 def _tells(column: str, columns: Columns) -> bool:

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+from exporter.history import Series
 from exporter.snapshot import Gpu
 from exporter.specs import SpecBook
 from exporter.web.addresses import history_address
-from exporter.web.facts import Row
+from exporter.web.facts import Row, values_of
 from exporter.web.gpu_charts import gpu_charts
 from exporter.web.gpu_facts import gpu_facts
 from exporter.web.gpu_table import gpu_table
@@ -45,8 +46,18 @@ def rows_of(rows: Mapping[str, Row], key: str) -> dict[str, Row]:
     }
 
 
-def gpu_content(view: Mapping[str, Any], key: str, gpu: Gpu, specs: SpecBook, jobs: str) -> str:
-    """Return the content of the page of the row `key`, which is one of `view`."""
+def gpu_content(
+    view: Mapping[str, Any],
+    key: str,
+    gpu: Gpu,
+    specs: SpecBook,
+    jobs: str,
+    series: Series | None,
+) -> str:
+    """Return the content of the page of the row `key`, which is one of `view`.
+
+    `series` are its last minutes.
+    """
     row = view["rows"][key]
     said = row["words"]
     state = ", ".join(filter(None, (said["word"], said.get("limit"), said.get("reason"))))
@@ -60,7 +71,7 @@ def gpu_content(view: Mapping[str, Any], key: str, gpu: Gpu, specs: SpecBook, jo
 <section class="card" id="chart" aria-labelledby="roofline-title">
 <h2 id="roofline-title">Roofline</h2>
 {roofline_figure({key: row})}</section>
-{gpu_charts()}
+{gpu_charts(series, values_of(row).get("power_limit"))}
 <p class="wide" id="means"></p>
 <p class="wide" id="absent" hidden></p>
 <div class="wide" id="facts">

@@ -16,8 +16,7 @@ from exporter.specs import SpecBook
 from exporter.web.addresses import row_key
 from exporter.web.compressed import answer
 from exporter.web.document import document, frame
-from exporter.web.facts import values_of
-from exporter.web.gpu_charts import TABLE_SECONDS, with_tables
+from exporter.web.gpu_charts import TABLE_SECONDS
 from exporter.web.gpu_jobs import gpu_jobs
 from exporter.web.gpu_page import gpu_content, rows_of
 from exporter.web.node_page import node_content
@@ -93,11 +92,9 @@ def page_routes(views: Views, specs: Callable[[], SpecBook]) -> list[Route]:
             key = row_key(uuid, instance)
             if key in view["rows"]:
                 jobs = gpu_jobs(snapshot.ranks, views.store.earlier_ranks(), uuid, instance)
-                content = gpu_content(view, key, found, specs(), jobs)
                 since = snapshot.timestamp_seconds - TABLE_SECONDS
                 series = views.store.history.series(uuid, instance, since)
-                limit = values_of(view["rows"][key]).get("power_limit")
-                html = gpu_html(view, key, with_tables(content, series, limit))
+                html = gpu_html(view, key, gpu_content(view, key, found, specs(), jobs, series))
                 return answer(request, html.encode(), HTML, HEADERS)
         of = "" if instance is None else f" with a GPU instance {instance}"
         raise HTTPException(404, f"no GPU has the UUID or index {name[:80]!r}{of}")

@@ -371,3 +371,5 @@ class TrainingReport:
     """Failures inside the client, which it swallowed."""
     alive: bool = True
     """False once the process said that it ends, or was found to be gone."""
+    silent: bool = False
+    """True for a living process that has not reported for so long that it is not shown."""

@@ -74,6 +74,7 @@ class Ranks:
         return tuple(
             rank_picture(job, rank, place, known, now)
             for (job, rank, place), known in self._known.items()
+            if not known.silent
         )
 
     def _key(
@@ -116,7 +117,7 @@ class Ranks:
         fresh: dict[Place, list[RankRecord]] = {}
         precisions: dict[str, set[str]] = {}
         for (_, _, place), known in self._known.items():
-            if place.uuid is None or not known.alive:
+            if place.uuid is None or not known.alive or known.silent:
                 continue
             if known.newest.precision is not None:
                 precisions.setdefault(place.uuid, set()).add(known.newest.precision)

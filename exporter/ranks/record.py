@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
+from functools import reduce
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from exporter.derive.stall import stall_bounds
 from exporter.ranks.check import StallCheck
 from exporter.ranks.gaps import GapClock
 from exporter.ranks.places import Place
-from exporter.ranks.totals import total_of
+from exporter.ranks.totals import at_least, total_of
 from exporter.reading import TrainingReport, TrainingTotals
 from exporter.snapshot import Bounds, Rank
 
@@ -77,8 +78,9 @@ class RankRecord:
         """By report id, of processes that are not known any more and may yet speak again."""
         self._folded: TrainingTotals | None = None
         """Of those that were retired before them."""
-        self._totals: TrainingTotals | None = None
-        """None while they have to be added up."""
+        self._totals = TrainingTotals()
+        self._summed = False
+        """Whether `_totals` are those of now."""
         self._said_at: float | None = None
         self._settled_at: float | None = None
         self._fresh_until = 0.0
@@ -112,18 +114,25 @@ class RankRecord:
         loops = [report.totals.step_seconds for report in reports if report.alive]
         self.alive = len(loops)
         self.run_seconds = max(loops) if loops else self.newest.totals.step_seconds
-        self._totals = None
+        self._summed = False
+
+    @property
+    def silent(self) -> bool:
+        """True while none of its processes has reported for so long that it is not shown."""
+        return all(report.silent for report in self.last.values())
 
     @property
     def totals(self) -> TrainingTotals:
-        """All that its processes claim."""
-        if self._totals is None:
+        """All that its processes claim; none ever falls."""
+        if not self._summed:
             parts = [*self._retired.values(), *(report.totals for report in self.last.values())]
-            self._totals = parts[0] if parts else TrainingTotals()
-            for part in parts[1:]:
-                self._totals = total_of(self._totals, part)
             if self._folded is not None:
-                self._totals = total_of(self._folded, self._totals)
+                parts.insert(0, self._folded)
+            # What one process claims never falls, as what it said before was compared.
+            self._totals = (
+                parts[0] if len(parts) == 1 else at_least(reduce(total_of, parts), self._totals)
+            )
+            self._summed = True
         return self._totals
 
     def fresh(self, now: float) -> bool:

@@ -16,7 +16,8 @@ from exporter.sources.training.inbox import Arrival
 from exporter.sources.training.refusals import Refused
 
 KEPT_SECONDS = 300.0
-"""After a process's last report, which is also the one in which it says that it ends."""
+"""After a process's last report, which is also the one in which it says that it ends. One that
+lives on counts as silent then: its totals are kept, for it may speak again."""
 SILENT_SECONDS = 60.0
 """A process that cannot be seen counts as ended after so long without a report."""
 MAKES_ROOM_SECONDS = 10.0
@@ -36,6 +37,7 @@ class _Entry:
     received_monotonic_seconds: float
     received_timestamp_seconds: float
     is_gone: bool = False
+    is_silent: bool = False
     report: TrainingReport | None = None
     """What is handed on of all this, once it was asked for."""
 
@@ -84,7 +86,7 @@ class Ledger:
                 _check_next(entry, claim, arrival.peer)
                 entry.claim = claim
                 entry.device = claim.device if entry.device is None else entry.device
-                entry.is_gone = False
+                entry.is_gone = entry.is_silent = False
                 entry.report = None
             entry.received_monotonic_seconds = arrival.monotonic_seconds
             entry.received_timestamp_seconds = arrival.timestamp_seconds
@@ -95,7 +97,10 @@ class Ledger:
             self._taken += 1
 
     def reports(self) -> tuple[TrainingReport, ...]:
-        """Return what each process said last; those silent for five minutes are forgotten."""
+        """Return what each process said last.
+
+        Those silent for five minutes are forgotten, unless they can be seen to live.
+        """
         with self._lock:
             now = self._clock.monotonic()
             if now - self._looked_at >= LOOK_SECONDS:
@@ -154,11 +159,16 @@ class Ledger:
             silent = now - entry.received_monotonic_seconds
             if silent <= QUIET_SECONDS:
                 return
-            if silent > KEPT_SECONDS:
-                self._drop(report_id)
-            elif not entry.claim.exited and not entry.is_gone and self._is_gone(entry, silent):
-                entry.is_gone = True
+            ended = entry.claim.exited or entry.is_gone
+            if not ended and self._is_gone(entry, silent):
+                ended = entry.is_gone = True
                 entry.report = None
+            if silent > KEPT_SECONDS:
+                if ended:
+                    self._drop(report_id)
+                elif not entry.is_silent:
+                    entry.is_silent = True
+                    entry.report = None
 
     def _is_gone(self, entry: _Entry, silent_seconds: float) -> bool:
         if entry.started is None:
@@ -228,5 +238,6 @@ def _report(report_id: str, entry: _Entry) -> TrainingReport:
         memory_bytes=claim.memory_bytes,
         errors=claim.errors,
         alive=not (claim.exited or entry.is_gone),
+        silent=entry.is_silent,
     )
     return entry.report

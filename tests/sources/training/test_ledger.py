@@ -209,6 +209,20 @@ def test_the_last_word_of_a_process_that_ended_stays_five_minutes(node: Node) ->
     assert not node.after(1.5)
 
 
+def test_a_living_process_is_silent_after_five_minutes_but_not_forgotten(node: Node) -> None:
+    """A checkpoint or a hang may last: its totals go on when it speaks again, until it is gone."""
+    node.processes.alive[4242] = 77
+    node.say(steps=5)
+    assert not node.after(299.5)[LEAST["id"]].silent
+    assert node.after(1.5)[LEAST["id"]].silent
+    assert node.after(3600)[LEAST["id"]].silent
+    node.say(steps=6)
+    assert not node.only().silent
+    assert node.after(302)[LEAST["id"]].silent
+    del node.processes.alive[4242]
+    assert not node.after(1.5)
+
+
 def test_a_process_that_cannot_be_seen_is_gone_after_a_minute_of_silence(node: Node) -> None:
     """Its pid is in a namespace that this one does not hold."""
     node.say(Peer(0, 1000), pid=1)

@@ -217,8 +217,8 @@ def test_mostly_idle_is_not_idle() -> None:
     answer["gpus"][0]["shares"][0]["limiter"] = "idle"
 
     lines = lines_of(answer)
-    assert ": 1 mostly idle ·" in lines[0]
-    assert "  mostly idle  " in row(lines, "0")
+    assert ": 1 often idle ·" in lines[0]
+    assert "  often idle  " in row(lines, "0")
     assert "  not idle  " in row(lines, "0")
 
 

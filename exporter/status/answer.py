@@ -124,7 +124,7 @@ def _title(gpus: int, lines: Sequence[Line]) -> str:
     limiters = Counter(
         line.limiter or "unknown" for line, rests in zip(work, resting, strict=True) if not rests
     )
-    mostly_idle = limiters.pop("idle", 0)
+    often_idle = limiters.pop("idle", 0)
     unknown = limiters.pop("unknown", 0)
     down = sum(line.down is not None for line in lines)
     rank = {name: number for number, name in enumerate(LIMITER_ORDER)}
@@ -134,7 +134,7 @@ def _title(gpus: int, lines: Sequence[Line]) -> str:
             for name in sorted(limiters, key=lambda name: (rank.get(name, len(rank)), name))
         ),
         *([f"{unknown} unknown"] if unknown else []),
-        *([f"{mostly_idle} mostly idle"] if mostly_idle else []),
+        *([f"{often_idle} often idle"] if often_idle else []),
         *([f"{idle} idle" + (f" ({held} held)" if held else "")] if idle else []),
         *([f"{down} down"] if down else []),
     ]

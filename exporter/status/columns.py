@@ -57,7 +57,7 @@ def _limiter(line: Line) -> Cell:
     if line.limiter is None:
         return UNKNOWN
     if line.limiter == "idle" and line.idle is False:
-        return Cell("mostly idle", "faint")
+        return Cell("often idle", "faint")
     return Cell(line.limiter, "faint" if line.limiter in ("idle", "unknown") else "")
 
 

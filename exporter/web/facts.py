@@ -35,7 +35,7 @@ TONES = {
     "MIG": "calm",
     "held back": "warn",
     "held idle": "warn",
-    "mostly idle": "calm",
+    "often idle": "calm",
     "idle": "calm",
     "free": "calm",
     "suspended": "calm",
@@ -43,14 +43,14 @@ TONES = {
 """How a word looks; any other is bad where the GPU is not up, else neutral."""
 GLYPHS = {"good": "●", "warn": "▲", "calm": "○", "bad": "✕", "neutral": "◆"}
 LIMITS = {
-    "idle": "mostly idle",
+    "idle": "often idle",
     "input": "waits for its input",
     "clock": "limited by its clock",
     "unknown": "limiter not known",
 }
 """What is said of a limiter; of any other that it limits."""
-_IDLE_WORDS = ("held idle", "free", "idle", "mostly idle")
-"""Words beside which it need not be said that an interval was mostly idle."""
+_IDLE_WORDS = ("held idle", "free", "idle", "often idle")
+"""Words beside which it need not be said that an interval was often idle."""
 BASES = ("spec", "clock", "achievable")
 _REASON = 160
 RATIOS = (

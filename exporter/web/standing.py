@@ -90,7 +90,7 @@ _RULES: tuple[tuple[str, Callable[[Standing], bool]], ...] = (
     ("held back", lambda one: one.limiter == "clock"),
     ("saturated", _saturated),
     ("underused", _underused),
-    ("mostly idle", lambda one: one.limiter == "idle"),
+    ("often idle", lambda one: one.limiter == "idle"),
     ("busy", lambda one: one.busy is not None or one.saturation_upper is not None),
 )
 UNKNOWN = "unknown"
@@ -103,7 +103,7 @@ def word(standing: Standing) -> str:
     idle for 10 s and more while someone holds it. free: idle, held by nobody. idle: idle otherwise.
     held back: limited by its clock. saturated: at least 80 % of the hardware's roof, or 75 % of
     what the best public kernels reach. underused: something ran 80 % of the time and reached less
-    than 20 % of any roof. mostly idle: it did something, and idle most of the time. busy: none of
+    than 20 % of any roof. often idle: it did something, and lost most by being idle. busy: none of
     these.
     """
     return next((name for name, holds in _RULES if holds(standing)), UNKNOWN)
@@ -129,7 +129,7 @@ class Told:
 _COUNTED = {
     "saturated": "saturated",
     "busy": "busy",
-    "mostly idle": "mostly idle",
+    "often idle": "often idle",
     "held back": "held back by the clock",
     "underused": "underused",
     "starved": "starved for data",
@@ -203,7 +203,7 @@ _SENTENCES: tuple[tuple[str, Callable[[Sequence[Told]], str]], ...] = (
     ("held back", _plain("is held back by its clock", "are held back by their clocks")),
     ("saturated", _plain("is saturated", "are saturated")),
     ("busy", _plain("is busy", "are busy")),
-    ("mostly idle", _plain("is mostly idle", "are mostly idle")),
+    ("often idle", _plain("is often idle", "are often idle")),
     ("idle", _plain("is idle", "are idle")),
     ("free", _plain("is free", "are free")),
     ("suspended", _plain("is asleep", "are asleep")),

@@ -142,6 +142,28 @@ def test_what_is_old_is_not_now(serve: Serve, view: OpenPage) -> None:
     expect(page.locator("#chart-clock .u-legend")).not_to_contain_text("nothing")
 
 
+def test_the_charts_of_a_gpu_that_was_down_when_its_page_was_opened(
+    serve: Serve, view: OpenPage
+) -> None:
+    """They come once there is a history, without another load."""
+    node = snapshots.snapshot(snapshots.h100_training(0))
+    lost = replace(snapshots.lost(1), device=replace(snapshots.H100_DEVICE, index=0))
+    live = serve(snapshots.snapshot(lost))
+    shown = view().open(f"{live.url}/gpu/0")
+    expect(shown.page.locator("#gpus")).to_contain_text("lost")
+    shown.wait_live()
+    opened: list[str] = []
+    shown.page.on("request", lambda request: opened.append(request.url))
+    legend = shown.page.locator("#chart-power .u-legend")
+    for second in range(60, 90):
+        live.publish(replace(node, timestamp_seconds=node.timestamp_seconds + second))
+        shown.page.wait_for_timeout(1000)
+        if legend.count() and "641 W" in legend.inner_text():
+            break
+    expect(legend).to_contain_text("641 W")
+    assert not [url for url in opened if "stream" in url]
+
+
 def test_data_that_becomes_simulated(serve: Serve, view: OpenPage) -> None:
     """The banner comes and goes with the data, as after a restart, without another load."""
     gpu = snapshots.h100_training(0)

@@ -153,18 +153,18 @@ def test_what_was_not_seen_is_not_idle() -> None:
     assert words["word"] not in {"free", "idle", "held idle"}
 
 
-def test_mostly_idle() -> None:
+def test_often_idle() -> None:
     """A GPU that works less than half of the time is not called busy here and idle there."""
     node = snapshots.snapshot(shared(snapshots.t4_estimate(), limiter="idle", data_stall={}))
     found = view(node)
     [words] = [each["words"] for each in found["rows"].values()]
-    assert (words["word"], words["idle"]) == ("mostly idle", "not idle")
+    assert (words["word"], words["idle"]) == ("often idle", "not idle")
     assert "limit" not in words
-    assert (found["headline"], found["totals"]) == ("GPU 0 is mostly idle", "1 GPU: 1 mostly idle")
+    assert (found["headline"], found["totals"]) == ("GPU 0 is often idle", "1 GPU: 1 often idle")
     starved = row(
         shared(snapshots.t4_estimate(), limiter="idle", data_stall={"x": Bounds(0.3, 1.0)})
     )
-    assert (starved["words"]["word"], starved["words"]["limit"]) == ("starved", "mostly idle")
+    assert (starved["words"]["word"], starved["words"]["limit"]) == ("starved", "often idle")
 
 
 def test_a_gpu_without_ceilings() -> None:

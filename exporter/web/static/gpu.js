@@ -52,7 +52,11 @@ const load = async () => {
 
 show();
 /** Jobs, identity, health and ceilings change slowly: the server writes them. */
-setInterval(() => document.hidden || renew("jobs", "facts"), RENEW_MILLISECONDS);
+setInterval(() => {
+  if (document.hidden) return;
+  renew("jobs", "facts");
+  if (!history.timestamps.length) load();
+}, RENEW_MILLISECONDS);
 follow("/api/v1/stream", view, (next, whole) => {
   view = next;
   show();

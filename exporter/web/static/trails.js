@@ -28,6 +28,7 @@ export class Tracks {
       const before = (this.of(key) ?? []).filter((each) => each.time < time && each.time > time - KEPT_SECONDS);
       this.tracks.set(key, [...before, { time, point }]);
     }
+    for (const key of this.tracks.keys()) if (!points.has(key)) this.tracks.delete(key);
   }
 
   /** Take what the daemon remembers; only what was seen since is kept. */

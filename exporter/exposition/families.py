@@ -36,7 +36,6 @@ class ProcessMemory:
 
 
 GPU: Part[Gpu] = Part("gpu", lambda gpu: gpu)
-UP: Part[Gpu] = Part("board", lambda gpu: gpu)
 DEVICE: Part[Device] = Part("board", lambda gpu: gpu.device)
 VITALS: Part[Vitals] = Part("board", lambda gpu: gpu.vitals)
 BOARD: Part[Board] = Part("board", lambda gpu: gpu.board)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from exporter.web.standing import HIGH_STALL_RATIO, MODERATE_STALL_RATIO
 from exporter.web.words import (
     bytes_rate,
     cut,
@@ -24,8 +25,8 @@ Row = dict[str, Any]
 Raw = Mapping[str, Any]
 """What is known of a row, from which it is made."""
 
-STALL_LEVELS = ((0.20, "high"), (0.05, "some"), (0.0, "fine"))
-"""Exposed data stall above which a word holds: the thresholds of the TensorFlow profiler."""
+STALL_LEVELS = ((HIGH_STALL_RATIO, "high"), (MODERATE_STALL_RATIO, "some"), (0.0, "fine"))
+"""Exposed data stall above which a word holds."""
 
 TONES = {
     "saturated": "good",

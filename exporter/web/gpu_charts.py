@@ -11,6 +11,7 @@ from typing import Any, Literal
 from exporter.history import Columns, Series
 from exporter.web.document import data_block
 from exporter.web.numbers import known
+from exporter.web.standing import HIGH_STALL_RATIO, MODERATE_STALL_RATIO
 from exporter.web.words import clock_time, fixed, percent, si
 
 TABLE_SECONDS = 330.0
@@ -104,7 +105,7 @@ CHARTS = (
             Line("stall_upper", "at most", "s1", (8, 3)),
         ),
         note="Lines at 5 % (worth a look) and 20 % (the loader is the bottleneck).",
-        marks=(0.05, 0.2),
+        marks=(MODERATE_STALL_RATIO, HIGH_STALL_RATIO),
     ),
     Chart(
         "clock",

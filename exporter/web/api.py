@@ -14,10 +14,10 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from exporter import __version__
-from exporter.snapshot import Gpu, Snapshot
 from exporter.specs import SpecBook
 from exporter.store import Store
 from exporter.web import models
+from exporter.web.asked import asked_gpu
 from exporter.web.convert import gpu_json, gpus_answer, product_json, rooflines
 from exporter.web.described import described
 from exporter.web.refusal import refuse
@@ -35,13 +35,6 @@ NOT_FOUND: dict[int | str, dict[str, object]] = {404: {"model": models.Problem}}
 def _answer(model: BaseModel) -> Response:
     body = model.model_dump_json(exclude_none=True, by_alias=True) + "\n"
     return Response(body, media_type="application/json")
-
-
-def _find(snapshot: Snapshot | None, key: str) -> Gpu | None:
-    for gpu in snapshot.gpus if snapshot is not None else ():
-        if key in (gpu.device.uuid, str(gpu.device.index)):
-            return gpu
-    return None
 
 
 def api_app(store: Store, specs: Callable[[], SpecBook]) -> FastAPI:
@@ -68,7 +61,7 @@ def api_app(store: Store, specs: Callable[[], SpecBook]) -> FastAPI:
     def gpu(uuid: str) -> Response:
         """One GPU, by its UUID or its index."""
         snapshot = store.latest()
-        found = _find(snapshot, uuid)
+        found = asked_gpu(snapshot, uuid)
         if snapshot is None or found is None:
             raise HTTPException(404, f"no GPU has the UUID or index {uuid!r}")
         return _answer(

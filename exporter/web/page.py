@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from exporter.snapshot import Gpu, Snapshot
 from exporter.specs import SpecBook
 from exporter.web.addresses import row_key
+from exporter.web.asked import asked_gpu, asked_instance
 from exporter.web.compressed import answer
 from exporter.web.document import document, frame
 from exporter.web.gpu_charts import TABLE_SECONDS
@@ -60,22 +60,6 @@ def gpu_html(view: dict[str, Any], key: str, content: str) -> str:
     )
 
 
-def _find(snapshot: Snapshot | None, key: str) -> Gpu | None:
-    for gpu in snapshot.gpus if snapshot is not None else ():
-        if key in (gpu.device.uuid, str(gpu.device.index)):
-            return gpu
-    return None
-
-
-def _instance(request: Request) -> int | None:
-    text = request.query_params.get("instance")
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) < 5):
-        raise HTTPException(400, f"instance: expected a whole number, got {text[:40]!r}")
-    return int(text)
-
-
 def page_routes(views: Views, specs: Callable[[], SpecBook]) -> list[Route]:
     """Return ``/`` and ``/gpu/{uuid}``, which takes an index as well."""
 
@@ -84,9 +68,9 @@ def page_routes(views: Views, specs: Callable[[], SpecBook]) -> list[Route]:
 
     def gpu(request: Request) -> Response:
         name = request.path_params["uuid"]
-        instance, view = _instance(request), views.latest()
+        instance, view = asked_instance(request), views.latest()
         snapshot = views.store.latest()
-        found = _find(snapshot, name)
+        found = asked_gpu(snapshot, name)
         if snapshot is not None and found is not None:
             uuid = found.device.uuid
             key = row_key(uuid, instance)

@@ -20,6 +20,7 @@ from exporter.history import Columns, Key, Series
 from exporter.reading import THROTTLE_REASONS
 from exporter.store import Store
 from exporter.web.addresses import row_key
+from exporter.web.asked import asked_gpu, asked_instance
 from exporter.web.compressed import answer
 from exporter.web.refusal import SCHEMA_VERSION
 
@@ -93,21 +94,11 @@ def _answer(request: Request, body: bytes) -> Response:
 def history_routes(store: Store) -> list[Route]:
     """Return the routes of the history."""
 
-    def _uuid(key: str) -> str:
-        """Return the UUID that a UUID or an index stands for."""
-        snapshot = store.latest()
-        for gpu in snapshot.gpus if snapshot is not None else ():
-            if key in (gpu.device.uuid, str(gpu.device.index)):
-                return gpu.device.uuid
-        return key
-
     def history(request: Request) -> Response:
         key = request.path_params["uuid"]
-        number, since = _number(request, "instance"), _number(request, "since")
-        if number is not None and not number.is_integer():
-            raise HTTPException(400, f"instance: expected a whole number, got {number:g}")
-        instance = None if number is None else int(number)
-        uuid = _uuid(key)
+        instance, since = asked_instance(request), _number(request, "since")
+        found = asked_gpu(store.latest(), key)
+        uuid = key if found is None else found.device.uuid
         series = store.history.series(uuid, instance, since)
         if series is None:
             of = "" if instance is None else f" with a GPU instance {instance}"

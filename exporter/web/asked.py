@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which GPU and instance a request is about."""
+
+from __future__ import annotations
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from exporter.snapshot import Gpu, Snapshot
+
+_MOST_DIGITS = 4
+
+
+def asked_gpu(snapshot: Snapshot | None, key: str) -> Gpu | None:
+    """Return the GPU whose UUID or index `key` is."""
+    for gpu in snapshot.gpus if snapshot is not None else ():
+        if key in (gpu.device.uuid, str(gpu.device.index)):
+            return gpu
+    return None
+
+
+def asked_instance(request: Request) -> int | None:
+    """Return the GPU instance of ``?instance=``.
+
+    Raises:
+        HTTPException: 400 if it is no whole number.
+    """
+    text = request.query_params.get("instance")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
+        raise HTTPException(400, f"instance: expected a whole number, got {text[:40]!r}")
+    return int(text)

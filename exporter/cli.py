@@ -241,6 +241,7 @@ COMMANDS: Mapping[str, Command] = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; every failure is one line on standard error."""
     words = list(sys.argv[1:] if argv is None else argv)
+    _open_closed_streams()
     try:
         if os.getpid() == 1:
             # In a container: the kernel drops a signal that its first process has no handler for,
@@ -261,6 +262,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_output()
         return _fail(ExporterError(error.strerror or str(error)), FAILED)
     return code
+
+
+def _open_closed_streams() -> None:
+    """Write to nowhere what would go to a stream that was closed before the start."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
 
 
 def _drop_output() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 import pynvml
 
 from exporter.clock import Clock
+from exporter.complaints import Complaints, in_words
 from exporter.errors import LibraryUnavailable
 from exporter.reading import SlotReport, XidRecord
 from exporter.rounds import Rounds
@@ -27,6 +28,7 @@ DRAIN_SECONDS = 0.5
 SLOW_INIT_SECONDS = 5.0
 MOST_STUCK_THREADS = 2
 """A GPU whose worker and replacement are both inside the driver gets no third thread."""
+HUNG = "hung: a driver call does not return"
 
 log = logging.getLogger(__name__)
 
@@ -72,9 +74,7 @@ class Fleet:
         self._renumbered = False
         """Whether GPUs may have other indexes than when they were opened."""
         self._enabled = enabled
-        self._problem = None if enabled else "the source nvml is switched off"
-        self._told: str | None = None
-        """The last problem in the log, until it was over."""
+        self._complaints = Complaints(None if enabled else "the source nvml is switched off")
         self._admission = Admission(options.selection)
         self._counts = DeviceCounts(options.sysfs, options.procfs, clock)
         self._xids = XidWatch(library, clock, kernel_log)
@@ -108,8 +108,8 @@ class Fleet:
     @property
     def problem(self) -> str | None:
         """Why there is no driver to ask, in one line; None while there is one."""
-        if self._problem is not None:
-            return self._problem
+        if self._complaints.first is not None:
+            return self._complaints.first
         slots = list(self._slots)
         left_out = bool(self._admission.refused) or bool(slots)
         if left_out and all(slot.left_out for slot in slots):
@@ -166,7 +166,7 @@ class Fleet:
             if not answering <= self._disowned:
                 return
             self._generation = 0
-        self._set_problem(reason)
+        self._complaints.of_driver(reason)
         self._wake.set()
 
     def driver_answers(self, slot: Slot) -> None:
@@ -174,18 +174,7 @@ class Fleet:
         self._disowned.discard(slot)
         if not self._answered:
             self._answered = True
-            self._set_problem(None)
-
-    def _set_problem(self, problem: str | None) -> None:
-        """Note what is wrong with the driver, or that nothing is; log each change once."""
-        self._problem = problem
-        if problem == self._told:
-            return
-        if problem is None:
-            log.info("the driver answers")
-        else:
-            log.warning("%s; retrying", problem)
-        self._told = problem
+            self._complaints.of_driver(None)
 
     # The supervisor thread.
 
@@ -200,16 +189,19 @@ class Fleet:
             except LibraryUnavailable as error:
                 self._generation = 0
                 self._initialisations_failed += 1
-                self._set_problem(str(error))
-                self._wake.wait(back_off.next_wait_seconds())
-                continue
-            self._wake.wait(ENUMERATION_INTERVAL_SECONDS)
-            if self._answered:
-                back_off.reset()
-            elif self._generation == 0 and not self._stopping:
-                # It was lost again before it had answered for a single GPU.
-                self._wake.clear()
-                self._wake.wait(back_off.next_wait_seconds())
+                self._complaints.of_driver(str(error))
+            except Exception as error:  # without this thread no GPU would ever be found again
+                self._complaints.of_supervisor(error)
+            else:
+                self._complaints.of_supervisor(None)
+                self._wake.wait(ENUMERATION_INTERVAL_SECONDS)
+                if self._answered:
+                    back_off.reset()
+                    continue
+                if self._generation != 0 or self._stopping:
+                    continue
+                self._wake.clear()  # it was lost again before it had answered for a single GPU
+            self._wake.wait(back_off.next_wait_seconds())
 
     def _initialise(self) -> None:
         self._counts.count(None)
@@ -236,18 +228,17 @@ class Fleet:
             code = code_of(error)
             if outcome_of(code) is Outcome.LIBRARY_STATE:
                 raise LibraryUnavailable(LIBRARY_REASONS[code or 0]) from error
-            self._set_problem(f"counting the GPUs failed: {error}")
+            self._complaints.of_driver(f"counting the GPUs failed: {error}")
             return
         self._counts.count(count)
-        self._xids.driver_started()
         admitted = self._admission.admitted(count)
         if not count:
             self._answered = True
-            self._set_problem("the driver lists no GPU")
+            self._complaints.of_driver("the driver lists no GPU")
         elif self._answered or not admitted:
-            self._set_problem(None)
+            self._complaints.of_driver(None)
         else:
-            self._problem = None  # what is wrong now the workers will tell
+            self._complaints.suspend()  # what is wrong now the workers will tell
         with self._slots.lock:
             if self._stopping:
                 return
@@ -259,24 +250,35 @@ class Fleet:
                 if len(slot.stuck) >= MOST_STUCK_THREADS:
                     continue  # one of them must come back before another may try
                 if worker is None or worker.generation != generation:
-                    self._start_worker(slot, generation)
+                    failed = self._start_worker(slot, generation)
+                    if failed is not None:
+                        slot.vacate(failed)
                 elif renumbered or not slot.left_out:
                     worker.verify = True
         self._admission.check(count, {slot.uuid for slot in self._slots if slot.listed})
+        self._xids.driver_started()
 
-    def _start_worker(self, slot: Slot, generation: int) -> None:
-        worker = Worker(
-            slot,
-            self._library,
-            generation,
-            self.options,
-            self._clock,
-            self,
-            self._rounds.done,
-            self.stale_seconds,
-        )
+    def _start_worker(self, slot: Slot, generation: int) -> str | None:
+        """Hand the slot over to a new worker; return why that could not be, None if it could.
+
+        Until the new one runs the slot stays with the worker that has it.
+        """
+        try:
+            worker = Worker(
+                slot,
+                self._library,
+                generation,
+                self.options,
+                self._clock,
+                self,
+                self._rounds.done,
+                self.stale_seconds,
+            )
+            worker.start()
+        except Exception as error:  # one GPU without a thread must not cost the others theirs
+            return f"no thread can be started for it: {in_words(error)}"
         slot.current = worker
-        worker.start()
+        return None
 
     def _retire_workers(self) -> None:
         """End the workers of the lost generation, and shut NVML down if none is inside a call."""
@@ -289,7 +291,9 @@ class Fleet:
                     slot.current = None
                     slot.reading = None
                     # The driver's state was logged; one more line per GPU would say nothing new.
-                    slot.problem = self._problem or "the driver library is initialised again"
+                    slot.problem = (
+                        self._complaints.driver or "the driver library is initialised again"
+                    )
         drained = self._xids.driver_ended()
         self._end(workers.values())
         with self._slots.lock:
@@ -314,7 +318,7 @@ class Fleet:
         now = self._clock.monotonic()
         since = self._initialising_since
         if since is not None and now - since >= SLOW_INIT_SECONDS:
-            self._set_problem("NVML's initialisation does not return")
+            self._complaints.of_driver("NVML's initialisation does not return")
         with self._slots.lock:
             if self._stopping:
                 return
@@ -326,10 +330,14 @@ class Fleet:
                     if slot.current is not worker or not worker.hung:
                         continue
                     slot.reading = None
-                    slot.set_problem("hung: a driver call does not return")
+                    problem = HUNG
                     if not slot.stuck and worker.generation == self._generation:
-                        slot.stuck.append(worker)
-                        self._start_worker(slot, worker.generation)
+                        failed = self._start_worker(slot, worker.generation)
+                        if failed is None:
+                            slot.stuck.append(worker)
+                        else:  # the next round tries again
+                            problem = f"{HUNG}; {failed}"
+                    slot.set_problem(problem)
 
     def xids(self) -> Mapping[str, Mapping[int, XidRecord]]:
         """Return the Xids seen so far, by UUID."""

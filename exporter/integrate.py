@@ -198,16 +198,21 @@ class Tally:
 
     def __init__(self) -> None:
         self.value: float | None = None
-        self._ours = False
+        """None while the driver does not tell its total, which may go on meanwhile."""
+        self._ours: bool | None = None
+        """None until either came."""
 
     def follow(self, total: float | None) -> None:
-        """Take the driver's total."""
-        if total is not None and not (self._ours and self.value is not None):
-            self.value = total
+        """Take the driver's total, or that it is not known now."""
+        if self._ours:
+            return
+        if total is not None:
+            self._ours = False
+        self.value = total
 
     def add(self, increment: float | None) -> None:
         """Add to our own sum; no effect where the driver counts."""
-        if increment is not None and (self._ours or self.value is None):
+        if increment is not None and self._ours is not False:
             self._ours = True
             self.value = (self.value or 0.0) + increment
 

@@ -92,6 +92,7 @@ class Publisher:
         self._ranks = Ranks()
         self._forgotten: set[str] = set()
         """GPUs that readers may still name but that were not seen for too long."""
+        self._forgotten_cuts = 0
         self._reconfiguration: tuple[SpecBook, Rules] | None = None
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
@@ -194,7 +195,7 @@ class Publisher:
             if now - gpu.seen_at > self._rules.forget_after_seconds
         ]:
             log.info("forgetting GPU %s: not seen for too long", uuid)
-            del self._gpus[uuid]
+            self._forgotten_cuts += self._gpus.pop(uuid).cuts
             self._forgotten.add(uuid)
 
     def _source_states(
@@ -209,8 +210,8 @@ class Publisher:
             if report.reading is not None:
                 for source, length in report.reading.read_seconds.items():
                     seconds[source] = max(length, seconds.get(source, 0.0))
-        shares = [share for gpu in self._gpus.values() for share in gpu.shares.values()]
-        failures["gpm"] = failures.get("gpm", 0) + sum(share.integral.cuts for share in shares)
+        cuts = self._forgotten_cuts + sum(gpu.cuts for gpu in self._gpus.values())
+        failures["gpm"] = failures.get("gpm", 0) + cuts
         states = {
             name: SourceState(
                 up=any(gpu.up for gpu in gpus),

@@ -66,7 +66,7 @@ class Recorder:
         self._file.write(line)
         self.ticks += 1
         self.seconds = now - self._started
-        self.gpus = max(self.gpus, len(reports))
+        self.gpus = max(self.gpus, sum(report.device is not None for report in reports))
         if now - self._flushed_at >= FLUSH_SECONDS:
             self._file.flush()
             self._flushed_at = now

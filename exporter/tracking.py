@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from exporter.clock import GAP_INTERVALS, stale_after_seconds
 from exporter.derive import NO_STALL, Derived, IdleRules, derive_share
 from exporter.derive.units import shown
-from exporter.integrate import BoardIntegral, ShareIntegral
-from exporter.ranks import GapClock, KnownGpu, Ranks
+from exporter.errors import one_line
+from exporter.integrate import BoardIntegral
+from exporter.ranks import KnownGpu, Ranks
 from exporter.reading import (
     SUSPENDED,
     Activity,
@@ -21,8 +22,12 @@ from exporter.reading import (
     SlotReport,
     XidRecord,
 )
-from exporter.snapshot import Ceilings, Gpu, Share
+from exporter.shares import TrackedShare, share_picture
+from exporter.snapshot import Ceilings, Gpu
 from exporter.specs import SpecBook, share_ceilings
+
+NOT_FRESH = "no fresh reading"
+FAULT = "is read, but its readings cannot be worked with"
 
 log = logging.getLogger(__name__)
 
@@ -54,23 +59,6 @@ class Rules:
         return stale_after_seconds(interval) - min(interval, 1.0) / 2
 
 
-class TrackedShare:
-    """What outlives a tick for one share."""
-
-    def __init__(self, identity: object, ceilings: Ceilings | None, started: float) -> None:
-        self.identity = identity
-        self.ceilings = ceilings
-        self.integral = ShareIntegral(started)
-        self.gaps = GapClock()
-        self.activity: Activity | None = None
-        """The last one that answered."""
-        self.derived = Derived()
-        self.answered_at: float | None = None
-        """Monotonic time of the last activity; of the first read before there is any."""
-        self.watched_until: float | None = None
-        """Monotonic time up to which it is known whether the share was idle."""
-
-
 class TrackedGpu:
     """One physical GPU from its first report until it is forgotten."""
 
@@ -91,12 +79,23 @@ class TrackedGpu:
         self._rules = rules
         self._ranks = ranks
         self._precision: str | None = None
-        self.reconfigure(specs, rules)
+        self._ceilings_due = True
+        self._ended_cuts = 0
+        """Those of shares that are no more."""
+        self._untold: str | None = None
+        """Why nothing can be said with the last reading."""
+        self._logged: type[Exception] | None = None
+        """What kind of fault is in the log, until a picture of the GPU could be made."""
 
     def reconfigure(self, specs: SpecBook, rules: Rules) -> None:
-        """Use other specs and rules."""
+        """Use other specs and rules from the next report on."""
         self._specs, self._rules = specs, rules
-        self._set_ceilings()
+        self._ceilings_due = True
+
+    @property
+    def cuts(self) -> int:
+        """How many activities had to be cut to 1 since the GPU was first seen."""
+        return self._ended_cuts + sum(share.integral.cuts for share in self.shares.values())
 
     @property
     def known(self) -> KnownGpu:
@@ -104,37 +103,56 @@ class TrackedGpu:
         return self.device, self.reading.shares if self.reading is not None else ()
 
     def take(self, report: SlotReport, now: float) -> None:
-        """Take what is known after a round; integrate its reading if that is a new one."""
-        reading = report.reading
+        """Take what is known after a round; integrate its reading if that is a new one.
+
+        What goes wrong in it costs no other GPU anything: this one is down until a later reading.
+        """
         self.problem = report.problem
         if report.problem == SUSPENDED:
             self.seen_at = now
-        if reading is None:
-            return
-        changed = reading.device is not self.device and reading.device != self.device
-        self.device = reading.device
-        if changed or self._ranks.precision(self.device.uuid) != self._precision:
+        try:
+            self._take(report, now)
+        except Exception as error:
+            self._untold = self._told_fault(error)
+
+    def _take(self, report: SlotReport, now: float) -> None:
+        reading = report.reading
+        device = self.device if reading is None else reading.device
+        changed = device is not self.device and device != self.device
+        self.device = device
+        if self._ceilings_due or changed or self._ranks.precision(device.uuid) != self._precision:
             self._set_ceilings()
         last = self.reading
-        if last is not None and reading.monotonic_seconds <= last.monotonic_seconds:
+        if reading is None or (
+            last is not None and reading.monotonic_seconds <= last.monotonic_seconds
+        ):
             return
         self.seen_at = now
-        self._integrate(reading)
-        self.reading = reading
+        self.reading = reading  # also if it goes wrong: no interval may count twice
+        self._integrate(reading, last)
+        self._untold = None
+
+    def _told_fault(self, error: Exception) -> str:
+        """Return what went wrong, for whoever looks at the GPU; log each kind of it once."""
+        if type(error) is not self._logged:
+            self._logged = type(error)
+            log.error("GPU %d (%s) %s", self.device.index, self.device.uuid, FAULT, exc_info=error)
+        return f"{FAULT}: {type(error).__name__}: {one_line(str(error))}"
 
     def _set_ceilings(self) -> None:
+        self._ceilings_due = True
         self._precision = self._ranks.precision(self.device.uuid)
         self.ceilings = self._specs.ceilings(self.device, self._precision or self._rules.precision)
         for gpu_instance, share in self.shares.items():
             share.ceilings = self._share_ceilings(gpu_instance)
+        self._ceilings_due = False
 
     def _share_ceilings(self, gpu_instance: int | None) -> Ceilings | None:
         if gpu_instance is None or self.ceilings is None:
             return self.ceilings
         return share_ceilings(self.ceilings, self.device, gpu_instance)
 
-    def _integrate(self, reading: Reading) -> None:
-        last = self.reading
+    def _integrate(self, reading: Reading, last: Reading | None) -> None:
         elapsed = 0.0
         if last is not None:
             elapsed = reading.monotonic_seconds - last.monotonic_seconds
@@ -154,6 +172,8 @@ class TrackedGpu:
                 elapsed,
                 energy if share_reading.gpu_instance is None else None,
             )
+        ended = [share for number, share in self.shares.items() if share is not present.get(number)]
+        self._ended_cuts += sum(share.integral.cuts for share in ended)
         self.shares = present
 
     def _shares(self, reading: Reading) -> tuple[ShareReading, ...]:
@@ -261,29 +281,49 @@ class TrackedGpu:
             share.watched_until = now
 
     def picture(self, now: float, xids: Mapping[int, XidRecord]) -> Gpu:
-        """Return what is shown of it at monotonic time `now`."""
+        """Return what is shown of it at monotonic time `now`.
+
+        Where that goes wrong the GPU is shown as down, and why.
+        """
+        try:
+            reading = self.reading
+            problem = self.problem or self._untold or self._staleness(now)
+            if reading is None or problem is not None:
+                return self._down(problem or NOT_FRESH, xids)
+            shown = self._up(reading, xids)
+        except Exception as error:
+            return self._down(self._told_fault(error), xids)
+        if self._logged is not None:
+            self._logged = None
+            log.info("GPU %d (%s) is shown again", self.device.index, self.device.uuid)
+        return shown
+
+    def _staleness(self, now: float) -> str | None:
+        """Return that there is no fresh reading, where there is none."""
         reading = self.reading
-        problem = self.problem
-        stale = problem is None and (
+        stale = (
             reading is None or now - reading.monotonic_seconds >= self._rules.stale_after_seconds
         )
-        if stale:
-            problem = "no fresh reading"
         if stale != self.stale:
             self.stale = stale
             # Whoever reads the GPU finds and logs what is wrong with it.
-            what = "no fresh reading" if stale else "no longer without a fresh reading"
+            what = NOT_FRESH if stale else "no longer without a fresh reading"
             log.debug("GPU %d (%s): %s", self.device.index, self.device.uuid, what)
-        if reading is None or problem is not None:
-            return Gpu(
-                device=self.device,
-                up=False,
-                down_reason=problem,
-                last_read_timestamp_seconds=reading.timestamp_seconds if reading else None,
-                ceilings=self.ceilings,
-                xids=xids,
-                states={"gpu": "suspended"} if problem == SUSPENDED else {},
-            )
+        return NOT_FRESH if stale else None
+
+    def _down(self, problem: str, xids: Mapping[int, XidRecord]) -> Gpu:
+        reading = self.reading
+        return Gpu(
+            device=self.device,
+            up=False,
+            down_reason=problem,
+            last_read_timestamp_seconds=reading.timestamp_seconds if reading else None,
+            ceilings=self.ceilings,
+            xids=xids,
+            states={"gpu": "suspended"} if problem == SUSPENDED else {},
+        )
+
+    def _up(self, reading: Reading, xids: Mapping[int, XidRecord]) -> Gpu:
         return Gpu(
             device=self.device,
             up=True,
@@ -295,28 +335,8 @@ class TrackedGpu:
             xids=xids,
             totals=self.board.totals(),
             shares=tuple(
-                _share_picture(share_reading, self.shares[share_reading.gpu_instance], reading)
+                share_picture(share_reading, self.shares[share_reading.gpu_instance], reading)
                 for share_reading in self._shares(reading)
             ),
             states=reading.states,
         )
-
-
-def _share_picture(share_reading: ShareReading, share: TrackedShare, reading: Reading) -> Share:
-    derived = share.derived
-    return Share(
-        gpu_instance=share_reading.gpu_instance,
-        ceilings=share.ceilings,
-        totals=share.integral.totals(),
-        utilization=reading.vitals.utilization if share_reading.gpu_instance is None else None,
-        memory=share_reading.memory,
-        processes=share_reading.processes,
-        held=derived.held,
-        holder=derived.holder,
-        activity=share.activity,
-        saturation=derived.saturation,
-        time_parts=derived.time_parts,
-        roofline=derived.roofline,
-        limiter=derived.limiter,
-        data_stall=derived.data_stall,
-    )

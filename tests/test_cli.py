@@ -57,6 +57,20 @@ def outcome(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, s
 # Help and version
 
 
+@pytest.mark.parametrize("words", ["once --demo", "specs", "--version"])
+def test_a_stream_that_is_closed_from_the_start(words: str) -> None:
+    """What would go there goes nowhere, as with print."""
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"exec {sys.executable} -m exporter {words} >&-"],
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     """One line names version, revision and Python."""
     line = f"roofline-exporter {version()} (revision {revision()}, "

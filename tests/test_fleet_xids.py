@@ -36,7 +36,7 @@ class Node:
             slow_interval_seconds=0.2, sysfs=str(self.sysfs), procfs=str(self.procfs)
         )
         self.fleet = Fleet(
-            Library(str(fake.library)), options, SystemClock(), 0.3, kernel_log=str(self.kmsg)
+            Library(str(fake.library)), options, SystemClock(), 600.0, kernel_log=str(self.kmsg)
         )
 
     def start(self) -> None:

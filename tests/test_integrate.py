@@ -140,9 +140,14 @@ def test_a_tally_keeps_to_the_driver_once_it_counted() -> None:
     tally = Tally()
     tally.follow(1000.0)
     tally.add(5.0)
-    tally.follow(None)
-
     assert tally.value == 1000.0
+
+    tally.follow(None)
+    tally.add(5.0)
+    assert tally.value is None
+
+    tally.follow(1010.0)
+    assert tally.value == 1010.0
 
 
 def test_a_tally_keeps_to_our_sum_once_it_began() -> None:
@@ -211,6 +216,17 @@ def test_energy_is_the_drivers_or_else_power_times_time() -> None:
     assert summed.add(Vitals(power_watts=120.0), None, 1.0) == 120.0
     assert counted.totals().energy_joules == 5090.0
     assert summed.totals().energy_joules == 120.0
+
+
+def test_energy_that_was_not_read_is_of_no_interval() -> None:
+    """What was used while nobody could read it is in the total, and in none of ours."""
+    board = BoardIntegral()
+    board.add(Vitals(energy_joules=5000.0), None, 0.0)
+    assert board.add(Vitals(power_watts=700.0), None, 1.0) is None
+    assert board.totals().energy_joules is None
+    assert board.add(Vitals(energy_joules=19000.0), None, 1.0) is None
+    assert board.add(Vitals(energy_joules=19070.0), None, 1.0) == 70.0
+    assert board.totals().energy_joules == 19070.0
 
 
 def test_link_bytes_prefer_the_drivers_total_and_never_count_twice() -> None:

@@ -2,14 +2,16 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exporter import tracking
 from exporter.clock import stale_after_seconds
-from exporter.derive import IdleRules
+from exporter.derive import IdleRules, derive_share
 from exporter.publisher import Publisher
 from exporter.reading import (
     Activity,
@@ -498,6 +500,123 @@ def test_sources_tell_how_they_are(bench: Bench) -> None:
     assert sources["nvml"].up
     assert sources["gpm"].up
     assert sources["gpm"].read_seconds == 0.002
+
+
+def test_no_failure_is_forgotten_with_what_it_was_of() -> None:
+    """A value that had to be cut stays counted when its instance is made anew, when that is removed
+    and when its GPU is forgotten."""
+    bench = Bench(forget_after_seconds=60.0)
+    one = Instance(1, 0, "1g.10gb", "MIG-1", sm_count=16, memory_bytes=10 * 2**30)
+    two = dataclasses.replace(one, gpu_instance=2, mig_uuid="MIG-2")
+    over = ShareReading(activity=dataclasses.replace(BUSY, engine=1.5), measurable=True)
+    counts = []
+    for instances in ((one, two), (dataclasses.replace(one, mig_uuid="MIG-3"), two), (two,)):
+        parent = dataclasses.replace(H100, mig=True, instances=instances)
+        shares = tuple(
+            dataclasses.replace(over, gpu_instance=each.gpu_instance) for each in instances
+        )
+        for _ in range(3):
+            snapshot = bench.tick(parent, shares=shares, utilization=None)
+            counts.append(snapshot.sources["gpm"].failures_total)
+    assert counts == [2, 4, 6, 8, 10, 12, 13, 14, 15]
+
+    bench.script.slots.clear()
+    for _ in range(3):
+        snapshot = bench.tick(T4, seconds=30.0, activity=BUSY)
+    assert [each.device.uuid for each in snapshot.gpus] == ["GPU-t4"]
+    assert snapshot.sources["gpm"].failures_total == counts[-1]
+
+
+class Faulty:
+    """A function of the tick that fails for one GPU as long as it is told to."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.uuid: str | None = None
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        for each in args:
+            device = getattr(each, "device", each)
+            if self.uuid is not None and getattr(device, "uuid", None) == self.uuid:
+                raise ValueError("a new kind of GPU")
+        return self._inner(*args, **named)
+
+
+@pytest.mark.parametrize("where", ["derive_share", "share_picture", "ceilings"])
+def test_what_goes_wrong_with_one_gpu_costs_no_other(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
+) -> None:
+    """It is down with the reason, told once with its trace; the others go on. Afterwards its
+    counters go on too, and no interval has counted twice."""
+    caplog.set_level(logging.INFO)
+    if where == "ceilings":
+        faulty = Faulty(SPECS.ceilings)
+        monkeypatch.setattr(type(SPECS), "ceilings", lambda _, *args: faulty(*args))
+    else:
+        faulty = Faulty(getattr(tracking, where))
+        monkeypatch.setattr(tracking, where, faulty)
+    for _ in range(3):
+        before = bench.tick(H100, T4, activity=BUSY)
+    faulty.uuid = "GPU-t4"
+    if where == "ceilings":
+        bench.publisher.reconfigure(SPECS, Rules())
+    for _ in range(4):
+        during = bench.tick(H100, T4, activity=BUSY)
+    faulty.uuid = None
+
+    assert gpu(during).up
+    engine = gpu(during).shares[0].totals.engine_active_seconds
+    assert engine == pytest.approx(0.9 * 7)
+    down = gpu(during, "GPU-t4")
+    assert not down.up
+    assert down.down_reason is not None
+    assert down.down_reason.endswith("ValueError: a new kind of GPU")
+    assert [each.exc_info is not None for each in caplog.records] == [True]
+
+    for _ in range(2):
+        after = bench.tick(H100, T4, activity=BUSY)
+    assert len(caplog.records) == 2
+    old, new = (gpu(each, "GPU-t4") for each in (before, after))
+    assert new.up
+    assert old.totals.energy_joules is not None
+    assert new.totals.energy_joules is not None
+    assert new.totals.energy_joules > old.totals.energy_joules
+    then = old.shares[0].totals.engine_active_seconds
+    now = new.shares[0].totals.engine_active_seconds
+    assert then is not None
+    assert now is not None
+    assert then + 0.9 * 2 <= now + 1e-9
+    assert now <= then + 0.9 * 6 + 1e-9
+
+
+def test_a_gpu_that_cannot_be_taken_in_at_all_is_down(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when that is so from the first reading on."""
+    faulty = Faulty(SPECS.ceilings)
+    faulty.uuid = "GPU-t4"
+    monkeypatch.setattr(type(SPECS), "ceilings", lambda _, *args: faulty(*args))
+    for _ in range(3):
+        snapshot = bench.tick(H100, T4, activity=BUSY)
+
+    assert gpu(snapshot).up
+    assert not gpu(snapshot, "GPU-t4").up
+    assert snapshot.problem is None
+
+
+def test_energy_is_not_added_twice_after_a_fault(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it is power times time."""
+    faulty = Faulty(derive_share)
+    monkeypatch.setattr(tracking, "derive_share", faulty)
+    for second in range(9):
+        faulty.uuid = "GPU-t4" if 3 <= second < 6 else None
+        snapshot = bench.tick(T4, activity=BUSY, energy_joules=None)
+
+    energy = gpu(snapshot, "GPU-t4").totals.energy_joules
+    assert energy is not None
+    assert 5 * 300.0 <= energy <= 8 * 300.0
 
 
 @settings(max_examples=40)

@@ -68,13 +68,16 @@ EXPORTER: tuple[Family, ...] = (
         "",
         "node",
         "full",
-        "1 for each group of readings that is absent, with the reason as state. Group gpu in state "
-        "suspended is a GPU that sleeps and is not woken: its gpu_up is 0, but it is not lost.",
+        "1 for each group of readings that is absent, or not all there, with the reason as state; "
+        "implausible: the driver answers what cannot be true. Group gpu in state suspended is a "
+        "GPU that sleeps and is not woken: its gpu_up is 0, but it is not lost.",
         "the driver's answer when the group was asked for",
         Label("uuid"),
         Label("group", meaning="such as gpm, ecc or processes"),
         Label(
-            "state", meaning="unsupported, no_permission, old_driver, mig, disabled or suspended"
+            "state",
+            meaning="unsupported, no_permission, old_driver, implausible, mig, disabled or "
+            "suspended",
         ),
     ),
     counter(

@@ -42,7 +42,7 @@ class BoardReader:
             "fans",
             lambda: nv.nvmlDeviceGetNumFans(h),
             lambda: _one_fan(h),
-            check=plausible.LINK_COUNT,
+            check=plausible.FAN_COUNT,
         )
         self._fan: Callable[[int], Probe[int]] = lambda fan: probe(
             "fans", partial(nv.nvmlDeviceGetFanSpeed_v2, h, fan), check=plausible.FAN_PERCENT

@@ -46,22 +46,23 @@ class EccReader:
     """Counts by severity (corrected, uncorrected) and location (dram, sram), none in another."""
 
     def __init__(self, handle: Any, journal: Journal) -> None:
-        def probe(group: str, *calls: Callable[[], Any]) -> Probe[Any]:
-            return Probe(journal, SOURCE, group, calls)
+        def count(*calls: Callable[[], int]) -> Probe[int]:
+            return Probe(journal, SOURCE, "ecc", calls, COUNT)
 
         self._totals = DriverTotals(lambda: journal.now)
 
         self._dram = {
-            (counter, severity): probe(
-                "ecc", _location(handle, counter, severity, pynvml.NVML_MEMORY_LOCATION_DRAM)
+            (counter, severity): count(
+                _location(handle, counter, severity, pynvml.NVML_MEMORY_LOCATION_DRAM)
             )
             for counter in COUNTERS
             for severity in SEVERITIES
         }
-        self._sram_status = probe("sram_status", lambda: _sram_status(handle))
+        self._sram_status: Probe[Any] = Probe(
+            journal, SOURCE, "sram_status", (lambda: _sram_status(handle),)
+        )
         self._sram = {
-            (counter, severity): probe(
-                "ecc",
+            (counter, severity): count(
                 _location(handle, counter, severity, pynvml.NVML_MEMORY_LOCATION_SRAM),
                 _SramParts(handle, counter, severity),
             )

@@ -77,6 +77,9 @@ class FieldBatch:
         self._denied: set[Field] = set()
         self._denial = (self, "denied")
         """The member of the group that is absent while fields are denied."""
+        self._doubt = (self, "implausible")
+        """The same while a field answers what cannot be true."""
+        self._doubting = False
         self._retry_at = math.inf
         self._fields: tuple[Field, ...] = ()
         self._set(fields)
@@ -118,14 +121,18 @@ class FieldBatch:
         values: dict[Field, float] = {}
         never: dict[Field, int] = {}
         failed: tuple[Field, int] | None = None
+        doubted: Field | None = None
         entries = _ENTRY.iter_unpack(self._bytes)
         for field, (lowest, highest), (_, _, _, _, kind, code, raw) in zip(
             self._fields, self._bounds, entries, strict=True
         ):
             if code == pynvml.NVML_SUCCESS:
                 value = decode(raw, kind)
-                if value is not None and lowest <= value <= highest:
-                    values[field] = value
+                if value is not None:  # None: the driver has no value
+                    if lowest <= value <= highest:
+                        values[field] = value
+                    else:
+                        doubted = field
                 continue
             raise_if_gone(code)
             outcome = outcome_of(code)
@@ -136,6 +143,8 @@ class FieldBatch:
             elif outcome is not Outcome.NOT_NOW:
                 never[field] = code
         self._note(failed)
+        if doubted is not None or self._doubting:
+            self._note_doubt(doubted)
         if values.keys() - self._worked:
             self._note_first(values.keys())
         if never:
@@ -158,6 +167,14 @@ class FieldBatch:
         self._set([field for field in self._fields if field not in never])
         wait = min(retry_seconds(code, worked=False) for code in never.values())
         self._retry_at = min(self._retry_at, self._journal.now + wait)
+
+    def _note_doubt(self, doubted: Field | None) -> None:
+        """Take note that a field answered what cannot be true, or that none does any more."""
+        self._doubting = doubted is not None
+        if doubted is None:
+            self._journal.answered(self._group, self._doubt)
+        else:
+            self._journal.implausible(self._group, self._doubt, worked=doubted in self._worked)
 
     def _note(self, failed: tuple[Field, int] | None) -> None:
         """Count a read in which a field failed; the others are not affected."""

@@ -39,6 +39,8 @@ from exporter.sources.probe import (
 
 SHORTEST_WINDOW_SECONDS = 0.1
 """Closer samples give invalid values (nvml.h; NVIDIA/DCGM #310 calls it a hard limit)."""
+VALUES = "values"
+"""The member of a share's group that is absent while a metric's value cannot be."""
 _ENTRY = struct.Struct("=IId24x")
 """nvmlGpmMetric_t: id, return code, value, three name pointers; read in one pass."""
 
@@ -61,6 +63,8 @@ class GpmWindow:
         self._totals: dict[int, float] = {}
         self._fallen: set[int] = set()
         """Cumulative metrics whose last value lay below the one before."""
+        self.doubted = False
+        """Whether a metric of the last two samples answered what cannot be true."""
         self._last_refusal: int = pynvml.NVML_ERROR_NOT_SUPPORTED
         skipped = frozenset() if gpu_instance is None else WHOLE_GPU_ONLY
         self._all = tuple(number for number in IDS if number not in skipped)
@@ -112,11 +116,14 @@ class GpmWindow:
         """Return the possible values of the metrics that answered."""
         values: dict[int, float] = {}
         never: dict[int, int] = {}
+        self.doubted = False
         entries = _ENTRY.iter_unpack(self._bytes)
         for (number, code, value), highest in zip(entries, self._highest, strict=True):
             if code == pynvml.NVML_SUCCESS:
                 if 0.0 <= value <= highest:
                     values[number] = value
+                elif not math.isnan(value):  # NaN: the driver has no value
+                    self.doubted = True
             else:
                 raise_if_gone(code)
                 if outcome_of(code) in (Outcome.NEVER, Outcome.NO_PERMISSION):
@@ -213,6 +220,8 @@ class GpmSource:
         self._windows: dict[int | None, GpmWindow] = {}
         self._worked: set[int | None] = set()
         """Shares whose counters ever answered."""
+        self._doubting: set[int | None] = set()
+        """Shares of which a metric answers what cannot be true."""
         self._open_at = journal.now if enabled else math.inf
         """When to try to make the windows that are missing."""
         self.counted_engines: frozenset[str] = frozenset()
@@ -258,6 +267,12 @@ class GpmSource:
                     self._windows.pop(share).close()
                 continue
             self._journal.answered(group)
+            if window.doubted:
+                self._doubting.add(share)
+                self._journal.implausible(group, VALUES, worked=share in self._worked)
+            elif share in self._doubting:
+                self._doubting.discard(share)
+                self._journal.answered(group, VALUES)
             if activity is not None:
                 activities[share] = activity
                 self._worked.add(share)

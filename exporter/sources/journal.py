@@ -7,6 +7,7 @@ import logging
 
 IDENTITY = "identity"
 """The group of facts that many products lack (a serial number, a NUMA node): no state is kept."""
+IMPLAUSIBLE = "implausible"
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,10 @@ class Journal:
         """Count that the driver denies `member` of `group` to this user."""
         self.failures[source] = self.failures.get(source, 0) + 1
         self.absent(group, "no_permission", member, worked=worked)
+
+    def implausible(self, group: str, member: object = None, *, worked: bool = False) -> None:
+        """Note that what `member` of `group` answers cannot be true."""
+        self.absent(group, IMPLAUSIBLE, member, worked=worked)
 
     def failed(self, source: str, group: str, message: str, member: object = None) -> None:
         """Count one failed read."""

@@ -159,8 +159,8 @@ class NvmlSource:
             slot.instance.gpu_instance: self._memory_probe(slot.handle)
             for slot in reversed(self._mig or ())
         }
-        self._media = {
-            engine: probe(engine, partial(_media_percent, call, h))
+        self._media: dict[str, Probe[int]] = {
+            engine: probe(engine, partial(_media_percent, call, h), check=plausible.ENGINE_PERCENT)
             for engine, call in MEDIA_ENGINES.items()
         }
 
@@ -260,7 +260,9 @@ class NvmlSource:
             ofa_ratio=media.get("ofa"),
             power_watts=_thousandth(power),
             module_power_watts=_thousandth(module_power or None),
-            energy_joules=_thousandth(totals.settled("energy", energy)),
+            energy_joules=_thousandth(
+                totals.settled("energy", energy, plausible.MILLIJOULES_PER_SECOND)
+            ),
             temperature_celsius=_number(temperature),
             memory_temperature_celsius=_number(values.get(MEMORY_TEMPERATURE) or None),
             clock_hertz=clocks | self._slow_clocks,
@@ -277,6 +279,7 @@ class NvmlSource:
                     for reason, field in THROTTLE_NANOSECONDS.items()
                     if field in values
                 },
+                plausible.THROTTLE_SECONDS_PER_SECOND,
             ),
             pcie_transmit_bytes=self._pcie.moved(
                 links.PCIE_TRANSMIT_BYTES, values, monotonic_seconds
@@ -292,6 +295,7 @@ class NvmlSource:
                     links.NVLINK5_TRANSMIT_BYTES,
                     self._links,
                 ),
+                plausible.NVLINK_BYTES_PER_SECOND,
             ),
             nvlink_receive_bytes_total=totals.settled(
                 "nvlink receive",
@@ -301,6 +305,7 @@ class NvmlSource:
                     links.NVLINK5_RECEIVE_BYTES,
                     self._links,
                 ),
+                plausible.NVLINK_BYTES_PER_SECOND,
             ),
         )
         return NvmlReading(vitals, self._board, memory, self._processes, answered)
@@ -316,7 +321,7 @@ class NvmlSource:
         for engine, probe in self._media.items():
             if engine not in covered:
                 percent = probe()
-                if percent is not None and 0 <= percent <= 100:
+                if percent is not None:
                     ratios[engine] = percent / 100
         return ratios
 

@@ -8,6 +8,7 @@ plain number that lies above every bound here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -41,6 +42,8 @@ THROTTLE_NANOSECONDS = Range(0, 1e18)  # Thirty years.
 PCIE_GENERATION = Range(1, 15)
 PCIE_WIDTH = Range(1, 32)  # The widest link that PCIe defines.
 PERFORMANCE_STATE = Range(0, 15)  # 32 is "unknown".
+ENGINE_PERCENT = Range(0, 100)
+FAN_COUNT = Range(0, 32)  # Boards have at most a handful; each is a call of its own.
 FAN_PERCENT = Range(0, 200)  # May exceed 100 (nvml.h); 255 is a sentinel.
 LINK_COUNT = Range(0, 1024)
 LINK_MEGABYTES_PER_SECOND = Range(0, 1e7)
@@ -55,7 +58,7 @@ USED_BYTES = Range(0, MEMORY_BYTES.highest)
 
 GPM_PERCENT = Range(0, 200)  # An average over cycles; rounding lifts it a little above 100.
 GPM_MIB_PER_SECOND = Range(0, 1e8)  # A hundred times NVLink 5.
-GPM_TOTAL = Range(0, 2**64)
+GPM_TOTAL = Range(0, 1e19)  # As a double, the sentinel of 64 bits is 2^64.
 CYCLES_PER_SECOND = Range(0, 1e14)  # Ten gigahertz on ten thousand SMs.
 BYTES_PER_SECOND = Range(0, GPM_MIB_PER_SECOND.highest * 2**20)
 
@@ -87,34 +90,52 @@ BELIEVED_AFTER_SECONDS = 3.0
 """How long a total that fell must stay low to be a counter that started over."""
 
 
+MILLIJOULES_PER_SECOND = 2e7  # Twenty kilowatts: more than any module draws.
+THROTTLE_SECONDS_PER_SECOND = 1.1  # Clocks of driver and host differ.
+NVLINK_BYTES_PER_SECOND = 1e13  # Five times NVLink 5.
+LATCHED_SECONDS = 2.0
+"""For how long a driver may go on telling the same total."""
+
+
 class DriverTotals:
-    """The driver's counters, without the reads in which one falls and is back at once.
+    """The driver's counters, without the reads in which one leaps, or falls and is back at once.
 
     A total that fell is not known until it has stayed below what it was for two reads and three
-    seconds: then the driver started to count anew.
+    seconds: then the driver started to count anew. One that grew by more than the hardware can
+    do in the time since it was last known is not known either.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
         """Take the monotonic clock of the rounds, in seconds."""
         self._now = now
-        self._last: dict[Hashable, float] = {}
-        """The totals that were believed last."""
+        self._last: dict[Hashable, tuple[float, float]] = {}
+        """The totals that were believed last, and when."""
         self._fallen_at: dict[Hashable, float] = {}
 
-    def settled(self, key: Hashable, total: Number | None) -> Number | None:
+    def settled(
+        self, key: Hashable, total: Number | None, most_per_second: float = math.inf
+    ) -> Number | None:
         """Return `total` of the counter `key`, or None while it is not to be believed."""
         if total is None:
             return None
-        if total < self._last.get(key, 0):
-            since = self._fallen_at.setdefault(key, self._now())
-            if self._now() - since < BELIEVED_AFTER_SECONDS:
+        now = self._now()
+        last, at = self._last.get(key, (total, now))
+        if total < last:
+            since = self._fallen_at.setdefault(key, now)
+            if now - since < BELIEVED_AFTER_SECONDS:
                 return None
+        elif total - last > most_per_second * (now - at + LATCHED_SECONDS):
+            return None
         if self._fallen_at:
             self._fallen_at.pop(key, None)
-        self._last[key] = total
+        self._last[key] = (total, now)
         return total
 
-    def all_settled(self, name: str, totals: Mapping[Key, Number]) -> dict[Key, Number]:
+    def all_settled(
+        self, name: str, totals: Mapping[Key, Number], most_per_second: float = math.inf
+    ) -> dict[Key, Number]:
         """Return those of `totals` that are to be believed; their keys are unique under `name`."""
-        settled = {key: self.settled((name, key), total) for key, total in totals.items()}
+        settled = {
+            key: self.settled((name, key), total, most_per_second) for key, total in totals.items()
+        }
         return {key: total for key, total in settled.items() if total is not None}

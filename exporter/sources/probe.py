@@ -125,7 +125,8 @@ class Probe(Generic[T]):
     """A reading of one GPU: the first call of the chain that answers.
 
     What the driver or product will never answer, or denies, is left alone and tried again after
-    `retry_seconds`. A value that `check` finds impossible is not known.
+    `retry_seconds`. A value that `check` finds impossible (or a call, which answers None then) is
+    not known, and the state of its group is `implausible` until there is a possible one.
     """
 
     __slots__ = (
@@ -158,7 +159,7 @@ class Probe(Generic[T]):
         self._at = 0
         """The position of the newest call that was not given up."""
         self._worked: set[int] = set()
-        """The positions of the calls that ever answered."""
+        """The positions of the calls that ever gave a possible value."""
         self._retry_at = math.inf
         self._refused = False
         self._unsupported = False
@@ -166,7 +167,7 @@ class Probe(Generic[T]):
 
     @property
     def possible(self) -> bool:
-        """False while no call of the chain can answer, and none ever did."""
+        """False while no call of the chain can answer, and none ever gave a possible value."""
         return self._at < len(self._calls) or bool(self._worked)
 
     def __call__(self) -> T | None:
@@ -186,12 +187,17 @@ class Probe(Generic[T]):
                 if self._give_up_on(error):
                     continue
                 return None
+            possible = value if self._check is None else self._check(value)
+            if possible is None:
+                self._failing = True
+                self._journal.implausible(self._group, self, worked=bool(self._worked))
+                return None
             if self._at not in self._worked:
                 self._worked.add(self._at)
             if self._failing:
                 self._failing = False
                 self._journal.answered(self._group, self)
-            return value if self._check is None else self._check(value)
+            return possible
         return None
 
     def _give_up_on(self, error: Exception) -> bool:

@@ -44,13 +44,14 @@ class XidWatch:
         """Wait for events of the present library generation, unless that is done already."""
         if self._events is not None:
             return
-        self._events = XidEvents(
+        events = XidEvents(
             self._library,
             lambda: self._readable,
             lambda uuid, code: self._ledger.note(uuid, code, "nvml"),
             self._clock,
         )
-        self._events.start()
+        events.start()
+        self._events = events
 
     def driver_ended(self, wait_seconds: float = WAIT_SECONDS) -> bool:
         """End the wait for events; return whether none is left inside the driver."""

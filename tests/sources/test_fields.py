@@ -106,6 +106,7 @@ def test_field_without_a_value_is_absent(open_gpu: Open, field: int) -> None:
     rig = open_gpu(fields={str(field): {"value": 2**32 - 1, "type": "uint"}})
 
     assert FieldBatch(rig.handle, [(field, 0)], rig.journal).read() == {}
+    assert rig.journal.states == {}
 
 
 @pytest.mark.parametrize(
@@ -113,10 +114,33 @@ def test_field_without_a_value_is_absent(open_gpu: Open, field: int) -> None:
     [(82, 255), (82, -274), (83, 2e16), (91, 70_000), (74, 1e19), (185, 1e9), (138, 1.8e19)],
 )
 def test_impossible_values_are_absent(open_gpu: Open, field: int, value: float) -> None:
-    """What no hardware can mean is not published, whatever code comes with it."""
+    """What no hardware can mean is not published, whatever code comes with it, and the state of the
+    batch says so until the field is possible again."""
     rig = open_gpu(fields={str(field): {"value": value, "type": "double"}})
+    batch = FieldBatch(rig.handle, [(field, 0)], rig.journal)
 
-    assert FieldBatch(rig.handle, [(field, 0)], rig.journal).read() == {}
+    assert batch.read() == {}
+    assert rig.journal.states == {"fields": "implausible"}
+
+    rig.fake.device(0, fields={str(field): {"value": 42, "type": "double"}})
+    assert batch.read() == {(field, 0): 42}
+    assert rig.journal.states == {}
+
+
+def test_impossible_field_is_told_once(open_gpu: Open, caplog: pytest.LogCaptureFixture) -> None:
+    """Where it was possible before; the others are read on."""
+    caplog.set_level(logging.INFO)
+    rig = open_gpu(fields={"82": 44}, energy=3)
+    batch = FieldBatch(rig.handle, [MEMORY_TEMPERATURE, ENERGY], rig.journal)
+    for celsius in (44, 255, 255, 255, 44):
+        rig.fake.device(0, fields={"82": celsius})
+        assert batch.read()[ENERGY] == 3000
+        rig.journal.tell()
+
+    assert [entry.getMessage() for entry in caplog.records] == [
+        "GPU 0 cannot be read in part: fields (implausible)",
+        "GPU 0: can be read again: fields",
+    ]
 
 
 def test_unknown_value_type_is_absent() -> None:

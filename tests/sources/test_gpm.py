@@ -164,7 +164,33 @@ def test_nan_and_errors_are_absent(open_gpu: Open) -> None:
 
     assert (found.sm, found.nvlink_receive_bytes) == (None, None)
     assert found.dram == 0.7
+    assert rig.journal.states == {}
     assert read(source, rig)[None].sm == 0.8
+
+
+def test_metric_that_cannot_be_is_absent_and_told_once(
+    open_gpu: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others are read on, and the state says so until it can be again."""
+    caplog.set_level(logging.INFO)
+    rig = open_gpu(gpm=PIPES)
+    source = rig.gpm()
+    window(rig, source)
+    found = []
+    for sm in (80, 250, 250, 80, 80):
+        rig.fake.device(0, gpm={"sm": sm})
+        rig.advance(1)
+        activity = read(source, rig)[None]
+        rig.journal.tell()
+        assert activity.dram == 0.7
+        found.append((activity.sm is None, dict(rig.journal.states)))
+
+    assert (True, {"gpm": "implausible"}) in found
+    assert found[-1] == (False, {})
+    assert [entry.getMessage() for entry in caplog.records] == [
+        "GPU 0 cannot be read in part: gpm (implausible)",
+        "GPU 0: can be read again: gpm",
+    ]
 
 
 def test_metrics_that_never_answer_leave_the_request(open_gpu: Open) -> None:

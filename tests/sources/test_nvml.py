@@ -298,35 +298,46 @@ def test_each_call_may_be_refused_for_good(
     assert found.vitals.power_watts == 500.0
 
 
-IMPOSSIBLE: list[tuple[dict[str, Any], Callable[[NvmlReading], object]]] = [
-    ({"power": 4294967.295, "fields": {"185": None}}, lambda r: r.vitals.power_watts),
-    ({"power_limits": {"enforced": 4294967.295}}, lambda r: r.board.power_limit_watts),
-    ({"temperature": {"gpu": 255}}, lambda r: r.vitals.temperature_celsius),
-    ({"clocks": {"sm": 4294967295}}, lambda r: r.vitals.clock_hertz.get("sm")),
-    ({"energy": 1e14, "fields": {"83": None}}, lambda r: r.vitals.energy_joules),
-    ({"clock_event_reasons": 4294967295}, lambda r: r.vitals.throttle_reasons),
-    ({"pcie": {"generation": 0}}, lambda r: r.board.pcie_generation),
-    ({"pcie": {"width": 255}}, lambda r: r.board.pcie_width),
-    ({"performance_state": 32}, lambda r: r.board.performance_state),
-    ({"memory": {"used": 10**15}}, lambda r: r.memory[None]),
-    ({"fans": [255]}, lambda r: r.board.fan_speed_ratios or None),
+IMPOSSIBLE: list[tuple[dict[str, Any], str, Callable[[NvmlReading], object]]] = [
+    ({"power": 4294967.295, "fields": {"185": None}}, "power", lambda r: r.vitals.power_watts),
+    (
+        {"power_limits": {"enforced": 4294967.295}},
+        "power_limit",
+        lambda r: r.board.power_limit_watts,
+    ),
+    ({"temperature": {"gpu": 255}}, "temperature", lambda r: r.vitals.temperature_celsius),
+    ({"clocks": {"sm": 4294967295}}, "sm_clock", lambda r: r.vitals.clock_hertz.get("sm")),
+    ({"energy": 1e14, "fields": {"83": None}}, "energy", lambda r: r.vitals.energy_joules),
+    ({"clock_event_reasons": 4294967295}, "throttle", lambda r: r.vitals.throttle_reasons),
+    ({"encoder_utilization": 101}, "encoder", lambda r: r.vitals.encoder_ratio),
+    ({"pcie": {"generation": 0}}, "pcie_link", lambda r: r.board.pcie_generation),
+    ({"pcie": {"width": 255}}, "pcie_link", lambda r: r.board.pcie_width),
+    ({"performance_state": 32}, "performance_state", lambda r: r.board.performance_state),
+    ({"memory": {"used": 10**15}}, "memory", lambda r: r.memory[None]),
+    ({"fans": [255]}, "fans", lambda r: r.board.fan_speed_ratios or None),
+    ({"fans": [40] * 33}, "fans", lambda r: r.board.fan_speed_ratios or None),
 ]
 
 
 @pytest.mark.parametrize(
-    ("device", "reading"), IMPOSSIBLE, ids=[next(iter(device)) for device, _ in IMPOSSIBLE]
+    ("device", "group", "reading"),
+    IMPOSSIBLE,
+    ids=[f"{next(iter(device))}-{at}" for at, (device, _, _) in enumerate(IMPOSSIBLE)],
 )
 def test_impossible_readings_are_absent(
-    open_gpu: Open, device: dict[str, Any], reading: Callable[[NvmlReading], object]
+    open_gpu: Open, device: dict[str, Any], group: str, reading: Callable[[NvmlReading], object]
 ) -> None:
-    """A sentinel or nonsense that comes with a success is not published, and costs no other."""
+    """A sentinel or nonsense that comes with a success is not published, costs no other, and the
+    state of its group says so."""
     sound = open_gpu(fans=[40])
     assert reading(read(sound.source(), sound)) is not None
+    assert sound.journal.states == {}
     rig = open_gpu(**{"fans": [40], **device})
     found = read(rig.source(), rig)
 
     assert reading(found) is None
     assert found.answered
+    assert rig.journal.states == {group: "implausible"}
 
 
 def test_total_that_falls_for_one_read_is_absent_then(open_gpu: Open) -> None:

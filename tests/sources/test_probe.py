@@ -212,14 +212,49 @@ def test_older_call_steps_in_until_the_newer_one_is_back() -> None:
     assert chain.journal.states == {}
 
 
-def test_impossible_values_are_not_known() -> None:
-    """A check decides what can be; the call counts as answered."""
+def test_impossible_values_are_not_known(caplog: pytest.LogCaptureFixture) -> None:
+    """A check decides what can be; the state says so until a value can be, and each change of it is
+    one line."""
+    caplog.set_level(logging.INFO)
     journal = Journal("GPU 7")
-    values = iter([42, 2**32 - 1, 43])
+    values = iter([42, 2**32 - 1, 2**32 - 1, 43])
     probe: Probe[int] = Probe(journal, "nvml", "power", [lambda: next(values)], Range(0, 100))
+    found = []
+    for _ in range(4):
+        found.append((probe(), dict(journal.states)))
+        journal.tell()
 
-    assert [probe(), probe(), probe()] == [42, None, 43]
-    assert journal.states == {}
+    implausible = {"power": "implausible"}
+    assert found == [(42, {}), (None, implausible), (None, implausible), (43, {})]
+    assert journal.failures == {}
+    assert warnings(caplog) == [
+        "GPU 7 cannot be read in part: power (implausible)",
+        "GPU 7: can be read again: power",
+    ]
+
+
+def test_what_was_never_possible_is_nothing_to_tell(caplog: pytest.LogCaptureFixture) -> None:
+    """A product may answer a sentinel for what it lacks: the state has it, the log not."""
+    journal = Journal("GPU 7")
+    nothing: Probe[int | None] = Probe(journal, "nvml", "memory", [lambda: None])
+    for _ in range(3):
+        assert nothing() is None
+        journal.tell()
+
+    assert journal.states == {"memory": "implausible"}
+    assert warnings(caplog) == []
+
+
+def test_a_call_that_is_refused_is_no_longer_implausible() -> None:
+    """The state is that of the last answer."""
+    chain = Chain(2**40)
+    chain.probe._check = Range(0, 100)
+    assert chain.probe() is None
+    assert chain.journal.states == {"power": "implausible"}
+    chain.answers[0] = error(3)
+
+    assert chain.probe() is None
+    assert chain.journal.states == {"power": "unsupported"}
 
 
 @pytest.mark.parametrize("code", NOT_NOW)

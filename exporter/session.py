@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from exporter.errors import DeviceSilent
 from exporter.reading import Activity, Device, Health, Reading, ShareReading, Vitals
 from exporter.sources.gpm import GpmSource
 from exporter.sources.health import HealthReader
-from exporter.sources.journal import IDENTITY, Journal
+from exporter.sources.journal import IDENTITY, Journal, Past
 from exporter.sources.nvml import NvmlReading, NvmlSource
 from exporter.sources.probe import Probe
 from exporter.sources.selection import Selection
@@ -46,11 +46,12 @@ class Session:
         index: int,
         options: SessionOptions,
         clock: Clock,
-        failures: dict[str, int],
+        past: Past,
+        progress: Callable[[], None],
     ) -> None:
         self._clock = clock
         self._options = options
-        self._journal = Journal(f"GPU {index}", failures)
+        self._journal = Journal(f"GPU {index}", past, progress)
         self._journal.now = clock.monotonic()
         self._nvml = NvmlSource(handle, index, options.procfs, self._journal, owners=options.owners)
         self._index: Probe[int] = Probe(
@@ -111,6 +112,7 @@ class Session:
         nvml = self._nvml.read_fast(monotonic, unix, self._gpm.counted_engines)
         # GPM goes last: on driver 535 a MIG sample can make later memory calls fail.
         nvml_done = self._clock.monotonic()
+        self._journal.progress()
         activities = self._gpm.read(nvml_done)
         done = self._clock.monotonic()
         if not nvml.answered and not activities:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from exporter.reading import SUSPENDED, Device, Reading, SlotReport
+from exporter.sources.journal import Past
 
 NOT_LISTED = "the driver does not list it any more"
 MISSED_COUNTS = 3
@@ -71,8 +72,8 @@ class Slot:
         """The identity last seen here; outlives a lost GPU."""
         self.problem: str | None = None
         """Why there is no reading, in one phrase."""
-        self.failures: dict[str, int] = {}
-        """Failed reads by source."""
+        self.past = Past()
+        """What its sessions left for the next one."""
         self.left_out = False
         """True once the configuration was found not to want this GPU."""
 
@@ -108,7 +109,9 @@ class Slot:
 
     def report(self) -> SlotReport:
         """Return what is known of the GPU."""
-        return SlotReport(self.number, self.device, self.reading, self.problem, dict(self.failures))
+        return SlotReport(
+            self.number, self.device, self.reading, self.problem, dict(self.past.failures)
+        )
 
 
 class Slots:
@@ -173,8 +176,8 @@ class Slots:
 
     def _meet(self, owner: Slot, slot: Slot) -> None:
         """Tell `owner` that its GPU was met at the index of `slot`."""
-        for source, count in slot.failures.items() if slot.uuid is None else ():
-            owner.failures[source] = owner.failures.get(source, 0) + count
+        for source, count in slot.past.failures.items() if slot.uuid is None else ():
+            owner.past.failures[source] = owner.past.failures.get(source, 0) + count
         worker = owner.current
         if worker is None or not owner.listed:
             self.move(owner, slot.index)

@@ -112,7 +112,7 @@ class Worker(threading.Thread):
         """Whether to look up the GPU's index with the next round."""
         self.stopping = False
         self.busy_since: float | None = None
-        """Monotonic time at which the round or burst under way began; None between them."""
+        """Monotonic time at which the driver call under way began; None between rounds."""
         self.asked = False
         """True from the asking for a round until it is over."""
 
@@ -136,6 +136,11 @@ class Worker(threading.Thread):
         """True while a driver call has lasted for too long."""
         since = self.busy_since
         return since is not None and self._clock.monotonic() - since >= self._stale_seconds
+
+    def _progress(self) -> None:
+        """Note that the driver goes on answering: a slow GPU does not hang."""
+        if self.busy_since is not None:
+            self.busy_since = self._clock.monotonic()
 
     def run(self) -> None:
         """Serve rounds until stopped or superseded."""
@@ -265,7 +270,9 @@ class Worker(threading.Thread):
             raise LeftOut
         self.slot.left_out = False
         try:
-            session = Session(handle, index, self._options, self._clock, self.slot.failures)
+            session = Session(
+                handle, index, self._options, self._clock, self.slot.past, self._progress
+            )
         except (DeviceGone, pynvml.NVMLError):
             if self.slot.device is None:
                 self._remember_identity(handle)
@@ -312,7 +319,8 @@ class Worker(threading.Thread):
         if isinstance(error, pynvml.NVMLError):
             problem = f"its driver calls fail: {problem}"
         if not isinstance(error, (DeviceGone, LibraryUnavailable)):
-            self.slot.failures["nvml"] = self.slot.failures.get("nvml", 0) + 1
+            failures = self.slot.past.failures
+            failures["nvml"] = failures.get("nvml", 0) + 1
             log.debug("%s", self.slot.name, exc_info=True)
         self._close()
         self._next_attempt = self._clock.monotonic() + self._back_off.next_wait_seconds()

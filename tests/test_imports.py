@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "specs": {"reading", "snapshot"},
     "derive": {"reading", "snapshot"},
     "session": {"reading", "sources"},
-    "slots": {"reading"},
+    "slots": {"reading", "sources"},
     "rounds": {"slots"},
     "worker": {"reading", "session", "slots", "sources"},
     "complaints": set(),

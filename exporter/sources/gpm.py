@@ -206,6 +206,10 @@ class GpmWindow:
                 pynvml.nvmlGpmSampleFree(sample)
 
 
+def _group(share: int | None) -> str:
+    return "gpm" if share is None else f"gpm_instance_{share}"
+
+
 class GpmSource:
     """Reads the activity of every share of one GPU, where the GPU has the counters."""
 
@@ -218,8 +222,6 @@ class GpmSource:
         self._shares = gpu_instances
         self._journal = journal
         self._windows: dict[int | None, GpmWindow] = {}
-        self._worked: set[int | None] = set()
-        """Shares whose counters ever answered."""
         self._doubting: set[int | None] = set()
         """Shares of which a metric answers what cannot be true."""
         self._open_at = journal.now if enabled else math.inf
@@ -238,9 +240,11 @@ class GpmSource:
             _check_support(self._handle)
             for share in self._shares:
                 if share not in self._windows:
+                    self._journal.progress()
                     self._windows[share] = GpmWindow(self._handle, share)
         except Exception as error:  # pynvml raises more than NVMLError
-            if not self._gives_up("gpm", error, worked=bool(self._worked)):
+            worked = any(_group(share) in self._journal.worked for share in self._shares)
+            if not self._gives_up("gpm", error, worked=worked):
                 self._open_at = self._journal.now
 
     def measures(self, gpu_instance: int | None) -> bool:
@@ -259,23 +263,23 @@ class GpmSource:
         activities = {}
         self.counted_engines = frozenset()
         for share, window in tuple(self._windows.items()):
-            group = "gpm" if share is None else f"gpm_instance_{share}"
+            group = _group(share)
             try:
                 activity = window.read(monotonic_seconds)
             except Exception as error:  # one share's fault must not reach another
-                if self._gives_up(group, error, worked=share in self._worked):
+                if self._gives_up(group, error, worked=group in self._journal.worked):
                     self._windows.pop(share).close()
                 continue
             self._journal.answered(group)
             if window.doubted:
                 self._doubting.add(share)
-                self._journal.implausible(group, VALUES, worked=share in self._worked)
+                self._journal.implausible(group, VALUES, worked=group in self._journal.worked)
             elif share in self._doubting:
                 self._doubting.discard(share)
                 self._journal.answered(group, VALUES)
             if activity is not None:
                 activities[share] = activity
-                self._worked.add(share)
+                self._journal.worked.add(group)
                 if share is None:
                     self.counted_engines = frozenset(
                         name for name in ENGINE_PERCENTS if getattr(activity, name) is not None

@@ -61,7 +61,7 @@ class HealthReader:
         self._link_states = self._probe(
             "nvlink_state",
             self._fields(handle, "nvlink_state", *link_fields(NVLINK_STATE, links)),
-            partial(_link_states, handle, links),
+            partial(_link_states, handle, links, journal.progress),
         )
         self._fabric = self._probe(
             "fabric",
@@ -154,8 +154,12 @@ def _remapped_rows(handle: Any) -> Any:
     return rows if all(SMALL_COUNT(number) is not None for number in rows) else None
 
 
-def _link_states(handle: Any, links: int) -> list[float]:
-    return [pynvml.nvmlDeviceGetNvLinkState(handle, link) for link in range(links)]
+def _link_states(handle: Any, links: int, progress: Callable[[], None]) -> list[float]:
+    states = []
+    for link in range(links):
+        progress()
+        states.append(pynvml.nvmlDeviceGetNvLinkState(handle, link))
+    return states
 
 
 def _flag(value: int | None) -> bool | None:

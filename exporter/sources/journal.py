@@ -4,12 +4,30 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 IDENTITY = "identity"
 """The group of facts that many products lack (a serial number, a NUMA node): no state is kept."""
 IMPLAUSIBLE = "implausible"
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Past:
+    """What outlives a session with a GPU, for the next one to go on from."""
+
+    failures: dict[str, int] = field(default_factory=dict)
+    """Failed reads by source."""
+    told: dict[str, set[str]] = field(default_factory=dict)
+    """By group: what the log says of it, until it is well again."""
+    worked: set[str] = field(default_factory=set)
+    """Groups of hardware counters that ever answered."""
+
+
+def _nothing() -> None:
+    pass
 
 
 class Journal:
@@ -20,19 +38,24 @@ class Journal:
     one for all that is well again.
     """
 
-    def __init__(self, gpu: str, failures: dict[str, int] | None = None) -> None:
+    def __init__(
+        self, gpu: str, past: Past | None = None, progress: Callable[[], None] = _nothing
+    ) -> None:
+        """Take what was before, and whom to tell before each call that the last one returned."""
+        past = Past() if past is None else past
         self._gpu = gpu
+        self.progress = progress
         self.now = 0.0
         """Monotonic time of the round."""
-        self.failures = {} if failures is None else failures
-        """By source; outlives the journal where the caller gave it."""
+        self.failures = past.failures
+        self.worked = past.worked
         self.states: dict[str, str] = {}
         """Why a group cannot be read."""
         self._absent: dict[str, dict[object, str]] = {}
         """By group and member: its state."""
         self._wrong: dict[str, dict[object, str]] = {}
         """By group and member: what is to be told."""
-        self._told: dict[str, set[str]] = {}
+        self._told = past.told
         self.last_refusal = "no data"
         """What was last heard from a reading that does not answer."""
 

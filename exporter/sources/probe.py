@@ -177,6 +177,7 @@ class Probe(Generic[T]):
             DeviceGone: the GPU is lost, removed or needs a reset.
             LibraryUnavailable: the library must be initialised again.
         """
+        self._journal.progress()
         if self._journal.now >= self._retry_at:
             self._at, self._retry_at = 0, math.inf
             self._refused = self._unsupported = False

@@ -12,7 +12,7 @@ import pytest
 
 from exporter.session import Session, SessionOptions
 from exporter.sources.gpm import GpmSource
-from exporter.sources.journal import Journal
+from exporter.sources.journal import Journal, Past
 from exporter.sources.library import Library
 from exporter.sources.nvml import NvmlSource
 from tests.fake_nvml import FakeNvml
@@ -33,8 +33,9 @@ class Rig:
         self.library = Library(str(fake.library))
         self.library.start()
         self.handle = self.library.handle(0)
-        self.failures: dict[str, int] = {}
-        self.journal = Journal("GPU 0", self.failures)
+        self.past = Past()
+        self.failures = self.past.failures
+        self.journal = Journal("GPU 0", self.past)
         self._counted: dict[str, int] = {}
 
     def time(self) -> float:
@@ -61,8 +62,12 @@ class Rig:
     def gpm(self, *shares: int | None, enabled: bool = True) -> GpmSource:
         return GpmSource(self.handle, shares or (None,), enabled, self.journal)
 
-    def session(self, options: SessionOptions | None = None) -> Session:
-        return Session(self.handle, 0, options or SessionOptions(), self, self.failures)
+    def session(
+        self,
+        options: SessionOptions | None = None,
+        progress: Callable[[], None] = lambda: None,
+    ) -> Session:
+        return Session(self.handle, 0, options or SessionOptions(), self, self.past, progress)
 
 
 Open = Callable[..., Rig]

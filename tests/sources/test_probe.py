@@ -12,7 +12,7 @@ import pynvml
 import pytest
 
 from exporter.errors import DeviceGone, LibraryUnavailable
-from exporter.sources.journal import IDENTITY, Journal
+from exporter.sources.journal import IDENTITY, Journal, Past
 from exporter.sources.plausible import Range
 from exporter.sources.probe import (
     OUTCOMES,
@@ -37,7 +37,7 @@ class Chain:
         self.answers = list(answers)
         self.asked = [0] * len(answers)
         self.failures: dict[str, int] = {}
-        self.journal = Journal("GPU 7", self.failures)
+        self.journal = Journal("GPU 7", Past(self.failures))
         self.journal.now = 1000.0
         self.probe: Probe[int] = Probe(
             self.journal, "nvml", "power", [self._call(i) for i in range(len(answers))]

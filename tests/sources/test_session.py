@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pynvml
@@ -386,3 +387,57 @@ def test_driver_calls_in_the_steady_state(
 
     assert calls.total() / 60 < 18
     assert not calls.keys() & {"nvmlDeviceGetPcieThroughput", "nvmlDeviceGetHandleByIndex_v2"}
+
+
+def test_progress_is_told_between_calls(open_gpu: Open) -> None:
+    """A GPU of which every call is slow does not hang: no stretch without a word has many calls."""
+    rig = open_gpu(gpm=GPM, power=500, utilization=50)
+    marks: list[int] = []
+    rig.advance(20)
+    session = rig.session(progress=lambda: marks.append(sum(rig.fake.calls().values())))
+    marks.append(sum(rig.fake.calls().values()))
+    for _ in range(12):
+        tick(session, rig)
+        marks.append(sum(rig.fake.calls().values()))
+
+    assert marks[-1] > 150
+    assert max(after - before for before, after in pairwise(marks)) <= 6
+
+
+def test_counters_that_answered_before_are_asked_for_again_soon(open_gpu: Open) -> None:
+    """Also by the session after the one in which they did."""
+    rig = open_gpu(gpm=GPM)
+    rig.advance(20)
+    session = rig.session()
+    assert tick(session, rig, 2).shares[0].activity is not None
+    session.close()
+
+    rig.fake.update(
+        faults=[fault("nvmlGpmQueryDeviceSupport", error=pynvml.NVML_ERROR_NOT_SUPPORTED)]
+    )
+    session = rig.session()
+    assert tick(session, rig).shares[0].activity is None
+    rig.fake.update(faults=[])
+    assert tick(session, rig, 8).shares[0].activity is not None
+
+
+def test_what_the_log_says_is_taken_back_by_the_next_session(
+    open_gpu: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A GPU that was opened anew is not left with a complaint that is over."""
+    caplog.set_level(logging.INFO)
+    rig = open_gpu(power=500)
+    rig.advance(20)
+    session = rig.session()
+    tick(session, rig)
+    rig.fake.update(faults=[fault("nvmlDeviceGetTemperatureV", error=pynvml.NVML_ERROR_UNKNOWN)])
+    tick(session, rig)
+    session.close()
+    rig.fake.update(faults=[])
+    tick(rig.session(), rig, 2)
+
+    told = [record.getMessage() for record in caplog.records]
+    assert [line for line in told if "temperature" in line] == [
+        "GPU 0 cannot be read in part: temperature (Unknown Error)",
+        "GPU 0: can be read again: temperature",
+    ]

@@ -7,9 +7,8 @@ import json
 import logging
 import re
 import sys
-import threading
 import traceback
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any, TextIO
 
@@ -134,26 +133,3 @@ def _json_value(value: object) -> object:
 def _ascii(value: object) -> str:
     # json.dumps leaves DEL as it is, the one control character that ASCII has above 31.
     return json.dumps(value).replace("\x7f", "\\u007f")
-
-
-class OncePerChange:
-    """Remembers the last state of each key, so that a change is logged once and not at every tick.
-
-    Safe to use from several threads.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._states: dict[Hashable, object] = {}
-
-    def changed(self, key: Hashable, state: object) -> bool:
-        """Store the state of `key` and return whether it is new; the first state always is."""
-        with self._lock:
-            is_new = key not in self._states or self._states[key] != state
-            self._states[key] = state
-        return is_new
-
-    def forget(self, key: Hashable) -> None:
-        """Drop what is known of a key that will not come back."""
-        with self._lock:
-            self._states.pop(key, None)

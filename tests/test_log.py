@@ -7,7 +7,6 @@ import io
 import json
 import logging
 import re
-import threading
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -244,33 +243,3 @@ def test_the_default_stream_is_standard_error(capsys: pytest.CaptureFixture[str]
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.endswith("level=info msg=m\n")
-
-
-def test_a_state_is_new_once() -> None:
-    """Ticks in the same state log nothing; a return to an old state is news again."""
-    once = log.OncePerChange()
-    states = ["down", "down", "up", "up", "down"]
-    assert [once.changed("nvml", state) for state in states] == [True, False, True, False, True]
-    assert once.changed("gpm", "down")
-    once.forget("nvml")
-    once.forget("never seen")
-    assert once.changed("nvml", "down")
-    assert not once.changed("gpm", "down")
-
-
-def test_of_many_threads_one_sees_the_change() -> None:
-    """Two workers that see the same change log it once."""
-    once = log.OncePerChange()
-    start = threading.Barrier(8)
-    seen: list[bool] = []
-
-    def tick() -> None:
-        start.wait()
-        seen.append(once.changed("library", "lost"))
-
-    threads = [threading.Thread(target=tick) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(seen) == [False] * 7 + [True]

@@ -21,7 +21,7 @@ POINT_SECONDS = 1.0
 SHORTEST_HOLE_SECONDS = 3.0
 HOLE_INTERVALS = 3
 
-_BOARD_COLUMNS = ("power", "sm_clock", "temperature", "throttled")
+_BOARD_COLUMNS = ("power", "power_limit", "sm_clock", "temperature", "throttled")
 _SHARE_COLUMNS = (
     "utilization",
     "saturation_lower",
@@ -331,12 +331,13 @@ def busy_ratio(share: Share) -> float | None:
 
 
 def _board(gpu: Gpu) -> Values:
-    vitals = gpu.vitals
+    vitals, limit = gpu.vitals, None if gpu.board is None else gpu.board.power_limit_watts
     if vitals is None:
-        return _NO_BOARD
+        return None, limit, None, None, None
     reasons = vitals.throttle_reasons
     return (
         vitals.power_watts,
+        limit,
         vitals.clock_hertz.get("sm"),
         vitals.temperature_celsius,
         None if reasons is None else sum(_BITS.get(reason, 0) for reason in reasons),

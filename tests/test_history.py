@@ -15,6 +15,7 @@ from exporter.snapshot import BoardTotals, Bounds, Gpu, Share, Snapshot
 from tests import snapshots
 
 NOW = snapshots.NOW
+BOARD = {"power", "power_limit", "sm_clock", "temperature", "throttled"}
 UUID = snapshots.h100_training().device.uuid
 
 
@@ -57,6 +58,7 @@ def test_every_column_of_a_measured_gpu() -> None:
     found = {name: points[0] for name, points in series.columns.items()}
     expected = {
         "power": gpu.vitals.power_watts,
+        "power_limit": 700.0,
         "sm_clock": gpu.vitals.clock_hertz["sm"],
         "utilization": 0.993,
         "saturation_lower": 0.561,
@@ -91,6 +93,22 @@ def test_estimates_are_bounds_and_unknown_columns_are_left_out() -> None:
     assert series.columns["stall_lower"] == [0.125]
     assert series.columns["stall_upper"] == [0.3125]
     assert not {"sm", "idle", "flops", "stall", "wait"} & set(series.columns)
+
+
+def test_a_limit_that_is_changed_leaves_the_past_as_it_was() -> None:
+    """Each point has the limit that held then, also one without other readings of the board."""
+    history = History()
+    gpu = snapshots.h100_training()
+    assert gpu.board is not None
+    for seconds, watts in enumerate((700.0, 700.0, 350.0)):
+        limited = replace(gpu, board=replace(gpu.board, power_limit_watts=watts))
+        history.add(at(seconds, limited))
+    history.add(at(3, replace(gpu, vitals=None)))
+    history.add(at(4, replace(gpu, board=None)))
+    series = history.series(UUID, None)
+    assert series is not None
+    assert series.columns["power_limit"] == [700, 700, 350, 700, None]
+    assert series.columns["power"][3:] == [None, pytest.approx(641.4, abs=0.1)]
 
 
 def test_one_point_for_each_reading() -> None:
@@ -185,7 +203,7 @@ def test_shares_of_mig() -> None:
     assert board is not None
     assert first is not None
     assert second is not None
-    assert set(board.columns) == {"power", "sm_clock", "temperature", "throttled"}
+    assert set(board.columns) == BOARD
     assert first.columns["wait"] == [0.5]
     assert not set(board.columns) & set(first.columns)
     assert second.columns == {}
@@ -257,7 +275,7 @@ def test_what_is_known_now() -> None:
     assert set(series.columns) - set(found) <= {"pcie_rx", "pcie_tx", "nvlink_rx", "nvlink_tx"}
     divided = snapshots.h100_mig(2)
     board = readings(divided, None)
-    assert set(board) == {"power", "sm_clock", "temperature", "throttled"}
+    assert set(board) == BOARD
     assert not set(board) & set(readings(divided, divided.shares[0]))
 
 
@@ -278,13 +296,13 @@ def test_nothing_is_known_before_the_first_snapshot() -> None:
 
 
 def test_memory_of_a_full_node() -> None:
-    """64 GPUs over 15 minutes take about 7 MB, and never more."""
+    """64 GPUs over 15 minutes take about 7.4 MB, and never more."""
     history = History()
     gpus = [snapshots.h100_training(index) for index in range(64)]
     for seconds in range(POINTS + 10):
         history.add(at(seconds, *gpus))
     print(f"64 GPUs: {history.bytes / 1e6:.2f} MB in {len(COLUMNS)} columns")
-    assert history.bytes <= 7.2e6
+    assert history.bytes <= 7.4e6
 
 
 @given(

@@ -12,11 +12,10 @@ _MOST_DIGITS = 4
 
 
 def asked_gpu(snapshot: Snapshot | None, key: str) -> Gpu | None:
-    """Return the GPU whose UUID or index `key` is."""
-    for gpu in snapshot.gpus if snapshot is not None else ():
-        if key in (gpu.device.uuid, str(gpu.device.index)):
-            return gpu
-    return None
+    """Return the GPU whose UUID or index `key` is; rather one that is up than one that was it."""
+    gpus = () if snapshot is None else snapshot.gpus
+    found = [gpu for gpu in gpus if key in (gpu.device.uuid, str(gpu.device.index))]
+    return max(found, key=lambda gpu: gpu.up, default=None)
 
 
 def asked_instance(request: Request) -> int | None:

@@ -62,7 +62,7 @@ RATIOS = (
 )
 AMOUNTS = ("flops", "bytes", "power", "power_limit", "sm_clock", "throttled")
 COLUMNS = RATIOS + AMOUNTS
-"""The numbers that scripts draw, as the history names them; the limit of the power beside them."""
+"""The numbers that scripts draw, as the history names them."""
 _SHOWN = (
     *("gpu", "instance", "state", "mig", "since", "memory_ratio"),
     *("flops_bounds", "bytes_bounds", "ceilings"),
@@ -76,9 +76,10 @@ def values_of(row: Row) -> dict[str, float]:
     return {name: value for name, value in found if value is not None}
 
 
-def title(gpu: int, instance: int | None) -> str:
-    """Return "GPU 3", or "GPU 3, MIG 1"."""
-    return f"GPU {gpu}" + ("" if instance is None else f", MIG {instance}")
+def title(gpu: int, instance: int | None = None, digits: str | None = None) -> str:
+    """Return "GPU 3", "GPU 3, MIG 1", or with the last digits of its UUID "GPU 3 (…9f0c)"."""
+    of_it = "" if instance is None else f", MIG {instance}"
+    return f"GPU {gpu}{of_it}" + ("" if digits is None else f" (…{digits})")
 
 
 def _saturation(values: Raw) -> str:
@@ -212,7 +213,7 @@ def told(row: Raw, now: float) -> Row:
     word = "MIG" if divided else row["word"]
     tone = TONES.get(word, "neutral" if up else "bad")
     words = {
-        "title": title(row["gpu"], row.get("instance")),
+        "title": title(row["gpu"], row.get("instance"), row.get("digits")),
         "name": cut(row.get("profile") or product_name(row["name"])),
         "glyph": GLYPHS[tone],
         "word": cut(plain(word), 24),

@@ -35,6 +35,8 @@ class Line:
     """A variable of page.css."""
     dash: tuple[int, ...] = ()
     """Pixels on and off: lines are told apart by more than their colour."""
+    apart: str = ""
+    """The label of a lower bound while an upper one is shown as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ CHARTS = (
         "Utilization and saturation",
         (
             Line("utilization", "utilization", "s0"),
-            Line("saturation_lower", "saturation", "s1"),
+            Line("saturation_lower", "saturation", "s1", apart="saturation, at least"),
             Line("saturation_upper", "saturation, at most", "s1", (4, 4)),
         ),
         band=("saturation_upper", "saturation_lower"),
@@ -137,15 +139,12 @@ def _known(fields: list[tuple[str, Any]]) -> dict[str, Any]:
     return known(**{name: value or None for name, value in fields if name != "heading"})
 
 
-def gpu_charts(series: Series | None, power_limit_watts: float | None) -> str:
+def gpu_charts(series: Series | None) -> str:
     """Return the places of the charts, their tables, and for the script what is in them.
 
     The tables hold the last minutes of `series`.
     """
     timestamps, columns = ([], {}) if series is None else series
-    if power_limit_watts is not None and "power" in columns:
-        limits = [None if value is None else power_limit_watts for value in columns["power"]]
-        columns = {**columns, "power_limit": limits}
     figures = [_figure(chart, _table(chart, timestamps, columns)) for chart in CHARTS]
     charts = [asdict(chart, dict_factory=_known) for chart in CHARTS]
     return "\n".join([*figures, data_block("charts", charts)])
@@ -163,7 +162,8 @@ def _table(chart: Chart, timestamps: Sequence[float], columns: Columns) -> str:
     shown = [line for line in chart.lines if _tells(line.column, columns)]
     if not shown:
         return "<table><tbody><tr><td>Nothing is known of it.</td></tr></tbody></table>"
-    names = ["Time", *(line.label for line in shown)]
+    bounds = any(line.column.endswith("_upper") for line in shown)
+    names = ["Time", *((bounds and line.apart) or line.label for line in shown)]
     heads = "".join(f'<th scope="col">{each}</th>' for each in names)
     rows, before = "", math.inf
     for index in range(len(timestamps) - 1, -1, -1):

@@ -10,6 +10,7 @@ from exporter.exposition.health import RECOVERY_ACTIONS
 from exporter.reading import Health
 from exporter.snapshot import Ceilings, Gpu, Share
 from exporter.specs import Product, SpecBook
+from exporter.web.roofs import peak_clock_hertz
 from exporter.web.words import bytes_rate, cut, flops, gibibytes, plain, precision_name, si
 
 STATES = {
@@ -20,6 +21,8 @@ STATES = {
     "disabled": "switched off",
     "suspended": "the GPU sleeps",
 }
+CONFIDENCES = {"A": "A: its sources agree", "B": "B: two sources", "C": "C: one source"}
+"""How well the figures of a product are known."""
 Facts = Iterable[tuple[str, str | None]]
 
 
@@ -113,12 +116,6 @@ def _readings(states: Mapping[str, str]) -> Facts:
     return ((plain(group), STATES.get(state, plain(state))) for group, state in states.items())
 
 
-def _clock(ceilings: Ceilings, precision: str) -> str:
-    clocks = ceilings.peak_clock_hertz
-    unit = "tensor" if "_tensor" in precision and "tensor" in clocks else "vector"
-    return si(clocks[unit], "Hz") if unit in clocks else ""
-
-
 def _ceilings(ceilings: Ceilings | None, product: Product | None, codes: Mapping[str, str]) -> str:
     if ceilings is None:
         return _list("Ceilings", "ceilings", (), "They are not known.")
@@ -137,7 +134,9 @@ def _ceilings(ceilings: Ceilings | None, product: Product | None, codes: Mapping
         best = "" if reached is None else flops(peak * reached)
         note = " (computed)" if precision in derived else ""
         name = precision_name(precision)
-        rows.append((name, flops(peak) + note, best, _clock(ceilings, precision)))
+        clock = peak_clock_hertz(ceilings, precision)
+        at = "" if clock is None else si(clock, "Hz")
+        rows.append((name, flops(peak) + note, best, at))
     heads = ("", "Datasheet", "Best kernels", "At clock")
     head = "".join(f'<th scope="col">{each}</th>' if each else "<td></td>" for each in heads)
     body = "".join(
@@ -160,7 +159,8 @@ def _sources(ceilings: Ceilings, product: Product | None, codes: Mapping[str, st
             "<p>Derived from what the driver says (cores, clocks, bus width): a guide, not a fact."
             "</p>"
         )
-    lines = [f"Row {ceilings.spec} of the spec file, confidence {product.confidence or 'unknown'}."]
+    grade = CONFIDENCES.get(product.confidence or "", "unknown")
+    lines = [f"Row {ceilings.spec} of the spec file, confidence {grade}."]
     if product.note:
         lines.append(product.note)
     text = "".join(f"<p>{escape(cut(line, 400))}</p>" for line in lines)

@@ -11,7 +11,7 @@ from exporter.history import Series
 from exporter.snapshot import Gpu
 from exporter.specs import SpecBook
 from exporter.web.addresses import history_address
-from exporter.web.facts import Row, values_of
+from exporter.web.facts import Row
 from exporter.web.gpu_charts import gpu_charts
 from exporter.web.gpu_facts import gpu_facts
 from exporter.web.gpu_table import gpu_table
@@ -71,7 +71,7 @@ def gpu_content(
 <section class="card" id="chart" aria-labelledby="roofline-title">
 <h2 id="roofline-title">Roofline</h2>
 {roofline_figure({key: row})}</section>
-{gpu_charts(series, values_of(row).get("power_limit"))}
+{gpu_charts(series)}
 <p class="wide" id="means"></p>
 <p class="wide" id="absent" hidden></p>
 <div class="wide" id="facts">

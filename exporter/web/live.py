@@ -61,7 +61,7 @@ def node_view(
             notice=_notice(snapshot),
             problem=None if problem is None else cut(" ".join(problem.split())),
         ),
-        "headline": headline(told) if told else "No GPU can be read",
+        "headline": headline(told),
         "totals": totals(len(snapshot.gpus), told) if told else "No GPUs",
         "columns": list(COLUMNS),
         "roofs": roofs(snapshot),

@@ -23,10 +23,11 @@ def problem_section(problem: Mapping[str, Any] | None) -> str:
     """
     if problem is None:
         return '<div id="problem"></div>'
+    tried = problem["tried"]
     return (
         '<div id="problem"><section aria-labelledby="problem-title">\n'
         f'<h2 id="problem-title">No GPU is up</h2>\n<p>{escape(problem["what"])}</p>\n'
-        f"<h3>What was tried</h3>\n{_list(problem['tried'])}\n"
+        f"{f'<h3>What was tried</h3>{_list(tried)}' if tried else ''}\n"
         f"<h3>What to do</h3>\n{_list(problem['do'])}\n</section></div>"
     )
 
@@ -38,10 +39,11 @@ _PLOT = """\
 <ul class="legend">
 <li><svg viewBox="0 0 30 8" aria-hidden="true"><path class="roof spec assumed" d="M0 4H30"/></svg>
 datasheet</li>
-<li><svg viewBox="0 0 30 8" aria-hidden="true"><path class="roof achievable" d="M0 4H30"/></svg>
+<li data-c="best" hidden>
+<svg viewBox="0 0 30 8" aria-hidden="true"><path class="roof achievable" d="M0 4H30"/></svg>
 best public kernels</li>
-<li><svg viewBox="0 0 30 8" aria-hidden="true"><path class="roof clock" d="M0 4H30"/></svg>
-<span data-c="clock">at the clock of the selected GPU</span></li>
+<li hidden><svg viewBox="0 0 30 8" aria-hidden="true"><path class="roof clock" d="M0 4H30"/></svg>
+<span data-c="clock"></span></li>
 </ul>
 <p class="note"></p>
 <p id="selected" hidden><a href="/">Open</a> <span></span></p>

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,21 +28,29 @@ GPUS_DOWN = (
     "reboot.",
     "The exporter goes on by itself when the GPU answers again; nothing has to be restarted.",
 )
+RECORDING_ENDED = (
+    "To play it again, restart the exporter; with --replay.loop it is played over and over.",
+)
+_ENDED = re.compile(r"the recording .*has ended")
+"""As the source of a replay says it."""
 
 
 def problem_view(snapshot: Snapshot, tried: Sequence[str] = ()) -> dict[str, Any] | None:
     """Return what is wrong, what was tried and what to do; None if at least one GPU is up.
 
-    `tried` says where GPUs were looked for.
+    `tried` says where GPUs were looked for; a recording that has ended looks for none.
     """
     what = snapshot.problem
     if what is None:
         return None
+    what = " ".join(what.split())
+    if _ENDED.match(what):
+        return {"what": what, "tried": [], "do": list(RECORDING_ENDED)}
     counted = [
         f"{count} {_COUNTERS.get(where, where)}" for where, count in snapshot.devices.items()
     ]
     return {
-        "what": " ".join(what.split()),
+        "what": what,
         "tried": [*tried, *([f"GPUs counted: {', '.join(counted)}"] if counted else [])],
         "do": list(GPUS_DOWN if snapshot.gpus else NO_GPU),
     }

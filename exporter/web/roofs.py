@@ -7,6 +7,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from exporter.derive.clocks import REFERENCES
+from exporter.derive.flops import clock_unit
 from exporter.snapshot import Ceilings, Gpu, Snapshot
 from exporter.web.numbers import known, rounded
 from exporter.web.words import precision_name, product_name
@@ -36,6 +38,14 @@ def roof_key(ceilings: Ceilings | None) -> str | None:
     if ceilings.assumed_precision is not None:
         parts.append(ceilings.assumed_precision)
     return "/".join(parts)
+
+
+def peak_clock_hertz(ceilings: Ceilings, precision: str) -> float | None:
+    """Return the clock at which the peak of a precision holds; None where it is not published."""
+    unit = clock_unit(precision) if "_tensor" in precision else "fma"
+    known_clocks, _ = REFERENCES[unit]
+    clocks = ceilings.peak_clock_hertz
+    return next((clocks[name] for name in known_clocks if name in clocks), None)
 
 
 def whole_ceilings(gpu: Gpu) -> Ceilings | None:
@@ -99,16 +109,14 @@ def _groups(ceilings: Ceilings) -> list[list[str]]:
 
 
 def _line(ceilings: Ceilings, precisions: list[str]) -> dict[str, Any]:
-    peaks, clocks = ceilings.peak_flops_per_second, ceilings.peak_clock_hertz
+    peaks = ceilings.peak_flops_per_second
     assumed = (ceilings.assumed_precision or "fp32") in precisions
     one = (ceilings.assumed_precision or "fp32") if assumed else precisions[0]
     reached = [ceilings.achievable_ratio.get(each) for each in (one, *precisions)]
-    # Where a product has no tensor clock its tensor peaks go by the vector clock.
-    clock = clocks.get("tensor" if "_tensor" in one else "vector", clocks.get("vector"))
     return known(
         name=_joined(precisions),
         peak=_pair(peaks[one], next((each for each in reached if each is not None), None)),
-        clock=rounded(clock),
+        clock=rounded(peak_clock_hertz(ceilings, one)),
         assumed=assumed or None,
     )
 

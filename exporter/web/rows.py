@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from exporter.reading import SUSPENDED
 from exporter.snapshot import Gpu, Rank, Share, Snapshot
 from exporter.waits import live_ranks
 from exporter.web.addresses import page_address, row_key
-from exporter.web.facts import AMOUNTS, RATIOS, Row, told
+from exporter.web.facts import AMOUNTS, RATIOS, Row, title, told
 from exporter.web.numbers import cut, known, moment, ratio, ratios, rounded
 from exporter.web.roofs import roof_key, whole_ceilings
 from exporter.web.standing import Standing, Told, word
@@ -29,10 +30,12 @@ def rows(snapshot: Snapshot) -> Iterator[tuple[str, Row, Told | None]]:
 
 def _raw_rows(snapshot: Snapshot) -> Iterator[tuple[str, dict[str, Any], Told | None]]:
     ranks = live_ranks(snapshot.ranks)
+    indices = Counter(gpu.device.index for gpu in snapshot.gpus)
     for gpu in snapshot.gpus:
-        uuid, label = gpu.device.uuid, f"GPU {gpu.device.index}"
+        uuid, label = gpu.device.uuid, title(gpu.device.index)
         if not gpu.up:
-            yield uuid, *_down(gpu, label)
+            # Another GPU may have got the index of one that is lost.
+            yield uuid, *_down(gpu, uuid[-4:] if indices[gpu.device.index] > 1 else None)
             continue
         shares = gpu.shares
         if gpu.device.mig:
@@ -59,17 +62,20 @@ def _xid(gpu: Gpu) -> dict[str, Any] | None:
     return {"code": code, "at": record.last_timestamp_seconds}
 
 
-def _down(gpu: Gpu, label: str) -> tuple[dict[str, Any], Told]:
+def _down(gpu: Gpu, digits: str | None) -> tuple[dict[str, Any], Told]:
+    """Return the row of a GPU, named with the last `digits` of its UUID where it has to be."""
     reason = gpu.down_reason or "no answer"
     state = "suspended" if reason == SUSPENDED else "lost"
     row = known(
         **_head(gpu),
+        digits=digits,
         state=state,
         word=word(Standing(state)),
         reason=cut(reason),
         since=moment(gpu.last_read_timestamp_seconds),
         ceilings=roof_key(whole_ceilings(gpu)),
     )
+    label = title(gpu.device.index, digits=digits)
     return row, Told(label, row["word"], reason=row["reason"])
 
 
@@ -78,12 +84,8 @@ def _board(gpu: Gpu, share: Share | None, ranks: Sequence[Rank] = ()) -> dict[st
     found = readings(gpu, share, ranks)
     values = {name: ratio(found[name]) for name in RATIOS if name in found}
     values |= {name: rounded(found[name]) for name in AMOUNTS if name in found}
-    if values.get("saturation_upper") == values.get("saturation_lower"):
-        values.pop("saturation_upper", None)  # one number is enough
     if share is not None and gpu.device.mig:
         return {"values": values}
-    if gpu.board is not None and gpu.board.power_limit_watts is not None:
-        values["power_limit"] = rounded(gpu.board.power_limit_watts)
     reasons = None if gpu.vitals is None else gpu.vitals.throttle_reasons
     return {"values": values, "throttle": sorted(reasons or ())}
 

@@ -20,6 +20,8 @@ SATURATED_OF_ACHIEVABLE_RATIO = 0.75
 LOOKS_BUSY_RATIO = 0.8
 HARDLY_USED_RATIO = 0.2
 """A GPU that looks busy and whose saturation stays below this does little with its time."""
+OFTEN_IDLE_RATIO = 0.5
+"""Busy for less than this, a GPU that waits for its input is more often idle than not."""
 SOMETHING_RATIO = 0.01
 """Less activity than this is none."""
 HELD_IDLE_SECONDS = 10.0
@@ -79,6 +81,11 @@ def _underused(one: Standing) -> bool:
     )
 
 
+def _often_idle(one: Standing) -> bool:
+    waits = one.limiter == "input" and one.busy is not None and one.busy < OFTEN_IDLE_RATIO
+    return waits or one.limiter == "idle"
+
+
 _RULES: tuple[tuple[str, Callable[[Standing], bool]], ...] = (
     ("lost", lambda one: one.state == "lost"),
     ("suspended", lambda one: one.state == "suspended"),
@@ -90,7 +97,7 @@ _RULES: tuple[tuple[str, Callable[[Standing], bool]], ...] = (
     ("held back", lambda one: one.limiter == "clock"),
     ("saturated", _saturated),
     ("underused", _underused),
-    ("often idle", lambda one: one.limiter == "idle"),
+    ("often idle", _often_idle),
     ("busy", lambda one: one.busy is not None or one.saturation_upper is not None),
 )
 UNKNOWN = "unknown"
@@ -103,8 +110,8 @@ def word(standing: Standing) -> str:
     idle for 10 s and more while someone holds it. free: idle, held by nobody. idle: idle otherwise.
     held back: limited by its clock. saturated: at least 80 % of the hardware's roof, or 75 % of
     what the best public kernels reach. underused: something ran 80 % of the time and reached less
-    than 20 % of any roof. often idle: it did something, and lost most by being idle. busy: none of
-    these.
+    than 20 % of any roof. often idle: it did something, and lost most by being idle, or waited for
+    its input and was busy less than half of the time. busy: none of these.
     """
     return next((name for name, holds in _RULES if holds(standing)), UNKNOWN)
 
@@ -136,7 +143,7 @@ _COUNTED = {
     "held idle": "held idle",
     "idle": "idle",
     "free": "free",
-    "suspended": "asleep",
+    "suspended": "suspended",
     "lost": "lost",
     UNKNOWN: "not known",
 }
@@ -206,7 +213,8 @@ _SENTENCES: tuple[tuple[str, Callable[[Sequence[Told]], str]], ...] = (
     ("often idle", _plain("is often idle", "are often idle")),
     ("idle", _plain("is idle", "are idle")),
     ("free", _plain("is free", "are free")),
-    ("suspended", _plain("is asleep", "are asleep")),
+    ("suspended", _plain("is suspended", "are suspended")),
+    (UNKNOWN, _plain("does not tell how busy it is", "do not tell how busy they are")),
 )
 """By what costs most."""
 
@@ -221,4 +229,4 @@ def headline(told: Iterable[Told]) -> str:
         found = [each for each in listed if each.word == name]
         if found:
             return sentence(found)
-    return "Nothing is known of the GPUs yet"
+    return "No GPU can be read"

@@ -15,7 +15,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
-from exporter.snapshot import Gpu, Holder, Snapshot
+from exporter.snapshot import Bounds, Gpu, Holder, Snapshot
 from exporter.web.stream import EVENT_SECONDS
 from tests import snapshots
 from tests.conftest import MEASURED
@@ -162,6 +162,87 @@ def test_the_charts_of_a_gpu_that_was_down_when_its_page_was_opened(
             break
     expect(legend).to_contain_text("641 W")
     assert not [url for url in opened if "stream" in url]
+
+
+def test_a_gpu_that_is_gone_is_not_shown_as_if_it_were_there(serve: Serve, view: OpenPage) -> None:
+    """After a restart with other GPUs its page says so, and leads to those; it may come back."""
+    node = snapshots.snapshot(snapshots.h100_training(0), snapshots.h100_training(1))
+    live = serve(node)
+    page = view().open(f"{live.url}/gpu/1").page
+    parts = [page.locator(place) for place in ("svg.roofline", "#facts", "#gpus", "#chart-power")]
+    links = page.locator("nav a:visible")
+    for part in parts:
+        expect(part).to_be_visible()
+    expect(links).to_have_text(["All GPUs", "← GPU 0"])
+    one = snapshots.snapshot(snapshots.h100_training(0))
+    live.publish(replace(one, timestamp_seconds=snapshots.NOW + 1))
+    expect(page.locator("#totals")).to_have_text("The exporter does not list this GPU now.")
+    for part in parts:
+        expect(part).to_be_hidden()
+    expect(links).to_have_text(["All GPUs"])
+    page.wait_for_timeout(EVENT_SECONDS * 1100)
+    live.publish(replace(node, timestamp_seconds=snapshots.NOW + 3))
+    for part in parts:
+        expect(part).to_be_visible()
+    expect(page.locator("#chart-power .u-wrap canvas")).to_be_visible()
+
+
+def test_a_limit_that_is_lowered_was_not_so_before(serve: Serve, view: OpenPage) -> None:
+    """Chart and table of the power have the limit of each time, also after another load."""
+    gpu = snapshots.h100_training(0)
+    assert gpu.board is not None
+    lowered = replace(gpu, board=replace(gpu.board, power_limit_watts=350.0))
+    live = serve(
+        *(
+            replace(snapshots.snapshot(gpu), timestamp_seconds=snapshots.NOW + second)
+            for second in range(31)
+        )
+    )
+    page = view().open(f"{live.url}/gpu/0").page
+    expect(page.locator("#chart-power .u-legend")).to_contain_text("700 W")
+    now = snapshots.NOW + 31
+    live.publish(replace(snapshots.snapshot(lowered), timestamp_seconds=now))
+    expect(page.locator("#chart-power .u-legend")).to_contain_text("350 W")
+    for _ in range(2):
+        page.locator("#chart-power summary").click()
+        limits = page.locator("#chart-power details tbody tr td:nth-child(3)")
+        expect(limits).to_have_text(["350 W", "700 W"])
+        page.reload()
+        expect(page.locator("#chart-power .u-wrap")).to_be_visible()
+
+
+def test_one_tick_of_other_bounds_leaves_the_rest_known(serve: Serve, view: OpenPage) -> None:
+    """The upper bound of a measured GPU is known also where it is the lower one again."""
+    gpu = snapshots.h100_training(0)
+    [share] = gpu.shares
+    assert share.saturation is not None
+    apart = replace(share.saturation, ratio=None, bounds=Bounds(0.5, 0.7))
+    other = replace(gpu, shares=(replace(share, saturation=apart),))
+    nodes = [snapshots.snapshot(each) for each in (gpu, other, gpu)]
+    live = serve(
+        *(
+            replace(node, timestamp_seconds=snapshots.NOW + second)
+            for second, node in enumerate(nodes)
+        )
+    )
+    shown = view().open(f"{live.url}/gpu/0")
+    live.publish(replace(nodes[0], timestamp_seconds=snapshots.NOW + 3))
+    legend = shown.page.locator("#chart-use .u-legend")
+    expect(legend).to_contain_text(re.compile(r"saturation, at least\s*56 %"))
+    expect(legend).to_contain_text(re.compile(r"saturation, at most\s*56 %"))
+    shown.page.wait_for_timeout(EVENT_SECONDS * 1100)
+    expect(legend).not_to_contain_text("not known")
+
+
+def test_an_instance_without_counters_has_no_charts(serve: Serve, view: OpenPage) -> None:
+    """It says what is missing, and nothing of the points of charts that are not there."""
+    node = snapshots.snapshot(snapshots.h100_mig(0))
+    live = serve(
+        *(replace(node, timestamp_seconds=snapshots.NOW + 60 * minute) for minute in range(5))
+    )
+    page = view().open(f"{live.url}/gpu/0?instance=2").page
+    expect(page.locator("#absent")).to_contain_text("Utilization and saturation")
+    expect(page.locator("#means")).to_be_empty()
 
 
 def test_data_that_becomes_simulated(serve: Serve, view: OpenPage) -> None:
@@ -411,6 +492,10 @@ def test_a_recording_is_marked(start: StartDaemon, command: RunCommand, view: Op
     shown = view().open(daemon.url)
     expect(shown.page.locator("#banner")).to_contain_text("a recording, played back")
     expect(shown.page.locator("#gpus tbody tr")).to_have_count(GPUS)
+    problem = shown.page.locator("#problem")
+    expect(problem).to_contain_text("demo.jsonl.gz has ended", timeout=30_000)
+    expect(problem).to_contain_text("--replay.loop")
+    expect(problem).not_to_contain_text("What was tried")
 
 
 def test_no_gpu(start: StartDaemon, view: OpenPage) -> None:

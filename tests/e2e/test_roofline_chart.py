@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from dataclasses import replace
@@ -53,6 +54,15 @@ def _axis(shown: View, name: str) -> Any:
     for value, pixel in ticks:
         assert at(value) == pytest.approx(pixel, abs=0.6), "the axis is not logarithmic"
     return at
+
+
+_POINTS = """(node) => {
+  const matrix = node.getScreenCTM();
+  return [...node.getAttribute("d").matchAll(/([\\d.-]+) ([\\d.-]+)/g)].map(([, x, y]) => {
+    const at = new DOMPoint(x, y).matrixTransform(matrix);
+    return [at.x, at.y];
+  });
+}"""
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -133,7 +143,7 @@ def test_products_and_bounds(serve: Serve, view: OpenPage) -> None:
     page = shown.page
     products = page.locator("#product option")
     expect(products).to_have_count(3)
-    page.locator("#product").select_option(label="Tesla T4 (1)")
+    page.locator("#product").select_option(label="\u2068Tesla T4\u2069 (1)")
     point = page.locator("#roofline .point:not([hidden])")
     expect(point).to_have_count(1)
     expect(point).to_have_class("point series-1 estimate")
@@ -143,6 +153,82 @@ def test_products_and_bounds(serve: Serve, view: OpenPage) -> None:
     shown.screenshot("bounds")
     shown.row("GPU 2, MIG 1").locator(".state").click()
     expect(page.locator("#product")).to_have_value("h100-sxm5-80gb/60sm/4of8/bf16_tensor")
+
+
+@pytest.mark.parametrize(
+    ("work", "traffic", "corners"),
+    [
+        # The slope meets the left edge above the bottom.
+        ((0, 8e12), (0, 320e9), [(0.1, 1e10), (0.1, 3.2e10), (25, 8e12), (1e4, 8e12), (1e4, 1e10)]),
+        # It starts at the bottom.
+        ((0, 8e12), (0, 50e9), [(0.2, 1e10), (160, 8e12), (1e4, 8e12), (1e4, 1e10)]),
+        # All of the work is possible at the left edge.
+        ((0, 2e10), (0, 320e9), [(0.1, 1e10), (0.1, 2e10), (1e4, 2e10), (1e4, 1e10)]),
+        # The least traffic is a slope as well, cut at the right edge.
+        (
+            (1e12, 8e12),
+            (2e8, 8e10),
+            [(12.5, 1e12), (100, 8e12), (1e4, 8e12), (1e4, 2e12), (5000, 1e12)],
+        ),
+    ],
+)
+def test_the_area_of_an_estimate_follows_its_bounds(
+    serve: Serve,
+    view: OpenPage,
+    work: tuple[float, float],
+    traffic: tuple[float, float],
+    corners: list[tuple[float, float]],
+) -> None:
+    """On axes from 0.1 to 1e4 FLOP/B and from 1e10 FLOP/s; known by hand."""
+    shown = view().open(serve(snapshots.EXAMPLES["idle"]).url)
+    found = shown.page.evaluate(
+        """async (bounds) => {
+          const {boundsCorners} = await import(
+            document.querySelector("link[href$='geometry.js']").href);
+          return boundsCorners(...bounds, [0.1, 1e4], 1e10);
+        }""",
+        [work, traffic],
+    )
+    assert [corner for corner, _ in itertools.groupby(found)] == [
+        pytest.approx(corner) for corner in corners
+    ]
+
+
+def test_the_area_of_an_estimate_lies_below_its_slope(serve: Serve, view: OpenPage) -> None:
+    """Where the chart cuts it, its edge still has the slope of the most traffic there can be."""
+    t4 = snapshots.t4_estimate(1)
+    shown = view().open(serve(snapshots.snapshot(t4)).url)
+    x, y = _axis(shown, "intensity"), _axis(shown, "flops")
+    saturation, ceilings = t4.shares[0].saturation, t4.shares[0].ceilings
+    assert saturation is not None
+    assert ceilings is not None
+    assert ceilings.memory_bandwidth_bytes_per_second is not None
+    most = saturation.unmeasured["dram"].upper * ceilings.memory_bandwidth_bytes_per_second
+    edge = shown.page.locator("#roofline path.bounds").evaluate(_POINTS)
+    assert [x(1), y(most)] == pytest.approx(edge[1], abs=TOLERANCE_PIXELS)
+    left, top = edge[3]
+    assert left == pytest.approx(x(10 ** _inverse(y, top) / most), abs=TOLERANCE_PIXELS)
+
+
+def test_the_legend_names_what_is_drawn(serve: Serve, view: OpenPage) -> None:
+    """The clock's roof only over the ceilings that the selected GPU has."""
+    h100, t4 = snapshots.h100_training(0), snapshots.t4_estimate(1)
+    shown = view().open(serve(snapshots.snapshot(h100, t4)).url)
+    page = shown.page
+    legend = page.locator("#roofline .legend li:visible")
+    clock = page.locator("#roofline .clock path")
+    clock_words = re.compile(r"at the clock of GPU 0, 1\.\d+ GHz")
+    words: list[str | re.Pattern[str]] = ["datasheet", "best public kernels", clock_words]
+    expect(legend).to_have_text(words[:2])
+    shown.row("GPU 0").locator(".state").click()
+    expect(legend).to_have_text(words)
+    expect(clock).to_have_count(1)
+    page.locator("#product").select_option(index=1)
+    expect(legend).to_have_text(words[:1])
+    expect(clock).to_have_count(0)
+    shown.row("GPU 1").locator(".state").click()
+    expect(legend).to_have_text(["datasheet", re.compile("at the clock of GPU 1, ")])
+    expect(clock).to_have_count(1)
 
 
 def test_a_page_of_one_gpu_draws_its_own_roof(serve: Serve, view: OpenPage) -> None:
@@ -155,7 +241,7 @@ def test_a_page_of_one_gpu_draws_its_own_roof(serve: Serve, view: OpenPage) -> N
         expect(page.locator("#roofline .marks")).to_contain_text(bandwidth)
         expect(page.locator("#roofline .product")).to_be_hidden()
         expect(page.locator("#product option")).to_have_count(1)
-    expect(page.locator("#product option")).to_have_text("H100 80GB HBM3 (1)")
+    expect(page.locator("#product option")).to_have_text("\u2068H100 80GB HBM3\u2069 (1)")
     unknown = replace(gone, ceilings=None)
     live = serve(snapshots.snapshot(snapshots.h100_training(0), unknown))
     expect(view().open(f"{live.url}/gpu/1").page.locator("#chart")).to_be_hidden()
@@ -166,10 +252,11 @@ def test_a_product_that_goes_is_not_offered(serve: Serve, view: OpenPage) -> Non
     h100, t4 = snapshots.h100_training(0), snapshots.t4_estimate(1)
     live = serve(snapshots.snapshot(h100, t4))
     page = view().open(live.url).page
-    expect(page.locator("#product option")).to_have_text(["H100 80GB HBM3 (1)", "Tesla T4 (1)"])
+    options = page.locator("#product option")
+    expect(options).to_have_text(["\u2068H100 80GB HBM3\u2069 (1)", "\u2068Tesla T4\u2069 (1)"])
     two = (h100, snapshots.h100_training(2))
     live.publish(replace(snapshots.snapshot(*two), timestamp_seconds=snapshots.NOW + 1))
-    expect(page.locator("#product option")).to_have_text(["H100 80GB HBM3 (2)"])
+    expect(options).to_have_text(["\u2068H100 80GB HBM3\u2069 (2)"])
     expect(page.locator("#roofline .product")).to_be_hidden()
 
 

@@ -62,6 +62,7 @@ def test_a_measured_gpu() -> None:
         "values": {
             "utilization": 0.993,
             "saturation_lower": 0.561,
+            "saturation_upper": 0.561,
             "sm": 0.942,
             "dram": 0.38,
             "tensor": 0.561,

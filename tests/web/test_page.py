@@ -15,6 +15,8 @@ from starlette.testclient import TestClient
 from exporter import __version__
 from exporter.snapshot import Holder
 from exporter.web import words
+from exporter.web.node_page import problem_section
+from exporter.web.problem import problem_view
 from exporter.web.static import HEADERS
 from tests import snapshots
 from tests.web.conftest import Daemon
@@ -165,10 +167,45 @@ def test_without_gpus_the_page_says_why(daemon: Daemon) -> None:
     daemon.publish(snapshots.NO_DRIVER)
     text = daemon.client.get("/").text
     assert "libnvidia-ml.so.1 cannot be loaded" in text
-    assert "What was tried" in text
+    assert "What to do" in text
     assert "--demo" in text
     assert '<div id="problem"><section aria-labelledby="problem-title">' in text
     assert '<div id="node" hidden>' in text
+
+
+def test_what_was_tried_is_said_where_something_was() -> None:
+    """No heading stands above an empty list."""
+    assert "What was tried" not in problem_section(problem_view(snapshots.NO_DRIVER))
+    text = problem_section(problem_view(snapshots.NO_DRIVER, ("driver library: somewhere",)))
+    assert "<h3>What was tried</h3><ul><li>driver library: somewhere</li>" in text
+
+
+@pytest.mark.parametrize(
+    "what", ["the recording a/b c.jsonl has ended", "the recording has ended: a.jsonl:3: cut off"]
+)
+def test_the_end_of_a_recording_is_no_fault_of_hardware(daemon: Daemon, what: str) -> None:
+    """How to play it again is said, not what to do about a GPU that is lost."""
+    node = snapshots.EXAMPLES["lost"]
+    daemon.publish(replace(node, problem=what, devices={"pci": 0}))
+    text = daemon.client.get("/").text
+    assert what in text
+    assert "--replay.loop" in text
+    for wrong in ("dmesg", "What was tried", "PCI bus", "--gpus all"):
+        assert wrong not in text
+
+
+def test_two_gpus_of_one_index(daemon: Daemon) -> None:
+    """One that is lost is told apart from the one that has got its index, wherever it is named."""
+    here = snapshots.h100_training(1)
+    gone = snapshots.lost(1)
+    daemon.publish(snapshots.snapshot(gone, here))
+    text = daemon.client.get("/").text
+    name = f"GPU 1 (…{gone.device.uuid[-4:]})"
+    assert [row["title"] for row in Page(text).rows] == [name, "GPU 1"]
+    assert re.search(rf'id="headline">{re.escape(name)} is lost', text)
+    by_index = Page(daemon.client.get("/gpu/1").text)
+    assert [row["title"] for row in by_index.rows] == ["GPU 1"]
+    assert name in Page(daemon.client.get(f"/gpu/{gone.device.uuid}").text).text
 
 
 def test_with_gpus_it_says_nothing_of_a_problem(client: TestClient) -> None:
@@ -215,15 +252,18 @@ def test_words_of_a_row_are_apart(client: TestClient) -> None:
     assert re.search(r"GPU 0\s+H100", text)
 
 
+def chart_tables(text: str) -> dict[str, str]:
+    """The table of each chart by the name of it."""
+    return dict(re.findall(r'<figure class="card" id="chart-(\w+)">.*?(<table>.*?</table>)', text))
+
+
 def test_tables_behind_the_charts(daemon: Daemon) -> None:
     """The last five minutes, minute by minute, the newest first, in the units of the charts."""
     for second in range(200):
         node = snapshots.EXAMPLES["training"]
         daemon.store.publish(replace(node, timestamp_seconds=snapshots.NOW + second))
     text = daemon.client.get("/gpu/0").text
-    tables = dict(
-        re.findall(r'<figure class="card" id="chart-(\w+)">.*?(<table>.*?</table>)', text)
-    )
+    tables = chart_tables(text)
     assert set(tables) == {"use", "parts", "pipes", "stall", "clock", "power"}
     assert re.findall(r'scope="col">([^<]+)', tables["power"]) == ["Time", "power", "limit"]
     assert tables["power"].count("<td>641 W</td><td>700 W</td>") == 4
@@ -232,6 +272,33 @@ def test_tables_behind_the_charts(daemon: Daemon) -> None:
     assert times == [words.clock_time(newest - 60 * minute) for minute in range(4)]
     assert "<td>99 %</td><td>56 %</td>" in tables["use"]
     assert "GHz</td>" in tables["clock"]
+
+
+def test_the_limit_of_the_power_is_the_one_of_its_time(daemon: Daemon) -> None:
+    """A limit that is lowered now was not so before."""
+    gpu = snapshots.h100_training(0)
+    assert gpu.board is not None
+    lowered = replace(gpu, board=replace(gpu.board, power_limit_watts=350.0))
+    for second in range(120):
+        node = snapshots.snapshot(gpu if second < 110 else lowered)
+        daemon.store.publish(replace(node, timestamp_seconds=snapshots.NOW + second))
+    table = chart_tables(daemon.client.get("/gpu/0").text)["power"]
+    assert re.findall("<td>([^<]*)</td>", table) == ["641 W", "350 W", "641 W", "700 W"]
+
+
+def test_bounds_that_differ_are_called_so(daemon: Daemon) -> None:
+    """The lower bound of an estimate is no saturation; of a measured GPU there is one line."""
+    daemon.publish(snapshots.snapshot(snapshots.h100_training(0), snapshots.t4_estimate(1)))
+    heads = [
+        re.findall(
+            'scope="col">([^<]+)', chart_tables(daemon.client.get(f"/gpu/{gpu}").text)["use"]
+        )
+        for gpu in (0, 1)
+    ]
+    assert heads == [
+        ["Time", "utilization", "saturation"],
+        ["Time", "utilization", "saturation, at least", "saturation, at most"],
+    ]
 
 
 def test_tables_without_a_history(client: TestClient) -> None:
@@ -280,7 +347,7 @@ def test_a_gpu(client: TestClient) -> None:
         "580.95.05",
         "989 TFLOP/s",
         "BF16 tensor",
-        "of the spec file, confidence A",
+        "of the spec file, confidence A: its sources agree.",
         "NVIDIA/open-gpu-kernel-modules",
         "ECC errors, corrected",
         "Readings that it does not have",
@@ -309,6 +376,23 @@ def test_the_facts_of_an_instance_are_its_own(client: TestClient) -> None:
     board = client.get("/gpu/2").text
     assert "989 TFLOP/s" in facts(board, "ceilings")
     assert "Profile" not in facts(board, "identity")
+
+
+@pytest.mark.parametrize(
+    ("precision", "clock"),
+    [
+        ("FP64 tensor", "1.98 GHz"),
+        ("FP64", "1.98 GHz"),
+        ("BF16 tensor", "1.83 GHz"),
+        ("FP32", "1.98 GHz"),
+    ],
+)
+def test_the_clock_of_a_ceiling(client: TestClient, precision: str, clock: str) -> None:
+    """Hopper's FP64 tensor peak holds at the vector clock, the other tensor peaks at their own."""
+    [cells] = re.findall(
+        rf'<th scope="row">{precision}</th>(.*?)</tr>', facts(client.get("/gpu/0").text, "ceilings")
+    )
+    assert re.findall("<td>([^<]*)</td>", cells)[-1] == clock
 
 
 def test_the_facts_of_a_lost_gpu(client: TestClient) -> None:

@@ -60,7 +60,9 @@ def test_instances(client: TestClient) -> None:
     assert (instance["uuid"], instance["gpu_instance"]) == (MIG, 1)
     assert "power" not in instance["columns"]
     board = client.get("/api/v1/gpus/2/history").json()
-    assert list(board["columns"]) == ["power", "sm_clock", "temperature", "throttled"]
+    assert list(board["columns"]) == [
+        *("power", "power_limit", "sm_clock", "temperature", "throttled")
+    ]
 
 
 def test_a_gpu_that_is_gone_keeps_its_history(daemon: Daemon) -> None:

@@ -16,7 +16,9 @@ from exporter.web.standing import Standing, Told, headline, totals, word
         (Standing("up"), "unknown"),
         (Standing("up", busy=0.7, stall=0.2, saturation_lower=0.9, idle_seconds=60), "starved"),
         (Standing("up", busy=0.7, stall=0.19), "busy"),
-        (Standing("up", busy=0.2, stall=0.02, limiter="input"), "busy"),
+        (Standing("up", busy=0.1, stall=0.02, limiter="input"), "often idle"),
+        (Standing("up", busy=0.49, stall=0.19, limiter="input"), "often idle"),
+        (Standing("up", busy=0.5, stall=0.02, limiter="input"), "busy"),
         (Standing("up", busy=0.2, limiter="input"), "starved"),
         (Standing("up", busy=0.0, held=True, idle_seconds=10.0), "held idle"),
         (Standing("up", busy=0.0, held=True, idle_seconds=9.9), "idle"),
@@ -60,6 +62,7 @@ def test_totals_of_instances_and_of_one_gpu() -> None:
     held = [Told("GPU 0/1", "held idle", 60.0), Told("GPU 0/2", "held idle", 3600.0)]
     assert totals(1, held) == "1 GPU, 2 instances: 2 held idle for 1 h 0 min"
     assert totals(1, told("unknown")) == "1 GPU: 1 not known"
+    assert totals(1, told("suspended")) == "1 GPU: 1 suspended"
     assert totals(0, []) == "0 GPUs"
 
 
@@ -77,8 +80,10 @@ def test_totals_of_instances_and_of_one_gpu() -> None:
         (("often idle", "idle"), "GPU 0 is often idle"),
         (("free", "idle"), "GPU 1 is idle"),
         (("free", "free"), "2 GPUs are free"),
-        (("suspended",), "GPU 0 is asleep"),
-        (("unknown",), "Nothing is known of the GPUs yet"),
+        (("suspended",), "GPU 0 is suspended"),
+        (("unknown",), "GPU 0 does not tell how busy it is"),
+        (("unknown", "free"), "GPU 1 is free"),
+        ((), "No GPU can be read"),
     ],
 )
 def test_headlines(words: tuple[str, ...], sentence: str) -> None:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The time series of one GPU, drawn by uPlot; gpu_charts.py says what is in each.
 
-import { element, setText, tableRow } from "./dom.js";
+import { element, setAttribute, setText, tableRow } from "./dom.js";
 import { clockTime, fixed, minutes, percent, plain, si } from "./format.js";
 import { condense } from "./history.js";
 
@@ -41,8 +41,7 @@ const stacked = (columns) => {
 /** One chart with its table; made anew when the lines or the colours change. */
 class SeriesChart {
   constructor(figure, spec) {
-    this.figure = figure;
-    this.spec = spec;
+    Object.assign(this, { figure, spec });
     this.format = FORMATS[spec.unit] ?? percent;
     this.title = figure.querySelector("h2").textContent;
     this.place = figure.querySelector(".canvas");
@@ -55,13 +54,13 @@ class SeriesChart {
 
   /** Show `history`, which is drawn, and `newest`, which is told; returns whether any of it is known. */
   show(history, newest) {
-    this.history = history;
-    this.newest = newest;
+    Object.assign(this, { history, newest });
     const shown = this.spec.lines.filter(({ column }) => this.#tells(column));
-    this.figure.hidden = shown.length === 0;
+    this.figure.hidden = !shown.length;
     if (!shown.length) return false;
     const changed = shown.length !== this.shown.length || shown.some((each, index) => each !== this.shown[index]);
     this.shown = shown;
+    this.bounds = shown.some(({ column }) => column.endsWith("_upper"));
     if (changed) this.remake();
     this.plot?.setData(this.#data());
     if (this.spec.reasons) setText(this.figure.querySelector(".note"), held(newest));
@@ -95,8 +94,8 @@ class SeriesChart {
       const value = at === null ? lastKnown(this.newest, this.newest.columns[name] ?? []) : this.history.columns[name]?.[at];
       return value === null || value === undefined ? "not known" : say(value);
     };
-    const series = this.shown.map(({ column, label, colour: name, dash }) => ({
-      label, dash, width: stack ? thick / 2 : thick, stroke: colour(name), points: { show: false },
+    const series = this.shown.map(({ column, label, apart, colour: name, dash }) => ({
+      label: (this.bounds && apart) || label, dash, width: stack ? thick / 2 : thick, stroke: colour(name), points: { show: false },
       fill: stack ? `${colour(name)}59` : undefined,
       // A stack is drawn in sums, but told part by part.
       value: told(column, this.format),
@@ -142,10 +141,9 @@ class SeriesChart {
       legend: { markers: { dash: (_, index) => (series[index - 1]?.dash ? "dashed" : "solid"), width: 2 } },
       hooks: { drawClear: [(plot) => this.#shade(plot, colour)] },
     }, this.#data(), this.place);
-    const canvas = this.plot.root.querySelector("canvas");
-    canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", `${this.title}, the last 15 minutes; the numbers are in the table below`);
-    this.plot.root.querySelector(".u-legend").setAttribute("aria-hidden", "true");
+    setAttribute(this.plot.ctx.canvas, "role", "img");
+    setAttribute(this.plot.ctx.canvas, "aria-label", `${this.title}, the last 15 minutes; the numbers are in the table below`);
+    setAttribute(this.place.querySelector(".u-legend"), "aria-hidden", true);
   }
 
   /** Times in which something holds the clock down, and lines that mark thresholds. */
@@ -176,7 +174,7 @@ class SeriesChart {
     if (!this.details.open || !this.shown.length) return;
     const { timestamps, columns } = this.newest;
     this.tabled = timestamps.at(-1);
-    const heads = ["Time", ...this.shown.map(({ label }) => label)].map((head) => element("th", { scope: "col" }, head));
+    const heads = ["Time", ...this.shown.map(({ label, apart }) => (this.bounds && apart) || label)].map((head) => element("th", { scope: "col" }, head));
     const rows = [];
     let next = Infinity;
     for (let index = timestamps.length - 1; index >= 0; index -= 1) {
@@ -202,7 +200,8 @@ export class Charts {
     const widest = Math.max(...this.charts.map(({ place }) => place.clientWidth));
     const step = STEPS.find((each) => seconds / each <= widest / PIXELS_PER_POINT) ?? STEPS.at(-1);
     const shown = condense(history, step);
-    setText(this.note, step > 1 ? `Each point of the charts is the mean of ${step} s.` : "");
-    return this.charts.filter((chart) => !chart.show(shown, history)).map(({ title }) => title);
+    const absent = this.charts.filter((chart) => !chart.show(shown, history)).map(({ title }) => title);
+    setText(this.note, step > 1 && absent.length < this.charts.length ? `Each point of the charts is the mean of ${step} s.` : "");
+    return absent;
   }
 }

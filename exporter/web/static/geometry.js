@@ -4,6 +4,8 @@
 /** Where work and traffic put a GPU; null without either, for which the axes have no place. */
 export const pointOf = (flops, bytes) => (flops > 0 && bytes > 0 ? { flops, intensity: flops / bytes } : null);
 
+const within = (value, low, high) => Math.min(high, Math.max(low, value));
+
 /** A logarithmic axis from the values [low, high] to the pixels [from, to]. */
 export const logAxis = (low, high, from, to) => {
   const [start, width] = [Math.log10(low), Math.log10(high) - Math.log10(low)];
@@ -12,7 +14,7 @@ export const logAxis = (low, high, from, to) => {
     high,
     at: (value) => from + ((Math.log10(value) - start) / width) * (to - from),
     holds: (value) => value >= low && value <= high,
-    clamp: (value) => Math.min(high, Math.max(low, value)),
+    clamp: (value) => within(value, low, high),
   };
 };
 
@@ -47,14 +49,17 @@ export const roofCorners = (peak, bandwidth, [left, right], bottom) => {
 
 /**
  * Where a point lies that is only known by bounds of FLOP/s and bytes/s: a parallelogram in
- * log-log space, its corners [intensity, FLOP/s], cut at `bottom` FLOP/s and `right` FLOP/B.
+ * log-log space, cut at `left`, `right` and `bottom`. Its corners [intensity, FLOP/s], some twice:
+ * up along the most traffic, down along the least.
  */
 export const boundsCorners = ([low, high], [few, many], [left, right], bottom) => {
   if (!(many > 0) || !(high > bottom)) return null;
   const least = Math.max(low, bottom);
-  const edge = (work) => (few > 0 ? Math.min(right, work / few) : right);
-  const near = (work) => Math.max(left, work / many);
-  return [[near(least), least], [near(high), high], [edge(high), high], [edge(least), least]];
+  const side = (bytes) => [least, left * bytes, right * bytes, high].map((each) => {
+    const work = within(each, least, high);
+    return [within(work / bytes, left, right), work];
+  });
+  return [...side(many), ...side(few).reverse()];
 };
 
 /** Groups of places [{key, x, y}] that are closer to each other than `distance` pixels. */

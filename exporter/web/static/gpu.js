@@ -31,6 +31,8 @@ const show = () => {
   const row = view.rows[key];
   const mine = Object.entries(view.rows).filter(([name]) => name === key || (row?.mig && name.startsWith(`${key}/`)));
   showFrame(view);
+  // Nothing of a GPU that is gone is left to look as if it were now.
+  for (const node of document.querySelectorAll("#gpu, nav a + a")) node.hidden = !row;
   table.show(view, Object.fromEntries(mine));
   if (!row) {
     setText(byId("totals"), "The exporter does not list this GPU now.");
@@ -43,8 +45,7 @@ const show = () => {
 };
 
 const load = async () => {
-  const row = view.rows[key];
-  if (!(await history.load(row && numbersOf(view, row).power_limit))) return;
+  if (!(await history.load())) return;
   showCharts();
   const { flops, bytes } = history.columns;
   if (flops && bytes) roofline.recall({ timestamps: history.timestamps, trails: { [key]: { flops, bytes } } });

@@ -26,12 +26,11 @@ export class History {
     this.fresh = HOLE_SECONDS;
   }
 
-  /** Ask for all of it; `limit` is that of the power. Returns whether the daemon answered. */
-  async load(limit) {
+  /** Ask for all of it. Returns whether the daemon answered. */
+  async load() {
     const answer = await fetch(this.address).catch(() => null);
     if (!answer?.ok) return false;
     ({ timestamps: this.timestamps, columns: this.columns, throttle_reasons: this.reasons } = await answer.json());
-    if (limit && this.columns.power) this.columns.power_limit = this.columns.power.map((value) => (value === null ? null : limit));
     return true;
   }
 

@@ -41,10 +41,10 @@ export class RooflineChart {
     this.svg = figure.querySelector("svg.roofline");
     this.tip = figure.querySelector(".tip");
     this.note = figure.querySelector(".note");
-    this.clockNote = figure.querySelector("[data-c=clock]");
+    [this.bestNote, this.clockNote] = figure.querySelectorAll("[data-c]");
     this.products = figure.querySelector("select");
     this.layers = {};
-    for (const name of ["grid", "roofs", "clock", "marks", "trails", "bounds", "points", "labels"]) {
+    for (const name of ["grid", "roofs", "clock", "trails", "bounds", "marks", "points", "labels"]) {
       this.layers[name] = svg("g", { class: name });
       this.svg.append(this.layers[name]);
     }
@@ -93,7 +93,7 @@ export class RooflineChart {
     if (known === this.known) return;
     this.known = known;
     this.roofs = Object.fromEntries(counts.map(([key]) => [key, roofs[key]]));
-    this.products.replaceChildren(...counts.map(([key, count]) => element("option", { value: key }, `${roofs[key].title} (${count})`)));
+    this.products.replaceChildren(...counts.map(([key, count]) => element("option", { value: key }, `\u2068${roofs[key].title}\u2069 (${count})`)));
     this.products.parentElement.hidden = counts.length < 2;
     const [most] = counts.sort(([, a], [, b]) => b - a).map(([key]) => key);
     this.#choose([rows[this.selected]?.ceilings, this.chosen, most].find((key) => key in this.roofs));
@@ -217,6 +217,7 @@ export class RooflineChart {
       marks.push(svg("path", { class: "knee", d: `M${knee} ${tip - side}l${side} ${side}l${-side} ${side}l${-side} ${-side}Z` }));
       this.#label(`ridge ${intensity(ridge)}`, knee + 4, y.at(y.low) - 6, "start", "ceiling", marks);
     }
+    this.bestNote.hidden = !lines.some(({ peak }) => peak[1]);
     this.layers.roofs.replaceChildren(...roofs);
     this.layers.marks.replaceChildren(...marks);
   }
@@ -235,13 +236,13 @@ export class RooflineChart {
   #clock(roof) {
     const row = this.view.rows[this.selected];
     const line = roof.lines.find(({ assumed }) => assumed);
-    const clock = row && numbersOf(this.view, row).sm_clock;
-    const known = line?.clock && clock;
-    const text = known ? `the clock of ${row.words.title}, ${si(clock, "Hz")}` : "the clock of the selected GPU";
+    const clock = row?.ceilings === this.chosen && numbersOf(this.view, row).sm_clock;
+    const text = line?.clock && clock ? `at the clock of ${row.words.title}, ${si(clock, "Hz")}` : "";
     if (this.clockText === text) return;
     this.clockText = text;
-    setText(this.clockNote, `at ${text}`);
-    this.layers.clock.replaceChildren(...(known ? [this.#roof("clock", (line.peak[0] * clock) / line.clock, roof.bandwidth?.[0], svg("title", {}, `at ${text}`))] : []));
+    setText(this.clockNote, text);
+    this.clockNote.parentElement.hidden = !text;
+    this.layers.clock.replaceChildren(...(text ? [this.#roof("clock", (line.peak[0] * clock) / line.clock, roof.bandwidth?.[0], svg("title", {}, text))] : []));
   }
 
   #update() {
@@ -281,8 +282,8 @@ export class RooflineChart {
   /** What is not on the chart, and why. */
   #say(absent) {
     const roofless = this.#own().filter(([, row]) => row.state === "up" && !row.mig && !(row.ceilings in this.roofs)).map(([, { words }]) => words.title);
-    const said = (why, names) => (names.length ? `${why}: ${some(names, NAMED, (more) => ` and ${more} more`)}. ` : "");
-    setText(this.note, said("Not on the chart, for lack of work or readings", absent) + said("Not on the chart, for lack of known ceilings", roofless));
+    const said = (why, names) => (names.length ? `Not on the chart, for lack of ${why}: ${some(names, NAMED, (more) => ` and ${more} more`)}. ` : "");
+    setText(this.note, said("work or readings", absent) + said("known ceilings", roofless));
   }
 
   #labels(places) {

@@ -27,7 +27,7 @@ export class Mark {
   show(row, point, { x, y }, limits) {
     const { flops_bounds: work, bytes_bounds: traffic } = row;
     const corners = !point && work && traffic ? boundsCorners(work, traffic, limits.intensity, limits.flops[0]) : null;
-    const [intensity, flops] = point ? [point.intensity, point.flops] : (corners?.[1] ?? []);
+    const [intensity, flops] = point ? [point.intensity, point.flops] : (corners?.[3] ?? []);
     this.place = flops === undefined ? null : { x: x.at(x.clamp(intensity)), y: y.at(y.clamp(flops)) };
     this.node.classList.toggle("estimate", corners !== null);
     this.node.classList.toggle("off", Boolean(point) && !(x.holds(intensity) && y.holds(flops)));

@@ -57,7 +57,7 @@ COUNTS = numbers(
         _counted(
             "saturated",
             "a unit of the GPU, compute or memory, is the limit most of the time. This is what "
-            "GPUs are bought for.",
+            "GPUs are bought for. Only GPUs with hardware counters can be.",
             f"sum(({limited(USEFUL)}) > bool 0.5)",
         ),
         _counted(
@@ -108,10 +108,10 @@ TIMELINE = Panel(
     "Green and blue are good: the GPU itself is the limit. Grey is idle, pink waits for data, "
     "amber runs kernels that fill no unit, orange is throttled, purple waits for other GPUs, red "
     "does not answer. A gap: its exporter was down.",
-    States(rows=20),
+    States(rows=16),
     Values("none", texts=LIMITER_TEXTS, links=(navigation.gpu_of_series(),)),
     (Query(limiter_number(), "{{instance}} GPU {{gpu}} {{gpu_instance}}"),),
-    height=9,
+    height=12,
 )
 SHARES = Panel(
     "What the fleet's time goes to",
@@ -126,7 +126,7 @@ SHARES = Panel(
             "{{limiter}}",
         ),
     ),
-    height=9,
+    height=12,
     overrides=colored(palette.LIMITERS),
 )
 
@@ -175,7 +175,7 @@ BY_LIMITER = Panel(
     "Time in which somebody held a GPU and no unit of it was the limit, by what was, over the "
     "range shown.",
     Bars(),
-    Values("suffix:h", decimals=2, minimum=0),
+    Values("suffix:h", decimals=2, minimum=0, no_value="nothing lost"),
     (
         Query(
             f"sort_desc(sum by (limiter) ({integral_hours(lost())}) > {NOTHING})",
@@ -191,7 +191,7 @@ BY_OWNER = Panel(
     "The same time by who held the GPU at each moment of the range shown. An empty name is a "
     "process that the exporter cannot see.",
     Bars(),
-    Values("suffix:h", decimals=2, minimum=0, color=palette.ORANGE),
+    Values("suffix:h", decimals=2, minimum=0, color=palette.ORANGE, no_value="nothing lost"),
     (
         Query(
             "sort_desc(sum by (owner) ("

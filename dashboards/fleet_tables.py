@@ -82,7 +82,7 @@ def worst() -> Panel:
         "holds them now, if anybody does. High utilization beside low saturation: the GPU looks "
         "busy and is not. Click the number of a GPU for its page.",
         chart,
-        Values("none"),
+        Values("none", no_value="nothing lost"),
         queries,
         width=24,
         height=10,

@@ -96,8 +96,22 @@ HEAD = (
             Number(
                 "saturation",
                 "how close the busiest unit was to its limit: how much the GPU gives. Where it is "
-                "not measured, the upper bound.",
-                f"{saturation()} or {saturation_bound('upper')}",
+                "not measured it lies between the next two.",
+                saturation(),
+                unit="percentunit",
+                color=palette.SATURATION,
+            ),
+            Number(
+                "saturation, at least",
+                "shown only where it is not measured.",
+                saturation_bound("lower"),
+                unit="percentunit",
+                color=palette.SATURATION,
+            ),
+            Number(
+                "saturation, at most",
+                "the same. Far above the other: nothing is known but that something ran.",
+                saturation_bound("upper"),
                 unit="percentunit",
                 color=palette.SATURATION,
             ),
@@ -166,7 +180,7 @@ TIMELINE = Panel(
     Values("none", texts=LIMITER_TEXTS),
     (Query(limiter_number(), f"limiter {MIG}"),),
     width=24,
-    height=5,
+    height=6,
 )
 
 

@@ -10,6 +10,7 @@ from dashboards.model import (
     Panel,
     Query,
     Row,
+    Step,
     Values,
     Variable,
     colored,
@@ -50,6 +51,8 @@ HELD_KWH = (
     f" / ({increase('gpu_idle_seconds_total')} > 0) / {JOULES_PER_KWH})"
 )
 """The idle energy, by the part of the idle time in which somebody held the GPU."""
+NO_KWH = f"0 * {increase('gpu_idle_energy_joules_total')}"
+"""Where no GPU was idle, if energy is counted at all."""
 IDLE_FOR = (
     f"((time() - {select('gpu_last_busy_timestamp_seconds')} > {MIN_IDLE_SECONDS})"
     f" * on ({DEVICE}) group_left () max by ({DEVICE}) ({select('gpu_held')} == 1))"
@@ -67,6 +70,11 @@ OWNER_KWH = (
     )
     + f") / 1000) and {OWNER_HOURS}"
 )
+
+
+def _above(least: float) -> tuple[Step, ...]:
+    """Return the colours of a loss: grey while it is written as 0."""
+    return ((None, palette.GREY), (least, palette.ORANGE))
 
 
 HEAD = numbers(
@@ -93,22 +101,22 @@ HEAD = numbers(
             f"sum({HELD_HOURS})",
             unit="suffix:h",
             decimals=1,
-            color=palette.ORANGE,
+            steps=_above(0.05),
         ),
         Number(
             "cost",
             "these GPU-hours times the price of one, in your currency.",
             f"sum({HELD_HOURS}) * $price",
             decimals=2,
-            color=palette.ORANGE,
+            steps=_above(0.005),
         ),
         Number(
             "energy",
             "what GPUs drew meanwhile.",
-            f"sum({HELD_KWH})",
+            f"sum({HELD_KWH}) or sum({NO_KWH})",
             unit="kwatth",
             decimals=2,
-            color=palette.ORANGE,
+            steps=_above(0.005),
         ),
         Number(
             "of all GPU time",
@@ -117,7 +125,7 @@ HEAD = numbers(
             f"sum(max without (reading) ({increase('gpu_observed_seconds_total')}))",
             unit="percentunit",
             decimals=1,
-            color=palette.ORANGE,
+            steps=_above(0.0005),
         ),
     ),
     max_points=120,
@@ -140,7 +148,7 @@ def _owners() -> Panel:
         "GPU-hours, cost and energy by who held the GPU at each moment of the range shown. An "
         "empty owner is a process that the exporter cannot see.",
         chart,
-        Values("none"),
+        Values("none", no_value="nobody held an idle GPU"),
         queries,
         width=10,
         height=9,
@@ -198,7 +206,7 @@ OVER_TIME = Panel(
     "How many GPUs each owner held idle at each moment. A block that begins every evening and "
     "ends every morning is a notebook that stays open.",
     Lines(fill=60, width=0, stacked="normal"),
-    Values("none", minimum=0),
+    Values("none", minimum=0, no_value="nobody held an idle GPU"),
     (Query(f"sum by (owner) ({by_holder(HELD_IDLE, 'owner')}) > 0.01", "{{owner}}"),),
 )
 SPLIT = Panel(
@@ -235,7 +243,7 @@ def _nodes() -> Panel:
             Column("Cost", expression=f"{hours} * $price", unit="none", decimals=2, width=90),
             Column(
                 "Energy",
-                expression=f"sum by (instance) ({HELD_KWH})",
+                expression=f"sum by (instance) ({HELD_KWH}) or sum by (instance) ({NO_KWH})",
                 unit="kwatth",
                 decimals=2,
                 width=110,
@@ -279,7 +287,7 @@ def _gpus() -> Panel:
         "GPU-hours idle, the part of them in which somebody held the GPU, its cost and energy, in "
         "the range shown. Much idle and not held: there are more GPUs than work.",
         chart,
-        Values("none"),
+        Values("none", no_value="no GPU was idle"),
         queries,
         overrides=overrides,
         transformations=steps,

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from deploy.prometheus.render_rules import seconds
+from deploy.prometheus.thresholds import seconds
 from tests.benchmarks.remote_write import encode_labels, encode_samples, encode_series
 
 STEP_SECONDS = 30

@@ -31,7 +31,8 @@ from typing import Any
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from deploy.prometheus.render_rules import THRESHOLDS, load, rules, seconds
+from deploy.prometheus.render_rules import rules
+from deploy.prometheus.thresholds import THRESHOLDS, load, seconds
 from exporter.exposition.catalogue import CATALOGUE
 from tests.benchmarks import recorded
 from tests.benchmarks.remote_write import encode_labels, encode_samples, encode_series, write

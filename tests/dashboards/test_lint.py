@@ -24,6 +24,7 @@ from tests.dashboards.models import (
 SUPPORTED = {"bargauge", "stat", "state-timeline", "table", "timeseries", "xychart"}
 PROMETHEUS_OWNS = {"job", "instance"}
 GRID_WIDTH = 24
+GREY = "#7F8794"
 WINDOWS = ("$__rate_interval", "$__range", "$__range:$__interval")
 
 
@@ -187,6 +188,63 @@ def test_values_are_not_red_by_accident(name: str) -> None:
             # By thresholds, merged values lose their texts.
             assert defaults["color"]["mode"] == "palette-classic"
             assert defaults["mappings"]
+
+
+@each_page
+def test_a_bound_is_called_one(name: str) -> None:
+    """An upper bound under the name of the value would be read as the value."""
+    words = {"gpu_saturation_lower_ratio": "at least", "gpu_saturation_upper_ratio": "at most"}
+    for target in targets(name):
+        for metric, word in words.items():
+            if metric in target.expression:
+                assert word in target.query["legendFormat"], target.name
+
+
+GRID_PIXELS, GAP_PIXELS = 38, 8
+AROUND_PIXELS, PAGER_PIXELS = 125, 50
+"""Headline, axis and a legend of two lines; what turns pages."""
+LEAST_ROW_PIXELS = 12
+"""The size of their labels."""
+MIG_INSTANCES = 7
+
+
+@each_page
+def test_rows_of_states_have_room_for_their_labels(name: str) -> None:
+    """As many as a page has, or as a GPU has MIG instances."""
+    for panel in panels(load(name)):
+        if panel["type"] != "state-timeline":
+            continue
+        rows = panel["options"].get("perPage")
+        room = panel["gridPos"]["h"] * GRID_PIXELS - GAP_PIXELS - AROUND_PIXELS
+        room -= PAGER_PIXELS if rows else 0
+        assert room / (rows or MIG_INSTANCES) > LEAST_ROW_PIXELS, panel["title"]
+
+
+QUIET = {
+    "fleet": {"The worst ten", "GPU-hours lost, by limiter", "GPU-hours lost, by owner"},
+    "idle": {"Held idle now", "Held idle, by owner", "GPUs held idle, by owner", "By GPU"},
+}
+"""What is empty while nothing is wrong."""
+
+
+@pytest.mark.parametrize("name", QUIET)
+def test_what_is_empty_while_nothing_is_wrong_says_so(name: str) -> None:
+    """'No data' would look like a fault."""
+    shown = {panel["title"]: panel["fieldConfig"]["defaults"] for panel in panels(load(name))}
+    for title in QUIET[name]:
+        assert len(shown[title].get("noValue", "").split()) > 1, title
+
+
+def test_no_loss_is_not_in_the_colour_of_one() -> None:
+    """Nothing held idle is grey, in each of the numbers of the page about it."""
+    (panel,) = [one for one in panels(load("idle")) if one["title"] == "Held idle"]
+    for override in panel["fieldConfig"]["overrides"]:
+        look = {one["id"]: one["value"] for one in override["properties"]}
+        assert look["color"] == {"mode": "thresholds"}, override["matcher"]["options"]
+        base, first = look["thresholds"]["steps"][:2]
+        assert base == {"value": None, "color": GREY}
+        factor = 100 if look["unit"] == "percentunit" else 1
+        assert round(factor * first["value"] * 1.001, look["decimals"]) > 0
 
 
 NAMED = ("limiter", "part", "phase", "pipe", "precision")

@@ -15,7 +15,8 @@ from typing import Any
 
 import yaml
 
-from deploy.prometheus.render_rules import THRESHOLDS, load, rules
+from deploy.prometheus.render_rules import rules
+from deploy.prometheus.thresholds import THRESHOLDS, load
 from tests.e2e.processes import ROOT, Process
 
 DEPLOY = ROOT / "deploy"

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from deploy.prometheus.render_rules import BadThresholds, load, seconds
+from deploy.prometheus.thresholds import BadThresholds, load, seconds
 from exporter.xids import XIDS
 from tests.conftest import require_tool
 from tests.e2e.alerting import write_rules

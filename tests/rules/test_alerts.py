@@ -57,7 +57,8 @@ def name(case: Case) -> str:
 
 def firing(case: Case, at: float) -> Expected:
     """The alert, and no other of its name and severity, is firing."""
-    labels = {"alertname": case.alert, "alertstate": "firing", **(case.labels or {})}
+    state = {"alertname": case.alert, "alertstate": "firing"}
+    labels = {**state, **(case.labels or {})}
     query = selector(
         "ALERTS", {key: labels[key] for key in ("alertname", "alertstate", "severity")}
     )
@@ -105,6 +106,21 @@ def test_is_not_raised_by_an_exporter_that_is_away(alert: str, how: str, tmp_pat
     """Nor do they raise it."""
     case = next(case for case in QUIET if case.alert == alert)
     check(tmp_path, [case.alert], case.series, [never(case)], interrupted(how, case.by / 2))
+
+
+TARGET = {"cluster": "berlin"}
+"""Labels that a scrape configuration gives a target."""
+OF_THE_FLEET = {"GpuDriverVersionMixed"}
+"""Not about one target."""
+
+
+@pytest.mark.parametrize("case", FIRING, ids=name)
+def test_labels_of_a_target_break_nothing_and_stay(case: Case, tmp_path: Path) -> None:
+    """Alertmanager routes by them."""
+    series = [replace(one, labels={**one.labels, **TARGET}) for one in case.series]
+    if case.labels is not None and case.alert not in OF_THE_FLEET and "instance" in case.labels:
+        case = replace(case, labels={**case.labels, **TARGET})
+    check(tmp_path, [case.alert], series, [firing(case, case.by)])
 
 
 def test_every_alert_has_cases() -> None:

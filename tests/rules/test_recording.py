@@ -56,8 +56,9 @@ def recorded(
     at: float,
     *rows: tuple[Labels, float],
     event: Interruption | None = None,
+    matchers: str = "",
 ) -> None:
-    rounded = f"round({name}, 0.000001)"
+    rounded = f"round({name}{matchers}, 0.000001)"
     expected = [(selector("", dict(sorted(labels.items()))), value) for labels, value in rows]
     check(tmp_path, [name], series, [Expected(rounded, at, expected)], event)
 
@@ -167,6 +168,20 @@ def test_mfu_is_against_the_peak_of_the_precision(tmp_path: Path) -> None:
     record(tmp_path, _mfu([0], ["GPU-a"], "bf16"), name, (labels, 0.25))
     record(tmp_path, _mfu([0], ["GPU-a"], "fp32"), name, (labels, 2))
     record(tmp_path, _mfu([0], ["GPU-a"], ""), name)
+
+
+def test_labels_of_a_target_do_not_hide_mfu(tmp_path: Path) -> None:
+    """A scrape configuration may say in which cluster a node is; it is said of the result."""
+    target = {"cluster": "berlin"}
+    rows = [
+        replace(one, labels={**one.labels, **target})
+        for one in _mfu([0, 1, 2], ["GPU-a", "GPU-a", "GPU-b"], "bf16")
+    ]
+    labels = {**rank_labels(1), "uuid": "GPU-a", **target}
+    name = "rank:gpu_training_mfu:ratio_rate5m"
+    recorded(tmp_path, rows, name, AT, (labels, 0.25), matchers='{rank="1"}')
+    job = {**JOB, "training_job": "resnet", **target}
+    record(tmp_path, rows, "training_job:gpu_training_mfu:ratio_rate5m", (job, 0.375))
 
 
 def test_ranks_that_share_a_gpu_share_its_peak(tmp_path: Path) -> None:

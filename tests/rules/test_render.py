@@ -3,19 +3,23 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
 from deploy.prometheus import render_rules
-from deploy.prometheus.render_rules import (
+from deploy.prometheus.render_rules import main, render, rules
+from deploy.prometheus.thresholds import (
+    KINDS,
+    SHORTER,
+    THRESHOLDS,
+    WINDOWS,
     BadThresholds,
     Value,
     load,
-    main,
-    render,
-    rules,
     seconds,
 )
 from tests.rules.promtool import run
@@ -44,7 +48,9 @@ def test_durations(duration: str, expected: float) -> None:
     assert seconds(duration) == expected
 
 
-@pytest.mark.parametrize("duration", ["", "5", 5, "m5", "5m 3s", "1w", "1M", "1.5h", "-5m"])
+@pytest.mark.parametrize(
+    "duration", ["", "5", 5, "m5", "5m 3s", "1w", "1M", "1.5h", "-5m", "٣m", 20 * "9" + "s"]
+)
 def test_what_is_no_duration_is_refused(duration: str | int) -> None:
     """With what was expected."""
     with pytest.raises(BadThresholds, match="expected a duration such as"):
@@ -70,15 +76,18 @@ def test_a_template_that_does_not_fit_is_named(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("- a", "expected sections with keys"),
-        ("held_idle: 3", "held_idle: expected keys with values"),
-        ("held_idle: {share: [1]}", "held_idle.share: expected a number or text"),
-        ("held_idle: {share: yes}", "held_idle.share: expected a number or text"),
-        ("a: {", "while parsing"),
-        ("held_idle: {shere: 0.9}", "held_idle.shere: no rule has such a threshold"),
+        ("", "1: expected sections with keys"),
+        ("- a", "1: expected sections with keys"),
+        ("held_idle: 3", "1: held_idle: expected keys with values"),
+        ("held_idle:\n  share: [1]", "2: held_idle.share: expected a number or text"),
+        ("held_idle: {share: yes}", "1: held_idle.share: expected a number or text"),
+        ("a: {", "2: did not find expected node content, expected valid YAML"),
+        ("held_idle:\n  shere: 0.9", "2: held_idle.shere: no rule has such a threshold"),
         ("held_idle: {share: 0.9}", "missing in the thresholds"),
-        ("held_idle: {1: 0.9}", "held_idle.1: no rule has such a threshold"),
-        ("\0", "special characters are not allowed"),
+        ("held_idle: {1: 0.9}", "1: held_idle.1: no rule has such a threshold"),
+        ("\0", "1: control character U+0000"),
+        ("pcie:\n  busy: 0.5\n  busy: 0.6", "3: key 'busy' again, expected it once"),
+        ("pcie: {}\nxid: {}\npcie: {}", "3: key 'pcie' again, expected it once"),
     ],
 )
 def test_a_bad_file_is_one_line(
@@ -89,7 +98,7 @@ def test_a_bad_file_is_one_line(
     path.write_text(text, encoding="utf-8")
     assert main(["--thresholds", str(path), "--output", str(tmp_path / "rules")]) == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"render_rules: {path}: ")
+    assert said.startswith(f"render_rules: {path}:")
     assert message in said
     assert said.count("\n") == 1
     assert not (tmp_path / "rules").exists()
@@ -111,7 +120,8 @@ A_DURATION = "expected a duration such as 30s, 15m or 2h"
 ABOVE = "expected a share from 0 to below 1"
 UP_TO = "expected a share above 0, 1 at most"
 A_NUMBER = "expected a number, 0 or more"
-A_LINK = "expected a link such as http://localhost:3000"
+A_LINK = "expected a link such as http://localhost:3000 without #"
+A_BASE = "expected a link such as http://localhost:3000 without ? and #"
 
 
 @pytest.mark.parametrize(
@@ -125,6 +135,20 @@ A_LINK = "expected a link such as http://localhost:3000"
         ("held_idle.window", "-30m", A_DURATION),
         ("held_idle.window", "99999d", "expected a duration of at most 365d"),
         ("evaluation.interval", "0m", A_WINDOW),
+        ("evaluation.interval", "2m", "expected a duration of at most 1m"),
+        ("evaluation.slow_interval", "6m", "expected a duration of at most 5m"),
+        ("orphan_memory.bytes", 10**400, A_NUMBER),
+        ("exporter.job", "a(?!b)", "expected a regular expression of RE2, so without lookaround"),
+        ("power_brake.window", "10s", "expected at least twice evaluation.interval (30s)"),
+        ("thermal.window", "59s", "expected at least twice evaluation.interval (30s)"),
+        ("exporter.stale_after", "1s", "expected at least twice evaluation.interval (30s)"),
+        ("held_idle.window", "1s", "expected at least twice evaluation.slow_interval (1m)"),
+        ("checkpoint.steps", "2h", "expected less than checkpoint.window (1h)"),
+        ("checkpoint.steps", "1h", "expected less than checkpoint.window (1h)"),
+        ("exporter.down_for", "1d", "expected less than exporter.remember (1d)"),
+        ("exporter.count_for", "2h", "expected less than exporter.count_window (1h)"),
+        ("nvlink.for", "6h", "expected less than nvlink.window (6h)"),
+        ("lost.for", "1h", "expected less than lost.remember (1h)"),
         ("held_idle.share", "0.9.5", UP_TO),
         ("held_idle.share", 95, UP_TO),
         ("held_idle.share", 0, UP_TO),
@@ -139,7 +163,10 @@ A_LINK = "expected a link such as http://localhost:3000"
         ("orphan_memory.bytes", "500MiB", A_NUMBER),
         ("memory_temperature.celsius", float("inf"), A_NUMBER),
         ("links.runbook", "docs/runbook.md", A_LINK),
-        ("links.grafana", "http://a b", A_LINK),
+        ("links.runbook", "https://a/runbook.md#top", A_LINK),
+        ("links.grafana", "http://a b", A_BASE),
+        ("links.grafana", "https://a/grafana?orgId=1", A_BASE),
+        ("links.grafana", "https://a/grafana#", A_BASE),
         ("exporter.job", "gpu(", "expected a regular expression"),
         ("exporter.job", 'a"b', "expected a regular expression in one line and without quotes"),
         ("exporter.job", " ", "expected a regular expression in one line and without quotes"),
@@ -152,7 +179,8 @@ def test_a_value_that_gives_no_working_rule_is_named(
     path = changed(tmp_path, name, value)
     assert main(["--thresholds", str(path), "--output", str(tmp_path / "rules")]) == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"render_rules: {path}: {name}: {message}")
+    line = 1 + path.read_text(encoding="utf-8").splitlines().index(_written(name, value))
+    assert said.startswith(f"render_rules: {path}:{line}: {name}: {message}")
     assert said.count("\n") == 1
     assert not (tmp_path / "rules").exists()
 
@@ -166,7 +194,11 @@ def test_a_value_that_gives_no_working_rule_is_named(
         ("power_brake.share", 0),
         ("orphan_memory.bytes", "5e8"),
         ("exporter.job", r"gpu-\d+\.prod|roofline"),
-        ("links.grafana", "https://grafana.example/a/b?orgId=1"),
+        ("links.grafana", "https://grafana.example/a/b"),
+        ("links.runbook", "https://wiki.example/?page=gpu"),
+        ("thermal.window", "1m"),
+        ("checkpoint.steps", "59m"),
+        ("evaluation.interval", "30s"),
     ],
 )
 def test_a_value_at_the_edge_gives_rules(name: str, value: object, tmp_path: Path) -> None:
@@ -176,9 +208,13 @@ def test_a_value_at_the_edge_gives_rules(name: str, value: object, tmp_path: Pat
     run("check", "rules", *map(str, sorted((tmp_path / "rules").iterdir())))
 
 
+def _written(name: str, value: object) -> str:
+    return "  " + yaml.safe_dump({name.split(".")[1]: value}, allow_unicode=False).rstrip("\n")
+
+
 def changed(directory: Path, name: str, value: object) -> Path:
     """Return the thresholds that ship with another value."""
-    sections = yaml.safe_load(render_rules.THRESHOLDS.read_text(encoding="utf-8"))
+    sections = yaml.safe_load(THRESHOLDS.read_text(encoding="utf-8"))
     section, key = name.split(".")
     assert key in sections[section]
     sections[section][key] = value
@@ -189,20 +225,66 @@ def changed(directory: Path, name: str, value: object) -> Path:
 
 def test_every_threshold_has_a_kind_and_is_used() -> None:
     """No value goes unchecked, and none is there for nothing."""
-    sections = yaml.safe_load(render_rules.THRESHOLDS.read_text(encoding="utf-8"))
+    sections = yaml.safe_load(THRESHOLDS.read_text(encoding="utf-8"))
     names = {f"{section}.{key}" for section, keys in sections.items() for key in keys}
     texts = [path.read_text(encoding="utf-8") for path in render_rules.TEMPLATES.glob("*.yml")]
     used = {name for text in texts for name, _ in render_rules.PLACEHOLDER.findall(text)}
-    assert names == set(render_rules.KINDS)
+    assert names == set(KINDS)
     assert names <= used
+
+
+def test_every_window_holds_two_evaluations() -> None:
+    """Of the rules that look back so far: also those of the slowest group that does."""
+    texts = [path.read_text(encoding="utf-8") for path in render_rules.TEMPLATES.glob("*.yml")]
+    found: dict[str, set[str]] = {}
+    for group in [group for text in texts for group in yaml.safe_load(text)["groups"]]:
+        for rule in group["rules"]:
+            for name, _ in render_rules.PLACEHOLDER.findall(rule["expr"]):
+                found.setdefault(name, set()).add(group["interval"].strip("<>"))
+    slowest = {name: max(both, key=len) for name, both in found.items()}
+    windows = {name for name in KINDS if KINDS[name] is KINDS["thermal.window"]}
+    assert windows == set(WINDOWS)
+    # What the slow group records is asked for by the other one.
+    slowest["held_idle.remember"] = "evaluation.slow_interval"
+    assert {name: slowest[name] for name in WINDOWS} == WINDOWS
+    assert set(SHORTER) | set(SHORTER.values()) <= set(KINDS)
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2 and the flag."""
+    (tmp_path / "file").write_text("")
+    output = tmp_path / "file" / "rules"
+    assert main(["--output", str(output)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"render_rules: --output {output}: Not a directory, expected a folder")
+    assert said.count("\n") == 1
+
+
+def test_it_runs_from_anywhere(tmp_path: Path) -> None:
+    """As a script, also where only the checkout has its modules."""
+    done = subprocess.run(
+        [sys.executable, render_rules.__file__, "--output", str(tmp_path / "rules")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {path.name for path in (tmp_path / "rules").iterdir()} == {
+        "alerts.yml",
+        "recording.yml",
+    }
 
 
 def test_other_thresholds_give_other_rules(tmp_path: Path) -> None:
     """Windows, shares, intervals and links are all in the one file; promtool takes the result."""
-    sections = yaml.safe_load(render_rules.THRESHOLDS.read_text(encoding="utf-8"))
+    sections = yaml.safe_load(THRESHOLDS.read_text(encoding="utf-8"))
     sections["held_idle"] |= {"window": "20s", "for": "5s", "share": 0.5}
     sections["links"]["runbook"] = "https://wiki.example/gpu"
-    sections["evaluation"]["interval"] = "1s"
+    sections["links"]["grafana"] = "https://grafana.example/"
+    sections["evaluation"] |= {"interval": "1s", "slow_interval": "2s"}
     path = tmp_path / "thresholds.yml"
     path.write_text(yaml.safe_dump(sections), encoding="utf-8")
     assert main(["--thresholds", str(path), "--output", str(tmp_path / "rules")]) == 0
@@ -211,6 +293,7 @@ def test_other_thresholds_give_other_rules(tmp_path: Path) -> None:
     alerts, recording = (file.read_text(encoding="utf-8") for file in written)
     assert ">= 0.5\n        for: 5s" in alerts
     assert "https://wiki.example/gpu#gpuheldidle" in alerts
+    assert "https://grafana.example/d/roofline-idle" in alerts
     assert 'class!~"notebook|serving|display|system"}[20s])' in recording
     assert "[30000ms])" in recording
     assert "interval: 1s" in recording

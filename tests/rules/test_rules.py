@@ -104,7 +104,7 @@ def test_alerts_have_no_threshold_of_their_own(rule: Mapping[str, Any]) -> None:
     template = next(
         one
         for one in _template_rules()
-        if (one.get("alert"), one.get("labels")) == (rule["alert"], rule["labels"])
+        if one["alert"] == rule["alert"] and one["labels"]["severity"] == rule["labels"]["severity"]
     )
     durations = [str(template.get(key, "")) for key in ("for", "keep_firing_for")]
     durations += re.findall(r"\[([^\]]*)\]", template["expr"])

@@ -9,8 +9,9 @@ from exporter.reading import Loader, TrainingReport, TrainingTotals
 from exporter.sources.simulate.stories import Behaviour
 from exporter.sources.simulate.waves import Rates
 
-STEPS_PER_SECOND = 4.0
-"""Of the time in which the GPU works."""
+CYCLES_PER_STEP = 3e8
+"""SM clock x tensor activity: about four steps a second at 1.98 GHz and 60 %. Each step is as much
+work, so that a job slows down with its GPU."""
 SAMPLES_PER_STEP = 256
 HIDDEN_WAIT_RATIO = 0.01
 """Host time in the loader while the GPU works: prefetching hides it."""
@@ -42,10 +43,11 @@ def training_totals(done: Rates, tensor_flops_per_cycle: float | None) -> Traini
 
     `tensor_flops_per_cycle` is what the whole GPU does in an SM clock at full tensor activity.
     """
-    worked = done.trained - done.stalled
+    worked = done.trained - done.stalled - done.waited
     phases = {phase: ratio * worked for phase, ratio in PHASE_RATIOS.items()}
     phases["data"] += done.stalled
-    steps = float(int(STEPS_PER_SECOND * worked))
+    phases["other"] += done.waited
+    steps = float(int(done.tensor_cycles / CYCLES_PER_STEP))
     return TrainingTotals(
         steps=steps,
         batches=steps,
@@ -68,11 +70,15 @@ def training_report(
     uuid: str,
     behaviour: Behaviour,
     memory_bytes: int,
+    peak_memory: float,
     totals: TrainingTotals,
     monotonic_seconds: float,
     unix_seconds: float,
 ) -> TrainingReport:
-    """Return what the one process of a simulated rank says now."""
+    """Return what the one process of a simulated rank says now.
+
+    `peak_memory` is the highest share of `memory_bytes` that it has needed so far.
+    """
     stalled = totals.phase_gpu_idle_seconds["data"] > STARVED_RATIO * totals.step_seconds
     used = round(behaviour.memory * memory_bytes)
     return TrainingReport(
@@ -93,5 +99,9 @@ def training_report(
             persistent_workers=True,
             ready_batches=0 if stalled else 2 * WORKERS,
         ),
-        memory_bytes={"allocated": round(0.8 * used), "reserved": used, "peak": used},
+        memory_bytes={
+            "allocated": round(0.8 * used),
+            "reserved": used,
+            "peak": round(peak_memory * memory_bytes),
+        },
     )

@@ -59,6 +59,8 @@ class Load:
     pcie_receive: float = 0.0
     nvlink: float = 0.0
     """Each direction; over PCIe where there is no NVLink."""
+    waits: bool = False
+    """Whether all that runs are kernels that wait for other GPUs."""
 
 
 QUIET = Load()
@@ -159,6 +161,7 @@ def phase(
         capped=1.0 if capped else 0.0,
         trained=1.0 if trains else 0.0,
         stalled=1.0 - load.engine if trains else 0.0,
+        waited=load.engine if trains and load.waits else 0.0,
     )
     swings = Rates._make(rate * wobble_ratio for rate in rates)._replace(
         engine=0.0,
@@ -169,6 +172,7 @@ def phase(
         capped=0.0,
         trained=0.0,
         stalled=0.0,
+        waited=0.0,
     )
     return Phase(seconds, rates, swings)
 

@@ -217,6 +217,11 @@ class _Gpu:
             self.device.uuid,
             behaviour,
             self._board.memory_bytes,
+            max(
+                past.behaviour.memory
+                for past in self.timeline.begun(seconds)
+                if past.behaviour is not None and past.holder == holder
+            ),
             training_totals(totals, None if peak is None else peak / clock),
             reading.monotonic_seconds,
             reading.timestamp_seconds,

@@ -138,6 +138,7 @@ def _collective(of: Parameters, sm_count: int) -> Behaviour:
         fp32=0.01,
         integer=0.03,
         nvlink=of["link"],
+        waits=True,
     )
     return Behaviour(_steady(load), of["memory"])
 

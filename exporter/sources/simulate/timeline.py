@@ -73,6 +73,11 @@ class Timeline:
         """Return the act at this time."""
         return self._acts[self._locate(seconds)[1]]
 
+    def begun(self, seconds: float) -> tuple[Act, ...]:
+        """Return each act that has begun by this time, in whatever turn."""
+        turns, number, _ = self._locate(seconds)
+        return self._acts if turns else self._acts[: number + 1]
+
     def at(self, seconds: float) -> Rates:
         """Return the rates at this time."""
         _, number, local = self._locate(seconds)

@@ -51,6 +51,8 @@ class Rates(NamedTuple):
     """1 while a training job is in its loop."""
     stalled: float = 0.0
     """The part of it in which the GPU has nothing to do: the job waits for its data."""
+    waited: float = 0.0
+    """The part of it in which the GPU is busy with nothing but waiting for other ranks."""
 
 
 NOTHING = Rates()

@@ -70,6 +70,43 @@ def test_the_models_work_is_less_than_the_gpus() -> None:
         assert (said[1] - said[0]) / (done[1] - done[0]) == pytest.approx(0.9, rel=0.02)
 
 
+def test_a_job_that_waits_in_a_collective_gets_nowhere() -> None:
+    """Steps, samples and the phases of work stand while its tensor cores do; its time goes on."""
+    demo = Demo()
+    moved = []
+    for seconds in (60, 540, 60, 180, 60):
+        before = by_job(demo.ticks(5).ranks)["erin-training"].totals
+        after = by_job(demo.ticks(seconds - 5).ranks)["erin-training"].totals
+        moved.append((before, after))
+    for (before, after), works in ((moved[0], True), (moved[2], False), (moved[4], False)):
+        assert after.step_seconds - before.step_seconds == pytest.approx(55, abs=1)
+        for phase in ("forward", "backward", "optimizer"):
+            assert (after.phase_seconds[phase] > before.phase_seconds[phase]) == works
+        assert (after.steps > before.steps) == works
+        assert (after.samples or 0) - (before.samples or 0) == 256 * (after.steps - before.steps)
+        waited = after.phase_seconds["other"] - before.phase_seconds["other"]
+        assert waited == pytest.approx(0.04 * 55 if works else 55, abs=1)
+
+
+def test_a_step_takes_as_much_work_whatever_the_clock_is() -> None:
+    """So that samples per second fall with the clock, as model FLOPs do."""
+    totals = [rank.totals for rank in Demo().ticks(200).ranks]
+    work = [(one.model_flops or 0) / one.steps for one in totals]
+    assert max(work) == pytest.approx(min(work), rel=0.02)
+
+
+def test_the_peak_of_memory_is_the_highest_of_the_run() -> None:
+    """It does not fall when a job comes to need less."""
+    demo = Demo()
+    peaks = []
+    for _ in range(32):
+        rank = by_job(demo.ticks(30).ranks)["erin-training"]
+        assert rank.memory_bytes["peak"] >= rank.memory_bytes["reserved"]
+        peaks.append(rank.memory_bytes["peak"])
+    assert peaks == sorted(peaks)
+    assert len(set(peaks)) == 2
+
+
 def test_a_job_is_gone_while_its_gpu_is_lost() -> None:
     """And continues when it is back, without a fall."""
     demo = Demo()

@@ -86,7 +86,9 @@ class XidEvents(threading.Thread):
                 self._back_off(failure)
 
     def _back_off(self, error: Exception) -> None:
-        if self._failures == 0:
+        # That the library has to be initialised again is told by those who read the GPUs.
+        known = outcome_of(code_of(error)) is Outcome.LIBRARY_STATE
+        if self._failures == 0 and not known:
             log.warning("waiting for Xid events failed: %s; trying again", error)
         self._ending.wait(_back_off_seconds(self._failures))
         self._failures += 1

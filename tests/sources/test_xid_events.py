@@ -199,7 +199,10 @@ def test_a_numbering_that_changed_registers_nobody_under_a_wrong_name(watch: Wat
 def test_a_wait_that_fails_is_tried_again(
     watch: Watch, code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With growing pauses, a set of its own each time, and one line in the log."""
+    """With growing pauses, a set of its own each time, and one line in the log.
+
+    None where the whole library is lost (1): that is told by those who read the GPUs.
+    """
     rig = watch()
     rig.wait_for_registrations(2)
     rig.fake.update(faults=[fault("nvmlEventSetWait_v2", error=code)])
@@ -211,7 +214,7 @@ def test_a_wait_that_fails_is_tried_again(
 
     assert rig.calls("nvmlEventSetFree") == rig.calls("nvmlEventSetCreate") - 1
     failed = [r for r in caplog.records if "waiting for Xid events failed" in r.getMessage()]
-    assert len(failed) == 1
+    assert len(failed) == int(code != 1)
 
 
 def test_waits_that_return_at_once_do_not_spin(watch: Watch) -> None:

@@ -10,12 +10,13 @@ zipped): the busiest one counts.
 An episode's data may end before its steps do: a prefetcher finds the end while the job still has a
 batch to train on, and gradients that are accumulated may leave a rest. So an optimizer may go on
 after its loops are closed for as long as there are batches for which it has not stepped, at the
-pace that it had.
+pace that it had. A loop that gives no batch, as of a prefetcher that asks again after the end, is
+no opening: the episode before it goes on.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class _Run(Protocol):
@@ -56,6 +57,7 @@ class Counts:
     """The counts of one thread for one run. Only that thread writes."""
 
     __slots__ = (
+        "_before",
         "_ended_batches",
         "_ended_flops",
         "_ended_steps",
@@ -73,6 +75,8 @@ class Counts:
         self.samples: float | None = None
         self.flops_per_step: float | None = None
         """Stated by a loop of this episode."""
+        self._before: tuple[Any, ...] | None = None
+        """The last episode, while it may still go on."""
         self._ended_batches = 0
         self._ended_steps = 0
         self._ended_flops: float | None = None
@@ -140,6 +144,10 @@ class Counts:
     def end_episode(self) -> None:
         """Settle what the steps of the last episode were."""
         batches, steps, flops = self.batches(), self.steps(), self.flops()
+        self._before = (
+            *(self._ended_batches, self._ended_steps, self._ended_flops),
+            *(self._own_steps, self._tallies, self._stepping, self.flops_per_step, self._flops),
+        )
         # Another thread may read in between: it must not see the same steps twice.
         self._own_steps = 0
         self._tallies = {}
@@ -148,6 +156,21 @@ class Counts:
         self._ended_batches = batches
         self._ended_steps = steps
         self._ended_flops = flops
+
+    def hold_back(self) -> None:
+        """A batch came that may be counted later: the last episode is over in any case."""
+        self._before = None
+
+    def go_on(self) -> bool:
+        """Go on in the last episode if nothing came in this one; return whether."""
+        before, self._before = self._before, None
+        came = self._own_steps or self._stepping or self._episode_batches()
+        if before is None or came or self._flops is not None:
+            return False
+        self._ended_batches, self._ended_steps, self._ended_flops = before[:3]
+        self._own_steps, self._tallies, self._stepping = before[3:6]
+        self.flops_per_step, self._flops = before[6:]
+        return True
 
     def batches(self) -> int:
         """Return the batches so far."""

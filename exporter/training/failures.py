@@ -33,7 +33,11 @@ class Failures:
 
         What a signal handler of the job raised goes on instead.
         """
-        pass_on(error)
+        try:
+            pass_on(error)
+        except BaseException:
+            del error  # it holds this frame, and what this frame holds would live as long
+            raise
         self.count += 1
         if self.count > 1:
             return
@@ -52,7 +56,10 @@ def pass_on(error: BaseException) -> None:
     except Exception:  # no stack left
         return
     if theirs:
-        raise error
+        try:
+            raise error
+        finally:
+            del error
 
 
 def _by_handler(traceback: TracebackType | None) -> bool:

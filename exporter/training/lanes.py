@@ -284,7 +284,9 @@ class Lane:
 
     def _lose(self, key: int) -> None:
         """Forget a loop, with its body if it evaluated."""
-        if self._loops.pop(key, None) is not None and not self._loops:
+        is_last = self._loops.pop(key, None) is not None and not self._loops
+        # Gave it no batch, the time up to a step to come is still that of the loop before.
+        if is_last and (key in self.evaluating_loops or not self.counts.go_on()):
             self._closed = (self.seen_ns, self.wall_ns)
         self.evaluating_loops.discard(key)
         going = [body for body in self.bodies if body.key != key]

@@ -8,7 +8,9 @@ they would be without us. What the loop iterates over is C code,
 
 whose next() calls ``begin``, then the iterator's, then ``end``. In between only ``map`` holds what
 ``begin`` returned, the turn: where the iterator raises or has nothing left, the turn is dropped
-unanswered, and that is noticed at once.
+unanswered, and that is noticed at once. Only what a signal handler of the job raises as ``end`` is
+entered may hold the turn, as long as the job keeps the error: it is given up at the next ``begin``,
+or when ``begin`` is gone, which nothing but that chain holds.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from threading import get_ident
 from typing import Any, TypeVar
+from weakref import WeakSet, ref
 
 from . import identity, lanes
 from .amounts import FLOPS, SAMPLES, amount
@@ -79,7 +82,7 @@ class Loop:
     It closes when next() raises or has nothing left, or when nobody holds the iterator any more.
     """
 
-    __slots__ = ("__weakref__", "iterator", "key", "lane", "stated")
+    __slots__ = ("__weakref__", "gone", "iterator", "key", "lane", "stated", "turns")
 
     def __init__(self, iterator: object, key: int, stated: Stated) -> None:
         self.iterator = iterator
@@ -87,6 +90,9 @@ class Loop:
         """Of the iterable: loops over the same one count their batches together."""
         self.stated = stated
         self.lane: Lane | None = None
+        self.turns: WeakSet[Turn] = WeakSet()
+        self.gone: ref[Any] | None = None
+        """Tells that nobody can ask for a batch any more."""
 
     def open(self) -> Lane:
         """Let wall time run in the thread that asks for the first batch; return its lane."""
@@ -104,6 +110,32 @@ class Loop:
         lane.run.instrumentation = "client"
         lane.run.start(lane.seen_ns)
         return lane
+
+    def turn(self) -> Turn:
+        """Return a new turn; one before it that did not come back here is over."""
+        lane = self.open()
+        self.give_up(lane)
+        turn = Turn(self, lane)
+        self.turns.add(turn)
+        return turn
+
+    def give_up(self, lane: Lane) -> None:
+        """End the turns of this thread that are still under way."""
+        if lane.thread == get_ident():
+            for turn in tuple(self.turns):
+                if turn.lane is lane and turn.asking:
+                    turn.over = True
+                    turn.give_up()
+
+    def end(self, _: object) -> None:
+        """Close it where a turn that is held keeps it open."""
+        try:
+            lane = self.lane
+            if lane is not None and any(turn.asking for turn in tuple(self.turns)):
+                self.give_up(lane)
+                lane.close_loop(self)
+        except Exception as error:
+            failed(error)
 
     def rest(self) -> str:
         """Return the phase of a next() in which another one waited for data.
@@ -132,7 +164,10 @@ def _evaluates() -> bool:
 class Turn:
     """The calls of next() of a loop, one at a time: the span of its data phase."""
 
-    __slots__ = ("asking", "begin_ns", "claimed_ns", "lane", "loop", "outer", "pair", "tally")
+    __slots__ = (
+        *("__weakref__", "asking", "begin_ns", "claimed_ns", "lane", "loop", "outer", "over"),
+        *("pair", "tally"),
+    )
 
     def __init__(self, loop: Loop, lane: Lane) -> None:
         self.loop = loop
@@ -144,22 +179,29 @@ class Turn:
         self.begin_ns = 0
         self.claimed_ns = 0
         self.pair: IdlePair | None = None
+        self.over = False
+        """Whether the loop goes on without it."""
 
     def __del__(self) -> None:
         """Close the loop: next() did not return, or nobody can call it any more."""
         try:
-            if not hasattr(self, "pair"):  # a signal handler of the job raised in __init__
-                return
-            lane = self.lane
-            if self.asking and lane.thread == get_ident():
-                now_ns = lane.clock()
-                lane.asking = self.outer
-                lane.depth -= 1
-                lane.seen_ns = now_ns
-                self.account(now_ns)
-            lane.close_loop(self.loop)
+            # A signal handler of the job may have raised in __init__.
+            if not getattr(self, "over", True):
+                self.give_up()
+                self.lane.close_loop(self.loop)
         except Exception as error:
             failed(error)
+
+    def give_up(self) -> None:
+        """Account a wait that ended without a batch."""
+        lane = self.lane
+        if self.asking and lane.thread == get_ident():
+            now_ns = lane.clock()
+            self.asking = False
+            lane.asking = self.outer
+            lane.depth -= 1
+            lane.seen_ns = now_ns
+            self.account(now_ns)
 
     def account(self, now_ns: int) -> None:
         """Account a wait that ends now."""
@@ -194,7 +236,7 @@ def hooks(
             try:
                 turn = take()
             except IndexError:  # the first, or another thread is asking as well
-                turn = Turn(loop, loop.open())
+                turn = loop.turn()
             lane = turn.lane
             if lane.evaluating_loops:
                 now_ns = lane.clock()
@@ -221,8 +263,8 @@ def hooks(
             return batch
         try:
             lane = turn.lane
+            lane.depth -= turn.asking
             turn.asking = False
-            lane.depth -= 1
             lane.asking = outer = turn.outer
             now_ns = lane.clock()
             lane.seen_ns = now_ns
@@ -250,6 +292,7 @@ def hooks(
             failed(error)
         return batch
 
+    loop.gone = ref(begin, loop.end)
     return begin, end
 
 

@@ -299,7 +299,7 @@ def _stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
         if lane is not None:
             if not lane.run.optimizer_seen:
                 _note_parameters(lane.run, optimizer)
-            HOOKS.loops.stepped(lane)
+            HOOKS.loops.stepped(lane, optimizer)
             lane.optimizer_step(optimizer)
     except Exception as error:
         failed(error)

@@ -8,6 +8,7 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,10 @@ from tests.training.fake_torch import FakeTorch, Tensor, with_workers
 
 SECOND = 1_000_000_000
 BATCH = Tensor(2, 3)
+
+
+class Data(list[Any]):
+    """A dataset: it may be noticed to go, as a list may not."""
 
 
 class Clock:
@@ -272,7 +277,7 @@ def test_data_that_was_evaluated_may_be_trained_on_later(
     started: FakeTorch, lane: Lane, clock: Clock
 ) -> None:
     """Folds change their roles: the first step says so."""
-    optimizer, fold = object(), [BATCH, BATCH]
+    optimizer, fold = object(), Data([BATCH, BATCH])
     run_epochs(started, clock, evaluate=False)
     list(started.loader(fold))
     for _ in range(2):
@@ -283,6 +288,87 @@ def test_data_that_was_evaluated_may_be_trained_on_later(
     assert steps == 8
     assert batches == 4 + 1 + 2  # the first batch of the first epoch was taken for evaluation
     assert lane.evaluating == 0
+
+
+def test_data_is_forgotten_when_it_is_gone(started: FakeTorch, lane: Lane) -> None:
+    """What is made later at the same place in memory is something else."""
+    optimizer, places = object(), set[int]()
+    for _ in range(9):
+        training = Data([BATCH])
+        places.add(id(training))
+        for _ in started.loader(training):
+            started.step(optimizer)
+        del training
+        held_out = Data([BATCH])
+        places.add(id(held_out))
+        list(started.loader(held_out))
+        del held_out
+    assert len(places) < 18
+    assert counts(lane) == (9, 9, 18)
+
+
+@pytest.mark.parametrize("data", [[BATCH], (BATCH,)])
+def test_data_that_cannot_be_noticed_to_go_is_known_by_its_sampler(
+    started: FakeTorch, lane: Lane, data: Any
+) -> None:
+    """That is there as long as the loader."""
+    optimizer, sampler = object(), Data()
+    for stepping in (True, False):
+        loader = started.loader(data)
+        loader._index_sampler = sampler
+        for _ in loader:
+            if stepping:
+                started.step(optimizer)
+    assert lane.run.totals().batches == 2
+    list(started.loader(data))
+    assert lane.run.totals().batches == 2
+
+
+def test_asking_again_after_the_end_is_no_loop(
+    started: FakeTorch, lane: Lane, clock: Clock
+) -> None:
+    """Batches that wait for their steps go on to."""
+    optimizer, data = object(), Data([BATCH] * 8)
+    for _ in range(2):
+        loader = started.loader(data)
+        waiting = [next(loader), next(loader), next(loader)]
+        number = 0
+        while waiting:
+            waiting.pop()
+            waiting += [batch for batch in [next(loader, None)] if batch is not None]
+            clock.wait(1)
+            number += 1
+            if number % 2 == 0:
+                started.step(optimizer)
+        clock.wait(100)
+    assert counts(lane) == (8, 16, 32)
+    assert wall(lane) == 16
+
+
+class Optimizer:
+    """One parameter of it is frozen."""
+
+    def __init__(self) -> None:
+        self.parameter = SimpleNamespace(requires_grad=True, grad=SimpleNamespace(_version=0))
+        frozen = SimpleNamespace(requires_grad=False, grad=None)
+        self.param_groups = [{"params": [frozen, self.parameter]}]
+
+
+@pytest.mark.parametrize(("backward", "batches"), [(True, 3), (False, 1)])
+def test_a_loop_that_adds_to_gradients_trains_without_a_step(
+    started: FakeTorch, lane: Lane, clock: Clock, backward: bool, batches: int
+) -> None:
+    """An epoch over new data may be shorter than the batches of a step."""
+    optimizer = Optimizer()
+    for _ in started.loader(Data([BATCH])):
+        started.step(optimizer)
+    for _ in started.loader(Data([BATCH, BATCH])):
+        clock.wait(1)
+        if backward:
+            optimizer.parameter.grad._version += 1
+
+    assert counts(lane) == (1, batches, 2 * batches)
+    assert seconds(lane) == ({} if backward else {"eval": 2})
 
 
 def ahead(loader: Any) -> Iterator[Any]:

@@ -4,10 +4,14 @@
 from __future__ import annotations
 
 import functools
+import gc
 import logging
 import signal
 import sys
+import weakref
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -134,6 +138,102 @@ def test_a_job_without_signals_fails_as_ever(monkeypatch: pytest.MonkeyPatch) ->
         patch.setitem(sys.modules, "signal", object())
         assert list(watch([1], samples_per_batch=lambda _: 1 / 0)) == [1]
     assert FAILURES.count == 1
+
+
+@contextmanager
+def _handler_in_end() -> Iterator[None]:
+    """Let a handler raise as soon as what accounts a batch is entered, and only once."""
+
+    def line(frame: FrameType, event: str, _: Any) -> Any:
+        if event == "line":
+            sys.settrace(None)
+            function()
+        return line
+
+    def call(frame: FrameType, event: str, _: Any) -> Any:
+        code = frame.f_code
+        return line if (code.co_name, code.co_filename) == ("end", loops.__file__) else None
+
+    before = sys.gettrace()
+    sys.settrace(call)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+@pytest.mark.parametrize("again", ["same iterator", "new iterator"])
+def test_what_a_handler_cut_off_is_over_though_the_job_keeps_the_error(again: str) -> None:
+    """The loop goes on: its later batches are not taken for those of a loop inside it."""
+    data = watch(range(9))
+    iterator = iter(data)
+    errors = []
+    next(iterator)
+    with _handler_in_end():
+        try:
+            next(iterator)
+        except TimeoutError as error:
+            errors.append(error)
+    if again == "new iterator":
+        iterator = iter(data)
+    next(iterator)
+    lane = lanes.current()
+    assert lane is not None
+    assert (lane.depth, lane.asking, lane.counts.batches()) == (0, None, 2)
+    errors.clear()
+    assert (lane.depth, lane.asking) == (0, None)
+    assert lane._loops
+    next(iterator)
+    assert lane.counts.batches() == 3
+    assert FAILURES.count == 0
+
+
+def test_an_iterator_that_is_let_go_is_gone() -> None:
+    """Though the loop is told when that is: nothing goes round in a circle."""
+
+    class Data:
+        def __iter__(self) -> Iterator[int]:
+            return self
+
+        def __next__(self) -> int:
+            return 1
+
+    data: Any = Data()
+    gone, iterator = weakref.ref(data), iter(watch(data))
+    gc.disable()
+    try:
+        next(iterator)
+        del data, iterator
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_what_is_passed_on_is_held_by_nobody() -> None:
+    """The job's frames go as soon as the job lets go of its error."""
+
+    class Local:
+        pass
+
+    def job(gone: list[Any]) -> None:
+        local = Local()
+        gone.append(weakref.ref(local))
+        try:
+            function()
+        except TimeoutError as error:
+            FAILURES.add(error)
+
+    gone: list[Any] = []
+    before = signal.signal(signal.SIGUSR1, function)
+    gc.disable()
+    try:
+        with pytest.raises(TimeoutError) as caught:
+            job(gone)
+        del caught
+        assert gone[0]() is None
+    finally:
+        gc.enable()
+        signal.signal(signal.SIGUSR1, before)
 
 
 @pytest.mark.parametrize("kind", [loops.Turn, torch_hooks._Turn])

@@ -305,6 +305,23 @@ def test_a_loop_that_evaluates_owes_no_steps() -> None:
     assert bench.lane.wall_ns == 10
 
 
+def test_a_loop_without_a_batch_takes_no_steps_from_the_one_before() -> None:
+    """As of an iterator that is asked again after its end; a held-back batch is one."""
+    for held_back, steps in ((False, 5), (True, 3)):
+        bench = Bench()
+        optimizer, token = Token(), Token()
+        for number in arriving(bench, 5, 2):
+            if number > 3:
+                bench.at(10 * number - 5).open_loop(token, evaluating=False)
+                if held_back:
+                    bench.lane.counts.hold_back()
+                bench.lane.close_loop(token)
+            bench.at(10 * number).optimizer_step(optimizer)
+
+        assert (bench.lane.counts.steps(), bench.lane.counts.batches()) == (steps, 5)
+        assert bench.lane.wall_ns == (30 if held_back else 50)
+
+
 def test_a_step_that_the_job_tells_of_overrides_the_others() -> None:
     """Who says what a step is, is believed."""
     bench = Bench()

@@ -69,6 +69,18 @@ def test_waits_are_data_and_the_rest_is_not(time: Time) -> None:
     assert (found.steps, found.batches, found.samples, found.flops) == (3, 3, None, None)
 
 
+def test_asking_again_after_the_end_is_no_loop(time: Time) -> None:
+    """Wall time does not run, and what the job said of the loop before stays."""
+    iterator: Any = iter(watch(loader(time, [1, 1]), flops_per_step=10))
+    for _ in range(4):
+        next(iterator, None)
+        time.spend(10)
+
+    found = totals()
+    assert (found.wall_ns, found.phase_ns) == (22, {"data": 2})
+    assert (found.steps, found.batches, found.flops) == (2, 2, 20)
+
+
 def test_time_before_and_between_epochs_does_not_count(time: Time) -> None:
     """A loop is open from its first next() to its last."""
     for _ in range(2):

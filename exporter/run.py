@@ -15,7 +15,7 @@ from exporter.errors import ConfigError, one_line
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
 """Exit codes, as shells have them."""
 
-INJECT = Path(__file__).parent / "training" / "inject"
+INJECT = Path(__file__).parent.parent / "roofline_job" / "inject"
 """The folder that holds nothing but a sitecustomize.py."""
 
 _FIRST_ENVIRONMENT = Path("/proc/self/environ")

@@ -22,9 +22,9 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Histogram
 
-from exporter.training import watch
-from exporter.training.lanes import Lane, current
-from exporter.training.runs import NEVER, PROCESS, Run
+from roofline_job import watch
+from roofline_job.lanes import Lane, current
+from roofline_job.runs import NEVER, PROCESS, Run
 from tests.benchmarks.rig import machine, table
 
 STEPS = 20_000

@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from exporter.training import lanes, watch
-from exporter.training.failures import FAILURES
-from exporter.training.streams import IdleMeter
+from roofline_job import lanes, watch
+from roofline_job.failures import FAILURES
+from roofline_job.streams import IdleMeter
 from tests.gpu.profiler_trace import exposed_loading_seconds
 
 torch: Any = importlib.import_module("torch")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.training.runs import PROCESS
+from roofline_job.runs import PROCESS
 from tests.training.listener import Listener
 
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from exporter.training import auto, imports, lanes, reporter, torch_hooks
-from exporter.training.failures import FAILURES
-from exporter.training.lanes import Lane
-from exporter.training.loader import leading_dimension, ready_batches
-from exporter.training.runs import Process, Run
-from exporter.training.watching import watch
+from roofline_job import auto, imports, lanes, reporter, torch_hooks
+from roofline_job.failures import FAILURES
+from roofline_job.lanes import Lane
+from roofline_job.loader import leading_dimension, ready_batches
+from roofline_job.runs import Process, Run
+from roofline_job.watching import watch
 from tests.training.fake_torch import FakeTorch, Tensor, with_workers
 
 SECOND = 1_000_000_000

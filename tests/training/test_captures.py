@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from exporter.training.captures import CAPTURES, GRAPH_CLASSES, Captures
-from exporter.training.failures import FAILURES
+from roofline_job.captures import CAPTURES, GRAPH_CLASSES, Captures
+from roofline_job.failures import FAILURES
 from tests.training.scripted_cuda import ScriptedGpu
 
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from exporter.training import lanes, phase, watch
-from exporter.training.captures import CAPTURES
-from exporter.training.events import FREE_EVENTS
-from exporter.training.failures import FAILURES
-from exporter.training.runs import PROCESS
+from roofline_job import lanes, phase, watch
+from roofline_job.captures import CAPTURES
+from roofline_job.events import FREE_EVENTS
+from roofline_job.failures import FAILURES
+from roofline_job.runs import PROCESS
 from tests.training.scripted_cuda import ScriptedGpu
 
 REPLACED = ("torch", "torch.cuda", "torch.utils.data.dataloader", "torch.optim.optimizer")

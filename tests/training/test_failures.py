@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from exporter.training import lanes, loops, phase, reporter, step, torch_hooks, watch
-from exporter.training.failures import FAILURES
-from exporter.training.lanes import Lane
+from roofline_job import lanes, loops, phase, reporter, step, torch_hooks, watch
+from roofline_job.failures import FAILURES
+from roofline_job.lanes import Lane
 
 pytestmark = pytest.mark.usefixtures("client")
 

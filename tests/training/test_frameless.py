@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from exporter.training.frameless import StandIn
+from roofline_job.frameless import StandIn
 
 CALLS: list[str] = []
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.sources.training.decode import MOST_JOB_BYTES, MOST_NAME_BYTES
-from exporter.training import identity
-from exporter.training.identity import JOB_BYTES, WORD_BYTES, device, fit, job_name
+from roofline_job import identity
+from roofline_job.identity import JOB_BYTES, WORD_BYTES, device, fit, job_name
 
 UUID = "12345678-9abc-def0-1234-56789abcdef0"
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from exporter.training import imports
-from exporter.training.imports import after_import
+from roofline_job import imports
+from roofline_job.imports import after_import
 
 SOURCE = "# hooked\nvalue = 1\n\ndef function():\n    return value\n"
 

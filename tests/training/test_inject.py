@@ -16,7 +16,7 @@ import pytest
 from exporter.run import INJECT
 
 REPOSITORY = Path(__file__).parent.parent.parent
-PTH = REPOSITORY / "exporter/training/roofline_exporter_job.pth"
+PTH = REPOSITORY / "roofline_job/roofline_exporter_job.pth"
 MODULES = "import sys; print(sorted(sys.modules))"
 STARTED = {"_roofline_job", "_roofline_job.auto", "_roofline_job.imports"}
 
@@ -196,10 +196,10 @@ def test_there_is_one_client(none: Path, bare: str) -> None:
     """A script that uses the client itself gets the one that instruments it."""
     code = (
         "import sys\n"
-        "from exporter.training import phase, watch\n"
+        "from roofline_job import phase, watch\n"
         "client = sys.modules['_roofline_job']\n"
         "print(watch is client.watch, phase is client.phase, client.watch.__module__)\n"
-        "print('exporter.training.lanes' in sys.modules)\n"
+        "print('roofline_job.lanes' in sys.modules)\n"
     )
     done = run(bare, code, INJECT, none, REPOSITORY)
 

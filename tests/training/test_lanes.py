@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.training import lanes
-from exporter.training.lanes import PHASES, Lane, Span
-from exporter.training.runs import PROCESS, Run
-from exporter.training.totals import Totals
+from roofline_job import lanes
+from roofline_job.lanes import PHASES, Lane, Span
+from roofline_job.runs import PROCESS, Run
+from roofline_job.totals import Totals
 
 
 @dataclass
@@ -497,6 +497,6 @@ def test_lanes_of_ended_threads_are_folded(client: None) -> None:
 
 def test_a_loader_worker_has_no_lane(client: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that only loads data for another one says nothing."""
-    monkeypatch.setattr("exporter.training.identity.is_loader_worker", lambda: True)
+    monkeypatch.setattr("roofline_job.identity.is_loader_worker", lambda: True)
 
     assert lanes.current() is None

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from exporter.training import lanes, phase, step, watch
-from exporter.training.failures import FAILURES
-from exporter.training.lanes import Lane
-from exporter.training.runs import PROCESS
-from exporter.training.totals import Totals
+from roofline_job import lanes, phase, step, watch
+from roofline_job.failures import FAILURES
+from roofline_job.lanes import Lane
+from roofline_job.runs import PROCESS
+from roofline_job.totals import Totals
 
 pytestmark = pytest.mark.usefixtures("client")
 
@@ -390,7 +390,7 @@ def test_the_work_of_a_prefetcher_is_h2d_where_cuda_is_initialised(
         yield 1
 
     cuda: Callable[[], object] = object
-    monkeypatch.setattr("exporter.training.identity.cuda", cuda)
+    monkeypatch.setattr("roofline_job.identity.cuda", cuda)
     list(watch(prefetcher()))
 
     assert totals().phase_ns == {"data": 6, "h2d": 2}

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from exporter.training import dynamo, phase, step, watch
-from exporter.training.failures import FAILURES
-from exporter.training.lanes import Lane
-from exporter.training.runs import PROCESS
+from roofline_job import dynamo, phase, step, watch
+from roofline_job.failures import FAILURES
+from roofline_job.lanes import Lane
+from roofline_job.runs import PROCESS
 from tests.training.listener import run_job
 
 pytestmark = pytest.mark.usefixtures("client")
@@ -87,7 +87,7 @@ def test_torch_compile_leaves_phases_alone(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     source = """
         import traceback
-        from exporter.training import phase, step
+        from roofline_job import phase, step
         with phase("other"):
             import torch, torch._dynamo.convert_frame
         with phase("other"):

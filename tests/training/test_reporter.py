@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from exporter.reading import NO_DEVICE
 from exporter.sources.training.decode import MOST_BYTES, VERSION, decode
-from exporter.training import identity, reporter
-from exporter.training.failures import FAILURES
-from exporter.training.lanes import PHASES
-from exporter.training.reporter import REPORT_BYTES, candidates, deliver, seconds
-from exporter.training.runs import Run
-from exporter.training.totals import Totals
+from roofline_job import identity, reporter
+from roofline_job.failures import FAILURES
+from roofline_job.lanes import PHASES
+from roofline_job.reporter import REPORT_BYTES, candidates, deliver, seconds
+from roofline_job.runs import Run
+from roofline_job.totals import Totals
 from tests.training.listener import Listener
 
 pytestmark = pytest.mark.usefixtures("client")

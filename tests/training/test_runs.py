@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from exporter.training import lanes, phase, reporter, watch
-from exporter.training.lanes import Lane
-from exporter.training.runs import NEVER, PROCESS, RETRY_SECONDS, SECOND, Run
+from roofline_job import lanes, phase, reporter, watch
+from roofline_job.lanes import Lane
+from roofline_job.runs import NEVER, PROCESS, RETRY_SECONDS, SECOND, Run
 from tests.training.listener import ROOT, Listener, run_job
 
 
@@ -138,7 +138,7 @@ def test_a_report_that_fails_is_swallowed(
             raise failures.pop()
         return 0
 
-    monkeypatch.setattr("exporter.training.identity.rank", rank)
+    monkeypatch.setattr("roofline_job.identity.rank", rank)
     for _ in watch(range(20), job="job"):
         clock.now_ns += SECOND // 10
     (report,) = listener.reports()
@@ -155,7 +155,7 @@ for batch in batches:
     print("to stderr", file=sys.stderr)
 {end}
 """
-WATCH = "from exporter.training import watch\nbatches = watch(batches, job='job')"
+WATCH = "from roofline_job import watch\nbatches = watch(batches, job='job')"
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_what_os_exit_or_a_signal_cuts_off_was_said_before(
     """The first report goes out with the first batch."""
     source = """
         import os, signal
-        from exporter.training import watch
+        from roofline_job import watch
         for batch in watch(range(3), job="job"):
             if batch == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -206,7 +206,7 @@ def test_children_of_multiprocessing_say_what_they_did(
     """Each under an id of its own, also the last of it, though they end by ``os._exit``."""
     source = f"""
         import multiprocessing, os
-        from exporter.training import watch
+        from roofline_job import watch
 
         def train(batches):
             for _ in watch(range(batches)):
@@ -236,7 +236,7 @@ def test_a_forked_child_reports_only_a_loop_of_its_own(listener: Listener, tmp_p
     """Not the parent's totals, under another id, and nothing if it does not train."""
     source = """
         import os
-        from exporter.training import phase, watch
+        from roofline_job import phase, watch
         parent = os.getpid()
         for batch in watch(range(4), job="job"):
             if batch in (1, 2) and os.fork() == 0:
@@ -262,7 +262,7 @@ def test_a_process_that_becomes_another_program_keeps_nothing_of_ours(
     """No descriptor is inherited; the next program is a stream of its own."""
     source = """
         import os, sys
-        from exporter.training import watch
+        from roofline_job import watch
         list(watch(range(2), job="job"))
         if len(sys.argv) == 1:
             os.execv(sys.executable, [sys.executable, __file__, "again"])
@@ -282,7 +282,7 @@ def test_workers_of_a_data_loader_never_report(listener: Listener, tmp_path: Pat
     source = """
         import torch
         from torch.utils.data import DataLoader, IterableDataset
-        from exporter.training import watch
+        from roofline_job import watch
 
         class Data(IterableDataset):
             def __iter__(self):
@@ -304,7 +304,7 @@ def test_workers_of_a_data_loader_never_report(listener: Listener, tmp_path: Pat
 def test_hostile_names_arrive_fit(listener: Listener, tmp_path: Path) -> None:
     """Control characters, invalid UTF-8 and ten kilobytes, from the environment."""
     for name in ("a\nb\tc", "\udcff\udcfe", "x" * 10_000, "é" * 100, "  "):
-        source = "from exporter.training import watch\nlist(watch([1]))"
+        source = "from roofline_job import watch\nlist(watch([1]))"
         run_job(tmp_path, source, listener.path, {"ROOFLINE_JOB_NAME": name})
     names = [report["job"] for report in listener.reports() if report.get("exit")]
 
@@ -317,12 +317,12 @@ def test_it_can_be_imported_without_the_daemons_dependencies(tmp_path: Path) -> 
         import sys
         before = set(sys.modules)
         sys.path.insert(0, sys.argv[1])
-        from exporter.training import phase, step, watch
+        from roofline_job import phase, step, watch
         list(watch([1], job="job"))
         new = {name.partition(".")[0] for name in set(sys.modules) - before}
         foreign = new - set(sys.stdlib_module_names) - {"exporter", "_roofline_job"}
         print(sorted(foreign), sorted(name for name in sys.modules if name.startswith("exporter.")
-              and not name.startswith("exporter.training")))
+              and not name.startswith("roofline_job")))
         """
     script = tmp_path / "job.py"
     script.write_text("\n".join(line.strip() for line in source.splitlines()), encoding="utf-8")
@@ -349,7 +349,7 @@ def test_there_is_one_client_in_a_process(listener: Listener, tmp_path: Path) ->
         spec.loader.exec_module(client)
         assert "exporter" not in sys.modules
         list(client.watch(range(2), job="job"))
-        from exporter.training import phase, step, watch
+        from roofline_job import phase, step, watch
         assert (watch, phase, step) == (client.watch, client.phase, client.step)
         list(watch(range(3)))
         """
@@ -362,15 +362,15 @@ def test_there_is_one_client_in_a_process(listener: Listener, tmp_path: Path) ->
 
 def test_the_name_of_the_first_import_is_the_client() -> None:
     """Imported the usual way, that is the one client."""
-    import exporter.training
+    import roofline_job
 
     client: Any = sys.modules["_roofline_job"]
-    assert client.watch is exporter.training.watch
+    assert client.watch is roofline_job.watch
 
 
 def test_a_child_begins_with_no_failures(client: None) -> None:
     """What failed in the parent was the parent's."""
-    from exporter.training.failures import FAILURES
+    from roofline_job.failures import FAILURES
 
     FAILURES.add(ValueError("parent's"))
     read, write = os.pipe()

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.training.captures import CAPTURES
-from exporter.training.events import FREE_EVENTS
-from exporter.training.streams import FAILURES_IN_A_ROW, MEASURED_PHASES, PAIRS, IdleMeter
+from roofline_job.captures import CAPTURES
+from roofline_job.events import FREE_EVENTS
+from roofline_job.streams import FAILURES_IN_A_ROW, MEASURED_PHASES, PAIRS, IdleMeter
 from tests.training.scripted_cuda import MS, ScriptedGpu, Stream
 
 forks = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

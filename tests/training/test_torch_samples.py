@@ -14,7 +14,7 @@ from tests.training.listener import Listener, run_job
 SCRIPT = """
 import torch
 from torch.utils.data import DataLoader, TensorDataset
-from exporter.training import watch
+from roofline_job import watch
 
 data = TensorDataset(torch.randn(20, 4), torch.randn(20, 1))
 model = torch.nn.Linear(4, 1).to(torch.bfloat16)

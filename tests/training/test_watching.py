@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from exporter.training import watch
-from exporter.training.failures import FAILURES
+from roofline_job import watch
+from roofline_job.failures import FAILURES
 
 pytestmark = pytest.mark.usefixtures("client")
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The client inside a training job: what it waits for, and when its GPU is idle.
 
-    from exporter.training import phase, watch
+    from roofline_job import phase, watch
 
     for batch in watch(loader, job="resnet"):
         ...

@@ -24,7 +24,7 @@ lint: $(READY) ## Check style, types and spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/codespell dashboards exporter roofline_job tests docs *.md
+	$(BIN)/codespell bin dashboards exporter roofline_job tests docs *.md
 
 format: $(READY) ## Format the code and fix what can be fixed
 	$(BIN)/ruff check --fix .

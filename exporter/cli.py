@@ -16,6 +16,7 @@ from pathlib import Path
 from exporter import config, log
 from exporter.errors import ConfigError, ExporterError, one_line
 from exporter.version import revision, version
+from roofline_job import launch
 
 STOPPED, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -33,10 +34,6 @@ class Invocation:
     environ: Mapping[str, str]
     parser: config.Parser
     options: argparse.Namespace
-    problems: tuple[str, ...] = ()
-    """Of its command line, for a command that reads no settings."""
-    forwarded: Sequence[str] = ()
-    """The words after ``--``, for a command that starts another one."""
 
     def settings(self) -> config.Settings:
         """Return the settings that hold and start logging as they say."""
@@ -53,8 +50,8 @@ class Command:
     run: Callable[[Invocation], int]
     usage: str = "[FLAGS]"
     add_options: Callable[[config.Parser], None] = lambda parser: None
-    forwards: bool = False
-    """Whether the words after ``--`` are another command."""
+    takes_flags: bool = True
+    """Whether it takes the flags of the settings; else it reads all words after its name itself."""
 
 
 def _serve(invocation: Invocation) -> int:
@@ -179,23 +176,8 @@ def _record(invocation: Invocation) -> int:
     return STOPPED
 
 
-def _add_run_options(parser: config.Parser) -> None:
-    parser.own.add_argument(
-        "--job", metavar="NAME", help="The job's name in the metrics. (default: its script's)"
-    )
-
-
 def _run_job(invocation: Invocation) -> int:
-    from exporter.run import execute, job_environment, without_coercion
-
-    if invocation.problems:
-        raise ConfigError(invocation.problems[0])
-    if not invocation.forwarded:
-        raise ConfigError("run: expected -- and a command, such as: run -- torchrun train.py")
-    environ = job_environment(without_coercion(invocation.environ), invocation.options.job)
-    code, reason = execute(invocation.forwarded, environ)
-    print(f"{PROGRAM}: run: {reason}", file=sys.stderr)
-    return code
+    return launch.main(invocation.argv, invocation.environ)
 
 
 COMMANDS: Mapping[str, Command] = {
@@ -219,13 +201,7 @@ COMMANDS: Mapping[str, Command] = {
         "FILE [--duration 60s] [--force] [FLAGS]",
         _add_record_options,
     ),
-    "run": Command(
-        "Start a training job that measures its own stalls, unchanged.",
-        _run_job,
-        "[--job NAME] -- COMMAND [ARGUMENT ...]",
-        _add_run_options,
-        forwards=True,
-    ),
+    "run": Command(launch.SUMMARY, _run_job, takes_flags=False),
     "check-config": Command(
         "Print each problem of the configuration, one on a line.", _check_config
     ),
@@ -285,29 +261,22 @@ def _run(words: Sequence[str]) -> int:
     if command is None:
         nearest = config.did_you_mean(name, COMMANDS)
         raise ConfigError(f"unknown command {config.shown(name)}{nearest} (see {PROGRAM} --help)")
-    argv, forwarded = _split(words[1:] if name else words, command)
+    argv = words[1:] if name else words
     parser = config.Parser(
         f"{PROGRAM} {name or '[COMMAND]'} {command.usage}",
         command.help if name else _overview(),
     )
+    if not command.takes_flags:
+        return command.run(Invocation(argv, os.environ, parser, argparse.Namespace()))
     command.add_options(parser)
-    arguments = config.parse(argv, parser)
-    if getattr(arguments.options, "help", False):
+    options = config.parse(argv, parser).options
+    if getattr(options, "help", False):
         print(parser.format_help(), end="")
         return STOPPED
-    if getattr(arguments.options, "version", False):
+    if getattr(options, "version", False):
         print(_version_line())
         return STOPPED
-    given = Invocation(argv, os.environ, parser, arguments.options, arguments.problems, forwarded)
-    return command.run(given)
-
-
-def _split(words: Sequence[str], command: Command) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the command's own words, and those of the command that it starts."""
-    if not command.forwards or "--" not in words:
-        return words, ()
-    end = words.index("--")
-    return words[:end], words[end + 1 :]
+    return command.run(Invocation(argv, os.environ, parser, options))
 
 
 def _overview() -> str:
@@ -321,9 +290,10 @@ def _overview() -> str:
             "commands:",
             *commands,
             "",
-            "Every command takes the flags below, after its name. --a.b-c may also be given",
-            "as the variable ROOFLINE_A_B_C or in YAML as a: {b-c: ...}; a flag comes before",
-            "a variable, a variable before the file, the file before the default.",
+            "Every command but run takes the flags below, after its name. --a.b-c may also",
+            "be given as the variable ROOFLINE_A_B_C or in YAML as a: {b-c: ...}; a flag",
+            "comes before a variable, a variable before the file, the file before the",
+            "default.",
         )
     )
 

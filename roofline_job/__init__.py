@@ -8,24 +8,29 @@
         with phase("checkpoint"):
             ...
 
-There is one client in a process. `roofline-exporter run` loads this package by its path under a
-name of its own, so that it hides no module of the job's; an import by the usual name then gives
-what is loaded already.
+Nothing but the standard library is needed, and nothing of that is loaded with the package itself:
+in a job that ``roofline-exporter run`` started, that happens before the job's own path is known.
 """
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING
-
-_ONE = "_roofline_job"
-
-if TYPE_CHECKING or sys.modules.setdefault(_ONE, sys.modules[__name__]) is sys.modules[__name__]:
-    from .phases import phase, step
-    from .watching import watch
-else:
-    phase = sys.modules[_ONE].phase
-    step = sys.modules[_ONE].step
-    watch = sys.modules[_ONE].watch
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .phases import phase as phase
+    from .phases import step as step
+    from .watching import watch as watch
 
 __all__ = ["phase", "step", "watch"]
+
+
+def __getattr__(name: str) -> object:
+    """Load what the job asks for when it does."""
+    if name == "watch":
+        from .watching import watch
+
+        return watch
+    if name in ("phase", "step"):
+        from . import phases
+
+        return getattr(phases, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -23,13 +23,27 @@ HOOKED = {
 }
 """Modules of the job, and the function of ``torch_hooks`` that hooks into each."""
 
+LOST = {
+    "hook_loaders": "loaders",
+    "hook_optimizers": "optimizers",
+    "hook_autocast": "autocast",
+    "hook_saving": "checkpoints",
+}
+"""The reason, as in ``degraded``, that holds where a hook cannot be set."""
+
 
 def start() -> None:
     """Hook into what the job has imported already and into the rest once it is executed."""
-    after_import(dict.fromkeys(HOOKED, _hook))
+    after_import(dict.fromkeys(HOOKED, _hook), _missed)
 
 
 def _hook(module: ModuleType) -> None:
     from . import torch_hooks
 
     torch_hooks.automatic(HOOKED[module.__name__], module)
+
+
+def _missed(name: str) -> None:
+    from .degraded import degrade
+
+    degrade(LOST[HOOKED[name]], f"{name} is imported in an unusual way")

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls a function right after a module was executed, whoever imports it and whenever.
 
-Nothing of the module changes: its spec, loader and source are the import system's own, and no
-frame of this file is on the stack while it is executed, so that the traceback of a module that
-fails is what it would be without us. How: the import system marks a module as being initialised on
-its spec (``_initializing``) and takes the mark off once the module was executed; for the time in
-between, the spec's class is one that notices.
+A finder at the front of ``sys.meta_path`` lets the finders behind it find the listed modules, and
+puts an ordinary function in front of ``exec_module`` of the loader that they name. It is taken off
+again when the module is executed, so spec, loader and module are the import system's own; it can be
+seen in the traceback of a listed module that fails, together with the import system's own lines.
+
+A module that is being executed when it is asked for is missed, and said to be: its loader is past
+the point where something can be put in front.
 
 Imported at the start of every Python of an instrumented job, before the job can put modules of its
 own in front of the standard library's. So it imports only what the interpreter itself has loaded.
@@ -24,43 +26,39 @@ if TYPE_CHECKING:
     from typing import Any
 
     Callback = Callable[[ModuleType], object]
-else:
-    ModuleSpec = type(sys.__spec__)
-
-_MARK = "_initializing"
+    Missed = Callable[[str], object]
 
 
-class _Watched(ModuleSpec):
-    """A spec that tells when its module was executed, and then is an ordinary one again."""
-
-    @property
-    def _initializing(self) -> Any:
-        return self.__dict__.get(_MARK, False)
-
-    @_initializing.setter
-    def _initializing(self, mark: Any) -> None:
-        if not mark and self.__dict__.get(_MARK):
-            # An assignment to ``__class__`` is what mypy cannot follow.
-            object.__setattr__(self, "__class__", ModuleSpec)
-            _executed(self.name)
-        self.__dict__[_MARK] = mark
-
-
-_Watched.__name__ = _Watched.__qualname__ = ModuleSpec.__name__  # what its repr shows
+def _say_nothing(name: str) -> None:
+    """Take note of a module that was missed where nobody wants to know."""
 
 
 class Finder:
-    """Finds what the finders behind it find, and has the listed modules' specs watched."""
+    """Finds what the finders behind it find, and has the listed modules' loaders call back."""
 
     def __init__(self) -> None:
-        self.callbacks: dict[str, list[Callback]] = {}
+        self._callbacks: dict[str, list[Callback]] = {}
+        self._missed: dict[str, Missed] = {}
         self._searching: set[tuple[str, int]] = set()
+        self._executing: set[str] = set()
+
+    def wait_for(self, name: str, callback: Callback, missed: Missed) -> None:
+        """List a module; if it was executed already, its callback is called now."""
+        self._callbacks.setdefault(name, []).append(callback)
+        self._missed[name] = missed
+        module = sys.modules.get(name)
+        if module is None or name in self._executing:
+            return
+        if _is_being_executed(module):
+            _call(missed, name)
+        else:
+            _call(callback, module)
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return the spec of a listed module as the others make it; of any other module None."""
-        if name not in self.callbacks:
+        if name not in self._callbacks:
             return None
         # A finder behind this one may search in turn, and that comes back here.
         search = (name, get_ident())
@@ -73,8 +71,8 @@ class Finder:
             return None
         finally:
             self._searching.discard(search)
-        if spec is not None:
-            _watch(spec)
+        if spec is not None and not self._call_after_execution(spec.loader, name):
+            _call(self._missed[name], name)
         return spec
 
     def _ask_others(
@@ -87,47 +85,76 @@ class Finder:
                 return spec
         return None
 
+    def _call_after_execution(self, loader: Any, name: str) -> bool:
+        """Put a function in front of this loader's; return whether that was possible."""
+
+        def exec_module(module: ModuleType) -> None:
+            # A loader may be that of other modules too, as the one of a zip file is: then this is
+            # called for those as well, and may have been put there twice for one.
+            if getattr(module, "__name__", None) != name or name in self._executing:
+                execute(module)
+                return
+            _put_back(loader, exec_module, before)
+            self._executing.add(name)
+            try:
+                execute(module)
+            finally:
+                self._executing.discard(name)
+            # A copy that somebody makes for themselves is not the job's module.
+            if sys.modules.get(name) is module:
+                self._executed(name, module)
+
+        if isinstance(loader, type):  # those of built-in and frozen modules are shared by all
+            return False
+        try:
+            before = vars(loader).get("exec_module")
+            execute = loader.exec_module
+            loader.exec_module = exec_module
+        except Exception:  # no such method, or an object that takes no attributes
+            return False
+        return True
+
+    def _executed(self, name: str, module: ModuleType) -> None:
+        """Call what waits for a module; it stays listed, for a job that imports or reloads it."""
+        for callback in tuple(self._callbacks[name]):
+            _call(callback, module)
+
+
+def _put_back(loader: Any, ours: object, before: object) -> None:
+    """Take our function off a loader, unless somebody has put another one in front of it."""
+    if vars(loader).get("exec_module") is not ours:
+        return
+    if before is None:
+        del loader.exec_module
+    else:
+        loader.exec_module = before
+
 
 _finder = Finder()
 
 
-def after_import(callbacks: Mapping[str, Callback]) -> None:
+def after_import(callbacks: Mapping[str, Callback], missed: Missed = _say_nothing) -> None:
     """Call each function with its module: now if that was executed, else once it has been.
 
-    What a callback raises is dropped: an import never fails for it.
+    Where that is not possible, `missed` is called with the module's name. What any of them raises
+    is dropped: an import never fails for it.
     """
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
     for name, callback in callbacks.items():
-        _finder.callbacks.setdefault(name, []).append(callback)
-        module = sys.modules.get(name)
-        spec = getattr(module, "__spec__", None)
-        if not (getattr(spec, _MARK, False) and _watch(spec)):
-            _call((callback,), module)
+        _finder.wait_for(name, callback, missed)
 
 
-def _watch(spec: Any) -> bool:
-    """Have this spec tell; False where it is of a class of somebody's own."""
-    if type(spec) is ModuleSpec:
-        spec.__class__ = _Watched
-    return type(spec) is _Watched
-
-
-def _executed(name: str) -> None:
-    """Call what waits for a module; it stays listed, for a job that imports it anew."""
-    _call(_finder.callbacks.get(name, ()), sys.modules.get(name))
-
-
-def _call(callbacks: Sequence[Callback], module: ModuleType | None) -> None:
-    """Call each with the module, if there is one: a module that failed has been taken out."""
-    if module is None:
-        return
-    for callback in tuple(callbacks):
-        _call_safely(callback, module)
-
-
-def _call_safely(callback: Callback, module: ModuleType) -> None:
+def _is_being_executed(module: ModuleType) -> bool:
+    """Return whether the module is half made, as the import system marks it for its own use."""
     try:
-        callback(module)
+        return bool(getattr(module.__spec__, "_initializing", False))
+    except Exception:  # no module at all
+        return True
+
+
+def _call(function: Callable[[Any], object], argument: object) -> None:
+    try:
+        function(argument)
     except Exception:  # the import goes on; callbacks account for their own failures
         return

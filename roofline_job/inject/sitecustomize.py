@@ -4,35 +4,33 @@
 ``roofline-exporter run`` puts this folder first on PYTHONPATH. Whatever Python the job starts then
 imports this file as its sitecustomize: the syntax must be valid for all of them, old ones too, and
 nothing may be imported that the interpreter has not loaded itself (the job may have modules of its
-own with names of the standard library). Where roofline-exporter is installed, a .pth file runs
-``begin`` of this file when only the variable is set.
+own with names of the standard library).
 """
 
 import os
 import sys
 
-CLIENT = "_roofline_job"
-"""The name of the client in a job: one that hides no module of the job's."""
+CLIENT = "roofline_job"
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 def begin():
-    """Make the client importable and have it wait for torch; never fails, never prints."""
+    """Load the client and have it wait for torch; never fails, never prints."""
     if sys.version_info < (3, 10) or os.environ.get("ROOFLINE_JOB_INSTRUMENT") != "1":
         return
     if CLIENT in sys.modules:
         return
     try:
         _load()
-        __import__(CLIENT + ".auto")
-        sys.modules[CLIENT + ".auto"].start()
-    except Exception:
-        return
+    except Exception:  # an installation that is half removed: the job may have one of its own
+        for name in list(sys.modules):
+            if name.split(".")[0] == CLIENT:
+                del sys.modules[name]
 
 
 def _load():
-    """Put the client's package into ``sys.modules`` by its path; it is executed when first used."""
+    """Import the client by its path: its folder's neighbours are no modules of the job's."""
     import _frozen_importlib
     import _frozen_importlib_external
 
@@ -40,17 +38,10 @@ def _load():
     spec = _frozen_importlib_external.spec_from_file_location(
         CLIENT, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
     )
-    package = _frozen_importlib.module_from_spec(spec)
-
-    def execute_first(name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        package.__dict__.pop("__getattr__", None)
-        spec.loader.exec_module(package)
-        return getattr(package, name)
-
-    package.__getattr__ = execute_first
-    sys.modules[CLIENT] = package
+    sys.modules[CLIENT] = _frozen_importlib.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[CLIENT])
+    __import__(CLIENT + ".auto")
+    sys.modules[CLIENT + ".auto"].start()
 
 
 def _give_way():

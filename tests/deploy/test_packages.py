@@ -47,18 +47,21 @@ def test_wheel_and_sdist_know_their_revision(tmp_path: Path) -> None:
         archive.extractall(tmp_path / "source")  # our own
     source = next((tmp_path / "source").iterdir())
     assert (source / "deploy/systemd/roofline-exporter.service").exists()
+    assert os.access(source / "bin/roofline-exporter", os.X_OK)
     again = _build(source, tmp_path / "again", "-t", "wheel")
     assert zipfile.ZipFile(again).read("exporter/REVISION").decode().strip() == COMMIT
     assert zipfile.ZipFile(again).namelist().count("exporter/REVISION") == 1
 
 
-def test_wheel_holds_the_package_alone(tmp_path: Path) -> None:
+def test_wheel_holds_the_packages_alone(tmp_path: Path) -> None:
     """No test, no dashboard and no build file reaches the users' site-packages."""
     wheel = _build(ROOT, tmp_path, "-t", "wheel")
     names = zipfile.ZipFile(wheel).namelist()
     first = {name.split("/")[0] for name in names}
-    info = f"roofline_exporter-{__version__}.dist-info"
-    assert {name for name in first if not name.endswith(".pth")} == {"exporter", info}
+    wheels = f"roofline_exporter-{__version__}"
+    assert first == {"exporter", "roofline_job", f"{wheels}.dist-info", f"{wheels}.data"}
+    scripts = [name for name in names if name.startswith(f"{wheels}.data/")]
+    assert scripts == [f"{wheels}.data/scripts/roofline-exporter"]
     assert not [name for name in names if name.endswith((".pyc", ".so"))]
 
 

@@ -9,7 +9,9 @@ import inspect
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+import zipfile
+import zipimport
+from collections.abc import Callable, Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -20,6 +22,7 @@ import pytest
 from roofline_job import imports
 from roofline_job.imports import after_import
 
+METHODS = ("create_module", "exec_module")
 SOURCE = "# hooked\nvalue = 1\n\ndef function():\n    return value\n"
 
 
@@ -89,14 +92,14 @@ def facts(module: ModuleType) -> dict[str, object]:
         "source": inspect.getsource(module),
         "get_source": spec.loader.get_source(module.__name__),  # type: ignore[union-attr]
         "state": sorted(vars(spec)),
+        "loader's state": sorted(vars(spec.loader)),
     }
 
 
 def test_the_module_is_what_it_would_be_otherwise(folder: Path) -> None:
     """Names, spec, loader and source are the import system's own, also while it is executed."""
-    write(
-        folder, "hooked", SOURCE + "loader_then = type(__spec__.loader)\nshown = repr(__spec__)\n"
-    )
+    then = "state_then = sorted(vars(__spec__.loader))\nshown = repr(__spec__)\n"
+    write(folder, "hooked", SOURCE + then)
     plain = importlib.import_module("hooked")
     expected = facts(plain)
     forget("hooked")
@@ -107,19 +110,26 @@ def test_the_module_is_what_it_would_be_otherwise(folder: Path) -> None:
 
     assert called == [hooked]
     assert facts(hooked) == expected
-    assert hooked.loader_then is plain.loader_then
+    assert hooked.state_then == plain.state_then
     assert hooked.shown.split("loader=")[0] == plain.shown.split("loader=")[0]
 
 
-def failure(name: str) -> str:
+def failure(name: str) -> list[str]:
+    """Import a module that fails; return the exception and what of it is not the import system's.
+
+    That leaves out our line too: it and the import system's own are the price.
+    """
     with pytest.raises(BaseException) as caught:
         importlib.import_module(name)
-    return "".join(traceback.format_exception(caught.value.with_traceback(caught.tb.tb_next)))
+    lines = traceback.format_exception(caught.value.with_traceback(caught.tb.tb_next))
+    own = [line for line in lines if f'File "{imports.__file__}"' in line]
+    assert len(own) <= 1
+    return [line for line in lines if "<frozen importlib" not in line and line not in own]
 
 
 @pytest.mark.parametrize("raised", ["ValueError('no')", "ImportError('no')", "SystemExit(3)"])
 def test_a_module_that_fails_fails_the_same_way(folder: Path, raised: str) -> None:
-    """The exception has no line of ours; the callback waits for an import that works."""
+    """The exception and the job's lines are the same; the callback waits until it works."""
     write(folder, "hooked", f"raise {raised}\n")
     expected = failure("hooked")
     called: list[ModuleType] = []
@@ -159,24 +169,65 @@ def test_modules_that_are_loaded_are_handed_over_at_once(folder: Path) -> None:
     assert called == [module]
 
 
-def test_a_module_under_execution_is_awaited(folder: Path) -> None:
-    """Half a module is never handed over."""
-    called: list[int] = []
-    write(
-        folder,
-        "hooked",
-        "import wishes\nwishes.wish()\nassert not wishes.called\nvalue = 1\n",
-    )
+def wish(folder: Path, monkeypatch: pytest.MonkeyPatch, ask: Callable[[], None]) -> None:
+    """Write a module that asks for itself while it is executed."""
     wishes = ModuleType("wishes")
-    wishes.called = called  # type: ignore[attr-defined]
-    wishes.wish = lambda: after_import(  # type: ignore[attr-defined]
-        {"hooked": lambda module: called.append(module.value)}
+    wishes.ask = ask  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "wishes", wishes)
+    write(folder, "hooked", "import wishes\nwishes.ask()\nvalue = 1\n")
+
+
+def test_a_module_under_execution_is_missed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a module is never handed over, and that is told; an import anew is hooked."""
+    called: list[int] = []
+    missed: list[str] = []
+
+    def ask() -> None:
+        if not missed:
+            after_import({"hooked": lambda module: called.append(module.value)}, missed.append)
+
+    wish(folder, monkeypatch, ask)
+
+    importlib.import_module("hooked")
+    assert (called, missed) == ([], ["hooked"])
+
+    forget("hooked")
+    importlib.import_module("hooked")
+    assert (called, missed) == ([1], ["hooked"])
+
+
+def test_a_module_that_is_awaited_may_be_asked_for_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while it is executed."""
+    called: list[str] = []
+    missed: list[str] = []
+    wish(
+        folder,
+        monkeypatch,
+        lambda: after_import({"hooked": lambda module: called.append("second")}, missed.append),
     )
-    sys.modules["wishes"] = wishes
+    after_import({"hooked": lambda module: called.append("first")}, missed.append)
 
     importlib.import_module("hooked")
 
-    assert called == [1]
+    assert (called, missed) == (["first", "second"], [])
+
+
+def test_what_is_no_module_is_missed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in that the job puts in place of a module."""
+    missed: list[str] = []
+    monkeypatch.setitem(sys.modules, "hooked", object())
+
+    after_import({"hooked": lambda module: missed.append("called")}, missed.append)
+
+    assert missed == ["hooked"]
+
+
+def test_nobody_has_to_want_to_know(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a function for it, a module that is missed is missed silently."""
+    monkeypatch.setitem(sys.modules, "hooked", object())
+    after_import({"hooked": lambda module: None})
 
 
 def test_looking_for_a_module_does_not_call(folder: Path) -> None:
@@ -195,6 +246,9 @@ def test_looking_for_a_module_does_not_call(folder: Path) -> None:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert module.value == 1
+    assert called == []  # a copy of its own is not the job's module
+    importlib.import_module("hooked")
+    assert len(called) == 1
 
 
 class Searching:
@@ -242,33 +296,168 @@ def test_a_finder_that_raises_is_heard_as_ever(folder: Path) -> None:
     assert failure("hooked") == expected
 
 
-def test_specs_of_a_class_of_its_own_are_left_alone(folder: Path) -> None:
-    """Nothing is done to what another finder made differently; the import works."""
+class Made:
+    """A finder that makes one module's spec its own way."""
+
+    def __init__(self, make: Callable[[ModuleSpec], ModuleSpec]) -> None:
+        self.make = make
+
+    def find_spec(self, name: str, path: Any, target: object = None) -> ModuleSpec | None:
+        found = PathFinder.find_spec(name, path)
+        return self.make(found) if name == "hooked" and found is not None else None
+
+
+def test_specs_of_a_class_of_its_own_are_served(folder: Path) -> None:
+    """Nothing is changed in what another finder made."""
 
     class Own(ModuleSpec):
         pass
 
-    class Making:
-        def find_spec(self, name: str, path: Any, target: object = None) -> ModuleSpec | None:
-            found = PathFinder.find_spec(name, path)
-            if name != "hooked" or found is None:
-                return None
-            spec = Own(name, found.loader, origin=found.origin)
-            spec.has_location = True
-            return spec
+    def make(found: ModuleSpec) -> ModuleSpec:
+        spec = Own(found.name, found.loader, origin=found.origin)
+        spec.has_location = True
+        return spec
 
     write(folder, "hooked")
-    after_import({"hooked": lambda module: None})
-    sys.meta_path.insert(1, Making())
+    called: list[ModuleType] = []
+    after_import({"hooked": called.append})
+    sys.meta_path.insert(1, Made(make))
 
     module = importlib.import_module("hooked")
 
     assert type(module.__spec__) is Own
-    assert module.value == 1
+    assert called == [module]
+
+
+class Slots:
+    """A loader that takes no attributes, as one written in C."""
+
+    __slots__ = ()
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, module: Any) -> None:
+        module.value = 1
+
+
+@pytest.mark.parametrize("loader", [Slots(), Slots])
+def test_loaders_that_take_nothing_are_left_alone(folder: Path, loader: Any) -> None:
+    """The import works; that it is not hooked is told."""
+    if isinstance(loader, type):
+        loader = type(
+            "Static", (), {name: staticmethod(getattr(Slots(), name)) for name in METHODS}
+        )
+
+    def make(found: ModuleSpec) -> ModuleSpec:
+        return ModuleSpec(found.name, loader)
+
+    write(folder, "hooked")
+    called: list[ModuleType] = []
+    missed: list[str] = []
+    after_import({"hooked": called.append}, missed.append)
+    sys.meta_path.insert(1, Made(make))
+
+    assert importlib.import_module("hooked").value == 1
+    assert (called, missed) == ([], ["hooked"])
+
+
+def lazy(name: str) -> ModuleType:
+    """Import a module the way that importlib's documentation has it for lazy imports."""
+    spec = importlib.util.find_spec(name)
+    assert spec is not None
+    assert spec.loader is not None
+    loader = importlib.util.LazyLoader(spec.loader)
+    spec.loader = loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    loader.exec_module(module)
+    return module
+
+
+def test_a_lazy_import_is_hooked_when_it_happens(folder: Path) -> None:
+    """Nothing is executed earlier than it would be."""
+    write(folder, "hooked", SOURCE + "import sys\nsys.executed = True\n")
+    called: list[object] = []
+    after_import({"hooked": lambda module: called.append(module.value)})
+
+    module = lazy("hooked")
+    assert not hasattr(sys, "executed")
+    try:
+        assert called == []
+        assert module.value == 1
+        assert called == [1]
+    finally:
+        del sys.executed  # type: ignore[attr-defined]
+
+
+def test_a_finder_that_makes_imports_lazy_is_served(folder: Path) -> None:
+    """The hook is the first to use the module."""
+
+    def make(found: ModuleSpec) -> ModuleSpec:
+        assert found.loader is not None
+        found.loader = importlib.util.LazyLoader(found.loader)
+        return found
+
+    write(folder, "hooked")
+    called: list[object] = []
+    after_import({"hooked": lambda module: called.append(module.value)})
+    sys.meta_path.insert(1, Made(make))
+
+    assert importlib.import_module("hooked").value == 1
+    assert called == [1]
+
+
+def test_a_loader_that_serves_many_modules(folder: Path) -> None:
+    """A zip file has one for all of its modules: only the listed ones are told, each once."""
+    with zipfile.ZipFile(folder / "modules.zip", "w") as file:
+        file.writestr("outer.py", "import other, inner\nvalue = inner.value\n")
+        for name in ("inner", "other", "looked_at"):
+            file.writestr(f"{name}.py", "value = 1\n")
+    sys.path.insert(0, str(folder / "modules.zip"))
+    called: list[str] = []
+    names = ("outer", "inner", "looked_at")
+    after_import(dict.fromkeys(names, lambda module: called.append(module.__name__)))
+
+    assert importlib.util.find_spec("looked_at") is not None
+    module = importlib.import_module("outer")
+
+    assert isinstance(module.__loader__, zipimport.zipimporter)
+    assert called == ["inner", "outer"]
+    importlib.import_module("other")
+    importlib.import_module("looked_at")
+    assert called == ["inner", "outer", "looked_at"]
+    for name in ("outer", "looked_at"):
+        forget(name)
+        importlib.import_module(name)
+    assert called == ["inner", "outer", "looked_at", "outer", "looked_at"]
+
+
+def test_another_function_in_front_of_ours_stays_there(folder: Path) -> None:
+    """Other instrumentation may do the same to the same loader."""
+    write(folder, "hooked")
+    called: list[object] = []
+    after_import({"hooked": called.append})
+    spec = importlib.util.find_spec("hooked")
+    assert spec is not None
+    loader: Any = spec.loader
+    ours = loader.exec_module
+
+    def theirs(module: ModuleType) -> None:
+        called.append("theirs")
+        ours(module)
+
+    loader.exec_module = theirs
+    module = sys.modules["hooked"] = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    loader.exec_module(module)
+
+    assert called == ["theirs", module, "theirs", module]
+    assert loader.exec_module is theirs
 
 
 def test_a_job_that_imports_anew_is_hooked_anew(folder: Path) -> None:
-    """Removing a module from `sys.modules` or reloading it loses and breaks nothing."""
+    """Removing a module from `sys.modules` or reloading it makes its classes and functions anew."""
     write(folder, "hooked")
     called: list[ModuleType] = []
     after_import({"hooked": called.append})
@@ -278,7 +467,7 @@ def test_a_job_that_imports_anew_is_hooked_anew(folder: Path) -> None:
     forget("hooked")
     second = importlib.import_module("hooked")
 
-    assert called == [first, second]
+    assert called == [first, first, second]
 
 
 def test_threads_that_import_at_once_get_one_module(folder: Path) -> None:

@@ -4,21 +4,25 @@
 from __future__ import annotations
 
 import ast
-import importlib.metadata
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
-from exporter.run import INJECT
+import roofline_job
+from roofline_job import auto
+from roofline_job.degraded import REASONS
 
 REPOSITORY = Path(__file__).parent.parent.parent
-PTH = REPOSITORY / "roofline_job/roofline_exporter_job.pth"
+INJECT = REPOSITORY / "roofline_job" / "inject"
 MODULES = "import sys; print(sorted(sys.modules))"
-STARTED = {"_roofline_job", "_roofline_job.auto", "_roofline_job.imports"}
+STARTED = {"roofline_job", "roofline_job.auto", "roofline_job.imports"}
 
 
 def run(
@@ -41,23 +45,16 @@ def run(
     )
 
 
-def venv(folder: Path, *pth: Path) -> str:
-    """Make a bare environment with these files in its site-packages; return its Python."""
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A Python of an environment in which nothing is installed."""
+    folder = tmp_path_factory.mktemp("bare") / "venv"
     subprocess.run(
         [sys.executable, "-m", "venv", "--without-pip", "--symlinks", str(folder)],
         check=True,
         timeout=60,
     )
-    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    for path in pth:
-        shutil.copy(path, folder / "lib" / version / "site-packages")
     return str(folder / "bin" / "python")
-
-
-@pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A Python of an environment in which nothing is installed."""
-    return venv(tmp_path_factory.mktemp("bare") / "venv")
 
 
 def outcome(done: subprocess.CompletedProcess[str]) -> tuple[int, str, str]:
@@ -111,18 +108,73 @@ def test_it_does_nothing_unless_asked(none: Path, value: str | None, bare: str) 
     )
 
 
-def test_old_pythons_get_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client needs 3.10."""
+@pytest.fixture
+def injected(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """What sitecustomize.py defines, in a process that has not loaded the client yet."""
     path = INJECT / "sitecustomize.py"
     names = {"__file__": str(path), "__name__": "started"}
     exec(compile(path.read_text(encoding="utf-8"), path, "exec"), names)
     monkeypatch.setenv("ROOFLINE_JOB_INSTRUMENT", "1")
+    before = dict(sys.modules)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    for name in clients() | (auto.HOOKED.keys() & sys.modules.keys()):
+        del sys.modules[name]
+    yield names
+    sys.modules.clear()
+    sys.modules.update(before)
+
+
+def clients() -> set[str]:
+    return {name for name in sys.modules if name.partition(".")[0] == "roofline_job"}
+
+
+def test_the_client_is_loaded_by_its_path(injected: dict[str, Any]) -> None:
+    """Under its own name, and once."""
+    injected["begin"]()
+
+    assert clients() == STARTED
+    package = sys.modules["roofline_job"]
+    assert package is not roofline_job
+    assert package.__file__ == roofline_job.__file__
+    finder = sys.meta_path[0]
+    assert type(finder) is sys.modules["roofline_job.imports"].Finder
+    injected["begin"]()
+    assert sys.modules["roofline_job"] is package
+    assert sys.meta_path[0] is finder
+
+
+def test_old_pythons_get_nothing(injected: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client needs 3.10."""
     monkeypatch.setattr(sys, "version_info", (3, 9, 18))
-    before = set(sys.modules)
 
-    names["begin"]()  # type: ignore[operator]
+    injected["begin"]()
 
-    assert set(sys.modules) == before
+    assert clients() == set()
+
+
+def test_a_failure_leaves_nothing_behind(injected: dict[str, Any], tmp_path: Path) -> None:
+    """As if it had not been asked for."""
+    (tmp_path / "__init__.py").write_text("")
+    (tmp_path / "auto.py").write_text("import roofline_job\nraise ValueError('broken')\n")
+    injected["FOLDER"] = str(tmp_path / "inject")
+
+    injected["begin"]()
+
+    assert clients() == set()
+
+
+def test_the_folder_leaves_the_path(
+    injected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever and however often it is there."""
+    theirs = sitecustomize(tmp_path / "theirs", "value = 5\n")
+    monkeypatch.setattr(sys, "path", [str(INJECT), "/a", str(INJECT), str(theirs), *sys.path])
+    this = sys.modules["sitecustomize"] = ModuleType("sitecustomize")
+
+    assert injected["_give_way"]() is this
+
+    assert sys.modules["sitecustomize"].value == 5
+    assert sys.path[:2] == ["/a", str(theirs)]
 
 
 SHOWN = """
@@ -196,84 +248,113 @@ def test_there_is_one_client(none: Path, bare: str) -> None:
     """A script that uses the client itself gets the one that instruments it."""
     code = (
         "import sys\n"
-        "from roofline_job import phase, watch\n"
-        "client = sys.modules['_roofline_job']\n"
-        "print(watch is client.watch, phase is client.phase, client.watch.__module__)\n"
-        "print('roofline_job.lanes' in sys.modules)\n"
+        "started = sys.modules['roofline_job.auto']\n"
+        "from roofline_job import auto, phase, step, watch\n"
+        "print(auto is started, watch.__module__, phase.__module__)\n"
+        f"print(sys.path.count({str(REPOSITORY)!r}))\n"
     )
-    done = run(bare, code, INJECT, none, REPOSITORY)
+    for path, count in (((INJECT, none), 0), ((INJECT, none, REPOSITORY), 1)):
+        done = run(bare, code, *path)
+        expected = f"True roofline_job.watching roofline_job.phases\n{count}\n"
+        assert outcome(done) == (0, expected, "")
 
-    assert outcome(done) == (0, "True True _roofline_job.watching\nFalse\n", "")
+
+def test_two_installations_start_one_client(none: Path, bare: str, tmp_path: Path) -> None:
+    """`run` of one environment within `run` of another: the inner one's client is there."""
+    other = tmp_path / "other" / "roofline_job"
+    shutil.copytree(INJECT.parent, other)
+    code = "import sys; print(sys.modules['roofline_job'].__file__, len(sys.meta_path), sys.path)"
+
+    one = run(bare, code, INJECT, none)
+    both = run(bare, code, INJECT, other / "inject", none)
+
+    assert outcome(both) == outcome(one)
 
 
-@pytest.mark.parametrize("broken", ["nothing", "auto.py", "imports.py"])
+@pytest.mark.parametrize("broken", ["nothing", "__init__.py", "auto.py", "imports.py"])
 def test_a_client_that_cannot_be_loaded_is_not_noticed(
     tmp_path: Path, none: Path, broken: str, bare: str
 ) -> None:
-    """A half removed installation leaves jobs alone."""
+    """A half removed installation leaves jobs alone, and a client of their own to them."""
     package = tmp_path / "client"
     if broken == "nothing":
         shutil.copytree(INJECT, package / "inject")
     else:
         shutil.copytree(INJECT.parent, package)
         (package / broken).write_text("this is no Python\n", encoding="utf-8")
+    code = "import sys; print([name for name in sys.modules if 'roofline' in name])"
+    code += "; from roofline_job import watch; print(watch.__module__)"
 
-    done = run(bare, "print('fine')", package / "inject", none)
+    done = run(bare, code, package / "inject", none, REPOSITORY)
 
-    assert outcome(done) == (0, "fine\n", "")
-
-
-# The .pth file
-
-
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The Python of an environment in which roofline-exporter is installed from its source."""
-    folder = tmp_path_factory.mktemp("installed")
-    editable = folder / "_editable_impl_roofline_exporter.pth"
-    editable.write_text(str(REPOSITORY), encoding="utf-8")
-    return venv(folder / "venv", PTH, editable)
+    assert outcome(done) == (0, "[]\nroofline_job.watching\n", "")
 
 
-def test_where_it_is_installed_the_variable_alone_is_enough(installed: str) -> None:
-    """No PYTHONPATH is needed, and the package `exporter` is not imported."""
-    names = modules(run(installed, MODULES))
-
-    assert names >= STARTED
-    assert not {name for name in names if name.partition(".")[0] == "exporter"}
+OLD = ["python2.7", "python3.6", "python3.7", "python3.8", "python3.9"]
 
 
-def test_where_it_is_installed_but_not_asked_for_nothing_is_loaded(
-    installed: str, tmp_path: Path, bare: str
-) -> None:
-    """Every Python of that environment starts; most of them are no jobs."""
-    without = modules(run(bare, MODULES, instrument=None))
-    assert modules(run(installed, MODULES, instrument=None)) == without
+@pytest.mark.parametrize("name", OLD)
+def test_old_pythons_run_as_without_it(tmp_path: Path, name: str) -> None:
+    """A sitecustomize of their own is executed once, and nothing is loaded."""
+    code = "import sys; print([n for n in sys.modules if 'roofline' in n], sys.path)"
+    folders = [*map(str, Path.home().glob(".pyenv/versions/*/bin")), "/usr/bin", "/usr/local/bin"]
+    python = shutil.which(name, path=os.pathsep.join(folders))
+    if python is None:
+        pytest.skip(f"{name} is not installed")
+    theirs = sitecustomize(tmp_path / "theirs", "print('theirs')\n")
+    inject = shutil.copytree(INJECT, tmp_path / "package" / "inject")  # Python 2 writes into it
+
+    done = run(python, code, inject, theirs)
+
+    assert outcome(done) == outcome(run(python, code, theirs))
+    assert done.stdout.count("theirs\n") == 1
 
 
-def test_both_ways_at_once_start_it_once(installed: str, none: Path) -> None:
-    """`run` starts a job in an environment that has the .pth file too."""
-    code = (
-        "import sys\n"
-        "finder = sys.modules['_roofline_job.imports']._finder\n"
-        "print({len(calls) for calls in finder.callbacks.values()}, sys.meta_path.count(finder))\n"
-    )
-    done = run(installed, code, INJECT, none)
-
-    assert outcome(done) == (0, "{1} 1\n", "")
+# The package, without injection
 
 
-def test_a_pth_file_without_its_package_is_silent(tmp_path: Path) -> None:
-    """It may survive the package, or come before its folder is on the path."""
-    left = venv(tmp_path / "left", PTH)
+def test_what_the_package_exports() -> None:
+    """Three names, loaded when they are asked for; any other is told as missing."""
+    assert roofline_job.__all__ == ["phase", "step", "watch"]
+    for name in roofline_job.__all__:
+        assert callable(getattr(roofline_job, name))
+    with pytest.raises(AttributeError, match=r"^module 'roofline_job' has no attribute 'wach'$"):
+        roofline_job.wach  # noqa: B018
 
-    assert outcome(run(left, "print('fine')")) == (0, "fine\n", "")
+
+def test_the_package_alone_loads_nothing(none: Path, bare: str) -> None:
+    """Neither the client nor what it needs, also where the variable is not set."""
+    code = "import sys; before = set(sys.modules); import roofline_job"
+    code += "; print(sorted(set(sys.modules) - before))"
+
+    done = run(bare, code, none, REPOSITORY, instrument=None)
+
+    assert modules(done) == {"roofline_job", "__future__"}
 
 
-def test_the_installation_carries_the_pth_file() -> None:
-    """The wheel and the editable installation both put it beside the packages."""
-    files = importlib.metadata.files("roofline-exporter") or []
+def test_hooks_come_with_their_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each hook is set, or the report says what is lost without it."""
+    waiting: dict[str, Any] = {}
+    seen: list[tuple[str, object]] = []
 
-    (path,) = (path for path in files if path.name == PTH.name)
-    assert path.parent == type(path)(".")
-    assert path.read_text(encoding="utf-8") == PTH.read_text(encoding="utf-8")
+    def wait(callbacks: dict[str, Any], missed: Any) -> None:
+        waiting.update(dict.fromkeys(callbacks, missed))
+        for name, callback in callbacks.items():
+            callback(ModuleType(name))
+
+    hooks, degraded = ModuleType("torch_hooks"), ModuleType("degraded")
+    hooks.automatic = lambda hook, module: seen.append((hook, module.__name__))  # type: ignore[attr-defined]
+    degraded.degrade = lambda reason, found: seen.append((reason, found))  # type: ignore[attr-defined]
+    monkeypatch.setattr(roofline_job, "torch_hooks", hooks, raising=False)
+    monkeypatch.setitem(sys.modules, "roofline_job.degraded", degraded)
+    monkeypatch.setattr(auto, "after_import", wait)
+
+    auto.start()
+    assert seen == [(hook, name) for name, hook in auto.HOOKED.items()]
+
+    seen.clear()
+    for name, missed in waiting.items():
+        missed(name)
+    reasons = {auto.LOST[hook] for hook in auto.HOOKED.values()}
+    assert {reason for reason, _ in seen} == reasons <= set(REASONS)
+    assert all(str(found).startswith(("torch.", "safetensors.")) for _, found in seen)

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``roofline-exporter run``: starts a training job that instruments itself.
+
+It becomes the job's command, in the same process and with two or three variables more in its
+environment; or it prints these variables. That is all here, and needs nothing but the standard
+library: it works where roofline-exporter was installed without its dependencies.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+PROGRAM = "roofline-exporter"
+
+STOPPED, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+NOT_EXECUTABLE, NOT_FOUND = 126, 127
+"""Exit codes, as shells have them."""
+
+INJECT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "inject")
+"""The folder that holds nothing but a sitecustomize.py."""
+
+SWITCH = "ROOFLINE_JOB_INSTRUMENT"
+
+SUMMARY = "Start a training job that measures its own stalls, unchanged."
+
+HELP = f"""\
+usage: {PROGRAM} run [--job NAME] -- COMMAND [ARGUMENT ...]
+       {PROGRAM} run [--job NAME] --print-env
+
+{SUMMARY}
+
+Becomes the command after --: the same process, output, signals and exit code.
+With {SWITCH}=0 in the environment it changes nothing in that.
+
+options:
+  -h, --help   Show this and exit.
+  --job NAME   The job's name in the metrics. (default: its script's)
+  --print-env  Print what is set in the job's environment, for a pod's
+               specification or the script of a job, which sets it with
+               eval "$({PROGRAM} run --print-env)"
+"""
+
+_SEE = f"(see {PROGRAM} run --help)"
+_EXPECTED = "run: expected -- and a command, such as: run -- torchrun train.py"
+_FLAGS = ("--help", "--job", "--print-env")
+_FIRST_ENVIRONMENT = "/proc/self/environ"
+
+
+class Mistake(Exception):
+    """What is wrong with the command line, on one line."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a command line says."""
+
+    command: Sequence[str] = ()
+    job: str | None = None
+    prints: bool = False
+    helps: bool = False
+
+
+def main(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+    """Become the command that follows ``run``; return an exit code where that does not happen."""
+    try:
+        options = parse(words)
+        if options.helps:
+            return _print(HELP)
+        variables = added(options.job)
+        if options.prints:
+            return _print(exports(variables))
+        environ = job_environment(without_coercion(environ), variables)
+        code, reason = execute(options.command, environ)
+    except Mistake as mistake:
+        return _fail(str(mistake), USAGE)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return _fail(f"run: {reason}", code)
+
+
+# The command line
+
+
+def parse(words: Sequence[str]) -> Options:
+    """Read the words after ``run``.
+
+    Raises:
+        Mistake: something is wrong with one of them, or missing.
+    """
+    end = words.index("--") if "--" in words else len(words)
+    own, command = list(words[:end]), tuple(words[end + 1 :])
+    job, prints = None, False
+    while own:
+        word = own.pop(0)
+        name, is_given, value = word.partition("=")
+        if word in ("-h", "--help"):
+            return Options(helps=True)
+        if word == "--print-env":
+            prints = True
+        elif name == "--job":
+            job = value if is_given else own.pop(0) if own and own[0][:1] != "-" else ""
+            if not job.strip():
+                raise Mistake("--job: expected a name, such as resnet, got nothing")
+        elif name in _FLAGS:
+            raise Mistake(f"{name}: takes no value {_SEE}")
+        elif word.startswith("-"):
+            raise Mistake(f"unknown flag {_one_line(name)}{_did_you_mean(name)} {_SEE}")
+        else:
+            raise Mistake(f"unexpected argument {_quoted(word)}: -- goes before the command {_SEE}")
+    if prints and command:
+        raise Mistake("--print-env: expected no command, it starts none")
+    if not prints and not command:
+        raise Mistake(_EXPECTED)
+    return Options(command, job, prints)
+
+
+def _did_you_mean(name: str) -> str:
+    from difflib import get_close_matches
+
+    words = [flag.removeprefix("--") for flag in _FLAGS]
+    near = get_close_matches(name[:100].removeprefix("--"), words, n=1)
+    return f", did you mean --{near[0]}?" if near else ""
+
+
+# The environment
+
+
+def added(job: str | None) -> dict[str, str]:
+    """Return the variables that make every Python of a job instrument itself.
+
+    The folder goes in front of what the job has on PYTHONPATH already.
+    """
+    if os.pathsep in INJECT:
+        raise Mistake(f"run: {INJECT}: PYTHONPATH cannot name a folder with {os.pathsep!r}")
+    named = {} if job is None else {"ROOFLINE_JOB_NAME": job}
+    return {SWITCH: "1", **named, "PYTHONPATH": INJECT}
+
+
+def job_environment(environ: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the job's environment with these variables, unless it switches all of this off."""
+    if environ.get(SWITCH) == "0":
+        return dict(environ)
+    inherited = environ.get("PYTHONPATH", "")  # an empty entry would be the current folder
+    entries = [variables["PYTHONPATH"], *([inherited] if inherited else [])]
+    return {**environ, **variables, "PYTHONPATH": os.pathsep.join(entries)}
+
+
+def exports(variables: Mapping[str, str]) -> str:
+    """Return the same for a shell, which says itself what is on PYTHONPATH there."""
+    from shlex import quote
+
+    inherited = {"PYTHONPATH": '"${PYTHONPATH:+:$PYTHONPATH}"'}
+    return "".join(
+        f"export {name}={quote(value)}{inherited.get(name, '')}\n"
+        for name, value in variables.items()
+    )
+
+
+def without_coercion(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment that this process was given.
+
+    In the C locale Python sets LC_CTYPE for itself and its children (PEP 538); a job that is no
+    Python would notice.
+    """
+    try:
+        with open(_FIRST_ENVIRONMENT, "rb") as file:
+            first = file.read().split(b"\0")
+    except OSError:
+        return dict(environ)
+    given = {name: value for name, _, value in (entry.partition(b"=") for entry in first)}
+    restored = {name: value for name, value in environ.items() if name != "LC_CTYPE"}
+    if b"LC_CTYPE" in given:
+        restored["LC_CTYPE"] = os.fsdecode(given[b"LC_CTYPE"])
+    return restored
+
+
+# The command
+
+
+def execute(command: Sequence[str], environ: Mapping[str, str]) -> tuple[int, str]:
+    """Become the command; only where that is impossible return the exit code and why."""
+    _undo_what_python_set()
+    word = _one_line(command[0]) or repr("")
+    try:
+        os.execvpe(command[0], list(command), environ)  # noqa: S606 # as asked, without a shell
+    except FileNotFoundError:
+        path = shutil.which(command[0], path=environ.get("PATH"))
+        if path is not None:
+            reason = "the interpreter in its first line is missing"
+            return NOT_EXECUTABLE, f"{_one_line(path)}: {reason}"
+        return NOT_FOUND, f"{word}: command not found"
+    except ValueError:  # an empty word
+        return NOT_FOUND, f"{word}: command not found"
+    except OSError as error:
+        reason = os.strerror(error.errno or errno.EIO).lower()
+        return NOT_EXECUTABLE, f"{word}: cannot be executed: {reason}"
+
+
+def _undo_what_python_set() -> None:
+    """Give the job the signal dispositions that Python changed for itself when it started."""
+    for name in ("SIGPIPE", "SIGXFSZ"):
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+
+
+# What is said
+
+
+def _print(text: str) -> int:
+    """Write to standard output; return the exit code."""
+    if sys.stdout is None:  # closed from the start
+        return STOPPED
+    try:
+        sys.stdout.buffer.write(os.fsencode(text))  # a name may hold any byte
+        sys.stdout.flush()
+    except OSError as error:
+        # Python would try again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        is_pipe = isinstance(error, BrokenPipeError)  # its reader left early
+        return FAILED if is_pipe else _fail(error.strerror or str(error), FAILED)
+    return STOPPED
+
+
+def _fail(message: str, code: int) -> int:
+    if sys.stderr is not None:  # print would take standard output instead
+        print(f"{PROGRAM}: {message}", file=sys.stderr)
+    return code
+
+
+def _one_line(text: str) -> str:
+    """Return the text with line breaks, control and other unprintable characters escaped."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def _quoted(text: str) -> str:
+    return f"'{_one_line(text if len(text) <= 80 else text[:77] + '...')}'"

@@ -8,16 +8,19 @@ stream, so ``capture_begin`` and ``capture_end`` are wrapped to keep count.
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from .failures import failed
-from .frameless import StandIn
+from .degraded import Part
+from .switches import debug
 
 GRAPH_CLASSES = (("cuda", "CUDAGraph"), ("accelerator", "Graph"))
 """Where torch keeps the classes whose objects capture: (module, class)."""
+PART = Part("captures")
+_HOOKED = "_roofline_hooked"
 
 
 class Captures:
@@ -44,21 +47,34 @@ class Captures:
         self.begun = 0
 
     def watch(self, torch: Any) -> None:
-        """Wrap the classes of this torch that capture, once each; what it lacks is left out."""
-        cuda = torch.cuda
+        """Wrap the classes of this torch that capture, once each."""
+        classes = [
+            found
+            for module, name in GRAPH_CLASSES
+            if (found := getattr(getattr(torch, module, None), name, None)) is not None
+        ]
+        if not classes:
+            PART.miss("torch.cuda has no CUDAGraph")
+        for graph in classes:
+            if not hasattr(graph, "capture_begin") or not hasattr(graph, "capture_end"):
+                PART.miss(f"{graph.__name__} has no capture_begin and capture_end")
+            elif not hasattr(graph.capture_begin, _HOOKED):
+                graph.capture_begin = self._wrapped(graph.capture_begin, torch.cuda, begins=True)
+                graph.capture_end = self._wrapped(graph.capture_end, torch.cuda, begins=False)
+                debug(f"hooked {graph.__name__}.capture_begin and capture_end")
 
-        def over() -> None:
-            self._unmark(cuda)
+    def _wrapped(self, original: Callable[..., Any], cuda: Any, *, begins: bool) -> Any:
+        @functools.wraps(original)
+        def capture(*args: Any, **kwargs: Any) -> Any:
+            if begins:
+                self._mark(cuda)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._unmark(cuda)
 
-        def begin() -> Callable[[], object]:
-            self._mark(cuda)
-            return over
-
-        for module, name in GRAPH_CLASSES:
-            graph = getattr(getattr(torch, module, None), name, None)
-            if graph is not None and type(graph.capture_begin) is not StandIn:
-                graph.capture_begin = StandIn(graph.capture_begin, begin)
-                graph.capture_end = StandIn(graph.capture_end, lambda: over)
+        setattr(capture, _HOOKED, True)
+        return capture
 
     def _mark(self, cuda: Any) -> None:
         """Count the current stream as capturing; never raises."""
@@ -70,7 +86,7 @@ class Captures:
                     self.begun += 1
                     self.streams.add(stream)
         except Exception as error:
-            failed(error)
+            PART.fail(error)
 
     def _unmark(self, cuda: Any) -> None:
         """Take the current stream off unless it still captures; never raises.
@@ -83,7 +99,7 @@ class Captures:
             if self.streams and not cuda.is_current_stream_capturing():
                 self.streams.discard(cuda.current_stream())
         except Exception as error:
-            failed(error)
+            PART.fail(error)
 
 
 CAPTURES = Captures()

@@ -4,27 +4,21 @@
 What a step is, is known only in hindsight: what the job itself calls one, else a step of the
 optimizer, else a batch. So they are counted by episode, the time from the opening of a loop where
 none was open to the next such opening, and an episode's steps are those of the first kind that was
-seen in it. Several optimizers or several loops make one step together (a GAN; two loaders that are
-zipped): the busiest one counts.
+seen in it. Several optimizers make one step together (a GAN), and so do several loops (two loaders
+that are zipped): the busiest one counts. Samples count once where several loops give a batch in
+turn before an optimizer steps: the largest batch of such a cycle.
 
 An episode's data may end before its steps do: a prefetcher finds the end while the job still has a
 batch to train on, and gradients that are accumulated may leave a rest. So an optimizer may go on
 after its loops are closed for as long as there are batches for which it has not stepped, at the
-pace that it had. A loop that gives no batch, as of a prefetcher that asks again after the end, is
-no opening: the episode before it goes on.
+pace that it had.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
-
-
-class _Run(Protocol):
-    optimizer_seen: bool
-
 
 class Tally:
-    """The batches in this episode of the loops that go by one key."""
+    """The batches that one watched iterable gave in an episode."""
 
     __slots__ = ("batches",)
 
@@ -33,7 +27,7 @@ class Tally:
 
 
 class Stepping:
-    """What one optimizer did in this episode."""
+    """What one optimizer did in an episode."""
 
     __slots__ = ("first", "pace", "steps")
 
@@ -49,66 +43,90 @@ class Stepping:
         self.steps += 1
         if self.steps == 1:
             self.pace = self.first = batches
-        elif batches > self.first:
+        elif self.steps == 2 and batches > self.first:
             self.pace = batches - self.first
 
 
-class Counts:
-    """The counts of one thread for one run. Only that thread writes."""
+class Episode:
+    """The counts from one opening to the next."""
 
-    __slots__ = (
-        "_before",
-        "_ended_batches",
-        "_ended_flops",
-        "_ended_steps",
-        "_flops",
-        "_own_steps",
-        "_run",
-        "_stepping",
-        "_tallies",
-        "flops_per_step",
-        "samples",
-    )
+    __slots__ = ("flops", "flops_per_step", "own_steps", "stepping", "tallies")
 
-    def __init__(self, run: _Run) -> None:
-        self._run = run
-        self.samples: float | None = None
+    def __init__(self) -> None:
+        self.tallies: dict[int, Tally] = {}
+        """By the key of the iterable."""
+        self.stepping: dict[int, Stepping] = {}
+        """By the id of the optimizer."""
+        self.own_steps = 0
+        self.flops: float | None = None
+        """Those that do not follow from the number of steps."""
         self.flops_per_step: float | None = None
-        """Stated by a loop of this episode."""
-        self._before: tuple[Any, ...] | None = None
-        """The last episode, while it may still go on."""
-        self._ended_batches = 0
-        self._ended_steps = 0
-        self._ended_flops: float | None = None
-        self._own_steps = 0
-        self._flops: float | None = None
-        self._tallies: dict[int, Tally] = {}
-        self._stepping: dict[int, Stepping] = {}
+
+    def batches(self) -> int:
+        """Return how many batches came, of all loops."""
+        return sum([tally.batches for tally in list(self.tallies.values())])
+
+    def most_steps(self) -> int:
+        """Return the steps of the busiest optimizer."""
+        return max([stepping.steps for stepping in list(self.stepping.values())], default=0)
+
+    def steps(self, *, optimizer_seen: bool) -> int:
+        """Return the steps, by the first kind that was seen."""
+        if self.own_steps:
+            return self.own_steps
+        if self.stepping:
+            return self.most_steps()
+        if optimizer_seen:
+            return 0
+        return max([tally.batches for tally in list(self.tallies.values())], default=0)
+
+    def all_flops(self, steps: int) -> float | None:
+        """Return the FLOPs; None where the job states none."""
+        by_step = None if self.flops_per_step is None else self.flops_per_step * steps
+        return _plus(by_step, self.flops)
+
+
+class Counts:
+    """The counts of one lane: of its episodes that are over, and of the present one."""
+
+    __slots__ = ("_cycle", "_ended", "_most", "_samples", "episode", "optimizer_seen")
+
+    def __init__(self) -> None:
+        self.optimizer_seen = False
+        self.episode = Episode()
+        self._ended: tuple[int, int, float | None] = (0, 0, None)
+        """Steps, batches and FLOPs of the episodes that are over."""
+        self._samples: float | None = None
+        """Those of the cycles that are over."""
+        self._cycle: dict[int, float] = {}
+        """The samples that loops gave since the last cycle, by the loop's key."""
+        self._most: tuple[int, float | None] = (0, None)
+        """The most steps and FLOPs that were ever handed out."""
 
     def tally(self, key: int) -> Tally:
-        """Return where the batches of one watched iterable are counted in this episode.
-
-        Loops over several may each give a step one batch.
-        """
-        tally = self._tallies.get(key)
+        """Return where the batches of one watched iterable are counted in this episode."""
+        tallies = self.episode.tallies
+        tally = tallies.get(key)
         if tally is None:
-            tally = self._tallies[key] = Tally()
+            tally = tallies[key] = Tally()
         return tally
 
-    def add_samples(self, samples: float) -> None:
-        """Count samples."""
-        self.samples = (self.samples or 0) + samples
+    def add_samples(self, key: int, samples: float) -> None:
+        """Count the samples of a batch of the loop that goes by this key."""
+        if key in self._cycle:
+            self._end_cycle()
+        self._cycle[key] = samples
+
+    def add_flops(self, flops: float | None) -> None:
+        """Count FLOPs that do not follow from the number of steps."""
+        self.episode.flops = _plus(self.episode.flops, flops)
 
     def optimizer_step(self, optimizer: object) -> None:
         """Count a step of this optimizer."""
-        stepping = self._stepping.get(id(optimizer))
-        if stepping is None:
-            stepping = self._stepping[id(optimizer)] = Stepping()
-        if stepping.steps < 2:
-            stepping.step(self._episode_batches())
-        else:
-            stepping.steps += 1
-        self._run.optimizer_seen = True
+        stepping = self.episode.stepping.setdefault(id(optimizer), Stepping())
+        stepping.step(self.episode.batches() if stepping.steps < 2 else 0)
+        self.optimizer_seen = True
+        self._end_cycle()
 
     def late_step(self, optimizer: object) -> bool:
         """Count a step after the loops were closed if batches wait for it; return whether.
@@ -116,89 +134,57 @@ class Counts:
         An optimizer that steps less often than another has no say: steps are the other's. Where no
         optimizer ever stepped inside a loop, loops are not what it trains in.
         """
-        if not self._run.optimizer_seen:
+        if not self.optimizer_seen:
             return False
-        stepping = self._stepping.get(id(optimizer)) or Stepping()
-        batches = self._episode_batches()
-        if stepping.steps * stepping.pace >= batches or stepping.steps + 1 < self._most_steps():
+        episode = self.episode
+        stepping = episode.stepping.get(id(optimizer)) or Stepping()
+        batches = episode.batches()
+        is_done = stepping.steps * stepping.pace >= batches
+        if is_done or stepping.steps + 1 < episode.most_steps():
             return False
-        if stepping.steps:
-            stepping.steps += 1
-        else:
-            stepping.step(batches)
-            self._stepping[id(optimizer)] = stepping
+        stepping.step(batches if not stepping.steps else 0)
+        episode.stepping[id(optimizer)] = stepping
         return True
 
     def explicit(self, steps: int, samples: float | None, flops: float | None) -> None:
-        """Count what the job itself tells of."""
-        self._own_steps += steps
-        if samples is not None:
-            self.add_samples(samples)
-        if flops is not None:
-            self.add_flops(flops)
-
-    def add_flops(self, flops: float) -> None:
-        """Count FLOPs that do not follow from the number of steps."""
-        self._flops = (self._flops or 0) + flops
+        """Count what the job itself says."""
+        self.episode.own_steps += steps
+        self._end_cycle()
+        self._samples = _plus(self._samples, samples)
+        self.add_flops(flops)
 
     def end_episode(self) -> None:
         """Settle what the steps of the last episode were."""
-        batches, steps, flops = self.batches(), self.steps(), self.flops()
-        self._before = (
-            *(self._ended_batches, self._ended_steps, self._ended_flops),
-            *(self._own_steps, self._tallies, self._stepping, self.flops_per_step, self._flops),
-        )
-        # Another thread may read in between: it must not see the same steps twice.
-        self._own_steps = 0
-        self._tallies = {}
-        self._stepping = {}
-        self.flops_per_step = self._flops = None
-        self._ended_batches = batches
-        self._ended_steps = steps
-        self._ended_flops = flops
+        self._end_cycle()
+        self._ended, self.episode = self._sum(), Episode()
 
-    def hold_back(self) -> None:
-        """A batch came that may be counted later: the last episode is over in any case."""
-        self._before = None
+    def totals(self) -> tuple[int, int, float | None, float | None]:
+        """Return steps, batches, samples and FLOPs so far; none ever falls.
 
-    def go_on(self) -> bool:
-        """Go on in the last episode if nothing came in this one; return whether."""
-        before, self._before = self._before, None
-        came = self._own_steps or self._stepping or self._episode_batches()
-        if before is None or came or self._flops is not None:
-            return False
-        self._ended_batches, self._ended_steps, self._ended_flops = before[:3]
-        self._own_steps, self._tallies, self._stepping = before[3:6]
-        self.flops_per_step, self._flops = before[6:]
-        return True
+        Steps could: batches count as steps until an optimizer is first seen to step, and it may
+        step less often.
+        """
+        steps, batches, flops = self._sum()
+        most_steps, most_flops = self._most
+        if flops is not None:
+            most_flops = max(flops, most_flops or 0)
+        self._most = most_steps, most_flops = max(steps, most_steps), most_flops
+        samples = _plus(self._samples, max(self._cycle.copy().values(), default=None))
+        return most_steps, batches, samples, most_flops
 
-    def batches(self) -> int:
-        """Return the batches so far."""
-        return self._ended_batches + self._episode_batches()
+    def _end_cycle(self) -> None:
+        self._samples = _plus(self._samples, max(self._cycle.values(), default=None))
+        self._cycle.clear()
 
-    def steps(self) -> int:
-        """Return the steps so far."""
-        return self._ended_steps + self._episode_steps()
+    def _sum(self) -> tuple[int, int, float | None]:
+        episode = self.episode
+        ended_steps, ended_batches, ended_flops = self._ended
+        steps = episode.steps(optimizer_seen=self.optimizer_seen)
+        batches = ended_batches + episode.batches()
+        return ended_steps + steps, batches, _plus(ended_flops, episode.all_flops(steps))
 
-    def flops(self) -> float | None:
-        """Return the FLOPs so far; None where the job states none."""
-        stated = [self._ended_flops, self._flops]
-        if self.flops_per_step is not None:
-            stated.append(self.flops_per_step * self._episode_steps())
-        known = [flops for flops in stated if flops is not None]
-        return sum(known) if known else None
 
-    def _episode_batches(self) -> int:
-        return sum([tally.batches for tally in self._tallies.copy().values()])
-
-    def _most_steps(self) -> int:
-        return max([stepping.steps for stepping in self._stepping.copy().values()], default=0)
-
-    def _episode_steps(self) -> int:
-        if self._own_steps:
-            return self._own_steps
-        if self._stepping:
-            return self._most_steps()
-        if self._run.optimizer_seen or not self._tallies:
-            return 0
-        return max([tally.batches for tally in self._tallies.copy().values()])
+def _plus(total: float | None, part: float | None) -> float | None:
+    if part is None:
+        return total
+    return part if total is None else total + part

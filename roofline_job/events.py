@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -11,14 +12,16 @@ FREE_EVENTS: dict[int, list[tuple[Any, Any]]] = {}
 """Unused event pairs by device: an event belongs to the device of its first record."""
 
 
+os.register_at_fork(after_in_child=FREE_EVENTS.clear)
+
+
 class Cuda:
-    """The functions of one torch, looked up once; AttributeError while it is half imported."""
+    """The functions of one torch, looked up once; without CUDA only that it has none."""
 
     __slots__ = (
         "_event",
         "built",
         "capturing",
-        "compiling",
         "current_stream",
         "has_context",
         "initialized",
@@ -27,10 +30,11 @@ class Cuda:
     def __init__(self, torch: Any) -> None:
         version = torch.version
         self.built = bool(getattr(version, "cuda", None) or getattr(version, "hip", None))
+        if not self.built:
+            return
         self.initialized: Callable[[], bool] = torch.cuda.is_initialized
         self.current_stream: Callable[[], Any] = torch.cuda.current_stream
         self.capturing: Callable[[], bool] = torch.cuda.is_current_stream_capturing
-        self.compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", _never)
         self.has_context: Callable[[int], bool] = getattr(
             torch._C, "_cuda_hasPrimaryContext", _always
         )
@@ -46,10 +50,6 @@ class Cuda:
         for event in pair:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(event))
         return pair
-
-
-def _never() -> bool:
-    return False
 
 
 def _always(_: int) -> bool:

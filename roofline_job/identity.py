@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who this process is: its job, rank, framework and GPU, without a call that the job would notice.
+"""Who this process is: its rank, framework and GPU, without a call that the job would notice.
 
 Nothing here imports a framework: what the job has not imported itself is looked up in
 ``sys.modules`` and not found.
@@ -14,18 +14,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-JOB_BYTES = 128
-"""Of a job's name, in UTF-8."""
+from .names import fit
+
 WORD_BYTES = 64
 """Of the framework's name and version, and of the precision."""
 MOST_RANK = 1_000_000
-UNNAMED = "python"
 NO_DEVICE = "none"
 BATCHES_BEFORE_NO_DEVICE = 3
 """A job that has not touched its GPU by then does not use one."""
 
 _RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-_WORLD_SIZES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+WORLD_SIZES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _HIDDEN = {"", "-1", "void", "none", "nodevfiles"}
 """Values of CUDA_VISIBLE_DEVICES that show no GPU."""
 _UUID_FORM = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -33,39 +32,7 @@ _DEVICE = re.compile(f"(?:GPU-|MIG-){_UUID_FORM}|MIG-GPU-{_UUID_FORM}/[0-9]+/[0-
 _FRAMEWORKS = ("torch", "jax", "tensorflow", "paddle", "mxnet")
 
 
-def fit(text: str, limit_bytes: int) -> str:
-    """Return a label without characters that do not print, cut on a character's border."""
-    printable = "".join(char if char.isprintable() else "_" for char in text[:limit_bytes])
-    return printable.encode()[:limit_bytes].decode(errors="ignore").strip()
-
-
-def job_name(name: str | None, environ: Mapping[str, str] = os.environ) -> str:
-    """Return the name of the job: as given, from the environment, or that of the script."""
-    candidates = (
-        name,
-        environ.get("ROOFLINE_JOB_NAME"),
-        environ.get("SLURM_JOB_NAME"),
-        _script(),
-    )
-    for candidate in candidates:
-        fitted = fit(str(candidate), JOB_BYTES) if candidate else ""
-        if fitted:
-            return fitted
-    return UNNAMED
-
-
-def _script() -> str | None:
-    """Return what was started: train for ``train.py``, pkg.train for ``-m pkg.train``."""
-    main = sys.modules.get("__main__")
-    spec = getattr(main, "__spec__", None)
-    if spec is not None and isinstance(spec.name, str):
-        return spec.name.removesuffix(".__main__")
-    argv = getattr(sys, "argv", None) or [""]
-    name = Path(str(argv[0])).name
-    return None if name in ("", "-c", "-") else name.removesuffix(".py")
-
-
-def _number(environ: Mapping[str, str], names: tuple[str, ...]) -> int | None:
+def number(environ: Mapping[str, str], names: tuple[str, ...]) -> int | None:
     """Return the first of these variables that is a rank or a number of them."""
     texts = [environ.get(name, "") for name in names]
     numbers = [int(text) for text in texts if text.isascii() and text.isdigit() and len(text) < 10]
@@ -86,7 +53,7 @@ def rank(environ: Mapping[str, str] = os.environ) -> int:
     distributed = _distributed()
     if distributed is not None:
         return max(0, int(distributed.get_rank()))
-    return _number(environ, _RANKS) or 0
+    return number(environ, _RANKS) or 0
 
 
 def world_size(environ: Mapping[str, str] = os.environ) -> int | None:
@@ -95,7 +62,7 @@ def world_size(environ: Mapping[str, str] = os.environ) -> int | None:
     if distributed is not None:
         size = int(distributed.get_world_size())
     else:
-        size = _number(environ, _WORLD_SIZES) or 0
+        size = number(environ, WORLD_SIZES) or 0
     return size if size > 0 else None
 
 
@@ -116,8 +83,9 @@ def cuda() -> Any:
 
 def is_loader_worker() -> bool:
     """Return whether this process only loads data for another one."""
-    worker = sys.modules.get("torch.utils.data._utils.worker")
-    return getattr(worker, "_worker_info", None) is not None
+    data = sys.modules.get("torch.utils.data")
+    get_worker_info = getattr(data, "get_worker_info", None)
+    return get_worker_info is not None and get_worker_info() is not None
 
 
 def device(

@@ -1,66 +1,77 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the iterator of a PyTorch data loader tells: its set-up, ready batches, samples."""
+"""What a PyTorch data loader says of itself: its set-up, ready batches, samples."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any
+from weakref import ref
+
+from .degraded import DETAILS
 
 DEEPEST, WIDEST = 4, 8
 """Levels of containers, and items of each, in which the first tensor of a batch is looked for."""
 
 
-class Loader:
-    """One iterator's loader."""
+def numbers(loader: Any, iterator: Any) -> Callable[[], dict[str, int | bool | None]]:
+    """Return what tells a loader's numbers, by the keys of the protocol."""
+    known: dict[str, int | bool | None] = {
+        "workers": int(loader.num_workers),
+        "prefetch_factor": loader.prefetch_factor,
+        "pin_memory": bool(loader.pin_memory),
+        "persistent_workers": bool(loader.persistent_workers),
+    }
+    asked = ref(iterator)
 
-    __slots__ = ("_batch_size", "_counted", "numbers")
+    def look() -> dict[str, int | bool | None]:
+        return {**known, "ready_batches": ready_batches(asked()) if loader.num_workers else None}
 
-    def __init__(self, iterator: Any) -> None:
-        self.numbers: dict[str, int | bool | None] = {
-            "workers": int(iterator._num_workers),
-            "prefetch_factor": getattr(iterator, "_prefetch_factor", None),
-            "pin_memory": bool(iterator._pin_memory),
-            "persistent_workers": bool(iterator._persistent_workers),
-            "ready_batches": None,
-        }
-        """What is reported of it, by the keys of the protocol."""
-        self._batch_size = getattr(iterator._index_sampler, "batch_size", None)
-        self._counted = _counts_samples(iterator)
-
-    def look(self, iterator: Any) -> None:
-        """Bring the numbers up to date."""
-        self.numbers["ready_batches"] = ready_batches(iterator)
-
-    def samples(self, batch: Any) -> int | None:
-        """Return how many samples a batch has; None where its first dimension may not say so.
-
-        A job's own collate function may put any dimension first. It is believed for all batches
-        if the first one is as long as the loader's batch size.
-        """
-        if self._counted is False:
-            return None
-        length = leading_dimension(batch)
-        if self._counted is None:
-            self._counted = length is not None and self._batch_size in (None, length)
-        return length if self._counted else None
+    return look
 
 
 def ready_batches(iterator: Any) -> int | None:
-    """Return how many batches the workers have finished and nobody took; None without workers.
+    """Return how many batches the workers have finished and nobody took; None: not known.
 
     Those that came out of order are kept by the iterator, the others wait in its queue.
     """
-    tasks = getattr(iterator, "_task_info", None)
-    if tasks is None:
+    if not DETAILS.on or iterator is None:
         return None
-    kept = sum(len(task) > 1 for task in tasks.values())
     try:
-        waiting = int(iterator._data_queue.qsize())
-    except (NotImplementedError, OSError):  # macOS cannot tell; a queue may be closed
+        kept = sum(len(task) > 1 for task in iterator._task_info.values())
+        queue, under_way = iterator._data_queue, int(iterator._tasks_outstanding)
+    except (AttributeError, TypeError) as error:
+        DETAILS.miss(str(error))
+        return None
+    try:
+        waiting = int(queue.qsize())
+    except (AttributeError, NotImplementedError, OSError):  # macOS; pinned memory; closed
         return kept
-    return kept + min(waiting, int(iterator._tasks_outstanding))
+    return kept + min(waiting, under_way)
+
+
+def samples_of(loader: Any) -> Callable[[Any], int | None] | None:
+    """Return what tells how many samples a batch has; None where no dimension may say so.
+
+    A job's own collate function may put any dimension first. It is believed for all batches if the
+    first one is as long as the loader's batch size.
+    """
+    if loader.batch_sampler is None:
+        return None
+    if loader.collate_fn is sys.modules["torch.utils.data"].default_collate:
+        return leading_dimension
+    believed: list[bool] = []
+
+    def looked_at(batch: Any) -> int | None:
+        if believed == [False]:
+            return None
+        length = leading_dimension(batch)
+        if not believed:
+            believed.append(length is not None and loader.batch_size in (None, length))
+        return length if believed[0] else None
+
+    return looked_at
 
 
 def leading_dimension(batch: Any, depth: int = 0) -> int | None:
@@ -73,18 +84,10 @@ def leading_dimension(batch: Any, depth: int = 0) -> int | None:
     items: Iterable[Any] = ()
     if isinstance(batch, Mapping):
         items = batch.values()
-    elif isinstance(batch, (list, tuple)):
+    elif isinstance(batch, list | tuple):
         items = batch
     for item in islice(items, WIDEST):
         length = leading_dimension(item, depth + 1)
         if length is not None:
             return length
     return None
-
-
-def _counts_samples(iterator: Any) -> bool | None:
-    """Return whether the leading dimension counts samples; None: the first batch will tell."""
-    if not iterator._auto_collation:
-        return False
-    collate: Any = sys.modules["torch.utils.data._utils.collate"]
-    return True if iterator._collate_fn is collate.default_collate else None

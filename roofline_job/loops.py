@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a loop waits for each batch, and how many come.
+"""Loops: how long each waits for its batches, how many came, and whether it trains.
 
-Nothing of this file is on the stack while the job's own code runs, so that its tracebacks are what
-they would be without us. What the loop iterates over is C code,
+A loop is open from its first batch until the data ends, next() raises, the iterator is dropped, or
+a persistent one begins anew. Its waits count from the first next() on.
 
-    map(end, iter(begin, None), iterator)
-
-whose next() calls ``begin``, then the iterator's, then ``end``. In between only ``map`` holds what
-``begin`` returned, the turn: where the iterator raises or has nothing left, the turn is dropped
-unanswered, and that is noticed at once. Only what a signal handler of the job raises as ``end`` is
-entered may hold the turn, as long as the job keeps the error: it is given up at the next ``begin``,
-or when ``begin`` is gone, which nothing but that chain holds.
+It evaluates where gradients are off, or phase eval is under way, at its first next(). Many
+evaluations turn gradients off only inside the body. So once an optimizer has stepped on a batch in
+this process, a loop's batches are held until it is seen to train: an optimizer steps while it is
+open, or its last gradients have changed by the time it ends. A loop that shows neither was an
+evaluation: its batches do not count, and the time of its body is phase eval after all.
 """
 
 from __future__ import annotations
@@ -20,16 +18,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from threading import get_ident
 from typing import Any, TypeVar
-from weakref import WeakSet, ref
+from weakref import ref
 
-from . import identity, lanes
+from . import identity
 from .amounts import FLOPS, SAMPLES, amount
-from .counts import Counts
-from .failures import failed
+from .captures import CAPTURES
+from .counts import Tally
+from .degraded import CHECKPOINTS, STATED, Part
 from .lanes import Lane
+from .process import PROCESS
 from .streams import IdlePair
 
 Value = TypeVar("Value")
+
+NO_BATCH: Any = object()
+"""What `answered` gets where next() raised or had nothing left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,285 +47,375 @@ class Stated:
     precision: str | None = None
 
     def checked(self) -> Stated:
-        """Return what of it can be reported; the rest is a failure, but the loop goes on."""
+        """Return what of it can be reported; the loop goes on without the rest."""
         samples = self.samples_per_batch
         return replace(
             self,
-            rank=_checked(_rank, self.rank),
-            samples_per_batch=samples if callable(samples) else _checked(_samples, samples),
-            flops_per_step=_checked(_flops, self.flops_per_step),
-            flops_per_sample=_checked(_flops, self.flops_per_sample),
+            rank=_checked(lambda rank: int(amount(rank, identity.MOST_RANK)), self.rank),
+            samples_per_batch=(
+                samples if callable(samples) else _checked(lambda n: amount(n, SAMPLES), samples)
+            ),
+            flops_per_step=_checked(lambda n: amount(n, FLOPS), self.flops_per_step),
+            flops_per_sample=_checked(lambda n: amount(n, FLOPS), self.flops_per_sample),
             precision=_checked(str, self.precision),
         )
 
 
-def _rank(rank: object) -> int:
-    return int(amount(rank, identity.MOST_RANK))
-
-
-def _samples(samples: object) -> float:
-    return amount(samples, SAMPLES)
-
-
-def _flops(flops: object) -> float:
-    return amount(flops, FLOPS)
+NOTHING_STATED = Stated()
 
 
 def _checked(check: Callable[[Any], Value], value: object) -> Value | None:
     try:
         return None if value is None else check(value)
     except Exception as error:
-        failed(error)
+        STATED.fail(error)
         return None
+
+
+class Wait:
+    """One next() under way."""
+
+    __slots__ = ("begin_ns", "claimed_ns", "lane", "outermost", "pair")
+
+    lane: Lane
+    begin_ns: int
+    claimed_ns: int
+    outermost: bool
+    pair: IdlePair | None
 
 
 class Loop:
-    """One iteration over a watched iterable: it is open from its first next() on.
-
-    It closes when next() raises or has nothing left, or when nobody holds the iterator any more.
-    """
-
-    __slots__ = ("__weakref__", "gone", "iterator", "key", "lane", "stated", "turns")
-
-    def __init__(self, iterator: object, key: int, stated: Stated) -> None:
-        self.iterator = iterator
-        self.key = key
-        """Of the iterable: loops over the same one count their batches together."""
-        self.stated = stated
-        self.lane: Lane | None = None
-        self.turns: WeakSet[Turn] = WeakSet()
-        self.gone: ref[Any] | None = None
-        """Tells that nobody can ask for a batch any more."""
-
-    def open(self) -> Lane:
-        """Let wall time run in the thread that asks for the first batch; return its lane."""
-        lane = self.lane
-        if lane is not None and lane.is_open(self):
-            return lane
-        stated = self.stated
-        lane = lanes.current(stated.job, stated.rank) or lanes.detached()
-        self.lane = lane
-        lane.open_loop(self, evaluating=_evaluates())
-        if stated.flops_per_step is not None and not lane.evaluating:
-            lane.counts.flops_per_step = stated.flops_per_step
-        if stated.precision is not None:
-            lane.run.precision = stated.precision
-        lane.run.instrumentation = "client"
-        lane.run.start(lane.seen_ns)
-        return lane
-
-    def turn(self) -> Turn:
-        """Return a new turn; one before it that did not come back here is over."""
-        lane = self.open()
-        self.give_up(lane)
-        turn = Turn(self, lane)
-        self.turns.add(turn)
-        return turn
-
-    def give_up(self, lane: Lane) -> None:
-        """End the turns of this thread that are still under way."""
-        if lane.thread == get_ident():
-            for turn in tuple(self.turns):
-                if turn.lane is lane and turn.asking:
-                    turn.over = True
-                    turn.give_up()
-
-    def end(self, _: object) -> None:
-        """Close it where a turn that is held keeps it open."""
-        try:
-            lane = self.lane
-            if lane is not None and any(turn.asking for turn in tuple(self.turns)):
-                self.give_up(lane)
-                lane.close_loop(self)
-        except Exception as error:
-            failed(error)
-
-    def rest(self) -> str:
-        """Return the phase of a next() in which another one waited for data.
-
-        Where that was a data loader's, the rest is work on its batch, as of a prefetcher that
-        copies it to the GPU, unless this is that data loader.
-        """
-        if identity.cuda() is None:
-            return "data"
-        loader: Any = sys.modules.get("torch.utils.data.dataloader")
-        own = loader is not None and isinstance(self.iterator, loader._BaseDataLoaderIter)
-        return "data" if own else "h2d"
-
-
-def _evaluates() -> bool:
-    """Return whether nothing is trained in what begins now; hook into torch on the way."""
-    torch = sys.modules.get("torch")
-    if torch is None or not hasattr(torch, "is_grad_enabled"):
-        return False
-    from . import torch_hooks
-
-    torch_hooks.install()
-    return not torch.is_grad_enabled()
-
-
-class Turn:
-    """The calls of next() of a loop, one at a time: the span of its data phase."""
+    """One iteration over a watched iterable or a data loader."""
 
     __slots__ = (
-        *("__weakref__", "asking", "begin_ns", "claimed_ns", "lane", "loop", "outer", "over"),
-        *("pair", "tally"),
+        "_body_claimed_ns",
+        "_body_from_ns",
+        "_body_ns",
+        "_gradient",
+        "_held_batches",
+        "_held_samples",
+        "_holds",
+        "_iterator",
+        "_key",
+        "_lane",
+        "_part",
+        "_spare",
+        "_tally",
+        "evaluates",
+        "is_loader",
+        "look",
+        "measured",
+        "samples",
+        "stated",
     )
 
-    def __init__(self, loop: Loop, lane: Lane) -> None:
-        self.loop = loop
-        self.lane = lane
-        self.tally = lane.counts.tally(loop.key)
-        self.asking = False
-        """Whether next() is under way."""
-        self.outer: object | None = None
-        self.begin_ns = 0
-        self.claimed_ns = 0
-        self.pair: IdlePair | None = None
-        self.over = False
-        """Whether the loop goes on without it."""
+    def __init__(
+        self,
+        iterable: object,
+        stated: Stated | None,
+        part: Part,
+        *,
+        samples: Callable[[Any], float | None] | None = None,
+    ) -> None:
+        self.stated = stated or NOTHING_STATED
+        self.measured = stated is not None or PROCESS.automatic
+        """Whether it is more than a part of another loop's wait."""
+        self.is_loader = False
+        """Whether this is PyTorch's own data loader, which gives the GPU no work."""
+        self.samples = _samples_by(self.stated, samples)
+        self.look: Callable[[], dict[str, int | bool | None]] | None = None
+        """Tells the numbers of the data loader, by the keys of the protocol."""
+        self.evaluates = False
+        self._part = part
+        self._key = id(iterable)
+        """Loops over one iterable count their batches together."""
+        self._spare: Wait | None = None
+        """To be used again."""
+        self._holds = False
+        self._held_batches = 0
+        self._held_samples: float | None = None
+        self._gradient: tuple[int, int] | None = None
+        self._lane: Lane | None = None
+        self._tally: Tally | None = None
+        """Where batches count; None while they are held, and before the first."""
+        self._body_ns = 0
+        """Time in the body that no phase claimed, while it is not known what it was."""
+        self._body_from_ns = self._body_claimed_ns = 0
+        self._iterator: ref[Any] | None = None
 
-    def __del__(self) -> None:
-        """Close the loop: next() did not return, or nobody can call it any more."""
+    def ends_with(self, iterator: Any) -> None:
+        """Let the loop be over when nobody holds this any more.
+
+        Nothing is called at that moment: what a signal handler raised there would be lost.
+        """
+        self._iterator = ref(iterator)
+
+    def is_over(self) -> bool:
+        """Return whether nobody can ask for a batch any more."""
+        return self._iterator is not None and self._iterator() is None
+
+    def ask(self) -> Wait | None:
+        """Begin to wait for a batch; None where this next() is not measured."""
         try:
-            # A signal handler of the job may have raised in __init__.
-            if not getattr(self, "over", True):
-                self.give_up()
-                self.lane.close_loop(self.loop)
-        except Exception as error:
-            failed(error)
-
-    def give_up(self) -> None:
-        """Account a wait that ended without a batch."""
-        lane = self.lane
-        if self.asking and lane.thread == get_ident():
+            lane = self._lane
+            if lane is None or lane.thread != get_ident():
+                lane = self._enter()
+                if lane is None:
+                    return None
+            outermost = True
+            if lane.in_body is not self:
+                asking = lane.asking
+                if asking is not None and (asking is self or asking.is_over()):
+                    # What a signal handler raised has cut off the end of that wait.
+                    lane.asking, lane.depth = None, lane.depth - 1
+                outermost = lane.asking is None
+                if outermost:
+                    if not self.measured:
+                        return None
+                    self._go_on(lane)
+            elif self._holds:
+                self._leave_body(lane)
+            if self.look is not None and self._tally is not None and lane.clock() >= lane.due_ns:
+                lane.loader = self.look()
+            wait = self._spare or Wait()
+            self._spare = None
+            wait.lane = lane
+            wait.outermost = outermost
+            meter = lane.meter
+            wait.pair = meter.start() if meter.ready else None
             now_ns = lane.clock()
-            self.asking = False
-            lane.asking = self.outer
-            lane.depth -= 1
-            lane.seen_ns = now_ns
-            self.account(now_ns)
-
-    def account(self, now_ns: int) -> None:
-        """Account a wait that ends now."""
-        lane = self.lane
-        phase = self.loop.rest() if lane.inner_data else "data"
-        own_ns = max(0, now_ns - self.begin_ns - lane.claimed_ns + self.claimed_ns)
-        lane.claimed_ns += own_ns
-        lane.phase_ns[phase] = lane.phase_ns.get(phase, 0) + own_ns
-        if lane.bodies:
-            lane.settle(now_ns)
-        if self.outer is not None:
-            lane.inner_data = True
-        if self.pair is not None:
-            lane.meter.stop(self.pair, phase, own_ns)
-            self.pair = None
-
-
-def hooks(
-    iterator: object, key: int, stated: Stated
-) -> tuple[Callable[[], Turn | None], Callable[[Turn | None, Any], Any]]:
-    """Return what is called before and after each next(); neither raises.
-
-    What makes a turn may fail, and then there is none and the batch passes by.
-    """
-    loop = Loop(iterator, key, stated)
-    count_more = _more(stated, iterator)
-    ready: list[Turn] = []
-    take, give_back = ready.pop, ready.append
-
-    def begin() -> Turn | None:
-        try:
-            try:
-                turn = take()
-            except IndexError:  # the first, or another thread is asking as well
-                turn = loop.turn()
-            lane = turn.lane
-            if lane.evaluating_loops:
-                now_ns = lane.clock()
-                lane.settle(now_ns)
-                lane.turn_to(loop, now_ns)
-            if lane.start_pair is not None:
-                turn.pair = lane.start_pair()
-            # A signal handler of the job may raise at a call: there is none from here on.
-            turn.begin_ns = lane.clock()
-            turn.claimed_ns = lane.claimed_ns
-            turn.outer = outer = lane.asking
-            if outer is None:
-                lane.asking = iterator
-            lane.inner_data = False
+            if lane.open or lane.depth:
+                lane.wall_ns += now_ns - lane.seen_ns
+            lane.seen_ns = wait.begin_ns = now_ns
+            wait.claimed_ns = lane.claimed_ns
+            if outermost:
+                lane.inner_data = False
+                lane.in_body = None
+                lane.asking = self
             lane.depth += 1
-            turn.asking = True
         except Exception as error:
-            failed(error)
+            self._part.fail(error)
             return None
-        return turn
+        return wait
 
-    def end(turn: Turn | None, batch: Any) -> Any:
-        if turn is None:
-            return batch
+    def answered(self, wait: Wait, batch: Any) -> None:
+        """End the wait; `NO_BATCH` ends the loop."""
         try:
-            lane = turn.lane
-            lane.depth -= turn.asking
-            turn.asking = False
-            lane.asking = outer = turn.outer
+            lane = wait.lane
+            if wait.outermost:
+                if lane.asking is not self:
+                    return
+                lane.asking = None
+            lane.depth -= 1
             now_ns = lane.clock()
+            lane.wall_ns += now_ns - lane.seen_ns
             lane.seen_ns = now_ns
             claimed_ns = lane.claimed_ns
-            if (
-                claimed_ns == turn.claimed_ns
-                and outer is None
-                and turn.pair is None
-                and not lane.bodies
-            ):
-                # What account() does in the usual case, in a third of the time.
-                own_ns = now_ns - turn.begin_ns
-                lane.claimed_ns = claimed_ns + own_ns
-                lane.data_ns += own_ns
+            own_ns = now_ns - wait.begin_ns - claimed_ns + wait.claimed_ns
+            phase = "data"
+            if wait.outermost:
+                if lane.inner_data and not self.is_loader and identity.cuda() is not None:
+                    phase = "h2d"
             else:
-                turn.account(now_ns)
-            if outer is None and not lane.evaluating:
-                turn.tally.batches += 1
-                if count_more is not None:
-                    count_more(lane.counts, batch)
-            if now_ns >= lane.run.due_ns:
+                lane.inner_data = True
+            if own_ns > 0:
+                lane.claimed_ns = claimed_ns + own_ns
+                lane.phase_ns[phase] = lane.phase_ns.get(phase, 0) + own_ns
+            if wait.pair is not None:
+                lane.meter.stop(wait.pair, phase, max(0, own_ns))
+            if wait.outermost:
+                if batch is NO_BATCH:
+                    self.close()
+                else:
+                    lane.in_body = self
+                    tally = self._tally
+                    if tally is None:
+                        self._hold(lane, batch)
+                    else:
+                        tally.batches += 1
+                        if self.samples is not None:
+                            self._add_samples(lane, self.samples(batch))
+            self._spare = wait
+            if now_ns >= lane.due_ns:
                 lane.tell(now_ns)
-            give_back(turn)
         except Exception as error:
-            failed(error)
-        return batch
+            self._part.fail(error)
 
-    loop.gone = ref(begin, loop.end)
-    return begin, end
+    def stepped(self) -> None:
+        """An optimizer stepped while this loop was open: it trains."""
+        PROCESS.trained = True
+        if self._holds and self._lane is not None:
+            self.evaluates = False
+            self._commit(self._lane)
 
+    def close(self) -> None:
+        """Stop the wall time, which runs until now; say what the loop was if that is still open."""
+        lane = self._lane
+        if lane is not None and id(self) in lane.open:
+            if lane.in_body is self and lane.thread == get_ident():
+                self._leave_body(lane)
+            self.end()
 
-def _more(stated: Stated, iterator: object) -> Callable[[Counts, Any], None] | None:
-    """Return what counts the samples and FLOPs of a batch; None where they are not known."""
-    per_batch, flops = stated.samples_per_batch, stated.flops_per_sample
-    if per_batch is None:
-        per_batch = _samples_of_torch(iterator)
-        if per_batch is None:
-            return None
-    said = per_batch if callable(per_batch) else None
-    fixed = 0.0 if callable(per_batch) else per_batch
+    def end(self) -> None:
+        """Stop the wall time, which ran until something last happened."""
+        lane = self._lane
+        if lane is not None:
+            if lane.in_body is self:
+                lane.in_body = None
+            if lane.thread == get_ident():
+                self._decide(lane)
+            lane.close_loop(self)
+            self._tally = None
 
-    def more(counts: Counts, batch: Any) -> None:
-        found = fixed if said is None else said(batch)
-        if found is None:
+    def _enter(self) -> Lane | None:
+        """Go on in this thread's lane."""
+        self.close()
+        stated = self.stated
+        lane = self._lane = PROCESS.lane(stated.job, stated.rank)
+        return lane
+
+    def _go_on(self, lane: Lane) -> None:
+        """Ask for a batch after another loop was, or for the first one."""
+        lane.sweep()
+        if id(self) not in lane.open:
+            self._begin(lane)
+        if lane.in_body is not None:
+            lane.in_body._leave_body(lane)
+
+    def _begin(self, lane: Lane) -> None:
+        """Ask for the first batch."""
+        torch: Any = sys.modules.get("torch")
+        is_grad_enabled = getattr(torch, "is_grad_enabled", None)
+        lane.measures("data")
+        if is_grad_enabled is not None:
+            lane.measures("eval")
+            lane.meter.look()
+            if PROCESS.automatic and CHECKPOINTS.on:
+                lane.measures("checkpoint")
+        self.evaluates = bool(
+            lane.eval_phases or (is_grad_enabled is not None and not is_grad_enabled())
+        )
+        # Replays of a captured step show neither steps nor new gradients.
+        self._holds = self.evaluates or (PROCESS.trained and not CAPTURES.begun)
+        if self.look is not None and not self._holds:
+            lane.loader = self.look()
+        lane.make_way(self)
+
+    def _open(self, lane: Lane) -> None:
+        """Let wall time run in the thread that got the first batch."""
+        lane.open_loop(self)
+        self._held_batches, self._held_samples = 0, None
+        self._body_ns = 0
+        PROCESS.latest = lane
+        stated = self.stated
+        if stated is not NOTHING_STATED:
+            lane.trains = True
+            lane.instrumentation = "client"
+        if stated.precision is not None:
+            lane.precision = stated.precision
+        if stated.flops_per_step is not None and not self.evaluates:
+            lane.counts.episode.flops_per_step = stated.flops_per_step
+        if self._holds:
+            self._gradient = _gradient()
+
+    def _hold(self, lane: Lane, batch: Any) -> None:
+        """Take the first batch, or one of which it is not known whether it is trained on."""
+        if id(self) not in lane.open:
+            self._open(lane)
+        self._body_from_ns, self._body_claimed_ns = lane.seen_ns, lane.claimed_ns
+        self._held_batches += 1
+        samples = None if self.samples is None else self.samples(batch)
+        if samples is not None:
+            self._held_samples = (self._held_samples or 0) + samples
+        if not self._holds:
+            self._commit(lane)
+
+    def _add_samples(self, lane: Lane, samples: float | None) -> None:
+        if samples is not None:
+            lane.counts.add_samples(id(self), samples)
+            if self.stated.flops_per_sample is not None:
+                lane.counts.add_flops(samples * self.stated.flops_per_sample)
+
+    def _commit(self, lane: Lane) -> None:
+        """Count the batches that were held, and those to come."""
+        self._holds = False
+        self._tally = lane.counts.tally(self._key)
+        self._tally.batches += self._held_batches
+        self._add_samples(lane, self._held_samples)
+        lane.start(lane.seen_ns)
+
+    def _leave_body(self, lane: Lane) -> None:
+        """Account the time since the batch came, as far as no phase inside claimed it."""
+        lane.in_body = None
+        if not self._holds:
             return
-        samples = _samples(found)
-        counts.add_samples(samples)
-        if flops is not None:
-            counts.add_flops(samples * flops)
+        now_ns = lane.clock()
+        lane.advance(now_ns)
+        own_ns = now_ns - self._body_from_ns - lane.claimed_ns + self._body_claimed_ns
+        if self.evaluates:
+            lane.claim("eval", own_ns)
+        else:
+            self._body_ns += max(0, own_ns)
 
-    return more
+    def _decide(self, lane: Lane) -> None:
+        """Say at its end what a loop was in which no optimizer stepped."""
+        if not self._holds or self.evaluates or not self._held_batches:
+            return
+        gradient = _gradient()
+        if gradient is not None and gradient != self._gradient:
+            self._commit(lane)
+            return
+        self.evaluates = True
+        lane.claim("eval", self._body_ns)
 
 
-def _samples_of_torch(iterator: object) -> Callable[[Any], float | None] | None:
-    """Return what tells the samples of a batch of a torch data loader; None for any other."""
-    module: Any = sys.modules.get("torch.utils.data.dataloader")
-    if module is None or not isinstance(iterator, module._BaseDataLoaderIter):
+def _samples_by(
+    stated: Stated, found: Callable[[Any], float | None] | None
+) -> Callable[[Any], float | None] | None:
+    """Return what tells the samples of a batch; None where that is not known."""
+    said = stated.samples_per_batch
+    if said is None:
+        return found
+    if not callable(said):
+        return lambda batch: said
+    asked = said
+
+    def checked(batch: Any) -> float | None:
+        try:
+            samples = asked(batch) if STATED.on else None
+            return None if samples is None else amount(samples, SAMPLES)
+        except Exception as error:
+            STATED.fail(error)
+            return None
+
+    return checked
+
+
+_optimizer: Callable[[], object] = lambda: None  # noqa: E731 # as the weak reference that comes
+"""The optimizer that stepped last, while it is there."""
+
+
+def remember_optimizer(optimizer: object) -> None:
+    """Remember whose gradients say whether a loop trains."""
+    global _optimizer
+    if _optimizer() is not optimizer:
+        try:
+            _optimizer = ref(optimizer)
+        except TypeError:  # of a class that takes no weak references
+            return
+
+
+def _gradient() -> tuple[int, int] | None:
+    """Return what is another after a backward pass; None where there is no gradient.
+
+    It is the identity and version of the first gradient of the optimizer that stepped last.
+    """
+    try:
+        for group in getattr(_optimizer(), "param_groups", ()):
+            for parameter in group["params"]:
+                if parameter.requires_grad:
+                    gradient = parameter.grad
+                    return None if gradient is None else (id(gradient), gradient._version)
+    except (AttributeError, KeyError, TypeError):  # an optimizer of a kind of its own
         return None
-    from .loader import Loader
-
-    return Loader(iterator).samples
+    return None

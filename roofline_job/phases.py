@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from . import lanes
+from . import switches
 from .amounts import FLOPS, SAMPLES, STEPS, amount
-from .dynamo import compiling
-from .failures import failed
+from .compiling import compiling
+from .degraded import MARKS, STATED
 from .lanes import Lane, Span
+from .process import PROCESS
 
 
 class phase:
@@ -15,7 +16,7 @@ class phase:
 
     Phases exclude each other: what an inner one takes is taken off the outer one. Names are data,
     h2d, forward, backward, optimizer, checkpoint, eval, logging; any other counts as other. Loops
-    inside phase eval train nothing, and their batches are not counted.
+    that begin inside phase eval train nothing, and their batches are not counted.
     """
 
     __slots__ = ("_name", "_under_way")
@@ -26,25 +27,24 @@ class phase:
 
     def __enter__(self) -> None:
         """Begin the phase."""
-        if compiling():
-            return
-        self._under_way.append(_begin(self._name))
+        if switches.ENABLED and MARKS.on and not compiling():
+            self._under_way.append(_begin(self._name))
 
     def __exit__(self, *_: object) -> None:
         """End the phase; what was raised in it goes on."""
-        if compiling():
+        if not self._under_way or compiling():
             return
-        begun = self._under_way.pop() if self._under_way else None
+        begun = self._under_way.pop()
         if begun is not None:
             _end(*begun)
 
 
 def _begin(name: str) -> tuple[Lane, Span] | None:
     try:
-        lane = lanes.current()
+        lane = PROCESS.lane()
         return None if lane is None else (lane, lane.begin(name))
     except Exception as error:
-        failed(error)
+        MARKS.fail(error)
         return None
 
 
@@ -52,7 +52,7 @@ def _end(lane: Lane, span: Span) -> None:
     try:
         lane.end(span)
     except Exception as error:
-        failed(error)
+        MARKS.fail(error)
 
 
 def step(
@@ -62,7 +62,7 @@ def step(
     samples: float | None = None,
     flops: float | None = None,
 ) -> None:
-    """Tell that n steps are done, in a loop that is no iterator.
+    """Say that n steps are done, in a loop that is no iterator.
 
     Args:
         n: steps since the last call.
@@ -74,15 +74,19 @@ def step(
     the first is not known. Inside a watched loop it says what a step is there, instead of the
     optimizer or the batch.
     """
-    if compiling():
+    if not switches.ENABLED or not MARKS.on or compiling():
         return
     try:
-        lane = lanes.current(job)
+        steps = int(amount(n, STEPS))
+        taken = None if samples is None else amount(samples, SAMPLES)
+        done = None if flops is None else amount(flops, FLOPS)
+    except (TypeError, ValueError) as error:
+        STATED.fail(error)
+        return
+    try:
+        lane = PROCESS.lane(job)
         if lane is not None:
-            lane.step(
-                int(amount(n, STEPS)),
-                None if samples is None else amount(samples, SAMPLES),
-                None if flops is None else amount(flops, FLOPS),
-            )
+            lane.trains = True
+            lane.step(steps, taken, done)
     except Exception as error:
-        failed(error)
+        MARKS.fail(error)

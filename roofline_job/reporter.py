@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a run's totals as one datagram, and hands it to the daemon if there is one.
+"""Writes a lane's totals as one datagram, and hands it to the daemon if there is one.
 
 The format is described in docs/training-protocol.md.
 """
@@ -12,19 +12,21 @@ from _socket import AF_UNIX, SOCK_CLOEXEC, SOCK_DGRAM, SOCK_NONBLOCK, socket
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from . import identity
-from .failures import FAILURES, failed, pass_on
+from . import identity, names
+from .degraded import FOUND, raised_by_the_job
 
 if TYPE_CHECKING:
-    from .runs import Run
-    from .totals import Totals
+    from .lanes import Lane
 
 VERSION = 1
 REPORT_BYTES = 8192
 ERROR_BYTES = 256
+SECOND = 1_000_000_000
+"""In nanoseconds, on the clock of the lanes."""
+RETRY_SECONDS = 5
+"""Until the daemon is looked for again where there was none."""
 MEMORY_SECONDS = 10
-"""Between two looks at the allocator: its statistics are dear."""
-_NS = 1_000_000_000
+"""Between two looks at the allocator: its statistics are expensive."""
 _MEMORY = (
     ("allocated", "allocated_bytes.all.current"),
     ("reserved", "reserved_bytes.all.current"),
@@ -51,7 +53,10 @@ def deliver(datagram: bytes, environ: Mapping[str, str] = os.environ) -> bool:
     socket is kept open: the job's descriptors are its own. It is the C module's, because a job may
     put something else in the place of ``socket.socket``, as gevent does.
     """
-    endpoint = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC)
+    try:
+        endpoint = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC)
+    except OSError:  # the job holds as many descriptors as it may
+        return False
     try:
         for path in candidates(environ):
             try:
@@ -59,7 +64,8 @@ def deliver(datagram: bytes, environ: Mapping[str, str] = os.environ) -> bool:
             except BlockingIOError:
                 return True
             except (OSError, ValueError) as error:
-                pass_on(error)
+                if raised_by_the_job(error):
+                    raise
                 continue
             return True
     finally:
@@ -69,7 +75,7 @@ def deliver(datagram: bytes, environ: Mapping[str, str] = os.environ) -> bool:
 
 def seconds(time_ns: int) -> str:
     """Return nanoseconds as seconds, exactly."""
-    return f"{time_ns // _NS}.{time_ns % _NS:09d}"
+    return f"{time_ns // SECOND}.{time_ns % SECOND:09d}"
 
 
 def _number(amount: float) -> str:
@@ -82,10 +88,10 @@ def _by_phase(times_ns: Mapping[str, int]) -> str:
 
 
 class Report:
-    """The reports of one run: what stays the same is written once."""
+    """The reports of one lane: what stays the same is written once."""
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
         self._sequence = 0
         self._device: str | None = None
         self._prefix = ""
@@ -93,19 +99,44 @@ class Report:
         self._memory = ""
         self._memory_due_ns = 0
 
-    def send(self, totals: Totals, now_ns: int, *, ending: bool) -> bool:
-        """Send these totals; False where nobody listens."""
-        if self._run.rank is None:
-            self._run.rank = identity.rank()
+    def send(self, now_ns: int, *, ending: bool) -> bool:
+        """Send the lane's totals; False where nobody listens."""
+        if self._lane.rank is None:
+            self._lane.rank = identity.rank()
         if not ending and now_ns >= self._memory_due_ns:
-            self._memory_due_ns = now_ns + MEMORY_SECONDS * _NS
+            self._memory_due_ns = now_ns + MEMORY_SECONDS * SECOND
             self._memory = _allocator()
-        return deliver(self.write(totals, ending=ending))
+        return deliver(self.write(ending=ending))
 
-    def write(self, totals: Totals, *, ending: bool = False) -> bytes:
+    def write(self, *, ending: bool = False) -> bytes:
         """Return the datagram; what can be done without is left out of one that is too long."""
-        required = self._required(totals)
-        for optional in (self._optional(totals), ""):
+        lane = self._lane
+        # The parts are read before the whole that holds them: the thread may go on meanwhile.
+        idles_ns, phases_ns, wall_ns = lane.times_ns()
+        steps, batches, samples, flops = lane.counts.totals()
+        required = (
+            f'{self._same(batches)},"sequence":{self._sequence},"steps":{steps}'
+            f',"batches":{batches},"step_seconds":{seconds(wall_ns)}'
+            f',"phase_seconds":{{{_by_phase(phases_ns)}}}'
+        )
+        parts = [""]
+        if samples is not None:
+            parts.append(f'"samples":{_number(samples)}')
+        if flops is not None:
+            parts.append(f'"model_flops":{_number(flops)}')
+        if idles_ns:
+            parts.append(f'"phase_gpu_idle_seconds":{{{_by_phase(idles_ns)}}}')
+        if lane.loader:
+            parts.append(f'"loader":{json.dumps(lane.loader)}')
+        if self._memory:
+            parts.append(self._memory)
+        if FOUND:
+            parts.append(f'"degraded":{json.dumps(list(FOUND))}')
+        failures = [found for reason, found in FOUND.items() if reason != "helper_thread"]
+        if failures:
+            first = json.dumps(names.fit(failures[0], ERROR_BYTES))
+            parts.append(f'"errors":{len(failures)},"error":{first}')
+        for optional in (",".join(parts), ""):
             end = ',"exit":true}' if ending else "}"
             datagram = (required + optional + end).encode()
             if len(datagram) <= REPORT_BYTES:
@@ -113,54 +144,30 @@ class Report:
         self._sequence += 1
         return datagram
 
-    def _required(self, totals: Totals) -> str:
-        return (
-            f'{self._same(totals.batches)},"sequence":{self._sequence},"steps":{totals.steps}'
-            f',"batches":{totals.batches},"step_seconds":{seconds(totals.wall_ns)}'
-            f',"phase_seconds":{{{_by_phase(totals.phase_ns)}}}'
-        )
-
-    def _optional(self, totals: Totals) -> str:
-        parts = [""]
-        if totals.samples is not None:
-            parts.append(f'"samples":{_number(totals.samples)}')
-        if totals.flops is not None:
-            parts.append(f'"model_flops":{_number(totals.flops)}')
-        if totals.idle_ns:
-            parts.append(f'"phase_gpu_idle_seconds":{{{_by_phase(totals.idle_ns)}}}')
-        if self._run.loader:
-            parts.append(f'"loader":{json.dumps(self._run.loader)}')
-        if self._memory:
-            parts.append(self._memory)
-        if FAILURES.count:
-            message = json.dumps(identity.fit(FAILURES.first, ERROR_BYTES))
-            parts.append(f'"errors":{FAILURES.count},"error":{message}')
-        return ",".join(parts)
-
     def _same(self, batches: int) -> str:
         """Return the part that seldom changes, up to and without a comma."""
-        run = self._run
+        lane = self._lane
         if self._device is None:
             self._device = identity.device(batches)
-        same = (run.job, run.rank, self._device, run.precision, run.instrumentation)
+        same = (lane.job, lane.rank, self._device, lane.precision, lane.instrumentation)
         if self._prefix_of != same:
             self._prefix_of = same
             self._prefix = self._identity()
         return self._prefix
 
     def _identity(self) -> str:
-        run = self._run
+        lane = self._lane
         known: dict[str, object] = {
             "version": VERSION,
-            "id": run.id,
+            "id": lane.id,
             "pid": os.getpid(),
-            "job": run.job,
-            "rank": run.rank,
+            "job": lane.job,
+            "rank": lane.rank,
             "world_size": identity.world_size(),
             "device": self._device,
             "framework": identity.framework(),
-            "precision": run.precision and identity.fit(run.precision, identity.WORD_BYTES),
-            "instrumentation": run.instrumentation,
+            "precision": lane.precision and names.fit(lane.precision, identity.WORD_BYTES),
+            "instrumentation": lane.instrumentation,
         }
         present = {key: value for key, value in known.items() if value is not None}
         return json.dumps(present, ensure_ascii=False, separators=(",", ":"))[:-1]
@@ -174,7 +181,8 @@ def _allocator() -> str:
     try:
         statistics = cuda.memory_stats()
     except Exception as error:
-        failed(error)
+        if raised_by_the_job(error):
+            raise
         return ""
     pairs = [f'"{kind}":{int(statistics[key])}' for kind, key in _MEMORY if key in statistics]
     return f'"memory_bytes":{{{",".join(pairs)}}}' if pairs else ""

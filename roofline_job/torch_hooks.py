@@ -1,31 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the client hooks into PyTorch: data loaders, optimizers, checkpoints, autocast.
+"""Where the client hooks into PyTorch, and what it does there.
 
-With ``watch`` alone, data loaders only mark the data phase inside a watched ``next()``. With
-automatic instrumentation they are the loops themselves; see ``torch_loops``.
+Each hook is an ordinary function in the place of the original, which it calls; in a traceback it is
+one line more. These names are touched, and no others:
+
+==============================================  ==================================================
+``torch.utils.data.DataLoader.__iter__``        the start of workers is phase data
+``...dataloader._BaseDataLoaderIter.__next__``  waiting for a batch is phase data
+``register_optimizer_step_post_hook``           PyTorch's own hook for optimizers: counts steps
+``torch.amp.autocast.__enter__``                tells the precision
+``torch.save``, ``torch.distributed.checkpoint.save`` and ``async_save``,
+``safetensors.torch.save_file``                 saving is phase checkpoint
+``CUDAGraph.capture_begin``, ``capture_end``    see `captures`
+==============================================  ==================================================
+
+With `watch` alone only the first three are, and only loaders that were given to it are measured.
 """
 
 from __future__ import annotations
 
-import inspect
-import os
+import functools
 import sys
-import threading
 from collections.abc import Callable, Mapping
-from operator import methodcaller
-from types import MethodType, ModuleType
+from types import ModuleType
 from typing import Any
+from weakref import ref
 
-from . import lanes
-from .dynamo import compiling, leave_alone
-from .failures import failed
-from .frameless import Lookalike, StandIn
-from .runs import NEVER, PROCESS, Run
-from .torch_loops import Loop, Loops
+from . import loader as loaders
+from .compiling import compiling
+from .degraded import AUTOCAST, CHECKPOINTS, LOADERS, OPTIMIZERS, Part
+from .lanes import NEVER, Lane, Span
+from .loops import NO_BATCH, Loop, Stated, remember_optimizer
+from .process import PROCESS
+from .switches import debug
 
-AUTOCAST_PRECISION = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32"}
-
-PARAMETER_PRECISION = {"torch.bfloat16": "bf16", "torch.float16": "fp16"}
+PRECISIONS = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32"}
+SHORT_PRECISIONS = {"torch.bfloat16": "bf16", "torch.float16": "fp16"}
+"""Of parameters: those of a long type say nothing about what is computed in."""
 
 SAVERS: Mapping[str, tuple[str, ...]] = {
     "torch.serialization": ("save",),
@@ -40,38 +51,27 @@ REEXPORTS: Mapping[str, str] = {
 }
 """Where the job gets them from; it may have done so before they were hooked."""
 
+_LOOP = "_roofline_loop"
+"""The attribute of a data loader's iterator that holds its loop."""
+_HOOKED = "_roofline_hooked"
+"""The attribute that our functions have."""
 
-_NEXT = "_roofline_next"
-"""The attribute of the iterators' class by which a watched ``next()`` is found again."""
-
-
-class Hooks:
-    """What this process has hooked into."""
-
-    def __init__(self) -> None:
-        self.automatic = False
-        self.forget()
-
-    def forget(self) -> None:
-        """Begin anew in a forked child, whose only thread is its main one."""
-        self.stepping: set[int] = set()
-        """Threads in which an optimizer stepped: those train, whatever the main one does."""
-        self.loops = Loops()
-
-    def training_here(self) -> bool:
-        """Return whether this thread is one that trains; until one is known, the main one is."""
-        here = threading.get_ident()
-        return here in self.stepping or (
-            not self.stepping and here == threading.main_thread().ident
-        )
+_stated: dict[int, tuple[ref[Any], Stated]] = {}
+"""What `watch` was told of data loaders, by their ids: one may have no hash of its own."""
 
 
-HOOKS = Hooks()
-os.register_at_fork(after_in_child=HOOKS.forget)
+def automatic(hook: str, module: ModuleType) -> None:
+    """Hook into a module of a job that asked for automatic instrumentation."""
+    PROCESS.automatic = True
+    function, part = _HOOKS[hook]
+    try:
+        function(module)
+    except Exception as error:
+        part.fail(error)
 
 
 def install() -> None:
-    """Hook into what ``watch`` needs of a torch that the job has imported; cheap when done."""
+    """Hook into what `watch` needs of a torch that the job has imported; cheap when done."""
     for name, hook in (
         ("torch.utils.data.dataloader", hook_loaders),
         ("torch.optim.optimizer", hook_optimizers),
@@ -79,41 +79,57 @@ def install() -> None:
         module = sys.modules.get(name)
         if module is not None:
             hook(module)
-    leave_alone()
 
 
-def automatic(hook: str, module: ModuleType) -> None:
-    """Hook into a module of a job that asked for automatic instrumentation."""
-    HOOKS.automatic = True
-    PROCESS.instrumentation = "auto"
-    try:
-        leave_alone()
-        _HOOKS[hook](module)
-    except Exception as error:
-        failed(error)
+def mark(iterable: Any, stated: Stated) -> bool:
+    """Measure every loop over this data loader; False if it is none, or iterates in its own way."""
+    module = sys.modules.get("torch.utils.data.dataloader")
+    loader_class = getattr(module, "DataLoader", None)
+    if loader_class is None or not isinstance(iterable, loader_class):
+        return False
+    install()
+    if not LOADERS.on or type(iterable).__iter__ is not loader_class.__iter__:
+        return False
+    for key in [key for key, (marked, _) in _stated.items() if marked() is None]:
+        del _stated[key]
+    _stated[id(iterable)] = ref(iterable), stated
+    return True
+
+
+def _stated_of(loader: Any) -> Stated | None:
+    marked, stated = _stated.get(id(loader), (None, None))
+    return stated if marked is not None and marked() is loader else None
 
 
 def hook_loaders(module: Any) -> None:
-    """Watch every ``next()`` of data loaders: both kinds of iterator inherit it from one class."""
-    iterator = module._BaseDataLoaderIter
-    if not hasattr(iterator, _NEXT):
-        watched = _Next(iterator.__next__)
-        setattr(iterator, _NEXT, watched)
-        iterator.__next__ = watched
-        iterator._reset = _Reset(iterator._reset)
+    """Measure every next() of data loaders: both kinds of iterator inherit it from one class."""
+    loader = getattr(module, "DataLoader", None)
+    iterator = getattr(module, "_BaseDataLoaderIter", None)
+    if loader is None or not hasattr(iterator, "__next__"):
+        LOADERS.miss(f"{module.__name__} has no _BaseDataLoaderIter.__next__")
+    elif LOADERS.on:
+        _replace(loader, "__iter__", _measured_iter)
+        _replace(iterator, "__next__", _measured_next)
 
 
 def hook_optimizers(module: Any) -> None:
     """Count the steps of every optimizer."""
-    if _stepped not in module._global_optimizer_post_hooks.values():
-        module.register_optimizer_step_post_hook(_stepped)
+    register = getattr(module, "register_optimizer_step_post_hook", None)
+    if register is None:
+        OPTIMIZERS.miss(f"{module.__name__} has no register_optimizer_step_post_hook")
+    elif OPTIMIZERS.on and not hasattr(module, _HOOKED):
+        register(_count_step)
+        setattr(module, _HOOKED, True)
+        debug(f"hooked {module.__name__}.register_optimizer_step_post_hook")
 
 
 def hook_autocast(module: Any) -> None:
     """Take the precision from autocast."""
-    autocast = module.autocast
-    if not isinstance(autocast.__dict__["__enter__"], _Enter):
-        autocast.__enter__ = _Enter(autocast.__enter__)
+    autocast = getattr(module, "autocast", None)
+    if autocast is None or not hasattr(autocast, "__enter__"):
+        AUTOCAST.miss(f"{module.__name__} has no autocast.__enter__")
+    else:
+        _replace(autocast, "__enter__", _noticed_enter)
 
 
 def hook_saving(module: Any) -> None:
@@ -121,229 +137,189 @@ def hook_saving(module: Any) -> None:
     shown = sys.modules.get(REEXPORTS.get(module.__name__, ""))
     for name in SAVERS[module.__name__]:
         function = getattr(module, name, None)
-        if function is None or type(function) is StandIn:
+        if function is None:
+            CHECKPOINTS.miss(f"{module.__name__} has no {name}")
             continue
-        stand_in = StandIn(function, _begin_checkpoint)
-        setattr(module, name, stand_in)
+        _replace(module, name, _timed_save)
         if shown is not None and getattr(shown, name, None) is function:
-            setattr(shown, name, stand_in)
+            setattr(shown, name, getattr(module, name))
 
 
-_HOOKS: Mapping[str, Callable[[Any], None]] = {
-    hook.__name__: hook for hook in (hook_loaders, hook_optimizers, hook_autocast, hook_saving)
+_HOOKS: Mapping[str, tuple[Callable[[Any], None], Part]] = {
+    "hook_loaders": (hook_loaders, LOADERS),
+    "hook_optimizers": (hook_optimizers, OPTIMIZERS),
+    "hook_autocast": (hook_autocast, AUTOCAST),
+    "hook_saving": (hook_saving, CHECKPOINTS),
 }
 
 
-def _by_generator() -> bool:
-    """Return whether it is a generator that looks up the attribute whose descriptor calls this."""
-    return bool(sys._getframe(2).f_code.co_flags & inspect.CO_GENERATOR)
+def _replace(owner: Any, name: str, wrap: Callable[..., Any]) -> None:
+    """Put a wrapper in the place of a function, once."""
+    original = getattr(owner, name)
+    if not hasattr(original, _HOOKED):
+        wrapper = functools.wraps(original)(wrap(original))
+        setattr(wrapper, _HOOKED, True)
+        setattr(owner, name, wrapper)
+        debug(f"hooked {getattr(owner, '__module__', owner.__name__)}.{original.__qualname__}")
 
 
-class _Unbound:
-    """The ``__call__`` of what a job gets that takes ``__next__`` from the class and calls it."""
-
-    def __get__(self, function: _Next, owner: type[_Next]) -> Callable[[Any], Any]:
-        return methodcaller(_NEXT)
-
-
-class _Next(Lookalike):
-    """The ``__next__`` of data loaders' iterators; see ``frameless`` for how it is unseen."""
-
-    __call__ = _Unbound()
-
-    def __get__(self, iterator: Any, owner: type | None = None) -> Callable[..., Any]:
-        if iterator is None:
-            return self
-        turn = None if compiling() else _begin_turn(iterator, ahead=_by_generator())
-        if turn is None:
-            return MethodType(self.__wrapped__, iterator)
-        return map(turn.received, map(self.__wrapped__, (iterator,))).__next__
-
-
-class _Reset:
-    """The ``_reset`` of data loaders' iterators: a persistent one begins a new epoch with it."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
-
-    def __get__(self, iterator: Any, owner: type | None = None) -> Callable[..., Any]:
-        if iterator is not None and HOOKS.automatic:
-            try:
-                HOOKS.loops.reset(iterator)
-            except Exception as error:
-                failed(error)
-        bound: Callable[..., Any] = self.function.__get__(iterator, owner)
-        return bound
-
-
-class _Enter:
-    """The ``__enter__`` of autocast."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
-
-    def __get__(self, autocast: Any, owner: type | None = None) -> Callable[..., Any]:
-        if autocast is not None and not compiling():
-            _note_precision(autocast)
-        bound: Callable[..., Any] = self.function.__get__(autocast, owner)
-        return bound
-
-
-class _Turn:
-    """The calls of ``next()`` of a data loader, one at a time.
-
-    It is kept for the next call: what a signal handler of the job raises in ``__del__`` is lost,
-    so that must not run for every batch.
-    """
-
-    __slots__ = ("ahead", "lane", "loop", "outermost", "span")
-
-    def __init__(self, lane: lanes.Lane) -> None:
-        self.lane = lane
-        self.loop: Loop | None = None
-        self.outermost = False
-        self.ahead = False
-        """A generator asks, as Accelerate's loaders do: one batch before the body needs it."""
-        self.span: lanes.Span | None = None
-
-    def begin(self, loop: Loop, iterator: Any, *, outermost: bool, ahead: bool) -> None:
-        """Begin to wait for a batch."""
-        lane = self.lane
-        self.loop, self.outermost, self.ahead = loop, outermost, ahead
-        _look(lane, iterator, loop)
-        if outermost:
-            lane.asking = iterator
+def _measured_iter(original: Callable[[Any], Any]) -> Any:
+    def __iter__(self: Any) -> Any:
+        if compiling() or not LOADERS.on:
+            return original(self)
+        start = _begin_start(self)
+        iterator = None
         try:
-            self.span = lane.begin("data")
-        except BaseException:
-            if outermost:
-                lane.asking = None
-            raise
+            iterator = original(self)
+            return iterator
+        finally:
+            _end_start(start, self, iterator)
 
-    def received(self, batch: Any) -> Any:
-        """Account the wait for a batch, and hand the batch on."""
+    return __iter__
+
+
+def _measured_next(original: Callable[[Any], Any]) -> Any:
+    def __next__(self: Any) -> Any:
+        if compiling() or not LOADERS.on:
+            return original(self)
+        loop = _loop_of(self)
+        wait = None if loop is None else loop.ask()
+        if loop is None or wait is None:
+            return original(self)
+        batch = NO_BATCH
         try:
-            self._end()
-            loop, self.loop = self.loop, None
-            if loop is not None:
-                if self.outermost:
-                    loop.batch(batch)
-                loop.turns.append(self)
-        except Exception as error:
-            failed(error)
-        return batch
+            batch = original(self)
+            return batch
+        finally:
+            loop.answered(wait, batch)
 
-    def __del__(self) -> None:
-        """Nothing was received: the data ended or ``next()`` raised."""
+    return __next__
+
+
+def _noticed_enter(original: Callable[[Any], Any]) -> Any:
+    def __enter__(self: Any) -> Any:
+        if AUTOCAST.on and not compiling():
+            _note_precision(self)
+        return original(self)
+
+    return __enter__
+
+
+def _timed_save(original: Callable[..., Any]) -> Any:
+    def save(*args: Any, **kwargs: Any) -> Any:
+        if compiling() or not CHECKPOINTS.on:
+            return original(*args, **kwargs)
+        begun = _begin_checkpoint()
         try:
-            # A signal handler of the job may have raised in __init__.
-            if getattr(self, "span", None) is not None:
-                self._end()
-                if self.outermost and self.loop is not None:
-                    if self.ahead:
-                        self.loop.exhausted = True
-                    else:
-                        self.loop.end()
-        except Exception as error:
-            failed(error)
+            return original(*args, **kwargs)
+        finally:
+            if begun is not None:
+                _end_checkpoint(*begun)
 
-    def _end(self) -> None:
-        span, self.span = self.span, None
-        if self.outermost:
-            self.lane.asking = None
-        if span is not None:
-            self.lane.end(span)
+    return save
 
 
-def _look(lane: lanes.Lane, iterator: Any, loop: Loop) -> None:
-    """Read the loader's numbers where the next report should have them anew."""
-    run, loader = lane.run, loop.loader
-    if not (lane.evaluating or loop.undecided) and (
-        run.loader is not loader.numbers or lane.clock() >= run.due_ns
-    ):
-        loader.look(iterator)
-        run.loader = loader.numbers
-
-
-def _begin_turn(iterator: Any, *, ahead: bool) -> _Turn | None:
-    """Begin to wait for a batch; None where this ``next()`` is not to be measured here."""
+def _loop_of(iterator: Any) -> Loop | None:
     try:
-        lane = lanes.current()
-        if lane is None:
-            return None
-        outermost = lane.asking is None
-        if lane.asking is iterator:  # a watched loop measures this very call
-            _look(lane, iterator, HOOKS.loops.of(lane, iterator))
-            return None
-        if not outermost:
-            loop = HOOKS.loops.of(lane, iterator)
-        elif HOOKS.automatic and HOOKS.training_here():
-            loop = HOOKS.loops.ask(lane, iterator)
-        else:
-            return None
-        turn: _Turn = loop.turns.pop() if loop.turns else _Turn(lane)
-        turn.begin(loop, iterator, outermost=outermost, ahead=ahead)
+        loop: Loop | None = getattr(iterator, _LOOP, None)
+        return loop or _loop(None, iterator)
     except Exception as error:
-        failed(error)
+        LOADERS.fail(error)
         return None
+
+
+def _loop(loader: Any, iterator: Any) -> Loop:
+    """Return the new loop of an iterator; its loader is not known where that iterates otherwise."""
+    if loader is None:
+        loop = Loop(iterator, None, LOADERS)
     else:
-        return turn
+        samples = loaders.samples_of(loader)
+        loop = Loop(loader, _stated_of(loader), LOADERS, samples=samples)
+        loop.look = loaders.numbers(loader, iterator)
+    loop.is_loader = True
+    loop.ends_with(iterator)
+    setattr(iterator, _LOOP, loop)
+    return loop
 
 
-def _stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
-    if compiling():
+def _begin_start(loader: Any) -> tuple[Lane, Span] | None:
+    """Begin phase data for the start of a loader's workers; None where that is not measured."""
+    try:
+        stated = _stated_of(loader)
+        if stated is None and not PROCESS.automatic:
+            return None
+        lane = PROCESS.lane() if stated is None else PROCESS.lane(stated.job, stated.rank)
+        if lane is None or lane.asking is not None or lane.by_steps:
+            return None
+        return lane, lane.begin("data")
+    except Exception as error:
+        LOADERS.fail(error)
+        return None
+
+
+def _end_start(begun: tuple[Lane, Span] | None, loader: Any, iterator: Any) -> None:
+    try:
+        if begun is not None:
+            lane, span = begun
+            lane.end(span)
+        if hasattr(getattr(type(iterator), "__next__", None), _HOOKED):
+            before = getattr(iterator, _LOOP, None)
+            if before is not None:  # a persistent iterator begins anew
+                before.close()
+            _loop(loader, iterator)
+    except Exception as error:
+        LOADERS.fail(error)
+
+
+def _count_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+    if compiling() or not OPTIMIZERS.on:
         return
     try:
-        HOOKS.stepping.add(threading.get_ident())
-        lane = lanes.current()
+        lane = PROCESS.lane_of_step()
         if lane is not None:
-            if not lane.run.optimizer_seen:
-                _note_parameters(lane.run, optimizer)
-            HOOKS.loops.stepped(lane, optimizer)
+            if lane.precision is None and not lane.counts.optimizer_seen:
+                _note_parameters(lane, optimizer)
+            remember_optimizer(optimizer)
             lane.optimizer_step(optimizer)
     except Exception as error:
-        failed(error)
+        OPTIMIZERS.fail(error)
 
 
-def _note_parameters(run: Run, optimizer: Any) -> None:
-    """Take the precision from parameters that are of a short type; long ones tell nothing."""
-    if run.precision is None:
-        first: dict[str, Any] = next(iter(getattr(optimizer, "param_groups", ())), {})
-        kind = getattr(next(iter(first.get("params", ())), None), "dtype", None)
-        run.precision = PARAMETER_PRECISION.get(str(kind))
+def _note_parameters(lane: Lane, optimizer: Any) -> None:
+    try:
+        first = optimizer.param_groups[0]["params"][0]
+        lane.precision = SHORT_PRECISIONS.get(str(first.dtype))
+    except (AttributeError, LookupError, TypeError):  # an optimizer of a kind of its own
+        return
 
 
 def _note_precision(autocast: Any) -> None:
     try:
-        if autocast._enabled and HOOKS.training_here():
-            lane = lanes.current()
-            if lane is not None and lane.run.precision is None:
-                name = str(autocast.fast_dtype)
-                lane.run.precision = AUTOCAST_PRECISION.get(name, name.removeprefix("torch."))
+        lane = PROCESS.here()
+        if lane is not None and lane.precision is None and autocast._enabled:
+            name = str(autocast.fast_dtype)
+            lane.precision = PRECISIONS.get(name, name.removeprefix("torch."))
     except Exception as error:
-        failed(error)
+        AUTOCAST.fail(error)
 
 
-def _begin_checkpoint() -> Callable[[], None] | None:
+def _begin_checkpoint() -> tuple[Lane, Span] | None:
     """Begin phase checkpoint in a thread that trains, once its run has begun.
 
     A process that only prepares data saves as well, and so do the helpers of asynchronous saving.
     """
     try:
-        if compiling() or not HOOKS.training_here():
+        lane = PROCESS.here()
+        if lane is None or lane.due_ns == NEVER:
             return None
-        lane = lanes.current()
-        if lane is None or lane.run.due_ns == NEVER:
-            return None
-        span = lane.begin("checkpoint")
+        return lane, lane.begin("checkpoint")
     except Exception as error:
-        failed(error)
+        CHECKPOINTS.fail(error)
         return None
 
-    def end() -> None:
-        try:
-            lane.end(span)
-        except Exception as error:
-            failed(error)
 
-    return end
+def _end_checkpoint(lane: Lane, span: Span) -> None:
+    try:
+        lane.end(span)
+    except Exception as error:
+        CHECKPOINTS.fail(error)

@@ -1,67 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `watch` returns: the job's own iterable in every respect, except that iterating is timed."""
+"""`watch`: the job's own iterable, except that iterating it is timed."""
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
-from itertools import repeat
-from types import WrapperDescriptorType
+import copy
+import operator
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar, cast
 
-from .failures import failed
-from .loops import Stated, hooks
+from . import switches, torch_hooks
+from .compiling import compiling
+from .degraded import WATCH
+from .loops import NO_BATCH, Loop, Stated
 
 Batch = TypeVar("Batch")
 
-_BINARY = (
-    *("add", "and", "divmod", "floordiv", "lshift", "matmul", "mod", "mul", "or", "pow"),
-    *("rshift", "sub", "truediv", "xor"),
-)
-
-PASSED_ON = (
-    "__abs__",
-    "__bool__",
+FORWARDED = (
     "__call__",
-    "__complex__",
     "__contains__",
     "__delitem__",
-    "__dir__",
     "__enter__",
-    "__eq__",
     "__exit__",
-    "__float__",
-    "__format__",
-    "__ge__",
     "__getitem__",
-    "__gt__",
-    "__hash__",
-    "__index__",
-    "__int__",
-    "__invert__",
-    "__le__",
     "__len__",
     "__length_hint__",
-    "__lt__",
-    "__ne__",
-    "__neg__",
-    "__pos__",
-    "__repr__",
     "__reversed__",
     "__setitem__",
-    "__str__",
-    *(f"__{side}{name}__" for name in _BINARY for side in ("", "r", "i")),
 )
-"""Special methods, which Python looks for in the class and not in the object."""
-
-IMMUTABLE_TYPE, HEAP_TYPE = 1 << 8, 1 << 9
-"""Of a class's flags (Py_TPFLAGS_…): a class statement makes one that has the second alone."""
+"""Special methods, which Python looks for in the class; a wrapper has those that the original has.
+"""
 
 _set = object.__setattr__
-_get = object.__getattribute__
-_NOTHING = object()
-_classes: dict[tuple[str, tuple[str, ...], tuple[str, ...]], type[Watched]] = {}
 
 
 def watch(
@@ -74,124 +44,136 @@ def watch(
     flops_per_sample: float | None = None,
     precision: str | None = None,
 ) -> Iterable[Batch]:
-    """Return the same iterable; a loop over it tells how long it waits for each batch.
+    """Return the same iterable; a loop over it reports how long it waits for each batch.
 
-    What comes back behaves as what was given: length, attributes and special methods are the
-    original's, each loop asks it for an iterator of its own, and what it raises is raised.
+    A PyTorch data loader comes back itself: every loop over it is measured from then on. Anything
+    else comes back in a wrapper that passes on its length, items, attributes and exceptions.
 
     Args:
         iterable: a data loader, or whatever else the training loop goes through.
         job: the name in the metrics; by default the first one that this process gave, else
-            ROOFLINE_JOB_NAME, SLURM_JOB_NAME, or the name of the script.
+            ROOFLINE_JOB_NAME, else the name of the Slurm job or script and which run of it this is.
         rank: by default torch.distributed's, or that of the launcher's variables.
         samples_per_batch: how many samples a batch has, or a function of the batch that says so.
         flops_per_step: the FLOPs that the model needs for a step, forward and backward.
         flops_per_sample: the same for a sample; counts together with samples_per_batch.
         precision: what the model computes in, as ``bf16``.
     """
+    if not switches.ENABLED or not WATCH.on:
+        return iterable
     try:
         if not hasattr(type(iterable), "__iter__") and not hasattr(type(iterable), "__getitem__"):
             return iterable
         stated = Stated(
             job, rank, samples_per_batch, flops_per_step, flops_per_sample, precision
         ).checked()
-        return cast("Iterable[Batch]", _stand_in(iterable, id(iterable), stated))
+        if torch_hooks.mark(iterable, stated):
+            return iterable
+        return cast("Iterable[Batch]", _wrapped(iterable, stated))
     except Exception as error:
-        failed(error)
+        WATCH.fail(error)
         return iterable
 
 
 class Watched:
-    """Stands in for an iterable.
+    """A wrapper around an iterable; copies and pickles of it are those of the iterable."""
 
-    The special methods that the iterable has are slots of a subclass and hold the iterable's own
-    bound methods, so that Python finds them where it looks for them and calls them directly.
-    """
+    __slots__ = ("__weakref__", "_roofline_original", "_roofline_stated")
 
-    __slots__ = ("__weakref__", "_roofline_original")
+    _roofline_original: Any
+    _roofline_stated: Stated
 
-    def __getattribute__(self, name: str) -> Any:
-        return getattr(_get(self, "_roofline_original"), name)
+    def __init__(self, original: Any, stated: Stated) -> None:
+        _set(self, "_roofline_original", original)
+        _set(self, "_roofline_stated", stated)
+
+    def __iter__(self) -> Iterator[Any]:
+        original = self._roofline_original
+        iterator = iter(original)
+        try:
+            return WatchedIterator(iterator, self._roofline_stated, original)
+        except Exception as error:
+            WATCH.fail(error)
+            return iterator  # type: ignore[no-any-return]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._roofline_original, name)
 
     def __setattr__(self, name: str, value: object) -> None:
-        setattr(_get(self, "_roofline_original"), name, value)
+        setattr(self._roofline_original, name, value)
 
     def __delattr__(self, name: str) -> None:
-        delattr(_get(self, "_roofline_original"), name)
+        delattr(self._roofline_original, name)
+
+    def __bool__(self) -> bool:
+        return bool(self._roofline_original)
+
+    def __repr__(self) -> str:
+        return repr(self._roofline_original)
+
+    def __dir__(self) -> Iterable[str]:
+        return dir(self._roofline_original)
+
+    def __copy__(self) -> Any:
+        return copy.copy(self._roofline_original)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # A function of the standard library that gives back the original alone.
+        return operator.getitem, ((self._roofline_original,), 0)
 
 
-class _Bare:
-    """An iterator by its next() alone: making it an iterator again calls nothing of the job's."""
+class WatchedIterator(Watched):
+    """A wrapper around an iterator."""
 
-    __slots__ = ("__next__",)
+    __slots__ = ("_roofline_loop",)
 
-    def __init__(self, iterator: Any) -> None:
-        _set(self, "__next__", partial(next, iterator))
+    _roofline_loop: Loop
 
-    def __iter__(self) -> Any:
+    def __init__(self, original: Any, stated: Stated, source: object) -> None:
+        super().__init__(original, stated)
+        loop = Loop(source, stated, WATCH)
+        loop.ends_with(self)
+        _set(self, "_roofline_loop", loop)
+        if "torch" in sys.modules:
+            torch_hooks.install()
+
+    def __iter__(self) -> Iterator[Any]:
         return self
 
-
-def _stand_in(original: Any, key: int, stated: Stated) -> Watched:
-    """Return what stands in for an iterable or an iterator.
-
-    An iterator stands in for itself when it is asked for one, as it would without us. Anything
-    else is asked anew each time, by C code, so that what it raises has no frame of ours.
-    """
-    kind = type(original)
-    methods = _methods(original, kind)
-    if hasattr(kind, "__next__"):
-        begin, end = hooks(original, key, stated)
-        direct = isinstance(getattr(kind, "__iter__", None), WrapperDescriptorType)
-        iterator: Any = original if direct else _Bare(original)
-        methods["__next__"] = map(end, iter(begin, _NOTHING), iterator).__next__
-    stand_in = _class(_name(kind), methods)()
-    _set(stand_in, "_roofline_original", original)
-    this = weakref.ref(stand_in)
-
-    def iteration(iterator: Any) -> Any:
+    def __next__(self) -> Any:
+        loop = self._roofline_loop
+        wait = loop.ask() if WATCH.on and not compiling() else None
+        if wait is None:
+            return next(self._roofline_original)
+        batch = NO_BATCH
         try:
-            return this() if iterator is original else _stand_in(iterator, key, stated)
-        except Exception as error:
-            failed(error)
-            return iterator
-
-    methods["__iter__"] = map(iteration, map(iter, repeat(original))).__next__
-    for name, method in methods.items():
-        if method is not None:
-            _set(stand_in, name, method)
-    return stand_in
+            batch = next(self._roofline_original)
+            return batch
+        finally:
+            loop.answered(wait, batch)
 
 
-def _methods(original: object, kind: type) -> dict[str, Any]:
-    """Return the special methods of an object: those that its class has, bound to it.
-
-    Neither what the object itself holds under such a name nor what its metaclass has counts.
-    """
-    names = set().union(*map(vars, kind.__mro__))
-    methods = {}
-    for name in PASSED_ON:
-        if name in names:
-            method = next(vars(base)[name] for base in kind.__mro__ if name in vars(base))
-            bind = getattr(type(method), "__get__", None)
-            methods[name] = method if bind is None else bind(method, original, kind)
-    return methods
+_classes: dict[tuple[type, tuple[str, ...]], type[Watched]] = {}
 
 
-def _name(kind: type) -> str:
-    """Return what Python calls a class where it says what its objects cannot do."""
-    made = kind.__flags__ & (IMMUTABLE_TYPE | HEAP_TYPE)
-    if made == HEAP_TYPE or kind.__module__ == "builtins":
-        return kind.__name__
-    return f"{kind.__module__}.{kind.__name__}"
+def _wrapped(original: Any, stated: Stated) -> Watched:
+    """Return the wrapper of a class that has the special methods which the original has."""
+    kind = type(original)
+    is_iterator = hasattr(kind, "__next__")
+    base = WatchedIterator if is_iterator else Watched
+    has = {name: member for owner in reversed(kind.__mro__) for name, member in vars(owner).items()}
+    names = tuple(name for name in FORWARDED if has.get(name) is not None)
+    made = _classes.get((base, names))
+    if made is None:
+        members = {"__slots__": (), **{name: _forwarding(name) for name in names}}
+        made = _classes[base, names] = type(base.__name__, (base,), members)
+    return made(original, stated, original) if is_iterator else made(original, stated)  # type: ignore[call-arg]
 
 
-def _class(name: str, methods: Mapping[str, object]) -> type[Watched]:
-    """Return the class whose slots are these special methods; one that is None stays None."""
-    slots = (*(name for name, method in methods.items() if method is not None), "__iter__")
-    nones = tuple(name for name, method in methods.items() if method is None)
-    known = _classes.get((name, slots, nones))
-    if known is None:
-        members = {"__slots__": slots, **dict.fromkeys(nones)}
-        known = _classes[name, slots, nones] = type(name, (Watched,), members)
-    return known
+def _forwarding(name: str) -> Callable[..., Any]:
+    def forward(self: Any, *args: Any) -> Any:
+        original = self._roofline_original
+        return getattr(type(original), name)(original, *args)
+
+    forward.__name__ = forward.__qualname__ = name
+    return forward

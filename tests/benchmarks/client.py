@@ -23,8 +23,8 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Histogram
 
 from roofline_job import watch
-from roofline_job.lanes import Lane, current
-from roofline_job.runs import NEVER, PROCESS, Run
+from roofline_job.lanes import NEVER, Lane
+from roofline_job.process import PROCESS
 from tests.benchmarks.rig import machine, table
 
 STEPS = 20_000
@@ -88,7 +88,7 @@ def _histogram() -> Histogram:
 
 
 def _without_reports(lane: Lane) -> None:
-    lane.run.due_ns = NEVER - 1
+    lane.due_ns = NEVER - 1
 
 
 def per_step() -> list[tuple[str, float]]:
@@ -115,19 +115,19 @@ def per_step() -> list[tuple[str, float]]:
 
 
 def _lane() -> Lane:
-    lane = current("benchmark")
+    lane = PROCESS.lane("benchmark")
     if lane is None:
         raise RuntimeError("this process may not report")
     return lane
 
 
-def report_us(runs: Sequence[Run], daemon: socket.socket) -> float:
-    """Return what a report costs in microseconds, of these runs in turn."""
+def report_us(lanes: Sequence[Lane], daemon: socket.socket) -> float:
+    """Return what a report costs in microseconds, of these lanes in turn."""
     found = []
-    for run in runs:
-        run.start(0)
+    for lane in lanes:
+        lane.start(0)
         began = time.perf_counter_ns()
-        run.tell(0)
+        lane.tell(0)
         found.append((time.perf_counter_ns() - began) / 1_000)
         daemon.recv(1 << 16)
     return _quietest(found)
@@ -172,9 +172,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         daemon = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         daemon.bind(str(path))
         steps = per_step()
-        cold = [Run(f"cold {index}", None, "client") for index in range(COLD_REPORTS)]
+        cold = [Lane(f"cold {index}", None, "client") for index in range(COLD_REPORTS)]
         cold_us = report_us(cold, daemon)
-        hot_us = report_us([_lane().run] * REPORTS, daemon)
+        hot_us = report_us([_lane()] * REPORTS, daemon)
         slowdown, by_hand = slowdowns_percent(_lane(), hot_us)
         daemon.close()
     PROCESS.forget()

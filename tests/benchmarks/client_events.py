@@ -53,6 +53,16 @@ class _Event:
         return 0.0
 
 
+class _Graph:
+    """A graph that is never captured."""
+
+    def capture_begin(self) -> None:
+        """Do nothing."""
+
+    def capture_end(self) -> None:
+        """Do nothing."""
+
+
 def _torch(stream: object) -> Any:
     torch: Any = ModuleType("torch")
     torch.version = SimpleNamespace(cuda="13.0", hip=None)
@@ -63,6 +73,7 @@ def _torch(stream: object) -> Any:
         is_current_stream_capturing=lambda: False,
         current_stream=lambda: stream,
         Event=_Event,
+        CUDAGraph=_Graph,
     )
     return torch
 
@@ -86,6 +97,7 @@ def pair_cost() -> PairCost:
     sys.modules["torch"] = torch
     FREE_EVENTS.clear()
     meter = IdleMeter()
+    meter.look()
     start, stop, stepped = meter.start, meter.stop, meter.stream_seen
 
     def metered() -> None:

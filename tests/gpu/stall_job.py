@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from roofline_job import lanes, watch
-from roofline_job.failures import FAILURES
+from roofline_job import degraded, watch
+from roofline_job.process import PROCESS
 from roofline_job.streams import IdleMeter
 from tests.gpu.profiler_trace import exposed_loading_seconds
 
@@ -89,7 +89,7 @@ def agreement(batches: Iterable[Any], step: Callable[[Any], None]) -> dict[str, 
     profiler = torch.profiler.profile(
         activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     )
-    lane = lanes.current(job="stall-truth")
+    lane = PROCESS.lane("stall-truth")
     assert lane is not None
     began_seconds = 0.0
     before: tuple[int, int] = (0, 0)
@@ -97,7 +97,7 @@ def agreement(batches: Iterable[Any], step: Callable[[Any], None]) -> dict[str, 
     def measured() -> tuple[int, int]:
         torch.cuda.synchronize()
         lane.meter.collect()
-        return lane.meter.idle_ns["data"], lane.waits().get("data", 0)
+        return lane.meter.idle_ns["data"], lane.phase_ns.get("data", 0)
 
     iterator = iter(watch(batches, job="stall-truth"))
     for number, batch in enumerate(iterator):
@@ -204,7 +204,7 @@ def capture(workers: int) -> dict[str, Any]:
             over.wait(0.06)
 
     other = threading.Thread(target=capturing)
-    lane = lanes.current(job="stall-truth")
+    lane = PROCESS.lane("stall-truth")
     assert lane is not None
     for number, _ in enumerate(watch(loader(workers), job="stall-truth")):
         if number == WARM_UP_STEPS:
@@ -218,7 +218,7 @@ def capture(workers: int) -> dict[str, Any]:
         "captures": len(captured),
         "failed_captures": [error for error in captured if error],
         "idle_seconds": lane.meter.idle_ns["data"] / 1e9,
-        "wait_seconds": lane.waits()["data"] / 1e9,
+        "wait_seconds": lane.phase_ns["data"] / 1e9,
     }
 
 
@@ -254,6 +254,7 @@ def cost(workers: int) -> dict[str, Any]:
     """Time the event pairs alone, and 10 ms steps with and without ``watch``."""
     model = Model()
     meter = IdleMeter()
+    meter.look()
     for warm in (True, False):
         torch.cuda.synchronize()
         began = time.perf_counter()
@@ -297,7 +298,7 @@ def main(words: list[str]) -> None:
     """Run one scenario."""
     name, workers = words[0], int(words[1]) if len(words) > 1 else 0
     found = SCENARIOS[name](workers)
-    print(json.dumps({**found, "errors": FAILURES.count, "error": FAILURES.first}))
+    print(json.dumps({**found, "degraded": degraded.FOUND}))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client that has done nothing yet, and a socket that it reports to."""
+"""A client that has done nothing yet, a clock for it, and a socket that it reports to."""
 
 from __future__ import annotations
 
@@ -8,16 +8,80 @@ from pathlib import Path
 
 import pytest
 
-from roofline_job.runs import PROCESS
+from roofline_job import captures, compiling, degraded, process, reporter, streams
+from roofline_job.captures import CAPTURES
+from roofline_job.events import FREE_EVENTS
+from roofline_job.lanes import Lane
+from roofline_job.process import PROCESS
 from tests.training.listener import Listener
+
+PARTS = [
+    part
+    for module in (degraded, captures, streams)
+    for part in vars(module).values()
+    if isinstance(part, degraded.Part)
+]
+
+
+class Clock:
+    """Goes on only when it is told to, and starts at a second: 0 is no time."""
+
+    def __init__(self) -> None:
+        self.now_ns = 1_000_000_000
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now_ns += round(seconds * 1e9)
+
+    def spend(self, time_ns: int) -> None:
+        """Let so many nanoseconds pass."""
+        self.now_ns += time_ns
 
 
 @pytest.fixture
 def client() -> Iterator[None]:
     """Begin with a client that has done nothing, and leave nothing to report at exit."""
-    PROCESS.forget()
+    _begin_anew()
     yield
+    _begin_anew()
+
+
+def _begin_anew() -> None:
     PROCESS.forget()
+    PROCESS.automatic = False
+    degraded.FOUND.clear()
+    degraded._unsaid.clear()
+    for part in PARTS:
+        part.on = True
+    CAPTURES.reset()
+    FREE_EVENTS.clear()
+
+
+@pytest.fixture(autouse=True)
+def _unbound() -> None:
+    """Forget what a stand-in for torch said of tracing."""
+    compiling._is_compiling, compiling._callback = None, type(None)
+
+
+@pytest.fixture
+def clock(client: None, monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Put every lane on one clock by hand."""
+    clock = Clock()
+
+    def lane(job: str, rank: int | None, instrumentation: str) -> Lane:
+        return Lane(job, rank, instrumentation, clock)
+
+    monkeypatch.setattr(process, "Lane", lane)
+    return clock
+
+
+@pytest.fixture
+def unheard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every report be delivered to nobody."""
+    monkeypatch.setattr(reporter, "deliver", lambda datagram, environ=None: True)
 
 
 @pytest.fixture

@@ -5,46 +5,34 @@ from __future__ import annotations
 
 import gc
 import inspect
+import pickle
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from roofline_job import auto, imports, lanes, reporter, torch_hooks
-from roofline_job.failures import FAILURES
-from roofline_job.lanes import Lane
+from roofline_job import auto, degraded, loops, process, torch_hooks, watch
+from roofline_job.degraded import REASONS
+from roofline_job.lanes import NEVER, Lane
 from roofline_job.loader import leading_dimension, ready_batches
-from roofline_job.runs import Process, Run
-from roofline_job.watching import watch
+from roofline_job.process import PROCESS
+from tests.training.conftest import PARTS, Clock
 from tests.training.fake_torch import FakeTorch, Tensor, with_workers
+from tests.training.measured import Measured, measured
+
+pytestmark = pytest.mark.usefixtures("clock", "unheard")
 
 SECOND = 1_000_000_000
 BATCH = Tensor(2, 3)
 
 
 class Data(list[Any]):
-    """A dataset: it may be noticed to go, as a list may not."""
-
-
-class Clock:
-    """Goes on only when told."""
-
-    def __init__(self) -> None:
-        self.now_ns = SECOND
-
-    def __call__(self) -> int:
-        return self.now_ns
-
-    def wait(self, seconds: float) -> None:
-        self.now_ns += int(seconds * SECOND)
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
+    """A dataset."""
 
 
 @pytest.fixture
@@ -58,48 +46,26 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
 
 
 @pytest.fixture
-def lane(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lane]:
-    """The lane of this thread; others have lanes of the same run."""
-    monkeypatch.setattr(reporter, "deliver", lambda datagram, environ=None: True)
-    monkeypatch.setattr(torch_hooks, "HOOKS", torch_hooks.Hooks())
-    monkeypatch.setattr(torch_hooks, "PROCESS", Process())
-    run = Run("job", 0, "auto")
-    known: dict[int, Lane] = {}
-
-    def current(job: str | None = None, rank: int | None = None) -> Lane:
-        here = threading.get_ident()
-        if here not in known:
-            known[here] = Lane(run, clock)
-            run.join(known[here])
-        return known[here]
-
-    monkeypatch.setattr(lanes, "current", current)
-    FAILURES.reset()
-    yield current()
+def started(clock: Clock, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeTorch]:
+    """A job that runs with automatic instrumentation, in which nothing may fail."""
+    start(monkeypatch)
+    yield torch
     gc.collect()
-    assert FAILURES.first == ""
+    assert not degraded.FOUND
+    assert all(part.on for part in PARTS)
 
 
-@pytest.fixture
-def started(torch: FakeTorch, lane: Lane, monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
-    """A job that runs with automatic instrumentation."""
-    monkeypatch.setattr(imports, "_finder", imports.Finder())
+def start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     auto.start()
-    return torch
 
 
-def seconds(lane: Lane) -> dict[str, float]:
-    return {phase: wait / SECOND for phase, wait in lane.run.totals().phase_ns.items() if wait}
+def seconds(found: Measured) -> dict[str, float]:
+    return {phase: time_ns / SECOND for phase, time_ns in found.phase_ns.items()}
 
 
-def wall(lane: Lane) -> float:
-    return lane.run.totals().wall_ns / SECOND
-
-
-def counts(lane: Lane) -> tuple[int, int, float | None]:
-    totals = lane.run.totals()
-    return totals.steps, totals.batches, totals.samples
+def wall() -> float:
+    return measured().wall_ns / SECOND
 
 
 def slow(clock: Clock, batch: Any, wait_seconds: float) -> Callable[[], Any]:
@@ -110,35 +76,40 @@ def slow(clock: Clock, batch: Any, wait_seconds: float) -> Callable[[], Any]:
     return arrive
 
 
+def in_a_thread(work: Callable[[], object]) -> None:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
 def test_every_module_has_its_hook() -> None:
-    """The table names functions that exist."""
-    assert set(auto.HOOKED.values()) == set(torch_hooks._HOOKS)
+    """The tables name functions and reasons that exist."""
+    assert set(auto.HOOKED.values()) == set(torch_hooks._HOOKS) == set(auto.LOST)
+    assert {auto.LOST[hook] for hook in torch_hooks._HOOKS} <= set(REASONS)
     assert set(torch_hooks.SAVERS) == {
         name for name, hook in auto.HOOKED.items() if hook == "hook_saving"
     }
 
 
 def test_a_loop_is_measured_from_its_first_next_to_its_end(
-    started: FakeTorch, lane: Lane, clock: Clock
+    started: FakeTorch, clock: Clock
 ) -> None:
     """W is the time in `next()`, the wall time is the loop's; before and after do not count."""
-    loader = started.loader([slow(clock, BATCH, 1), slow(clock, BATCH, 2)])
     optimizer = object()
     clock.wait(100)
-    for batch in loader:
+    for batch in started.loader([slow(clock, BATCH, 1), slow(clock, BATCH, 2)]):
         assert batch is BATCH
         clock.wait(4)
         started.step(optimizer)
     clock.wait(100)
 
-    assert seconds(lane) == {"data": 3}
-    assert wall(lane) == 11
-    assert counts(lane) == (2, 2, 4)
-    assert lane.run.instrumentation == "auto"
-    assert vars(torch_hooks)["PROCESS"].instrumentation == "auto"
+    assert seconds(measured()) == {"data": 3}
+    assert wall() == 11
+    assert measured().counts == (2, 2, 4)
+    assert [lane.instrumentation for lane in PROCESS.lanes] == ["auto"]
 
 
-def test_hooking_twice_counts_once(started: FakeTorch, lane: Lane) -> None:
+def test_hooking_twice_counts_once(started: FakeTorch) -> None:
     """`watch` installs its hooks again at each loop."""
     torch_hooks.install()
     for module in started.modules.values():
@@ -148,57 +119,140 @@ def test_hooking_twice_counts_once(started: FakeTorch, lane: Lane) -> None:
     for _ in started.loader([BATCH]):
         started.step(started)
 
-    assert counts(lane) == (1, 1, 2)
+    assert measured().counts == (1, 1, 2)
     assert len(started.hooks) == 1
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt(), SystemExit(3)])
 def test_what_next_raises_is_the_jobs(
-    started: FakeTorch, lane: Lane, clock: Clock, error: BaseException
+    started: FakeTorch, clock: Clock, error: BaseException
 ) -> None:
-    """It arrives as it was raised; the loop is over, and the wait counts."""
-    loader = started.loader([BATCH, slow(clock, error, 2)])
+    """It arrives as it was raised, with one line of ours; the loop is over, the wait counts."""
+    loader = iter(started.loader([BATCH, slow(clock, error, 2)]))
     next(loader)
     with pytest.raises(type(error)) as caught:
         next(loader)
+    frames = traceback.extract_tb(caught.value.__traceback__)
+    clock.wait(100)
 
     assert caught.value is error
-    assert [entry.name for entry in caught.traceback][-1] == "__next__"
-    assert not any("exporter/training" in str(entry.path) for entry in caught.traceback)
-    assert seconds(lane) == {"data": 2}
-    assert not lane.is_open(loader)
-    assert lane.asking is None
+    assert [frame.name for frame in frames][1:] == ["__next__", "__next__"]
+    assert sum("roofline_job" in frame.filename for frame in frames) == 1
+    assert seconds(measured()) == {"data": 2}
+    assert wall() == 2
 
 
-def test_a_loop_that_is_left_early_ends(started: FakeTorch, lane: Lane, clock: Clock) -> None:
-    """Nothing holds the iterator then; what follows is not the loop's."""
+def test_next_may_be_looked_up_and_called_in_a_loop(started: FakeTorch, clock: Clock) -> None:
+    """Each call is one wait, and gives one batch."""
+    ask = iter(started.loader([slow(clock, BATCH, 1)] * 10)).__next__
+    found = []
+    while True:
+        clock.wait(1)
+        try:
+            found.append(ask())
+        except StopIteration:
+            break
+
+    assert found == [BATCH] * 10
+    assert seconds(measured()) == {"data": 10}
+    assert measured().counts == (10, 10, 20)
+
+
+def test_looking_next_up_is_no_wait(started: FakeTorch, clock: Clock) -> None:
+    """As ``hasattr`` does, and prefetchers that hand it to a pool."""
+    loader = iter(started.loader([slow(clock, BATCH, 1)] * 3))
+    assert hasattr(loader, "__next__")
+    ask = loader.__next__
+    clock.wait(100)
+    assert not PROCESS.lanes or wall() == 0
+
+    assert next(loader) is ask() is BATCH
+    assert seconds(measured()) == {"data": 2}
+    assert wall() == 2
+
+
+def test_a_bare_thread_may_ask(started: FakeTorch, clock: Clock) -> None:
+    """Its stack holds nothing but the call itself."""
+    import _thread
+
+    loader = iter(started.loader([BATCH, BATCH]))
+    asked = threading.Event()
+    found: list[Any] = []
+
+    class Asking:
+        def __iter__(self) -> Any:
+            return self
+
+        def __next__(self) -> Any:
+            found.append(next(loader))
+            asked.set()
+            raise StopIteration
+
+    _thread.start_new_thread(next, (Asking(), None))
+    assert asked.wait(10)
+    found += loader
+
+    assert found == [BATCH, BATCH]
+
+
+def test_a_loop_that_is_left_early_ends(started: FakeTorch, clock: Clock) -> None:
+    """What follows is not the loop's."""
     for _ in started.loader([BATCH, BATCH]):
         break
     clock.wait(100)
     for _ in started.loader([BATCH]):
         clock.wait(1)
 
-    assert wall(lane) == 1
-    assert counts(lane) == (2, 2, 4)
+    assert wall() == 1
+    assert measured().counts == (2, 2, 4)
 
 
-def test_a_persistent_loader_begins_a_new_loop(
-    started: FakeTorch, lane: Lane, clock: Clock
-) -> None:
-    """Its iterator lives on; a reset closes the loop that was left early."""
-    loader = started.loader([BATCH, BATCH])
-    next(loader)
-    clock.wait(1)
-    loader._reset(None)
-    assert not lane.is_open(loader)
+def test_a_persistent_loader_begins_a_new_loop(started: FakeTorch, clock: Clock) -> None:
+    """Its iterator lives on; the loop that was left early is over when it begins anew."""
+    loader = started.loader([BATCH, BATCH], persistent_workers=True)
+    for _ in loader:
+        break
+    started.step(loader)
+    clock.wait(2)
+    assert iter(loader) is iter(loader)
+    before = wall()
     clock.wait(100)
-    assert [batch is BATCH for batch in loader] == [True, True]
+    for _ in loader:
+        clock.wait(1)
+        started.step(loader)
 
-    assert wall(lane) == 1
-    assert lane.run.totals().batches == 3
+    assert wall() - before == 2
+    assert measured().counts == (3, 3, 6)
 
 
-def test_with_gradients_off_it_is_evaluation(started: FakeTorch, lane: Lane, clock: Clock) -> None:
+def test_the_start_of_workers_is_data(started: FakeTorch, clock: Clock) -> None:
+    """It is a wait of each epoch, before the first batch; a stall like any other."""
+    loader = started.loader([slow(clock, BATCH, 1)] * 2, starting=lambda: clock.wait(3))
+    for _ in range(2):
+        for _ in loader:
+            clock.wait(1)
+        clock.wait(100)
+
+    assert seconds(measured()) == {"data": 2 * (3 + 2)}
+    assert wall() == 2 * (3 + 2 + 2)
+
+
+def test_a_loader_that_cannot_start_says_so(started: FakeTorch, clock: Clock) -> None:
+    """The time up to then counts, and no loop is open."""
+
+    def refuse() -> None:
+        clock.wait(3)
+        raise OSError("no workers")
+
+    with pytest.raises(OSError, match="no workers"):
+        iter(started.loader([BATCH], starting=refuse))
+    clock.wait(100)
+
+    assert seconds(measured()) == {"data": 3}
+    assert wall() == 3
+
+
+def test_with_gradients_off_it_is_evaluation(started: FakeTorch, clock: Clock) -> None:
     """Its body is phase eval and its wait phase data; its batches are not training's."""
     optimizer = object()
     for _ in started.loader([slow(clock, BATCH, 1)]):
@@ -209,27 +263,47 @@ def test_with_gradients_off_it_is_evaluation(started: FakeTorch, lane: Lane, clo
         started.grad = True
         started.step(optimizer)
 
-    assert seconds(lane) == {"data": 5, "eval": 8}
-    assert wall(lane) == 14
-    assert counts(lane) == (1, 1, 2)
+    assert seconds(measured()) == {"data": 5, "eval": 8}
+    assert wall() == 14
+    assert measured().counts == (1, 1, 2)
 
 
-def test_an_evaluation_that_is_left_early_does_not_go_on(
-    started: FakeTorch, lane: Lane, clock: Clock
-) -> None:
-    """A persistent loader keeps its iterator; training counts again at its next batch."""
-    persistent = started.loader([BATCH, BATCH])
-    for _ in started.loader([BATCH, BATCH]):
+def test_an_evaluation_on_the_training_loader_is_one(started: FakeTorch, clock: Clock) -> None:
+    """What the loop does decides, not the data: in the body, and after an epoch."""
+    loader, optimizer = started.loader([BATCH] * 3), object()
+
+    def evaluate() -> None:
         started.grad = False
-        next(persistent)
+        for _ in loader:
+            clock.wait(1)
         started.grad = True
-        if lane.run.totals().batches == 2:
-            break
-    for _ in started.loader([BATCH]):
-        pass
 
-    assert counts(lane) == (3, 3, 6)
-    assert lane.evaluating == 0
+    for _ in range(2):
+        for number, _ in enumerate(loader):
+            clock.wait(1)
+            started.step(optimizer)
+            if number == 1:
+                evaluate()
+        evaluate()
+
+    assert seconds(measured()) == {"eval": 2 * 6}
+    assert wall() == 2 * 9
+    assert measured().counts == (6, 6, 12)
+
+
+def test_an_evaluation_that_is_left_early_does_not_go_on(started: FakeTorch) -> None:
+    """A persistent loader keeps its iterator; its batches are never training's."""
+    persistent = started.loader([BATCH, BATCH], persistent_workers=True)
+    optimizer = object()
+    for _ in range(2):
+        for _ in started.loader([BATCH, BATCH]):
+            started.grad = False
+            for _ in persistent:
+                break
+            started.grad = True
+            started.step(optimizer)
+
+    assert measured().counts == (4, 4, 8)
 
 
 def run_epochs(started: FakeTorch, clock: Clock, *, evaluate: bool) -> None:
@@ -246,36 +320,44 @@ def run_epochs(started: FakeTorch, clock: Clock, *, evaluate: bool) -> None:
                 started.grad = True
 
 
-def test_a_loop_without_steps_was_an_evaluation(
-    started: FakeTorch, lane: Lane, clock: Clock
-) -> None:
-    """Its batches were kept back; its body is phase eval, found out at its end the first time."""
+def test_a_loop_without_steps_was_an_evaluation(started: FakeTorch, clock: Clock) -> None:
+    """Its batches were kept back; its body is phase eval, which is found out at its end."""
     run_epochs(started, clock, evaluate=True)
 
-    assert seconds(lane) == {"data": 4, "eval": 8}
-    assert wall(lane) == 16
-    assert counts(lane) == (4, 4, 8)
+    assert seconds(measured()) == {"data": 4, "eval": 8}
+    assert wall() == 16
+    assert measured().counts == (4, 4, 8)
 
 
 def test_loops_over_new_data_train_once_an_optimizer_steps(
-    started: FakeTorch, lane: Lane, clock: Clock
+    started: FakeTorch, clock: Clock
 ) -> None:
     """Batches that were kept back count then, also those of loaders that are zipped."""
     optimizer = object()
     run_epochs(started, clock, evaluate=False)
-    first, second = [BATCH, BATCH], [BATCH, BATCH]
-    for index, _ in enumerate(zip(started.loader(first), started.loader(second), strict=True)):
+    before = measured()
+    first, second = started.loader([BATCH] * 4), started.loader([BATCH] * 4)
+    for index, _ in enumerate(zip(first, second, strict=True)):
         clock.wait(1)
-        if index:
+        if index % 2:
             started.step(optimizer)
-    assert "eval" not in seconds(lane)
-    assert lane.run.totals().batches == 8
-    assert lane.run.totals().samples == 16
+
+    assert "eval" not in seconds(measured())
+    assert measured().batches - before.batches == 8
+    assert measured().steps - before.steps == 2
 
 
-def test_data_that_was_evaluated_may_be_trained_on_later(
-    started: FakeTorch, lane: Lane, clock: Clock
-) -> None:
+def test_samples_of_loaders_that_are_zipped_count_once(started: FakeTorch) -> None:
+    """They make one step together; batches are those of both."""
+    optimizer = object()
+    for _ in range(2):
+        for _ in zip(started.loader([BATCH] * 4), started.loader([BATCH] * 4), strict=True):
+            started.step(optimizer)
+
+    assert measured().counts == (8, 16, 16)
+
+
+def test_data_that_was_evaluated_may_be_trained_on_later(started: FakeTorch, clock: Clock) -> None:
     """Folds change their roles: the first step says so."""
     optimizer, fold = object(), Data([BATCH, BATCH])
     run_epochs(started, clock, evaluate=False)
@@ -283,54 +365,15 @@ def test_data_that_was_evaluated_may_be_trained_on_later(
     for _ in range(2):
         for _ in started.loader(fold):
             started.step(optimizer)
-    steps, batches, _ = counts(lane)
 
-    assert steps == 8
-    assert batches == 4 + 1 + 2  # the first batch of the first epoch was taken for evaluation
-    assert lane.evaluating == 0
+    assert measured().counts == (8, 8, 16)
 
 
-def test_data_is_forgotten_when_it_is_gone(started: FakeTorch, lane: Lane) -> None:
-    """What is made later at the same place in memory is something else."""
-    optimizer, places = object(), set[int]()
-    for _ in range(9):
-        training = Data([BATCH])
-        places.add(id(training))
-        for _ in started.loader(training):
-            started.step(optimizer)
-        del training
-        held_out = Data([BATCH])
-        places.add(id(held_out))
-        list(started.loader(held_out))
-        del held_out
-    assert len(places) < 18
-    assert counts(lane) == (9, 9, 18)
-
-
-@pytest.mark.parametrize("data", [[BATCH], (BATCH,)])
-def test_data_that_cannot_be_noticed_to_go_is_known_by_its_sampler(
-    started: FakeTorch, lane: Lane, data: Any
-) -> None:
-    """That is there as long as the loader."""
-    optimizer, sampler = object(), Data()
-    for stepping in (True, False):
-        loader = started.loader(data)
-        loader._index_sampler = sampler
-        for _ in loader:
-            if stepping:
-                started.step(optimizer)
-    assert lane.run.totals().batches == 2
-    list(started.loader(data))
-    assert lane.run.totals().batches == 2
-
-
-def test_asking_again_after_the_end_is_no_loop(
-    started: FakeTorch, lane: Lane, clock: Clock
-) -> None:
+def test_asking_again_after_the_end_is_no_loop(started: FakeTorch, clock: Clock) -> None:
     """Batches that wait for their steps go on to."""
     optimizer, data = object(), Data([BATCH] * 8)
     for _ in range(2):
-        loader = started.loader(data)
+        loader = iter(started.loader(data))
         waiting = [next(loader), next(loader), next(loader)]
         number = 0
         while waiting:
@@ -341,22 +384,24 @@ def test_asking_again_after_the_end_is_no_loop(
             if number % 2 == 0:
                 started.step(optimizer)
         clock.wait(100)
-    assert counts(lane) == (8, 16, 32)
-    assert wall(lane) == 16
+
+    assert measured().counts == (8, 16, 32)
+    assert wall() == 16
 
 
 class Optimizer:
     """One parameter of it is frozen."""
 
-    def __init__(self) -> None:
-        self.parameter = SimpleNamespace(requires_grad=True, grad=SimpleNamespace(_version=0))
-        frozen = SimpleNamespace(requires_grad=False, grad=None)
+    def __init__(self, dtype: str = "torch.float32") -> None:
+        gradient = SimpleNamespace(_version=0)
+        self.parameter = SimpleNamespace(requires_grad=True, grad=gradient)
+        frozen = SimpleNamespace(requires_grad=False, grad=None, dtype=dtype)
         self.param_groups = [{"params": [frozen, self.parameter]}]
 
 
 @pytest.mark.parametrize(("backward", "batches"), [(True, 3), (False, 1)])
 def test_a_loop_that_adds_to_gradients_trains_without_a_step(
-    started: FakeTorch, lane: Lane, clock: Clock, backward: bool, batches: int
+    started: FakeTorch, clock: Clock, backward: bool, batches: int
 ) -> None:
     """An epoch over new data may be shorter than the batches of a step."""
     optimizer = Optimizer()
@@ -367,116 +412,267 @@ def test_a_loop_that_adds_to_gradients_trains_without_a_step(
         if backward:
             optimizer.parameter.grad._version += 1
 
-    assert counts(lane) == (1, batches, 2 * batches)
-    assert seconds(lane) == ({} if backward else {"eval": 2})
+    assert measured().counts == (1, batches, 2 * batches)
+    assert seconds(measured()) == ({} if backward else {"eval": 2})
+
+
+@pytest.mark.parametrize("groups", [[], [{}], [{"params": [object()]}]])
+def test_an_optimizer_of_a_kind_of_its_own_has_no_gradients(
+    started: FakeTorch, groups: Any
+) -> None:
+    """Then a loop trains if it steps."""
+    optimizer = Optimizer()
+    optimizer.param_groups = groups
+    for _ in range(2):
+        for _ in started.loader([BATCH]):
+            started.step(optimizer)
+    list(started.loader([BATCH]))
+
+    assert measured().counts == (2, 2, 4)
+
+
+def test_an_optimizer_is_not_kept(started: FakeTorch) -> None:
+    """Its parameters are most of the memory there is."""
+    kept = Optimizer()
+    before = sys.getrefcount(kept)
+    for _ in range(2):
+        for _ in started.loader([BATCH]):
+            started.step(kept)
+
+    assert sys.getrefcount(kept) == before
 
 
 def ahead(loader: Any) -> Iterator[Any]:
     """Ask for each batch before the one before it is used, as Accelerate does."""
-    batch = next(loader)
-    for following in loader:
+    iterator = iter(loader)
+    batch = next(iterator)
+    for following in iterator:
         yield batch
         batch = following
     yield batch
 
 
-def test_a_generator_may_ask_one_batch_ahead(started: FakeTorch, lane: Lane) -> None:
+def test_a_generator_may_ask_one_batch_ahead(started: FakeTorch) -> None:
     """The step of the last batch comes after the data ended, and counts."""
     optimizer = object()
-    for _ in ahead(started.loader([BATCH, BATCH, BATCH])):
-        started.step(optimizer)
+    for _ in range(2):
+        for _ in ahead(started.loader([BATCH, BATCH, BATCH])):
+            started.step(optimizer)
 
-    assert counts(lane) == (3, 3, 6)
-
-
-def test_what_a_generator_left_open_ends_with_the_next_loop(
-    started: FakeTorch, lane: Lane, clock: Clock
-) -> None:
-    """A persistent loader's iterator is not dropped when its generator ends."""
-    kept = started.loader([BATCH])
-    assert len(list(ahead(kept))) == 1
-    assert lane.is_open(kept)
-    for _ in started.loader([BATCH]):
-        assert not lane.is_open(kept)
+    assert measured().counts == (6, 6, 12)
 
 
-def test_a_loader_inside_another_is_part_of_its_wait(
-    started: FakeTorch, lane: Lane, clock: Clock
-) -> None:
+def test_a_loader_inside_another_is_part_of_its_wait(started: FakeTorch, clock: Clock) -> None:
     """A dataset that reads from a loader of its own adds no batches and no loop."""
-    inner = started.loader([slow(clock, BATCH, 1), slow(clock, BATCH, 1)])
+    inner = iter(started.loader([slow(clock, BATCH, 1), slow(clock, BATCH, 1)]))
     for _ in started.loader([lambda: next(inner), lambda: next(inner)]):
         clock.wait(1)
 
-    assert seconds(lane) == {"data": 2}
-    assert counts(lane) == (2, 2, 4)
-    assert not lane.is_open(inner)
+    assert seconds(measured()) == {"data": 2}
+    assert measured().counts == (2, 2, 4)
+    assert wall() == 4
 
 
-def test_inside_watch_it_only_marks(started: FakeTorch, lane: Lane, clock: Clock) -> None:
-    """The outermost watch counts; the loader's numbers are read all the same."""
+# With `watch`
+
+
+def test_a_watched_loader_is_the_loader(torch: FakeTorch, clock: Clock) -> None:
+    """Marked, so that every loop over it is measured, also those inside of a library."""
+    loader = torch.loader([slow(clock, BATCH, 1)] * 2)
+    assert watch(loader, job="own", precision="bf16") is loader
+    for _ in loader:
+        clock.wait(1)
+    list(loader)
+
+    assert seconds(measured(job="own")) == {"data": 4}
+    assert wall() == 6
+    assert measured().counts == (4, 4, 8)
+    (lane,) = PROCESS.lanes
+    assert (lane.precision, lane.instrumentation) == ("bf16", "client")
+    assert lane.loader["workers"] == 0
+
+
+def test_what_watch_says_of_a_loader_counts(torch: FakeTorch) -> None:
+    """The last call does; what it says goes before what the loader shows."""
+    loader = torch.loader([BATCH] * 2)
+    watch(loader, samples_per_batch=7)
+    watch(loader, samples_per_batch=5, flops_per_sample=10)
+    list(loader)
+
+    assert measured().samples == 10
+    assert measured().flops == 100
+
+
+def test_a_loader_that_iterates_in_its_own_way_is_wrapped(torch: FakeTorch) -> None:
+    """As one of a library that yields what it makes of the batches."""
+
+    class Twice(torch.dataloader.DataLoader):  # type: ignore[misc, name-defined]
+        def __iter__(self) -> Iterator[Any]:
+            for batch in super().__iter__():
+                yield batch
+                yield batch
+
+    loader = Twice([BATCH] * 2)
+    watched = watch(loader)
+
+    assert watched is not loader
+    assert len(list(watched)) == 4
+    assert measured().batches == 4
+
+
+def test_a_loader_may_be_compared_and_not_hashed(torch: FakeTorch) -> None:
+    """What `watch` says of it is kept apart from what the loader is."""
+
+    class Equal(torch.dataloader.DataLoader):  # type: ignore[misc, name-defined]
+        __hash__ = None  # type: ignore[assignment]
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+    first, second = Equal([BATCH] * 2), Equal([BATCH] * 3)
+    watch(first, samples_per_batch=10)
+    watch(second, samples_per_batch=100)
+    assert len(list(first)) == 2
+    assert measured().samples == 20
+    assert len(list(second)) == 3
+    assert measured().samples == 320
+    assert not degraded.FOUND
+
+
+def test_inside_watch_a_loader_only_marks(started: FakeTorch, clock: Clock) -> None:
+    """The outermost loop counts."""
     loader = started.loader([slow(clock, BATCH, 1), slow(clock, BATCH, 1)])
-    for _ in watch(loader):
+    for _ in watch(batch for batch in loader):
         clock.wait(1)
 
-    assert seconds(lane) == {"data": 2}
-    assert lane.run.totals().batches == 2
-    assert lane.run.loader["workers"] == 0
+    assert seconds(measured()) == {"data": 2}
+    assert measured().batches == 2
 
 
 def test_without_automatic_instrumentation_loaders_are_left_alone(
-    torch: FakeTorch, lane: Lane, clock: Clock
+    torch: FakeTorch, clock: Clock
 ) -> None:
-    """`watch` on one loop says nothing about others."""
+    """`watch` on one loop says nothing about others, nor about how they start."""
     torch_hooks.install()
-    for _ in torch.loader([slow(clock, BATCH, 1)]):
+    for _ in torch.loader([slow(clock, BATCH, 1)], starting=lambda: clock.wait(1)):
         pass
 
-    assert counts(lane) == (0, 0, None)
-    assert wall(lane) == 0
+    assert measured().counts == (0, 0, None)
+    assert wall() == 0
 
 
-def in_a_thread(work: Callable[[], object]) -> None:
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
+# Threads
 
 
-def test_only_the_thread_that_trains_is_measured(started: FakeTorch, lane: Lane) -> None:
-    """The main one, until an optimizer steps in another: that one then, and not a prefetcher."""
+@pytest.mark.parametrize("thread", ["a pool's", "one of a library in C++"])
+def test_steps_in_another_thread_are_those_of_the_loop(
+    started: FakeTorch, clock: Clock, thread: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of optimizers that step in the backward pass, which runs in threads of autograd."""
+    if thread != "a pool's":
+        monkeypatch.setattr(process, "_is_of_python", lambda: False)
+    optimizer = object()
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(2):
+            for _ in started.loader([slow(clock, BATCH, 1)] * 30):
+                clock.wait(1)
+                pool.submit(started.step, optimizer).result()
 
-    def read() -> None:
-        for _ in started.loader([BATCH]):
-            pass
+    assert measured().counts == (60, 60, 120)
+    assert seconds(measured()) == {"data": 60}
+    assert wall() == 120
+    assert len(PROCESS.lanes) == 1
 
-    in_a_thread(read)
-    assert lane.run.totals().batches == 0
+
+def test_a_loader_that_a_helper_reads_is_not_the_training_loops(
+    clock: Clock,
+    torch: FakeTorch,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The helper's waits are nobody's, the steps are told by steps, and the report says so."""
+    start(monkeypatch)
+    loader = iter(torch.loader([slow(clock, BATCH, 1)] * 10))
+    for _ in range(10):
+        in_a_thread(lambda: next(loader))
+        clock.wait(1)
+        torch.step(loader)
+
+    assert measured().steps == 10
+    assert "data" not in measured().phase_ns
+    helpers = [lane for lane in PROCESS.lanes if lane is not PROCESS.here()]
+    assert {lane.due_ns for lane in helpers} == {NEVER}
+    assert degraded.FOUND == {"helper_thread": "MainThread trains"}
+    assert capsys.readouterr().err == ""
+
+
+def test_a_loop_that_trains_in_a_thread_is_measured(started: FakeTorch, clock: Clock) -> None:
+    """As in a job whose main thread does something else."""
+    found: list[Measured] = []
 
     def train() -> None:
-        started.step(object())
-        read()
+        for _ in started.loader([slow(clock, BATCH, 1)] * 3):
+            started.step(started)
+        found.append(measured())
+        assert PROCESS.lanes[0].due_ns != NEVER
 
     in_a_thread(train)
-    assert lane.run.totals().batches == 1
-    read()
-    assert lane.run.totals().batches == 1
+
+    assert [each.counts for each in found] == [(3, 3, 6)]
+    assert seconds(found[0]) == {"data": 3}
 
 
-def test_dynamo_sees_the_original(started: FakeTorch, lane: Lane) -> None:
+# Dynamo
+
+
+def test_dynamo_sees_the_original(started: FakeTorch) -> None:
     """While a call is traced nothing of ours happens."""
     started.compiling = True
     assert list(started.loader([BATCH])) == [BATCH]
+    assert list(watch([1, 2])) == [1, 2]
     started.step(object())
     with started.autocast_mode.autocast("torch.bfloat16"):
         started.torch.save(1)
 
-    assert counts(lane) == (0, 0, None)
-    assert lane.run.precision is None
+    assert PROCESS.lanes == []
 
 
-def test_a_job_may_put_a_clock_around_next(started: FakeTorch, lane: Lane) -> None:
+# What the hooks look like
+
+
+def test_the_wrappers_are_functions_like_the_originals(torch: FakeTorch) -> None:
+    """Name, documentation and signature are their own, and they are pickled by their name."""
+    originals = {
+        "next": torch.dataloader._BaseDataLoaderIter.__next__,
+        "iter": torch.dataloader.DataLoader.__iter__,
+        "enter": torch.autocast_mode.autocast.__enter__,
+        "save": torch.serialization.save,
+    }
+    for module in torch.modules.values():
+        if module.__name__ in auto.HOOKED:
+            torch_hooks.automatic(auto.HOOKED[module.__name__], module)
+    wrapped = {
+        "next": torch.dataloader._BaseDataLoaderIter.__next__,
+        "iter": torch.dataloader.DataLoader.__iter__,
+        "enter": torch.autocast_mode.autocast.__enter__,
+        "save": torch.serialization.save,
+    }
+
+    for name, original in originals.items():
+        wrapper = wrapped[name]
+        assert wrapper is not original
+        assert inspect.isfunction(wrapper)
+        assert inspect.unwrap(wrapper) is original
+        for attribute in ("__name__", "__qualname__", "__module__", "__doc__"):
+            assert getattr(wrapper, attribute) == getattr(original, attribute)
+        assert inspect.signature(wrapper) == inspect.signature(original)
+    assert torch.torch.save is torch.serialization.save
+    assert pickle.loads(pickle.dumps(torch.torch.save)) is torch.torch.save
+
+
+def test_a_job_may_put_a_clock_around_next(started: FakeTorch) -> None:
     """What it takes from the class and calls is measured, and can be put back."""
-    iterator: Any = started.dataloader._BaseDataLoaderIter
+    iterator = started.dataloader._BaseDataLoaderIter
     inner = iterator.__next__
     seen: list[Any] = []
 
@@ -490,105 +686,172 @@ def test_a_job_may_put_a_clock_around_next(started: FakeTorch, lane: Lane) -> No
     assert list(started.loader([BATCH])) == [BATCH]
 
     assert len(seen) == 2
-    assert lane.run.totals().batches == 2
-    assert inner.__name__ == "__next__"
-    assert inspect.isfunction(inner)
-
-
-def test_nothing_of_ours_is_finalised_while_data_comes(
-    started: FakeTorch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What a signal handler of the job raises in a finaliser is lost: they run at the end only."""
-    finalised: list[object] = []
-    monkeypatch.setattr(torch_hooks._Turn, "__del__", lambda turn: finalised.append(turn.span))
-    loader = started.loader([BATCH] * 3)
-    for _ in range(3):
-        next(loader)
-    assert finalised == []
+    assert measured().batches == 2
 
 
 # Checkpoints and precision
 
 
-def test_saving_is_phase_checkpoint(started: FakeTorch, lane: Lane, clock: Clock) -> None:
+def test_saving_is_phase_checkpoint(started: FakeTorch, clock: Clock) -> None:
     """Also after the loop, where the wall time runs for it alone; failures end it too."""
     save = started.torch.save
-    assert save is started.serialization.save
     for _ in started.loader([BATCH]):
         clock.wait(1)
         save(slow(clock, "model", 2))
     clock.wait(100)
     save(slow(clock, "model", 4))
-    with pytest.raises(OSError, match="full"):
+    with pytest.raises(OSError, match="full") as caught:
         save(OSError("full"))
+    frames = traceback.extract_tb(caught.value.__traceback__)
 
-    assert seconds(lane) == {"checkpoint": 6}
-    assert wall(lane) == 7
+    assert sum("roofline_job" in frame.filename for frame in frames) == 1
+    assert seconds(measured()) == {"checkpoint": 6}
+    assert wall() == 7
     assert started.saved == ["model", "model"]
-    assert lane.depth == 0
+    assert [lane.depth for lane in PROCESS.lanes] == [0]
 
 
-def test_saving_before_or_beside_training_is_none(
-    started: FakeTorch, lane: Lane, clock: Clock
-) -> None:
+def test_saving_before_or_beside_training_is_none(started: FakeTorch, clock: Clock) -> None:
     """A process that prepares data saves too, and so do helper threads."""
     started.torch.save(slow(clock, 1, 1))
     for _ in started.loader([BATCH]):
         in_a_thread(lambda: started.torch.save(slow(clock, 1, 1)))
 
-    assert seconds(lane) == {}
+    assert seconds(measured()) == {}
     assert started.saved == [1, 1]
 
 
-def test_autocast_says_the_precision(started: FakeTorch, lane: Lane) -> None:
+def test_autocast_says_the_precision(started: FakeTorch) -> None:
     """The first that is on."""
     autocast = started.autocast_mode.autocast
-    with autocast("torch.float16", enabled=False):
-        assert lane.run.precision is None
-    with autocast("torch.bfloat16") as entered:
-        assert entered.fast_dtype == "torch.bfloat16"
-    with autocast("torch.float16"):
-        assert lane.run.precision == "bf16"
+    for _ in started.loader([BATCH]):
+        (lane,) = PROCESS.lanes
+        with autocast("torch.float16", enabled=False):
+            assert lane.precision is None
+        with autocast("torch.bfloat16") as entered:
+            assert entered.fast_dtype == "torch.bfloat16"
+        with autocast("torch.float16"):
+            assert lane.precision == "bf16"
 
 
-# Failures inside
+def test_parameters_say_the_precision_if_they_are_short(started: FakeTorch) -> None:
+    """A master copy of long ones says nothing about what is computed in."""
+    for dtype, precision in (("torch.float32", None), ("torch.bfloat16", "bf16")):
+        PROCESS.forget()
+        optimizer = Optimizer(dtype)
+        for _ in started.loader([BATCH]):
+            started.step(optimizer)
+        assert [lane.precision for lane in PROCESS.lanes] == [precision]
 
 
-def test_failures_inside_are_the_clients_own(
-    started: FakeTorch, lane: Lane, monkeypatch: pytest.MonkeyPatch
+# Failures inside, and other shapes of torch
+
+
+def test_a_part_that_fails_is_off_and_the_job_goes_on(
+    clock: Clock,
+    torch: FakeTorch,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """They are counted; batches, checkpoints and steps go on."""
+    """Whatever breaks: batches, checkpoints and steps are the job's; each part says so once."""
 
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("ours")
 
-    for name in ("begin", "end", "batch", "close_loop", "optimizer_step"):
-        with monkeypatch.context() as broken:
-            broken.setattr(Lane, name, fail)
-            assert list(started.loader([BATCH])) == [BATCH]
-            started.torch.save(1)
-            started.step(object())
-    with monkeypatch.context() as broken:
-        broken.setattr(lanes, "current", fail)
-        with started.autocast_mode.autocast("torch.float16"):
-            loader = started.loader([BATCH])
-            loader._reset(None)
-            assert list(loader) == [BATCH]
-            started.step(object())
-    assert FAILURES.count > 5
-    assert FAILURES.first == "RuntimeError: ours"
-    FAILURES.reset()
+    start(monkeypatch)
+    broken: list[tuple[object, str]] = [
+        (Lane, "begin"),
+        (Lane, "end"),
+        (Lane, "open_loop"),
+        (Lane, "close_loop"),
+        (Lane, "optimizer_step"),
+        (type(PROCESS), "lane"),
+        (type(PROCESS), "here"),
+        (type(PROCESS), "lane_of_step"),
+        (torch_hooks, "Loop"),
+        (loops, "get_ident"),
+    ]
+    for owner, name in broken:
+        for part in PARTS:
+            part.on = True
+        list(torch.loader([BATCH]))
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, fail)
+            for _ in range(2):
+                assert list(torch.loader([BATCH, BATCH])) == [BATCH, BATCH]
+                torch.torch.save(1)
+                torch.step(object())
+                with torch.autocast_mode.autocast("torch.float16"):
+                    pass
+        assert not all(part.on for part in PARTS), name
+    assert len(torch.saved) == 2 * len(broken)
+    assert set(degraded.FOUND.values()) == {"RuntimeError: ours"}
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == len(set(lines)) == len(degraded.FOUND)
 
 
-def test_a_torch_of_another_shape_is_left_alone(
-    torch: FakeTorch, lane: Lane, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("module", "name", "reason"),
+    [
+        ("dataloader", "_BaseDataLoaderIter", "loaders"),
+        ("dataloader", "DataLoader", "loaders"),
+        ("optimizer", "register_optimizer_step_post_hook", "optimizers"),
+        ("autocast_mode", "autocast", "autocast"),
+        ("serialization", "save", "checkpoints"),
+    ],
+)
+def test_a_torch_without_a_name_is_left_alone(
+    clock: Clock,
+    torch: FakeTorch,
+    module: str,
+    name: str,
+    reason: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Private names may move; the job runs without us then."""
-    del torch.dataloader._BaseDataLoaderIter
-    torch_hooks.automatic("hook_loaders", torch.dataloader)
+    """Private names may move: the job runs without that part then, and is told."""
+    loader_class = torch.dataloader.DataLoader
+    save = torch.torch.save
+    delattr(getattr(torch, module), name)
+    start(monkeypatch)
+    for _ in range(2):
+        for _ in loader_class([BATCH, BATCH]):
+            save(1)
+            torch.step(object())
+    list(watch(loader_class([BATCH])))
+    list(watch([1]))
 
-    assert FAILURES.count == 1
-    FAILURES.reset()
+    assert list(degraded.FOUND) == [reason]
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_without_loaders_steps_tell_that_the_job_works(
+    clock: Clock, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And time from step to step; no phase is made up."""
+    del torch.dataloader._BaseDataLoaderIter
+    start(monkeypatch)
+    for _ in range(5):
+        clock.wait(1)
+        torch.step(torch)
+
+    assert measured().steps == 5
+    assert wall() == 4
+    assert [lane.phase_ns for lane in PROCESS.lanes] == [{}]
+    assert [lane.due_ns != NEVER for lane in PROCESS.lanes] == [True]
+
+
+@pytest.mark.parametrize("attribute", ["num_workers", "collate_fn", "batch_sampler", "pin_memory"])
+def test_a_loader_without_an_attribute_is_left_alone(
+    clock: Clock, torch: FakeTorch, attribute: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one of a subclass that does not call its base, or of another version."""
+    start(monkeypatch)
+    loader = torch.loader([BATCH, BATCH])
+    delattr(loader, attribute)
+
+    assert [batch is BATCH for batch in loader] == [True, True]
+    assert list(degraded.FOUND) == ["loaders"]
 
 
 # Loaders
@@ -628,26 +891,27 @@ def images(samples: Any) -> Any:
 )
 def test_samples_are_counted_where_they_are_known(
     started: FakeTorch,
-    lane: Lane,
     batch_size: int | None,
     collate: Any,
     batches: list[Any],
     samples: int | None,
 ) -> None:
     """A collate function of the job's own is believed if its first batch has the loader's size."""
-    chosen = {} if collate is None else {"collate": collate}
+    chosen = {} if collate is None else {"collate_fn": collate}
     list(started.loader(batches, batch_size=batch_size, **chosen))
 
-    assert lane.run.totals().samples == samples
+    assert measured().samples == samples
 
 
-def test_ready_batches(started: FakeTorch, lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ready_batches(started: FakeTorch, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those in the queue and those that came out of order, not those under way."""
-    loader = with_workers(started.loader([BATCH]), finished=2, out_of_order=1, under_way=3)
-    assert ready_batches(started.loader([BATCH])) is None
-    next(loader)
+    loader = started.loader([BATCH])
+    loader.num_workers, loader.prefetch_factor = 2, 2
+    iterator = with_workers(iter(loader), finished=2, out_of_order=1, under_way=3)
+    next(iterator)
 
-    assert lane.run.loader == {
+    (lane,) = PROCESS.lanes
+    assert lane.loader == {
         "workers": 2,
         "prefetch_factor": 2,
         "pin_memory": False,
@@ -658,5 +922,24 @@ def test_ready_batches(started: FakeTorch, lane: Lane, monkeypatch: pytest.Monke
     def unknown() -> int:
         raise NotImplementedError
 
-    monkeypatch.setattr(loader._data_queue, "qsize", unknown)
-    assert ready_batches(loader) == 1
+    monkeypatch.setattr(iterator._data_queue, "qsize", unknown)
+    assert ready_batches(iterator) == 1
+    assert ready_batches(None) is None
+
+
+@pytest.mark.parametrize("name", ["_task_info", "_data_queue", "_tasks_outstanding"])
+def test_ready_batches_of_another_torch_are_not_known(
+    clock: Clock, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """That alone is lost then."""
+    start(monkeypatch)
+    loader = torch.loader([BATCH])
+    loader.num_workers = 2
+    iterator = with_workers(iter(loader), finished=2, out_of_order=1, under_way=3)
+    delattr(iterator, name)
+    next(iterator)
+
+    (lane,) = PROCESS.lanes
+    assert lane.loader["workers"] == 2
+    assert lane.loader["ready_batches"] is None
+    assert list(degraded.FOUND) == ["loader_details"]

@@ -5,22 +5,19 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Iterator
 
 import pytest
 
-from roofline_job.captures import CAPTURES, GRAPH_CLASSES, Captures
-from roofline_job.failures import FAILURES
+from roofline_job import degraded
+from roofline_job.captures import CAPTURES, GRAPH_CLASSES, PART, Captures
 from tests.training.scripted_cuda import ScriptedGpu
 
 
 @pytest.fixture(name="gpu")
-def _gpu() -> Iterator[ScriptedGpu]:
-    CAPTURES.reset()
+def _gpu(client: None) -> ScriptedGpu:
     gpu = ScriptedGpu()
     CAPTURES.watch(gpu.torch)
-    yield gpu
-    CAPTURES.reset()
+    return gpu
 
 
 def test_a_capture_is_under_way_from_begin_to_end(gpu: ScriptedGpu) -> None:
@@ -134,23 +131,49 @@ def test_a_torch_that_is_not_initialised_is_not_asked(gpu: ScriptedGpu) -> None:
     assert "current_stream" not in gpu.calls
 
 
-def test_what_fails_inside_does_not_reach_the_job(gpu: ScriptedGpu) -> None:
-    """A torch whose ``current_stream`` raises captures as it would without us."""
+def test_what_fails_inside_does_not_reach_the_job(
+    gpu: ScriptedGpu, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A torch whose ``current_stream`` raises captures as it would without us; that is said."""
     gpu.failures["current_stream"] = RuntimeError("no stream for us")
-    before = FAILURES.count
-    with gpu.torch.cuda.graph(gpu.torch.cuda.CUDAGraph()):
-        assert gpu.capturing
-    assert not gpu.capturing
-    assert FAILURES.count > before
-    FAILURES.reset()
+    for _ in range(2):
+        with gpu.torch.cuda.graph(gpu.torch.cuda.CUDAGraph()):
+            assert gpu.capturing
+        assert not gpu.capturing
+    assert not PART.on
+    assert degraded.FOUND == {"captures": "RuntimeError: no stream for us"}
+    assert capsys.readouterr().err == (
+        "roofline_job: CUDA graph captures cannot be seen, so no CUDA events are used"
+        " (RuntimeError: no stream for us)\n"
+    )
 
 
-def test_no_frame_of_ours_is_in_the_traceback(gpu: ScriptedGpu) -> None:
-    """What ``capture_begin`` raises looks as it would without us."""
+@pytest.mark.parametrize("missing", ["capture_begin", "capture_end", "CUDAGraph"])
+def test_a_torch_that_captures_otherwise_is_left_alone(client: None, missing: str) -> None:
+    """Without knowing of captures no event may be used."""
+    torch = ScriptedGpu().torch
+    delattr(torch.cuda if missing == "CUDAGraph" else torch.cuda.CUDAGraph, missing)
+    CAPTURES.watch(torch)
+    assert not PART.on
+    assert list(degraded.FOUND) == ["captures"]
+
+
+def test_a_traceback_has_one_frame_of_ours(gpu: ScriptedGpu) -> None:
+    """What ``capture_begin`` raises is what it raises without us."""
     with pytest.raises(RuntimeError, match="non-default stream") as caught:
         gpu.torch.cuda.CUDAGraph().capture_begin()
-    files = {entry.path.name for entry in caught.traceback if hasattr(entry.path, "name")}
-    assert files == {"test_captures.py", "scripted_cuda.py"}
+    files = [entry.path.name for entry in caught.traceback if hasattr(entry.path, "name")]
+    assert files == ["test_captures.py", "captures.py", "scripted_cuda.py"]
+
+
+def test_the_wrapper_is_a_function_like_the_original(gpu: ScriptedGpu) -> None:
+    """Name, documentation and signature are its own."""
+    wrapped = gpu.torch.cuda.CUDAGraph.capture_begin
+    original = inspect.unwrap(wrapped)
+    assert original is not wrapped
+    assert inspect.isfunction(wrapped)
+    assert (wrapped.__qualname__, wrapped.__doc__) == (original.__qualname__, original.__doc__)
+    assert inspect.signature(wrapped) == inspect.signature(original)
 
 
 def test_a_forked_child_starts_clean(gpu: ScriptedGpu) -> None:

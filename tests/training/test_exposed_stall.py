@@ -3,70 +3,48 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-from roofline_job import lanes, phase, watch
-from roofline_job.captures import CAPTURES
-from roofline_job.events import FREE_EVENTS
-from roofline_job.failures import FAILURES
-from roofline_job.runs import PROCESS
+from roofline_job import degraded, phase, switches, watch
+from roofline_job.lanes import Lane
+from roofline_job.process import PROCESS
+from roofline_job.streams import IdleMeter
+from tests.training.fake_torch import FakeTorch
+from tests.training.measured import measured
 from tests.training.scripted_cuda import ScriptedGpu
 
-REPLACED = ("torch", "torch.cuda", "torch.utils.data.dataloader", "torch.optim.optimizer")
-
-
-class LoaderIterator:
-    """As much of ``_BaseDataLoaderIter`` as the client looks at; each batch takes ``wait_ms``."""
-
-    _num_workers = 0
-    _prefetch_factor = None
-    _pin_memory = False
-    _persistent_workers = False
-    _index_sampler = None
-    _auto_collation = False
-
-    def __init__(self, gpu: ScriptedGpu, waits_ms: list[float]) -> None:
-        self._gpu = gpu
-        self._waits_ms = iter(waits_ms)
-
-    def __iter__(self) -> LoaderIterator:
-        return self
-
-    def __next__(self) -> float:
-        wait_ms = next(self._waits_ms)
-        self._gpu.host(wait_ms)
-        return wait_ms
-
-    def _reset(self, loader: object, first_iter: bool = False) -> None:
-        """Begin an epoch."""
+HOOKED = ("torch.utils.data", "torch.utils.data.dataloader", "torch.optim.optimizer")
 
 
 class Job:
     """A training job on a scripted GPU, and what it reports."""
 
-    def __init__(self, gpu: ScriptedGpu, server: socket.socket) -> None:
+    def __init__(self, gpu: ScriptedGpu, server: socket.socket, lane: Lane) -> None:
         self.gpu = gpu
+        self.lane = lane
+        self.fake = FakeTorch()
         self._server = server
-        self.step_hooks: list[Callable[[Any, Any, Any], None]] = []
-        self.loader_class = type("Iterator", (LoaderIterator,), dict(LoaderIterator.__dict__))
 
     def loader(self, *waits_ms: float) -> Any:
-        """Return the iterator of a torch DataLoader."""
-        return self.loader_class(self.gpu, list(waits_ms))
+        """Return a torch DataLoader."""
+        return self.fake.loader([functools.partial(self._arrive, ms) for ms in waits_ms])
+
+    def _arrive(self, wait_ms: float) -> float:
+        self.gpu.host(wait_ms)
+        return wait_ms
 
     def optimizer_step(self) -> None:
         """Step an optimizer on the current stream."""
-        for hook in self.step_hooks:
-            hook(self, (), {})
+        self.fake.step(self)
 
     def iterable(self, *waits_ms: float) -> Iterator[float]:
         """Return a source of data that is not torch's."""
@@ -84,39 +62,30 @@ class Job:
                 datagram = self._server.recv(1 << 16)
             except BlockingIOError:
                 break
-        assert FAILURES.count == 0, FAILURES.first
+        assert not degraded.FOUND
         assert self.gpu.violations == []
         return json.loads(datagram)
 
 
 @pytest.fixture(name="job")
-def _job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Job]:
-    for name in REPLACED:
-        monkeypatch.delitem(sys.modules, name, raising=False)
+def _job(client: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Job]:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "torch"]:
+        monkeypatch.delitem(sys.modules, name)
     gpu = ScriptedGpu()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
         server.setblocking(False)
         server.bind(str(tmp_path / "training.sock"))
         monkeypatch.setenv("ROOFLINE_TRAINING_SOCKET", str(tmp_path / "training.sock"))
-        job = Job(gpu, server)
-        data: Any = ModuleType("torch.utils.data.dataloader")
-        data._BaseDataLoaderIter = job.loader_class
-        optimizer: Any = ModuleType("torch.optim.optimizer")
-        optimizer._global_optimizer_post_hooks = {}
-        optimizer.register_optimizer_step_post_hook = job.step_hooks.append
-        modules = (gpu.torch, gpu.torch.cuda, data, optimizer)
-        for name, module in zip(REPLACED, modules, strict=True):
-            monkeypatch.setitem(sys.modules, name, module)
-        PROCESS.forget()
-        CAPTURES.reset()
-        FREE_EVENTS.clear()
-        lane = lanes.current(job="scripted")
+        lane = PROCESS.lane("scripted")
         assert lane is not None
         lane.clock = lambda: gpu.now_ns
+        job = Job(gpu, server, lane)
+        gpu.torch.Tensor = job.fake.torch.Tensor
+        modules = {"torch": gpu.torch, "torch.cuda": gpu.torch.cuda}
+        modules |= {name: job.fake.modules[name] for name in HOOKED}
+        for name, module in modules.items():
+            monkeypatch.setitem(sys.modules, name, module)
         yield job
-        PROCESS.forget()
-        CAPTURES.reset()
-        FREE_EVENTS.clear()
 
 
 def test_any_iterable(job: Job) -> None:
@@ -141,7 +110,7 @@ def test_a_watched_data_loader_counts_its_wait_once(job: Job) -> None:
         job.gpu.launch(30)
     report = job.report()
     assert report["batches"] == 2
-    assert report["phase_seconds"] == {"data": pytest.approx(0.080)}
+    assert report["phase_seconds"] == {"data": pytest.approx(0.080), "eval": 0}
     assert report["phase_gpu_idle_seconds"]["data"] == pytest.approx(0.050)
 
 
@@ -181,30 +150,45 @@ def test_a_prefetcher_that_copies(job: Job) -> None:
 
 
 def test_phases_around_waiting(job: Job) -> None:
-    """Checkpoint and logging have their own S; work inside evaluation is not idle time."""
+    """Checkpoint and logging have their own S, unless another phase is inside them."""
     for _ in watch(job.iterable(10), job="scripted"):
         job.gpu.launch(8)
         with phase("logging"):
             job.gpu.host(3)
             with phase("checkpoint"):
                 job.gpu.host(7)
-                with phase("eval"):
-                    job.gpu.launch(20)
-                    job.gpu.current_stream().synchronize()
             job.gpu.host(1)
+        with phase("logging"):
+            job.gpu.host(5)
+        with phase("eval"):
+            job.gpu.launch(20)
+            job.gpu.current_stream().synchronize()
     report = job.report()
     waits, idles = report["phase_seconds"], report["phase_gpu_idle_seconds"]
     assert waits == {
         "data": pytest.approx(0.010),
-        "logging": pytest.approx(0.004),
+        "logging": pytest.approx(0.009),
         "checkpoint": pytest.approx(0.007),
         "eval": pytest.approx(0.020),
     }
     assert idles == {
         "data": pytest.approx(0.010),
-        "logging": pytest.approx(0.001),
+        "logging": pytest.approx(0.005),
         "checkpoint": pytest.approx(0.002),
     }
+
+
+def test_events_can_be_switched_off(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """W is measured, S is absent."""
+    monkeypatch.setattr(switches, "CUDA_EVENTS", False)
+    job.lane.meter = IdleMeter()
+    for _ in watch(job.loader(40, 40), job="scripted"):
+        job.gpu.launch(30)
+        job.optimizer_step()
+    report = job.report()
+    assert report["phase_seconds"] == {"data": pytest.approx(0.080), "eval": 0}
+    assert "phase_gpu_idle_seconds" not in report
+    assert not [call for call in job.gpu.calls if call.startswith(("Event", "current_stream"))]
 
 
 def test_without_cuda_only_the_wait_is_told(job: Job) -> None:
@@ -259,13 +243,14 @@ def test_a_capture_in_another_thread(job: Job) -> None:
     assert report["phase_gpu_idle_seconds"]["data"] == pytest.approx(0.040 + 0.010)
 
 
-def test_host_time_only_under_tracing(job: Job) -> None:
-    """``torch.compile`` tracing through the loop sees no event."""
+def test_nothing_is_measured_under_tracing(job: Job) -> None:
+    """``torch.compile`` tracing through the loop sees the original next() alone."""
     for batch, _ in enumerate(watch(job.iterable(40, 40, 40), job="scripted")):
         job.gpu.compiling = batch == 0
         job.gpu.launch(30)
     report = job.report()
-    assert report["phase_seconds"]["data"] == pytest.approx(0.120)
+    assert report["batches"] == 2
+    assert report["phase_seconds"]["data"] == pytest.approx(0.080)
     assert report["phase_gpu_idle_seconds"]["data"] == pytest.approx(0.050)
 
 
@@ -295,14 +280,12 @@ def test_evaluation_waits_are_data_and_its_body_is_eval(job: Job) -> None:
 
 def test_s_never_exceeds_w_in_any_report(job: Job) -> None:
     """Reports are consistent within themselves whenever they are made."""
-    lane = lanes.current(job="scripted")
-    assert lane is not None
     for _ in watch(job.loader(*[7.25] * 50), job="scripted"):
         job.gpu.launch(3.5)
         with phase("logging"):
             job.gpu.host(0.125)
-        totals = lane.run.totals()
-        for name, idle_ns in totals.idle_ns.items():
-            assert idle_ns <= totals.phase_ns.get(name, 0)
-        assert sum(totals.phase_ns.values()) <= totals.wall_ns
+        measured(job.lane)  # which compares the sum of the phases with the wall time
+        idles_ns, phases_ns, _ = job.lane.times_ns()
+        for name, idle_ns in idles_ns.items():
+            assert idle_ns <= phases_ns.get(name, 0)
     job.report()

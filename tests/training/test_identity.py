@@ -5,76 +5,21 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from exporter.sources.training.decode import MOST_JOB_BYTES, MOST_NAME_BYTES
+from exporter.sources.training.decode import MOST_NAME_BYTES
 from roofline_job import identity
-from roofline_job.identity import JOB_BYTES, WORD_BYTES, device, fit, job_name
+from roofline_job.identity import WORD_BYTES, device
 
 UUID = "12345678-9abc-def0-1234-56789abcdef0"
 
 
-@given(st.text(), st.integers(4, 128))
-def test_a_label_is_printable_and_short(text: str, limit: int) -> None:
-    """Whatever it was, the daemon takes it, and no character is cut in half."""
-    fitted = fit(text, limit)
-
-    assert fitted == "" or fitted.isprintable()
-    assert len(fitted.encode()) <= limit
-
-
-def test_labels_are_cut_where_the_daemon_would_refuse_them() -> None:
-    """The limits are the daemon's."""
-    assert (JOB_BYTES, WORD_BYTES) == (MOST_JOB_BYTES, MOST_NAME_BYTES)
-    assert fit("é" * 100, 3) == "é"
-    assert fit("a\nb\x00c\ud800d", 128) == "a_b_c_d"
-
-
-@pytest.mark.parametrize(
-    ("name", "environ", "expected"),
-    [
-        ("given", {"ROOFLINE_JOB_NAME": "named"}, "given"),
-        (None, {"ROOFLINE_JOB_NAME": "named", "SLURM_JOB_NAME": "slurm"}, "named"),
-        (None, {"SLURM_JOB_NAME": "slurm"}, "slurm"),
-        ("   ", {"ROOFLINE_JOB_NAME": ""}, "train"),
-        (None, {}, "train"),
-    ],
-)
-def test_the_job_is_called_by_the_first_name_there_is(
-    name: str | None, environ: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Argument, environment, scheduler, script."""
-    monkeypatch.setattr(sys, "argv", ["/home/me/train.py", "--lr=1"])
-    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
-
-    assert job_name(name, environ) == expected
-
-
-@pytest.mark.parametrize(
-    ("spec", "argv", "expected"),
-    [
-        ("pkg.train", ["/x/pkg/train.py"], "pkg.train"),
-        ("pkg.__main__", ["/x/pkg/__main__.py"], "pkg"),
-        (None, ["-c"], "python"),
-        (None, [""], "python"),
-        (None, [], "python"),
-    ],
-)
-def test_a_module_is_called_by_its_name(
-    spec: str | None, argv: list[str], expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """``python -m pkg.train`` is pkg.train; what has no name is python."""
-    main = ModuleType("__main__")
-    main.__spec__ = None if spec is None else SimpleNamespace(name=spec)  # type: ignore[assignment]
-    monkeypatch.setitem(sys.modules, "__main__", main)
-    monkeypatch.setattr(sys, "argv", argv)
-
-    assert job_name(None, {}) == expected
+def test_words_are_cut_where_the_daemon_would_refuse_them() -> None:
+    """The limit is the daemon's."""
+    assert WORD_BYTES == MOST_NAME_BYTES
 
 
 @pytest.fixture

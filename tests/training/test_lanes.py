@@ -3,211 +3,268 @@
 
 from __future__ import annotations
 
-import threading
+import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofline_job import lanes
+from roofline_job import phase, process, step, watch
 from roofline_job.lanes import PHASES, Lane, Span
-from roofline_job.runs import PROCESS, Run
-from roofline_job.totals import Totals
+from roofline_job.process import PROCESS
+from tests.training.conftest import Clock
+from tests.training.measured import Measured, measured
+
+pytestmark = pytest.mark.usefixtures("unheard")
 
 
-@dataclass
-class Clock:
-    """A clock that is told the time."""
-
-    now_ns: int = 1_000
-
-    def __call__(self) -> int:
-        return self.now_ns
-
-
-class Token:
-    """Stands for a loop."""
-
-
-@dataclass
 class Bench:
-    """A lane on a clock that is told the time."""
+    """A clock by hand, and a torch of which only gradients are of interest."""
 
-    clock: Clock = field(default_factory=Clock)
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.began_ns = self.clock.now_ns
+        self.grad = True
+        version = SimpleNamespace(cuda=None, hip=None)
+        self.torch = SimpleNamespace(is_grad_enabled=lambda: self.grad, version=version)
 
-    def __post_init__(self) -> None:
-        self.run = Run("test", 0, "client")
-        self.run.over = True
-        self.lane = Lane(self.run, self.clock)
+    def lane(self, job: str, rank: int | None, instrumentation: str) -> Lane:
+        return Lane(job, rank, instrumentation, self.clock)
 
-    def at(self, now_ns: int) -> Lane:
-        self.clock.now_ns = 1_000 + now_ns
-        return self.lane
+    def at(self, now_ns: int) -> None:
+        """Let it be so long after the beginning."""
+        self.clock.now_ns = self.began_ns + now_ns
+
+    def batches(self, *waits_ns: int) -> Iterator[int]:
+        """Yield batches that take so long."""
+        for wait_ns in waits_ns:
+            self.clock.spend(wait_ns)
+            yield wait_ns
 
 
-def test_an_inner_phase_is_taken_off_the_outer_one() -> None:
+@contextmanager
+def on_a_bench() -> Iterator[Bench]:
+    bench = Bench()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process, "Lane", bench.lane)
+        patch.setitem(sys.modules, "torch", bench.torch)
+        PROCESS.forget()
+        yield bench
+        PROCESS.forget()
+
+
+@pytest.fixture
+def bench(client: None) -> Iterator[Bench]:
+    with on_a_bench() as bench:
+        yield bench
+
+
+class Optimizer:
+    """Steps where the client is told of it."""
+
+    def step(self) -> None:
+        lane = PROCESS.lane_of_step()
+        assert lane is not None
+        lane.optimizer_step(self)
+
+
+def begin(name: str) -> Span:
+    lane = PROCESS.lane()
+    assert lane is not None
+    return lane.begin(name)
+
+
+def end(span: Span) -> None:
+    lane = PROCESS.lane()
+    assert lane is not None
+    lane.end(span)
+
+
+def test_an_inner_phase_is_taken_off_the_outer_one(bench: Bench) -> None:
     """Each instant counts once, for the innermost phase."""
-    bench = Bench()
-    outer = bench.at(0).begin("forward")
-    inner = bench.at(10).begin("logging")
-    bench.at(14).end(inner)
-    bench.at(30).end(outer)
+    with phase("forward"):
+        bench.at(10)
+        with phase("logging"):
+            bench.at(14)
+        bench.at(30)
 
-    assert bench.lane.waits() == {"forward": 26, "logging": 4}
-    assert bench.lane.wall_ns == 30
+    assert measured().phase_ns == {"forward": 26, "logging": 4}
+    assert measured().wall_ns == 30
 
 
-def test_an_unknown_phase_counts_as_other() -> None:
+def test_an_unknown_phase_counts_as_other(bench: Bench) -> None:
     """The phases are a closed list."""
-    bench = Bench()
-    span = bench.at(0).begin("augmentation")
-    bench.at(5).end(span)
+    with phase("augmentation"):
+        bench.at(5)
 
-    assert bench.lane.waits() == {"other": 5}
+    assert measured().phase_ns == {"other": 5}
 
 
-def test_wall_time_is_the_union_of_loops_and_phases() -> None:
+def test_data_and_eval_are_there_from_the_start(bench: Bench) -> None:
+    """A counter that first appears at 1 has no increase; no other phase is made up."""
+    next(iter(watch([1])))
+    lane = PROCESS.here()
+
+    assert lane is not None
+    assert lane.times_ns()[1] == {"data": 0, "eval": 0}
+
+
+def test_without_torch_nothing_is_known_of_evaluation(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that phase is not there, unless it is marked."""
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    next(iter(watch([1])))
+    lane = PROCESS.here()
+
+    assert lane is not None
+    assert lane.times_ns()[1] == {"data": 0}
+
+
+def test_wall_time_is_the_union_of_loops_and_phases(bench: Bench) -> None:
     """What lies between two loops, with no phase under way, is not part of any loop."""
-    bench = Bench()
-    first, second = Token(), Token()
-    bench.at(0).open_loop(first, evaluating=False)
-    bench.at(10).open_loop(second, evaluating=False)
-    bench.at(20).close_loop(first)
-    bench.at(30).close_loop(second)
-    span = bench.at(100).begin("checkpoint")
-    bench.at(107).end(span)
-    bench.at(200).open_loop(first, evaluating=False)
-    bench.at(201).close_loop(first)
+    first, second = iter(watch([1])), iter(watch([1]))
+    next(first)
+    bench.at(10)
+    next(second)
+    bench.at(20)
+    assert next(first, None) is None
+    bench.at(30)
+    assert next(second, None) is None
+    bench.at(100)
+    with phase("checkpoint"):
+        bench.at(107)
+    bench.at(200)
+    for _ in watch([1]):
+        bench.at(201)
 
-    assert bench.lane.wall_ns == 30 + 7 + 1
-
-
-def test_a_loop_whose_token_is_gone_is_closed() -> None:
-    """A loop that was left without a word does not run on; its last event was its end."""
-    bench = Bench()
-    token = Token()
-    bench.at(0).open_loop(token, evaluating=False)
-    bench.at(10).end(bench.lane.begin("other"))
-    bench.at(50)
-    del token
-    bench.at(100).end(bench.lane.begin("other"))
-
-    assert bench.lane.wall_ns == 10
+    assert measured().wall_ns == 30 + 7 + 1
 
 
-def test_the_body_of_an_evaluating_loop_is_eval() -> None:
+def test_the_body_of_an_evaluating_loop_is_eval(bench: Bench) -> None:
     """Its waits are data, its batches train nothing, and it is accounted as it goes."""
-    bench = Bench()
-    token = Token()
-    bench.at(0).open_loop(token, evaluating=True)
-    span = bench.at(0).begin("data")
-    bench.at(3).end(span)
-    bench.lane.batch(8)
-    span = bench.at(10).begin("data")
+    bench.grad = False
+    iterator = iter(watch(bench.batches(3, 2), samples_per_batch=8))
+    next(iterator)
+    bench.at(10)
+    next(iterator)
 
-    assert bench.lane.waits() == {"data": 3, "eval": 7}
+    assert measured().phase_ns == {"data": 5, "eval": 7}
 
-    bench.at(12).end(span)
-    bench.at(20).close_loop(token)
-
-    assert bench.lane.waits() == {"data": 5, "eval": 15}
-    assert bench.lane.wall_ns == 20
-    assert (bench.lane.counts.batches(), bench.lane.counts.samples) == (0, None)
-    assert bench.lane.evaluating == 0
+    bench.at(20)
+    assert next(iterator, None) is None
+    assert measured().phase_ns == {"data": 5, "eval": 15}
+    assert measured().wall_ns == 20
+    assert measured().counts == (0, 0, None)
 
 
-def test_a_loop_inside_phase_eval_evaluates() -> None:
+def test_a_loop_inside_phase_eval_evaluates(bench: Bench) -> None:
     """It need not switch gradients off."""
-    bench = Bench()
-    token = Token()
-    span = bench.at(0).begin("eval")
-    bench.at(2).open_loop(token, evaluating=False)
-    wait = bench.at(2).begin("data")
-    bench.at(6).end(wait)
-    bench.lane.batch()
-    bench.at(9).close_loop(token)
-    bench.at(10).end(span)
+    with phase("eval"):
+        bench.at(2)
+        for _ in watch(bench.batches(4)):
+            bench.at(9)
+        bench.at(10)
 
-    assert bench.lane.waits() == {"data": 4, "eval": 6}
-    assert bench.lane.counts.batches() == 0
+    assert measured().phase_ns == {"data": 4, "eval": 6}
+    assert measured().batches == 0
 
 
-def test_an_evaluating_loop_that_is_only_held_does_not_evaluate() -> None:
+def test_an_evaluation_that_is_only_kept_does_not_evaluate(bench: Bench) -> None:
     """An endless validation iterator is asked now and then; in between the job trains."""
-    bench = Bench()
-    train, validate = Token(), Token()
-    lane = bench.at(0)
-    for _ in range(2):
-        for token, evaluating in ((train, False), (validate, True)):
-            lane.open_loop(token, evaluating=evaluating)
-            lane.asking = token
-            span = lane.begin("data")
-            lane.end(span)
-            lane.asking = None
-            lane.batch()
-            bench.at(bench.clock.now_ns - 1_000 + 10)
+    kept = iter(watch(bench.batches(*[0] * 9)))
+    optimizer = Optimizer()
+    for _ in watch(bench.batches(0, 0)):
+        bench.clock.spend(10)
+        bench.grad = False
+        next(kept)
+        bench.clock.spend(5)
+        bench.grad = True
+        optimizer.step()
 
-    assert lane.counts.batches() == 2
-    assert lane.waits().get("eval", 0) == 10
+    assert measured().counts == (2, 2, None)
+    assert measured().phase_ns == {"eval": 10}
 
 
-def test_a_training_loop_may_begin_while_an_evaluating_one_is_held() -> None:
+def test_an_evaluation_that_is_left_does_not_go_on(bench: Bench) -> None:
+    """What comes after it in the body is training's."""
+    for _ in watch(bench.batches(0)):
+        bench.grad = False
+        for number, _ in enumerate(watch([1, 2, 3])):
+            if number:
+                break
+            bench.clock.spend(5)
+        bench.grad = True
+        bench.clock.spend(100)
+
+    assert measured().phase_ns == {"eval": 5}
+    assert measured().wall_ns == 105
+
+
+def test_a_training_loop_may_begin_while_an_evaluating_one_is_kept(bench: Bench) -> None:
     """Lightning keeps the iterator of its sanity check, and then trains."""
-    bench = Bench()
-    check, train = Token(), Token()
-    bench.at(0).open_loop(check, evaluating=True)
-    bench.at(5).open_loop(train, evaluating=False)
-    bench.lane.batch()
-    bench.at(9).close_loop(train)
+    bench.grad = False
+    check = iter(watch(bench.batches(0, 0)))
+    next(check)
+    bench.at(5)
+    bench.grad = True
+    optimizer = Optimizer()
+    for _ in watch(bench.batches(0)):
+        optimizer.step()
+        bench.at(9)
 
-    assert bench.lane.counts.batches() == 1
-    assert bench.lane.waits() == {"eval": 5}
+    assert measured().counts == (1, 1, None)
+    assert measured().wall_ns <= 9
+    assert measured().phase_ns.get("eval", 0) <= 5
 
 
-def test_steps_are_those_of_the_busiest_optimizer() -> None:
+def test_steps_are_those_of_the_busiest_optimizer(bench: Bench) -> None:
     """A GAN's two optimizers make one step together; batches count only where none steps."""
-    bench = Bench()
-    token, generator, discriminator = Token(), Token(), Token()
-    bench.at(0).open_loop(token, evaluating=False)
-    for batch in range(12):
-        bench.lane.batch()
+    generator, discriminator = Optimizer(), Optimizer()
+    for batch in watch(range(12)):
         if batch % 2:
-            bench.lane.optimizer_step(discriminator)
+            discriminator.step()
         if batch % 4 == 3:
-            bench.lane.optimizer_step(generator)
-    bench.lane.close_loop(token)
+            generator.step()
 
-    assert bench.lane.counts.steps() == 6
-    assert bench.lane.counts.batches() == 12
+    assert measured().counts == (6, 12, None)
 
 
-def test_each_loop_has_its_own_busiest_optimizer() -> None:
+def test_each_loop_has_its_own_busiest_optimizer(bench: Bench) -> None:
     """Steps of one epoch add to those of the last."""
-    bench = Bench()
-    token, one, other = Token(), Token(), Token()
+    one, other = Optimizer(), Optimizer()
     for optimizer in (one, other, one):
-        bench.lane.open_loop(token, evaluating=False)
-        bench.lane.batch()
-        bench.lane.optimizer_step(optimizer)
-        bench.lane.close_loop(token)
+        for _ in watch([1]):
+            optimizer.step()
 
-    assert bench.lane.counts.steps() == 3
+    assert measured().steps == 3
 
 
-def arriving(bench: Bench, batches: int, ahead: int) -> Iterator[int]:
+def test_steps_never_fall_when_an_optimizer_is_first_seen(bench: Bench) -> None:
+    """Batches were counted as steps until then; the count waits for the truth to catch up."""
+    optimizer, found = Optimizer(), []
+    for batch in watch(range(1, 33)):
+        if batch % 4 == 0:
+            optimizer.step()
+        found.append(measured().steps)
+
+    assert found == sorted(found)
+    assert (found[2], found[-1]) == (3, 8)
+
+
+def arriving(batches: int, ahead: int) -> Iterator[int]:
     """Yield batches as a loop does that asks for some of them before it needs them."""
-    token, arrived = Token(), 0
-    bench.lane.open_loop(token, evaluating=False)
+    iterator, arrived, is_over = iter(watch(range(batches))), 0, False
     for number in range(1, batches + 1):
-        while arrived < min(number + ahead, batches):
-            bench.lane.batch()
-            arrived += 1
-        if arrived < number + ahead:
-            bench.lane.close_loop(token)
+        while arrived < number + ahead and not is_over:
+            is_over = next(iterator, None) is None
+            arrived += not is_over
         yield number
-    bench.lane.close_loop(token)
+    assert is_over or next(iterator, None) is None
 
 
 @pytest.mark.parametrize(
@@ -215,288 +272,334 @@ def arriving(bench: Bench, batches: int, ahead: int) -> Iterator[int]:
     [(0, 1, 5, 5), (1, 1, 5, 5), (2, 1, 5, 5), (0, 4, 10, 3), (1, 4, 10, 3)],
 )
 def test_steps_after_the_end_of_the_data_are_those_of_its_last_batches(
-    ahead: int, batches_per_step: int, batches: int, steps: int
+    bench: Bench, ahead: int, batches_per_step: int, batches: int, steps: int
 ) -> None:
     """A prefetcher finds the end before the job has had its last batch, and gradients that are
     accumulated may leave a rest: those steps count, with their time. What follows does not.
     """
-    bench = Bench()
-    optimizer = Token()
-    for number in arriving(bench, batches, ahead):
+    optimizer = Optimizer()
+    for number in arriving(batches, ahead):
         bench.at(10 * number)
         if number % batches_per_step == 0:
-            bench.lane.optimizer_step(optimizer)
+            optimizer.step()
     end_ns = 10 * batches
     if batches % batches_per_step:
         end_ns += 5
-        bench.at(end_ns).optimizer_step(optimizer)
+        bench.at(end_ns)
+        optimizer.step()
     for stray in range(1, 4):
-        bench.at(1_000 * stray).optimizer_step(optimizer)
+        bench.at(1_000 * stray)
+        optimizer.step()
 
-    assert (bench.lane.counts.steps(), bench.lane.counts.batches()) == (steps, batches)
-    assert bench.lane.wall_ns == end_ns
+    assert measured().counts == (steps, batches, None)
+    assert measured().wall_ns == end_ns
 
 
-def test_an_epoch_of_one_batch_is_a_step_too() -> None:
-    """Of an optimizer that is known to step for the batches of loops."""
-    bench = Bench()
-    optimizer = Token()
+def test_an_epoch_of_one_batch_is_a_step_too(bench: Bench) -> None:
+    """Also once it is known that the optimizer steps for the batches of loops."""
+    optimizer = Optimizer()
     for epoch, batches in enumerate((3, 1, 1)):
-        for number in arriving(bench, batches, 1):
-            bench.at(1_000 * epoch + 10 * number).optimizer_step(optimizer)
+        for number in arriving(batches, 0):
+            bench.at(1_000 * epoch + 10 * number)
+            optimizer.step()
 
-    assert bench.lane.counts.steps() == bench.lane.counts.batches() == 5
+    assert measured().counts == (5, 5, None)
 
 
-def test_steps_that_are_never_inside_a_loop_do_not_count() -> None:
+def test_steps_that_are_never_inside_a_loop_do_not_count(bench: Bench) -> None:
     """A job that gathers data in a loop and trains elsewhere: its batches are what is known."""
-    bench = Bench()
+    optimizer = Optimizer()
     for epoch in range(3):
-        for number in arriving(bench, 4, 0):
+        for number in arriving(4, 0):
             bench.at(1_000 * epoch + 10 * number)
         for update in range(9):
-            bench.at(1_000 * epoch + 100 + update).optimizer_step(bench)
+            bench.at(1_000 * epoch + 100 + update)
+            optimizer.step()
 
-    assert bench.lane.counts.steps() == bench.lane.counts.batches() == 12
+    assert measured().counts == (12, 12, None)
 
 
-def test_two_optimizers_may_step_after_the_end_of_the_data() -> None:
+def test_two_optimizers_may_step_after_the_end_of_the_data(bench: Bench) -> None:
     """As those of a GAN do on the last batch, of which one steps only every other time."""
-    bench = Bench()
-    generator, discriminator = Token(), Token()
-    for number in arriving(bench, 7, 1):
-        bench.at(10 * number).optimizer_step(discriminator)
+    generator, discriminator = Optimizer(), Optimizer()
+    for number in arriving(7, 1):
+        bench.at(10 * number)
+        discriminator.step()
         if number % 2 == 0:
-            bench.lane.optimizer_step(generator)
+            generator.step()
     for _ in range(9):
-        bench.at(1_000).optimizer_step(generator)
+        bench.at(1_000)
+        generator.step()
 
-    assert bench.lane.counts.steps() == 7
-    assert bench.lane.wall_ns == 70
+    assert measured().steps == 7
+    assert measured().wall_ns == 70
 
 
-def test_phases_after_the_end_of_the_data_count_once() -> None:
+def test_phases_after_the_end_of_the_data_count_once(bench: Bench) -> None:
     """They are a part of the time up to the step that is still to come."""
-    bench = Bench()
-    optimizer = Token()
-    for number in arriving(bench, 3, 1):
-        span = bench.at(10 * number - 4).begin("backward")
-        bench.at(10 * number - 1).end(span)
-        bench.at(10 * number).optimizer_step(optimizer)
-    with_rest = bench.lane.wall_ns
-    bench.at(50).end(bench.lane.begin("checkpoint"))
-
-    assert (with_rest, bench.lane.wall_ns) == (30, 30)
-    assert bench.lane.waits() == {"backward": 9}
-
-
-def test_a_loop_that_evaluates_owes_no_steps() -> None:
-    """Nor does it leave those of the loop before it to be counted."""
-    bench = Bench()
-    token, optimizer = Token(), Token()
-    for _ in arriving(bench, 3, 0):
+    optimizer = Optimizer()
+    for number in arriving(3, 1):
+        bench.at(10 * number - 4)
+        with phase("backward"):
+            bench.at(10 * number - 1)
+        bench.at(10 * number)
+        optimizer.step()
+    with_rest = measured().wall_ns
+    bench.at(50)
+    with phase("checkpoint"):
         pass
-    bench.at(10).open_loop(token, evaluating=True)
-    bench.lane.batch()
-    bench.at(20).close_loop(token)
-    bench.at(30).optimizer_step(optimizer)
 
-    assert (bench.lane.counts.steps(), bench.lane.counts.batches()) == (3, 3)
-    assert bench.lane.wall_ns == 10
+    assert (with_rest, measured().wall_ns) == (30, 30)
+    assert measured().phase_ns == {"backward": 9}
 
 
-def test_a_loop_without_a_batch_takes_no_steps_from_the_one_before() -> None:
-    """As of an iterator that is asked again after its end; a held-back batch is one."""
-    for held_back, steps in ((False, 5), (True, 3)):
-        bench = Bench()
-        optimizer, token = Token(), Token()
-        for number in arriving(bench, 5, 2):
-            if number > 3:
-                bench.at(10 * number - 5).open_loop(token, evaluating=False)
-                if held_back:
-                    bench.lane.counts.hold_back()
-                bench.lane.close_loop(token)
-            bench.at(10 * number).optimizer_step(optimizer)
+def test_a_loop_that_evaluates_owes_no_steps(bench: Bench) -> None:
+    """Nor does it leave those of the loop before it to be counted."""
+    optimizer = Optimizer()
+    for _ in arriving(3, 0):
+        pass
+    bench.at(10)
+    bench.grad = False
+    for _ in watch([1]):
+        bench.at(20)
+    bench.grad = True
+    bench.at(30)
+    optimizer.step()
 
-        assert (bench.lane.counts.steps(), bench.lane.counts.batches()) == (steps, 5)
-        assert bench.lane.wall_ns == (30 if held_back else 50)
+    assert measured().counts == (3, 3, None)
+    assert measured().wall_ns == 10
 
 
-def test_a_step_that_the_job_tells_of_overrides_the_others() -> None:
+@pytest.mark.parametrize("empty", [True, False])
+def test_a_loop_without_a_batch_takes_no_steps_from_the_one_before(
+    bench: Bench, empty: bool
+) -> None:
+    """As of an iterator that is asked again after its end."""
+    optimizer = Optimizer()
+    for number in arriving(5, 2):
+        bench.at(10 * number - 5)
+        if number > 3:
+            bench.grad = False
+            for _ in watch([] if empty else [1]):
+                pass
+            bench.grad = True
+        bench.at(10 * number)
+        optimizer.step()
+
+    assert measured().counts == (5 if empty else 3, 5, None)
+    assert measured().wall_ns == (50 if empty else 30)
+
+
+def test_a_step_that_the_job_tells_of_overrides_the_others(bench: Bench) -> None:
     """Who says what a step is, is believed."""
-    bench = Bench()
-    token, optimizer = Token(), Token()
-    bench.lane.open_loop(token, evaluating=False)
-    for _ in range(8):
-        bench.lane.batch()
-        bench.lane.optimizer_step(optimizer)
-    bench.lane.step(2, 64, 1e9)
-    bench.lane.close_loop(token)
+    optimizer = Optimizer()
+    for batch in watch(range(8)):
+        optimizer.step()
+        if batch == 5:
+            step(2, samples=64, flops=1e9)
 
-    assert bench.lane.counts.steps() == 2
-    assert bench.lane.counts.samples == 64
-    assert bench.lane.counts.flops() == 1e9
+    assert measured().counts == (2, 8, 64)
+    assert measured().flops == 1e9
 
 
-def test_a_loop_that_is_no_iterator_runs_from_its_first_step() -> None:
+def test_a_loop_that_is_no_iterator_runs_from_its_first_step(bench: Bench) -> None:
     """Outside any watched loop, time passes from step to step, until another loop begins."""
-    bench = Bench()
     for now_ns in (100, 110, 130):
-        bench.at(now_ns).step(1, None, None)
-    token = Token()
-    bench.at(500).open_loop(token, evaluating=False)
-    bench.at(501).close_loop(token)
+        bench.at(now_ns)
+        step()
+    bench.at(500)
+    for _ in watch([1]):
+        bench.at(501)
 
-    assert bench.lane.counts.steps() == 3
-    assert bench.lane.wall_ns == 30 + 1
+    assert measured().steps == 3 + 1
+    assert measured().wall_ns == 30 + 1
 
 
-def test_flops_follow_the_steps() -> None:
-    """FLOPs per step count steps, whatever a step turns out to be."""
-    bench = Bench()
-    token, optimizer = Token(), Token()
-    bench.lane.open_loop(token, evaluating=False)
-    bench.lane.counts.flops_per_step = 5.0
+def test_flops_follow_the_steps(bench: Bench) -> None:
+    """FLOPs per step count steps, whatever a step turns out to be; none that were told fall."""
+    optimizer = Optimizer()
+    iterator = iter(watch(range(9), flops_per_step=5.0))
     for _ in range(3):
-        bench.lane.batch()
-    assert bench.lane.counts.flops() == 15.0
+        next(iterator)
+    assert measured().flops == 15.0
 
-    bench.lane.optimizer_step(optimizer)
-    assert bench.lane.counts.flops() == 5.0
+    optimizer.step()
+    assert measured().flops == 15.0
+    for _ in range(4):
+        next(iterator)
+        optimizer.step()
+    assert measured().flops == 25.0
 
 
-class Machine:
-    """Does to a lane what a random job does, and to a list of instants what that should mean.
+def test_samples_count_once_where_loops_take_turns(bench: Bench) -> None:
+    """Before each step of an optimizer, the loop with the largest batch says how many."""
+    optimizer = Optimizer()
+    labelled = watch(range(3), samples_per_batch=8)
+    other = watch(range(3), samples_per_batch=24)
+    for _ in zip(labelled, other, strict=True):
+        optimizer.step()
 
-    The reference keeps the stack of what is under way and gives each nanosecond to the innermost
-    phase on it. The body of an evaluating loop is one, that of a training loop is none.
+    assert measured().counts == (3, 6, 3 * 24)
+
+
+# A random job against the definition: each instant belongs to the innermost, and none to two.
+
+
+class Level:
+    """Something under way, and the phase to which time in it belongs; None: to none."""
+
+    def __init__(self, claims: str | None, *, is_body: bool = False) -> None:
+        self.claims = claims
+        self.is_body = is_body
+
+
+class Reference:
+    """Does what a random job does, and notes what that should mean.
+
+    The body of an evaluating loop is phase eval until another loop is asked for a batch; that of a
+    training loop is no phase.
     """
 
-    def __init__(self) -> None:
-        self.bench = Bench()
-        self.stack: list[tuple[str, Span | Token]] = []
-        self.now_ns = 0
-        self.wall_ns = 0
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.levels: list[Level] = []
         self.expected: dict[str, int] = {}
+        self.wall_ns = 0
+        self.batches = 0
+        self.before = measured()
+
+    def play(self, job: list[Any]) -> None:
+        for name, argument in job:
+            getattr(self, name)(argument)
+            found = measured()
+            _assert_nothing_fell(self.before, found)
+            self.before = found
 
     def wait(self, time_ns: int) -> None:
-        self.now_ns += time_ns
-        if self.stack:
+        self.bench.clock.spend(time_ns)
+        if self.levels:
             self.wall_ns += time_ns
-            phases = [phase for phase, _ in self.stack if phase != "train"]
-            for phase in phases[-1:]:
-                self.expected[phase] = self.expected.get(phase, 0) + time_ns
+            for name in [level.claims for level in self.levels if level.claims is not None][-1:]:
+                self.expected[name] = self.expected.get(name, 0) + time_ns
 
-    def push(self, kind: str) -> None:
-        lane = self.bench.at(self.now_ns)
-        if kind in ("loop", "evaluating loop"):
-            token = Token()
-            in_phase = any(phase == "eval" and isinstance(o, Span) for phase, o in self.stack)
-            evaluates = kind != "loop" or in_phase
-            lane.open_loop(token, evaluating=kind != "loop")
-            if not evaluates:  # the loops around it are only held until they are asked again
-                self.stack = [("train" if isinstance(o, Token) else p, o) for p, o in self.stack]
-            self.stack.append(("eval" if evaluates else "train", token))
-        else:
-            self.stack.append((kind, lane.begin(kind)))
+    @contextmanager
+    def within(self, level: Level) -> Iterator[None]:
+        self.levels.append(level)
+        yield
+        self.levels.pop()
 
-    def pop(self) -> None:
-        if self.stack:
-            _, open_one = self.stack.pop()
-            lane = self.bench.at(self.now_ns)
-            if isinstance(open_one, Span):
-                lane.end(open_one)
-            else:
-                lane.close_loop(open_one)
+    def phase(self, argument: tuple[str, list[Any]]) -> None:
+        name, inside = argument
+        with phase(name), self.within(Level(name)):
+            self.play(inside)
 
-    def totals(self) -> Totals:
-        totals = Totals()
-        totals.add(self.bench.lane)
-        return totals
+    def loop(self, argument: tuple[bool, list[Any], bool]) -> None:
+        """Go through a loop, which may be left at its first batch."""
+        evaluates, rounds, leaves = argument
+        claims = [level.claims for level in self.levels]
+        bodies = [level.is_body and level.claims is not None for level in self.levels]
+        if True in bodies and any(claims[bodies.index(True) + 1 :]):
+            return  # the phase around it, which began in that body, loses its time to phase eval
+        grad = self.bench.grad
+        self.bench.grad = grad and not evaluates
+        evaluates = not self.bench.grad or "eval" in claims
+        for level in self.levels:
+            if level.is_body:
+                level.claims = None
+        with self.within(Level(None)):
+            for inside in watch(self.answers(rounds)):
+                self.batches += not evaluates
+                if leaves:
+                    break
+                with self.within(Level("eval" if evaluates else None, is_body=True)):
+                    self.play(inside)
+        self.bench.grad = grad
+
+    def answers(self, rounds: list[Any]) -> Iterator[list[Any]]:
+        for waiting, inside in rounds:
+            self.answer(waiting)
+            yield inside
+
+    def answer(self, waiting: list[Any]) -> None:
+        with self.within(Level("data")):
+            for _, time_ns in waiting:
+                self.wait(time_ns)
 
 
+def _assert_nothing_fell(before: Measured, after: Measured) -> None:
+    assert after.wall_ns >= before.wall_ns
+    assert after.steps >= before.steps
+    assert after.batches >= before.batches
+    assert all(after.phase_ns[key] >= value for key, value in before.phase_ns.items())
+
+
+TIMES = st.tuples(st.just("wait"), st.integers(0, 1_000))
+
+
+def _jobs(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    job = st.lists(st.one_of(TIMES, inner), max_size=4)
+    rounds = st.lists(st.tuples(st.lists(TIMES, max_size=2), job), max_size=3)
+    return st.one_of(
+        st.tuples(st.just("phase"), st.tuples(st.sampled_from(PHASES), job)),
+        st.tuples(st.just("loop"), st.tuples(st.booleans(), rounds, st.booleans())),
+    )
+
+
+@given(st.lists(st.recursive(TIMES, _jobs, max_leaves=20), max_size=6))
+def test_every_instant_counts_once(job: list[Any]) -> None:
+    """However phases and loops nest, each nanosecond belongs to the innermost."""
+    with on_a_bench() as bench:
+        reference = Reference(bench)
+        reference.play(job)
+        found = measured()
+
+        assert found.phase_ns == {key: value for key, value in reference.expected.items() if value}
+        assert found.wall_ns == reference.wall_ns
+        assert found.batches == reference.batches
+
+
+SLOTS = st.integers(0, 4)
 MOVES = st.one_of(
-    st.tuples(st.just("wait"), st.integers(0, 1_000_000)),
-    st.tuples(st.just("push"), st.sampled_from([*PHASES, "loop", "evaluating loop"])),
-    st.tuples(st.just("pop"), st.none()),
+    st.tuples(st.just("phase"), SLOTS, st.sampled_from(PHASES)),
+    st.tuples(st.just("ask"), SLOTS, st.integers(0, 1_000)),
+    st.tuples(st.just("leave"), SLOTS, st.just(0)),
+    st.tuples(st.just("grad"), st.just(0), st.booleans()),
+    st.tuples(st.just("optimizer"), st.just(0), st.just(0)),
+    st.tuples(st.just("step"), st.integers(0, 2), st.just(0)),
+    st.tuples(st.just("wait"), st.just(0), st.integers(0, 1_000)),
 )
 
 
 @given(st.lists(MOVES, max_size=60))
-def test_every_instant_counts_once(moves: list[tuple[str, object]]) -> None:
-    """However phases and loops nest, each nanosecond belongs to the innermost, and none to two."""
-    machine = Machine()
-    for name, argument in moves:
-        getattr(machine, name)(*([] if argument is None else [argument]))
-        totals = machine.totals()
-        assert sum(totals.phase_ns.values()) <= totals.wall_ns
-    while machine.stack:
-        machine.pop()
-
-    totals = machine.totals()
-    assert {k: v for k, v in totals.phase_ns.items() if v} == {
-        k: v for k, v in machine.expected.items() if v
-    }
-    assert totals.wall_ns == machine.wall_ns
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 1000), st.sampled_from(PHASES))),
-)
-def test_phases_that_overlap_never_exceed_the_wall(moves: list[tuple[int, int, str]]) -> None:
-    """Phases that end in another order than they began lose time, and never invent any."""
-    bench = Bench()
-    spans: dict[int, Span] = {}
-    now_ns, before = 0, Totals()
-    for slot, time_ns, phase in moves:
-        now_ns += time_ns
-        lane = bench.at(now_ns)
-        if slot in spans:
-            lane.end(spans.pop(slot))
-        else:
-            spans[slot] = lane.begin(phase)
-        totals = Totals()
-        totals.add(lane)
-        assert sum(totals.phase_ns.values()) <= totals.wall_ns <= now_ns
-        assert all(totals.phase_ns[key] >= value for key, value in before.phase_ns.items())
-        before = totals
-
-
-def test_each_thread_has_a_lane_of_its_own(client: None) -> None:
-    """A run is the sum over its threads, also of those that have ended."""
-    found: list[Lane | None] = []
-
-    def work() -> None:
-        lane = lanes.current("job")
-        assert lane is not None
-        lane.open_loop(lane, evaluating=False)
-        lane.batch()
-        lane.close_loop(lane)
-        found.append(lane)
-
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-        thread.join()
-    work()
-
-    assert len({id(lane) for lane in found}) == 4
-    assert PROCESS.run("job", None).totals().batches == 4
-    assert lanes.current("job") is found[-1] is lanes.current()
-
-
-def test_lanes_of_ended_threads_are_folded(client: None) -> None:
-    """A job that starts a thread per epoch does not grow."""
-    for _ in range(20):
-        thread = threading.Thread(target=lanes.current)
-        thread.start()
-        thread.join()
-
-    assert len(PROCESS.run(None, None)._lanes) == 1
-
-
-def test_a_loader_worker_has_no_lane(client: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that only loads data for another one says nothing."""
-    monkeypatch.setattr("roofline_job.identity.is_loader_worker", lambda: True)
-
-    assert lanes.current() is None
+def test_nothing_is_invented_and_nothing_falls(moves: list[tuple[str, int, Any]]) -> None:
+    """Phases that end in another order than they began, loops that are asked in any order, left
+    or asked again after their end: time may be lost, and never exceeds the wall.
+    """
+    with on_a_bench() as bench:
+        spans: dict[int, Span] = {}
+        loops: dict[int, Iterator[int]] = {}
+        optimizer, before = Optimizer(), measured()
+        for name, slot, argument in moves:
+            if name == "phase":
+                if slot in spans:
+                    end(spans.pop(slot))
+                else:
+                    spans[slot] = begin(argument)
+            elif name == "ask":
+                if slot not in loops:
+                    loops[slot] = iter(watch(bench.batches(*[argument] * slot)))
+                next(loops[slot], None)
+            elif name == "leave":
+                loops.pop(slot, None)
+            elif name == "grad":
+                bench.grad = argument
+            elif name == "optimizer":
+                optimizer.step()
+            elif name == "step":
+                step(slot)
+            else:
+                bench.clock.spend(argument)
+            found = measured()  # which checks the sum
+            assert found.wall_ns <= bench.clock.now_ns - bench.began_ns
+            _assert_nothing_fell(before, found)
+            before = found

@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 
 from exporter.reading import NO_DEVICE
 from exporter.sources.training.decode import MOST_BYTES, VERSION, decode
-from roofline_job import identity, reporter
-from roofline_job.failures import FAILURES
-from roofline_job.lanes import PHASES
-from roofline_job.reporter import REPORT_BYTES, candidates, deliver, seconds
-from roofline_job.runs import Run
-from roofline_job.totals import Totals
+from roofline_job import degraded, identity, reporter
+from roofline_job.degraded import REASONS
+from roofline_job.lanes import PHASES, Lane
+from roofline_job.names import JOB_BYTES, fit
+from roofline_job.reporter import REPORT_BYTES, Report, candidates, deliver, seconds
 from tests.training.listener import Listener
 
 pytestmark = pytest.mark.usefixtures("client")
@@ -56,18 +55,19 @@ def test_a_report_tells_everything(monkeypatch: pytest.MonkeyPatch) -> None:
         return True
 
     monkeypatch.setattr(reporter, "deliver", take)
-    run = Run('"résnet"\\', 3, "auto")
-    run.precision = "bf16"
-    run.loader = {"workers": 4, "prefetch_factor": 2, "pin_memory": True, "ready_batches": 3}
-    FAILURES.add(ValueError("a\nb"))
-    totals = Totals(
-        100, 200, 25_600, 12_500_000_001, {"data": 1_500_000_000}, {"data": 7, "logging": 0}, 1.5e25
-    )
+    lane = Lane('"résnet"\\', 3, "auto")
+    lane.precision = "bf16"
+    lane.loader = {"workers": 4, "prefetch_factor": 2, "pin_memory": True, "ready_batches": 3}
+    degraded.FOUND.update({"checkpoints": "a\nb", "client": "other"})
+    _let_it_have(lane, 100, 25_600, {"data": 1_500_000_000}, {"data": 7, "logging": 0}, 1.5e25)
+    lane.counts.tally(1).batches = 200
+    lane.wall_ns = 12_500_000_001
+    report = Report(lane)
     for ending in (False, True):
-        run.report.send(totals, 0, ending=ending)
+        report.send(0, ending=ending)
     claim = decode(sent[1])
 
-    assert (claim.report_id, claim.job, claim.rank) == (run.id, '"résnet"\\', 3)
+    assert (claim.report_id, claim.job, claim.rank) == (lane.id, '"résnet"\\', 3)
     assert (claim.pid, claim.sequence, claim.world_size) == (os.getpid(), 1, 8)
     assert (claim.framework, claim.precision) == ("torch 2.13.0", "bf16")
     assert (claim.instrumentation, claim.device) == ("auto", NO_DEVICE)
@@ -82,7 +82,23 @@ def test_a_report_tells_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert claim.loader.persistent_workers is None
     assert claim.memory_bytes == {"allocated": 1, "reserved": 2, "peak": 3}
-    assert (claim.errors, claim.error, claim.exited) == (1, "ValueError: a_b", True)
+    assert set(claim.degraded) == {"checkpoints", "client"}
+    assert (claim.errors, claim.error, claim.exited) == (2, "a_b", True)
+
+
+def _let_it_have(
+    lane: Lane,
+    steps: int,
+    samples: float | None,
+    phases_ns: dict[str, int],
+    idles_ns: dict[str, int],
+    flops: float | None,
+) -> None:
+    lane.counts.explicit(steps, samples, flops)
+    lane.phase_ns.update(phases_ns)
+    lane.wall_ns = sum(phases_ns.values())
+    lane.meter.idle_ns = dict(idles_ns)
+    lane.meter.measuring = bool(idles_ns)
 
 
 COUNTS = st.integers(0, 2**53)
@@ -94,26 +110,36 @@ def test_every_report_is_taken(
     job: str, precision: str, error: str, steps: int, phases: dict[str, int], samples: float | None
 ) -> None:
     """Whatever the job is called and has done, the datagram is small enough and well formed."""
-    FAILURES.reset()
-    FAILURES.add(RuntimeError(error * 50))
-    run = Run(job, 0, "client")
-    run.precision = precision
-    totals = Totals(steps, steps, samples, sum(phases.values()), phases, phases, samples)
+    degraded.FOUND.clear()
+    degraded.FOUND.update(dict.fromkeys(REASONS, error * 50))
+    lane = Lane(fit(job, JOB_BYTES) or "python", 0, "client")
+    lane.precision = precision
+    _let_it_have(lane, steps, samples, phases, phases, samples)
 
-    claim = decode(run.report.write(totals))
+    claim = decode(Report(lane).write())
 
-    assert claim.totals.batches == steps
+    assert claim.totals.steps == steps
     assert claim.totals.samples == samples
-    FAILURES.reset()
+    assert set(claim.degraded) == set(REASONS)
+    degraded.FOUND.clear()
 
 
 def test_what_is_too_long_loses_what_it_can_do_without() -> None:
     """The totals are what matters."""
-    run = Run("job", 0, "client")
-    run.loader = {"x" * 9_000: 1}
-    claim = decode(run.report.write(Totals(steps=5, samples=7)))
+    lane = Lane("job", 0, "client")
+    lane.loader = {"x" * 9_000: 1}
+    lane.counts.explicit(5, 7, None)
+    claim = decode(Report(lane).write())
 
     assert (claim.totals.steps, claim.totals.samples) == (5, None)
+
+
+def test_s_is_never_more_than_w() -> None:
+    """Whatever the meter found."""
+    lane = Lane("job", 0, "client")
+    _let_it_have(lane, 1, None, {"data": 5}, {"data": 7, "logging": 2}, None)
+
+    assert lane.times_ns()[0] == {"data": 5, "logging": 0}
 
 
 @given(st.integers(0, 10**18))
@@ -127,26 +153,27 @@ def test_seconds_are_exact(time_ns: int) -> None:
 
 def test_each_report_has_the_next_number() -> None:
     """So the daemon tells an old one from a new one; what stays the same is written once."""
-    run = Run("job", 0, "client")
-    first, second = (json.loads(run.report.write(Totals())) for _ in range(2))
+    lane = Lane("job", 0, "client")
+    report = Report(lane)
+    first, second = (json.loads(report.write()) for _ in range(2))
 
     assert (first["sequence"], second["sequence"]) == (0, 1)
-    assert first["id"] == second["id"] == run.id
+    assert first["id"] == second["id"] == lane.id
 
 
 def test_the_device_stays_what_it_was_first_known_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
     """A series never changes its labels."""
     devices: list[str | None] = [None, "none", "GPU-1"]
     monkeypatch.setattr(identity, "device", lambda _: devices.pop(0))
-    run = Run("job", 0, "client")
+    report = Report(Lane("job", 0, "client"))
 
-    found = [json.loads(run.report.write(Totals())).get("device") for _ in range(3)]
+    found = [json.loads(report.write()).get("device") for _ in range(3)]
 
     assert found == [None, "none", "none"]
 
 
 def test_the_allocator_is_asked_every_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its statistics are dear; in between the last ones are told again."""
+    """Its statistics are expensive; in between the last ones are repeated."""
     asked: list[int] = []
 
     class Cuda:
@@ -157,9 +184,9 @@ def test_the_allocator_is_asked_every_ten_seconds(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(identity, "cuda", Cuda)
     monkeypatch.setattr(reporter, "deliver", lambda _: True)
-    run = Run("job", 0, "client")
+    report = Report(Lane("job", 0, "client"))
     for second in range(21):
-        run.report.send(Totals(), second * 10**9, ending=False)
+        report.send(second * 10**9, ending=False)
 
     assert len(asked) == 3
 

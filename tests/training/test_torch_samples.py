@@ -39,4 +39,4 @@ def test_a_watched_loader_tells_its_samples(tmp_path: Path, stated: str, samples
     assert last["batches"] == last["steps"] == 3
     assert last["precision"] == "bf16"
     assert last["loader"]["workers"] == 0
-    assert set(last["phase_seconds"]) == {"data"}
+    assert set(last["phase_seconds"]) == {"data", "eval"}

@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `watch` returns is the job's own iterable in every respect."""
+"""What `watch` returns does what the job's own iterable does."""
 
 from __future__ import annotations
 
-import collections
 import copy
 import gc
-import itertools
 import pickle
+import sys
 import traceback
-import types
 import weakref
 from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
 
-from roofline_job import watch
-from roofline_job.failures import FAILURES
+from roofline_job import degraded, switches, torch_hooks, watch, watching
+from roofline_job.lanes import Lane
+from roofline_job.loops import Loop
+from roofline_job.process import PROCESS
 
-pytestmark = pytest.mark.usefixtures("client")
+pytestmark = pytest.mark.usefixtures("client", "unheard")
 
 
 class Shuffled:
@@ -44,6 +44,21 @@ class Shuffled:
         self._left -= 1
         return self._left
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Shuffled) and other.batches == self.batches
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Plain:
+    """A loader that is nothing else: no length, no call."""
+
+    def __init__(self, data: list[int] | None = None) -> None:
+        self.data = data or [1]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.data)
+
 
 def numbers() -> Generator[int, Any, str]:
     sent = yield 1
@@ -51,35 +66,94 @@ def numbers() -> Generator[int, Any, str]:
     return "returned"
 
 
+def batches() -> int:
+    lane = PROCESS.lane()
+    return 0 if lane is None else lane.counts.totals()[1]
+
+
 def test_each_epoch_asks_for_an_iterator_of_its_own() -> None:
     """The second epoch over the same loader is as long as the first."""
     watched = watch([1, 2, 3])
 
     assert [list(watched), list(watched)] == [[1, 2, 3], [1, 2, 3]]
+    assert batches() == 6
 
 
-def test_an_iterator_of_its_own_is_asked_once_per_epoch() -> None:
-    """Asking twice would shuffle twice, or skip data."""
-    loader = Shuffled(3)
-    watched = watch(loader)
+def test_an_iterator_is_itself_when_asked_for_one() -> None:
+    """Also one that begins anew then."""
+    iterator = watch(iter([1, 2]))
 
-    assert [list(watched), list(watched)] == [[2, 1, 0], [2, 1, 0]]
-    assert loader.epochs == 2
-    assert iter(watched) is watched
+    assert iter(iterator) is iterator
+    assert list(iterator) == [1, 2]
+    assert list(iterator) == []
 
 
 def test_length_truth_and_items_are_the_originals() -> None:
     """What has a length keeps it; what has none gets none."""
     watched: Any = watch([4, 5])
 
-    assert (len(watched), watched[1], bool(watched), 5 in watched) == (2, 5, True, True)
-    assert (watched == [4, 5], repr(watched), list(reversed(watched))) == (True, "[4, 5]", [5, 4])
+    assert (len(watched), watched[1], watched[:1], bool(watched)) == (2, 5, [4], True)
+    assert 5 in watched
+    assert 6 not in watched
+    assert (repr(watched), str(watched), list(reversed(watched))) == ("[4, 5]", "[4, 5]", [5, 4])
+    assert dir(watched) == dir([])
+    watched[0] = 7
+    del watched[1]
+    assert list(watched) == [7]
     assert not watch([])
+    assert not watch({})
+    assert watch(Plain())
+
+
+def test_it_can_what_the_class_can_and_nothing_else() -> None:
+    """Special methods are those of the class: what the object itself has is no matter."""
+    plain = Plain()
+    vars(plain)["__len__"] = lambda: 5
+    watched: Any = watch(plain)
+
     assert not hasattr(watch(iter([1])), "__len__")
-    with pytest.raises(TypeError):
-        len(watch(numbers()))  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="unhashable"):
-        hash(watched)
+    assert not hasattr(watch(numbers()), "__len__")
+    assert hasattr(watch([1]), "__len__")
+    assert not callable(watched)
+    assert callable(watch(type("Callable", (Plain,), {"__call__": len})()))
+    with pytest.raises(TypeError, match=r"has no len\(\)"):
+        len(watched)
+    with pytest.raises(TypeError, match="not subscriptable"):
+        watched[0]
+
+
+def test_it_may_be_a_context_of_its_own() -> None:
+    """Some data readers are closed so; what ``__enter__`` returns is theirs."""
+
+    class Reader(Plain):
+        closed = False
+
+        def __enter__(self) -> Reader:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.closed = True
+
+    reader = Reader()
+    watched: Any = watch(reader)
+    with watched as entered:
+        assert entered is reader
+        assert list(watched) == [1]
+    assert reader.closed
+
+
+def test_a_sequence_without_an_iterator_is_watched() -> None:
+    """Python goes through it by index."""
+
+    class Sequence:
+        def __getitem__(self, index: int) -> int:
+            return [5, 6][index]
+
+    watched: Any = watch(Sequence())  # type: ignore[arg-type]
+
+    assert list(watched) == [5, 6]
+    assert watched[1] == 6
+    assert batches() == 2
 
 
 def test_attributes_are_read_set_and_deleted_through() -> None:
@@ -97,62 +171,48 @@ def test_attributes_are_read_set_and_deleted_through() -> None:
         _ = watched.missing
 
 
-def test_it_is_taken_for_the_original() -> None:
-    """A library that asks for the class does with it what it does with the loader."""
-    loader = Shuffled(3)
-    watched: Any = watch(loader)
+@pytest.mark.parametrize(
+    "original", [[1, 2], (1, 2), range(3), {"a": 1}, "abc", Plain([1]), Shuffled(2)]
+)
+@pytest.mark.parametrize("protocol", [0, 2, pickle.HIGHEST_PROTOCOL])
+def test_copies_and_pickles_are_the_originals(original: Any, protocol: int) -> None:
+    """They are loaded where there is no client, too."""
+    dumped = pickle.dumps(watch(original), protocol)
+    copies = [pickle.loads(dumped), copy.copy(watch(original)), copy.deepcopy(watch(original))]
 
-    assert isinstance(watched, Shuffled)
-    assert type(copy.copy(watched)) is Shuffled
-    assert pickle.loads(pickle.dumps(watch([1, 2]))) == [1, 2]
-
-
-class Plain:
-    """A loader that is nothing else: no length, no call, no arithmetic."""
-
-    def __iter__(self) -> Iterator[int]:
-        return iter([1])
+    assert b"roofline" not in dumped
+    assert [type(each) for each in copies] == [type(original)] * 3
+    assert [list(each) for each in copies] == [list(original)] * 3
 
 
-def test_it_can_what_the_original_can_and_nothing_else() -> None:
-    """Special methods are those of the class: what its metaclass or the object has is no matter."""
-    plain = Plain()
-    vars(plain)["__len__"] = lambda: 5
-    watched: Any = watch(plain)
+def test_a_copy_is_as_deep_as_it_would_be() -> None:
+    """And what the job holds twice is one thing in a deep copy."""
+    inside = [[1]]
+    original = Plain(inside)  # type: ignore[arg-type]
+    shallow: Any = copy.copy(watch(original))
+    together: Any = copy.deepcopy([watch(original), original, inside])
 
-    assert not callable(watched)
-    with pytest.raises(TypeError, match=r"object of type 'Plain' has no len\(\)"):
-        len(watched)
-    with pytest.raises(TypeError, match=r"unsupported operand type.* 'Plain' and 'int'"):
-        watched | 1
-
-
-def test_it_is_called_what_the_original_is_called() -> None:
-    """Also in what Python says when something cannot be done."""
-    originals: list[Any] = [Plain(), [1], itertools.count(), collections.deque([1]), iter([1])]
-    for original in originals:
-        watched: Any = watch(original)
-        messages = []
-        for iterable in (original, watched):
-            with pytest.raises(TypeError) as caught:
-                iterable @ 1
-            messages.append(str(caught.value))
-        assert messages[0] == messages[1]
-        assert type(watched).__name__.endswith(type(original).__name__)
+    assert shallow is not original
+    assert shallow.data is inside
+    assert together[0] is together[1]
+    assert together[0] is not original
+    assert together[0].data is together[2]
+    assert together[2] is not inside
 
 
-def test_operators_are_the_originals() -> None:
-    """Arrays are iterables too, and lists are added to and changed in place."""
-    numbers: Any = [1, 2]
-    watched: Any = watch(numbers)
-    same = watched
-    same += [3]
-    assert (numbers, watched * 2, 2 * watched) == ([1, 2, 3], numbers * 2, numbers * 2)
-    merged: Any = watch({"a": 1})
-    assert (merged | {"b": 2}, {"b": 2} | merged) == ({"a": 1, "b": 2}, {"b": 2, "a": 1})
-    assert f"{watch('abc'):>5}" == "  abc"
-    difference: Any = watch(collections.Counter("aab"))
-    assert difference - collections.Counter("a") == collections.Counter("ab")
+def test_what_cannot_be_pickled_is_said_as_ever() -> None:
+    with pytest.raises(TypeError, match="cannot pickle 'generator' object"):
+        pickle.dumps(watch(numbers()))
+
+
+def test_what_is_no_iterable_comes_back_itself() -> None:
+    """The error comes from the loop, in the words of Python."""
+    watched: Any = watch(5)  # type: ignore[arg-type]
+
+    assert watched == 5
+    with pytest.raises(TypeError, match="'int' object is not iterable"):
+        for _ in watched:
+            pass
 
 
 def test_an_object_that_answers_nothing_is_left_alone() -> None:
@@ -163,16 +223,7 @@ def test_an_object_that_answers_nothing_is_left_alone() -> None:
             raise OSError(name)
 
     assert list(watch(Strict())) == [1]
-    assert FAILURES.count == 0
-
-
-def test_what_is_no_iterable_fails_as_without_us() -> None:
-    """The error comes from the loop, in the words of Python."""
-    watched: Any = watch(5)  # type: ignore[arg-type]
-
-    with pytest.raises(TypeError, match="'int' object is not iterable"):
-        for _ in watched:
-            pass
+    assert not degraded.FOUND
 
 
 def test_a_generator_keeps_its_methods() -> None:
@@ -192,7 +243,6 @@ def test_a_generator_keeps_its_methods() -> None:
     next(closed)
     closed.close()
     assert list(closed) == []
-    assert isinstance(closed, types.GeneratorType)
 
 
 def test_a_generator_can_be_delegated_to() -> None:
@@ -209,8 +259,17 @@ def test_a_generator_can_be_delegated_to() -> None:
     assert returned == ["returned"]
 
 
-def _frames(error: BaseException) -> list[str]:
-    return [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+def test_next_may_be_looked_up_and_called_later() -> None:
+    """Each call gives a batch and is one wait; what was only looked up is none."""
+    watched: Any = iter(watch([1, 2, 3]))
+    assert hasattr(watched, "__next__")
+    ask = watched.__next__
+
+    assert batches() == 0
+    assert [ask(), ask(), next(watched)] == [1, 2, 3]
+    with pytest.raises(StopIteration):
+        ask()
+    assert batches() == 3
 
 
 class Refusing:
@@ -234,14 +293,19 @@ def _loop(iterable: Any) -> BaseException:
     raise AssertionError
 
 
-@pytest.mark.parametrize("make", [_raising, Refusing])
-def test_what_a_loader_raises_is_what_it_raises_without_us(make: Any) -> None:
-    """Type, arguments, context and traceback: no line of ours is in it."""
+def _frames(error: BaseException) -> list[str]:
+    return [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+
+
+@pytest.mark.parametrize(("make", "ours"), [(_raising, "__next__"), (Refusing, "__iter__")])
+def test_what_a_loader_raises_is_what_it_raises_without_us(make: Any, ours: str) -> None:
+    """Type, arguments and context; the traceback has one line of ours more."""
     plain, watched = _loop(make()), _loop(watch(make()))
 
     assert (type(watched), watched.args) == (type(plain), plain.args)
     assert (watched.__cause__, watched.__context__) == (None, None)
-    assert _frames(watched) == _frames(plain)
+    assert _frames(watched) == ["_loop", ours, *_frames(plain)[1:]]
+    assert not degraded.FOUND
 
 
 def test_the_iterator_is_dropped_when_the_loop_is_left() -> None:
@@ -266,22 +330,80 @@ def test_a_batch_is_dropped_when_the_job_drops_it() -> None:
 
     gone: list[bool] = []
 
-    def batches() -> Iterator[Batch]:
+    def made() -> Iterator[Batch]:
         for _ in range(3):
             if refs:
                 gone.append(refs[-1]() is None)
             yield Batch()
 
     refs: list[weakref.ref[Batch]] = []
-    for batch in watch(batches()):
+    for batch in watch(made()):
         refs.append(weakref.ref(batch))
         del batch
 
     assert gone == [True, True]
 
 
-def test_nothing_failed_inside() -> None:
-    """All of this went without a failure that the client had to swallow."""
-    list(watch([1]))
+def test_at_the_end_of_the_stack_no_batch_is_lost() -> None:
+    """A job at its recursion limit goes on as it would, and is measured again afterwards."""
 
-    assert FAILURES.count == 0
+    def deeper(levels: int) -> None:
+        if levels:
+            deeper(levels - 1)
+        else:
+            found.append(next(iterator))
+
+    found: list[int] = []
+    iterator = iter(watch(iter(range(100_000))))
+    limit = sys.getrecursionlimit()
+    for levels in range(limit - 200, limit):
+        try:
+            deeper(levels)
+        except RecursionError:
+            continue
+    found.extend(iterator)
+
+    assert len(found) > 50_000
+    assert not degraded.FOUND
+    lane = PROCESS.lane()
+    assert lane is not None
+    assert (lane.depth, lane.asking) == (0, None)
+
+
+def test_a_failure_of_ours_leaves_the_iterable_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """When it is watched, when a loop begins, and while batches come: once said, then silence."""
+
+    def broken(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("ours")
+
+    watched = watch([1, 2])
+    for owner, name in (
+        (watching, "_wrapped"),
+        (torch_hooks, "install"),
+        (Loop, "_open"),
+        (Lane, "tell"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, "torch", sys.modules["sys"])
+            patch.setattr(owner, name, broken)
+            degraded.WATCH.on = True
+            assert list(watch([1, 2])) == [1, 2]
+            assert list(watched) == [1, 2]
+    original = [1]
+    assert watch(original) is original
+    assert degraded.FOUND == {"client": "RuntimeError: ours"}
+    assert capsys.readouterr().err == (
+        "roofline_job: this process is no longer measured, or only in part (RuntimeError: ours)\n"
+    )
+
+
+def test_switched_off_it_returns_what_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is even looked at."""
+    monkeypatch.setattr(switches, "ENABLED", False)
+    original: Any = Shuffled(2)
+
+    assert watch(original) is original
+    assert watch(None) is None  # type: ignore[arg-type]
+    assert PROCESS.lanes == []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a job reports, which of its processes do, and that nobody else can tell."""
+"""When a job reports, which of its threads and processes do, and that nobody else can tell."""
 
 from __future__ import annotations
 
@@ -8,38 +8,26 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from roofline_job import lanes, phase, reporter, watch
-from roofline_job.lanes import Lane
-from roofline_job.runs import NEVER, PROCESS, RETRY_SECONDS, SECOND, Run
+from roofline_job import degraded, phase, process, reporter, step, switches, watch
+from roofline_job.lanes import NEVER, Lane
+from roofline_job.process import PROCESS
+from roofline_job.reporter import RETRY_SECONDS, SECOND
+from tests.training.conftest import Clock
 from tests.training.listener import ROOT, Listener, run_job
-
-
-class Clock:
-    """A clock that is told the time."""
-
-    now_ns = 1_000
-
-    def __call__(self) -> int:
-        return self.now_ns
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch, client: None) -> Clock:
-    """Put every lane on one scripted clock."""
-    clock, real = Clock(), Lane
-    monkeypatch.setattr(lanes, "Lane", lambda run, **kwargs: real(run, clock, **kwargs))
-    return clock
+from tests.training.measured import measured
 
 
 def test_at_most_one_report_a_second(clock: Clock, listener: Listener) -> None:
     """The first with the first batch, then one a second, each with all totals."""
-    for _ in watch(range(40), job="job"):
-        clock.now_ns += SECOND // 10
+    for _ in watch(range(39), job="job"):
+        clock.wait(0.1)
     found = listener.reports()
 
     assert [report["batches"] for report in found] == [1, 11, 21, 31]
@@ -54,23 +42,23 @@ def test_without_a_daemon_it_is_looked_for_every_five_seconds(
     path = tmp_path / "late.sock"
     monkeypatch.setattr(reporter, "candidates", lambda _: (str(path),))
     looked: list[int] = []
-    real = Run.tell
+    real = Lane.tell
 
-    def tell(run: Run, now_ns: int, *, ending: bool = False) -> None:
+    def tell(lane: Lane, now_ns: int, *, ending: bool = False) -> None:
         looked.append(now_ns)
-        real(run, now_ns, ending=ending)
+        real(lane, now_ns, ending=ending)
 
-    monkeypatch.setattr(Run, "tell", tell)
+    monkeypatch.setattr(Lane, "tell", tell)
     batches = iter(watch(range(1_000), job="job"))
     for _ in range(100):
         next(batches)
-        clock.now_ns += SECOND // 10
+        clock.wait(0.1)
     assert [later - looked[0] for later in looked] == [0, RETRY_SECONDS * SECOND]
 
     listener = Listener(path)
     for _ in range(60):
         next(batches)
-        clock.now_ns += SECOND // 10
+        clock.wait(0.1)
     found = listener.reports()
     listener.close()
     assert found[0]["batches"] == 101
@@ -88,11 +76,11 @@ def test_a_daemon_that_restarts_gets_the_totals(
     listener.path.unlink()
     for _ in range(100):
         next(batches)
-        clock.now_ns += SECOND // 10
+        clock.wait(0.1)
     again = Listener(listener.path)
     for _ in range(60):
         next(batches)
-        clock.now_ns += SECOND // 10
+        clock.wait(0.1)
     after = again.reports()
     again.close()
 
@@ -101,49 +89,201 @@ def test_a_daemon_that_restarts_gets_the_totals(
     assert after[0]["batches"] > 100
 
 
-def test_steps_never_fall_when_an_optimizer_is_first_seen(clock: Clock) -> None:
-    """Batches were counted as steps until then; the count waits for the truth to catch up."""
-    lane = lanes.current("job")
-    assert lane is not None
-    lane.open_loop(clock, evaluating=False)
-    found = []
-    for batch in range(1, 33):
-        lane.batch()
-        if batch % 4 == 0:
-            lane.optimizer_step(clock)
-        found.append(lane.run.totals().steps)
-
-    assert found == sorted(found)
-    assert (found[2], found[-1]) == (3, 8)
-
-
 def test_nothing_is_reported_before_the_job_works(clock: Clock, listener: Listener) -> None:
     """A process that only marks phases, as one that prepares data, is no training job."""
     with phase("checkpoint"):
-        clock.now_ns += 5 * SECOND
+        clock.wait(5)
     PROCESS.flush()
 
-    assert PROCESS.run(None, None).due_ns == NEVER
+    assert [lane.due_ns for lane in PROCESS.lanes] == [NEVER]
     assert listener.reports() == []
 
 
-def test_a_report_that_fails_is_swallowed(
-    clock: Clock, listener: Listener, monkeypatch: pytest.MonkeyPatch
+def test_a_report_that_fails_ends_the_reports_and_not_the_job(
+    clock: Clock,
+    listener: Listener,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """And the next one is tried a second later."""
-    failures = [RuntimeError("ours")]
+    """It is said where the job's output is."""
 
     def rank() -> int:
-        if failures:
-            raise failures.pop()
-        return 0
+        raise RuntimeError("ours")
 
     monkeypatch.setattr("roofline_job.identity.rank", rank)
     for _ in watch(range(20), job="job"):
-        clock.now_ns += SECOND // 10
-    (report,) = listener.reports()
+        clock.wait(0.1)
 
-    assert (report["errors"], report["error"]) == (1, "RuntimeError: ours")
+    assert listener.reports() == []
+    assert degraded.FOUND == {"client": "RuntimeError: ours"}
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+# Threads
+
+
+class Optimizer:
+    """Steps where the client is told of it."""
+
+    def step(self) -> None:
+        lane = PROCESS.lane_of_step()
+        assert lane is not None
+        lane.optimizer_step(self)
+
+
+def in_a_thread(work: Callable[[], object]) -> None:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.usefixtures("unheard")
+@pytest.mark.parametrize("thread", ["a pool's", "one of a library in C++"])
+def test_steps_in_another_thread_are_those_of_the_loop(
+    clock: Clock, thread: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of optimizers that step in the backward pass, which runs in threads of autograd."""
+    if thread != "a pool's":
+        monkeypatch.setattr(process, "_is_of_python", lambda: False)
+    optimizer = Optimizer()
+    with ThreadPoolExecutor(1) as pool:
+        for number in watch(range(30)):
+            clock.wait(1)
+            if number % 2:
+                pool.submit(optimizer.step).result()
+        pool.submit(lambda: clock.wait(100)).result()
+
+    assert measured().counts == (15, 30, None)
+    assert measured().wall_ns == 30 * SECOND
+    assert len(PROCESS.lanes) == 1
+    assert not degraded.FOUND
+
+
+@pytest.mark.usefixtures("unheard")
+def test_a_step_in_another_thread_after_the_data_ended_counts(clock: Clock) -> None:
+    """Its time does not: it is another thread's."""
+    optimizer = Optimizer()
+    for _ in watch(range(4)):
+        clock.wait(1)
+        in_a_thread(optimizer.step)
+    clock.wait(1)
+    in_a_thread(optimizer.step)
+
+    assert measured().counts == (4, 4, None)
+    assert measured().wall_ns == 4 * SECOND
+
+
+@pytest.mark.usefixtures("unheard")
+def test_each_thread_that_loops_has_a_lane_of_its_own(clock: Clock) -> None:
+    """As where one process trains two models."""
+
+    def train() -> None:
+        optimizer = Optimizer()
+        for _ in watch(range(3), job="job"):
+            optimizer.step()
+
+    train()
+    in_a_thread(train)
+
+    assert [measured(lane).counts for lane in PROCESS.lanes] == [(3, 3, None)] * 2
+    assert len({lane.id for lane in PROCESS.lanes}) == 2
+
+
+@pytest.mark.usefixtures("unheard")
+def test_a_job_that_starts_a_thread_per_epoch_does_not_grow(clock: Clock) -> None:
+    """A thread that got the number of one that has ended goes on where that was."""
+    numbers = set()
+
+    def train() -> None:
+        numbers.add(threading.get_ident())
+        for _ in watch(range(3)):
+            clock.wait(1)
+        clock.wait(100)
+
+    for _ in range(20):
+        in_a_thread(train)
+
+    assert len(PROCESS.lanes) == len(numbers)
+    assert sum(measured(lane).batches for lane in PROCESS.lanes) == 60
+    assert sum(measured(lane).wall_ns for lane in PROCESS.lanes) == 60 * SECOND
+
+
+@pytest.mark.usefixtures("client")
+@pytest.mark.parametrize("automatic", [True, False])
+def test_a_thread_that_python_has_not_started_stays_unknown_to_it(automatic: bool) -> None:
+    """``threading.enumerate`` has nothing that it would not have without us."""
+    PROCESS.automatic = automatic
+    before, over = threading.enumerate(), threading.Event()
+
+    def foreign() -> None:
+        list(watch(iter([1])))
+        Optimizer().step()
+        found.extend(threading._active)  # type: ignore[attr-defined]
+        over.set()
+
+    import _thread
+
+    found: list[int] = []
+    _thread.start_new_thread(foreign, ())
+    assert over.wait(10)
+
+    assert sorted(found) == sorted(thread.ident or 0 for thread in before)
+
+
+def test_a_thread_is_known_by_who_started_it() -> None:
+    """And nothing is made up for one that Python has not started."""
+    found: list[bool] = []
+    in_a_thread(lambda: found.append(process._is_of_python()))
+    before = threading.enumerate()
+    over = threading.Event()
+
+    def foreign() -> None:
+        found.append(process._is_of_python())
+        over.set()
+
+    import _thread
+
+    _thread.start_new_thread(foreign, ())
+    assert over.wait(10)
+
+    assert (process._is_of_python(), found) == (True, [True, False])
+    assert threading.enumerate() == before
+
+
+# Processes
+
+
+def test_switched_off_nothing_is_measured_or_registered(tmp_path: Path) -> None:
+    """Not even what happens at the end of the process."""
+    source = """
+        import atexit
+        from roofline_job import phase, step, watch
+        batches = [1, 2]
+        assert watch(batches, job="job") is batches
+        before = atexit._ncallbacks()
+        for _ in watch(batches):
+            with phase("forward"):
+                step()
+        step("nonsense")
+        print(atexit._ncallbacks() - before)
+        """
+    listener = Listener(tmp_path / "training.sock")
+    job = run_job(tmp_path, source, listener.path, {"ROOFLINE_JOB_INSTRUMENT": "0"})
+    assert (job.returncode, job.stdout, job.stderr) == (0, "0\n", "")
+    assert listener.reports() == []
+    listener.close()
+
+
+def test_phases_and_steps_can_be_switched_off(
+    client: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With everything else."""
+    monkeypatch.setattr(switches, "ENABLED", False)
+    with phase("forward"):
+        step(n=None)  # type: ignore[arg-type]
+
+    assert PROCESS.lanes == []
+    assert not degraded.FOUND
 
 
 PLAIN = """
@@ -308,11 +448,12 @@ def test_hostile_names_arrive_fit(listener: Listener, tmp_path: Path) -> None:
         run_job(tmp_path, source, listener.path, {"ROOFLINE_JOB_NAME": name})
     names = [report["job"] for report in listener.reports() if report.get("exit")]
 
-    assert names == ["a_b_c", "__", "x" * 128, "é" * 64, "job"]
+    assert names[:-1] == ["a_b_c", "__", "x" * 128, "é" * 64]
+    assert names[-1].startswith("job@")
 
 
 def test_it_can_be_imported_without_the_daemons_dependencies(tmp_path: Path) -> None:
-    """In a job's environment there is nothing but Python."""
+    """In a job's environment there is nothing but Python, and nothing of the exporter is loaded."""
     source = """
         import sys
         before = set(sys.modules)
@@ -320,9 +461,7 @@ def test_it_can_be_imported_without_the_daemons_dependencies(tmp_path: Path) -> 
         from roofline_job import phase, step, watch
         list(watch([1], job="job"))
         new = {name.partition(".")[0] for name in set(sys.modules) - before}
-        foreign = new - set(sys.stdlib_module_names) - {"exporter", "_roofline_job"}
-        print(sorted(foreign), sorted(name for name in sys.modules if name.startswith("exporter.")
-              and not name.startswith("roofline_job")))
+        print(sorted(new - set(sys.stdlib_module_names)))
         """
     script = tmp_path / "job.py"
     script.write_text("\n".join(line.strip() for line in source.splitlines()), encoding="utf-8")
@@ -335,58 +474,56 @@ def test_it_can_be_imported_without_the_daemons_dependencies(tmp_path: Path) -> 
         env={"ROOFLINE_TRAINING_SOCKET": str(tmp_path / "nobody")},
     )
 
-    assert found.stdout == "[] []\n"
+    assert found.stdout == "['roofline_job']\n"
 
 
-def test_there_is_one_client_in_a_process(listener: Listener, tmp_path: Path) -> None:
-    """Loaded by path under a name of its own, it hides nothing and is what an import gives."""
-    source = f"""
-        import importlib.util, sys
-        folder = {str(ROOT / "exporter" / "training")!r}
-        spec = importlib.util.spec_from_file_location(
-            "_roofline_job", folder + "/__init__.py", submodule_search_locations=[folder])
-        client = sys.modules["_roofline_job"] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(client)
-        assert "exporter" not in sys.modules
-        list(client.watch(range(2), job="job"))
-        from roofline_job import phase, step, watch
-        assert (watch, phase, step) == (client.watch, client.phase, client.step)
-        list(watch(range(3)))
+def test_a_job_may_have_a_package_called_exporter(tmp_path: Path, listener: Listener) -> None:
+    """It is the job's."""
+    (tmp_path / "exporter.py").write_text("print('mine')", encoding="utf-8")
+    source = """
+        import exporter
+        from roofline_job import watch
+        list(watch(range(2), job="job"))
         """
     job = run_job(tmp_path, source, listener.path)
-    assert (job.returncode, job.stderr) == (0, "")
-    last = {report["id"]: report for report in listener.reports()}
 
-    assert [report["batches"] for report in last.values()] == [5]
-
-
-def test_the_name_of_the_first_import_is_the_client() -> None:
-    """Imported the usual way, that is the one client."""
-    import roofline_job
-
-    client: Any = sys.modules["_roofline_job"]
-    assert client.watch is roofline_job.watch
+    assert (job.returncode, job.stdout, job.stderr) == (0, "mine\n", "")
+    assert listener.reports()[-1]["batches"] == 2
 
 
-def test_a_child_begins_with_no_failures(client: None) -> None:
-    """What failed in the parent was the parent's."""
-    from roofline_job.failures import FAILURES
-
-    FAILURES.add(ValueError("parent's"))
+def test_a_child_has_the_switches_of_its_parent(client: None) -> None:
+    """What is off stays off: the child has the same functions."""
+    degraded.AUTOCAST.miss("gone")
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.write(write, json.dumps([FAILURES.count, FAILURES.first]).encode())
+        os.write(write, json.dumps([degraded.AUTOCAST.on, degraded.FOUND]).encode())
         os._exit(0)
     os.waitpid(pid, 0)
 
-    assert json.loads(os.read(read, 100)) == [0, ""]
+    assert json.loads(os.read(read, 100)) == [False, {"autocast": "gone"}]
 
 
-def test_a_run_of_another_rank_is_another_stream(client: None) -> None:
+@pytest.mark.usefixtures("client")
+def test_a_lane_of_another_rank_is_another_stream() -> None:
     """One process that trains two ranks, as simulators do, has two."""
-    first, second = PROCESS.run("job", 0), PROCESS.run("job", 1)
+    first, second = PROCESS.lane("job", 0), PROCESS.lane("job", 1)
 
+    assert first is not None
+    assert second is not None
     assert first is not second
-    assert PROCESS.run("job", None) is first
+    assert PROCESS.lane("job", None) is PROCESS.lane() is first
     assert first.id != second.id
+
+
+@pytest.mark.usefixtures("client")
+def test_a_loader_worker_has_no_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that only loads data for another one says nothing."""
+    monkeypatch.setattr("roofline_job.identity.is_loader_worker", lambda: True)
+    with phase("forward"):
+        assert list(watch([1])) == [1]
+        step()
+
+    assert PROCESS.lane() is None
+    assert PROCESS.lanes == []
+    assert not degraded.FOUND

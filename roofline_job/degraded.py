@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of the client is switched off because something was not as expected, and why.
+
+Whatever surprises a part of the client switches that part off for the rest of the process: the job
+goes on with the original function, there is one line on standard error, and the next report names
+the reason. Nothing is raised into the job, with one exception: what the job's own signal handler
+raised while the client ran is meant for the job.
+"""
+
+from __future__ import annotations
+
+import functools
+import signal
+import sys
+from typing import Any
+
+from .switches import say
+
+REASONS: dict[str, str] = {
+    "loaders": "loops over data loaders are not measured",
+    "loader_details": "ready batches are not known",
+    "optimizers": "optimizer steps are not seen",
+    "checkpoints": "saving is not measured",
+    "autocast": "the precision is not known",
+    "captures": "CUDA graph captures cannot be seen, so no CUDA events are used",
+    "cuda_events": "the exposed stall is not measured",
+    "helper_thread": "the data loader is read in a helper thread, "
+    "so the wait of the training loop is not measured; put watch() around what that loop reads",
+    "stated": "something that the script states is no number that can be counted",
+    "client": "this process is no longer measured, or only in part",
+}
+"""What each reason means for the numbers; the names are those of the protocol."""
+
+FOUND: dict[str, str] = {}
+"""The reasons that hold in this process, each with what was found."""
+
+_unsaid: list[str] = []
+
+
+def degrade(reason: str, found: str) -> None:
+    """Note that a part of the client is off; say so once."""
+    if reason in FOUND:
+        return
+    note(reason, found)
+    _unsaid.append(f"{REASONS[reason]} ({found})")
+    if not _is_child():
+        say_found()
+
+
+def note(reason: str, found: str) -> None:
+    """Let the next report name a reason; nothing is wrong that the job's output should tell."""
+    FOUND.setdefault(reason, found)
+
+
+def say_found() -> None:
+    """Say what was found.
+
+    A child of multiprocessing waits until it has something to report: most only load data, and
+    their parent has said it.
+    """
+    while _unsaid:
+        say(_unsaid.pop(0))
+
+
+def _is_child() -> bool:
+    process: Any = sys.modules.get("multiprocessing.process")
+    return process is not None and process.parent_process() is not None
+
+
+class Part:
+    """A part of the client, which is on until it fails."""
+
+    __slots__ = ("on", "reason")
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        self.on = True
+
+    def miss(self, found: str) -> None:
+        """Switch it off: what it needs is not there."""
+        self.on = False
+        degrade(self.reason, found)
+
+    def fail(self, error: Exception) -> None:
+        """Switch it off after a failure of its own; call this where the failure is handled.
+
+        A job at its recursion limit or out of memory is no failure of the client's: only this call
+        is not measured then.
+
+        Raises:
+            Exception: `error`, where a signal handler of the job raised it.
+        """
+        if isinstance(error, RecursionError | MemoryError):
+            return
+        if raised_by_the_job(error):
+            try:
+                raise error
+            finally:
+                del error  # or it would hold itself, and the job's frames, by this one
+        self.miss(f"{type(error).__name__}: {error}")
+
+
+LOADERS = Part("loaders")
+DETAILS = Part("loader_details")
+OPTIMIZERS = Part("optimizers")
+CHECKPOINTS = Part("checkpoints")
+AUTOCAST = Part("autocast")
+STATED = Part("stated")
+MARKS = Part("client")
+WATCH = Part("client")
+REPORTS = Part("client")
+
+
+def raised_by_the_job(error: Exception) -> bool:
+    """Return whether a function that handles a signal is among those that an error passed."""
+    handlers = {_code(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
+    traceback = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code in handlers:
+            return True
+        traceback = traceback.tb_next
+    return False
+
+
+def _code(handler: Any) -> object:
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    by_class = getattr(vars(type(handler)).get("__call__"), "__code__", None)
+    return getattr(handler, "__code__", by_class)

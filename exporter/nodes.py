@@ -140,6 +140,7 @@ def choose_training(settings: Settings, readers: NodeReaders, clock: Clock) -> N
                 access=Access(settings.training_socket_mode, settings.training_socket_group),
                 max_jobs=settings.training_max_jobs,
                 max_ranks=settings.training_max_ranks,
+                owners=settings.process_owner,
                 procfs=str(settings.path_procfs),
             ),
             clock,

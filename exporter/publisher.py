@@ -136,7 +136,8 @@ class Publisher:
         reports = self._readers.reports()
         if self._training is not None:
             known = [gpu.known for gpu in self._gpus.values()]
-            self._ranks.take(self._training.reports(), known, now)
+            said = self._training.reports()
+            self._ranks.take(said, known, now, owners=self._rules.owners)
         for report in _once_each(reports):
             self._take(report, now)
         self._ranks.settle(self._gaps)
@@ -152,7 +153,7 @@ class Publisher:
             sources=self._source_states(reports, gpus),
             devices=self._readers.devices(),
             problem=self._problem(gpus, reports),
-            ranks=self._ranks.pictures(now),
+            ranks=self._ranks.pictures(now, owners=self._rules.owners),
             training=self._training_state(),
         )
         for subscriber in self._subscribers:

@@ -39,6 +39,26 @@ TRAINING_PHASES = (
 )
 """What a training job spends its time on, as ``gpu_training_phase_seconds_total`` names it."""
 
+UNVERIFIED = "unverified"
+OTHER_DEGRADATION = "other"
+TRAINING_DEGRADATIONS: Mapping[str, str] = {
+    "loaders": "loops over data loaders are not measured: the loader is not as the client knows it",
+    "loader_details": "ready batches and workers are not known",
+    "optimizers": "optimizer steps are not seen: a step is a batch",
+    "checkpoints": "saving is not measured",
+    "autocast": "the precision is not known",
+    "captures": "captures of CUDA graphs cannot be seen, so S is not measured",
+    "cuda_events": "S is not measured although CUDA is used",
+    "helper_thread": "the loader is read in a helper thread: the wait of the loop is not measured",
+    "stated": "what the script states is no number that can be counted",
+    "client": "the client failed: this process is measured in part, or no longer",
+    UNVERIFIED: "the driver does not list it on this GPU, whose own numbers leave it out",
+    OTHER_DEGRADATION: "a reason that this exporter does not know",
+}
+"""What of a training process is not measured or not believed, as
+``roofline_exporter_training_degraded`` names it, and what that means. The daemon itself says the
+last two."""
+
 NO_DEVICE = ""
 """The device of a training process that is known to use no GPU."""
 
@@ -324,7 +344,7 @@ class TrainingTotals:
     step_seconds: float = 0.0
     """Wall time of the training loops."""
     phase_seconds: Mapping[str, float] = field(default_factory=dict)
-    """Host time by phase; phases exclude each other. A phase that is missing took none."""
+    """Host time by phase; phases exclude each other. A phase that is missing is not measured."""
     phase_gpu_idle_seconds: Mapping[str, float] = field(default_factory=dict)
     """The part of it in which the loop's stream had nothing to do, by measured phase; empty where
     nothing was measured."""
@@ -344,11 +364,12 @@ class Loader:
 
 @dataclass(frozen=True, slots=True)
 class TrainingReport:
-    """What one training process said last. It is untrusted: checked for form, not for truth."""
+    """What one training process said last: untrusted, but for who said it."""
 
     report_id: str
     """32 hexadecimal digits, drawn by the process."""
     job: str
+    """As the process calls it; another user's may have the same name."""
     rank: int
     received_monotonic_seconds: float
     received_timestamp_seconds: float
@@ -356,8 +377,15 @@ class TrainingReport:
     device: str | None = None
     """UUID of a GPU or of a MIG device as the process sees it, ``NO_DEVICE``, or None: not known
     yet."""
-    host_pid: int | None = None
-    """In the namespace of this daemon, as the kernel told it."""
+    uid: int | None = None
+    """Of the user whose process it is, as the kernel told it; None where there is no such user."""
+    owner: str | None = None
+    """The name of that user, or the number of one without a name."""
+    host_pids: tuple[int, ...] = ()
+    """The process, as the kernel told it, and its ancestors in its own pid namespace, nearest
+    first: in the namespace of this daemon. Empty where the process cannot be seen."""
+    verified: bool = False
+    """True where it is known without the driver's list of processes that it is on its device."""
     world_size: int | None = None
     framework: str | None = None
     precision: str | None = None
@@ -367,6 +395,8 @@ class TrainingReport:
     loader: Loader = field(default_factory=Loader)
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
     """Of the framework's allocator, by kind: allocated, reserved, peak."""
+    degraded: tuple[str, ...] = ()
+    """What of it is not measured, by the names of ``TRAINING_DEGRADATIONS``."""
     errors: int = 0
     """Failures inside the client, which it swallowed."""
     alive: bool = True

@@ -248,6 +248,7 @@ class Rank:
     """One rank of a training job on one device, over all processes that reported under it."""
 
     job: str
+    """The name that no job of another user has."""
     rank: int
     gpu_uuid: str | None
     """Of the physical GPU; None for a rank that uses none."""
@@ -269,6 +270,13 @@ class Rank:
     """Share of the last seconds in which the host waited for data."""
     data_stall_ratio: float | None = None
     """The part of it in which the GPU's stream had nothing to do; None where not measured."""
+    owner: str | None = None
+    """Whose job it is; None where that is not known or not to be told."""
+    verified: bool | None = None
+    """Whether the driver lists a process of it on the device; None without one. Of one that is not
+    verified nothing is taken for the device's own numbers."""
+    degraded: tuple[str, ...] = ()
+    """What of it is not measured or not believed, by the names of ``TRAINING_DEGRADATIONS``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the training jobs on a share say of its waiting: who they are, and how much is lost."""
+"""What the training jobs on a share say of its waiting: who they are, and how much is lost.
+
+A rank that the driver does not list on the GPU is shown there, but says nothing about it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from exporter.snapshot import Bounds, Rank, Share
 
@@ -25,7 +28,7 @@ def measured_stall(ranks: Iterable[Rank]) -> float | None:
 
     None where no rank measures that.
     """
-    return max((r.data_stall_ratio for r in ranks if r.data_stall_ratio is not None), default=None)
+    return _most(rank.data_stall_ratio for rank in _believed(ranks))
 
 
 def inferred_stall(share: Share) -> Bounds | None:
@@ -39,4 +42,12 @@ def inferred_stall(share: Share) -> Bounds | None:
 
 def wait_for_data(ranks: Iterable[Rank]) -> float | None:
     """Return the part of the last seconds in which the host of the worst rank waited for data."""
-    return max((r.data_wait_ratio for r in ranks if r.data_wait_ratio is not None), default=None)
+    return _most(rank.data_wait_ratio for rank in _believed(ranks))
+
+
+def _believed(ranks: Iterable[Rank]) -> Iterator[Rank]:
+    return (rank for rank in ranks if rank.verified)
+
+
+def _most(ratios: Iterable[float | None]) -> float | None:
+    return max((ratio for ratio in ratios if ratio is not None), default=None)

@@ -52,6 +52,7 @@ TRAINING_REJECTIONS = (
     "jobs",
     "ranks",
     "old",
+    "implausible",
     "stall_exceeds_idle",
 )
 
@@ -538,6 +539,8 @@ def rank_on_gpu(index: int = 0) -> Rank:
         },
         data_wait_ratio=0.31,
         data_stall_ratio=0.24,
+        owner="ada",
+        verified=True,
     )
 
 
@@ -557,6 +560,9 @@ def rank_on_instance(index: int = 2) -> Rank:
         instrumentation="auto",
         loader=Loader(workers=0),
         data_wait_ratio=0.5,
+        owner="eve",
+        verified=True,
+        degraded=("loader_details", "optimizers"),
     )
 
 

@@ -107,7 +107,7 @@ class Script:
         )
         share = ShareReading(
             memory=Memory(80 * 2**30, 0, 80 * 2**30),
-            processes=(),
+            processes=changes.pop("processes", ()),
             activity=activity,
             measurable=changes.pop("measurable", activity is not None),
         )

@@ -13,6 +13,7 @@ from exporter.publisher import Publisher
 from exporter.reading import (
     Activity,
     Instance,
+    Process,
     ShareReading,
     TrainingReport,
     TrainingTotals,
@@ -42,11 +43,14 @@ class Jobs:
 class Bench:
     """A publisher over a scripted GPU and one scripted job that reports once a second."""
 
+    listed: tuple[Process, ...] | None = (Process(4242, "compute"),)
+    """What the driver says of who is on the GPU."""
+
     def __init__(self, **report: Any) -> None:
         self.clock = ManualClock()
         self.script = Script(self.clock)
         self.jobs = Jobs()
-        self.report = {"device": H100.uuid, "host_pid": 4242, **report}
+        self.report = {"device": H100.uuid, "host_pids": (4242,), **report}
         self.wait = self.stall = 0.0
         self.publisher = Publisher(self.script, SPECS, Rules(), self.clock, training=self.jobs)
 
@@ -55,7 +59,7 @@ class Bench:
         self.clock.advance(1.0)
         self.wait += wait
         self.stall += stall or 0.0
-        self.script.read(reading.pop("device", H100), **reading)
+        self.script.read(reading.pop("device", H100), processes=self.listed, **reading)
         self.jobs.said = (
             TrainingReport(
                 report_id="a" * 32,
@@ -141,8 +145,8 @@ def test_a_rank_under_mig_belongs_to_its_instance() -> None:
     activity: Activity = MIXED
     for _ in range(5):
         shares = tuple(
-            ShareReading(gpu_instance=number, activity=activity, measurable=True)
-            for number in (1, 2)
+            ShareReading(gpu_instance=number, processes=listed, activity=activity, measurable=True)
+            for number, listed in ((1, ()), (2, bench.listed))
         )
         snapshot = bench.tick(wait=0.6, stall=0.6, device=device, shares=shares)
     (rank,) = snapshot.ranks
@@ -177,6 +181,76 @@ def test_the_source_says_how_it_fares() -> None:
     assert snapshot.sources["training"].failures_total == 2
     bench.jobs.up = False
     assert not bench.tick(activity=QUIET).sources["training"].up
+
+
+def test_a_job_that_is_not_on_the_gpu_says_nothing_about_it() -> None:
+    """Neither input, nor precision, nor bounds: only its own series are published."""
+    bench = Bench(precision="fp16")
+    bench.listed = (Process(77, "compute"),)
+    for _ in range(32):
+        snapshot = bench.tick(wait=0.6, stall=0.55, activity=MIXED)
+    share = gpu(snapshot).shares[0]
+    assert share.limiter == "idle"
+    assert set(limited(snapshot)) == {"idle"}
+    assert share.totals.flops.keys() & {"fp16_tensor", "bf16_tensor"} == {"bf16_tensor"}
+    (rank,) = snapshot.ranks
+    assert rank.verified is False
+    assert rank.degraded == ("unverified",)
+    assert rank.totals.phase_gpu_idle_seconds["data"] > 15
+
+    bench = Bench()
+    bench.listed = ()
+    for _ in range(32):
+        snapshot = bench.tick(wait=0.8, activity=MIXED)
+    assert gpu(snapshot).shares[0].data_stall == {}
+    assert gpu(snapshot).shares[0].totals.data_stall_upper_seconds == {}
+
+
+@pytest.mark.parametrize("kind", ["compute", "graphics", "mps"])
+def test_a_job_counts_once_the_driver_lists_it(kind: str) -> None:
+    """The list is read every few seconds; when the process has left the GPU it counts no more."""
+    bench = Bench()
+    bench.listed = ()
+    assert bench.tick(wait=0.6, stall=0.55, activity=MIXED).ranks == ()
+    assert bench.tick(wait=0.6, stall=0.55, activity=MIXED).ranks[0].verified is False
+    bench.listed = (Process(4242, kind),)
+    bench.tick(wait=0.6, stall=0.55, activity=MIXED)
+    snapshot = bench.tick(wait=0.6, stall=0.55, activity=MIXED)
+    assert snapshot.ranks[0].verified is True
+    assert gpu(snapshot).shares[0].limiter == "input"
+    bench.listed = ()
+    for _ in range(2):
+        snapshot = bench.tick(wait=0.6, stall=0.55, activity=MIXED)
+    assert gpu(snapshot).shares[0].limiter == "idle"
+
+
+def test_where_no_list_can_be_read_no_job_is_believed() -> None:
+    """As on a virtual GPU: it is shown, and moves nothing of the GPU."""
+    bench = Bench()
+    bench.listed = None
+    for _ in range(4):
+        snapshot = bench.tick(wait=0.6, stall=0.55, activity=MIXED)
+    assert snapshot.ranks[0].verified is False
+    assert snapshot.ranks[0].degraded == ("unverified",)
+    assert snapshot.ranks[0].data_stall_ratio == pytest.approx(0.55)
+    assert gpu(snapshot).shares[0].limiter == "idle"
+
+
+def test_owners_are_told_only_if_they_may_be() -> None:
+    """Neither beside the job nor in its name."""
+    for owners, owner, names in (
+        (True, "alice", ["resnet", "resnet (alice)"]),
+        (False, None, ["resnet", "resnet (2)"]),
+    ):
+        bench = Bench(uid=1, owner="alice")
+        bench.publisher.reconfigure(SPECS, Rules(owners=owners))
+        bench.tick()
+        (said,) = bench.jobs.said
+        other = dataclasses.replace(said, report_id="b" * 32, uid=2)
+        bench.jobs.said = (other, said)
+        ranks = bench.publisher.tick().ranks
+        assert [rank.owner for rank in ranks] == [owner, owner]
+        assert [rank.job for rank in ranks] == names
 
 
 def test_an_invented_stall_is_cut_to_the_idle_time_of_the_gpu() -> None:

@@ -35,7 +35,11 @@ SPLIT = replace(
         Instance(2, 0, "3g.40gb", "MIG-22222222-89ab-cdef-0123-456789abcdef"),
     ),
 )
-KNOWN: list[KnownGpu] = [(GPU, (ShareReading(),)), (OTHER, (ShareReading(),))]
+KNOWN: list[KnownGpu] = [
+    (GPU, (ShareReading(processes=(Process(4242, "compute"),)),)),
+    (OTHER, (ShareReading(),)),
+]
+UNREADABLE: list[KnownGpu] = [(GPU, (ShareReading(processes=None),))]
 
 
 def report(seconds: float = 100.0, **changes: object) -> TrainingReport:
@@ -48,7 +52,8 @@ def report(seconds: float = 100.0, **changes: object) -> TrainingReport:
         "received_timestamp_seconds": 1e6 + seconds,
         "totals": TrainingTotals(),
         "device": GPU.uuid,
-        "host_pid": 4242,
+        "uid": 1000,
+        "host_pids": (4242, 400),
     }
     return TrainingReport(**{**values, **changes})  # type: ignore[arg-type]
 
@@ -116,17 +121,16 @@ def test_under_mig_the_parents_uuid_is_told_apart_by_the_process() -> None:
     )
     said = report(device=OTHER.uuid)
     assert locate(said, [(SPLIT, shares)]) == Place(OTHER.uuid, 2)
-    assert locate(replace(said, host_pid=None), [(SPLIT, shares)]) is None
+    assert locate(replace(said, host_pids=()), [(SPLIT, shares)]) is None
     only = replace(SPLIT, instances=SPLIT.instances[:1])
-    assert locate(replace(said, host_pid=None), [(only, shares[:1])]) == Place(OTHER.uuid, 1)
+    assert locate(replace(said, host_pids=()), [(only, shares[:1])]) == Place(OTHER.uuid, 1)
 
 
 def test_without_a_uuid_the_process_list_tells() -> None:
     """JAX and TensorFlow do not name their GPU; the driver lists who is on it."""
-    listed = [(GPU, (ShareReading(processes=(Process(4242, "compute"),)),)), KNOWN[1]]
-    assert locate(report(device=None), listed) == Place(GPU.uuid, None)
-    assert locate(report(device=None), KNOWN) is None
-    assert locate(report(device=None, host_pid=None), listed) is None
+    assert locate(report(device=None), KNOWN) == Place(GPU.uuid, None)
+    assert locate(report(device=None), UNREADABLE) is None
+    assert locate(report(device=None, host_pids=()), KNOWN) is None
 
 
 def test_no_device_and_a_foreign_device() -> None:
@@ -138,7 +142,7 @@ def test_no_device_and_a_foreign_device() -> None:
 def test_a_rank_is_shown_once_its_gpu_is_known_and_keeps_it() -> None:
     """Series never change their labels, whatever a later report says."""
     ranks = Ranks()
-    ranks.take([report(device=None)], KNOWN, 100.0)
+    ranks.take([report(device=None)], UNREADABLE, 100.0)
     assert ranks.pictures(100.0) == ()
     assert after(ranks, [report(101.0)]).gpu_uuid == GPU.uuid
     assert after(ranks, [report(102.0, device=OTHER.uuid)]).gpu_uuid == GPU.uuid
@@ -493,3 +497,247 @@ def test_the_precision_of_a_gpu_is_what_its_living_ranks_agree_on() -> None:
     ranks.take([one, replace(two, alive=False)], KNOWN, 100.0)
     assert ranks.precision(GPU.uuid) == "fp16"
     assert ranks.precision(OTHER.uuid) is None
+
+
+# Whose it is.
+
+
+def users(*uids: int | None, **changes: object) -> list[TrainingReport]:
+    """Return a report of each user, under one job and rank on one GPU."""
+    return [
+        report(
+            100.0,
+            report_id=f"{number:032x}",
+            uid=uid,
+            owner=None if uid is None else {1: "alice", 2: "bob"}.get(uid, str(uid)),
+            **changes,
+        )
+        for number, uid in enumerate(uids)
+    ]
+
+
+def names(ranks: Ranks) -> list[str]:
+    return [rank.job for rank in ranks.pictures(100.0)]
+
+
+def test_users_with_one_name_have_two_jobs() -> None:
+    """Who came first keeps the name; a user without a name is told by the number."""
+    ranks = Ranks()
+    said = users(1, 2, 3)
+    said[1] = replace(said[1], totals=totals(steps=7))
+    ranks.take(said, KNOWN, 100.0)
+
+    assert names(ranks) == ["resnet", "resnet (bob)", "resnet (uid 3)"]
+    shown = {rank.owner: rank.totals.steps for rank in ranks.pictures(100.0)}
+    assert shown == {"alice": 0, "bob": 7, "3": 0}
+
+
+def test_a_name_stays_while_the_job_is_known() -> None:
+    """Also if whoever had it first is gone by then; only a new job may have it again."""
+    ranks = Ranks()
+    alice, bob = users(1, 2)
+    ranks.take([alice], KNOWN, 100.0)
+    ranks.take([bob, alice], KNOWN, 100.0)
+    assert names(ranks) == ["resnet", "resnet (bob)"]
+    ranks.take([bob], KNOWN, 100.0)
+    assert names(ranks) == ["resnet (bob)"]
+    ranks.take([bob, alice], KNOWN, 100.0)
+    assert names(ranks) == ["resnet", "resnet (bob)"]
+    ranks.take([], KNOWN, 100.0)
+    ranks.take([bob], KNOWN, 100.0)
+    assert names(ranks) == ["resnet"]
+
+
+def test_who_comes_as_another_leaves_gets_a_name_of_its_own() -> None:
+    """Totals of one user never go on as those of another."""
+    ranks = Ranks()
+    alice, bob = users(1, 2, totals=totals(steps=100))
+    ranks.take([alice], KNOWN, 100.0)
+    ranks.take([bob], KNOWN, 100.0)
+    (rank,) = ranks.pictures(100.0)
+    assert (rank.job, rank.owner, rank.totals.steps) == ("resnet (bob)", "bob", 100)
+
+
+def test_names_are_unique_and_short_whatever_users_call_their_jobs() -> None:
+    """A name that looks like another's with its owner is one more name."""
+    ranks = Ranks()
+    alice, bob, carol = users(1, 2, 3)
+    taken = [alice, replace(carol, job="resnet (bob)"), bob]
+    ranks.take(taken, KNOWN, 100.0)
+    assert names(ranks) == ["resnet", "resnet (2)", "resnet (bob)"]
+
+    long = Ranks()
+    long.take(users(1, 2, 3, job="é" * 64), KNOWN, 100.0)
+    assert sorted(names(long)) == sorted(["é" * 64, "é" * 61 + " (bob)", "é" * 60 + " (uid 3)"])
+    assert all(len(name.encode()) <= 128 for name in names(long))
+
+
+def test_owners_are_kept_back_where_they_may_not_be_told() -> None:
+    """In the names too."""
+    ranks = Ranks()
+    ranks.take(users(1, 2, 3), KNOWN, 100.0, owners=False)
+    pictures = ranks.pictures(100.0, owners=False)
+    assert [rank.job for rank in pictures] == ["resnet", "resnet (2)", "resnet (3)"]
+    assert {rank.owner for rank in pictures} == {None}
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(1, 3), st.sampled_from(["a", "a (bob)", "a (2)"]))),
+        max_size=8,
+    )
+)
+def test_no_two_jobs_ever_share_a_name(ticks: list[list[tuple[int, str]]]) -> None:
+    """Whatever comes and goes; and no job changes its name while it is known."""
+    ranks = Ranks()
+    before: dict[str, str] = {}
+    for present in ticks:
+        said = [
+            replace(users(uid)[0], job=job, report_id=f"{uid}/{job}")
+            for uid, job in dict.fromkeys(present)
+        ]
+        ranks.take(said, KNOWN, 100.0)
+        now = {each.report_id: ranks._places[each.report_id][0] for each in said}
+        assert len(set(now.values())) == len(now)
+        assert all(before.get(report_id, name) == name for report_id, name in now.items())
+        before = now
+
+
+# Whether it is there.
+
+
+def listed(*pids: int) -> list[KnownGpu]:
+    return [(GPU, (ShareReading(processes=tuple(Process(pid, "compute") for pid in pids)),))]
+
+
+@pytest.mark.parametrize(
+    ("changes", "gpus", "expected"),
+    [
+        ({}, listed(4242), True),
+        ({}, listed(1, 400), True),
+        ({}, listed(), False),
+        ({}, listed(4243), False),
+        ({"host_pids": ()}, listed(4242), False),
+        ({"host_pids": (), "verified": True}, listed(), True),
+        ({}, UNREADABLE, False),
+        ({"host_pids": (), "verified": True}, UNREADABLE, True),
+        ({"device": NO_DEVICE}, listed(), None),
+        ({"device": NO_DEVICE}, UNREADABLE, None),
+        ({"alive": False}, listed(4242), False),
+    ],
+)
+def test_a_rank_is_on_the_gpu_that_the_driver_lists_it_on(
+    changes: dict[str, object], gpus: list[KnownGpu], expected: bool | None
+) -> None:
+    """Or an ancestor of it, and on no other: nothing is believed where no list can be read."""
+    ranks = Ranks()
+    ranks.take([report(100.0, **changes)], gpus, 100.0)
+    (rank,) = ranks.pictures(100.0)
+    assert rank.verified is expected
+    assert rank.degraded == (("unverified",) if expected is False else ())
+
+
+def test_any_instance_of_the_gpu_will_do() -> None:
+    """Under MIG the driver may list a process on another share than its runtime names."""
+    shares = (
+        ShareReading(gpu_instance=1, processes=(Process(4242, "compute"),)),
+        ShareReading(gpu_instance=2, processes=None),
+    )
+    ranks = Ranks()
+    ranks.take([report(device=SPLIT.instances[1].mig_uuid)], [(SPLIT, shares)], 100.0)
+    (rank,) = ranks.pictures(100.0)
+    assert (rank.gpu_instance, rank.verified) == (2, True)
+
+
+def test_an_ended_rank_stays_what_it_was() -> None:
+    """The driver lists it no more, and that says nothing."""
+    ranks = Ranks()
+    ranks.take([report()], listed(4242), 100.0)
+    ranks.take([report(alive=False)], listed(), 101.0)
+    (rank,) = ranks.pictures(101.0)
+    assert rank.verified is True
+
+
+def test_a_rank_that_is_not_there_moves_nothing_of_the_gpu() -> None:
+    """Neither its limiter nor its precision, whatever other ranks are on it."""
+    ranks, clock = Ranks(), gaps()
+    for second in range(1, 25):
+        clock.advance(100.0 + second, 1.0, 0.7)
+        now = 100.0 + second
+        ranks.take(
+            [
+                report(now, totals=totals(0.2 * second, 0.1 * second), precision="bf16"),
+                report(
+                    now,
+                    report_id="b" * 32,
+                    uid=2,
+                    host_pids=(666,),
+                    totals=totals(second, second),
+                    precision="fp8",
+                ),
+            ],
+            listed(4242),
+            now,
+        )
+        ranks.settle(lambda _uuid, _instance: clock)
+    stall = ranks.stall(GPU.uuid, None)
+    assert stall is not None
+    assert stall.of_idle == pytest.approx(0.1 / 0.7)
+    assert ranks.precision(GPU.uuid) == "bf16"
+
+
+# What it does not measure.
+
+
+def test_what_is_degraded_is_that_of_its_living_processes() -> None:
+    """In the order of the table, each once."""
+    ranks = Ranks()
+    one = report(100.0, degraded=("loaders", "client"))
+    two = report(100.0, report_id="b" * 32, degraded=("checkpoints", "client"))
+    ended = report(100.0, report_id="c" * 32, degraded=("other",), alive=False)
+    ranks.take([one, two, ended], listed(4242), 100.0)
+    (rank,) = ranks.pictures(100.0)
+    assert rank.degraded == ("loaders", "checkpoints", "client")
+
+
+def test_a_rank_that_does_not_report_its_wait_has_none() -> None:
+    """No ratio and no bounds are made of a phase that is not there."""
+    ranks, clock = Ranks(), gaps()
+    for second in range(1, 25):
+        clock.advance(100.0 + second, 1.0, 0.7)
+        said = TrainingTotals(
+            step_seconds=second,
+            phase_seconds={"eval": 0.1 * second},
+            phase_gpu_idle_seconds={"checkpoint": 0.0},
+        )
+        rank = after(ranks, [report(100.0 + second, totals=said)], clock)
+    assert rank.data_wait_ratio is None
+    assert rank.data_stall_ratio is None
+    stall = ranks.stall(GPU.uuid, None)
+    assert stall is not None
+    assert (stall.of_idle, stall.inferred) == (None, {})
+    assert rank.totals.phase_seconds.keys() == {"eval"}
+
+
+def test_a_wait_without_a_measured_stall_is_bounded() -> None:
+    """Also where events measure another phase."""
+    ranks, clock = Ranks(), gaps()
+    for second in range(1, 25):
+        clock.advance(100.0 + second, 1.0, 0.7)
+        said = replace(totals(0.6 * second), phase_gpu_idle_seconds={"checkpoint": 0.0})
+        rank = after(ranks, [report(100.0 + second, totals=said)], clock)
+    assert rank.data_wait_ratio == pytest.approx(0.6)
+    assert rank.data_stall_ratio is None
+    stall = ranks.stall(GPU.uuid, None)
+    assert stall is not None
+    assert stall.inferred["client"].lower == pytest.approx(0.3)
+
+
+def test_a_phase_that_was_reported_once_stays() -> None:
+    """Also one that took no time and is left out again; others never come of themselves."""
+    ranks = Ranks()
+    first = TrainingTotals(phase_seconds={"data": 0.0, "eval": 0.0})
+    after(ranks, [report(100.0, totals=first)])
+    later = TrainingTotals(step_seconds=1.0, phase_seconds={"data": 1.0})
+    rank = after(ranks, [report(101.0, totals=later)])
+    assert rank.totals.phase_seconds == {"data": 1.0, "eval": 0.0}

@@ -155,7 +155,10 @@ def test_data_stall_is_shown_where_a_rank_reports() -> None:
 
 
 def test_data_stall_belongs_to_live_ranks_of_that_gpu() -> None:
-    """No column for a job that has ended, runs elsewhere or has not said anything yet."""
+    """No column for a job that has ended, runs elsewhere or has not said anything yet.
+
+    Nor for one that the driver does not list there.
+    """
     rank = snapshots.rank_on_gpu()
     nothing = lines_of(answer_of(EXAMPLES["training"]))
 
@@ -164,6 +167,7 @@ def test_data_stall_belongs_to_live_ranks_of_that_gpu() -> None:
         replace(rank, gpu_uuid=None),
         replace(rank, gpu_instance=1),
         replace(rank, data_wait_ratio=None, data_stall_ratio=None),
+        replace(rank, verified=False),
     ):
         assert with_ranks(snapshots.h100_training(), other) == nothing
     lines = with_ranks(snapshots.h100_mig(2), snapshots.rank_on_instance(2))

@@ -277,15 +277,15 @@ class Settings:
         "training.max-jobs",
         integer(1, 4096),
         "64",
-        "The most job names known at a time; when there are as many, one that was silent for 10 s "
-        "makes room, else reports of another are refused.",
+        "The most jobs known at a time. When there are as many, a user below its fair share takes "
+        "the place of whoever has most; another only that of an own job that was silent for 10 s.",
     )
     training_max_ranks: int = _flag(
         "training.max-ranks",
         integer(1, 8192),
         "512",
-        "The most reporting processes known at a time, of all jobs together; room is made as for "
-        "jobs.",
+        "The most reporting processes known at a time, of all jobs together; users share them as "
+        "they do jobs.",
     )
     gpu_include: tuple[str, ...] = _flag(
         "gpu.include",

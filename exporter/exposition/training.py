@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from exporter.exposition.family import Family, Label, counter, gauge, info
-from exporter.exposition.parts import Number, Part, Reader, Rows
-from exporter.reading import TRAINING_PHASES, Loader, TrainingTotals
-from exporter.snapshot import Rank, Share, ShareTotals, TrainingState
+from exporter.exposition.parts import Part, Reader, Rows
+from exporter.reading import TRAINING_DEGRADATIONS, TRAINING_PHASES, Loader, TrainingTotals
+from exporter.snapshot import Rank, Share, ShareTotals, Snapshot, TrainingState
 
 _REPORT = "reports of the training client in the job"
 _EVENTS = "two CUDA events around the wait, on the stream of the loop, as the job reports them"
@@ -100,13 +100,22 @@ TRAINING: tuple[Family, ...] = (
         "before it under the same labels: of the process that is in it for longest.",
         _REPORT,
     ),
+    gauge(
+        "gpu_training_verified",
+        "",
+        "rank",
+        "core",
+        "1 where the driver lists a process of this rank on its GPU, else 0: then nothing that the "
+        "rank says moves the GPU's own numbers; absent for a rank without a GPU.",
+        "the driver's list of processes, by the process id that the kernel gives each report",
+    ),
     counter(
         "gpu_training_phase_seconds_total",
         "seconds",
         "rank",
         "core",
         "Host time in each phase (W): how long the loop waited there, whether or not the GPU had "
-        "work; phases exclude each other.",
+        "work; phases exclude each other, and one that the job does not measure is absent.",
         "clock of the job around next() and phase()" + _SINCE,
         _PHASE,
     ),
@@ -206,9 +215,20 @@ TRAINING_OWN: tuple[Family, ...] = (
                 "jobs",
                 "ranks",
                 "old",
+                "implausible",
                 "stall_exceeds_idle",
             ),
         ),
+    ),
+    gauge(
+        "roofline_exporter_training_degraded",
+        "",
+        "node",
+        "full",
+        "Ranks with a live process of which something is not measured, or not believed, by what it "
+        "is; absent while no reports are listened for.",
+        "reports of the training client in the job; unverified: the driver's list of processes",
+        Label("reason", tuple(TRAINING_DEGRADATIONS)),
     ),
 )
 
@@ -222,7 +242,10 @@ _STATE: Part[TrainingState] = Part(
 )
 
 
-_NO_PHASE_SECONDS = dict.fromkeys(TRAINING_PHASES, 0.0)
+_REPORTED_TO: Part[Snapshot] = Part(
+    "node",
+    lambda node: None if node.snapshot is None or node.snapshot.training is None else node.snapshot,
+)
 
 
 def _info(rank: Rank) -> Rows:
@@ -230,9 +253,13 @@ def _info(rank: Rank) -> Rows:
     yield (world_size, rank.framework or "", rank.precision or "", rank.instrumentation), 1
 
 
-def phase_seconds(totals: TrainingTotals) -> dict[str, Number]:
-    """Return the host time of every phase; one that was not reported took none."""
-    return {**_NO_PHASE_SECONDS, **totals.phase_seconds}
+def degraded_ranks(snapshot: Snapshot) -> dict[str, int]:
+    """Return how many live ranks are degraded, by reason; each reason is there."""
+    found = dict.fromkeys(TRAINING_DEGRADATIONS, 0)
+    for rank in snapshot.ranks:
+        for reason in rank.degraded if rank.processes else ():
+            found[reason] += 1
+    return found
 
 
 TRAINING_READERS: dict[str, Reader] = {
@@ -242,7 +269,8 @@ TRAINING_READERS: dict[str, Reader] = {
     "gpu_training_samples_total": _TOTALS.one(lambda t: t.samples),
     "gpu_training_step_seconds_total": _TOTALS.one(lambda t: t.step_seconds),
     "gpu_training_run_seconds": _RANK.one(lambda r: r.run_seconds),
-    "gpu_training_phase_seconds_total": _TOTALS.by_label(phase_seconds),
+    "gpu_training_verified": _RANK.one(lambda r: None if r.verified is None else int(r.verified)),
+    "gpu_training_phase_seconds_total": _TOTALS.by_label(lambda t: t.phase_seconds),
     "gpu_training_phase_gpu_idle_seconds_total": _TOTALS.by_label(
         lambda t: t.phase_gpu_idle_seconds
     ),
@@ -268,4 +296,5 @@ TRAINING_READERS: dict[str, Reader] = {
     ),
     "roofline_exporter_training_reports_total": _STATE.one(lambda s: s.reports_total),
     "roofline_exporter_training_rejected_total": _STATE.by_label(lambda s: s.rejected_total),
+    "roofline_exporter_training_degraded": _REPORTED_TO.by_label(degraded_ranks),
 }

@@ -30,7 +30,7 @@ def locate(report: TrainingReport, gpus: Iterable[KnownGpu]) -> Place | None:
     if report.device == NO_DEVICE:
         return NOWHERE
     if report.device is None:
-        return _by_pid(report.host_pid, gpus)
+        return _by_pid(report, gpus)
     digits, _, instances = _digits(report.device).partition("/")
     for device, shares in gpus:
         for instance in device.instances:
@@ -46,7 +46,7 @@ def locate(report: TrainingReport, gpus: Iterable[KnownGpu]) -> Place | None:
             return Place(device.uuid, int(named))
         if len(known) == 1:
             return Place(device.uuid, known.pop())
-        return _by_pid(report.host_pid, [(device, shares)])
+        return _by_pid(report, [(device, shares)])
     return None
 
 
@@ -54,11 +54,10 @@ def _digits(uuid: str) -> str:
     return uuid.lower().removeprefix("mig-").removeprefix("gpu-")
 
 
-def _by_pid(pid: int | None, gpus: Iterable[KnownGpu]) -> Place | None:
-    if pid is None:
-        return None
+def _by_pid(report: TrainingReport, gpus: Iterable[KnownGpu]) -> Place | None:
+    itself = report.host_pids[:1]
     for device, shares in gpus:
         for share in shares:
-            if any(process.pid == pid for process in share.processes or ()):
+            if any(process.pid in itself for process in share.processes or ()):
                 return Place(device.uuid, share.gpu_instance)
     return None

@@ -9,8 +9,10 @@ from collections.abc import Callable, Sequence
 from exporter.derive.stall import Stall, together
 from exporter.errors import one_line
 from exporter.ranks.gaps import GapClock
+from exporter.ranks.names import JobNames, job_of
 from exporter.ranks.places import KnownGpu, Place, locate
 from exporter.ranks.record import RankRecord, rank_picture
+from exporter.ranks.verify import listed_processes
 from exporter.reading import TrainingReport
 from exporter.snapshot import Rank
 
@@ -26,8 +28,10 @@ class Ranks:
     """Every rank of every training job that reports to this node; for the publisher's thread."""
 
     def __init__(self) -> None:
+        self._names = JobNames()
         self._places: dict[str, tuple[str, int, Place]] = {}
-        """By report id: what its series are named by. It never changes while the id lives."""
+        """By report id: what its series are named by. It never changes while the id lives, and no
+        other user's has the same."""
         self._searched: dict[str, float] = {}
         """By report id: since when its GPU is sought; infinite once that was told."""
         self._known: dict[tuple[str, int, Place], RankRecord] = {}
@@ -41,11 +45,21 @@ class Ranks:
         """How often a minute's stall was more than its GPU's idle time allows."""
         return self._exceeded_before + sum(known.check.exceeded for known in self._known.values())
 
-    def take(self, reports: Sequence[TrainingReport], gpus: Sequence[KnownGpu], now: float) -> None:
-        """Take what every process said last; those that are missing are not known any more."""
+    def take(
+        self,
+        reports: Sequence[TrainingReport],
+        gpus: Sequence[KnownGpu],
+        now: float,
+        *,
+        owners: bool = True,
+    ) -> None:
+        """Take what every process said last; those that are missing are not known any more.
+
+        Jobs of one name are told apart by their owners, if these may be told.
+        """
         before = len(self._known)
         for report in reports:
-            key = self._key(report, gpus, now)
+            key = self._key(report, self._names.name(report, owners=owners), gpus, now)
             if key is not None:
                 known = self._known.get(key)
                 if known is None:
@@ -54,6 +68,9 @@ class Ranks:
         if len(self._known) > before:
             self._known = dict(sorted(self._known.items(), key=_order))
         self._drop({report.report_id for report in reports})
+        # A name is given again only once nothing of the job that had it is known.
+        self._names.keep({job_of(report) for report in reports})
+        self._verify(gpus)
         self._look(now)
 
     def stall(self, uuid: str, gpu_instance: int | None) -> Stall | None:
@@ -69,16 +86,16 @@ class Ranks:
         for (_, _, place), known in self._known.items():
             known.settle(None if place.uuid is None else gaps(place.uuid, place.gpu_instance))
 
-    def pictures(self, now: float) -> tuple[Rank, ...]:
+    def pictures(self, now: float, *, owners: bool = True) -> tuple[Rank, ...]:
         """Return what is shown of every rank."""
         return tuple(
-            rank_picture(job, rank, place, known, now)
+            rank_picture(job, rank, place, known, now, owners=owners)
             for (job, rank, place), known in self._known.items()
             if not known.silent
         )
 
     def _key(
-        self, report: TrainingReport, gpus: Sequence[KnownGpu], now: float
+        self, report: TrainingReport, job: str, gpus: Sequence[KnownGpu], now: float
     ) -> tuple[str, int, Place] | None:
         key = self._places.get(report.report_id)
         if key is None:
@@ -87,7 +104,7 @@ class Ranks:
                 self._tell_lost(report, now)
                 return None
             self._searched.pop(report.report_id, None)
-            key = self._places[report.report_id] = (report.job, report.rank, place)
+            key = self._places[report.report_id] = (job, report.rank, place)
         return key
 
     def _tell_lost(self, report: TrainingReport, now: float) -> None:
@@ -112,12 +129,20 @@ class Ranks:
                 self._exceeded_before += known.check.exceeded
                 del self._known[key]
 
+    def _verify(self, gpus: Sequence[KnownGpu]) -> None:
+        """Find out which of the living ranks are on the GPU that they name."""
+        listed = listed_processes(gpus) if self._known else {}
+        for (_, _, place), known in self._known.items():
+            known.verify(place, listed)
+
     def _look(self, now: float) -> None:
-        """Find out what the living ranks say about their GPUs."""
+        """Find out what the living ranks say about their GPUs, if they are on them."""
         fresh: dict[Place, list[RankRecord]] = {}
         precisions: dict[str, set[str]] = {}
         for (_, _, place), known in self._known.items():
             if place.uuid is None or not known.alive or known.silent:
+                continue
+            if not known.verified:
                 continue
             if known.newest.precision is not None:
                 precisions.setdefault(place.uuid, set()).add(known.newest.precision)

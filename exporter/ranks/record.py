@@ -14,7 +14,8 @@ from exporter.ranks.check import StallCheck
 from exporter.ranks.gaps import GapClock
 from exporter.ranks.places import Place
 from exporter.ranks.totals import at_least, total_of
-from exporter.reading import TrainingReport, TrainingTotals
+from exporter.ranks.verify import Listed, verified
+from exporter.reading import TRAINING_DEGRADATIONS, UNVERIFIED, TrainingReport, TrainingTotals
 from exporter.snapshot import Bounds, Rank
 
 BOUNDS_SECONDS = 10.0
@@ -69,6 +70,8 @@ class RankRecord:
         """How many of its processes are."""
         self.run_seconds = 0.0
         """Loop time of the longest-running process alive; of the newest one where none is."""
+        self.verified: bool | None = None
+        """Whether the driver lists it on its GPU; None without one."""
         self.check = StallCheck()
         self.wait_ratio: float | None = None
         self.stall_ratio: float | None = None
@@ -99,6 +102,13 @@ class RankRecord:
         said = report.received_monotonic_seconds
         self._said_at = said if self._said_at is None else max(said, self._said_at)
 
+    def verify(self, place: Place, listed: Listed) -> None:
+        """Hold its processes against those that the driver lists; once they ended, it stays."""
+        if self.alive or self.verified is None:
+            self.verified = verified(
+                (report for report in self.last.values() if report.alive), place, listed
+            )
+
     def retire(self, report_id: str) -> None:
         """Keep the totals of a process that is not known any more."""
         self._retired[report_id] = self.last.pop(report_id).totals
@@ -128,12 +138,21 @@ class RankRecord:
             parts = [*self._retired.values(), *(report.totals for report in self.last.values())]
             if self._folded is not None:
                 parts.insert(0, self._folded)
-            # What one process claims never falls, as what it said before was compared.
-            self._totals = (
-                parts[0] if len(parts) == 1 else at_least(reduce(total_of, parts), self._totals)
-            )
+            before, now = self._totals, reduce(total_of, parts)
+            # What one process claims never falls, as what it said before was compared. But a phase
+            # that took no time may be missing again.
+            is_whole = len(parts) == 1 and now.phase_seconds.keys() >= before.phase_seconds.keys()
+            self._totals = now if is_whole else at_least(now, before)
             self._summed = True
         return self._totals
+
+    @property
+    def degraded(self) -> tuple[str, ...]:
+        """What of its living processes is not measured, and whether they are not on their GPU."""
+        found = {name for each in self.last.values() if each.alive for name in each.degraded}
+        if self.verified is False:
+            found.add(UNVERIFIED)
+        return tuple(name for name in TRAINING_DEGRADATIONS if name in found) if found else ()
 
     def fresh(self, now: float) -> bool:
         """Tell whether what it said of the last seconds still stands."""
@@ -150,13 +169,13 @@ class RankRecord:
         stalls = totals.phase_gpu_idle_seconds
         if stalls:
             self.check.add(stalls, said, observed, idle)
-        wait = totals.phase_seconds.get("data", 0.0)
-        now = _Said(said, wait, stalls.get("data", 0.0), observed, idle)
-        if gaps is None or stalls:
+        wait, stall = totals.phase_seconds.get("data"), stalls.get("data")
+        now = _Said(said, wait or 0.0, stall or 0.0, observed, idle)
+        if gaps is None or wait is None or stall is not None:
             self.bounds = self._bounds_from = None
         else:
             self._bound(now)
-        self._judge(now, measured=bool(stalls))
+        self._judge(now, waits=wait is not None, measured=stall is not None)
 
     def _bound(self, now: _Said) -> None:
         if self._bounds_from is not None:
@@ -170,7 +189,7 @@ class RankRecord:
             )
         self._bounds_from = now
 
-    def _judge(self, now: _Said, *, measured: bool) -> None:
+    def _judge(self, now: _Said, *, waits: bool, measured: bool) -> None:
         lately = self._lately
         lately.append(now)
         while len(lately) > 2 and now.seconds - lately[1].seconds >= LATELY_SECONDS:
@@ -178,7 +197,7 @@ class RankRecord:
         passed = now.since(lately[0])
         if passed.seconds < SHORTEST_LATELY_SECONDS:
             return
-        self.wait_ratio = min(passed.wait / passed.seconds, 1.0)
+        self.wait_ratio = min(passed.wait / passed.seconds, 1.0) if waits else None
         self.stall_ratio = min(passed.stall / passed.seconds, 1.0) if measured else None
         self.stall_of_idle = None
         if passed.idle > SEEN_IDLE_RATIO * passed.seconds:
@@ -190,7 +209,9 @@ class RankRecord:
         self._fresh_until = now.seconds + max(FRESH_SECONDS, 2 * spacing)
 
 
-def rank_picture(job: str, rank: int, place: Place, known: RankRecord, now: float) -> Rank:
+def rank_picture(
+    job: str, rank: int, place: Place, known: RankRecord, now: float, *, owners: bool
+) -> Rank:
     """Return what is shown of a rank at monotonic time `now`."""
     newest = known.newest
     totals = known.totals
@@ -214,4 +235,7 @@ def rank_picture(job: str, rank: int, place: Place, known: RankRecord, now: floa
         memory_bytes=newest.memory_bytes,
         data_wait_ratio=known.wait_ratio if fresh else None,
         data_stall_ratio=known.stall_ratio if fresh else None,
+        owner=newest.owner if owners else None,
+        verified=known.verified,
+        degraded=known.degraded,
     )

@@ -91,6 +91,11 @@ def owner(procfs: str, pid: int) -> str | None:
         uid = os.stat(f"{procfs}/{pid}").st_uid
     except OSError:
         return None
+    return user_name(uid)
+
+
+def user_name(uid: int) -> str:
+    """Return a user's name, or the number of one without a name."""
     try:
         return _shown(pwd.getpwuid(uid).pw_name) or str(uid)
     except KeyError:

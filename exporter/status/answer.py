@@ -222,10 +222,15 @@ def _holder(holder: Json) -> Holder | None:
 
 
 def _data_stall(gpu: Json, share: Json) -> DataStall | None:
-    """Return what the worst live rank on a share loses: measured, else at most its wait."""
+    """Return what the worst live rank on a share loses: measured, else at most its wait.
+
+    One that the driver does not list on the GPU says nothing about it.
+    """
     found = []
     for rank in map(_mapping, _list(gpu.get("ranks"))):
         if not _number(rank.get("processes")) or not _same_place(rank, share):
+            continue
+        if rank.get("verified") is False:
             continue
         stall, wait = _number(rank.get("data_stall_ratio")), _number(rank.get("data_wait_ratio"))
         ratio = wait if stall is None else stall

@@ -6,16 +6,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from exporter.exposition.training import phase_seconds
-from exporter.reading import TRAINING_PHASES
+from exporter.reading import TRAINING_DEGRADATIONS, TRAINING_PHASES
 from exporter.snapshot import Rank
 from exporter.waits import live_ranks
 from exporter.web.facts import stall_level
+from exporter.web.job_names import display_names
 from exporter.web.words import cut, fixed, percent, plain
 
 SHOWN_RANKS = 4
 """More ranks on one GPU are only counted."""
 LEAST_SHARE = 0.001
+MOST_NAME = 128
 _COLOURS = 8
 _RECT = '<rect class="phase {colour}" x="{x:.2f}" width="{width:.2f}" height="10"/>'
 _KEY = (
@@ -29,8 +30,10 @@ def job_phases(rank: Rank, before: Rank | None) -> dict[str, float]:
     spent = _step_seconds(rank, before)
     if before is None or spent <= 0:
         return {}
-    now, then = phase_seconds(rank.totals), phase_seconds(before.totals)
-    shares = {name: (now[name] - then[name]) / spent for name in TRAINING_PHASES}
+    now, then = rank.totals.phase_seconds, before.totals.phase_seconds
+    shares = {
+        name: (now[name] - then.get(name, 0.0)) / spent for name in TRAINING_PHASES if name in now
+    }
     return {name: share for name, share in shares.items() if share >= LEAST_SHARE}
 
 
@@ -55,7 +58,7 @@ def job_words(rank: Rank, before: Rank | None) -> str:
     said = []
     phases = job_phases(rank, before)
     stall = _stall(rank, before) if phases else rank.data_stall_ratio
-    wait = phases.get("data", 0.0) if phases else rank.data_wait_ratio
+    wait = phases.get("data", 0.0) if phases and _waits(rank) else rank.data_wait_ratio
     if stall is not None:
         said.append(f"GPU idle for its data {percent(stall)} of the time ({stall_level(stall)})")
     if wait is not None:
@@ -69,6 +72,10 @@ def job_words(rank: Rank, before: Rank | None) -> str:
     if phases and passed >= 1:
         return f"in the last {fixed(passed, 0)} s: {', '.join(said)}"
     return ", ".join(said)
+
+
+def _waits(rank: Rank) -> bool:
+    return "data" in rank.totals.phase_seconds
 
 
 def _phases_html(phases: Mapping[str, float]) -> str:
@@ -88,13 +95,22 @@ def _phases_html(phases: Mapping[str, float]) -> str:
     )
 
 
-def _job(rank: Rank, before: Rank | None) -> str:
-    name = escape(f"{cut(rank.job)} rank {rank.rank}")
+def _job(rank: Rank, before: Rank | None, name: str) -> str:
+    title, shown = escape(cut(rank.job, MOST_NAME)), escape(f"{cut(name)} rank {rank.rank}")
+    whose = "" if rank.owner is None else f" of {escape(cut(rank.owner))}"
     phases = job_phases(rank, before)
     return (
-        f"<p><b>{name}</b> {escape(job_words(rank, before))}</p>"
-        f"{_phases_html(phases) if phases else ''}\n"
+        f'<p><b title="{title}">{shown}</b>{whose} {escape(job_words(rank, before))}</p>'
+        f"{_phases_html(phases) if phases else ''}{_degraded_html(rank.degraded)}\n"
     )
+
+
+def _degraded_html(reasons: Iterable[str]) -> str:
+    """Return what of a rank is not measured or not believed, a line for each."""
+    lines = "".join(
+        f"<li>{plain(reason)}: {escape(TRAINING_DEGRADATIONS[reason])}</li>" for reason in reasons
+    )
+    return f'<ul class="degraded">{lines}</ul>' if lines else ""
 
 
 def _identity(rank: Rank) -> tuple[object, ...]:
@@ -106,13 +122,18 @@ def gpu_jobs(
 ) -> str:
     """Return the jobs on a GPU or instance as HTML; nothing where there are none.
 
+    Those that the driver does not list there come last: they push none of the others out.
     `earlier` are the ranks some seconds ago, of each the oldest picture last.
     """
-    here = live_ranks(ranks).get((uuid, gpu_instance), [])
+    live = live_ranks(ranks).get((uuid, gpu_instance), [])
+    here = sorted(live, key=lambda rank: rank.verified is False)
     if not here:
         return ""
     before = {_identity(rank): rank for rank in earlier}
-    jobs = "".join(_job(rank, before.get(_identity(rank))) for rank in here[:SHOWN_RANKS])
+    names = display_names({rank.job for rank in ranks})
+    jobs = "".join(
+        _job(rank, before.get(_identity(rank)), names[rank.job]) for rank in here[:SHOWN_RANKS]
+    )
     more = len(here) - SHOWN_RANKS
     return (
         '<section class="card" aria-labelledby="jobs-title"><h2 id="jobs-title">Training jobs on '

@@ -8,20 +8,31 @@ from dataclasses import asdict
 
 from pydantic import BaseModel, Field
 
-from exporter.exposition.training import phase_seconds
+from exporter.reading import TRAINING_DEGRADATIONS
 from exporter.snapshot import Rank, Snapshot
+from exporter.web.job_names import display_names
 from exporter.web.refusal import SCHEMA_VERSION
 
 _WAIT = "Share of the last seconds in which the host waited for data (W)."
 _STALL = "The part of it in which the GPU had nothing to do (S), only where measured."
 _PROCESSES = "How many are alive."
+_JOB = "The label training_job."
+_DISPLAY_NAME = "Without the run, where no other job on this node would be called the same."
+_OWNER = "Whose job it is, where that may be told."
+_VERIFIED = (
+    "Whether the driver lists a process of it on its GPU. Where not, also where it lists nobody, "
+    "nothing that it says is taken for the GPU's own numbers. Absent without a GPU."
+)
 
 
 class GpuRankJson(BaseModel):
     """A rank as its GPU shows it."""
 
-    job: str
+    job: str = Field(description=_JOB)
+    display_name: str = Field(description=_DISPLAY_NAME)
+    owner: str | None = Field(None, description=_OWNER)
     rank: int
+    verified: bool | None = Field(None, description=_VERIFIED)
     gpu_instance: int | None = None
     processes: int = Field(description=_PROCESSES)
     last_report_timestamp_seconds: float
@@ -58,10 +69,20 @@ class LoaderJson(BaseModel):
     ready_batches: int | None = None
 
 
+class DegradedJson(BaseModel):
+    """Something of a rank that is not measured, or not believed."""
+
+    reason: str
+    meaning: str
+
+
 class RankJson(BaseModel):
     """One rank on one device, over all processes that reported under it."""
 
     rank: int
+    owner: str | None = Field(None, description=_OWNER)
+    verified: bool | None = Field(None, description=_VERIFIED)
+    degraded: list[DegradedJson] = Field(description="What of it is not measured or not believed.")
     device: RankDeviceJson | None = Field(None, description="Absent where it uses no GPU.")
     world_size: int | None = None
     framework: str | None = None
@@ -76,7 +97,9 @@ class RankJson(BaseModel):
     step_seconds_total: float = Field(description="Wall time of the loop.")
     run_seconds: float = Field(description="That of the present run, which a restart begins anew.")
     model_flops_total: float | None = None
-    phases: dict[str, PhaseJson] = Field(description="By phase; they exclude each other.")
+    phases: dict[str, PhaseJson] = Field(
+        description="By phase, only those that the job measures; they exclude each other."
+    )
     data_wait_ratio: float | None = Field(None, description=_WAIT)
     data_stall_ratio: float | None = Field(None, description=_STALL)
     loader: LoaderJson
@@ -86,7 +109,9 @@ class RankJson(BaseModel):
 class JobJson(BaseModel):
     """One training job, as far as it runs on this node."""
 
-    job: str
+    job: str = Field(description=_JOB)
+    display_name: str = Field(description=_DISPLAY_NAME)
+    owner: str | None = Field(None, description=_OWNER)
     ranks: list[RankJson]
 
 
@@ -104,18 +129,23 @@ class TrainingAnswer(BaseModel):
 
 
 def gpu_ranks(uuid: str, ranks: Iterable[Rank]) -> list[GpuRankJson]:
-    """Return the ranks on one physical GPU or any of its instances."""
+    """Return the ranks on one physical GPU or any of its instances, among all of the node."""
+    known = list(ranks)
+    names = display_names({rank.job for rank in known})
     return [
         GpuRankJson(
             job=rank.job,
+            display_name=names[rank.job],
+            owner=rank.owner,
             rank=rank.rank,
+            verified=rank.verified,
             gpu_instance=rank.gpu_instance,
             processes=rank.processes,
             last_report_timestamp_seconds=rank.last_report_timestamp_seconds,
             data_wait_ratio=rank.data_wait_ratio,
             data_stall_ratio=rank.data_stall_ratio,
         )
-        for rank in ranks
+        for rank in known
         if rank.gpu_uuid == uuid
     ]
 
@@ -127,7 +157,7 @@ def _phases(rank: Rank) -> dict[str, PhaseJson]:
         return None if seconds is None or not totals.step_seconds else seconds / totals.step_seconds
 
     phases = {}
-    for phase, wait in phase_seconds(totals).items():
+    for phase, wait in totals.phase_seconds.items():
         idle = totals.phase_gpu_idle_seconds.get(phase)
         phases[phase] = PhaseJson(
             wait_seconds_total=wait,
@@ -142,6 +172,12 @@ def _rank(rank: Rank, now_seconds: float, indices: dict[str, int]) -> RankJson:
     totals, uuid = rank.totals, rank.gpu_uuid
     return RankJson(
         rank=rank.rank,
+        owner=rank.owner,
+        verified=rank.verified,
+        degraded=[
+            DegradedJson(reason=reason, meaning=TRAINING_DEGRADATIONS[reason])
+            for reason in rank.degraded
+        ],
         device=(
             None
             if uuid is None
@@ -174,13 +210,22 @@ def training_answer(snapshot: Snapshot | None) -> TrainingAnswer:
         return TrainingAnswer(jobs=[])
     now, state = snapshot.timestamp_seconds, snapshot.training
     indices = {gpu.device.uuid: gpu.device.index for gpu in snapshot.gpus}
-    jobs: dict[str, list[RankJson]] = {}
+    jobs: dict[str, list[Rank]] = {}
     for rank in snapshot.ranks:
-        jobs.setdefault(rank.job, []).append(_rank(rank, now, indices))
+        jobs.setdefault(rank.job, []).append(rank)
+    names = display_names(jobs)
     return TrainingAnswer(
         timestamp_seconds=now,
         enabled=state is not None,
         reports_total=None if state is None else state.reports_total,
         rejected_total=None if state is None else dict(state.rejected_total),
-        jobs=[JobJson(job=job, ranks=ranks) for job, ranks in jobs.items()],
+        jobs=[
+            JobJson(
+                job=job,
+                display_name=names[job],
+                owner=ranks[0].owner,
+                ranks=[_rank(rank, now, indices) for rank in ranks],
+            )
+            for job, ranks in jobs.items()
+        ],
     )

@@ -24,7 +24,7 @@ from exporter.exposition.family import Level
 from exporter.exposition.formats import FORMATS, Format
 from exporter.exposition.parts import Node
 from exporter.exposition.render import Renderer, RenderOptions, page
-from exporter.reading import Process
+from exporter.reading import TRAINING_PHASES, Process
 from exporter.snapshot import Bounds, Gpu, Rank, Snapshot
 from tests import snapshots
 from tests.conftest import require_tool
@@ -144,21 +144,32 @@ def test_series_of_a_gpu(example: Callable[[], Gpu]) -> None:
     assert 60 < counts["core"] <= 100
 
 
+@pytest.mark.parametrize("measured", [True, False])
 @pytest.mark.parametrize("example", [snapshots.h100_idle, snapshots.h100_training])
-def test_series_of_a_training_rank(example: Callable[[], Gpu]) -> None:
+def test_series_of_a_training_rank(example: Callable[[], Gpu], *, measured: bool) -> None:
     """An H100 with one rank has at most 235 series; at level core the rank adds at most 21.
 
-    The rank says all that a job can say, and the bounds without CUDA events are there too.
+    The rank says all that a job can say. Its stall is either measured or bounded, but what the
+    bounds of a job before it added up to stays.
     """
     gpu = example()
     share = gpu.shares[0]
-    bounds = {"client": Bounds(0.1, 0.2)}
+    bounds = {} if measured else {"client": Bounds(0.1, 0.2)}
     seconds = {"client": 12.5}
     totals = replace(
         share.totals, data_stall_lower_seconds=seconds, data_stall_upper_seconds=seconds
     )
     gpu = replace(gpu, shares=(replace(share, data_stall=bounds, totals=totals),))
-    snapshot = snapshots.with_training(snapshots.snapshot(gpu), snapshots.rank_on_gpu())
+    rank = snapshots.rank_on_gpu()
+    rank = replace(
+        rank,
+        totals=replace(
+            rank.totals,
+            phase_seconds={**dict.fromkeys(TRAINING_PHASES, 0.0), "data": 155.0},
+            phase_gpu_idle_seconds=rank.totals.phase_gpu_idle_seconds if measured else {},
+        ),
+    )
+    snapshot = snapshots.with_training(snapshots.snapshot(gpu), rank)
     counts: dict[Level, int] = {}
     of_rank: dict[Level, int] = {}
     levels: tuple[Level, ...] = ("full", "core")
@@ -173,9 +184,9 @@ def test_series_of_a_training_rank(example: Callable[[], Gpu]) -> None:
             [line for line in lines if "training_job=" in line or "data_stall" in line]
         )
     assert 200 < counts["full"] <= 235
-    assert of_rank["full"] == 30
+    assert of_rank["full"] == (29 if measured else 28)
     assert counts["core"] <= 121
-    assert of_rank["core"] == 21
+    assert of_rank["core"] == (20 if measured else 19)
 
 
 def test_level_core_is_a_subset() -> None:

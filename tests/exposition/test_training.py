@@ -10,7 +10,7 @@ import pytest
 from exporter.exposition.catalogue import CATALOGUE
 from exporter.exposition.parts import Node
 from exporter.publisher import STALL_EXCEEDS_IDLE
-from exporter.reading import TRAINING_PHASES, Loader, TrainingTotals
+from exporter.reading import TRAINING_DEGRADATIONS, Loader, TrainingTotals
 from exporter.snapshot import Rank, Snapshot
 from exporter.sources.training.refusals import REASONS
 from tests import snapshots
@@ -39,7 +39,6 @@ REPORTED: list[tuple[str, dict[str, str], float]] = [
     ("gpu_training_step_seconds_total", {}, 500),
     ("gpu_training_phase_seconds_total", {"phase": "data"}, 155),
     ("gpu_training_phase_seconds_total", {"phase": "h2d"}, 5),
-    ("gpu_training_phase_seconds_total", {"phase": "forward"}, 0),
     ("gpu_training_phase_gpu_idle_seconds_total", {"phase": "data"}, 120),
     ("gpu_training_phase_gpu_idle_seconds_total", {"phase": "checkpoint"}, 12),
     ("gpu_training_phase_gpu_idle_seconds_total", {"phase": "logging"}, 0),
@@ -49,6 +48,7 @@ REPORTED: list[tuple[str, dict[str, str], float]] = [
     ("gpu_training_memory_bytes", {"kind": "allocated"}, 41e9),
     ("gpu_training_memory_bytes", {"kind": "reserved"}, 52e9),
     ("gpu_training_memory_bytes", {"kind": "peak"}, 49.5e9),
+    ("gpu_training_verified", {}, 1),
     ("gpu_training_processes", {}, 1),
     ("gpu_training_last_report_timestamp_seconds", {}, snapshots.NOW - 0.75),
     (
@@ -77,14 +77,15 @@ def test_every_family_of_a_rank_is_in_the_example() -> None:
     assert {name for name, _, _ in REPORTED} <= names
 
 
-def test_phases_start_at_zero_and_idle_times_only_where_measured() -> None:
-    """All nine host times are there from the start; what was not measured on the GPU never is."""
-    rows = rows_of(replace(snapshots.rank_on_gpu(), totals=TrainingTotals()))
+def test_a_phase_that_is_not_measured_is_absent() -> None:
+    """Host times are there from the start where they were reported; nothing is filled up."""
+    said = TrainingTotals(phase_seconds={"data": 0.0, "eval": 0.0})
+    rows = rows_of(replace(snapshots.rank_on_gpu(), totals=said))
     waits = {
         dict(labels)["phase"]: value
         for labels, value in series(rows, "gpu_training_phase_seconds_total").items()
     }
-    assert waits == dict.fromkeys(TRAINING_PHASES, 0)
+    assert waits == {"data": 0, "eval": 0}
     assert not series(rows, "gpu_training_phase_gpu_idle_seconds_total")
 
 
@@ -126,6 +127,15 @@ def test_labels_name_the_device_where_there_is_one(rank: Rank, labels: dict[str,
     assert dict(found) == labels
 
 
+def test_a_rank_says_whether_the_driver_lists_it() -> None:
+    """Not of one without a GPU: there is nothing to be listed on."""
+    name = "gpu_training_verified"
+    rank = snapshots.rank_on_gpu()
+    assert one(rows_of(rank), name) == 1
+    assert one(rows_of(replace(rank, verified=False)), name) == 0
+    assert not series(rows_of(snapshots.rank_on_cpu()), name)
+
+
 def test_a_rank_outlives_the_readings_of_its_gpu() -> None:
     """A job goes on reporting while its GPU does not answer, or is not watched at all."""
     node = snapshots.snapshot(snapshots.lost(0))
@@ -164,6 +174,25 @@ def test_reports_are_counted_while_they_are_taken() -> None:
     assert rejected == snapshots.TRAINING_STATE.rejected_total
     off = {name for name, _, _ in expected_rows(Node(snapshots.NO_DRIVER))}
     assert not [name for name in off if name.startswith("roofline_exporter_training")]
+
+
+def test_degraded_ranks_are_counted_by_reason() -> None:
+    """Those with a live process; every reason is there while reports are taken, else none is."""
+    rank = replace(snapshots.rank_on_gpu(), degraded=("helper_thread", "unverified"))
+    rows = rows_of(
+        rank,
+        replace(rank, rank=1, degraded=("unverified",)),
+        replace(rank, rank=2, processes=0),
+        replace(rank, rank=3, degraded=()),
+    )
+    counts = {
+        dict(labels)["reason"]: value
+        for labels, value in series(rows, "roofline_exporter_training_degraded").items()
+    }
+    expected = dict.fromkeys(TRAINING_DEGRADATIONS, 0) | {"helper_thread": 1, "unverified": 2}
+    assert counts == expected
+    off = expected_rows(Node(snapshots.EXAMPLES["training"]))
+    assert not series(off, "roofline_exporter_training_degraded")
 
 
 def test_every_reason_of_the_source_is_listed() -> None:

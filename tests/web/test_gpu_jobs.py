@@ -61,7 +61,7 @@ def test_without_an_earlier_picture(before: Rank | None) -> None:
 def test_the_oldest_picture_counts() -> None:
     """The bar and its legend show the phases since then, one beside the other."""
     text = html(NOW, earlier=(NOW, BEFORE))
-    assert "<b>resnet rank 0</b>" in text
+    assert '<b title="resnet">resnet rank 0</b> of ada' in text
     bars = re.findall(r'<rect class="phase ([a-z0-9-]+)" x="([0-9.]+)" width="([0-9.]+)"', text)
     assert bars == [("series-0", "0.00", "30.00"), ("series-1", "30.00", "10.00")]
     assert "data 30 %" in text
@@ -76,6 +76,14 @@ def test_many_ranks_on_one_gpu_are_counted() -> None:
     assert "ended" not in text
 
 
+def test_jobs_that_are_not_on_the_gpu_come_last() -> None:
+    """Whatever they are called, they do not push out the one that is."""
+    junk = [replace(NOW, job=f"a{number}", verified=False) for number in range(SHOWN_RANKS)]
+    text = html(*junk, NOW)
+    assert re.findall(r">(\w+) rank 0<", text) == ["resnet", "a0", "a1", "a2"]
+    assert "and 1 more ranks" in text
+
+
 def test_a_gpu_without_jobs_says_nothing() -> None:
     """No empty section, also not for a job on another GPU."""
     assert html() == ""
@@ -87,4 +95,31 @@ def test_names_of_jobs_are_text() -> None:
     text = html(replace(NOW, job="<script>" + "y" * 4096))
     assert "<script>" not in text
     assert "&lt;script&gt;y" in text
-    assert "y" * 100 not in text
+    assert text.count("y" * 100) == 1
+    assert "y" * 130 not in text
+
+
+def test_what_is_not_measured_is_said_in_words() -> None:
+    """And that the driver does not list the process; a whole rank needs no words."""
+    text = html(replace(NOW, verified=False, degraded=("helper_thread", "unverified")))
+    assert "<li>helper thread: the loader is read in a helper thread: the wait of the " in text
+    assert "<li>unverified: the driver does not list it on this GPU, whose own numbers" in text
+    assert "degraded" not in html(NOW)
+
+
+def test_names_are_short_where_one_job_has_them() -> None:
+    """The full name is in the tooltip."""
+    run = replace(NOW, job="main@20261122T131520-4242")
+    assert '<b title="main@20261122T131520-4242">main rank 0</b>' in html(run)
+    text = html(run, replace(run, job="main@slurm-7"))
+    assert ">main@20261122T131520-4242 rank 0<" in text
+    assert ">main@slurm-7 rank 0<" in text
+
+
+def test_a_rank_that_does_not_measure_its_wait_says_nothing_of_it() -> None:
+    """No 0 % is made up."""
+    totals = replace(NOW.totals, phase_seconds={"eval": 5.0}, phase_gpu_idle_seconds={})
+    before = replace(BEFORE, totals=replace(BEFORE.totals, phase_seconds={"eval": 3.0}))
+    now = replace(NOW, totals=totals, data_wait_ratio=None, data_stall_ratio=None)
+    assert job_phases(now, before) == pytest.approx({"eval": 0.2})
+    assert "data" not in job_words(now, before)

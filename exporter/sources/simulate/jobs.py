@@ -22,6 +22,7 @@ PHASE_RATIOS: Mapping[str, float] = {
     "backward": 0.55,
     "optimizer": 0.08,
     "checkpoint": 0.004,
+    "eval": 0.0,
     "logging": 0.006,
     "other": 0.04,
 }
@@ -64,7 +65,7 @@ def training_totals(done: Rates, tensor_flops_per_cycle: float | None) -> Traini
 
 
 def training_report(
-    job: str,
+    owner: str,
     rank: int,
     world_size: int,
     uuid: str,
@@ -81,6 +82,7 @@ def training_report(
     """
     stalled = totals.phase_gpu_idle_seconds["data"] > STARVED_RATIO * totals.step_seconds
     used = round(behaviour.memory * memory_bytes)
+    job = job_name(owner)
     return TrainingReport(
         report_id=f"{uuid}/{job}",
         job=job,
@@ -89,6 +91,8 @@ def training_report(
         received_timestamp_seconds=unix_seconds,
         totals=totals,
         device=uuid,
+        owner=owner,
+        verified=True,
         world_size=world_size,
         framework="simulated",
         precision="bf16",

@@ -211,7 +211,7 @@ class _Gpu:
         peak = self._product.peak_flops_per_second.get("bf16_tensor")
         clock = self._product.peak_clock_hertz.get("tensor", self._board.clock_hertz)
         return training_report(
-            job,
+            holder.owner,
             rank,
             world_size,
             self.device.uuid,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -16,10 +17,12 @@ _UCRED = struct.Struct("=iII")
 ANCILLARY_BYTES = socket.CMSG_SPACE(_UCRED.size)
 """Room for the sender's credentials alone: file descriptors that it passes are not taken in."""
 
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _STATE = 0
 _START_TIME = 19
 """Field 22 of /proc/PID/stat, counted from the one behind the name, which is the third."""
 _DEAD = (b"Z", b"X", b"x")
+MOST_ANCESTORS = 32
 
 
 class Peer(NamedTuple):
@@ -61,10 +64,24 @@ class Processes:
         """Return False if the process is known and `claimed` is its pid in no namespace."""
         if not pid or self._root is None:
             return True
-        for line in _read(f"{self._root}/{pid}/status").split(b"\n"):
-            if line.startswith(b"NSpid:"):
-                return str(claimed).encode() in line.split()[1:]
-        return True  # it has ended, or the kernel is older than 4.1
+        numbers = self._status(pid).get(b"NSpid")
+        # Without, it has ended or the kernel is older than 4.1.
+        return numbers is None or str(claimed).encode() in numbers
+
+    def ancestors(self, pid: int) -> tuple[int, ...]:
+        """Return the ancestors of a process in its own pid namespace, nearest first."""
+        if not pid or self._root is None:
+            return ()
+        found: list[int] = []
+        status = self._status(pid)
+        depth = len(status.get(b"NSpid", ()))
+        while len(found) < MOST_ANCESTORS:
+            parent = int(next(iter(status.get(b"PPid", ())), 0))
+            status = self._status(parent) if parent else {}
+            if not depth or len(status.get(b"NSpid", ())) != depth:
+                break
+            found.append(parent)
+        return tuple(found)
 
     def started(self, pid: int) -> int | None:
         """Return when a process started, in ticks since boot; None if it ended or is not seen."""
@@ -75,6 +92,16 @@ class Processes:
         if len(fields) <= _START_TIME or fields[_STATE] in _DEAD:
             return None
         return int(fields[_START_TIME])
+
+    def age_seconds(self, started: int | None) -> float:
+        """Return for how long a process can have run: since it started, else since boot."""
+        since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+        return since_boot if started is None else since_boot - started / _TICKS_PER_SECOND
+
+    def _status(self, pid: int) -> dict[bytes, list[bytes]]:
+        """Return the words behind each name in /proc/PID/status; nothing of one that ended."""
+        lines = _read(f"{self._root}/{pid}/status").split(b"\n")
+        return {name: words.split() for name, _, words in (line.partition(b":") for line in lines)}
 
 
 def _is_ours(root: str) -> bool:

@@ -13,7 +13,15 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from exporter.reading import NO_DEVICE, TRAINING_PHASES, Loader, TrainingTotals
+from exporter.reading import (
+    NO_DEVICE,
+    OTHER_DEGRADATION,
+    TRAINING_DEGRADATIONS,
+    TRAINING_PHASES,
+    UNVERIFIED,
+    Loader,
+    TrainingTotals,
+)
 from exporter.sources.training.refusals import Refused
 
 VERSION = 1
@@ -27,7 +35,10 @@ MOST_RANK = 1_000_000
 MOST_PID = 2**31 - 1
 MOST_JOB_BYTES = 128
 MOST_NAME_BYTES = 64
-"""Of a framework's or a precision's name."""
+"""Of the name of a framework, of a precision or of what is degraded."""
+MOST_DEGRADED = 16
+MOST_ERROR_CHARACTERS = 200
+"""Of a client's own failure no more is kept."""
 TOLERANCE_RATIO = 0.01
 TOLERANCE_SECONDS = 0.1
 """By so much, and no more, may parts add up to more than their whole: clocks are read in turn."""
@@ -42,6 +53,7 @@ _ID = re.compile(r"[0-9a-f]{32}")
 # before 470.
 _DEVICE = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z][0-9A-Za-z/-]{0,90}")
 _PHASES = frozenset(TRAINING_PHASES)
+_SAID_BY_CLIENTS = TRAINING_DEGRADATIONS.keys() - {UNVERIFIED}
 _NUMBERS = (float, int)
 """Nothing else: true and false are no numbers."""
 
@@ -63,6 +75,7 @@ class Claim(NamedTuple):
     instrumentation: str
     loader: Loader
     memory_bytes: Mapping[str, int]
+    degraded: tuple[str, ...]
     errors: int
     error: str | None
     exited: bool
@@ -105,8 +118,9 @@ def decode(data: bytes) -> Claim:
         instrumentation=_instrumentation(get("instrumentation")),
         loader=_loader(get("loader")),
         memory_bytes=_memory(get("memory_bytes")),
+        degraded=_degraded(get("degraded")),
         errors=_optional_integer(get("errors"), "errors", 0, _MOST_WHOLE) or 0,
-        error=error if type(error) is str else None,
+        error=error[:MOST_ERROR_CHARACTERS] if type(error) is str else None,
         exited=_optional_boolean(get("exit"), "exit") or False,
     )
 
@@ -257,6 +271,17 @@ def _memory(value: Any) -> dict[str, int]:
         for kind in MEMORY_KINDS
         if value.get(kind) is not None
     }
+
+
+def _degraded(value: Any) -> tuple[str, ...]:
+    """Return the known reasons, each once and in the order of the table; others as one."""
+    if value is None:
+        return ()
+    if type(value) is not list or len(value) > MOST_DEGRADED:
+        raise _unfit("degraded", f"a list of at most {MOST_DEGRADED} names", value)
+    named = {_name(reason, "degraded", MOST_NAME_BYTES) for reason in value}
+    found = {reason if reason in _SAID_BY_CLIENTS else OTHER_DEGRADATION for reason in named}
+    return tuple(reason for reason in TRAINING_DEGRADATIONS if reason in found)
 
 
 def _unfit(key: str, expected: str, got: Any) -> Refused:

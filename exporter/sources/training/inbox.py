@@ -62,7 +62,7 @@ class Inbox:
                 peer = peer_of(ancillary)
                 if peer is None:
                     self._refuse("credentials", REASONS["credentials"], "an unknown process")
-                elif not self._rate.allows(peer.pid, len(data), now):
+                elif not self._rate.allows(peer, len(data), now):
                     self._refuse("rate", REASONS["rate"], peer)
                     too_many += 1
                 else:

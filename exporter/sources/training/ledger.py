@@ -4,34 +4,46 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 
 from exporter.clock import Clock
 from exporter.reading import TrainingReport, TrainingTotals
+from exporter.sources.procfs import user_name
+from exporter.sources.training.bounds import check_age, check_growth
 from exporter.sources.training.credentials import Peer, Processes
 from exporter.sources.training.decode import Claim
 from exporter.sources.training.inbox import Arrival
 from exporter.sources.training.refusals import Refused
+from exporter.sources.training.room import FullError, Room
 
 KEPT_SECONDS = 300.0
 """After a process's last report, which is also the one in which it says that it ends. One that
 lives on counts as silent then: its totals are kept, for it may speak again."""
 SILENT_SECONDS = 60.0
 """A process that cannot be seen counts as ended after so long without a report."""
-MAKES_ROOM_SECONDS = 10.0
 LOOK_SECONDS = 1.0
 """Between two looks at the processes that have not reported for a while."""
 QUIET_SECONDS = 2.0
 """A process that reported within this time need not be looked at."""
+_MOST_USERS = 256
+
+_Job = tuple[int, str]
+"""A user's number and the name that the user gave it."""
 
 
 @dataclass(slots=True)
 class _Entry:
     peer: Peer
+    owner: str | None
+    host_pids: tuple[int, ...]
     started: int | None
     """When the process started; None if that cannot be seen."""
+    born_monotonic_seconds: float
+    """When it started at the earliest."""
+    first_monotonic_seconds: float
+    first_step_seconds: float
     claim: Claim
     device: str | None
     received_monotonic_seconds: float
@@ -41,28 +53,34 @@ class _Entry:
     report: TrainingReport | None = None
     """What is handed on of all this, once it was asked for."""
 
-
-@dataclass(slots=True)
-class _Job:
-    received_monotonic_seconds: float
-    ids: set[str] = field(default_factory=set)
+    @property
+    def job(self) -> _Job:
+        return self.peer.uid, self.claim.job
 
 
 class Ledger:
-    """The last claim of each report id; any thread may take and read.
+    """The last claim of each report id; any thread may take and read."""
 
-    Entries and jobs are ordered by their last report, so that the one that was silent longest is
-    found without a search.
-    """
-
-    def __init__(self, clock: Clock, processes: Processes, max_jobs: int, max_ranks: int) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        processes: Processes,
+        max_jobs: int,
+        max_ranks: int,
+        *,
+        owners: bool = True,
+    ) -> None:
         self._clock = clock
         self._processes = processes
         self._max_jobs = max_jobs
         self._max_ranks = max_ranks
+        self._owner = lru_cache(_MOST_USERS)(user_name) if owners else _nobody
         self._lock = threading.Lock()
-        self._entries: OrderedDict[str, _Entry] = OrderedDict()
-        self._jobs: OrderedDict[str, _Job] = OrderedDict()
+        self._entries: dict[str, _Entry] = {}
+        """In the order in which they came."""
+        self._ids: dict[_Job, set[str]] = {}
+        self._jobs: Room[_Job] = Room(max_jobs)
+        self._ranks: Room[str] = Room(max_ranks)
         self._taken = 0
         self._looked_at = float("-inf")
 
@@ -75,29 +93,29 @@ class Ledger:
         """Keep what the sender of `arrival` claims.
 
         Raises:
-            Refused: it is another's, is not newer, contradicts what was said before, or there is
-                no room for it.
+            Refused: it is another's, is not newer, contradicts what was said before, is more than
+                the process can have done, or there is no room for it.
         """
+        now = arrival.monotonic_seconds
         with self._lock:
             entry = self._entries.get(claim.report_id)
             if entry is None:
                 entry = self._admit(claim, arrival)
             else:
                 _check_next(entry, claim, arrival.peer)
+                _check_bounds(entry, claim.totals, now)
                 entry.claim = claim
                 entry.device = claim.device if entry.device is None else entry.device
                 entry.is_gone = entry.is_silent = False
                 entry.report = None
-            entry.received_monotonic_seconds = arrival.monotonic_seconds
+            entry.received_monotonic_seconds = now
             entry.received_timestamp_seconds = arrival.timestamp_seconds
-            self._entries.move_to_end(claim.report_id)
-            job = self._jobs[claim.job]
-            job.received_monotonic_seconds = arrival.monotonic_seconds
-            self._jobs.move_to_end(claim.job)
+            self._ranks.hear(arrival.peer.uid, claim.report_id, now)
+            self._jobs.hear(arrival.peer.uid, entry.job, now)
             self._taken += 1
 
     def reports(self) -> tuple[TrainingReport, ...]:
-        """Return what each process said last.
+        """Return what each process said last, in the order in which they came.
 
         Those silent for five minutes are forgotten, unless they can be seen to live.
         """
@@ -112,53 +130,62 @@ class Ledger:
             )
 
     def _admit(self, claim: Claim, arrival: Arrival) -> _Entry:
-        peer = arrival.peer
-        leaving = self._make_room(claim.job, arrival.monotonic_seconds)
+        peer, now = arrival.peer, arrival.monotonic_seconds
+        leaving = self._leaving(peer.uid, claim.job, now)
         if not self._processes.may_claim(peer.pid, claim.pid):
             raise Refused("credentials", f"pid: {claim.pid} is not the sender's")
+        started = self._processes.started(peer.pid)
+        age_seconds = self._processes.age_seconds(started)
+        check_age(claim.totals, age_seconds)
         for report_id in leaving:
             self._drop(report_id)
         entry = self._entries[claim.report_id] = _Entry(
             peer=peer,
-            started=self._processes.started(peer.pid),
+            owner=self._owner(peer.uid),
+            host_pids=(peer.pid, *self._processes.ancestors(peer.pid)) if peer.pid else (),
+            started=started,
+            born_monotonic_seconds=now - age_seconds,
+            first_monotonic_seconds=now,
+            first_step_seconds=claim.totals.step_seconds,
             claim=claim,
             device=claim.device,
-            received_monotonic_seconds=arrival.monotonic_seconds,
+            received_monotonic_seconds=now,
             received_timestamp_seconds=arrival.timestamp_seconds,
         )
-        job = self._jobs.get(claim.job)
-        if job is None:
-            job = self._jobs[claim.job] = _Job(arrival.monotonic_seconds)
-        job.ids.add(claim.report_id)
+        self._ids.setdefault(entry.job, set()).add(claim.report_id)
         return entry
 
-    def _make_room(self, job: str, now: float) -> tuple[str, ...]:
-        """Return the ids that have to leave before one of this job can come."""
-        if job not in self._jobs and len(self._jobs) >= self._max_jobs:
-            oldest = next(iter(self._jobs.values()))
-            if now - oldest.received_monotonic_seconds <= MAKES_ROOM_SECONDS:
-                raise Refused("jobs", f"job: {job} is one more than {self._max_jobs}")
-            return tuple(oldest.ids)
-        if len(self._entries) >= self._max_ranks:
-            report_id, entry = next(iter(self._entries.items()))
-            if now - entry.received_monotonic_seconds <= MAKES_ROOM_SECONDS:
-                raise Refused("ranks", f"a process of {job} is one more than {self._max_ranks}")
-            return (report_id,)
-        return ()
+    def _leaving(self, uid: int, name: str, now: float) -> set[str]:
+        """Return the ids that have to leave before one of this user's job can come."""
+        leaving: set[str] = set()
+        if (uid, name) not in self._ids:
+            try:
+                job = self._jobs.leaving(uid, now)
+            except FullError:
+                raise Refused("jobs", f"job: {name} is one more than {self._max_jobs}") from None
+            leaving |= self._ids[job] if job is not None else set()
+        try:
+            rank = self._ranks.leaving(uid, now)
+        except FullError:
+            why = f"a process of {name} is one more than {self._max_ranks}"
+            raise Refused("ranks", why) from None
+        return leaving if rank is None else leaving | {rank}
 
     def _drop(self, report_id: str) -> None:
-        job = self._entries.pop(report_id).claim.job
-        ids = self._jobs[job].ids
+        entry = self._entries.pop(report_id)
+        self._ranks.leave(entry.peer.uid, report_id)
+        ids = self._ids[entry.job]
         ids.remove(report_id)
         if not ids:
-            del self._jobs[job]
+            del self._ids[entry.job]
+            self._jobs.leave(entry.peer.uid, entry.job)
 
     def _look(self, now: float) -> None:
         """Forget what is old and find out which of the quiet processes are gone."""
         for report_id, entry in list(self._entries.items()):
             silent = now - entry.received_monotonic_seconds
             if silent <= QUIET_SECONDS:
-                return
+                continue
             ended = entry.claim.exited or entry.is_gone
             if not ended and self._is_gone(entry, silent):
                 ended = entry.is_gone = True
@@ -174,6 +201,18 @@ class Ledger:
         if entry.started is None:
             return silent_seconds > SILENT_SECONDS
         return self._processes.started(entry.peer.pid) != entry.started
+
+
+def _nobody(uid: int) -> None:
+    """Tell nobody's name."""
+
+
+def _check_bounds(entry: _Entry, totals: TrainingTotals, now: float) -> None:
+    """Raise Refused where totals are more than the process can have done by then."""
+    check_age(totals, now - entry.born_monotonic_seconds)
+    check_growth(
+        totals.step_seconds - entry.first_step_seconds, now - entry.first_monotonic_seconds
+    )
 
 
 def _check_next(entry: _Entry, claim: Claim, peer: Peer) -> None:
@@ -229,13 +268,16 @@ def _report(report_id: str, entry: _Entry) -> TrainingReport:
         received_timestamp_seconds=entry.received_timestamp_seconds,
         totals=claim.totals,
         device=entry.device,
-        host_pid=entry.peer.pid or None,
+        uid=entry.peer.uid,
+        owner=entry.owner,
+        host_pids=entry.host_pids,
         world_size=claim.world_size,
         framework=claim.framework,
         precision=claim.precision,
         instrumentation=claim.instrumentation,
         loader=claim.loader,
         memory_bytes=claim.memory_bytes,
+        degraded=claim.degraded,
         errors=claim.errors,
         alive=not (claim.exited or entry.is_gone),
         silent=entry.is_silent,

@@ -1,39 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a sender, and all together, send no more reports than are read at ease."""
+"""Whether a process, a user, and all together, send no more reports than are read at ease."""
 
 from __future__ import annotations
 
-PEER_PER_SECOND = 2_500.0
+from exporter.sources.training.credentials import Peer
+
+PROCESS_PER_SECOND = 1_250.0
+USER_PER_SECOND = 2_500.0
 ALL_PER_SECOND = 5_000.0
-"""Tokens; a report costs one for each kilobyte that it begins, as time to read it goes by size."""
+"""Tokens; a report costs one for each kilobyte that it begins, as time to read it goes by size.
+
+512 ranks of one user (uid 0 in containers) need 512 to 1024 a second, and a user that sends all it
+can leaves half to the others."""
 BYTES_PER_TOKEN = 1024
 BURST_SECONDS = 2.0
 """How long a sender may send at an unlimited rate what it may send in that time."""
-MOST_PEERS = 1024
-"""More are looked through for those that are idle."""
+MOST_BUCKETS = 2048
+"""More are looked through for those that are full."""
 
 
 class RateLimit:
-    """Token buckets, one per sender and one for all.
+    """Token buckets: one for each process, for each user, and for all.
 
     Each is kept as the time at which it will be full again: a report that would put it off beyond
     the burst is refused, and costs nothing.
     """
 
     def __init__(self) -> None:
-        self._full_at: dict[int, float] = {}
-        """By pid."""
-        self._all_full_at = float("-inf")
+        self._full_at: dict[Peer | int | None, float] = {}
+        """By process, by uid, and of all."""
 
-    def allows(self, pid: int, size_bytes: int, now: float) -> bool:
+    def allows(self, peer: Peer, size_bytes: int, now: float) -> bool:
         """Take the tokens for a report at monotonic time `now`, or return False."""
-        latest = now + BURST_SECONDS
         tokens = 1 + max(size_bytes - 1, 0) // BYTES_PER_TOKEN
-        peer = max(self._full_at.get(pid, now), now) + tokens / PEER_PER_SECOND
-        everyone = max(self._all_full_at, now) + tokens / ALL_PER_SECOND
-        if peer > latest or everyone > latest:
+        full_at = self._full_at
+        buckets: list[tuple[Peer | int | None, float]] = [
+            (peer.uid, USER_PER_SECOND),
+            (None, ALL_PER_SECOND),
+        ]
+        if peer.pid:  # those that cannot be seen are many processes
+            buckets.append((peer, PROCESS_PER_SECOND))
+        then = {key: max(full_at.get(key, now), now) + tokens / rate for key, rate in buckets}
+        if max(then.values()) > now + BURST_SECONDS:
             return False
-        self._full_at[pid], self._all_full_at = peer, everyone
-        if len(self._full_at) > MOST_PEERS:
-            self._full_at = {pid: full for pid, full in self._full_at.items() if full > now}
+        full_at.update(then)
+        if len(full_at) > MOST_BUCKETS:
+            self._full_at = {key: full for key, full in full_at.items() if full > now}
         return True

@@ -21,6 +21,7 @@ REASONS: Mapping[str, str] = {
     "jobs": "too many jobs",
     "ranks": "too many processes",
     "old": "not newer than what is known",
+    "implausible": "more than the process can have done since it began",
 }
 """What ``roofline_exporter_training_rejected_total`` counts, by reason."""
 

@@ -32,6 +32,8 @@ class TrainingOptions:
     access: Access = field(default_factory=Access)
     max_jobs: int = 64
     max_ranks: int = 512
+    owners: bool = True
+    """Whether to tell whose the jobs are."""
     procfs: str = PROCFS
     patience: Patience = field(default_factory=Patience)
 
@@ -43,7 +45,11 @@ class TrainingSource:
         self._clock = clock
         self._refusals = Refusals(clock)
         self._ledger = Ledger(
-            clock, Processes(options.procfs, PROCFS), options.max_jobs, options.max_ranks
+            clock,
+            Processes(options.procfs, PROCFS),
+            options.max_jobs,
+            options.max_ranks,
+            owners=options.owners,
         )
         self._inbox = Inbox(self._take, self._refusals, clock)
         self._receiver = Receiver(

@@ -23,7 +23,7 @@ LEAST: dict[str, Any] = {
     "rank": 0,
     "steps": 100,
     "batches": 100,
-    "step_seconds": 12.5,
+    "step_seconds": 2.5,
     "phase_seconds": {"data": 1.5, "checkpoint": 0.4},
 }
 FULL: dict[str, Any] = {
@@ -35,7 +35,7 @@ FULL: dict[str, Any] = {
     "instrumentation": "auto",
     "samples": 25600,
     "phase_gpu_idle_seconds": {"data": 0.7, "checkpoint": 0, "logging": 0},
-    "model_flops": 1.2e21,
+    "model_flops": 1.2e18,
     "loader": {
         "workers": 4,
         "prefetch_factor": 2,
@@ -44,6 +44,7 @@ FULL: dict[str, Any] = {
         "ready_batches": 3,
     },
     "memory_bytes": {"allocated": 1, "reserved": 2, "peak": 3},
+    "degraded": ["helper_thread", "loader_details"],
     "errors": 0,
     "error": None,
     "exit": False,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.sources.training.credentials import Peer, Processes, peer_of
+from exporter.sources.training.credentials import MOST_ANCESTORS, Peer, Processes, peer_of
 
 MINE = Processes("/proc")
 PEER = Peer(4242, 1000)
@@ -100,3 +100,50 @@ def test_the_kernel_names_the_sender() -> None:
     assert str(Peer(0, 65534)) == "a process outside this pid namespace of uid 65534"
     assert peer_of([]) is None
     assert peer_of([(socket.SOL_SOCKET, socket.SCM_CREDENTIALS, b"\0" * 4)]) is None
+
+
+def _process(tree: Path, pid: int, parent: int, *numbers: int) -> None:
+    (tree / str(pid)).mkdir(exist_ok=True)
+    namespaces = " ".join(map(str, numbers))
+    text = f"Name:\tPPid:\t9\nPid:\t{pid}\nPPid:\t{parent}\nNSpid:\t{namespaces}\n"
+    (tree / str(pid) / "status").write_text(text)
+
+
+def test_ancestors_are_those_in_the_same_namespace(tree: Path) -> None:
+    """A container's processes end with its first one; what started the container is another's."""
+    _process(tree, 1, 0, 1)
+    _process(tree, 300, 1, 300)
+    _process(tree, 500, 300, 500, 1)
+    _process(tree, 600, 500, 600, 7)
+    _process(tree, 700, 600, 700, 8)
+    processes = Processes(str(tree))
+
+    assert processes.ancestors(700) == (600, 500)
+    assert processes.ancestors(500) == ()
+    assert processes.ancestors(300) == (1,)
+    assert processes.ancestors(0) == ()
+    assert processes.ancestors(999) == ()
+
+
+def test_ancestors_that_go_round_come_to_an_end(tree: Path) -> None:
+    """Numbers are used again while they are read."""
+    _process(tree, 5, 6, 5)
+    _process(tree, 6, 5, 6)
+
+    assert len(Processes(str(tree)).ancestors(5)) == MOST_ANCESTORS
+
+
+def test_the_ancestors_of_this_process() -> None:
+    """On the real /proc."""
+    assert MINE.ancestors(os.getpid())[0] == os.getppid()
+
+
+def test_the_age_of_a_process() -> None:
+    """Since its start; what cannot be seen is no older than the machine's uptime."""
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    age = MINE.age_seconds(MINE.started(child.pid))
+    child.communicate(b"\n")
+    uptime = float(Path("/proc/uptime").read_text().split()[0])
+
+    assert -0.1 < age < 30
+    assert MINE.age_seconds(None) == pytest.approx(uptime, abs=5)

@@ -13,10 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.errors import one_line
-from exporter.reading import NO_DEVICE, TRAINING_PHASES, Loader, TrainingTotals
+from exporter.reading import (
+    NO_DEVICE,
+    TRAINING_DEGRADATIONS,
+    TRAINING_PHASES,
+    Loader,
+    TrainingTotals,
+)
 from exporter.sources.training import REASONS
 from exporter.sources.training.decode import MOST_BYTES, Claim, decode
 from exporter.sources.training.refusals import Refused
+from roofline_job.degraded import REASONS as REASONS_OF_CLIENT
 from tests.sources.training.reports import FULL, LEAST, MISSING, datagram, message
 
 CASES = sorted((Path(__file__).parents[2] / "data" / "training_reports").glob("*/*"))
@@ -50,10 +57,10 @@ def test_everything_that_a_report_can_say_is_read() -> None:
             steps=100.0,
             batches=100.0,
             samples=25600.0,
-            step_seconds=12.5,
+            step_seconds=2.5,
             phase_seconds={"data": 1.5, "checkpoint": 0.4},
             phase_gpu_idle_seconds={"data": 0.7, "checkpoint": 0.0, "logging": 0.0},
-            model_flops=1.2e21,
+            model_flops=1.2e18,
         ),
         device="GPU-8932f937-d72c-4106-c12f-20bd9faed9f6",
         world_size=8,
@@ -62,6 +69,7 @@ def test_everything_that_a_report_can_say_is_read() -> None:
         instrumentation="auto",
         loader=Loader(4, 2, True, False, 3),
         memory_bytes={"allocated": 1, "reserved": 2, "peak": 3},
+        degraded=("loader_details", "helper_thread"),
         errors=0,
         error=None,
         exited=False,
@@ -78,6 +86,7 @@ def test_what_is_not_said_is_not_known() -> None:
     assert claim.totals.phase_gpu_idle_seconds == {}
     assert claim.loader == Loader()
     assert claim.memory_bytes == {}
+    assert claim.degraded == ()
     assert (claim.instrumentation, claim.errors, claim.exited) == ("client", 0, False)
 
 
@@ -208,6 +217,49 @@ def test_unknown_phases_count_as_other() -> None:
     assert totals.phase_gpu_idle_seconds == {"data": 0.0, "other": 0.5}
 
 
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ([], ()),
+        (["client", "loaders", "client"], ("loaders", "client")),
+        (["novel", "newer", "cuda_events"], ("cuda_events", "other")),
+        (["unverified", "x" * 64], ("other",)),
+        (["autocast"] * 16, ("autocast",)),
+    ],
+)
+def test_what_is_degraded_is_named_once(said: list[str], kept: tuple[str, ...]) -> None:
+    """In the order of the table; unknown reasons are one, and so is what the daemon itself says."""
+    assert decode(datagram(degraded=said)).degraded == kept
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("client", "schema: degraded: expected a list of at most 16 names, got 'client'"),
+        ({"client": 1}, "schema: degraded: expected a list of at most 16 names, got an object"),
+        (["client"] * 17, "schema: degraded: expected a list of at most 16 names, got a list"),
+        (["client", 5], "schema: degraded: expected text, got 5"),
+        ([["client"]], "schema: degraded: expected text, got a list"),
+        ([""], "label: degraded: expected 1 to 64 printable bytes"),
+        (["x" * 65], "label: degraded: expected 1 to 64 printable bytes"),
+        (["a\nb"], "label: degraded: expected 1 to 64 printable bytes"),
+    ],
+)
+def test_what_is_degraded_is_a_short_list_of_names(said: object, message: str) -> None:
+    """Nothing of it is kept but the known names."""
+    assert complaint(degraded=said).startswith(message)
+
+
+def test_every_reason_of_the_client_is_known() -> None:
+    """None of them counts as other."""
+    assert set(REASONS_OF_CLIENT) <= set(TRAINING_DEGRADATIONS)
+
+
+def test_of_a_clients_failure_little_is_kept() -> None:
+    """Memory is bounded, whatever it says."""
+    assert decode(datagram(errors=1, error="é" * 1000)).error == "é" * 200
+
+
 def test_parts_may_exceed_their_whole_by_a_little() -> None:
     """Clocks are read in turn, and events are timed on the GPU."""
     decode(datagram(step_seconds=10, phase_seconds={"data": 10.19}))
@@ -270,6 +322,10 @@ def assert_sound(data: bytes) -> None:
     assert {*totals.phase_seconds, *totals.phase_gpu_idle_seconds} <= set(TRAINING_PHASES)
     for name in (claim.job, claim.framework, claim.precision, claim.device, claim.instrumentation):
         assert name is None or (name.isprintable() and len(name.encode()) <= 128)
+    assert len(claim.error or "") <= 200
+    assert list(claim.degraded) == [
+        name for name in TRAINING_DEGRADATIONS if name in claim.degraded
+    ]
     assert type(claim.rank) is int
     assert 0 <= claim.rank <= 1_000_000
     assert 1 <= claim.pid < 2**31

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.reading import TrainingReport
+from exporter.sources.training import ledger
 from exporter.sources.training.credentials import Peer, Processes
 from exporter.sources.training.decode import decode
 from exporter.sources.training.inbox import Arrival
@@ -29,6 +30,7 @@ class FakeProcesses(Processes):
         self.alive: dict[int, int] = {}
         self.namespaces: dict[int, set[int]] = {}
         self.looks = 0
+        self.age = 1e6
 
     def may_claim(self, pid: int, claimed: int) -> bool:
         return pid not in self.namespaces or claimed in self.namespaces[pid]
@@ -37,14 +39,20 @@ class FakeProcesses(Processes):
         self.looks += 1
         return self.alive.get(pid)
 
+    def age_seconds(self, started: int | None) -> float:
+        return self.age
+
+    def ancestors(self, pid: int) -> tuple[int, ...]:
+        return (400,)
+
 
 class Node:
     """A ledger, its clock and its processes."""
 
-    def __init__(self, max_jobs: int = 64, max_ranks: int = 512) -> None:
+    def __init__(self, max_jobs: int = 64, max_ranks: int = 512, *, owners: bool = True) -> None:
         self.clock = ManualClock()
         self.processes = FakeProcesses()
-        self.ledger = Ledger(self.clock, self.processes, max_jobs, max_ranks)
+        self.ledger = Ledger(self.clock, self.processes, max_jobs, max_ranks, owners=owners)
         self._sequence = 100
 
     def say(self, peer: Peer = PEER, **changes: Any) -> str:
@@ -74,6 +82,12 @@ class Node:
         return known
 
 
+@pytest.fixture(autouse=True)
+def _users(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Users have names that tell their numbers."""
+    monkeypatch.setattr(ledger, "user_name", lambda uid: f"user {uid}")
+
+
 @pytest.fixture(name="node")
 def _node() -> Node:
     return Node()
@@ -87,7 +101,8 @@ def test_what_was_said_last_is_handed_on(node: Node) -> None:
     report = node.only()
 
     assert report.totals.steps == 150
-    assert report.host_pid == 4242
+    assert report.host_pids == (4242, 400)
+    assert (report.uid, report.owner) == (1000, "user 1000")
     assert report.device == "GPU-1"
     assert report.alive
     assert report.received_monotonic_seconds == node.clock.monotonic()
@@ -136,7 +151,7 @@ def test_two_containers_whose_jobs_are_both_pid_1(node: Node) -> None:
     del node.processes.alive[500]
     known = node.after(3)
 
-    assert [known[numbered(n)].host_pid for n in (5, 6)] == [500, 600]
+    assert [known[numbered(n)].host_pids[0] for n in (5, 6)] == [500, 600]
     assert [known[numbered(n)].alive for n in (5, 6)] == [False, True]
 
 
@@ -197,6 +212,54 @@ def test_what_names_the_series_does_not_change(node: Node) -> None:
     assert node.only().device == "GPU-1"
 
 
+# What a process can have done
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"step_seconds": 1e18},
+        {"step_seconds": 1e18, "phase_seconds": {"data": 1e18, "checkpoint": 1}},
+        {"steps": 1e18},
+        {"batches": 1e18},
+        {"samples": 1e18},
+        {"model_flops": 1e30},
+    ],
+)
+def test_totals_that_no_process_reaches_are_refused(node: Node, lie: dict[str, Any]) -> None:
+    """One datagram with totals of 1e18 froze the counters of a rank for ever."""
+    node.processes.age = 3600.0
+    common: dict[str, Any] = {"samples": 1, "model_flops": 1}
+    assert node.say(**{**common, **lie}) == "implausible"
+    assert not node.known()
+    assert node.say(**common) == ""
+    node.clock.advance(1)
+    assert node.say(**{**common, **lie}) == "implausible"
+    assert node.say(**{**common, "steps": 101}) == ""
+    assert node.only().totals.steps == 101
+
+
+def test_the_age_of_a_process_grows(node: Node) -> None:
+    """A new one has done little; a day later it may have done a day's work."""
+    node.processes.age = 10.0
+    assert node.say(step_seconds=16, phase_seconds={}) == "implausible"
+    assert node.say(step_seconds=15, phase_seconds={}) == ""
+    node.clock.advance(86400)
+    assert node.say(step_seconds=86400, phase_seconds={}) == ""
+    assert node.say(step_seconds=1.2 * 86400, phase_seconds={}) == "implausible"
+
+
+def test_loop_time_grows_no_faster_than_time(node: Node) -> None:
+    """Whatever its age: a job that is a month old cannot make up a month within a second."""
+    assert node.say(step_seconds=0, phase_seconds={}) == ""
+    node.clock.advance(1)
+    assert node.say(step_seconds=62, phase_seconds={}) == "implausible"
+    assert node.say(step_seconds=61, phase_seconds={}) == ""
+    node.clock.advance(100)
+    assert node.say(step_seconds=167, phase_seconds={}) == "implausible"
+    assert node.say(step_seconds=166, phase_seconds={}) == ""
+
+
 # How long
 
 
@@ -229,7 +292,7 @@ def test_a_process_that_cannot_be_seen_is_gone_after_a_minute_of_silence(node: N
 
     assert node.after(59)[LEAST["id"]].alive
     assert not node.after(3)[LEAST["id"]].alive
-    assert node.only().host_pid is None
+    assert node.only().host_pids == ()
     node.say(Peer(0, 1000), pid=1)
     assert node.only().alive
 
@@ -284,8 +347,8 @@ def test_a_clock_that_steps_changes_nothing(node: Node) -> None:
 # How many
 
 
-def test_ten_thousand_fake_jobs_push_out_nobody_who_reports(node: Node) -> None:
-    """Those that came first stay while they report."""
+def test_ten_thousand_fake_jobs_push_out_nobody(node: Node) -> None:
+    """Those of other users stay, reporting or not."""
     node.say(id=numbered(1), job="real")
     outcomes = [node.say(Peer(9, 9), id=numbered(n), job=f"fake {n}") for n in range(2, 10_002)]
 
@@ -335,6 +398,105 @@ def test_nobody_leaves_for_a_sender_that_lies(node: Node) -> None:
 
     assert node.say(Peer(9, 9), id=numbered(100), job="new", pid=10) == "credentials"
     assert len(node.known()) == 64
+
+
+def test_64_junk_names_do_not_erase_a_silent_job_of_another_user(node: Node) -> None:
+    """It writes a checkpoint for an hour, and goes on with its totals."""
+    node.processes.alive[4242] = 77
+    node.say(steps=1000)
+    node.clock.advance(3600)
+    node.known()
+    outcomes = [node.say(Peer(9, 9), id=numbered(n), job=f"junk {n}") for n in range(64)]
+
+    assert outcomes == [""] * 63 + ["jobs"]
+    assert node.say(steps=1001) == ""
+    assert node.known()[LEAST["id"]].totals.steps == 1001
+
+
+def test_512_junk_ids_do_not_erase_a_silent_process_of_another_user() -> None:
+    """Nor can they keep out another user's: whoever holds most makes room."""
+    node = Node()
+    node.say()
+    node.clock.advance(60)
+    outcomes = [node.say(Peer(9, 9), id=numbered(n), job="junk", rank=n) for n in range(600)]
+    assert outcomes == [""] * 511 + ["ranks"] * 89
+    assert LEAST["id"] in node.known()
+
+    node.say()
+    ranks = [node.say(id=numbered(1000 + n), rank=1 + n) for n in range(300)]
+    assert ranks == [""] * 255 + ["ranks"] * 45
+    uids = [report.uid for report in node.known().values()]
+    assert (uids.count(1000), uids.count(9)) == (256, 256)
+
+
+def test_a_job_of_the_same_name_is_another_users_own(node: Node) -> None:
+    """It counts as a job of its own, with its user's name beside it."""
+    node = Node(max_jobs=2)
+    node.say(id=numbered(1), job="resnet")
+    node.say(Peer(9, 9), id=numbered(2), job="resnet", steps=7)
+    assert node.say(id=numbered(3), job="other") == "jobs"
+
+    said = [(report.job, report.uid, report.owner) for report in node.known().values()]
+    assert said == [("resnet", 1000, "user 1000"), ("resnet", 9, "user 9")]
+
+
+def test_users_are_not_named_where_they_may_not_be() -> None:
+    """--no-process.owner."""
+    node = Node(owners=False)
+    node.say()
+
+    assert (node.only().uid, node.only().owner) == (1000, None)
+
+
+def test_reports_are_in_the_order_in_which_they_came(node: Node) -> None:
+    """So that who came first under a name is told apart from who came later."""
+    for n in (3, 1, 2):
+        node.say(id=numbered(n))
+    node.say(id=numbered(3))
+
+    assert list(node.known()) == [numbered(n) for n in (3, 1, 2)]
+
+
+def test_what_is_degraded_is_handed_on(node: Node) -> None:
+    """As it was said last."""
+    node.say(degraded=["client"])
+    node.say(degraded=["helper_thread", "what"])
+
+    assert node.only().degraded == ("helper_thread", "other")
+
+
+EVIL = st.fixed_dictionaries(
+    {"phase_seconds": st.sampled_from([{}, {"data": 0.0}])},
+    optional={
+        "id": st.sampled_from([LEAST["id"], *map(numbered, range(6))]),
+        "job": st.sampled_from(["resnet", "a", "b", "c", "d"]),
+        "rank": st.integers(0, 2),
+        "pid": st.just(4242),
+        "device": st.sampled_from(["none", "GPU-1"]),
+        "steps": st.sampled_from([0, 5, 1e18]),
+        "step_seconds": st.sampled_from([0.0, 50.0, 1e18]),
+        "exit": st.booleans(),
+    },
+)
+
+
+@given(st.lists(st.tuples(EVIL, st.integers(0, 2), st.sampled_from([0.0, 1.0, 11.0])), max_size=40))
+def test_nothing_that_others_say_changes_a_user_within_its_share(
+    events: list[tuple[dict[str, Any], int, float]],
+) -> None:
+    """Two other users, any ids (also its own), names, ranks and totals; it is silent all along."""
+    node = Node(max_jobs=3, max_ranks=4)
+    node.processes.alive[4242] = 77
+    node.say(steps=1000)
+    before = node.only()
+    for changes, pid, pause in events:
+        node.clock.advance(pause)
+        node.say(Peer(pid, 2000 + pid % 2), **changes)
+    report = node.known()[LEAST["id"]]
+
+    assert report.totals == before.totals
+    assert (report.job, report.rank, report.uid, report.alive) == ("resnet", 0, 1000, True)
+    assert node.say(steps=1001) == ""
 
 
 STEPS = st.tuples(

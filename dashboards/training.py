@@ -151,6 +151,12 @@ def _ranks() -> Panel:
                 unit="none",
                 width=90,
             ),
+            Column(
+                "On its GPU",
+                expression=by_rank(select("gpu_training_verified", RANKS)),
+                texts={"1": ("yes", "transparent"), "0": ("not listed", palette.AMBER)},
+                width=100,
+            ),
         ),
         sort_by="Data stall",
     )
@@ -159,7 +165,8 @@ def _ranks() -> Panel:
         "Each rank, the most starved first. Data stall: its GPU was idle while it waited for "
         "data. Host wait: the loop waited, whether or not the GPU still had work. A high wait "
         "with a low stall is hidden by prefetching and costs nothing. No ready batches and a high "
-        "stall: more workers, cheaper transforms, faster storage.",
+        "stall: more workers, cheaper transforms, faster storage. Not listed: the driver does not "
+        "show the rank's process on that GPU, so nothing but its own word says that it is there.",
         chart,
         Values("none"),
         queries,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from exporter.xids import XIDS
 from tests.rules.promtool import HOUR, MINUTE, Labels, Series, Value, between, piecewise, total
@@ -127,10 +128,12 @@ def rank(
     instance: str = NODE["instance"],
     uuid: str = "",
     job: str = RANK["training_job"],
+    verified: bool | None = True,
 ) -> list[Series]:
     """A rank whose loop runs all the time; shares of it in S of data and checkpoints, and in W.
 
-    At `run_start` it is started anew under the same labels.
+    At `run_start` it is started anew under the same labels. Nobody says whether it is verified if
+    it has no GPU or its exporter is an older one.
     """
     labels = {**rank_labels(number, instance, job), "uuid": uuid or f"GPU-{number}"}
 
@@ -145,6 +148,9 @@ def rank(
         counter("gpu_training_steps_total", rate(4), labels),
         gauge("gpu_training_run_seconds", between(start, end, run_seconds), labels),
     ]
+    if verified is not None:
+        there = between(start, end, piecewise((0, int(verified))))
+        made.append(gauge("gpu_training_verified", there, labels))
     for name, phase, share in (
         ("gpu_training_phase_gpu_idle_seconds_total", "data", stall),
         ("gpu_training_phase_gpu_idle_seconds_total", "checkpoint", checkpoint),
@@ -153,6 +159,20 @@ def rank(
         if share is not None:
             made.append(counter(name, rate(share), labels, phase=phase))
     return made
+
+
+def intruder(number: int = 0, **said: Any) -> list[Series]:
+    """A rank that names a GPU on which the driver does not list it."""
+    return rank(number, **{"uuid": "GPU-a", "job": "intruder", **said}, verified=False)
+
+
+def found_to_wait(lower: float) -> list[Series]:
+    """A GPU that waits for data at least so much of the time, seen from outside the job."""
+    return [
+        *observed(),
+        counter("gpu_inferred_data_stall_lower_seconds_total", lower, method="procfs"),
+        gauge("gpu_inferred_data_stall_lower_ratio", lower, method="procfs"),
+    ]
 
 
 def rank_labels(
@@ -420,14 +440,39 @@ CASES: Sequence[Case] = (
     Case(
         "GpuDataStallHigh",
         "found from outside",
-        [
-            *observed(),
-            counter("gpu_inferred_data_stall_lower_seconds_total", 0.4, method="procfs"),
-            gauge("gpu_inferred_data_stall_lower_ratio", 0.4, method="procfs"),
-        ],
+        found_to_wait(0.4),
         27 * MINUTE,
         {**GPU, **WARNING},
     ),
+    Case(
+        "GpuDataStallHigh",
+        "nobody can say whether it is there",
+        rank(stall=0.4, verified=None),
+        27 * MINUTE,
+        {**rank_labels(), **WARNING},
+    ),
+    Case(
+        "GpuDataStallHigh",
+        "found from outside, while one that is not there says that it is not so",
+        [*found_to_wait(0.4), *intruder(stall=0.01)],
+        27 * MINUTE,
+        {**GPU, **WARNING},
+    ),
+    Case(
+        "GpuDataStallHigh",
+        "found from outside, while one that is not there has just begun",
+        [*found_to_wait(0.4), *intruder(run_start=20 * MINUTE)],
+        27 * MINUTE,
+        {**GPU, **WARNING},
+    ),
+    Case(
+        "GpuDataStallHigh",
+        "found from outside, while one that is not there says so too",
+        [*found_to_wait(0.4), *intruder(stall=0.5)],
+        27 * MINUTE,
+        {**GPU, **WARNING},
+    ),
+    Case("GpuDataStallHigh", "says so without being there", intruder(stall=0.4), 60 * MINUTE),
     Case("GpuDataStallHigh", "a little", rank(stall=0.1), 60 * MINUTE),
     Case(
         "GpuDataStallHigh",
@@ -516,6 +561,19 @@ CASES: Sequence[Case] = (
         35 * MINUTE,
         {**rank_labels(), **WARNING},
     ),
+    Case(
+        "GpuCheckpointOverhead",
+        "without a GPU",
+        rank(waited=0.1, verified=None),
+        35 * MINUTE,
+        {**rank_labels(), **WARNING},
+    ),
+    Case(
+        "GpuCheckpointOverhead",
+        "says so without being there",
+        intruder(checkpoint=0.1, waited=0.1),
+        90 * MINUTE,
+    ),
     Case("GpuCheckpointOverhead", "seldom", rank(checkpoint=0.01), 90 * MINUTE),
     Case(
         "GpuCheckpointOverhead",
@@ -564,6 +622,46 @@ CASES: Sequence[Case] = (
         ],
         27 * MINUTE,
         {**rank_labels(3, job="gpt"), **WARNING},
+    ),
+    Case(
+        "GpuStragglerRank",
+        "one waits for data, and others that are not there say that they do",
+        [
+            *rank(0, stall=0.01),
+            *rank(1, stall=0.15),
+            *(row for i in range(2, 6) for row in intruder(i, stall=0.15, job="resnet")),
+        ],
+        27 * MINUTE,
+        {**rank_labels(1), **WARNING},
+    ),
+    Case(
+        "GpuStragglerRank",
+        "the others wait for one, on whose GPU others say that they are",
+        [
+            *(row for i in range(4) for row in rank(i)),
+            *(row for i in range(3) for row in work(0.2, 0.95, i)),
+            *work(0.5, 0.95, 3),
+            *(row for i in range(4, 9) for row in intruder(i, job="resnet", uuid="GPU-3")),
+        ],
+        27 * MINUTE,
+        {**rank_labels(3), **WARNING},
+    ),
+    Case(
+        "GpuStragglerRank",
+        "one waits for data, and one that is not there has its name",
+        [
+            *(row for i in range(2) for row in rank(i, stall=0.01)),
+            *rank(2, stall=0.15),
+            *intruder(2, stall=0.01, job="resnet", instance="node-2:19400"),
+        ],
+        27 * MINUTE,
+        {**rank_labels(2), **WARNING},
+    ),
+    Case(
+        "GpuStragglerRank",
+        "says so without being there",
+        [*(row for i in range(2) for row in rank(i)), *intruder(2, stall=0.15, job="resnet")],
+        60 * MINUTE,
     ),
     Case(
         "GpuStragglerRank",

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -139,6 +140,55 @@ def test_a_job_is_as_slow_as_its_slowest_rank(tmp_path: Path) -> None:
         "rank:gpu_training_step_seconds_per_step:ratio_rate5m",
         (rank_labels(0), 0.25),
     )
+
+
+def test_a_phase_that_is_not_measured_is_absent(tmp_path: Path) -> None:
+    """The others are not in need of it, and no share is made up."""
+    rows = [*rank(0, waited=0.125), *rank(1, stall=0.5)]
+    for name, phase, labels, share in (
+        ("rank:gpu_training_phase:ratio_rate5m", "checkpoint", rank_labels(0), 0.125),
+        ("rank:gpu_training_phase_gpu_idle:ratio_rate5m", "data", rank_labels(1), 0.5),
+    ):
+        record(tmp_path, rows, name, ({**labels, "phase": phase}, share))
+        of_job = name.replace("rank:", "training_job:").replace("ratio_", "ratio_max_")
+        job = {**JOB, "training_job": "resnet", "phase": phase}
+        record(tmp_path, rows, of_job, (job, share))
+
+
+def test_ranks_that_are_not_there_do_not_count_for_a_job(tmp_path: Path) -> None:
+    """Another's rank under its name takes nothing from it; where all are not, all count."""
+    job = {**JOB, "training_job": "resnet"}
+    alike = [
+        row
+        for number in range(2)
+        for row in rank(number, stall=0.5, waited=0.5, instance="node-2:19400", verified=False)
+    ]
+    stall = "training_job:gpu_training_phase_gpu_idle:ratio_max_rate5m"
+    wait = "training_job:gpu_training_phase:ratio_max_rate5m"
+    count = "training_job:gpu_training_ranks:count"
+    own: dict[str, Any] = {"stall": 0.125, "waited": 0.125}
+    for rows, share, ranks in (
+        (rank(0, **own), 0.125, 1),
+        (rank(0, **own, verified=None), 0.125, 1),
+        ([*rank(0, **own), *alike], 0.125, 1),
+        (alike, 0.5, 2),
+    ):
+        record(tmp_path, rows, stall, ({**job, "phase": "data"}, share))
+        record(tmp_path, rows, wait, ({**job, "phase": "checkpoint"}, share))
+        record(tmp_path, rows, count, (job, ranks))
+
+
+def test_mfu_of_a_job_is_that_of_the_ranks_that_count(tmp_path: Path) -> None:
+    """One that is not on its GPU adds neither its FLOPs nor that GPU's peak."""
+    rows = _mfu([0, 1], ["GPU-a", "GPU-b"], "bf16")
+    for number, uuid, listed in ((0, "GPU-a", 1), (1, "GPU-b", 0)):
+        labels = {**rank_labels(number), "uuid": uuid}
+        rows.append(gauge("gpu_training_verified", listed, labels))
+        rate = 50 * (number + 1)
+        rows.append(counter("gpu_training_samples_total", rate, labels))
+    job = {**JOB, "training_job": "resnet"}
+    record(tmp_path, rows, "training_job:gpu_training_mfu:ratio_rate5m", (job, 0.25))
+    record(tmp_path, rows, "training_job:gpu_training_samples:sum_rate5m", (job, 50))
 
 
 def _mfu(numbers: Sequence[int], uuids: Sequence[str], precision: str) -> list[Series]:

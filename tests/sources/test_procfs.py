@@ -31,6 +31,8 @@ def running(*command: str, **variables: str) -> Iterator[int]:
     ) as process:
         name = os.path.basename(command[0])[: procfs.LONGEST_NAME_BYTES]
         wait_until(lambda: procfs.command_name("/proc", process.pid) in (name, "python", "python3"))
+        # A process has its new name a moment before its arguments.
+        wait_until(lambda: procfs.arguments("/proc", process.pid))
         try:
             yield process.pid
         finally:

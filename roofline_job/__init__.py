@@ -25,12 +25,18 @@ __all__ = ["phase", "step", "watch"]
 
 def __getattr__(name: str) -> object:
     """Load what the job asks for when it does."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import switches
+
+    if not switches.ENABLED:
+        from . import off
+
+        return getattr(off, name)
     if name == "watch":
         from .watching import watch
 
         return watch
-    if name in ("phase", "step"):
-        from . import phases
+    from . import phases
 
-        return getattr(phases, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(phases, name)

@@ -20,7 +20,7 @@ REASONS: dict[str, str] = {
     "loaders": "loops over data loaders are not measured",
     "loader_details": "ready batches are not known",
     "optimizers": "optimizer steps are not seen",
-    "checkpoints": "saving is not measured",
+    "checkpoints": "saving is not measured, or only in part",
     "autocast": "the precision is not known",
     "captures": "CUDA graph captures cannot be seen, so no CUDA events are used",
     "cuda_events": "the exposed stall is not measured",

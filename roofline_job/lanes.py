@@ -133,7 +133,7 @@ class Lane:
         self._reporting = False
 
     def count_by_steps(self) -> None:
-        """Count steps without a loop: another thread reads the loader, so its waits are unknown."""
+        """Count steps without a loop, whose loader is not to be seen; its waits are unknown."""
         self.by_steps = True
         if self.due_ns == NEVER:
             self.phase_ns.pop("data", None)

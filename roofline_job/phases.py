@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from . import switches
 from .amounts import FLOPS, SAMPLES, STEPS, amount
 from .compiling import compiling
 from .degraded import MARKS, STATED
@@ -27,7 +26,7 @@ class phase:
 
     def __enter__(self) -> None:
         """Begin the phase."""
-        if switches.ENABLED and MARKS.on and not compiling():
+        if MARKS.on and not compiling():
             self._under_way.append(_begin(self._name))
 
     def __exit__(self, *_: object) -> None:
@@ -74,7 +73,7 @@ def step(
     the first is not known. Inside a watched loop it says what a step is there, instead of the
     optimizer or the batch.
     """
-    if not switches.ENABLED or not MARKS.on or compiling():
+    if not MARKS.on or compiling():
         return
     try:
         steps = int(amount(n, STEPS))

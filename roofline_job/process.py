@@ -75,7 +75,6 @@ class Process:
         lane = Lane(name, rank, "auto" if self.automatic else "client")
         if self.automatic:
             lane.trains = get_ident() == threading.main_thread().ident
-            lane.by_steps = not LOADERS.on
         self.lanes.append(lane)
         self._flush_at_exit()
         return lane
@@ -99,6 +98,8 @@ class Process:
         lane = lane or self.lane()
         if lane is not None:
             lane.trains = True
+            if self.automatic and not LOADERS.on:
+                lane.count_by_steps()
         return lane
 
     def flush(self) -> None:

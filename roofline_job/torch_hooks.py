@@ -28,7 +28,7 @@ from weakref import ref
 
 from . import loader as loaders
 from .compiling import compiling
-from .degraded import AUTOCAST, CHECKPOINTS, LOADERS, OPTIMIZERS, Part
+from .degraded import AUTOCAST, CHECKPOINTS, LOADERS, OPTIMIZERS, Part, degrade
 from .lanes import NEVER, Lane, Span
 from .loops import NO_BATCH, Loop, Stated, remember_optimizer
 from .process import PROCESS
@@ -138,7 +138,7 @@ def hook_saving(module: Any) -> None:
     for name in SAVERS[module.__name__]:
         function = getattr(module, name, None)
         if function is None:
-            CHECKPOINTS.miss(f"{module.__name__} has no {name}")
+            degrade("checkpoints", f"{module.__name__} has no {name}")
             continue
         _replace(module, name, _timed_save)
         if shown is not None and getattr(shown, name, None) is function:
@@ -262,7 +262,7 @@ def _end_start(begun: tuple[Lane, Span] | None, loader: Any, iterator: Any) -> N
         if begun is not None:
             lane, span = begun
             lane.end(span)
-        if hasattr(getattr(type(iterator), "__next__", None), _HOOKED):
+        if any(hasattr(vars(kind).get("__next__"), _HOOKED) for kind in type(iterator).__mro__):
             before = getattr(iterator, _LOOP, None)
             if before is not None:  # a persistent iterator begins anew
                 before.close()
@@ -271,7 +271,7 @@ def _end_start(begun: tuple[Lane, Span] | None, loader: Any, iterator: Any) -> N
         LOADERS.fail(error)
 
 
-def _count_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+def _count_step(optimizer: Any = None, *_: Any, **__: Any) -> None:
     if compiling() or not OPTIMIZERS.on:
         return
     try:

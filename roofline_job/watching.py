@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar, cast
 
-from . import switches, torch_hooks
+from . import torch_hooks
 from .compiling import compiling
 from .degraded import WATCH
 from .loops import NO_BATCH, Loop, Stated
@@ -59,7 +59,7 @@ def watch(
         flops_per_sample: the same for a sample; counts together with samples_per_batch.
         precision: what the model computes in, as ``bf16``.
     """
-    if not switches.ENABLED or not WATCH.on:
+    if not WATCH.on:
         return iterable
     try:
         if not hasattr(type(iterable), "__iter__") and not hasattr(type(iterable), "__getitem__"):

@@ -44,18 +44,12 @@ def _load():
     sys.modules[CLIENT + ".auto"].start()
 
 
-def _give_way():
-    """Import the sitecustomize that this one shadows, as if it had been the only one.
-
-    What it raises, ImportError included where there is none, is for the caller: Python's site.
-    """
-    this = sys.modules.pop("sitecustomize")  # old Pythons empty a module that nobody holds
+if __name__ == "sitecustomize":
+    begin()
+    # Now the sitecustomize that this one shadows, as if it had been the only one. What it raises,
+    # ImportError included where there is none, is for the caller: Python's site. Old Pythons empty
+    # a module that nobody holds.
+    this = sys.modules.pop("sitecustomize")
     sys.path[:] = [entry for entry in sys.path if entry != FOLDER]
     sys.path_importer_cache.pop(FOLDER, None)
     __import__("sitecustomize")
-    return this
-
-
-if __name__ == "sitecustomize":
-    begin()
-    _give_way()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import os
 import shutil
 import subprocess
@@ -164,16 +165,16 @@ def test_a_failure_leaves_nothing_behind(injected: dict[str, Any], tmp_path: Pat
 
 
 def test_the_folder_leaves_the_path(
-    injected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, injected: dict[str, Any]
 ) -> None:
     """Wherever and however often it is there."""
     theirs = sitecustomize(tmp_path / "theirs", "value = 5\n")
     monkeypatch.setattr(sys, "path", [str(INJECT), "/a", str(INJECT), str(theirs), *sys.path])
-    this = sys.modules["sitecustomize"] = ModuleType("sitecustomize")
+    sys.modules.pop("sitecustomize", None)
 
-    assert injected["_give_way"]() is this
+    this = importlib.import_module("sitecustomize")
 
-    assert sys.modules["sitecustomize"].value == 5
+    assert vars(this)["value"] == 5
     assert sys.path[:2] == ["/a", str(theirs)]
 
 

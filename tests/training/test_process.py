@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from roofline_job import degraded, phase, process, reporter, step, switches, watch
+from roofline_job import degraded, off, phase, process, reporter, step, watch
 from roofline_job.lanes import NEVER, Lane
 from roofline_job.process import PROCESS
 from roofline_job.reporter import RETRY_SECONDS, SECOND
@@ -274,16 +275,14 @@ def test_switched_off_nothing_is_measured_or_registered(tmp_path: Path) -> None:
     listener.close()
 
 
-def test_phases_and_steps_can_be_switched_off(
-    client: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With everything else."""
-    monkeypatch.setattr(switches, "ENABLED", False)
-    with phase("forward"):
-        step(n=None)  # type: ignore[arg-type]
-
-    assert PROCESS.lanes == []
-    assert not degraded.FOUND
+def test_what_is_off_takes_what_the_client_takes() -> None:
+    """A job calls it in the same way, and what it raises goes on."""
+    stated = {name: None for name in inspect.signature(watch).parameters if name != "iterable"}
+    original = [1]
+    assert off.watch(original, **stated) is original
+    off.step(2, job="job", samples=1.0, flops=1.0)
+    with pytest.raises(ValueError, match="the job's"), off.phase("data"):
+        raise ValueError("the job's")
 
 
 PLAIN = """

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from roofline_job import degraded, switches, torch_hooks, watch, watching
+from roofline_job import degraded, off, torch_hooks, watch, watching
 from roofline_job.lanes import Lane
 from roofline_job.loops import Loop
 from roofline_job.process import PROCESS
@@ -399,11 +399,10 @@ def test_a_failure_of_ours_leaves_the_iterable_alone(
     )
 
 
-def test_switched_off_it_returns_what_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_switched_off_it_returns_what_it_is_given() -> None:
     """Nothing is even looked at."""
-    monkeypatch.setattr(switches, "ENABLED", False)
     original: Any = Shuffled(2)
 
-    assert watch(original) is original
-    assert watch(None) is None  # type: ignore[arg-type]
+    assert off.watch(original, job="job", samples_per_batch=2) is original
+    assert off.watch(None) is None
     assert PROCESS.lanes == []

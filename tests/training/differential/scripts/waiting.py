@@ -90,7 +90,9 @@ def warm_up() -> None:
 def loop(name: str, loader: DataLoader[Any], body: float, *, sleeps: bool = False) -> None:
     warm_up()
     clock = Clock()
+    begin = time.perf_counter()
     batches = iter(loader)
+    started = time.perf_counter() - begin  # workers: that is waited for as well
     if loader.num_workers:
         time.sleep(1.0)  # until everything that is prefetched is there
     took, bodies = [], []
@@ -100,9 +102,10 @@ def loop(name: str, loader: DataLoader[Any], body: float, *, sleeps: bool = Fals
         time.sleep(body)
         took.append(float(sum(batch)))
         bodies.append(time.perf_counter() - arrived)
-    whole = time.perf_counter() - begin
-    expected = calculated(loader.num_workers, took, bodies) if sleeps else None
-    print(json.dumps([os.getpid(), name, clock.seconds, expected, whole]), flush=True)
+    whole = time.perf_counter() - begin + started
+    expected = started + calculated(loader.num_workers, took, bodies) if sleeps else None
+    waited = started + clock.seconds
+    print(json.dumps([os.getpid(), name, waited, expected, whole]), flush=True)
 
 
 def sleeping(workers: int) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.torch_jobs import JOBS, require_module, run_job
+from tests.training.differential.harness import RUN, SCRIPTS, Job, require_module, start
 
 OF_THE_CLOCK = 0.02
 OF_THE_CALCULATION = 0.05
@@ -50,8 +50,8 @@ class Wait:
 
 def measure(folder: Path) -> list[Wait]:
     """Run all loaders and join what the job says with what it reported."""
-    done = run_job(folder, [sys.executable, str(JOBS / "waiting.py")], instrumented=True)
-    assert (done.returncode, done.stderr) == (0, b"")
+    done = start(Job([sys.executable, SCRIPTS / "waiting.py"]), RUN, folder)
+    assert (done.returncode, done.stderr) == (0, "")
     reports = {report["pid"]: report for report in done.reports}
     parent, *lines = map(json.loads, done.stdout.splitlines())
     del reports[parent]

@@ -1,0 +1,366 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ways in which jobs end, signals that come in between, and what is called at exit."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from tests.training.differential.own import WATCH, Own, Pairs, cases, unknown, watched
+
+KEPT: list[Any] = []
+
+
+def loader(samples: int = 40, seconds: float = 0.0, **options: Any) -> Any:
+    return watched(DataLoader(Pairs(samples, seconds), 4, **options))
+
+
+def exits_in_the_loop() -> None:
+    own = Own()
+    for batch in own.each(loader()):
+        own.learn(batch)
+        if own.steps == 5:
+            own.tell(clock=False)
+            sys.exit(7)
+
+
+def exits_hard_in_the_loop() -> None:
+    """Without any last word: totals up to the last second may be lost, nothing else."""
+    own = Own()
+    for batch in own.each(loader()):
+        own.learn(batch)
+        if own.steps == 5:
+            print(own.result(), flush=True)
+            unknown()
+            os._exit(9)
+
+
+def exits_with_a_text() -> None:
+    own = Own()
+    for batch in own.each(loader()):
+        own.learn(batch)
+        own.tell(clock=False)
+        sys.exit("that is enough")
+
+
+def raises_in_the_body() -> None:
+    own = Own()
+    for batch in own.each(loader()):
+        own.learn(batch)
+        own.tell(clock=False)
+        raise ValueError("the body")
+
+
+def raises_below_a_kept_frame() -> None:
+    """The exception is kept, with its frames and the loop in it."""
+    own = Own()
+    try:
+        for batch in own.each(loader()):
+            own.learn(batch)
+            raise ValueError("the body")
+    except ValueError as error:
+        kept = error
+    for batch in own.each(loader()):
+        own.learn(batch)
+    print(len(traceback.extract_tb(kept.__traceback__)))
+    own.tell(clock=False)
+
+
+def raises_during_another() -> None:
+    """Chained exceptions, each with its own traceback."""
+    own = Own()
+    try:
+        for _ in loader(collate_fn=lambda _: {}["missing"]):  # type: ignore[index]
+            pass
+    except KeyError as error:
+        unknown()
+        raise RuntimeError("no data") from error
+    own.tell()
+
+
+def caught_and_logged() -> None:
+    """By logging, also the end of the data that a bare ``next()`` raises."""
+    logging.basicConfig(format="%(levelname)s %(message)s")
+    own = Own()
+    batches = own.iterate(loader(8))
+    while own.batches < 3:
+        try:
+            own.learn(own.ask(next, batches))
+        except StopIteration:
+            logging.exception("the end")
+            break
+    own.tell(clock=False)
+
+
+def fails_under_autocast() -> None:
+    own = Own()
+    for batch in own.each(loader()):
+        own.learn(batch)
+        own.tell(clock=False)
+        with torch.autocast("cpu"):
+            torch.zeros(2, 3) @ torch.zeros(2, 3)
+
+
+def interrupted_in_the_body() -> None:
+    own = Own()
+    for batch in own.each(loader()):
+        own.learn(batch)
+        own.tell(clock=False)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(1)
+
+
+def interrupted_in_next() -> None:
+    class Interrupting(Pairs):
+        def __getitem__(self, index: int) -> Any:
+            if index == 13:
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().__getitem__(index)
+
+    own = Own()
+    try:
+        for batch in own.each(watched(DataLoader(Interrupting(40), 4))):
+            own.learn(batch)
+    except KeyboardInterrupt:
+        traceback.print_exc()
+        own.tell(clock=False)
+        raise
+
+
+def terminated() -> None:
+    own = Own()
+    for batch in own.each(loader()):
+        own.learn(batch)
+        if own.steps == 5:
+            print(own.result(), flush=True)
+            unknown()
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def terminated_with_a_handler() -> None:
+    """As schedulers ask for a checkpoint before they end a job."""
+    own = Own()
+    asked = []
+    signal.signal(signal.SIGTERM, lambda *_: asked.append(own.steps))
+    for batch in own.each(loader()):
+        own.learn(batch)
+        if own.steps == 5:
+            os.kill(os.getpid(), signal.SIGTERM)
+        if asked:
+            own.save("last.pt")
+            break
+    print(asked)
+    own.tell(clock=False)
+
+
+def alarmed(signum: int, frame: FrameType | None) -> None:
+    raise TimeoutError("no batch")
+
+
+def timed_out_in_next() -> None:
+    """The handler raises in the middle of ``next()``; the loop asks again."""
+
+    class Hanging(Pairs):
+        def __getitem__(self, index: int) -> Any:
+            if index == 13:
+                signal.setitimer(signal.ITIMER_REAL, 0.2)
+                time.sleep(10)
+            return super().__getitem__(index)
+
+    own = Own(0.01)
+    batches = own.iterate(watched(DataLoader(Hanging(40, 0.005), 4)))
+    signal.signal(signal.SIGALRM, alarmed)
+    for _ in range(10):
+        try:
+            own.learn(own.ask(next, batches))
+        except TimeoutError:
+            traceback.print_exc()
+    own.tell(counted=False)
+
+
+def timed_out_while_saving() -> None:
+    class Slow:
+        def __reduce__(self) -> Any:
+            time.sleep(0.5)
+            return int, ()
+
+    own = Own(0.01)
+    signal.signal(signal.SIGALRM, alarmed)
+    for batch in own.each(loader()):
+        own.learn(batch)
+        if own.steps == 5:
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            began = time.perf_counter()
+            try:
+                torch.save(Slow(), "slow.pt")
+            except TimeoutError:
+                traceback.print_exc()
+            own.saved += time.perf_counter() - began
+    own.tell()
+
+
+def ticking() -> None:
+    """A handler that only counts, many times a second, wherever the job is."""
+    own, ticks = Own(0.005), []
+    signal.signal(signal.SIGALRM, lambda *_: ticks.append(1))
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    for batch in own.each(loader(40, 0.003)):
+        own.learn(batch)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    print(len(ticks) > 20)
+    own.tell()
+
+
+def ticking_and_training() -> None:
+    """A handler that takes batches itself: a loop within ``next()`` of another."""
+    own = Own()
+
+    def handler(*_: Any) -> None:
+        print(sum(len(x) for x, _ in DataLoader(Pairs(12), 4)))
+
+    signal.signal(signal.SIGUSR1, handler)
+
+    class Signalling(Pairs):
+        def __getitem__(self, index: int) -> Any:
+            if index == 13:
+                os.kill(os.getpid(), signal.SIGUSR1)
+            return super().__getitem__(index)
+
+    for batch in watched(DataLoader(Signalling(40), 4)):
+        own.learn(batch)
+    own.tell(counted=False, clock=False)
+
+
+def said_at_exit() -> None:
+    """What is registered before and after the training runs in its order, and trains itself."""
+    own = Own()
+
+    def trained() -> None:
+        for batch in loader(8):
+            own.learn(batch)
+        print("at exit", own.result(), flush=True)
+
+    atexit.register(trained)
+    for batch in own.each(loader()):
+        own.learn(batch)
+    atexit.register(print, "first", flush=True)
+    own.tell(steps=12, counted=False, clock=False)  # with those to come
+
+
+def fails_at_exit() -> None:
+    own = Own()
+    for batch in own.each(loader()):
+        own.learn(batch)
+    own.tell(clock=False)
+    atexit.register(lambda: 1 / 0)
+
+
+def with_hooks_for_exceptions() -> None:
+    own = Own()
+    sys.excepthook = lambda kind, error, trace: print("caught", kind.__name__, error)
+    threading.excepthook = lambda found: print("thread", found.exc_type.__name__)
+
+    def train() -> None:
+        for _ in loader():
+            raise ValueError("in a thread")
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    for batch in own.each(loader()):
+        own.learn(batch)
+    own.steps = None if WATCH else own.steps  # the other thread trains as well then
+    own.tell(counted=False, clock=False)
+    raise ValueError("in the main one")
+
+
+def with_open_loops() -> None:
+    """The process ends with iterators that were never used up, workers among them."""
+    own = Own()
+    KEPT.extend(iter(loader(num_workers=number)) for number in (0, 1))
+    for batches in KEPT:
+        own.learn(own.ask(next, batches))
+    own.tell(clock=False)
+
+
+def stdout_is_gone() -> None:
+    own = Own()
+    for batch in own.each(loader()):
+        own.learn(batch)
+    own.tell(clock=False)
+    os.close(1)
+    os.close(2)
+
+
+def in_another_folder() -> None:
+    """Relative paths and what is imported later do not depend on where we look."""
+    own = Own()
+    os.mkdir("elsewhere")
+    os.chdir("elsewhere")
+    for batch in own.each(loader()):
+        own.learn(batch)
+    own.save("here.pt")
+    print(sorted(os.listdir()))
+    own.tell(clock=False)
+
+
+def with_an_empty_environment() -> None:
+    """Where to report to is no longer known then."""
+    own = Own()
+    os.environ.clear()
+    for batch in own.each(loader()):
+        own.learn(batch)
+    print(own.result())
+    unknown()
+
+
+def descriptors_all_closed() -> None:
+    """A job that closes every descriptor that it does not know."""
+    own = Own()
+    for batch in own.each(loader()):
+        own.learn(batch)
+        if own.steps == 5:
+            os.closerange(3, 256)
+            one, two = os.pipe()
+            print(one, two)
+    print(sorted(map(int, os.listdir("/proc/self/fd"))))
+    own.tell(clock=False)
+
+
+cases(
+    exits_in_the_loop,
+    exits_hard_in_the_loop,
+    exits_with_a_text,
+    raises_in_the_body,
+    raises_below_a_kept_frame,
+    raises_during_another,
+    caught_and_logged,
+    fails_under_autocast,
+    interrupted_in_the_body,
+    interrupted_in_next,
+    terminated,
+    terminated_with_a_handler,
+    timed_out_in_next,
+    timed_out_while_saving,
+    ticking,
+    ticking_and_training,
+    said_at_exit,
+    fails_at_exit,
+    with_hooks_for_exceptions,
+    with_open_loops,
+    stdout_is_gone,
+    in_another_folder,
+    with_an_empty_environment,
+    descriptors_all_closed,
+)

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains in greenlets, which switch stacks in the middle of a dataset."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gevent
+import gevent.pool
+import gevent.queue
+import greenlet
+from torch.utils.data import DataLoader
+
+from tests.training.differential.own import Own, Pairs, cases, watched
+
+
+class Switching(Pairs):
+    """Gives way to other greenlets while it makes a sample."""
+
+    def __getitem__(self, index: int) -> Any:
+        gevent.sleep(0.002)
+        return super().__getitem__(index)
+
+
+def loader(samples: int = 40) -> Any:
+    return watched(DataLoader(Switching(samples), 4))
+
+
+def trained() -> None:
+    own = Own(0.01)
+    for batch in own.each(loader()):
+        own.learn(batch)
+    own.tell()
+
+
+def in_one() -> None:
+    gevent.spawn(trained).get()
+
+
+def called_by_greenlets() -> None:
+    """``next`` itself is what each greenlet calls: there is no frame of the job's below it."""
+    own, batches = Own(), iter(loader())
+    for _ in range(10):
+        own.learn(gevent.spawn(next, batches).get())
+    own.tell(clock=False, counted=False)
+
+
+def method_called_by_greenlets() -> None:
+    own, batches = Own(), iter(loader())
+    for _ in range(10):
+        own.learn(gevent.spawn(batches.__next__).get())
+    own.tell(clock=False, counted=False)
+
+
+def bare_greenlets() -> None:
+    own, batches = Own(), iter(loader())
+    for _ in range(10):
+        own.learn(greenlet.greenlet(next).switch(batches))
+    own.tell(clock=False, counted=False)
+
+
+def in_several() -> None:
+    """Each has its own loop, and they take turns in the middle of ``next()``."""
+    owns = [Own() for _ in range(3)]
+
+    def train(own: Own) -> None:
+        for batch in loader():
+            own.learn(batch)
+
+    gevent.pool.Pool(3).map(train, owns)
+    print(*(one.result() for one in owns), sep="\n")
+    last = Own()
+    last.steps = None  # which loop a step belongs to is not known
+    last.tell(clock=False, counted=False)
+
+
+def read_ahead() -> None:
+    own, batches = Own(), gevent.queue.Queue(2)
+
+    def fill() -> None:
+        for batch in loader():
+            batches.put(batch)
+        batches.put(None)
+
+    gevent.spawn(fill)
+    for batch in iter(batches.get, None):
+        own.learn(batch)
+    own.tell(clock=False, counted=False)
+
+
+def killed_in_next() -> None:
+    own, batches = Own(), iter(loader())
+    waiting = gevent.spawn(next, batches)
+    gevent.sleep(0.003)
+    waiting.kill()
+    for batch in batches:
+        own.learn(batch)
+    own.tell(clock=False, counted=False)
+
+
+def timed_out() -> None:
+    own, batches = Own(), iter(loader())
+    for _ in range(3):
+        with gevent.Timeout(0.003, False):
+            next(batches)
+            print("in time")
+    for batch in batches:
+        own.learn(batch)
+    own.tell(clock=False, counted=False)
+
+
+def patched() -> None:
+    """The standard library's threads and sleeps are gevent's."""
+    import gevent.monkey
+
+    gevent.monkey.patch_all()
+    in_one()
+
+
+if __name__ == "__main__":
+    cases(
+        in_one,
+        called_by_greenlets,
+        method_called_by_greenlets,
+        bare_greenlets,
+        in_several,
+        read_ahead,
+        killed_in_next,
+        timed_out,
+        patched,
+    )

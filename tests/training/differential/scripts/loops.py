@@ -1,0 +1,355 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loops of every kind."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from tests.training.differential.own import Own, Pairs, Stream, cases, watched
+
+SECONDS, BODY = 0.005, 0.02
+
+
+def loader(samples: int = 48, **options: Any) -> Any:
+    return watched(DataLoader(Pairs(samples, SECONDS), 4, **options))
+
+
+def for_loop() -> None:
+    own = Own(BODY)
+    own.asks()
+    for batch in loader():
+        own.got(batch)
+        own.learn(batch)
+        own.asks()
+    own.over()
+    own.tell()
+
+
+def for_else() -> None:
+    own = Own(BODY)
+    for batch in own.each(loader()):
+        own.learn(batch)
+    else:
+        print("else")
+    own.tell()
+
+
+def while_next() -> None:
+    own = Own(BODY)
+    batches = own.iterate(loader())
+    while True:
+        try:
+            batch = own.ask(next, batches)
+        except StopIteration as end:
+            print("end", end.args, end.value)
+            break
+        own.learn(batch)
+    own.tell()
+
+
+def next_default() -> None:
+    own = Own(BODY)
+    batches = own.iterate(loader())
+    while (batch := own.ask(next, batches, None)) is not None:
+        own.learn(batch)
+    print(next(batches, "still at its end"))
+    own.tell()
+
+
+def sentinel() -> None:
+    own = Own(BODY)
+    batches = own.iterate(loader())
+    for batch in own.each(iter(lambda: next(batches, None), None)):
+        own.learn(batch)
+    own.tell()
+
+
+def enumerated() -> None:
+    own = Own(BODY)
+    own.asks()
+    for index, batch in enumerate(loader(), 3):  # noqa: B007 # printed at the end
+        own.got(batch)
+        own.learn(batch)
+        own.asks()
+    own.over()
+    print(index)
+    own.tell()
+
+
+def zipped() -> None:
+    """The two of a pair are one batch for one step; its samples count once."""
+    own = Own(BODY)
+    own.asks()
+    for batch, (x, _) in zip(loader(), loader(), strict=True):
+        own.got(batch)
+        own.learn((x, batch[1]))
+        own.asks()
+    own.over()
+    own.batches = None  # one each
+    own.tell()
+
+
+def zipped_unlike() -> None:
+    """The shorter one ends the loop, after the longer one was asked once more."""
+    own = Own(BODY)
+    own.asks()
+    for batch, _ in zip(loader(48), loader(32), strict=False):
+        own.got(batch)
+        own.learn(batch)
+        own.asks()
+    own.over()
+    own.tell(counted=False, share=False)
+
+
+def sliced() -> None:
+    own = Own(BODY)
+    for batch in own.each(itertools.islice(loader(), 7)):
+        own.learn(batch)
+    own.tell(share=False)
+
+
+def chained() -> None:
+    own = Own(BODY)
+    for batch in own.each(itertools.chain(loader(20), loader(24))):
+        own.learn(batch)
+    own.tell()
+
+
+def by_generator() -> None:
+    def doubled(batches: Any) -> Iterator[Any]:
+        for x, y in batches:
+            yield 2 * x, 2 * y
+
+    own = Own(BODY)
+    for batch in own.each(doubled(loader())):
+        own.learn(batch)
+    own.tell()
+
+
+def delegated() -> None:
+    def epochs(number: int) -> Iterator[Any]:
+        for _ in range(number):
+            yield from loader(24)
+
+    own = Own(BODY)
+    for batch in own.each(epochs(2)):
+        own.learn(batch)
+    own.tell()
+
+
+def comprehended() -> None:
+    own = Own(BODY)
+    losses = [own.learned(batch) for batch in own.each(loader())]
+    print(len(losses))
+    own.tell()
+
+
+def mapped() -> None:
+    own = Own(BODY)
+    print(len(list(map(own.learned, own.each(loader())))))
+    own.tell()
+
+
+def reduced() -> None:
+    own = Own(BODY)
+    own.asks()
+    for batch in map(lambda pair: (pair[0] * 1, pair[1]), loader()):  # noqa: C417 # as jobs do
+        own.got(batch)
+        own.learn(batch)
+        own.asks()
+    own.over()
+    own.tell()
+
+
+def nested() -> None:
+    """A loop in the body of another: both train."""
+    own = Own()
+    for batch in own.each(DataLoader(Pairs(8), 4)):
+        own.learn(batch)
+        for inner in DataLoader(Pairs(12), 4):
+            own.learn(inner)
+    own.tell(counted=False, clock=False)
+
+
+def broken_off() -> None:
+    own = Own(BODY)
+    for epoch in range(3):
+        own.asks()
+        for batch in loader():
+            own.got(batch)
+            if own.batches % 7 == 6:
+                break
+            own.learn(batch)
+            own.asks()
+        print(epoch, own.batches)
+    own.tell(counted=False, share=False)
+
+
+def continued() -> None:
+    own = Own(BODY)
+    for index, batch in enumerate(own.each(loader())):
+        if index % 2:
+            continue
+        own.learn(batch)
+    own.tell()
+
+
+def persistent_twice() -> None:
+    own = Own(BODY)
+    one = loader(num_workers=1, persistent_workers=True)
+    for _ in range(2):
+        for batch in own.each(one):
+            own.learn(batch)
+    own.tell()
+
+
+def interleaved() -> None:
+    """Two iterators of one loader, taken from in turn."""
+    own, one = Own(BODY), loader(24)
+    first, second = own.iterate(one), own.iterate(one)
+    for _ in range(6):
+        own.learn(own.ask(next, first))
+        own.learn(own.ask(next, second))
+    own.tell(share=False)
+
+
+def unsized() -> None:
+    own = Own(BODY)
+    for batch in own.each(watched(DataLoader(Stream(48, SECONDS), 4))):
+        own.learn(batch)
+    own.tell()
+
+
+def whole_samples() -> None:
+    """No batches but samples: ``batch_size=None``."""
+    own = Own(BODY)
+    for x, y in watched(DataLoader(Pairs(12, SECONDS), batch_size=None)):
+        own.learn((x[None], y[None]))
+    own.tell(counted=False, clock=False)
+
+
+class Inner(Dataset[Any]):
+    """Reads its samples by a loader of its own."""
+
+    def __len__(self) -> int:
+        return 24
+
+    def __getitem__(self, index: int) -> Any:
+        return next(iter(DataLoader(Pairs(48, SECONDS), 1, sampler=[index])))
+
+
+def loader_in_dataset() -> None:
+    own = Own(BODY)
+    for x, y in own.each(watched(DataLoader(Inner(), 4))):
+        own.learn((x[:, 0], y[:, 0]))
+    own.tell()
+
+
+class Ahead:
+    """Asks for each batch before the one before it is used, as prefetchers to the GPU do."""
+
+    def __init__(self, own: Own, batches: Any) -> None:
+        self.own, self.batches = own, own.iterate(batches)
+        self.preload()
+
+    def preload(self) -> None:
+        try:
+            self.following = self.own.ask(next, self.batches)
+        except StopIteration:
+            self.following = None
+
+    def next(self) -> Any:
+        batch = self.following
+        self.preload()
+        return batch
+
+
+def prefetched() -> None:
+    own = Own(BODY)
+    ahead = Ahead(own, loader())
+    batch = ahead.next()
+    while batch is not None:
+        own.learn(batch)
+        batch = ahead.next()
+    own.tell()
+
+
+def endless() -> None:
+    def forever() -> Iterator[Any]:
+        while True:
+            yield from loader(20)
+
+    own = Own(BODY)
+    for batch in own.each(itertools.islice(forever(), 12)):
+        own.learn(batch)
+    own.tell(counted=False, share=False)
+
+
+def unpacked() -> None:
+    """All batches first, training then."""
+    own = Own(BODY)
+    first, *rest = loader()
+    for batch in (first, *rest):
+        own.learn(batch)
+    own.tell(counted=False, clock=False)
+
+
+def empty() -> None:
+    own = Own()
+    for batch in own.each(watched(DataLoader(Stream(0), 4))):
+        own.learn(batch)
+    print(list(DataLoader([], 4)))
+    for batch in own.each(watched(DataLoader(Pairs(8), 4))):
+        own.learn(batch)
+    own.tell(clock=False)
+
+
+def collated() -> None:
+    """Batches of the job's own kind, with a generator and a sampler of its own."""
+
+    def together(pairs: list[Any]) -> dict[str, Any]:
+        return {"x": torch.stack([x for x, _ in pairs]), "y": torch.stack([y for _, y in pairs])}
+
+    own = Own()
+    generator = torch.Generator().manual_seed(5)
+    sampler = torch.utils.data.RandomSampler(Pairs(), generator=generator)
+    for batch in DataLoader(Pairs(), 5, sampler=sampler, collate_fn=together, drop_last=True):
+        own.learn((batch["x"], batch["y"]))
+    own.tell(counted=False, clock=False)
+
+
+cases(
+    for_loop,
+    for_else,
+    while_next,
+    next_default,
+    sentinel,
+    enumerated,
+    zipped,
+    zipped_unlike,
+    sliced,
+    chained,
+    by_generator,
+    delegated,
+    comprehended,
+    mapped,
+    reduced,
+    nested,
+    broken_off,
+    continued,
+    persistent_twice,
+    interleaved,
+    unsized,
+    whole_samples,
+    loader_in_dataset,
+    prefetched,
+    endless,
+    unpacked,
+    empty,
+    collated,
+)

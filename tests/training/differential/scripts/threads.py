@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batches that other threads ask for, threads that train, optimizers that step elsewhere."""
+
+from __future__ import annotations
+
+import _thread
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from tests.training.differential.own import Own, Pairs, cases, watched
+
+SECONDS, BODY = 0.005, 0.02
+
+
+def loader(samples: int = 40) -> Any:
+    return watched(DataLoader(Pairs(samples, SECONDS), 4))
+
+
+def helped(own: Own) -> None:
+    """The loader was read in a helper thread: it is said so, and no wait is invented."""
+    own.tell(counted=False, clock=False, degraded=["helper_thread"], phases=[])
+
+
+def submitted(submit: Callable[[Any], Callable[[Any], Any]]) -> None:
+    """Ask for one batch ahead in a thread of a pool."""
+    own, batches = Own(BODY), iter(loader())
+    with ThreadPoolExecutor(1) as pool:
+        ahead = pool.submit(submit(batches), batches)
+        for _ in range(10):
+            batch = ahead.result()
+            ahead = pool.submit(submit(batches), batches)
+            own.learn(batch)
+        print(type(ahead.exception()))
+    helped(own)
+
+
+def submitted_next() -> None:
+    submitted(lambda batches: next)
+
+
+def submitted_method() -> None:
+    """The method is looked up here and called there."""
+
+    def looked_up(batches: Any) -> Callable[[Any], Any]:
+        following = batches.__next__
+        return lambda _: following()
+
+    submitted(looked_up)
+
+
+def mapped_by_a_pool() -> None:
+    own, batches = Own(BODY), iter(loader())
+    with ThreadPoolExecutor(1) as pool:
+        for batch in pool.map(next, [batches] * 10):
+            own.learn(batch)
+    helped(own)
+
+
+def started_bare() -> None:
+    """A thread whose first call is ``next``: no batch is lost, nothing is printed."""
+    own, batches = Own(), iter(loader())
+    for _ in range(5):
+        _thread.start_new_thread(next, (batches,))
+        time.sleep(0.15)
+    for batch in own.each(batches):
+        own.learn(batch)
+    print(own.steps)
+    own.tell(counted=False, clock=False, degraded=None)
+
+
+def background(own: Own) -> None:
+    batches: queue.Queue[Any] = queue.Queue(2)
+
+    def fill() -> None:
+        for batch in loader():
+            batches.put(batch)
+        batches.put(None)
+
+    threading.Thread(target=fill).start()
+    for batch in iter(batches.get, None):
+        own.learn(batch)
+
+
+def in_the_background() -> None:
+    """A helper thread reads ahead into a queue."""
+    own = Own(BODY)
+    background(own)
+    helped(own)
+
+
+def in_the_background_of_two_epochs() -> None:
+    own = Own(BODY)
+    for _ in range(2):
+        background(own)
+    helped(own)
+
+
+def wholly(*arguments: Any) -> None:
+    """Everything happens in one thread that is not the main one."""
+
+    def train() -> None:
+        own = Own(BODY)
+        for _ in range(2):
+            for batch in own.each(loader()):
+                own.learn(batch)
+        own.tell()
+
+    thread = threading.Thread(target=train, args=arguments)
+    thread.start()
+    thread.join()
+
+
+def by_a_pool() -> None:
+    """Each epoch in whichever thread is free: one after the other."""
+    own = Own(BODY)
+
+    def epoch() -> None:
+        for batch in own.each(loader()):
+            own.learn(batch)
+
+    for _ in range(2):
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(epoch).result()
+    own.tell()
+
+
+def two_at_once() -> None:
+    """Two models train at the same time; this process's steps are those of both."""
+
+    def train(one: Own) -> str:
+        for batch in loader():
+            one.learn(batch)
+        return f"{one.steps} {one.result()}"
+
+    with ThreadPoolExecutor(2) as pool:
+        print(*pool.map(train, (Own(BODY), Own(0.01))), sep="\n")
+    own = Own()
+    own.steps = None
+    own.tell(counted=False, clock=False)
+
+
+def stepping(elsewhere: Callable[[Callable[[], None]], None]) -> None:
+    own = Own(BODY)
+    for batch in own.each(loader(120)):
+        own.optimizer.zero_grad()
+        own.loss(batch).backward()
+        elsewhere(own.step)
+        time.sleep(BODY)
+    own.tell()
+
+
+def steps_in_a_pool() -> None:
+    """As an optimizer in backward does on CUDA, where backward runs in autograd's own thread."""
+    with ThreadPoolExecutor(1) as pool:
+        stepping(lambda step: pool.submit(step).result())
+
+
+def steps_in_new_threads() -> None:
+    def elsewhere(step: Callable[[], None]) -> None:
+        thread = threading.Thread(target=step)
+        thread.start()
+        thread.join()
+
+    stepping(elsewhere)
+
+
+def in_backward(own: Own, call: Callable[[Callable[[], None]], None]) -> None:
+    """One optimizer for each parameter, stepping as soon as its gradient is there."""
+    optimizers = {one: torch.optim.SGD([one], lr=0.05) for one in own.model.parameters()}
+
+    def step(parameter: torch.Tensor) -> None:
+        def now() -> None:
+            optimizers[parameter].step()
+            optimizers[parameter].zero_grad()
+
+        call(now)
+
+    for one in own.model.parameters():
+        one.register_post_accumulate_grad_hook(step)
+    for batch in own.each(loader(120)):
+        own.loss(batch).backward()
+        own.steps += 1
+        time.sleep(BODY)
+    own.tell()
+
+
+def steps_in_backward() -> None:
+    in_backward(Own(), lambda step: step())
+
+
+def steps_in_backward_elsewhere() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        in_backward(Own(), lambda step: pool.submit(step).result())
+
+
+def backward_in_a_thread() -> None:
+    """The loop is here; forward, backward and step are elsewhere."""
+    own = Own(BODY)
+    with ThreadPoolExecutor(1) as pool:
+        for batch in own.each(loader()):
+            pool.submit(own.learn, batch).result()
+    own.tell()
+
+
+def saved_in_a_thread() -> None:
+    """A checkpoint that a helper writes is no wait of the loop's."""
+    own = Own(BODY)
+    with ThreadPoolExecutor(1) as pool:
+        for batch in own.each(loader()):
+            own.learn(batch)
+            pool.submit(torch.save, own.model.state_dict(), "model.pt").result()
+    own.tell(phases=["data"])
+
+
+cases(
+    submitted_next,
+    submitted_method,
+    mapped_by_a_pool,
+    started_bare,
+    in_the_background,
+    in_the_background_of_two_epochs,
+    wholly,
+    by_a_pool,
+    two_at_once,
+    steps_in_a_pool,
+    steps_in_new_threads,
+    steps_in_backward,
+    steps_in_backward_elsewhere,
+    backward_in_a_thread,
+    saved_in_a_thread,
+)

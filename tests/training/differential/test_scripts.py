@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs are what they are without us, and report what they count and time themselves."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.training.differential.harness import (
+    RUN,
+    SCRIPTS,
+    VARIABLES,
+    WATCH,
+    Job,
+    Mode,
+    compare,
+    require_module,
+)
+
+TABLE: dict[str, tuple[Mode, ...]] = {
+    "loops": (RUN, VARIABLES, WATCH),
+    "looked_up": (RUN, VARIABLES, WATCH),
+    "threads": (RUN,),
+    "exceptions": (RUN, VARIABLES, WATCH),
+    "optimizers": (RUN, WATCH),
+    "evaluation": (RUN, WATCH),
+    "workers": (RUN, WATCH),
+    "endings": (RUN, VARIABLES, WATCH),
+    "processes": (RUN, VARIABLES),
+    "saving": (RUN,),
+    "interpreter": (RUN, VARIABLES, WATCH),
+    "greenlets": (RUN,),
+    "compiled": (RUN,),
+}
+"""The scripts, and how each is started. Their docstrings say what their cases are.
+
+By variables, a script starts in the very environment that `run` makes (see `test_launch`).
+"""
+NEEDS = {"greenlets": "gevent", "saving": "safetensors"}
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        pytest.param(name, mode, id=f"{name}-{mode}")
+        for name, modes in TABLE.items()
+        for mode in modes
+    ],
+)
+def test_a_script(name: str, mode: Mode) -> None:
+    """Output, exit codes, files and tracebacks are equal; the reports are what happened."""
+    require_module("torch")
+    require_module(NEEDS.get(name, "torch"))
+    found, _ = compare(name, Job([sys.executable, SCRIPTS / f"{name}.py"]), mode)
+
+    assert not found, "\n".join(("", *found))

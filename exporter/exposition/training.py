@@ -125,8 +125,8 @@ TRAINING: tuple[Family, ...] = (
         "rank",
         "core",
         "The part of gpu_training_phase_seconds_total in which the stream of the loop had nothing "
-        "to do (S), by measured phase; what faster data, checkpoints or "
-        "logging would gain lies between S and W.",
+        "to do (S), by measured phase; a job of one rank would gain between S and W by faster "
+        "data, checkpoints or logging, one of several ranks at most the W of its slowest.",
         _EVENTS + "; checked against the GPU's own idle time",
         _PHASE,
     ),

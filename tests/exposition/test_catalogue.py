@@ -175,7 +175,7 @@ def test_help_is_one_plain_line_with_the_origin(family: Family) -> None:
         ("gpu_power_watts", "nvmlDeviceGetPowerUsage"),
         ("gpu_energy_joules_total", "field 83"),
         ("gpu_training_phase_seconds_total", "whether or not the GPU had work"),
-        ("gpu_training_phase_gpu_idle_seconds_total", "would gain lies between S and W"),
+        ("gpu_training_phase_gpu_idle_seconds_total", "would gain between S and W"),
         ("gpu_inferred_data_stall_upper_ratio", "found without CUDA events in the job"),
     ],
 )

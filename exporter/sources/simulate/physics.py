@@ -135,8 +135,10 @@ def phase(
     clock_ratio = 1.0 if awake else IDLE_CLOCK_RATIO
     power, power_swing, clock_swing = floor + dynamic, dynamic * wobble_ratio, 0.0
     if capped:
-        clock_ratio = sqrt((limit - floor) / dynamic)
-        power, power_swing, clock_swing = limit, 0.0, -wobble_ratio / 2
+        # At the highest clock, and just below it, there is no room for the whole wobble.
+        clock_ratio = min(sqrt((limit - floor) / dynamic), 1.0)
+        room = 1.0 / clock_ratio - 1.0
+        power, power_swing, clock_swing = limit, 0.0, -min(wobble_ratio / 2, room)
     clock = board.clock_hertz * clock_ratio
     nvlink = load.nvlink * board.nvlink_bytes_per_second
     pcie = 0.0 if board.nvlink_bytes_per_second else load.nvlink

@@ -7,7 +7,7 @@ import math
 import subprocess
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from exporter.exposition.pages import Pages
@@ -60,8 +60,15 @@ def read(simulated: Simulation, index: int = 0) -> Reading | None:
     return simulated.reports()[index].reading
 
 
+PEAKING = SimulatedGpu(
+    "a10", (Scene("training", {"tensor": 0.7109375, "dram": 0.21875, "memory": 0.0}, None, 80.0),)
+)
+"""So much work that only the peaks of its power are above the limit."""
+
+
 @settings(deadline=None)
 @given(gpus(), st.floats(0, 200_000), st.floats(0.1, 100), st.integers(0, 99))
+@example(gpu=PEAKING, start=0.0, length=79.0, seed=2)
 def test_every_reading_is_physically_possible(
     gpu: SimulatedGpu, start: float, length: float, seed: int
 ) -> None:

@@ -45,7 +45,7 @@ TRAINING_DEGRADATIONS: Mapping[str, str] = {
     "loaders": "loops over data loaders are not measured: the loader is not as the client knows it",
     "loader_details": "ready batches and workers are not known",
     "optimizers": "optimizer steps are not seen: a step is a batch",
-    "checkpoints": "saving is not measured",
+    "checkpoints": "saving is not measured, or only in part",
     "autocast": "the precision is not known",
     "captures": "captures of CUDA graphs cannot be seen, so S is not measured",
     "cuda_events": "S is not measured although CUDA is used",

@@ -10,7 +10,6 @@ raised while the client ran is meant for the job.
 from __future__ import annotations
 
 import functools
-import signal
 import sys
 from typing import Any
 
@@ -113,6 +112,8 @@ REPORTS = Part("client")
 
 def raised_by_the_job(error: Exception) -> bool:
     """Return whether a function that handles a signal is among those that an error passed."""
+    # The interpreter's own module: a job may have one that is called signal.
+    signal: Any = sys.modules["_signal"]
     handlers = {_code(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
     traceback = error.__traceback__
     while traceback is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import binascii
 import os
-import socket
 import sys
 import time
 from collections.abc import Mapping
@@ -71,7 +70,7 @@ def _run(environ: Mapping[str, str]) -> str:
     if ranks in ("1", environ.get("LOCAL_WORLD_SIZE")) or not any(met):
         return _started(_first_pid(environ))
     if environ.get("MASTER_ADDR") in _LOOPBACK:  # one node, whose ranks one process has started
-        met += [socket.gethostname(), _started(_parent() or os.getppid())]
+        met += [os.uname().nodename, _started(_parent() or os.getppid())]
     return f"rdzv-{binascii.crc32(':'.join(met).encode()):08x}"
 
 

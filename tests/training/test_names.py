@@ -215,7 +215,7 @@ def test_ranks_of_several_nodes_are_named_by_where_they_meet(
     """The rank, the node and the number of its processes do not matter; the meeting place does."""
     environ = {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "node1", "RANK": "0"}
     here = default_name({**environ, "MASTER_PORT": "29500"})
-    monkeypatch.setattr("socket.gethostname", lambda: "node2")
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename="node2"))
     there = default_name({**environ, "MASTER_PORT": "29500", "RANK": "3", "LOCAL_WORLD_SIZE": "1"})
 
     assert here == there
@@ -227,9 +227,9 @@ def test_ranks_that_meet_on_their_own_node_are_that_nodes(
 ) -> None:
     """Started by a script of the job's, without torchrun: localhost is another on every node."""
     environ = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
-    monkeypatch.setattr("socket.gethostname", lambda: "node1")
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename="node1"))
     here = default_name(environ)
-    monkeypatch.setattr("socket.gethostname", lambda: "node2")
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename="node2"))
 
     assert re.search(r"@rdzv-[0-9a-f]{8}$", here)
     assert here != default_name(environ)
@@ -239,7 +239,7 @@ def test_ranks_that_mpi_starts_share_their_name(monkeypatch: pytest.MonkeyPatch)
     """On all nodes, and with no other run."""
     environ = {"OMPI_COMM_WORLD_SIZE": "8", "PMIX_NAMESPACE": "prterun-node1-4242@1"}
     here = default_name({**environ, "OMPI_COMM_WORLD_RANK": "0"})
-    monkeypatch.setattr("socket.gethostname", lambda: "node2")
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename="node2"))
 
     assert re.search(r"@rdzv-[0-9a-f]{8}$", here)
     assert here == default_name({**environ, "OMPI_COMM_WORLD_RANK": "7"})

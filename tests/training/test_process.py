@@ -275,6 +275,22 @@ def test_switched_off_nothing_is_measured_or_registered(tmp_path: Path) -> None:
     listener.close()
 
 
+@pytest.mark.parametrize("name", ["signal", "socket", "logging", "random"])
+def test_a_job_keeps_modules_of_the_standard_librarys_names(name: str, tmp_path: Path) -> None:
+    """What the client may do without is not imported, whether or not somebody listens."""
+    (tmp_path / f"{name}.py").write_text("print('of the job')\n", encoding="utf-8")
+    source = """
+        from roofline_job import phase, step, watch
+
+        for batch in watch(range(3)):
+            with phase("forward"):
+                print(batch)
+        step()
+        """
+    job = run_job(tmp_path, source, tmp_path / "nobody.sock")
+    assert (job.returncode, job.stdout, job.stderr) == (0, "0\n1\n2\n", "")
+
+
 def test_what_is_off_takes_what_the_client_takes() -> None:
     """A job calls it in the same way, and what it raises goes on."""
     stated = {name: None for name in inspect.signature(watch).parameters if name != "iterable"}

@@ -8,19 +8,18 @@ stream, so ``capture_begin`` and ``capture_end`` are wrapped to keep count.
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from .degraded import Part
-from .switches import debug
+from .wrapping import replace
 
 GRAPH_CLASSES = (("cuda", "CUDAGraph"), ("accelerator", "Graph"))
 """Where torch keeps the classes whose objects capture: (module, class)."""
 PART = Part("captures")
-_HOOKED = "_roofline_hooked"
 
 
 class Captures:
@@ -58,13 +57,11 @@ class Captures:
         for graph in classes:
             if not hasattr(graph, "capture_begin") or not hasattr(graph, "capture_end"):
                 PART.miss(f"{graph.__name__} has no capture_begin and capture_end")
-            elif not hasattr(graph.capture_begin, _HOOKED):
-                graph.capture_begin = self._wrapped(graph.capture_begin, torch.cuda, begins=True)
-                graph.capture_end = self._wrapped(graph.capture_end, torch.cuda, begins=False)
-                debug(f"hooked {graph.__name__}.capture_begin and capture_end")
+            else:
+                replace(graph, "capture_begin", partial(self._wrapped, torch.cuda, begins=True))
+                replace(graph, "capture_end", partial(self._wrapped, torch.cuda, begins=False))
 
-    def _wrapped(self, original: Callable[..., Any], cuda: Any, *, begins: bool) -> Any:
-        @functools.wraps(original)
+    def _wrapped(self, cuda: Any, original: Callable[..., Any], *, begins: bool) -> Any:
         def capture(*args: Any, **kwargs: Any) -> Any:
             if begins:
                 self._mark(cuda)
@@ -73,7 +70,6 @@ class Captures:
             finally:
                 self._unmark(cuda)
 
-        setattr(capture, _HOOKED, True)
         return capture
 
     def _mark(self, cuda: Any) -> None:

@@ -22,7 +22,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .counts import Counts
-from .degraded import REPORTS, say_found
+from .degraded import REPORTS, Part, say_found
 from .reporter import RETRY_SECONDS, SECOND, Report
 from .streams import MEASURED_PHASES, IdleMeter, IdlePair
 
@@ -174,19 +174,18 @@ class Lane:
         self.depth += 1
         return Span(phase, now_ns, self.claimed_ns, pair)
 
-    def end(self, span: Span, phase: str | None = None) -> None:
-        """End a phase, as another one if it turned out to be that."""
+    def end(self, span: Span) -> None:
+        """End a phase."""
         self.depth -= 1
         if span.phase == "eval":
             self.eval_phases -= 1
-        phase = phase or span.phase
         now_ns = self.clock()
         self.wall_ns += now_ns - self.seen_ns
         self.seen_ns = now_ns
         own_ns = now_ns - span.begin_ns - self.claimed_ns + span.claimed_ns
-        self.claim(phase, own_ns)
+        self.claim(span.phase, own_ns)
         if span.pair is not None:
-            self.meter.stop(span.pair, phase, max(0, own_ns))
+            self.meter.stop(span.pair, span.phase, max(0, own_ns))
         if now_ns >= self.due_ns:
             self.tell(now_ns)
 
@@ -288,3 +287,13 @@ class Lane:
         phases = self.phase_ns.copy()
         bounded = {phase: min(idle, phases.get(phase, 0)) for phase, idle in idles.items()}
         return bounded, phases, self.wall_ns
+
+
+def end_span(begun: tuple[Lane, Span] | None, part: Part) -> None:
+    """End what a part of the client began, if it did; a failure switches that part off."""
+    try:
+        if begun is not None:
+            lane, span = begun
+            lane.end(span)
+    except Exception as error:
+        part.fail(error)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from .amounts import FLOPS, SAMPLES, STEPS, amount
 from .compiling import compiling
 from .degraded import MARKS, STATED
-from .lanes import Lane, Span
+from .lanes import Lane, Span, end_span
 from .process import PROCESS
 
 
@@ -33,9 +33,7 @@ class phase:
         """End the phase; what was raised in it goes on."""
         if not self._under_way or compiling():
             return
-        begun = self._under_way.pop()
-        if begun is not None:
-            _end(*begun)
+        end_span(self._under_way.pop(), MARKS)
 
 
 def _begin(name: str) -> tuple[Lane, Span] | None:
@@ -45,13 +43,6 @@ def _begin(name: str) -> tuple[Lane, Span] | None:
     except Exception as error:
         MARKS.fail(error)
         return None
-
-
-def _end(lane: Lane, span: Span) -> None:
-    try:
-        lane.end(span)
-    except Exception as error:
-        MARKS.fail(error)
 
 
 def step(

@@ -19,7 +19,6 @@ With `watch` alone only the first three are, and only loaders that were given to
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -29,10 +28,11 @@ from weakref import ref
 from . import loader as loaders
 from .compiling import compiling
 from .degraded import AUTOCAST, CHECKPOINTS, LOADERS, OPTIMIZERS, Part, degrade
-from .lanes import NEVER, Lane, Span
+from .lanes import NEVER, Lane, Span, end_span
 from .loops import NO_BATCH, Loop, Stated, remember_optimizer
 from .process import PROCESS
 from .switches import debug
+from .wrapping import HOOKED, replace
 
 PRECISIONS = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32"}
 SHORT_PRECISIONS = {"torch.bfloat16": "bf16", "torch.float16": "fp16"}
@@ -53,8 +53,6 @@ REEXPORTS: Mapping[str, str] = {
 
 _LOOP = "_roofline_loop"
 """The attribute of a data loader's iterator that holds its loop."""
-_HOOKED = "_roofline_hooked"
-"""The attribute that our functions have."""
 
 _stated: dict[int, tuple[ref[Any], Stated]] = {}
 """What `watch` was told of data loaders, by their ids: one may have no hash of its own."""
@@ -108,8 +106,8 @@ def hook_loaders(module: Any) -> None:
     if loader is None or not hasattr(iterator, "__next__"):
         LOADERS.miss(f"{module.__name__} has no _BaseDataLoaderIter.__next__")
     elif LOADERS.on:
-        _replace(loader, "__iter__", _measured_iter)
-        _replace(iterator, "__next__", _measured_next)
+        replace(loader, "__iter__", _measured_iter)
+        replace(iterator, "__next__", _measured_next)
 
 
 def hook_optimizers(module: Any) -> None:
@@ -117,9 +115,9 @@ def hook_optimizers(module: Any) -> None:
     register = getattr(module, "register_optimizer_step_post_hook", None)
     if register is None:
         OPTIMIZERS.miss(f"{module.__name__} has no register_optimizer_step_post_hook")
-    elif OPTIMIZERS.on and not hasattr(module, _HOOKED):
+    elif OPTIMIZERS.on and not hasattr(module, HOOKED):
         register(_count_step)
-        setattr(module, _HOOKED, True)
+        setattr(module, HOOKED, True)
         debug(f"hooked {module.__name__}.register_optimizer_step_post_hook")
 
 
@@ -129,7 +127,7 @@ def hook_autocast(module: Any) -> None:
     if autocast is None or not hasattr(autocast, "__enter__"):
         AUTOCAST.miss(f"{module.__name__} has no autocast.__enter__")
     else:
-        _replace(autocast, "__enter__", _noticed_enter)
+        replace(autocast, "__enter__", _noticed_enter)
 
 
 def hook_saving(module: Any) -> None:
@@ -140,7 +138,7 @@ def hook_saving(module: Any) -> None:
         if function is None:
             degrade("checkpoints", f"{module.__name__} has no {name}")
             continue
-        _replace(module, name, _timed_save)
+        replace(module, name, _timed_save)
         if shown is not None and getattr(shown, name, None) is function:
             setattr(shown, name, getattr(module, name))
 
@@ -151,16 +149,6 @@ _HOOKS: Mapping[str, tuple[Callable[[Any], None], Part]] = {
     "hook_autocast": (hook_autocast, AUTOCAST),
     "hook_saving": (hook_saving, CHECKPOINTS),
 }
-
-
-def _replace(owner: Any, name: str, wrap: Callable[..., Any]) -> None:
-    """Put a wrapper in the place of a function, once."""
-    original = getattr(owner, name)
-    if not hasattr(original, _HOOKED):
-        wrapper = functools.wraps(original)(wrap(original))
-        setattr(wrapper, _HOOKED, True)
-        setattr(owner, name, wrapper)
-        debug(f"hooked {getattr(owner, '__module__', owner.__name__)}.{original.__qualname__}")
 
 
 def _measured_iter(original: Callable[[Any], Any]) -> Any:
@@ -213,8 +201,7 @@ def _timed_save(original: Callable[..., Any]) -> Any:
         try:
             return original(*args, **kwargs)
         finally:
-            if begun is not None:
-                _end_checkpoint(*begun)
+            end_span(begun, CHECKPOINTS)
 
     return save
 
@@ -258,11 +245,9 @@ def _begin_start(loader: Any) -> tuple[Lane, Span] | None:
 
 
 def _end_start(begun: tuple[Lane, Span] | None, loader: Any, iterator: Any) -> None:
+    end_span(begun, LOADERS)
     try:
-        if begun is not None:
-            lane, span = begun
-            lane.end(span)
-        if any(hasattr(vars(kind).get("__next__"), _HOOKED) for kind in type(iterator).__mro__):
+        if any(hasattr(vars(kind).get("__next__"), HOOKED) for kind in type(iterator).__mro__):
             before = getattr(iterator, _LOOP, None)
             if before is not None:  # a persistent iterator begins anew
                 before.close()
@@ -316,10 +301,3 @@ def _begin_checkpoint() -> tuple[Lane, Span] | None:
     except Exception as error:
         CHECKPOINTS.fail(error)
         return None
-
-
-def _end_checkpoint(lane: Lane, span: Span) -> None:
-    try:
-        lane.end(span)
-    except Exception as error:
-        CHECKPOINTS.fail(error)

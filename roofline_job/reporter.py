@@ -131,11 +131,7 @@ class Report:
         if self._memory:
             parts.append(self._memory)
         if FOUND:
-            parts.append(f'"degraded":{json.dumps(list(FOUND))}')
-        failures = [found for reason, found in FOUND.items() if reason != "helper_thread"]
-        if failures:
-            first = json.dumps(names.fit(failures[0], ERROR_BYTES))
-            parts.append(f'"errors":{len(failures)},"error":{first}')
+            parts.append(_degraded())
         for optional in (",".join(parts), ""):
             end = ',"exit":true}' if ending else "}"
             datagram = (required + optional + end).encode()
@@ -171,6 +167,16 @@ class Report:
         }
         present = {key: value for key, value in known.items() if value is not None}
         return json.dumps(present, ensure_ascii=False, separators=(",", ":"))[:-1]
+
+
+def _degraded() -> str:
+    """Return what is off in this process, and the failures among it, as a part of a report."""
+    part = f'"degraded":{json.dumps(list(FOUND))}'
+    failures = [found for reason, found in FOUND.items() if reason != "helper_thread"]
+    if failures:
+        first = json.dumps(names.fit(failures[0], ERROR_BYTES))
+        part += f',"errors":{len(failures)},"error":{first}'
+    return part
 
 
 def _allocator() -> str:

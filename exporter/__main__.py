@@ -5,6 +5,6 @@ from __future__ import annotations
 
 import sys
 
-from exporter.cli import main
+from exporter.cli.main import main
 
 sys.exit(main())

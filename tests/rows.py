@@ -10,8 +10,8 @@ from prometheus_client.metrics_core import Metric
 from exporter.exposition.catalogue import CATALOGUE
 from exporter.exposition.families import ProcessMemory, readers
 from exporter.exposition.parts import Node, subjects
-from exporter.reading import Device
-from exporter.snapshot import Rank
+from exporter.model.reading import Device
+from exporter.model.snapshot import Rank
 
 NO_DEVICE: dict[str, str] = {}
 

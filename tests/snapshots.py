@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from exporter.reading import (
+from exporter.model.reading import (
     THROTTLE_REASONS,
     Activity,
     Board,
@@ -20,7 +20,7 @@ from exporter.reading import (
     Vitals,
     XidRecord,
 )
-from exporter.snapshot import (
+from exporter.model.snapshot import (
     LIMITERS,
     TIME_PARTS,
     BoardTotals,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.config import FLAGS
+from exporter.cli.config import FLAGS
 from exporter.exposition.catalogue import CATALOGUE
 
 ROOT = Path(__file__).parent.parent

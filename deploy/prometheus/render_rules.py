@@ -22,7 +22,7 @@ if not __package__:
 from deploy.prometheus.thresholds import THRESHOLDS, BadThresholds, Value, amount, load, seconds
 from exporter.errors import one_line
 from exporter.exposition.health import RECOVERY_ACTIONS
-from exporter.xids import XIDS, Tier, describe
+from exporter.model.xids import XIDS, Tier, describe
 
 HERE = Path(__file__).parent
 TEMPLATES = HERE / "templates"

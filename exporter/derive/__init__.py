@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the readings of one share mean: saturation, time parts, roofline, idle, held, limiter."""
+"""What the readings of one share mean: saturation, time parts, roofline, idle, held, limiter.
+
+Pure functions, each with its equation. May import model.
+"""
 
 from __future__ import annotations
 

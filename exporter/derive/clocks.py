@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from exporter.reading import Activity, Device, Vitals
-from exporter.snapshot import Ceilings
+from exporter.model.reading import Activity, Device, Vitals
+from exporter.model.snapshot import Ceilings
 
 REFERENCES: dict[str, tuple[tuple[str, ...], str]] = {
     "tensor": (("tensor", "vector"), "sm"),

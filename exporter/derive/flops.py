@@ -15,8 +15,8 @@ from collections.abc import Mapping
 
 from exporter.derive.clocks import Clocks
 from exporter.derive.units import cut, fma_is_shared
-from exporter.reading import Activity
-from exporter.snapshot import Bounds, Ceilings, Saturation
+from exporter.model.reading import Activity
+from exporter.model.snapshot import Bounds, Ceilings, Saturation
 
 FLOAT_TENSOR = (
     "tf32_tensor",

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from exporter.derive.idle import IdleRules, holding
-from exporter.reading import Process
-from exporter.snapshot import Holder
+from exporter.model.reading import Process
+from exporter.model.snapshot import Holder
 
 
 def holder(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from exporter.derive.links import LinkRates
-from exporter.snapshot import Ceilings, Saturation, TimeParts
+from exporter.model.snapshot import Ceilings, Saturation, TimeParts
 
 QUIET_RATIO = 0.05
 """Below this no pipe and no memory explains the time that was spent."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from exporter.reading import Activity, Vitals
+from exporter.model.reading import Activity, Vitals
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,10 @@
 from __future__ import annotations
 
 from exporter.derive.clocks import Clocks
-from exporter.derive.flops import (
-    assumed_flops,
-    estimated_flops_bounds,
-    measured_flops_bounds,
-)
+from exporter.derive.flops import assumed_flops, estimated_flops_bounds, measured_flops_bounds
 from exporter.derive.units import cut
-from exporter.reading import Activity, Device, Utilization
-from exporter.snapshot import Ceilings, Roofline, Saturation
+from exporter.model.reading import Activity, Device, Utilization
+from exporter.model.snapshot import Ceilings, Roofline, Saturation
 
 LEAST_DRAM_BYTES_PER_SECOND = 1e6
 """Below this the traffic is the counter's rounding and an intensity would be noise."""

@@ -16,8 +16,8 @@ CACM 52(4), 2009). Exact for one compute pipe against its own roof at the curren
 from __future__ import annotations
 
 from exporter.derive.units import cut, fma_is_shared
-from exporter.reading import Activity, Utilization
-from exporter.snapshot import Bounds, Saturation
+from exporter.model.reading import Activity, Utilization
+from exporter.model.snapshot import Bounds, Saturation
 
 DRAM_MARGIN_RATIO = 0.15
 """How far DRAM activity may lie above the driver's memory utilization, until validated."""

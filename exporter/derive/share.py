@@ -17,8 +17,8 @@ from exporter.derive.saturation import estimated, measured
 from exporter.derive.stall import Stall, gap_ratio
 from exporter.derive.timeparts import time_parts
 from exporter.derive.units import has_tensor_cores
-from exporter.reading import Device, ShareReading, Vitals
-from exporter.snapshot import Bounds, Ceilings, Holder, Roofline, Saturation, TimeParts
+from exporter.model.reading import Device, ShareReading, Vitals
+from exporter.model.snapshot import Bounds, Ceilings, Holder, Roofline, Saturation, TimeParts
 
 UTILIZATION_MARGIN_RATIO = 0.01
 """The driver's utilization is in whole percent."""

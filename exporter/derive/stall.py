@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from exporter.derive.idle import busy_ratio
-from exporter.reading import Activity, Utilization
-from exporter.snapshot import Bounds, TimeParts
+from exporter.model.reading import Activity, Utilization
+from exporter.model.snapshot import Bounds, TimeParts
 
 TOLERATED_RATIO = 0.02
 """Exposed stall may exceed the GPU's idle time by this share of a minute: clocks and averages of

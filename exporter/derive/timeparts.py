@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from exporter.derive.units import cut
-from exporter.reading import Activity
-from exporter.snapshot import Saturation, TimeParts
+from exporter.model.reading import Activity
+from exporter.model.snapshot import Saturation, TimeParts
 
 
 def time_parts(

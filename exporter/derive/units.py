@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from exporter.reading import Activity
-from exporter.snapshot import Ceilings
+from exporter.model.reading import Activity
+from exporter.model.snapshot import Ceilings
 
 FIRST_WITH_TENSOR_CORES = (7, 0)
 FIRST_WITH_SHARED_FMA = (8, 6)

@@ -1,2 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a snapshot becomes the pages that Prometheus scrapes."""
+"""The metrics: one row for each, and the pages made of them that Prometheus scrapes.
+
+May import model.
+"""

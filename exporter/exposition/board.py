@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from exporter.exposition.family import Family, Label, counter, gauge
-from exporter.reading import THROTTLE_REASONS
+from exporter.model.reading import THROTTLE_REASONS
 
 CLOCK = Label("clock", ("sm", "memory", "graphics", "video"), full_values=("graphics", "video"))
 LINK = Label("link", ("pcie", "nvlink", "c2c"))

@@ -11,8 +11,8 @@ from exporter.exposition.catalogue import PROCESS_MEMORY
 from exporter.exposition.health import HEALTH_READERS
 from exporter.exposition.parts import LabelValues, Node, Number, Part, Reader, Rows
 from exporter.exposition.training import TRAINING_READERS
-from exporter.reading import Activity, Board, Device, Memory, Process, Utilization, Vitals
-from exporter.snapshot import (
+from exporter.model.reading import Activity, Board, Device, Memory, Process, Utilization, Vitals
+from exporter.model.snapshot import (
     BoardTotals,
     Ceilings,
     Gpu,

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from exporter.exposition.family import Family, Label, counter, gauge, info
 from exporter.exposition.parts import Number, Part, Reader, Rows
-from exporter.reading import Health
-from exporter.snapshot import Gpu
-from exporter.xids import ALERTING
+from exporter.model.reading import Health
+from exporter.model.snapshot import Gpu
+from exporter.model.xids import ALERTING
 
 _SLOW = ", at the slow cadence"
 XID = Label("xid", meaning="the driver's error number")

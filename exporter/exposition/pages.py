@@ -14,7 +14,7 @@ from exporter.exposition.formats import Format
 from exporter.exposition.parts import Node
 from exporter.exposition.process import ProcessMetrics
 from exporter.exposition.render import Block, Renderer, RenderOptions, page
-from exporter.snapshot import Snapshot
+from exporter.model.snapshot import Snapshot
 
 Variant = tuple[Format, bool]
 """A format, and whether it is gzipped."""

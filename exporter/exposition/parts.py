@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
 from exporter.exposition.family import Scope
-from exporter.reading import Device
-from exporter.snapshot import Rank, Snapshot
+from exporter.model.reading import Device
+from exporter.model.snapshot import Rank, Snapshot
 
 Number = float  # an int is welcome wherever a float is, and is written exactly
 LabelValues = tuple[str, ...]

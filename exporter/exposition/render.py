@@ -10,17 +10,11 @@ from typing import Any
 
 from exporter.exposition.catalogue import selected
 from exporter.exposition.families import ProcessMemory, readers
-from exporter.exposition.family import (
-    DEVICE_LABELS,
-    INSTANCE_LABEL,
-    RANK_LABELS,
-    Family,
-    Level,
-)
+from exporter.exposition.family import DEVICE_LABELS, INSTANCE_LABEL, RANK_LABELS, Family, Level
 from exporter.exposition.formats import END, FORMATS, Format, escaped, heading, labels_text
 from exporter.exposition.parts import Node, Part, Reader, subjects
-from exporter.reading import Device
-from exporter.snapshot import Rank
+from exporter.model.reading import Device
+from exporter.model.snapshot import Rank
 
 
 @dataclass(frozen=True, slots=True)

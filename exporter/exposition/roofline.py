@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from exporter.exposition.family import Family, Label, counter, gauge, info
-from exporter.snapshot import LIMITERS, PRECISIONS
+from exporter.model.snapshot import LIMITERS, PRECISIONS
 
 PRECISION = Label("precision", PRECISIONS)
 PEAK_PRECISION = replace(PRECISION, full_values=("fp16", "bf16"))

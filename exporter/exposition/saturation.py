@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from exporter.exposition.family import Family, Label, counter, gauge
-from exporter.snapshot import TIME_PARTS
+from exporter.model.snapshot import TIME_PARTS
 
 PIPE = Label("pipe", ("tensor", "fp64", "fp32", "fp16", "int"))
 TENSOR_OP = Label("op", ("hmma", "imma", "dmma", "dfma"))

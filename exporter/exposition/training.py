@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from exporter.exposition.family import Family, Label, counter, gauge, info
 from exporter.exposition.parts import Part, Reader, Rows
-from exporter.reading import TRAINING_DEGRADATIONS, TRAINING_PHASES, Loader, TrainingTotals
-from exporter.snapshot import Rank, Share, ShareTotals, Snapshot, TrainingState
+from exporter.model.reading import TRAINING_DEGRADATIONS, TRAINING_PHASES, Loader, TrainingTotals
+from exporter.model.snapshot import Rank, Share, ShareTotals, Snapshot, TrainingState
 
 _REPORT = "reports of the training client in the job"
 _EVENTS = "two CUDA events around the wait, on the stream of the loop, as the job reports them"

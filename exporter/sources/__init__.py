@@ -1,2 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where readings come from: the driver, the kernel, recordings and simulations."""
+"""Where readings come from: the driver, the kernel, training jobs, recordings and simulations.
+
+May import model and specs.
+"""

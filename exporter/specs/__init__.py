@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers which roofline ceilings a GPU, or one MIG instance of it, has."""
+"""Which roofline ceilings a GPU has, or one MIG instance of it: from a file, else derived.
+
+May import model.
+"""
 
 from __future__ import annotations
 
-from exporter.snapshot import PRECISIONS
+from exporter.model.snapshot import PRECISIONS
 from exporter.specs.book import SpecBook
 from exporter.specs.load import load_specs
 from exporter.specs.mig import share_ceilings

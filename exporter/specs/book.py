@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from exporter.pcie import pcie_bytes_per_second
-from exporter.reading import Device
-from exporter.snapshot import Ceilings
+from exporter.model.reading import Device
+from exporter.model.snapshot import Ceilings
 from exporter.specs.derived import derive_peaks, positive, sms_of
+from exporter.specs.pcie import pcie_bytes_per_second
 from exporter.specs.product import DERIVED, Product, assumed_precision
 
 BUS_WIDTH_TOLERANCE = 0.1

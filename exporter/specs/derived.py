@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from exporter.reading import Device
+from exporter.model.reading import Device
 
 
 @dataclass(frozen=True, slots=True)

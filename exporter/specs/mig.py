@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from exporter.reading import Device, Instance
-from exporter.snapshot import Ceilings
+from exporter.model.reading import Device, Instance
+from exporter.model.snapshot import Ceilings
 
 MEMORY_SLICES = 8
 """Memory, its bandwidth and the L2 cache are given out in eighths."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from exporter.snapshot import PRECISIONS, Precision
+from exporter.model.snapshot import PRECISIONS, Precision
 from exporter.specs.product import Product
 
 MEGA = 1e6

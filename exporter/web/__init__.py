@@ -1,2 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon answers over HTTP."""
+"""What the daemon answers over HTTP: metrics, API, page and live stream, and the last minutes.
+
+May import model, exposition, specs and derive.
+"""

@@ -15,12 +15,12 @@ from starlette.responses import JSONResponse
 
 from exporter import __version__
 from exporter.specs import SpecBook
-from exporter.store import Store
 from exporter.web import models
 from exporter.web.asked import asked_gpu
 from exporter.web.convert import gpu_json, gpus_answer, product_json, rooflines
 from exporter.web.described import described
 from exporter.web.refusal import refuse
+from exporter.web.store import Store
 from exporter.web.training import TrainingAnswer, training_answer
 
 DESCRIPTION = (

@@ -14,13 +14,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from exporter.exposition.pages import Pages
 from exporter.specs import SpecBook
-from exporter.store import Store
 from exporter.web.health import health_routes
 from exporter.web.metrics import PARALLEL_SCRAPES, MetricsEndpoint
 from exporter.web.page import page_routes
 from exporter.web.refusal import refuse
 from exporter.web.series import history_routes
 from exporter.web.static import static_routes
+from exporter.web.store import Store
 from exporter.web.stream import STREAM_PATH, Streams
 from exporter.web.views import Views
 

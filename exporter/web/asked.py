@@ -6,7 +6,7 @@ from __future__ import annotations
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from exporter.snapshot import Gpu, Snapshot
+from exporter.model.snapshot import Gpu, Snapshot
 
 _MOST_DIGITS = 4
 

@@ -13,8 +13,17 @@ from exporter.exposition.families import (
     tensor_op_ratios,
     total_flops,
 )
-from exporter.reading import Activity, Device
-from exporter.snapshot import Bounds, Ceilings, Gpu, Rank, Roofline, Saturation, Share, Snapshot
+from exporter.model.reading import Activity, Device
+from exporter.model.snapshot import (
+    Bounds,
+    Ceilings,
+    Gpu,
+    Rank,
+    Roofline,
+    Saturation,
+    Share,
+    Snapshot,
+)
 from exporter.specs import Product
 from exporter.web import models
 from exporter.web.training import gpu_ranks

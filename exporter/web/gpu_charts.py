@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from exporter.history import Columns, Series
 from exporter.web.document import data_block
+from exporter.web.history import Columns, Series
 from exporter.web.numbers import known
 from exporter.web.standing import HIGH_STALL_RATIO, MODERATE_STALL_RATIO
 from exporter.web.words import clock_time, fixed, percent, si

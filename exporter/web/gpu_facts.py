@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from html import escape
 
 from exporter.exposition.health import RECOVERY_ACTIONS
-from exporter.reading import Health
-from exporter.snapshot import Ceilings, Gpu, Share
+from exporter.model.reading import Health
+from exporter.model.snapshot import Ceilings, Gpu, Share
 from exporter.specs import Product, SpecBook
 from exporter.web.roofs import peak_clock_hertz
 from exporter.web.words import bytes_rate, cut, flops, gibibytes, plain, precision_name, si

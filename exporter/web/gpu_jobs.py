@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from exporter.reading import TRAINING_DEGRADATIONS, TRAINING_PHASES
-from exporter.snapshot import Rank
-from exporter.waits import live_ranks
+from exporter.model.reading import TRAINING_DEGRADATIONS, TRAINING_PHASES
+from exporter.model.snapshot import Rank
 from exporter.web.facts import stall_level
 from exporter.web.job_names import display_names
+from exporter.web.waits import live_ranks
 from exporter.web.words import cut, fixed, percent, plain
 
 SHOWN_RANKS = 4

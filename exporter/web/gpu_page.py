@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from exporter.history import Series
-from exporter.snapshot import Gpu
+from exporter.model.snapshot import Gpu
 from exporter.specs import SpecBook
 from exporter.web.addresses import history_address
 from exporter.web.facts import Row
 from exporter.web.gpu_charts import gpu_charts
 from exporter.web.gpu_facts import gpu_facts
 from exporter.web.gpu_table import gpu_table
+from exporter.web.history import Series
 from exporter.web.node_page import roofline_figure
 from exporter.web.words import product_name
 

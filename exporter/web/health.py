@@ -10,7 +10,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from exporter.clock import stale_after_seconds
-from exporter.store import Store
+from exporter.web.store import Store
 
 
 def not_ready(store: Store, poll_interval_seconds: float) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from exporter.snapshot import Snapshot
+from exporter.model.snapshot import Snapshot
 from exporter.web.facts import COLUMNS, Row
 from exporter.web.numbers import cut, known, moment, rounded
 from exporter.web.roofs import roofs

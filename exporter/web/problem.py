@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from exporter.snapshot import Snapshot
+from exporter.model.snapshot import Snapshot
 
 _COUNTERS = {
     "pci": "on the PCI bus",

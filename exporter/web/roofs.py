@@ -9,7 +9,7 @@ from typing import Any
 
 from exporter.derive.clocks import REFERENCES
 from exporter.derive.flops import clock_unit
-from exporter.snapshot import Ceilings, Gpu, Snapshot
+from exporter.model.snapshot import Ceilings, Gpu, Snapshot
 from exporter.web.numbers import known, rounded
 from exporter.web.words import precision_name, product_name
 

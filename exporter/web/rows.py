@@ -7,15 +7,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from exporter.history import busy_ratio, readings
-from exporter.reading import SUSPENDED
-from exporter.snapshot import Gpu, Rank, Share, Snapshot
-from exporter.waits import live_ranks
+from exporter.model.reading import SUSPENDED
+from exporter.model.snapshot import Gpu, Rank, Share, Snapshot
 from exporter.web.addresses import page_address, row_key
 from exporter.web.facts import AMOUNTS, RATIOS, Row, title, told
+from exporter.web.history import busy_ratio, readings
 from exporter.web.numbers import cut, known, moment, ratio, ratios, rounded
 from exporter.web.roofs import roof_key, whole_ceilings
 from exporter.web.standing import Standing, Told, word
+from exporter.web.waits import live_ranks
 
 
 def rows(snapshot: Snapshot) -> Iterator[tuple[str, Row, Told | None]]:

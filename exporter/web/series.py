@@ -16,13 +16,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from exporter.history import Columns, Key, Series
-from exporter.reading import THROTTLE_REASONS
-from exporter.store import Store
+from exporter.model.reading import THROTTLE_REASONS
 from exporter.web.addresses import row_key
 from exporter.web.asked import asked_gpu, asked_instance
 from exporter.web.compressed import answer
+from exporter.web.history import Columns, Key, Series
 from exporter.web.refusal import SCHEMA_VERSION
+from exporter.web.store import Store
 
 HISTORY_PATH = "/api/v1/gpus/{uuid}/history"
 TRAILS_PATH = "/api/v1/roofline/trails"

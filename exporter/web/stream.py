@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
-from exporter.snapshot import Snapshot
+from exporter.model.snapshot import Snapshot
 from exporter.web.live import NodeView
 from exporter.web.patch import merge_patch
 from exporter.web.static import HEADERS

@@ -8,8 +8,8 @@ from dataclasses import asdict
 
 from pydantic import BaseModel, Field
 
-from exporter.reading import TRAINING_DEGRADATIONS
-from exporter.snapshot import Rank, Snapshot
+from exporter.model.reading import TRAINING_DEGRADATIONS
+from exporter.model.snapshot import Rank, Snapshot
 from exporter.web.job_names import display_names
 from exporter.web.refusal import SCHEMA_VERSION
 

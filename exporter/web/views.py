@@ -6,8 +6,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from exporter.store import Store
 from exporter.web.live import NodeView, node_view
+from exporter.web.store import Store
 
 
 class Views:

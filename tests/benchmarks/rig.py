@@ -15,14 +15,14 @@ from typing import Any
 from exporter.clock import Clock, stale_after_seconds
 from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
-from exporter.fleet import Fleet
-from exporter.publisher import Publisher
-from exporter.session import SessionOptions
-from exporter.snapshot import Snapshot
-from exporter.sources.library import Library
+from exporter.model.snapshot import Snapshot
+from exporter.publisher.gpu import Rules
+from exporter.publisher.tick import Publisher
+from exporter.sources.fleet.fleet import Fleet
+from exporter.sources.fleet.session import SessionOptions
+from exporter.sources.nvml.library import Library
 from exporter.specs import load_specs
-from exporter.store import Store
-from exporter.tracking import Rules
+from exporter.web.store import Store
 from tests.fake_nvml import FakeNvml, sine, square
 
 EPOCH = 1_800_000_000.0

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from exporter.derive.clocks import Clocks
-from exporter.reading import Activity, Device
-from exporter.snapshot import Ceilings
+from exporter.model.reading import Activity, Device
+from exporter.model.snapshot import Ceilings
 
 TERA = 1e12
 

@@ -10,15 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.derive.clocks import (
-    Clocks,
-    clock_ratio,
-    counted_clocks,
-    read_clocks,
-    reference_clock,
-)
-from exporter.reading import Activity, Device, Vitals
-from exporter.snapshot import Ceilings
+from exporter.derive.clocks import Clocks, clock_ratio, counted_clocks, read_clocks, reference_clock
+from exporter.model.reading import Activity, Device, Vitals
+from exporter.model.snapshot import Ceilings
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from exporter.derive import IdleRules, derive_share
 from exporter.derive.holder import holder
 from exporter.derive.idle import is_held
-from exporter.reading import Device, Memory, Process, ShareReading, Utilization, Vitals
-from exporter.snapshot import Holder
+from exporter.model.reading import Device, Memory, Process, ShareReading, Utilization, Vitals
+from exporter.model.snapshot import Holder
 
 RULES = IdleRules()
 ADA = Process(1, "compute", 10, "python3", "ada", "training")

@@ -10,7 +10,7 @@ import pytest
 
 from exporter.derive.idle import IdleRules, is_held, is_idle
 from exporter.derive.links import LinkRates, link_rates
-from exporter.reading import Activity, Memory, Process, Vitals
+from exporter.model.reading import Activity, Memory, Process, Vitals
 
 RULES = IdleRules()
 MIB = 1024 * 1024

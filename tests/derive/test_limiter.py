@@ -13,8 +13,8 @@ from exporter.derive.limiter import estimated_limiter, limiter
 from exporter.derive.links import LinkRates
 from exporter.derive.saturation import measured
 from exporter.derive.timeparts import time_parts
-from exporter.reading import Activity
-from exporter.snapshot import LIMITERS, Ceilings, Saturation, TimeParts
+from exporter.model.reading import Activity
+from exporter.model.snapshot import LIMITERS, Ceilings, Saturation, TimeParts
 
 
 @pytest.mark.parametrize(

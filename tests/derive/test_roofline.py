@@ -18,15 +18,10 @@ from exporter.derive.flops import (
     tensor_rates,
     vector_peaks,
 )
-from exporter.derive.roofline import (
-    dram_bandwidth_now,
-    estimated_roofline,
-    intensity,
-    roofline,
-)
+from exporter.derive.roofline import dram_bandwidth_now, estimated_roofline, intensity, roofline
 from exporter.derive.saturation import measured
-from exporter.reading import Activity, Device, Utilization
-from exporter.snapshot import Ceilings, Roofline
+from exporter.model.reading import Activity, Device, Utilization
+from exporter.model.snapshot import Ceilings, Roofline
 
 RATIO = st.floats(0.0, 1.0)
 OPTIONAL = st.none() | RATIO

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from exporter.derive.saturation import DRAM_MARGIN_RATIO, estimated, measured
 from exporter.derive.timeparts import time_parts
 from exporter.derive.units import has_tensor_cores
-from exporter.reading import Activity, Utilization
-from exporter.snapshot import Ceilings
+from exporter.model.reading import Activity, Utilization
+from exporter.model.snapshot import Ceilings
 
 HIDEABLE = ("engine", "sm", "tensor", "fp64", "fp32", "fp16", "dram")
 CAPABILITIES = st.sampled_from([None, (6, 0), (7, 0), (8, 0), (8, 6), (9, 0), (12, 0)])

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.derive import Derived, IdleRules, derive_share
-from exporter.reading import (
+from exporter.model.reading import (
     Activity,
     Device,
     Memory,
@@ -20,7 +20,7 @@ from exporter.reading import (
     Utilization,
     Vitals,
 )
-from exporter.snapshot import LIMITERS, Ceilings
+from exporter.model.snapshot import LIMITERS, Ceilings
 
 RULES = IdleRules()
 BUSY = Vitals(

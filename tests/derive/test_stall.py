@@ -12,15 +12,9 @@ from hypothesis import strategies as st
 
 from exporter.derive import IdleRules, derive_share
 from exporter.derive.limiter import estimated_limiter, limiter
-from exporter.derive.stall import (
-    Stall,
-    believable_seconds,
-    gap_ratio,
-    stall_bounds,
-    together,
-)
-from exporter.reading import Activity, Device, ShareReading, Utilization, Vitals
-from exporter.snapshot import Bounds, Ceilings, Saturation, TimeParts
+from exporter.derive.stall import Stall, believable_seconds, gap_ratio, stall_bounds, together
+from exporter.model.reading import Activity, Device, ShareReading, Utilization, Vitals
+from exporter.model.snapshot import Bounds, Ceilings, Saturation, TimeParts
 
 RATIOS = st.floats(0, 1)
 SATURATION = Saturation("gpm", complete=True, bounds=Bounds(0.1, 0.1), ratio=0.1, unit="tensor")

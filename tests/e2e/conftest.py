@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import pytest
 from playwright.sync_api import Browser
 
-from exporter.snapshot import Snapshot
+from exporter.model.snapshot import Snapshot
 from tests.conftest import require_tool, unmet
 from tests.e2e.browser import SIZES, View, chromium, started
 from tests.e2e.daemons import COMMAND, Daemon

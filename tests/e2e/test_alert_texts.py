@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from deploy.prometheus.thresholds import BadThresholds, load, seconds
-from exporter.xids import XIDS
+from exporter.model.xids import XIDS
 from tests.conftest import require_tool
 from tests.e2e.alerting import write_rules
 from tests.e2e.processes import Process

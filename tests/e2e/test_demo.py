@@ -13,7 +13,7 @@ from tests.e2e.conftest import RunCommand, StartDaemon, StartPrometheus
 from tests.e2e.processes import retry_once
 from tests.waiting import wait_until
 
-BUNDLED = Path(simulate.__file__).parents[2] / "scenarios" / "demo.yaml"
+BUNDLED = Path(simulate.__file__).parent / "scenarios" / "demo.yaml"
 WATCH_SECONDS = 120
 SHARE_TOLERANCE = 0.01
 GPUS = 8

@@ -15,7 +15,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
-from exporter.snapshot import Bounds, Gpu, Holder, Snapshot
+from exporter.model.snapshot import Bounds, Gpu, Holder, Snapshot
 from exporter.web.stream import EVENT_SECONDS
 from tests import snapshots
 from tests.conftest import MEASURED

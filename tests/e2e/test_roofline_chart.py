@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from exporter.snapshot import Snapshot
+from exporter.model.snapshot import Snapshot
 from exporter.web.stream import EVENT_SECONDS
 from tests import snapshots
 from tests.e2e.browser import SIZES, View

@@ -13,7 +13,7 @@ from exporter.exposition.docs import metrics_page
 from exporter.exposition.families import ProcessMemory, readers
 from exporter.exposition.family import Family
 from exporter.exposition.roofline import PRECISION
-from exporter.reading import TRAINING_PHASES
+from exporter.model.reading import TRAINING_PHASES
 from exporter.specs import PRECISIONS
 
 ROOT = Path(__file__).parents[2]

@@ -9,8 +9,8 @@ import pytest
 
 from exporter.exposition.families import ProcessMemory, dropped_series
 from exporter.exposition.parts import Node
-from exporter.reading import Process, Vitals
-from exporter.snapshot import BoardTotals, Gpu, Snapshot
+from exporter.model.reading import Process, Vitals
+from exporter.model.snapshot import BoardTotals, Gpu, Snapshot
 from tests import snapshots
 from tests.rows import Row, expected_rows
 

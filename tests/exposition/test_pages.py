@@ -19,8 +19,8 @@ from exporter.exposition import pages as pages_module
 from exporter.exposition.families import ProcessMemory
 from exporter.exposition.pages import ACTIVE_SECONDS, Pages
 from exporter.exposition.render import RenderOptions
-from exporter.reading import Process
-from exporter.snapshot import Snapshot
+from exporter.model.reading import Process
+from exporter.model.snapshot import Snapshot
 from tests import snapshots
 
 TRAINING = snapshots.EXAMPLES["training"]

@@ -24,8 +24,8 @@ from exporter.exposition.family import Level
 from exporter.exposition.formats import FORMATS, Format
 from exporter.exposition.parts import Node
 from exporter.exposition.render import Renderer, RenderOptions, page
-from exporter.reading import TRAINING_PHASES, Process
-from exporter.snapshot import Bounds, Gpu, Rank, Snapshot
+from exporter.model.reading import TRAINING_PHASES, Process
+from exporter.model.snapshot import Bounds, Gpu, Rank, Snapshot
 from tests import snapshots
 from tests.conftest import require_tool
 from tests.rows import Row, expected_rows, parsed_rows

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.gpu
 def _page() -> dict[str, list[tuple[dict[str, str], float]]]:
     """The page of `once`, by sample name."""
     probe = (
-        "from exporter.sources.library import Library; library = Library(); library.start(); "
+        "from exporter.sources.nvml.library import Library; library = Library(); library.start(); "
         "print(library.device_count())"
     )
     found = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True)

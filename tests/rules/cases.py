@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from exporter.xids import XIDS
+from exporter.model.xids import XIDS
 from tests.rules.promtool import HOUR, MINUTE, Labels, Series, Value, between, piecewise, total
 
 NODE: Labels = {"job": "roofline-exporter", "instance": "node-1:19400"}

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from exporter.exposition.catalogue import CATALOGUE
-from exporter.xids import XIDS
+from exporter.model.xids import XIDS
 from tests.rules.promtool import run
 from tests.rules.rules import ALERTS, FILES, RECORDED, RECORDED_NAME, RULES, read_by
 
@@ -144,7 +144,7 @@ def test_every_threshold_is_explained() -> None:
 
 
 def test_xid_alerts_follow_the_one_table() -> None:
-    """The tiers of exporter/xids.py, each with what it means."""
+    """The tiers of exporter/model/xids.py, each with what it means."""
     for alert, tier in (("GpuXidCritical", "critical"), ("GpuXidWarning", "warning")):
         (rule,) = ALERTS[alert]
         found = re.search(r'xid=~"([\d|]+)"', rule["expr"])

@@ -10,11 +10,11 @@ from typing import Any
 import pynvml
 import pytest
 
-from exporter.session import Session, SessionOptions
-from exporter.sources.gpm import GpmSource
-from exporter.sources.journal import Journal, Past
-from exporter.sources.library import Library
-from exporter.sources.nvml import NvmlSource
+from exporter.sources.fleet.session import Session, SessionOptions
+from exporter.sources.nvml.gpm import GpmSource
+from exporter.sources.nvml.journal import Journal, Past
+from exporter.sources.nvml.library import Library
+from exporter.sources.nvml.reader import NvmlSource
 from tests.fake_nvml import FakeNvml
 
 START = 1_000_000.0

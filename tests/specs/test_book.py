@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.reading import Device
+from exporter.model.reading import Device
 from exporter.specs import DERIVED, PRECISIONS, load_specs
 
 BOOK = load_specs()

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from exporter.reading import Device
-from exporter.snapshot import Ceilings
+from exporter.model.reading import Device
+from exporter.model.snapshot import Ceilings
 from exporter.specs import DERIVED, load_specs
 
 BOOK = load_specs()

@@ -7,9 +7,9 @@ import itertools
 
 import pytest
 
-from exporter.pcie import pcie_bytes_per_second
 from exporter.specs import PRECISIONS, Product, load_specs
 from exporter.specs.derived import GEFORCE_RULES, RULES, Rule
+from exporter.specs.pcie import pcie_bytes_per_second
 
 BOOK = load_specs()
 PRODUCTS = list(BOOK.products.values())

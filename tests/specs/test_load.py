@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exporter.errors import ConfigError
-from exporter.reading import Device
+from exporter.model.reading import Device
 from exporter.specs import load_specs
 
 GOOD = """\

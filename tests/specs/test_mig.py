@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.reading import Device, Instance
-from exporter.snapshot import Ceilings
+from exporter.model.reading import Device, Instance
+from exporter.model.snapshot import Ceilings
 from exporter.specs import load_specs, share_ceilings
 
 BOOK = load_specs()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from exporter.reading import TRAINING_PHASES
+from exporter.model.reading import TRAINING_PHASES
 from exporter.sources.training.decode import decode
 from exporter.sources.training.refusals import REASONS
 from tests.training.listener import ROOT, Listener

@@ -13,10 +13,10 @@ from starlette.testclient import TestClient
 
 from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
-from exporter.snapshot import Snapshot
+from exporter.model.snapshot import Snapshot
 from exporter.specs import SpecBook, load_specs
-from exporter.store import Store
 from exporter.web.app import create_app
+from exporter.web.store import Store
 from exporter.web.stream import Streams
 from exporter.web.views import Views
 from tests import snapshots

@@ -11,8 +11,8 @@ import pytest
 from pydantic import BaseModel
 from starlette.testclient import TestClient
 
-from exporter.reading import Device
-from exporter.snapshot import Ceilings
+from exporter.model.reading import Device
+from exporter.model.snapshot import Ceilings
 from exporter.specs import SpecBook
 from exporter.web import models
 from exporter.web.training import TrainingAnswer

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from exporter.snapshot import Rank
+from exporter.model.snapshot import Rank
 from exporter.web.gpu_jobs import SHOWN_RANKS, gpu_jobs, job_phases, job_words
 from tests import snapshots
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from exporter.snapshot import Snapshot
+from exporter.model.snapshot import Snapshot
 from tests import snapshots
 from tests.web.conftest import Daemon
 

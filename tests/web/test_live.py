@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from exporter.reading import SUSPENDED, THROTTLE_REASONS
-from exporter.snapshot import Bounds, Gpu, Rank, Snapshot
+from exporter.model.reading import SUSPENDED, THROTTLE_REASONS
+from exporter.model.snapshot import Bounds, Gpu, Rank, Snapshot
 from exporter.web.facts import COLUMNS, values_of
 from exporter.web.live import NodeView, node_view
 from exporter.web.problem import problem_view

@@ -13,7 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from exporter import __version__
-from exporter.snapshot import Holder
+from exporter.model.snapshot import Holder
 from exporter.web import words
 from exporter.web.node_page import problem_section
 from exporter.web.problem import problem_view

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from starlette.testclient import TestClient
 
-from exporter.history import COLUMNS
-from exporter.reading import THROTTLE_REASONS
+from exporter.model.reading import THROTTLE_REASONS
+from exporter.web.history import COLUMNS
 from exporter.web.models import HistoryAnswer, TrailsAnswer
 from tests import snapshots
 from tests.web.conftest import Daemon

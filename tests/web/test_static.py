@@ -97,11 +97,11 @@ def test_pages_run_nothing_inline() -> None:
 SCRIPT = """
 import sys
 from starlette.testclient import TestClient
-from exporter.daemon import Parts
+from exporter.cli.serve import Parts
 from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
 from exporter.specs import load_specs
-from exporter.store import Store
+from exporter.web.store import Store
 from exporter.web.app import create_app
 from tests import snapshots
 

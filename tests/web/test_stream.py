@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from exporter.snapshot import Snapshot
+from exporter.model.snapshot import Snapshot
 from exporter.web import stream
 from exporter.web.live import NodeView
 from tests import snapshots

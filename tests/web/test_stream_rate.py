@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from exporter.nodes import NodeTraining
-from exporter.publisher import Publisher
-from exporter.snapshot import Snapshot
+from exporter.cli.nodes import NodeTraining
+from exporter.model.snapshot import Snapshot
+from exporter.publisher.gpu import Rules
+from exporter.publisher.tick import Publisher
 from exporter.sources.simulate import Simulation, load_scenario
 from exporter.specs import SpecBook
-from exporter.store import Store
-from exporter.tracking import Rules
 from exporter.web.patch import merge_patch
+from exporter.web.store import Store
 from exporter.web.stream import encoded
 from exporter.web.views import Views
 from tests.clocks import ManualClock

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from exporter.snapshot import Gpu
+from exporter.model.snapshot import Gpu
 from tests import snapshots
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from uuid import NAMESPACE_DNS, uuid5
 
-from exporter.reading import Board, Device, Health, Memory, Process
+from exporter.model.reading import Board, Device, Health, Memory, Process
 from exporter.sources.simulate.physics import Hardware
 from exporter.sources.simulate.stories import Behaviour, Holder
 from exporter.specs import Product

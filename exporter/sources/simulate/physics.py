@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
 
-from exporter.pcie import pcie_bytes_per_second
 from exporter.sources.simulate.waves import Phase, Rates
 from exporter.specs import Product
+from exporter.specs.pcie import pcie_bytes_per_second
 
 IDLE_POWER_RATIO = 0.10
 CONTEXT_POWER_RATIO = 0.06

@@ -16,7 +16,7 @@ from exporter.sources.simulate.stories import STORIES, Holder, Parameter
 from exporter.specs import SpecBook
 from exporter.yaml_lines import Document, KeyPath, load
 
-BUNDLED = Path(__file__).parents[2] / "scenarios"
+BUNDLED = Path(__file__).parent / "scenarios"
 MOST_GPUS = 256
 WORKLOADS = ("training", "serving", "notebook", "display", "system", "other")
 LENGTH_IN_SEQUENCE = Parameter(math.inf, 1.0, 7 * 86400.0, "duration")

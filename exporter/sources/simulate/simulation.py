@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from exporter.clock import Clock
-from exporter.reading import (
+from exporter.model.reading import (
     THROTTLE_REASONS,
     Activity,
     Device,

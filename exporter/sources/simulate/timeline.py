@@ -7,12 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from exporter.sources.simulate.physics import (
-    IDLE_POWER_RATIO,
-    Hardware,
-    memory_clock_hertz,
-    phase,
-)
+from exporter.sources.simulate.physics import IDLE_POWER_RATIO, Hardware, memory_clock_hertz, phase
 from exporter.sources.simulate.scenario import Scene
 from exporter.sources.simulate.stories import STORIES, Behaviour, Holder
 from exporter.sources.simulate.waves import NOTHING, Phase, Rates, Wave, mixed

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.nodes import NodeTraining
-from exporter.publisher import Publisher
-from exporter.reading import TrainingReport
-from exporter.snapshot import Rank, Snapshot
+from exporter.cli.nodes import NodeTraining
+from exporter.model.reading import TrainingReport
+from exporter.model.snapshot import Rank, Snapshot
+from exporter.publisher.gpu import Rules
+from exporter.publisher.tick import Publisher
 from exporter.sources.simulate import Simulation, load_scenario
 from exporter.specs import load_specs
-from exporter.tracking import Rules
 from tests.clocks import ManualClock
 
 BOOK = load_specs()

@@ -11,15 +11,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.config.values import BUNDLED_SCENARIOS
+from exporter.cli.config.values import BUNDLED_SCENARIOS
 from exporter.errors import ConfigError
-from exporter.sources.simulate.scenario import (
-    BUNDLED,
-    MOST_GPUS,
-    Scenario,
-    _Reader,
-    load_scenario,
-)
+from exporter.sources.simulate.scenario import BUNDLED, MOST_GPUS, Scenario, _Reader, load_scenario
 from exporter.sources.simulate.stories import STORIES, Holder
 from exporter.specs import load_specs
 from exporter.yaml_lines import loads

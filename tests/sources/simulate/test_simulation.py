@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
-from exporter.publisher import Publisher
-from exporter.reading import Activity, Reading
-from exporter.snapshot import Gpu, Snapshot
+from exporter.model.reading import Activity, Reading
+from exporter.model.snapshot import Gpu, Snapshot
+from exporter.publisher.gpu import Rules
+from exporter.publisher.tick import Publisher
 from exporter.sources.simulate import Simulation, load_scenario
 from exporter.sources.simulate.physics import hardware
 from exporter.sources.simulate.scenario import Scenario, Scene, SimulatedGpu
 from exporter.sources.simulate.stories import STORIES
 from exporter.specs import load_specs
-from exporter.tracking import Rules
 from tests.clocks import ManualClock
 from tests.conftest import require_tool
 

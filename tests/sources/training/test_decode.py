@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.errors import one_line
-from exporter.reading import (
+from exporter.model.reading import (
     NO_DEVICE,
     TRAINING_DEGRADATIONS,
     TRAINING_PHASES,

@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one flag table: every setting's name, type, default and help, in the order of the help.
+
+Each field of Settings is a row. ``--a.b-c`` is YAML ``a: {b-c: …}`` is ``ROOFLINE_A_B_C``.
+"""
+
+# The defaults below are fields whose values are all immutable.
+# ruff: noqa: RUF009
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from exporter.cli.config.values import (
+    ADDRESS,
+    BOOLEAN,
+    BYTES_PER_SECOND,
+    GPUS,
+    GROUP,
+    LIBRARY,
+    MODE,
+    NAMES,
+    PATH,
+    PATTERN,
+    RATIO,
+    SCENARIO,
+    Address,
+    Kind,
+    choice,
+    decimal,
+    duration,
+    integer,
+    optional,
+)
+
+T = TypeVar("T")
+
+PREFIX = "ROOFLINE_"
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One row of the table."""
+
+    name: str
+    kind: Kind[Any]
+    default: str
+    """As a user would write it; empty where nothing is set."""
+    help: str
+    reloadable: bool
+    attribute: str = ""
+    """The field of Settings that holds its value."""
+
+    @property
+    def variable(self) -> str:
+        """The environment variable of this flag."""
+        return PREFIX + re.sub(r"[.-]", "_", self.name).upper()
+
+    @property
+    def option(self) -> str:
+        """The flag as it stands on a command line."""
+        return f"--{self.name}"
+
+    @property
+    def is_switch(self) -> bool:
+        """True for ``--NAME/--no-NAME``, which take no value."""
+        return self.kind is BOOLEAN
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A value that somebody set, in their words, and where."""
+
+    value: Any
+    text: str
+    place: str
+    """The flag, the variable, or ``FILE:LINE: key``, as messages begin."""
+
+
+def _flag(name: str, kind: Kind[T], default: str, help: str, *, reloadable: bool = False) -> T:
+    row = Flag(name, kind, default, help, reloadable)
+    return field(default=kind.parse(default), metadata={"flag": row})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The values that hold, typed; ``Settings()`` holds the defaults."""
+
+    web_listen_address: Address = _flag(
+        "web.listen-address",
+        ADDRESS,
+        ":19400",
+        "Where to serve HTTP. Without a host, on every address; port 0 takes any free port.",
+    )
+    web_max_requests: int = _flag(
+        "web.max-requests",
+        integer(1, 10000),
+        "40",
+        "Scrapes answered at the same time; one more gets 503.",
+    )
+    config_file: Path | None = _flag(
+        "config.file",
+        optional(PATH),
+        "",
+        "YAML file with any of these settings but this one.",
+    )
+    poll_interval_seconds: float = _flag(
+        "poll.interval",
+        duration("100ms", "60s"),
+        "1s",
+        "Time between two readings of every GPU, and so between two pages of /metrics.",
+    )
+    poll_slow_interval_seconds: float = _flag(
+        "poll.slow-interval",
+        duration("100ms", "1h"),
+        "10s",
+        "Time between two readings of what changes rarely or is dear to ask for: processes, "
+        "ECC, links, health. At least poll.interval, and raised to it unless set.",
+    )
+    source_nvml: bool = _flag(
+        "source.nvml",
+        BOOLEAN,
+        "true",
+        "Read the GPUs through the driver's library (NVML).",
+    )
+    source_gpm: bool = _flag(
+        "source.gpm",
+        BOOLEAN,
+        "true",
+        "Read the hardware counters of Hopper and newer GPUs (GPM).",
+    )
+    source_kmsg: bool = _flag(
+        "source.kmsg",
+        BOOLEAN,
+        "true",
+        "Read Xids from the kernel log (/dev/kmsg) too, where it can be read: it also tells those "
+        "of a GPU that has left the bus.",
+    )
+    source_training: bool = _flag(
+        "source.training",
+        BOOLEAN,
+        "true",
+        "Take the reports of training jobs that carry the client, on a Unix socket.",
+    )
+    nvml_library: str | None = _flag(
+        "nvml.library",
+        optional(LIBRARY),
+        "",
+        "The driver's library, where it is not found as libnvidia-ml.so.1.",
+    )
+    demo: bool = _flag(
+        "demo",
+        BOOLEAN,
+        "false",
+        "Serve simulated GPUs instead of this node's.",
+    )
+    demo_if_no_driver: bool = _flag(
+        "demo.if-no-driver",
+        BOOLEAN,
+        "false",
+        "Serve simulated GPUs if no NVIDIA driver with a GPU answers at the start.",
+    )
+    demo_scenario: str | Path = _flag(
+        "demo.scenario",
+        SCENARIO,
+        "demo",
+        "What is simulated.",
+    )
+    demo_seed: int = _flag(
+        "demo.seed",
+        integer(0, 999999999),
+        "0",
+        "Another number gives simulated GPUs other UUIDs and other small variations.",
+    )
+    replay: Path | None = _flag(
+        "replay",
+        optional(PATH),
+        "",
+        "Recording made by roofline-exporter record, to serve instead of this node's GPUs; "
+        "poll.interval is the recording's.",
+    )
+    replay_speed: float = _flag(
+        "replay.speed",
+        decimal(0.1, 100),
+        "1",
+        "How many times as fast as it was recorded a recording plays.",
+    )
+    replay_loop: bool = _flag(
+        "replay.loop",
+        BOOLEAN,
+        "false",
+        "Start over when the recording ends; counters go on growing.",
+    )
+    specs: Path | None = _flag(
+        "specs",
+        optional(PATH),
+        "",
+        "YAML file of GPU products that adds to, or replaces, the bundled ones.",
+        reloadable=True,
+    )
+    precision: str | None = _flag(
+        "precision",
+        optional(
+            choice("fp64", "tf32", "fp16", "bf16", "fp8", "fp4", "int8", "int4", "none"), "none"
+        ),
+        "none",
+        "Precision assumed for tensor work, which counters do not tell apart; none is by "
+        "architecture: bf16, but fp16 on Volta and Turing.",
+        reloadable=True,
+    )
+    idle_threshold_ratio: float = _flag(
+        "idle.threshold",
+        RATIO,
+        "0.01",
+        "A GPU is idle while its busiest unit is active for less than this share of the time.",
+        reloadable=True,
+    )
+    idle_link_rate_bytes_per_second: float = _flag(
+        "idle.link-rate",
+        BYTES_PER_SECOND,
+        "10MB",
+        "A GPU is idle only while PCIe and NVLink together move less than this per second.",
+        reloadable=True,
+    )
+    hold_ignore: tuple[str, ...] = _flag(
+        "hold.ignore",
+        NAMES,
+        "nvidia-cuda-mps-server,Xorg,gnome-shell,nv-hostengine,dcgm-exporter,nvidia-persistenced",
+        "Commands whose processes do not hold a GPU.",
+        reloadable=True,
+    )
+    process_owner: bool = _flag(
+        "process.owner",
+        BOOLEAN,
+        "true",
+        "Tell whose the processes on a GPU are, in the label owner; without it the label is empty.",
+    )
+    process_memory: bool = _flag(
+        "process.memory",
+        BOOLEAN,
+        "false",
+        "Publish gpu_process_memory_bytes, a series for each process on a GPU.",
+        reloadable=True,
+    )
+    process_max: int = _flag(
+        "process.max",
+        integer(1, 1024),
+        "32",
+        "The most series of gpu_process_memory_bytes for one GPU; the largest are kept.",
+        reloadable=True,
+    )
+    training_socket: Path | None = _flag(
+        "training.socket",
+        optional(PATH),
+        "",
+        "The socket that training jobs report to. Unless set, the first that can be made of "
+        "/run/roofline-exporter/training.sock and "
+        "$XDG_RUNTIME_DIR/roofline-exporter/training.sock.",
+    )
+    training_socket_mode: int = _flag(
+        "training.socket-mode",
+        MODE,
+        "0666",
+        "Who may report: the permissions of that socket. With 0660 only its owner and its group.",
+    )
+    training_socket_group: str | None = _flag(
+        "training.socket-group",
+        optional(GROUP),
+        "",
+        "The group that the socket is given to; unless set, it is the exporter's own.",
+    )
+    training_max_jobs: int = _flag(
+        "training.max-jobs",
+        integer(1, 4096),
+        "64",
+        "The most jobs known at a time. When there are as many, a user below its fair share takes "
+        "the place of whoever has most; another only that of an own job that was silent for 10 s.",
+    )
+    training_max_ranks: int = _flag(
+        "training.max-ranks",
+        integer(1, 8192),
+        "512",
+        "The most reporting processes known at a time, of all jobs together; users share them as "
+        "they do jobs.",
+    )
+    gpu_include: tuple[str, ...] = _flag(
+        "gpu.include",
+        GPUS,
+        "",
+        "Read only these GPUs; none is all.",
+    )
+    gpu_exclude: tuple[str, ...] = _flag(
+        "gpu.exclude",
+        GPUS,
+        "",
+        "Leave out these GPUs, also of those in gpu.include. One named by its index is never "
+        "opened, one named by its UUID only to ask for it.",
+    )
+    gpu_skip_suspended: bool = _flag(
+        "gpu.skip-suspended",
+        BOOLEAN,
+        "false",
+        "Do not wake a GPU that sleeps to save power, as those of laptops do; it has gpu_up 0.",
+    )
+    gpu_forget_after_seconds: float = _flag(
+        "gpu.forget-after",
+        duration("1m", "365d"),
+        "24h",
+        "How long a GPU that is lost or gone stays on /metrics with gpu_up 0.",
+        reloadable=True,
+    )
+    metrics_level: Literal["full", "core"] = _flag(
+        "metrics.level",
+        choice("full", "core"),
+        "full",
+        "Publish every family, or only those marked core in the list of metrics.",
+        reloadable=True,
+    )
+    metrics_exclude: re.Pattern[str] | None = _flag(
+        "metrics.exclude",
+        optional(PATTERN),
+        "",
+        "Leave out the families whose whole name matches.",
+        reloadable=True,
+    )
+    path_procfs: Path = _flag(
+        "path.procfs",
+        PATH,
+        "/proc",
+        "Where the host's /proc is mounted.",
+    )
+    path_sysfs: Path = _flag(
+        "path.sysfs",
+        PATH,
+        "/sys",
+        "Where the host's /sys is mounted.",
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = _flag(
+        "log.level",
+        choice("debug", "info", "warning", "error"),
+        "info",
+        "Log messages of this level and above.",
+        reloadable=True,
+    )
+    log_format: Literal["logfmt", "json"] = _flag(
+        "log.format",
+        choice("logfmt", "json"),
+        "logfmt",
+        "Form of a log line, on standard error.",
+        reloadable=True,
+    )
+    given: Mapping[str, Given] = field(default_factory=dict, compare=False, repr=False)
+    """By flag name: what was set, by whom; a flag that is not in here has its default."""
+
+    def describe(self) -> Mapping[str, str]:
+        """Return the text and, in brackets, the origin of every setting, by flag name."""
+        return {
+            flag.name: f"{self.given[flag.name].text} ({self.given[flag.name].place})"
+            if flag.name in self.given
+            else f"{flag.default or 'unset'} (default)"
+            for flag in FLAGS
+        }
+
+
+FLAGS: tuple[Flag, ...] = tuple(
+    replace(row.metadata["flag"], attribute=row.name)
+    for row in fields(Settings)
+    if "flag" in row.metadata
+)
+BY_NAME: Mapping[str, Flag] = {flag.name: flag for flag in FLAGS}
+BY_VARIABLE: Mapping[str, Flag] = {flag.variable: flag for flag in FLAGS}

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who reads this node's GPUs: the driver's fleet, a simulation or a recording."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import pynvml
+
+from exporter.cli.config import Settings
+from exporter.clock import Clock, SystemClock, stale_after_seconds
+from exporter.errors import ConfigError, LibraryUnavailable
+from exporter.model.reading import TrainingReport
+from exporter.publisher.tick import Readers
+from exporter.sources.fleet.fleet import Fleet
+from exporter.sources.fleet.session import SessionOptions
+from exporter.sources.nvml.library import SONAME, Library
+from exporter.sources.recording import Recording
+from exporter.sources.recording.replay import FastClock, Replay
+from exporter.sources.selection import Selection
+from exporter.sources.simulate import Simulation, load_scenario
+from exporter.sources.training import Access, TrainingOptions, TrainingSource, candidates
+from exporter.specs import SpecBook
+
+KERNEL_LOG = "/dev/kmsg"
+PROBE_SECONDS = 10.0
+"""How long the driver may take to answer before it counts as not there."""
+
+_SELECTING = ("gpu.include", "gpu.exclude", "gpu.skip-suspended")
+"""Flags that leave GPUs out."""
+
+SHORTEST_TICK_SECONDS = 0.02
+"""A recording plays no faster than with this time between two ticks."""
+
+log = logging.getLogger(__name__)
+
+
+class NodeReaders(Readers, Protocol):
+    """Readers that are started and stopped with the daemon."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def stop(self) -> None:
+        """End every thread that can be ended."""
+
+
+def choose_readers(settings: Settings, specs: SpecBook, clock: Clock) -> NodeReaders:
+    """Return the readers that the settings ask for, not started; say in the log if they simulate.
+
+    Raises:
+        ConfigError: the scenario or the recording is bad.
+    """
+    if settings.replay is not None:
+        return _replay(Recording(settings.replay), settings, clock)
+    library = Library(settings.nvml_library)
+    if settings.demo:
+        return _simulation(settings, specs, clock, "")
+    if settings.demo_if_no_driver:
+        problem = (
+            driver_problem(library) if settings.source_nvml else "the source nvml is switched off"
+        )
+        if problem is not None:
+            return _simulation(settings, specs, clock, f"no NVIDIA driver answers ({problem}): ")
+        log.info("the NVIDIA driver answers: serving its GPUs")
+    return Fleet(
+        library,
+        SessionOptions(
+            slow_interval_seconds=settings.poll_slow_interval_seconds,
+            gpm=settings.source_gpm,
+            procfs=str(settings.path_procfs),
+            owners=settings.process_owner,
+            selection=Selection(settings.gpu_include, settings.gpu_exclude),
+            skip_suspended=settings.gpu_skip_suspended,
+            sysfs=str(settings.path_sysfs),
+        ),
+        clock,
+        stale_after_seconds(settings.poll_interval_seconds),
+        enabled=settings.source_nvml,
+        kernel_log=KERNEL_LOG if settings.source_kmsg else None,
+    )
+
+
+class NodeTraining:
+    """What training jobs report: real ones through the source, and simulated ones in a demo."""
+
+    def __init__(
+        self,
+        source: TrainingSource | None,
+        simulated: Callable[[], Sequence[TrainingReport]] | None = None,
+    ) -> None:
+        self._source = source
+        self._simulated = simulated
+
+    def start(self) -> None:
+        """Begin to take reports."""
+        if self._source is not None:
+            self._source.start()
+
+    def stop(self) -> None:
+        """Take no more."""
+        if self._source is not None:
+            self._source.stop()
+
+    def reports(self) -> Sequence[TrainingReport]:
+        """Return what every process said last."""
+        real = () if self._source is None else self._source.reports()
+        return real if self._simulated is None else (*self._simulated(), *real)
+
+    @property
+    def received_total(self) -> int:
+        """How many reports were accepted."""
+        return 0 if self._source is None else self._source.received_total
+
+    @property
+    def rejected_total(self) -> Mapping[str, int]:
+        """How many were not, by every reason there is."""
+        return {} if self._source is None else self._source.rejected_total
+
+    @property
+    def up(self) -> bool:
+        """Whether there are reports, or can be."""
+        return self._simulated is not None or (self._source is not None and self._source.up)
+
+
+def choose_training(settings: Settings, readers: NodeReaders, clock: Clock) -> NodeTraining | None:
+    """Return whom to ask for training reports, not started; None where nobody is to be."""
+    source = None
+    if settings.source_training:
+        socket_path = settings.training_socket
+        source = TrainingSource(
+            TrainingOptions(
+                paths=candidates(None if socket_path is None else str(socket_path), os.environ),
+                access=Access(settings.training_socket_mode, settings.training_socket_group),
+                max_jobs=settings.training_max_jobs,
+                max_ranks=settings.training_max_ranks,
+                owners=settings.process_owner,
+                procfs=str(settings.path_procfs),
+            ),
+            clock,
+        )
+    simulated = readers.training if isinstance(readers, Simulation) else None
+    return None if source is None and simulated is None else NodeTraining(source, simulated)
+
+
+def as_played(settings: Settings) -> Settings:
+    """Return the settings with the interval that the readings have: a recording brings its own.
+
+    Raises:
+        ConfigError: the recording is bad, or cannot be played so fast.
+    """
+    if settings.replay is None:
+        return settings
+    if settings.demo:
+        raise ConfigError("--replay: expected no --demo beside it")
+    interval = Recording(settings.replay).header.interval_seconds
+    fastest = interval / SHORTEST_TICK_SECONDS
+    if settings.replay_speed > max(fastest, 1.0):
+        raise ConfigError(
+            f"--replay.speed: expected at most {max(fastest, 1.0):g} for {settings.replay}, "
+            f"which was recorded every {interval:g} s"
+        )
+    return replace(settings, poll_interval_seconds=interval)
+
+
+def looked_for(settings: Settings) -> tuple[str, ...]:
+    """Return where GPUs are looked for, in lines for a person who sees none."""
+    if settings.replay is not None:
+        return (f"recording {settings.replay}",)
+    if settings.demo:
+        return ("simulated GPUs (--demo)",)
+    library = settings.nvml_library or f"{SONAME}, where the dynamic linker finds it"
+    if not settings.source_nvml:
+        library = "not asked for, the source nvml is switched off (--no-source.nvml)"
+    given = [
+        f"{settings.given[name].place}: {settings.given[name].text}"
+        for name in _SELECTING
+        if name in settings.given
+    ]
+    return (f"driver library: {library}", *given)
+
+
+def node_pace(settings: Settings) -> float:
+    """Return how many seconds of the node's clock pass in a second."""
+    return 1.0 if settings.replay is None else settings.replay_speed
+
+
+def node_clock(settings: Settings) -> Clock:
+    """Return the clock that the readings and the publisher go by."""
+    pace = node_pace(settings)
+    return SystemClock() if pace == 1.0 else FastClock(SystemClock(), pace)
+
+
+def _replay(recording: Recording, settings: Settings, clock: Clock) -> Replay:
+    header = recording.header
+    asked = settings.given.get("poll.interval")
+    if asked is not None and asked.value != header.interval_seconds:
+        log.warning("%s: %s is ignored, a recording has its own interval", asked.place, asked.text)
+    log.info(
+        "REPLAYING %s (recorded %s from source %s, %d GPUs, every %g s) at speed %g%s",
+        recording.path,
+        header.started,
+        header.source,
+        len(header.devices),
+        header.interval_seconds,
+        settings.replay_speed,
+        ", over and over" if settings.replay_loop else "",
+    )
+    return Replay(recording, clock, speed=settings.replay_speed, loop=settings.replay_loop)
+
+
+def _simulation(settings: Settings, specs: SpecBook, clock: Clock, why: str) -> Simulation:
+    scenario = load_scenario(settings.demo_scenario, specs)
+    identity = f"{socket.gethostname()}:{settings.web_listen_address.port}"
+    log.info(
+        "%sserving %d SIMULATED GPUs (scenario %s, seed %d)",
+        why,
+        len(scenario.gpus),
+        scenario.name,
+        settings.demo_seed,
+    )
+    selection = Selection(settings.gpu_include, settings.gpu_exclude)
+    return Simulation(scenario, specs, identity, settings.demo_seed, clock, selection)
+
+
+def driver_problem(library: Library, wait_seconds: float = PROBE_SECONDS) -> str | None:
+    """Return why no GPU can be read through the driver, in one line; None if one can.
+
+    Asks in a thread, because the driver's initialisation may hang; one that does is left behind.
+    """
+    answers: list[str | None] = []
+    thread = threading.Thread(
+        target=lambda: answers.append(_ask(library)), name="driver-probe", daemon=True
+    )
+    thread.start()
+    thread.join(wait_seconds)
+    return answers[0] if answers else f"its initialisation takes longer than {wait_seconds:g} s"
+
+
+def _ask(library: Library) -> str | None:
+    try:
+        library.start()
+    except LibraryUnavailable as error:
+        return str(error)
+    try:
+        return None if library.device_count() else "the driver lists no GPU"
+    except pynvml.NVMLError as error:
+        return f"counting the GPUs failed: {error}"
+    finally:
+        library.stop()

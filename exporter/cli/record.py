@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command ``record``: writes what the sources hand over to a file until told to stop."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from exporter.cli.config import shown
+from exporter.cli.config.values import Unexpected, duration
+from exporter.cli.nodes import NodeReaders
+from exporter.clock import Clock
+from exporter.errors import ConfigError, ExporterError
+from exporter.publisher.tick import Readers
+from exporter.sources.recording import Header, LineFile, RecordedDevice, TickEncoder, iso_time
+from exporter.specs import SpecBook
+from exporter.version import version
+
+FLUSH_SECONDS = 1.0
+"""At most so much is lost when the machine fails; shorter would compress worse."""
+FIRST_READING_SECONDS = 10.0
+
+
+LENGTH = duration("100ms", "365d")
+
+
+class Recorder:
+    """Writes one round after the other to a recording."""
+
+    def __init__(self, file: LineFile, header: Header, clock: Clock, started: float) -> None:
+        """Begin with the header; `started` is the monotonic time that it calls its start.
+
+        Raises:
+            OSError: nothing could be written.
+        """
+        self.ticks = 0
+        self.gpus = len(header.devices)
+        self.seconds = 0.0
+        """From the first round to the last."""
+        self._file = file
+        self._clock = clock
+        self._started = started
+        self._encoder = TickEncoder(started)
+        self._flushed_at = started
+        file.write(header.line())
+        file.flush()
+
+    def take(self, readers: Readers) -> None:
+        """Write what the readers know now.
+
+        Raises:
+            OSError: the lines since the last flush could not be written.
+        """
+        now = self._clock.monotonic()
+        reports = readers.reports()
+        line = self._encoder.line(
+            now,
+            reports,
+            readers.xids(),
+            readers.devices(),
+            readers.problem,
+            readers.failed_initialisations,
+        )
+        self._file.write(line)
+        self.ticks += 1
+        self.seconds = now - self._started
+        self.gpus = max(self.gpus, sum(report.device is not None for report in reports))
+        if now - self._flushed_at >= FLUSH_SECONDS:
+            self._file.flush()
+            self._flushed_at = now
+
+    def end(self) -> int:
+        """End the file; return its size in bytes.
+
+        Raises:
+            OSError: the last lines could not be written.
+        """
+        return self._file.close()
+
+    def summary(self) -> str:
+        """Return how much was recorded, in words."""
+        gpus = "1 GPU" if self.gpus == 1 else f"{self.gpus} GPUs"
+        return f"{self.ticks} ticks of {gpus} in {self.seconds:.0f} s"
+
+
+def header_of(readers: Readers, specs: SpecBook, interval_seconds: float, unix: float) -> Header:
+    """Return the header for a recording that begins now, with the GPUs that answered."""
+    devices = [report.device for report in readers.reports() if report.device is not None]
+    drivers = [device.driver_version for device in devices if device.driver_version is not None]
+    ceilings = {device.uuid: specs.ceilings(device, None) for device in devices}
+    return Header(
+        exporter=version(),
+        source=readers.name,
+        interval_seconds=interval_seconds,
+        started=iso_time(unix),
+        driver=drivers[0] if drivers else None,
+        devices=tuple(RecordedDevice(d.index, d.uuid, d.name) for d in devices),
+        specs={uuid: found.spec for uuid, found in ceilings.items() if found is not None},
+    )
+
+
+def length_seconds(text: str | None) -> float | None:
+    """Return what ``--duration`` says, in seconds; None where it was not given.
+
+    Raises:
+        ConfigError: it is no duration.
+    """
+    if text is None:
+        return None
+    try:
+        return LENGTH.parse(text)
+    except Unexpected:
+        raise ConfigError(f"--duration: expected {LENGTH.expected}, got {shown(text)}") from None
+
+
+def check_path(path: Path, *, force: bool) -> None:
+    """Refuse a file that exists, unless forced, or that cannot be made.
+
+    Raises:
+        ConfigError: it is refused.
+    """
+    if path.is_dir() or not path.parent.is_dir():
+        raise ConfigError(f"{path}: expected the path of a file in a directory that exists")
+    if not force and path.exists():
+        raise ConfigError(f"{path}: exists already; --force overwrites it")
+
+
+def record(
+    readers: NodeReaders,
+    specs: SpecBook,
+    clock: Clock,
+    path: Path,
+    interval_seconds: float,
+    duration_seconds: float | None,
+    *,
+    force: bool = False,
+    stopped: threading.Event | None = None,
+    wait: Callable[[float], object] | None = None,
+) -> str:
+    """Record until stopped or for `duration_seconds`; return one line on what was written.
+
+    Raises:
+        ConfigError: the file may not be written.
+        ExporterError: no GPU answers, or the disk is full; then the recording is whole up to there.
+    """
+    check_path(path, force=force)
+    stopped = stopped or threading.Event()
+    wait = wait or stopped.wait
+    readers.start()
+    try:
+        problem = _await_readings(readers, clock, interval_seconds, stopped, wait)
+        if problem is not None:
+            raise ExporterError(f"nothing was recorded: {problem}")
+        started, unix = clock.monotonic(), clock.time()
+        try:
+            file = LineFile(path, overwrite=force)
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be written: {error.strerror or error}") from error
+        recorder: Recorder | None = None
+        try:
+            header = header_of(readers, specs, interval_seconds, unix)
+            recorder = Recorder(file, header, clock, started)
+            _run(recorder, readers, clock, interval_seconds, duration_seconds, stopped, wait)
+            size = recorder.end()
+        except OSError as error:
+            so_far = f"about {recorder.summary()}" if recorder is not None else "nothing"
+            raise ExporterError(
+                f"{path}: {error.strerror or error}; "
+                f"the recording ends with the last line that was written ({so_far})"
+            ) from error
+    finally:
+        readers.stop()
+    return f"recorded {recorder.summary()} to {path} ({size / 1e6:.2f} MB)"
+
+
+def _await_readings(
+    readers: Readers,
+    clock: Clock,
+    interval_seconds: float,
+    stopped: threading.Event,
+    wait: Callable[[float], object],
+) -> str | None:
+    """Wait until every GPU was read or failed; return why none can be, or None."""
+    deadline = clock.monotonic() + FIRST_READING_SECONDS
+    while not stopped.is_set():
+        readers.round(interval_seconds / 2)
+        reports = readers.reports()
+        answered = any(report.reading is not None for report in reports)
+        awaited = any(report.reading is None and report.problem is None for report in reports)
+        if answered and not awaited:
+            return None
+        if clock.monotonic() >= deadline or readers.problem is not None:
+            problems = [report.problem for report in reports if report.problem is not None]
+            reason = readers.problem or (problems[0] if problems else "no GPU answers")
+            return None if answered else reason
+        wait(min(interval_seconds, 0.05))
+    return "stopped before a GPU answered"
+
+
+def _run(
+    recorder: Recorder,
+    readers: Readers,
+    clock: Clock,
+    interval_seconds: float,
+    duration_seconds: float | None,
+    stopped: threading.Event,
+    wait: Callable[[float], object],
+) -> None:
+    due = started = clock.monotonic()
+    while not stopped.is_set():
+        readers.round(interval_seconds / 2)
+        recorder.take(readers)
+        due += interval_seconds
+        now = clock.monotonic()
+        if due <= now:  # late: skip what was missed, keep the phase
+            due += interval_seconds * ((now - due) // interval_seconds + 1)
+        if duration_seconds is not None and due - started >= duration_seconds:
+            wait(max(started + duration_seconds - now, 0.0))
+            return
+        wait(due - now)
+
+
+def until_signal() -> threading.Event:
+    """Return an event that SIGINT and SIGTERM set, in place of what they did before."""
+    stopped = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda _signal, _frame: stopped.set())
+    return stopped

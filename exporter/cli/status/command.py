@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs ``status``: whom to ask, and whether once or again and again."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+
+from exporter import log
+from exporter.cli import config
+from exporter.cli.ask import base_url
+from exporter.cli.status.answer import view
+from exporter.cli.status.readers import Reader, Told, ask_daemon, local_reader
+from exporter.cli.status.render import rendered
+from exporter.cli.status.watch import Frame, watch
+from exporter.cli.terminal.screen import Screen, encodable, safe, screen_of
+from exporter.errors import ConfigError, SourceError
+
+WATCH_SECONDS = "1s"
+
+_NOTHING_YET = Told("", {"gpus": []})
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command was asked for beside the settings."""
+
+    url: str | None = None
+    watch: str | None = None
+    """The time between two frames as the user wrote it; None: one frame only."""
+    json: bool = False
+
+
+def add_options(parser: config.Parser) -> None:
+    """Add the options of the command."""
+    parser.own.add_argument(
+        "--watch",
+        nargs="?",
+        const=WATCH_SECONDS,
+        metavar="SECONDS",
+        help=f"Show it again every so often, in the same place. (if not said: {WATCH_SECONDS})",
+    )
+    parser.own.add_argument(
+        "--json", action="store_true", help="Print the answer of the API at /api/v1/gpus."
+    )
+    parser.own.add_argument(
+        "--url",
+        metavar="URL",
+        help="Where the daemon is. (default: this node, at web.listen-address)",
+    )
+
+
+def status(settings: config.Settings, options: Options, environ: Mapping[str, str]) -> int:
+    """Show what each GPU does; return the exit code.
+
+    Raises:
+        ConfigError: an option is wrong.
+        SourceError: nobody answers, in one line.
+    """
+    interval = None if options.watch is None else _interval_seconds(options.watch)
+    with ExitStack() as stack:
+        reader, first = _reader(settings, options, interval, stack)
+        if interval is None:
+            return _print_once(first or reader(), options, environ)
+        if options.json:
+            return _print_for_ever(reader, first, interval)
+        return watch(Frames(reader, first), interval, sys.stdout, environ)
+
+
+def _interval_seconds(text: str) -> float:
+    kind = config.BY_NAME["poll.interval"].kind
+    try:
+        seconds: float = kind.parse(text if text[-1:].isalpha() else f"{text}s")
+    except ValueError:
+        raise ConfigError(
+            f"--watch: expected {kind.expected}, or seconds, got {config.shown(text)}"
+        ) from None
+    return seconds
+
+
+def _reader(
+    settings: config.Settings, options: Options, interval: float | None, stack: ExitStack
+) -> tuple[Reader, Told | None]:
+    """Return whom to ask from now on, and the first answer if there is one already.
+
+    A daemon that the user named is the only one to ask; another node's GPUs are not this one's.
+    """
+    url = options.url or base_url(settings.web_listen_address, "status")
+
+    def ask() -> Told:
+        return ask_daemon(url)
+
+    try:
+        return ask, ask()
+    except SourceError as error:
+        if options.url:
+            raise
+        why = str(error)
+    log.setup(settings.log_level if "log.level" in settings.given else "error", settings.log_format)
+    if interval is not None:
+        slow = max(interval, settings.poll_slow_interval_seconds)
+        settings = replace(
+            settings, poll_interval_seconds=interval, poll_slow_interval_seconds=slow
+        )
+    return stack.enter_context(local_reader(settings, why)), None
+
+
+def _print_once(told: Told, options: Options, environ: Mapping[str, str]) -> int:
+    shown = view(told.answer, told.notices, since_start=told.since_start)
+    if options.json:
+        _print(told.text)
+    elif not shown.lines:
+        raise SourceError(": ".join(("no GPU", *view(told.answer).notices)))
+    else:
+        for line in rendered(shown, screen_of(sys.stdout, environ)):
+            _print(line)
+    return 0
+
+
+def _print(line: str) -> None:
+    print(encodable(line, sys.stdout.encoding))
+
+
+class Frames:
+    """Reads what to show next; while nobody answers, the last answer stays and it is said so."""
+
+    def __init__(self, reader: Reader, first: Told | None) -> None:
+        self._reader = reader
+        self._next = first
+        self._last = first
+
+    def __call__(self) -> Frame:
+        """Read once; return what to show of it."""
+        told, self._next = self._next, None
+        notices: tuple[str, ...] = ()
+        if told is None:
+            try:
+                told = self._last = self._reader()
+            except SourceError as error:
+                told, notices = self._last, (safe(str(error)),)
+        told = told or _NOTHING_YET
+        shown = view(told.answer, (*notices, *told.notices), since_start=told.since_start)
+
+        def frame(screen: Screen) -> list[str]:
+            return list(rendered(shown, screen))
+
+        return frame
+
+
+def _print_for_ever(reader: Reader, first: Told | None, interval_seconds: float) -> int:
+    """Print one line of JSON every interval until interrupted, and none while nobody answers."""
+    told = first
+    with suppress(KeyboardInterrupt):
+        while True:
+            try:
+                _print((told or reader()).text)
+                sys.stdout.flush()
+            except SourceError as error:
+                print(encodable(safe(str(error)), sys.stderr.encoding), file=sys.stderr)
+            told = None
+            time.sleep(interval_seconds)
+    return 0

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the answers come from: the daemon on this node, or a short look at the GPUs without it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from email.utils import parsedate_to_datetime
+from typing import Any, Protocol
+
+from exporter.cli.ask import Answer, get
+from exporter.cli.config import Settings
+from exporter.errors import SourceError, one_line
+
+PATH = "/api/v1/gpus"
+CONNECT_SECONDS = 1.0
+ANSWER_SECONDS = 3.0
+"""Longer, for the first answer of a daemon waits until its API is loaded."""
+MOST_BYTES = 32 * 1024 * 1024
+OLD_SECONDS = 5.0
+"""A snapshot of this age is said to be old: it should be a second old."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One answer."""
+
+    text: str
+    """As JSON, in one line."""
+    answer: Any
+    notices: tuple[str, ...] = ()
+    since_start: bool = False
+    """Whether nobody had looked before: its idle times are those of this process."""
+
+
+class Reader(Protocol):
+    """Answers what the GPUs do now."""
+
+    def __call__(self) -> Told:
+        """Ask once; raises SourceError with one line."""
+
+
+def ask_daemon(url: str) -> Told:
+    """Return what the daemon at `url` says; raises SourceError with one line."""
+    answer = get(
+        url,
+        PATH,
+        connect_seconds=CONNECT_SECONDS,
+        answer_seconds=ANSWER_SECONDS,
+        most_bytes=MOST_BYTES,
+    )
+    if answer.status != 200:
+        raise SourceError(f"{answer.url}: expected status 200, got {answer.status}")
+    try:
+        found = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not isinstance(found.get("gpus"), list):
+        raise SourceError(f"{answer.url}: expected the JSON of a roofline-exporter")
+    return Told(answer.body.decode("utf-8", "replace").strip(), found, _age(answer, found))
+
+
+def _age(answer: Answer, found: dict[str, Any]) -> tuple[str, ...]:
+    """Say so if the snapshot is old, by the daemon's own clock."""
+    try:
+        age = parsedate_to_datetime(answer.date or "").timestamp() - found["timestamp_seconds"]
+    except (ValueError, TypeError, KeyError, OverflowError):
+        return ()
+    return (f"these readings are {age:.0f} s old",) if age >= OLD_SECONDS else ()
+
+
+@contextmanager
+def local_reader(settings: Settings, why: str) -> Iterator[Reader]:
+    """Read the GPUs in this process as the daemon would, not more often than every interval.
+
+    `why` says why there is no daemon to ask. Raises SourceError with one line if no GPU can be
+    read at all.
+    """
+    from exporter.cli.serve import Parts, settle
+    from exporter.web.convert import gpus_answer
+
+    notice = f"no daemon ({why}): idle time is unknown"
+    parts = Parts(replace(settings, source_kmsg=False, source_training=False))
+    parts.fleet.start()
+    due = 0.0
+
+    def read() -> Told:
+        nonlocal due
+        time.sleep(max(0.0, due - time.monotonic()))
+        due = time.monotonic() + settings.poll_interval_seconds
+        answer = gpus_answer(parts.publisher.tick())
+        text = answer.model_dump_json(exclude_none=True, by_alias=True)
+        return Told(text, json.loads(text), (notice,), since_start=True)
+
+    try:
+        problem = settle(parts)
+        if problem is not None:
+            raise SourceError(one_line(f"no daemon ({why}), and {problem}"))
+        due = time.monotonic() + settings.poll_interval_seconds
+        yield read
+    finally:
+        parts.stop()

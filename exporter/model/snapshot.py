@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What everything after the publisher reads: one frozen picture of the node per tick.
+
+Ratios are 0 to 1 (not clamped where a ceiling can be exceeded), rates are per second, clocks are
+hertz. ``None`` is "not known" and is never published.
+
+A *share* is the part of a GPU that readings hold for: the whole GPU, or one GPU instance while
+MIG is on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from exporter.model.reading import (
+    Activity,
+    Board,
+    Device,
+    Health,
+    Loader,
+    Memory,
+    Process,
+    TrainingTotals,
+    Utilization,
+    Vitals,
+    XidRecord,
+)
+
+TIME_PARTS = ("idle", "narrow", "unsaturated", "clock", "saturated")
+LIMITERS = (
+    "idle",
+    "input",
+    "communication",
+    "latency",
+    "memory",
+    "compute",
+    "clock",
+    "unknown",
+)
+Precision = Literal[
+    "fp64",
+    "fp64_tensor",
+    "fp32",
+    "fp16",
+    "bf16",
+    "tf32_tensor",
+    "fp16_tensor",
+    "bf16_tensor",
+    "fp8_tensor",
+    "int8",
+    "int8_tensor",
+    "int4_tensor",
+    "fp4_tensor",
+    "fp16_tensor_fp16acc",
+    "fp8_tensor_fp16acc",
+]
+"""As ``gpu_peak_flops_per_second`` names them. Tensor peaks are with FP32 accumulation unless the
+name says fp16acc; ``int8`` is the dot product of the CUDA cores (DP4A)."""
+
+PRECISIONS: tuple[str, ...] = get_args(Precision)
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """The roofline ceilings of one share: dense peaks, FMA = 2 operations, decimal units."""
+
+    spec: str
+    """The spec file's product key, or ``derived``."""
+    peak_flops_per_second: Mapping[str, float]
+    """By precision, as the contract of ``gpu_peak_flops_per_second`` names them."""
+    peak_clock_hertz: Mapping[str, float]
+    """By unit (tensor, vector, memory): the clock at which the datasheet peak holds."""
+    memory_bandwidth_bytes_per_second: float | None = None
+    achievable_ratio: Mapping[str, float] = field(default_factory=dict)
+    """By precision, and ``memory``: share of the spec ceiling that the best kernels reach."""
+    memory_bus_width_bits: int | None = None
+    """Of the whole GPU, also for a share."""
+    sm_count: int | None = None
+    """Of this share."""
+    share_of_sms: float | None = 1.0
+    """This share's SMs over the GPU's; 1 without MIG, None where a count is not known."""
+    share_of_memory: float | None = 1.0
+    """This share's part of bandwidth in eighths; 1 without MIG, None where not known."""
+    link_bandwidth_bytes_per_second: Mapping[str, float] = field(default_factory=dict)
+    """By link (pcie, nvlink, c2c), per direction."""
+    architecture: str | None = None
+    assumed_precision: str | None = None
+    """The precision that tensor work is counted in, e.g. bf16_tensor; None without tensor cores."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """A closed interval that holds the true value."""
+
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True, slots=True)
+class Saturation:
+    """How close a share is to a limit of the units that can be read."""
+
+    source: str
+    """gpm, dcgm or estimate."""
+    complete: bool
+    bounds: Bounds
+    ratio: float | None = None
+    """Only where measured and complete."""
+    unit: str | None = None
+    """The unit that gives `ratio`: tensor, fp64, fma, int or dram."""
+    unmeasured: Mapping[str, Bounds] = field(default_factory=dict)
+    """By resource (sm, tensor, fma, fp64, int, dram): bounds of those that are not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeParts:
+    """A partition of the interval: the five ratios add up to 1."""
+
+    idle: float
+    narrow: float
+    unsaturated: float
+    clock: float
+    saturated: float
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """Work and traffic per second over the last interval, against the ceilings."""
+
+    flops_per_second: Mapping[str, float] = field(default_factory=dict)
+    """By precision; tensor work under the assumed one. Empty where not measured."""
+    flops_bounds_per_second: Bounds | None = None
+    dram_bytes_per_second: float | None = None
+    intensity_flops_per_byte: float | None = None
+    roof_ratio: Mapping[str, float] = field(default_factory=dict)
+    """By basis: spec, clock, achievable."""
+    tensor_flops_utilization_ratio: float | None = None
+    """OFU = tensor activity x SM clock / tensor peak clock (arXiv 2605.20799)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShareTotals:
+    """Counters of one share since it was first seen; None (or missing) where never measured."""
+
+    busy_seconds: float | None = None
+    observed_seconds: Mapping[str, float] = field(default_factory=dict)
+    """By reading: utilization, activity."""
+    engine_active_seconds: float | None = None
+    sm_active_seconds: float | None = None
+    dram_active_seconds: float | None = None
+    pipe_active_seconds: Mapping[str, float] = field(default_factory=dict)
+    tensor_op_active_seconds: Mapping[str, float] = field(default_factory=dict)
+    saturation_seconds: float | None = None
+    time_seconds: Mapping[str, float] = field(default_factory=dict)
+    """By time part."""
+    flops: Mapping[str, float] = field(default_factory=dict)
+    """By precision."""
+    flops_lower: float | None = None
+    flops_upper: float | None = None
+    dram_bytes: float | None = None
+    limited_seconds: Mapping[str, float] = field(default_factory=dict)
+    """By limiter."""
+    idle_seconds: float | None = None
+    held_idle_seconds: float | None = None
+    idle_energy_joules: float | None = None
+    last_busy_timestamp_seconds: float | None = None
+    idle_for_seconds: float | None = None
+    """How long it was seen to be idle without a break; 0 where the last interval was not idle,
+    None where that is not known."""
+    data_stall_lower_seconds: Mapping[str, float] = field(default_factory=dict)
+    """By method of inference."""
+    data_stall_upper_seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a share; what is not known is None."""
+
+    owner: str | None = None
+    command: str | None = None
+    workload: str = "other"
+    """training, serving, notebook, display, system or other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One share of a GPU: readings, what is derived from them, and their totals."""
+
+    gpu_instance: int | None
+    ceilings: Ceilings | None
+    totals: ShareTotals
+    utilization: Utilization | None = None
+    memory: Memory | None = None
+    processes: tuple[Process, ...] | None = None
+    held: bool | None = None
+    holder: Holder | None = None
+    """Exactly one while the share is held."""
+    activity: Activity | None = None
+    saturation: Saturation | None = None
+    time_parts: TimeParts | None = None
+    roofline: Roofline | None = None
+    limiter: str | None = None
+    """What limited the last interval."""
+    data_stall: Mapping[str, Bounds] = field(default_factory=dict)
+    """By method of inference (client): bounds of the share of time in which this share sat idle
+    while its job waited for data, where that is not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoardTotals:
+    """Counters of the board: the driver's own where it counts, else since the first read."""
+
+    energy_joules: float | None = None
+    throttle_seconds: Mapping[str, float] = field(default_factory=dict)
+    pcie_transmit_bytes: float | None = None
+    pcie_receive_bytes: float | None = None
+    nvlink_transmit_bytes: float | None = None
+    nvlink_receive_bytes: float | None = None
+    c2c_transmit_bytes: float | None = None
+    c2c_receive_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One physical GPU. When it is not `up`, only identity and the time of the last read remain."""
+
+    device: Device
+    up: bool
+    down_reason: str | None = None
+    """One phrase: lost, hung, vanished, driver gone ..."""
+    last_read_timestamp_seconds: float | None = None
+    ceilings: Ceilings | None = None
+    """Of the whole board, also while MIG is on (its links are the board's)."""
+    vitals: Vitals | None = None
+    board: Board | None = None
+    health: Health | None = None
+    xids: Mapping[int, XidRecord] = field(default_factory=dict)
+    """By Xid; also of a GPU that is down."""
+    totals: BoardTotals = field(default_factory=BoardTotals)
+    shares: tuple[Share, ...] = ()
+    states: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One rank of a training job on one device, over all processes that reported under it."""
+
+    job: str
+    """The name that no job of another user has."""
+    rank: int
+    gpu_uuid: str | None
+    """Of the physical GPU; None for a rank that uses none."""
+    gpu_instance: int | None
+    totals: TrainingTotals
+    """Counters since the first report; never fall while the rank is known."""
+    processes: int
+    """How many are alive."""
+    run_seconds: float
+    """Wall time of the training loops of the present run, which a restart begins anew."""
+    last_report_timestamp_seconds: float
+    world_size: int | None = None
+    framework: str | None = None
+    precision: str | None = None
+    instrumentation: str = "client"
+    loader: Loader = field(default_factory=Loader)
+    memory_bytes: Mapping[str, int] = field(default_factory=dict)
+    data_wait_ratio: float | None = None
+    """Share of the last seconds in which the host waited for data."""
+    data_stall_ratio: float | None = None
+    """The part of it in which the GPU's stream had nothing to do; None where not measured."""
+    owner: str | None = None
+    """Whose job it is; None where that is not known or not to be told."""
+    verified: bool | None = None
+    """Whether the driver lists a process of it on the device; None without one. Of one that is not
+    verified nothing is taken for the device's own numbers."""
+    degraded: tuple[str, ...] = ()
+    """What of it is not measured or not believed, by the names of ``TRAINING_DEGRADATIONS``."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingState:
+    """How the reports of training jobs fare."""
+
+    reports_total: int = 0
+    """Accepted."""
+    rejected_total: Mapping[str, int] = field(default_factory=dict)
+    """By reason; every reason is listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """How one source is doing."""
+
+    up: bool
+    read_seconds: float | None = None
+    failures_total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The node at one tick."""
+
+    timestamp_seconds: float
+    gpus: tuple[Gpu, ...] = ()
+    sources: Mapping[str, SourceState] = field(default_factory=dict)
+    problem: str | None = None
+    """Why there is no GPU, in one line; None when at least one is up."""
+    devices: Mapping[str, int] = field(default_factory=dict)
+    """How many GPUs the bus (pci), the kernel driver (driver) and NVML (nvml) count."""
+    ranks: tuple[Rank, ...] = ()
+    """Ordered by job and rank."""
+    training: TrainingState | None = None
+    """None while no training reports are taken."""

@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training ranks: which GPU each is on, what its processes did together, what to believe."""
+
+from __future__ import annotations
+
+from exporter.publisher.ranks.gaps import GapClock
+from exporter.publisher.ranks.places import NOWHERE, KnownGpu, Place, locate
+from exporter.publisher.ranks.ranks import Ranks
+
+__all__ = ["NOWHERE", "GapClock", "KnownGpu", "Place", "Ranks", "locate"]

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the jobs of several users are called: two that chose one name are two jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+from exporter.model.reading import TrainingReport
+
+MOST_BYTES = 128
+"""Of a name, with what is added to it."""
+
+Job = tuple[int | None, str]
+"""A user's number and the name that the user gave it."""
+
+
+class JobNames:
+    """A name for each job that no other has; it stays while the job is known."""
+
+    def __init__(self) -> None:
+        self._names: dict[Job, str] = {}
+        self._given: set[str] = set()
+
+    def name(self, report: TrainingReport, *, owners: bool) -> str:
+        """Return the name of the job that a report is of.
+
+        It is the job's own if no other has it; else its owner is added, or a number where owners
+        are not to be told.
+        """
+        job = job_of(report)
+        name = self._names.get(job)
+        if name is None:
+            owner = report.owner if owners else None
+            name = next(each for each in _candidates(report.job, owner) if each not in self._given)
+            self._names[job] = name
+            self._given.add(name)
+        return name
+
+    def keep(self, jobs: set[Job]) -> None:
+        """Forget the others, whose names may be given again."""
+        for job in self._names.keys() - jobs:
+            self._given.remove(self._names.pop(job))
+
+
+def job_of(report: TrainingReport) -> Job:
+    """Return which job a report is of."""
+    return report.uid, report.job
+
+
+def _candidates(job: str, owner: str | None) -> Iterator[str]:
+    yield job
+    if owner is not None:
+        yield _added(job, f"uid {owner}" if owner.isdecimal() else owner)
+    for number in count(2):
+        yield _added(job, str(number))
+
+
+def _added(job: str, what: str) -> str:
+    tail = f" ({what})"
+    room = MOST_BYTES - len(tail.encode())
+    return job.encode()[:room].decode(errors="ignore") + tail

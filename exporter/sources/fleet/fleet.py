@@ -1,0 +1,352 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which GPUs the driver has, and one living worker for each of them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping
+
+import pynvml
+
+from exporter.clock import Clock
+from exporter.errors import LibraryUnavailable
+from exporter.model.reading import SlotReport, XidRecord
+from exporter.sources.fleet.complaints import Complaints, in_words
+from exporter.sources.fleet.rounds import Rounds
+from exporter.sources.fleet.session import SessionOptions
+from exporter.sources.fleet.slots import Reader, Slot, Slots
+from exporter.sources.fleet.worker import BackOff, Worker
+from exporter.sources.nvml.library import Library
+from exporter.sources.nvml.probe import LIBRARY_REASONS, Outcome, code_of, outcome_of
+from exporter.sources.proc.device_counts import DeviceCounts
+from exporter.sources.selection import Admission
+from exporter.sources.xids.watch import XidWatch
+
+ENUMERATION_INTERVAL_SECONDS = 5.0
+DRAIN_SECONDS = 0.5
+SLOW_INIT_SECONDS = 5.0
+MOST_STUCK_THREADS = 2
+"""A GPU whose worker and replacement are both inside the driver gets no third thread."""
+HUNG = "hung: a driver call does not return"
+
+log = logging.getLogger(__name__)
+
+
+class Fleet:
+    """Keeps the driver library initialised and one worker per GPU reading.
+
+    A supervisor thread initialises and enumerates, because both may hang; the publisher calls
+    `round` and `reports` and never waits for the driver.
+    """
+
+    name = "nvml"
+
+    def __init__(
+        self,
+        library: Library,
+        options: SessionOptions,
+        clock: Clock,
+        stale_seconds: float,
+        *,
+        enabled: bool = True,
+        kernel_log: str | None = None,
+    ) -> None:
+        self._library = library
+        self.options = options
+        self._clock = clock
+        self.stale_seconds = stale_seconds
+        """A call that lasts this long counts as hung."""
+        self._slots = Slots()
+        self._rounds = Rounds(clock)
+        self._wake = threading.Event()
+        self._stopping = False
+        self._generation = 0
+        """The library generation in use; 0 while there is none."""
+        self._initialising_since: float | None = None
+        self._initialisations_failed = 0
+        self._answered = False
+        """Whether the driver answered for a GPU in this generation, whatever it said."""
+        self._disowned: set[Slot] = set()
+        """GPUs whose last answer was that the library must be initialised again."""
+        self._count = 0
+        """How many GPUs the driver listed last."""
+        self._renumbered = False
+        """Whether GPUs may have other indexes than when they were opened."""
+        self._enabled = enabled
+        self._complaints = Complaints(None if enabled else "the source nvml is switched off")
+        self._admission = Admission(options.selection)
+        self._counts = DeviceCounts(options.sysfs, options.procfs, clock)
+        self._xids = XidWatch(library, clock, kernel_log)
+        self._thread = threading.Thread(target=self._supervise, name="driver", daemon=True)
+
+    def start(self) -> None:
+        """Start looking for the driver and its GPUs."""
+        if self._enabled:
+            self._xids.start()
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Let every thread end that can; one inside the driver is left behind.
+
+        NVML is not shut down: the process is ending, and a shutdown under a call would crash it.
+        """
+        self._stopping = True
+        self._wake.set()
+        with self._slots.lock:
+            workers = [slot.current for slot in self._slots if slot.current is not None]
+        self._end(workers)
+        self._xids.stop()
+
+    def _end(self, workers: Iterable[Reader]) -> None:
+        for worker in workers:
+            worker.stop()
+        deadline = self._clock.monotonic() + DRAIN_SECONDS
+        for worker in workers:
+            worker.join(max(0.0, deadline - self._clock.monotonic()))
+
+    @property
+    def problem(self) -> str | None:
+        """Why there is no driver to ask, in one line; None while there is one."""
+        if self._complaints.first is not None:
+            return self._complaints.first
+        slots = list(self._slots)
+        left_out = bool(self._admission.refused) or bool(slots)
+        if left_out and all(slot.left_out for slot in slots):
+            return "every GPU is left out by --gpu.include or --gpu.exclude"
+        return None
+
+    @property
+    def failed_initialisations(self) -> int:
+        """How often the driver library could not be initialised."""
+        return self._initialisations_failed
+
+    # What workers ask and tell.
+
+    def may_read(self, worker: Reader, uuid: str) -> bool:
+        """Return whether the GPU `uuid`, found at the index of the worker's slot, is its to read.
+
+        Each GPU is read by one worker, whatever indexes the driver gives it.
+        """
+        with self._slots.lock:
+            slot = next((slot for slot in self._slots if slot.current is worker), None)
+            if slot is None or worker.generation != self._generation:
+                return False
+            known = slot.uuid
+            if self._slots.claim(slot, uuid):
+                return True
+            self._renumbered = True
+            if known is not None or all(each.current is None for each in self._slots.of(uuid)):
+                self._wake.set()  # an index is free, or a GPU has one again
+            return False
+
+    def moved(self, slot: Slot, index: int) -> None:
+        """Note that the slot's GPU has another index now; see who has its old one."""
+        with self._slots.lock:
+            self._slots.move(slot, index)
+        self._renumbered = True
+        self._wake.set()
+
+    def driver_lost(self, generation: int, slot: Slot, reason: str) -> None:
+        """Initialise the library again once every GPU that answers at all says that it must be.
+
+        A code that concerns the library but comes from one GPU only is that GPU's fault.
+        """
+        with self._slots.lock:
+            if generation != self._generation:
+                return
+            self._disowned.add(slot)
+            answering = {
+                each
+                for each in self._slots
+                if each.current is not None and not each.current.hung
+                # These are not asked.
+                if not each.left_out and not each.suspended
+            }
+            if not answering <= self._disowned:
+                return
+            self._generation = 0
+        self._complaints.of_driver(reason)
+        self._wake.set()
+
+    def driver_answers(self, slot: Slot) -> None:
+        """Take note that the driver answered for the slot's GPU, whatever it said."""
+        self._disowned.discard(slot)
+        if not self._answered:
+            self._answered = True
+            self._complaints.of_driver(None)
+
+    # The supervisor thread.
+
+    def _supervise(self) -> None:
+        back_off = BackOff()
+        while not self._stopping:
+            self._wake.clear()
+            try:
+                if self._generation == 0:
+                    self._initialise()
+                self._enumerate()
+            except LibraryUnavailable as error:
+                self._generation = 0
+                self._initialisations_failed += 1
+                self._complaints.of_driver(str(error))
+            except Exception as error:  # without this thread no GPU would ever be found again
+                self._complaints.of_supervisor(error)
+            else:
+                self._complaints.of_supervisor(None)
+                self._wake.wait(ENUMERATION_INTERVAL_SECONDS)
+                if self._answered:
+                    back_off.reset()
+                    continue
+                if self._generation != 0 or self._stopping:
+                    continue
+                self._wake.clear()  # it was lost again before it had answered for a single GPU
+            self._wake.wait(back_off.next_wait_seconds())
+
+    def _initialise(self) -> None:
+        self._counts.count(None)
+        self._retire_workers()
+        self._initialising_since = self._clock.monotonic()
+        try:
+            generation = self._library.start()
+        finally:
+            self._initialising_since = None
+        self._disowned.clear()
+        self._answered = False
+        self._generation = generation
+
+    def _enumerate(self) -> None:
+        """Count the GPUs, and give each a worker.
+
+        Raises:
+            LibraryUnavailable: the library must be initialised again.
+        """
+        generation = self._generation
+        try:
+            count = self._library.device_count()
+        except pynvml.NVMLError as error:
+            code = code_of(error)
+            if outcome_of(code) is Outcome.LIBRARY_STATE:
+                raise LibraryUnavailable(LIBRARY_REASONS[code or 0]) from error
+            self._complaints.of_driver(f"counting the GPUs failed: {error}")
+            return
+        self._counts.count(count)
+        admitted = self._admission.admitted(count)
+        if not count:
+            self._answered = True
+            self._complaints.of_driver("the driver lists no GPU")
+        elif self._answered or not admitted:
+            self._complaints.of_driver(None)
+        else:
+            self._complaints.suspend()  # what is wrong now the workers will tell
+        with self._slots.lock:
+            if self._stopping:
+                return
+            renumbered = self._renumbered or count != self._count
+            self._renumbered, self._count = False, count
+            self._slots.unlist(count)
+            for slot in [slot for index in admitted for slot in self._slots.at(index)]:
+                worker = slot.current
+                if len(slot.stuck) >= MOST_STUCK_THREADS:
+                    continue  # one of them must come back before another may try
+                if worker is None or worker.generation != generation:
+                    failed = self._start_worker(slot, generation)
+                    if failed is not None:
+                        slot.vacate(failed)
+                elif renumbered or not slot.left_out:
+                    worker.verify = True
+        self._admission.check(count, {slot.uuid for slot in self._slots if slot.listed})
+        self._xids.driver_started()
+
+    def _start_worker(self, slot: Slot, generation: int) -> str | None:
+        """Hand the slot over to a new worker; return why that could not be, None if it could.
+
+        Until the new one runs the slot stays with the worker that has it.
+        """
+        try:
+            worker = Worker(
+                slot,
+                self._library,
+                generation,
+                self.options,
+                self._clock,
+                self,
+                self._rounds.done,
+                self.stale_seconds,
+            )
+            worker.start()
+        except Exception as error:  # one GPU without a thread must not cost the others theirs
+            return f"no thread can be started for it: {in_words(error)}"
+        slot.current = worker
+        return None
+
+    def _retire_workers(self) -> None:
+        """End the workers of the lost generation, and shut NVML down if none is inside a call."""
+        workers: dict[Slot, Reader] = {}
+        with self._slots.lock:
+            for slot in self._slots:
+                with slot.lock:
+                    if slot.current is not None:
+                        workers[slot] = slot.current
+                    slot.current = None
+                    slot.reading = None
+                    # The driver's state was logged; one more line per GPU would say nothing new.
+                    slot.problem = (
+                        self._complaints.driver or "the driver library is initialised again"
+                    )
+        drained = self._xids.driver_ended()
+        self._end(workers.values())
+        with self._slots.lock:
+            for slot in self._slots:
+                ended = (workers[slot],) if slot in workers else ()
+                slot.stuck = [worker for worker in (*slot.stuck, *ended) if worker.is_alive()]
+                drained = drained and not slot.stuck
+        if drained:
+            self._library.stop()
+
+    # The publisher's side.
+
+    def round(self, wait_seconds: float) -> None:
+        """Ask every worker for a round; wait for those that are not hung, at most so long."""
+        self._watch()
+        workers = [slot.current for slot in self._slots if slot.current is not None]
+        self._rounds.run(workers, wait_seconds)
+        self._xids.know(self.reports())
+
+    def _watch(self) -> None:
+        """Find hung calls; give a GPU whose worker hangs one replacement, and only one."""
+        now = self._clock.monotonic()
+        since = self._initialising_since
+        if since is not None and now - since >= SLOW_INIT_SECONDS:
+            self._complaints.of_driver("NVML's initialisation does not return")
+        with self._slots.lock:
+            if self._stopping:
+                return
+            for slot in self._slots:
+                worker = slot.current
+                if worker is None or not worker.hung:
+                    continue
+                with slot.lock:
+                    if slot.current is not worker or not worker.hung:
+                        continue
+                    slot.reading = None
+                    problem = HUNG
+                    if not slot.stuck and worker.generation == self._generation:
+                        failed = self._start_worker(slot, worker.generation)
+                        if failed is None:
+                            slot.stuck.append(worker)
+                        else:  # the next round tries again
+                            problem = f"{HUNG}; {failed}"
+                    slot.set_problem(problem)
+
+    def xids(self) -> Mapping[str, Mapping[int, XidRecord]]:
+        """Return the Xids seen so far, by UUID."""
+        return self._xids.records()
+
+    def devices(self) -> Mapping[str, int]:
+        """Return how many GPUs are counted, by who counts."""
+        return self._counts.read()
+
+    def reports(self) -> list[SlotReport]:
+        """Return what is known of every GPU that was ever seen."""
+        return [slot.report() for slot in self._slots if not slot.left_out]

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of one GPU's board changes rarely or is dear to ask for: limits, fans, PCIe, link errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+import pynvml
+
+from exporter.model.reading import Board
+from exporter.sources.nvml import links, plausible
+from exporter.sources.nvml.fields import FieldBatch
+from exporter.sources.nvml.journal import Journal
+from exporter.sources.nvml.plausible import DriverTotals
+from exporter.sources.nvml.probe import Probe
+
+T = TypeVar("T")
+
+
+class BoardReader:
+    """Reads one GPU's board through `handle`."""
+
+    def __init__(self, handle: Any, link_count: int, journal: Journal) -> None:
+        """Take how many NVLinks the GPU has."""
+        self._links = link_count
+        self._totals = DriverTotals(lambda: journal.now)
+        fields = FieldBatch(handle, links.error_fields(link_count), journal, "slow_fields")
+        h = handle
+        nv = pynvml
+
+        def probe(
+            group: str,
+            *calls: Callable[[], T],
+            check: Callable[[T], T | None] | None = None,
+        ) -> Probe[T]:
+            return Probe(journal, "nvml", group, calls, check)
+
+        self._fields = probe("slow_fields", fields.read)
+        self._fan_count = probe(
+            "fans",
+            lambda: nv.nvmlDeviceGetNumFans(h),
+            lambda: _one_fan(h),
+            check=plausible.FAN_COUNT,
+        )
+        self._fan: Callable[[int], Probe[int]] = lambda fan: probe(
+            "fans", partial(nv.nvmlDeviceGetFanSpeed_v2, h, fan), check=plausible.FAN_PERCENT
+        )
+        self._fans: list[Probe[int]] | None = None
+        """None until it is known how many there are."""
+        self._limit = probe(
+            "power_limit",
+            lambda: nv.nvmlDeviceGetEnforcedPowerLimit(h),
+            lambda: nv.nvmlDeviceGetPowerManagementLimit(h),
+            check=plausible.POWER_LIMIT_MILLIWATTS,
+        )
+        self._margin = probe(
+            "temperature_margin",
+            lambda: nv.nvmlDeviceGetMarginTemperature(h),
+            check=plausible.TEMPERATURE_MARGIN_CELSIUS,
+        )
+        self._state = probe(
+            "performance_state",
+            lambda: nv.nvmlDeviceGetPerformanceState(h),
+            check=plausible.PERFORMANCE_STATE,
+        )
+        self._bar1 = probe("bar1", lambda: nv.nvmlDeviceGetBAR1MemoryInfo(h), check=_possible_bar1)
+        self._generation = probe(
+            "pcie_link",
+            lambda: nv.nvmlDeviceGetCurrPcieLinkGeneration(h),
+            check=plausible.PCIE_GENERATION,
+        )
+        self._width = probe(
+            "pcie_link",
+            lambda: nv.nvmlDeviceGetCurrPcieLinkWidth(h),
+            check=plausible.PCIE_WIDTH,
+        )
+        self._replays = probe(
+            "pcie_replays",
+            lambda: nv.nvmlDeviceGetPcieReplayCounter(h),
+            check=plausible.SMALL_COUNT,
+        )
+
+    def read(self) -> Board:
+        """Return what the driver tells now.
+
+        Raises:
+            DeviceGone: the GPU is lost.
+            LibraryUnavailable: the library must be initialised again.
+        """
+        values = self._fields() or {}
+        replays = values.get(links.PCIE_REPLAYS)
+        if replays is None:
+            replays = self._replays()
+        limit = self._limit()
+        bar1 = self._bar1()
+        totals = self._totals
+        return Board(
+            power_limit_watts=limit / 1000 if limit is not None else None,
+            temperature_margin_celsius=self._margin(),
+            fan_speed_ratios=self._fan_speeds(),
+            performance_state=self._state(),
+            bar1_used_bytes=bar1.bar1Used if bar1 else None,
+            bar1_total_bytes=bar1.bar1Total if bar1 else None,
+            pcie_generation=self._generation(),
+            pcie_width=self._width(),
+            pcie_replays_total=_whole(totals.settled("replays", replays)),
+            pcie_errors_total=totals.all_settled("pcie", links.pcie_errors(values)),
+            pcie_link_recoveries_total=_whole(
+                totals.settled("recoveries", values.get(links.PCIE_LINK_RECOVERIES))
+            ),
+            nvlink_errors_total=totals.all_settled(
+                "nvlink", links.nvlink_errors(values, self._links)
+            ),
+        )
+
+    def _fan_speeds(self) -> tuple[float, ...]:
+        if self._fans is None and (count := self._fan_count()) is not None:
+            self._fans = [self._fan(number) for number in range(count)]
+        speeds = [fan() for fan in self._fans or ()]
+        return tuple(min(speed / 100, 1.0) for speed in speeds if speed is not None)
+
+
+def _one_fan(handle: Any) -> int:
+    """Return 1 if there is a fan to ask; drivers before 495 do not say how many."""
+    pynvml.nvmlDeviceGetFanSpeed(handle)
+    return 1
+
+
+def _possible_bar1(info: Any) -> Any:
+    """Return `info`, or None where more is used than there is."""
+    whole = plausible.MEMORY_BYTES(info.bar1Total)
+    return info if whole is not None and info.bar1Used <= whole else None
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)

@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the GPU Performance Monitor counted between two samples (Hopper and newer)."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import struct
+from collections.abc import Iterable, Mapping
+from ctypes import c_char
+from typing import Any
+
+import pynvml
+
+from exporter.model.reading import Activity
+from exporter.sources.nvml import plausible
+from exporter.sources.nvml.gpm_ids import (
+    ACTIVITIES,
+    CUMULATIVE_BYTES,
+    CYCLES,
+    ELAPSED_CYCLES,
+    ENGINE_PERCENTS,
+    HIGHEST,
+    IDS,
+    MIB,
+    MIB_PER_SECOND,
+    PERCENTS,
+    WHOLE_GPU_ONLY,
+)
+from exporter.sources.nvml.journal import Journal
+from exporter.sources.nvml.probe import (
+    OLD_DRIVER_CODES,
+    Outcome,
+    code_of,
+    outcome_of,
+    raise_if_gone,
+    retry_seconds,
+)
+
+SHORTEST_WINDOW_SECONDS = 0.1
+"""Closer samples give invalid values (nvml.h; NVIDIA/DCGM #310 calls it a hard limit)."""
+VALUES = "values"
+"""The member of a share's group that is absent while a metric's value cannot be."""
+_ENTRY = struct.Struct("=IId24x")
+"""nvmlGpmMetric_t: id, return code, value, three name pointers; read in one pass."""
+
+
+class GpmWindow:
+    """Two reused samples and one reused metrics struct (19 kB) of one share."""
+
+    def __init__(self, handle: Any, gpu_instance: int | None) -> None:
+        self._handle = handle
+        self._gpu_instance = gpu_instance
+        self._older = pynvml.nvmlGpmSampleAlloc()
+        try:
+            self._newer = pynvml.nvmlGpmSampleAlloc()
+        except Exception:
+            pynvml.nvmlGpmSampleFree(self._older)
+            raise
+        self._older_at: float | None = None
+        self._metrics = pynvml.c_nvmlGpmMetricsGet_t()
+        self._metrics.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+        self._totals: dict[int, float] = {}
+        self._fallen: set[int] = set()
+        """Cumulative metrics whose last value lay below the one before."""
+        self.doubted = False
+        """Whether a metric of the last two samples answered what cannot be true."""
+        self._last_refusal: int = pynvml.NVML_ERROR_NOT_SUPPORTED
+        skipped = frozenset() if gpu_instance is None else WHOLE_GPU_ONLY
+        self._all = tuple(number for number in IDS if number not in skipped)
+        self._worked: set[int] = set()
+        """Metrics that ever answered: they are asked for each time, which costs no call."""
+        self._retry_at = math.inf
+        self._ask_for(self._all)
+
+    def _ask_for(self, ids: Iterable[int]) -> None:
+        self._ids = tuple(ids)
+        self._highest = tuple(HIGHEST[number] for number in self._ids)
+        self._metrics.numMetrics = len(self._ids)
+        for position, number in enumerate(self._ids):
+            self._metrics.metrics[position].metricId = number
+        self._bytes = (c_char * (len(self._ids) * _ENTRY.size)).from_buffer(
+            self._metrics, pynvml.c_nvmlGpmMetricsGet_t.metrics.offset
+        )
+
+    def read(self, monotonic_seconds: float) -> Activity | None:
+        """Take a sample and return the activity since the last one.
+
+        None on the first, and where no activity of the two could be told.
+
+        Raises:
+            pynvml.NVMLError: the driver refused.
+        """
+        since = self._older_at
+        if since is not None and monotonic_seconds - since < SHORTEST_WINDOW_SECONDS:
+            return None
+        if self._gpu_instance is None:
+            pynvml.nvmlGpmSampleGet(self._handle, self._newer)
+        else:
+            pynvml.nvmlGpmMigSampleGet(self._handle, self._gpu_instance, self._newer)
+        older, newer = self._older, self._newer
+        self._older, self._newer, self._older_at = newer, older, monotonic_seconds
+        if since is None:
+            return None
+        if monotonic_seconds >= self._retry_at:
+            self._retry_at = math.inf
+            self._ask_for(self._all)
+        if not self._ids:
+            raise pynvml.NVMLError(self._last_refusal)
+        self._metrics.sample1 = older
+        self._metrics.sample2 = newer
+        pynvml.nvmlGpmMetricsGet(self._metrics)
+        return self._activity(self._values(monotonic_seconds), monotonic_seconds - since)
+
+    def _values(self, monotonic_seconds: float) -> dict[int, float]:
+        """Return the possible values of the metrics that answered."""
+        values: dict[int, float] = {}
+        never: dict[int, int] = {}
+        self.doubted = False
+        entries = _ENTRY.iter_unpack(self._bytes)
+        for (number, code, value), highest in zip(entries, self._highest, strict=True):
+            if code == pynvml.NVML_SUCCESS:
+                if 0.0 <= value <= highest:
+                    values[number] = value
+                elif not math.isnan(value):  # NaN: the driver has no value
+                    self.doubted = True
+            else:
+                raise_if_gone(code)
+                if outcome_of(code) in (Outcome.NEVER, Outcome.NO_PERMISSION):
+                    never[number] = code
+        if values.keys() - self._worked:
+            self._worked |= values.keys()
+        if never:
+            self._leave_out(never, monotonic_seconds)
+        return values
+
+    def _leave_out(self, refusals: Mapping[int, int], monotonic_seconds: float) -> None:
+        """Go on without the metrics that refused and never answered."""
+        never = {number: code for number, code in refusals.items() if number not in self._worked}
+        for code in never.values():
+            self._last_refusal = code
+            self._retry_at = min(
+                self._retry_at, monotonic_seconds + retry_seconds(code, worked=False)
+            )
+        if never:
+            self._ask_for(number for number in self._ids if number not in never)
+
+    def _grown(
+        self, values: Mapping[int, float], number: int, fastest: plausible.Range, seconds: float
+    ) -> float | None:
+        """Return by how much a cumulative metric grew since it was last read.
+
+        None after a read without it, where it fell, and where it cannot have grown so fast. One
+        read below the last is forgotten when the next is above it again.
+        """
+        value = values.get(number)
+        last = self._totals.get(number)
+        if value is None:
+            self._totals.pop(number, None)
+            return None
+        if last is not None and value < last and number not in self._fallen:
+            self._fallen.add(number)
+            return None
+        self._totals[number] = value
+        if number in self._fallen:
+            self._fallen.discard(number)
+            return None
+        if last is None or fastest((value - last) / seconds) is None:
+            return None
+        return value - last
+
+    def _activity(self, values: Mapping[int, float], seconds: float) -> Activity | None:
+        fields: dict[str, float] = {
+            name: values[number] / 100 for number, name in PERCENTS.items() if number in values
+        }
+        for name, ids in ENGINE_PERCENTS.items():
+            answered = [values[number] for number in ids if number in values]
+            if answered:
+                fields[name] = sum(answered) / len(answered) / 100
+        traffic: dict[str, float] = {}
+        for number, name in MIB_PER_SECOND.items():
+            if number in values:
+                traffic[name] = values[number] * MIB * seconds
+        fastest = plausible.CYCLES_PER_SECOND
+        elapsed = self._grown(values, ELAPSED_CYCLES, fastest, seconds)
+        active = {
+            name: self._grown(values, number, fastest, seconds) for number, name in CYCLES.items()
+        }
+        if elapsed:
+            fields["elapsed_cycles"] = elapsed
+            for name, cycles in active.items():
+                if cycles is not None and cycles <= elapsed:
+                    fields[name] = cycles / elapsed
+        for number, name in CUMULATIVE_BYTES.items():
+            moved = self._grown(values, number, plausible.BYTES_PER_SECOND, seconds)
+            if moved is not None:
+                traffic[name] = moved
+        if not ACTIVITIES & fields.keys():
+            return None  # traffic alone says nothing of how busy the GPU is
+        return Activity(source="gpm", seconds=seconds, **fields, **traffic)
+
+    def close(self) -> None:
+        """Free the samples; the library must still be initialised."""
+        for sample in (self._older, self._newer):
+            with contextlib.suppress(pynvml.NVMLError):
+                pynvml.nvmlGpmSampleFree(sample)
+
+
+def _group(share: int | None) -> str:
+    return "gpm" if share is None else f"gpm_instance_{share}"
+
+
+class GpmSource:
+    """Reads the activity of every share of one GPU, where the GPU has the counters."""
+
+    name = "gpm"
+
+    def __init__(
+        self, handle: Any, gpu_instances: tuple[int | None, ...], enabled: bool, journal: Journal
+    ) -> None:
+        self._handle = handle
+        self._shares = gpu_instances
+        self._journal = journal
+        self._windows: dict[int | None, GpmWindow] = {}
+        self._doubting: set[int | None] = set()
+        """Shares of which a metric answers what cannot be true."""
+        self._open_at = journal.now if enabled else math.inf
+        """When to try to make the windows that are missing."""
+        self.counted_engines: frozenset[str] = frozenset()
+        """The media engines that the whole GPU's counters told last time."""
+        if enabled:
+            self._open()
+        else:
+            journal.absent("gpm", "disabled")
+
+    def _open(self) -> None:
+        """Make the windows that are missing, where the GPU has the counters."""
+        self._open_at = math.inf
+        try:
+            _check_support(self._handle)
+            for share in self._shares:
+                if share not in self._windows:
+                    self._journal.progress()
+                    self._windows[share] = GpmWindow(self._handle, share)
+        except Exception as error:  # pynvml raises more than NVMLError
+            worked = any(_group(share) in self._journal.worked for share in self._shares)
+            if not self._gives_up("gpm", error, worked=worked):
+                self._open_at = self._journal.now
+
+    def measures(self, gpu_instance: int | None) -> bool:
+        """Return whether this share's counters are expected to answer."""
+        return gpu_instance in self._windows
+
+    def read(self, monotonic_seconds: float) -> dict[int | None, Activity]:
+        """Return the activities since the last read, by share; nothing on the first.
+
+        Raises:
+            DeviceGone: the GPU is lost.
+            LibraryUnavailable: the library must be initialised again.
+        """
+        if self._journal.now >= self._open_at:
+            self._open()
+        activities = {}
+        self.counted_engines = frozenset()
+        for share, window in tuple(self._windows.items()):
+            group = _group(share)
+            try:
+                activity = window.read(monotonic_seconds)
+            except Exception as error:  # one share's fault must not reach another
+                if self._gives_up(group, error, worked=group in self._journal.worked):
+                    self._windows.pop(share).close()
+                continue
+            self._journal.answered(group)
+            if window.doubted:
+                self._doubting.add(share)
+                self._journal.implausible(group, VALUES, worked=group in self._journal.worked)
+            elif share in self._doubting:
+                self._doubting.discard(share)
+                self._journal.answered(group, VALUES)
+            if activity is not None:
+                activities[share] = activity
+                self._journal.worked.add(group)
+                if share is None:
+                    self.counted_engines = frozenset(
+                        name for name in ENGINE_PERCENTS if getattr(activity, name) is not None
+                    )
+        return activities
+
+    def _gives_up(self, group: str, error: Exception, *, worked: bool) -> bool:
+        """Record `error`; True if asking again is pointless for a while."""
+        code = code_of(error)
+        raise_if_gone(code)
+        outcome = outcome_of(code)
+        if outcome in (Outcome.NEVER, Outcome.NO_PERMISSION):
+            wait = retry_seconds(code, worked=worked)
+            self._open_at = min(self._open_at, self._journal.now + wait)
+            if outcome is Outcome.NO_PERMISSION:
+                self._journal.refused(self.name, group, worked=worked)
+            else:
+                old = code in OLD_DRIVER_CODES
+                self._journal.absent(group, "old_driver" if old else "unsupported", worked=worked)
+            return True
+        if outcome is not Outcome.NOT_NOW:
+            self._journal.failed(self.name, group, str(error) or type(error).__name__)
+        return False
+
+    def close(self) -> None:
+        """Free what the driver holds for this source."""
+        for window in self._windows.values():
+            window.close()
+        self._windows.clear()
+
+
+def _check_support(handle: Any) -> None:
+    """Raise unless the GPU has the counters.
+
+    Raises:
+        pynvml.NVMLError: it has none, or the driver refused.
+    """
+    if not pynvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which GPU this is: the static cadence's readings, and its MIG layout."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Mapping
+from ctypes import create_string_buffer
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pynvml
+
+from exporter.model.reading import Device, Instance
+from exporter.sources.nvml import plausible
+from exporter.sources.nvml.fields import Field
+from exporter.sources.nvml.journal import IDENTITY, Journal
+from exporter.sources.nvml.plausible import Range
+from exporter.sources.nvml.probe import Outcome, Probe, code_of, outcome_of, raise_if_gone
+
+ARCHITECTURES: Mapping[int, str] = {
+    pynvml.NVML_DEVICE_ARCH_KEPLER: "Kepler",
+    pynvml.NVML_DEVICE_ARCH_MAXWELL: "Maxwell",
+    pynvml.NVML_DEVICE_ARCH_PASCAL: "Pascal",
+    pynvml.NVML_DEVICE_ARCH_VOLTA: "Volta",
+    pynvml.NVML_DEVICE_ARCH_TURING: "Turing",
+    pynvml.NVML_DEVICE_ARCH_AMPERE: "Ampere",
+    pynvml.NVML_DEVICE_ARCH_ADA: "Ada",
+    pynvml.NVML_DEVICE_ARCH_HOPPER: "Hopper",
+    pynvml.NVML_DEVICE_ARCH_BLACKWELL: "Blackwell",
+    13: "Rubin",
+}
+CLOCKS: Mapping[str, int] = {
+    "graphics": pynvml.NVML_CLOCK_GRAPHICS,
+    "sm": pynvml.NVML_CLOCK_SM,
+    "memory": pynvml.NVML_CLOCK_MEM,
+    "video": pynvml.NVML_CLOCK_VIDEO,
+}
+THRESHOLDS: Mapping[str, int] = {
+    "shutdown": pynvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN,
+    "slowdown": pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN,
+    "memory_max": pynvml.NVML_TEMPERATURE_THRESHOLD_MEM_MAX,
+    "gpu_max": pynvml.NVML_TEMPERATURE_THRESHOLD_GPU_MAX,
+}
+VIRTUALIZATION: Mapping[int, str] = {
+    0: "none",
+    1: "passthrough",
+    2: "vgpu_guest",
+    3: "vgpu_host",
+    4: "vsga_host",
+}
+COMPUTE_MODES: Mapping[int, str] = {
+    0: "default",
+    1: "exclusive_thread",
+    2: "prohibited",
+    3: "exclusive_process",
+}
+NVLINK_COUNT: Field = (91, 0)
+NVLINK_SPEED_MB_S: Field = (90, 0)
+C2C_COUNT: Field = (170, 0)
+C2C_MAX_BANDWIDTH_MB_S: Field = (172, 0)
+STATIC_FIELDS = (NVLINK_COUNT, NVLINK_SPEED_MB_S, C2C_COUNT, C2C_MAX_BANDWIDTH_MB_S)
+LONGEST_TEXT = 256
+GRACE_MODULE = re.compile(r"\bG[BH]\d00\b")
+
+
+def text(function: str, *arguments: Any) -> str:
+    """Call an NVML getter of the form ``f(..., buffer, length)``; bytes that are not UTF-8 are
+    replaced, where pynvml's own wrapper would raise.
+
+    Raises:
+        pynvml.NVMLError: the driver refused.
+    """
+    buffer = create_string_buffer(LONGEST_TEXT)
+    code = pynvml._nvmlGetFunctionPointer(function)(*arguments, buffer, LONGEST_TEXT)
+    if code != pynvml.NVML_SUCCESS:
+        raise pynvml.NVMLError(code)
+    return buffer.value.decode("utf-8", "replace")
+
+
+def _cuda_version() -> str:
+    # The _v2 call needs libcuda, which the "utility" container capability does not bring.
+    number = int(pynvml.nvmlSystemGetCudaDriverVersion())
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _on_off(value: int) -> str:
+    return "on" if value else "off"
+
+
+@dataclass(frozen=True, slots=True)
+class MigSlot:
+    """One MIG device with the handle that its memory is read through."""
+
+    instance: Instance
+    handle: Any
+
+
+class Identity:
+    """Reads one GPU's static facts through `handle`."""
+
+    def __init__(self, handle: Any, index: int, journal: Journal) -> None:
+        self._handle = handle
+        self._index = index
+        self._journal = journal
+        self._probes: dict[str, Probe[Any]] = {}
+
+    def _ask(self, fact: str, call: Callable[[], Any], check: Range | None = None) -> Any:
+        """Return what `call` answers, if `check` finds it possible."""
+        probe = self._probes.get(fact)
+        if probe is None:
+            probe = self._probes[fact] = Probe(self._journal, "nvml", IDENTITY, (call,), check)
+        return probe()
+
+    def read(self, fields: Mapping[Field, float], mig: tuple[MigSlot, ...] | None) -> Device:
+        """Return the device; `fields` are its static field values, `mig` its layout or None.
+
+        Raises:
+            DeviceGone: it is lost.
+            LibraryUnavailable: the library must be initialised again.
+            pynvml.NVMLError: the driver does not tell its UUID.
+        """
+        h = self._handle
+        ask = self._ask
+        nv = pynvml
+        pci = ask("pci", lambda: nv.nvmlDeviceGetPciInfo_v3(h))
+        architecture = ask("architecture", lambda: nv.nvmlDeviceGetArchitecture(h))
+        name = ask("name", lambda: text("nvmlDeviceGetName", h)) or "unknown"
+        watts = plausible.POWER_LIMIT_MILLIWATTS
+        limit = ask("limits", lambda: nv.nvmlDeviceGetPowerManagementLimitConstraints(h)[1], watts)
+        default_limit = ask("limit", lambda: nv.nvmlDeviceGetPowerManagementDefaultLimit(h), watts)
+        memory = ask("memory", lambda: nv.nvmlDeviceGetMemoryInfo(h).total, plausible.MEMORY_BYTES)
+        virtualization = ask("virtualization", lambda: nv.nvmlDeviceGetVirtualizationMode(h))
+        speed = fields.get(NVLINK_SPEED_MB_S)
+        links = fields.get(NVLINK_COUNT)
+        c2c_links = fields.get(C2C_COUNT)
+        c2c_speed = fields.get(C2C_MAX_BANDWIDTH_MB_S)
+        return Device(
+            index=self._index,
+            uuid=self._uuid(),
+            name=name,
+            architecture=ARCHITECTURES.get(architecture),
+            compute_capability=ask("capability", lambda: nv.nvmlDeviceGetCudaComputeCapability(h)),
+            pci_bus_id=pci.busId if pci else None,
+            pci_device_id=pci.pciDeviceId >> 16 if pci else None,
+            pci_subsystem_id=pci.pciSubSystemId if pci else None,
+            serial=ask("serial", lambda: text("nvmlDeviceGetSerial", h)),
+            board_part_number=ask("part", lambda: text("nvmlDeviceGetBoardPartNumber", h)),
+            minor_number=ask(
+                "minor", lambda: nv.nvmlDeviceGetMinorNumber(h), plausible.SMALL_COUNT
+            ),
+            numa_node=self._numa_node(),
+            driver_version=ask("driver", lambda: text("nvmlSystemGetDriverVersion")),
+            cuda_version=ask("cuda", _cuda_version),
+            vbios_version=ask("vbios", lambda: text("nvmlDeviceGetVbiosVersion", h)),
+            core_count=ask("cores", lambda: nv.nvmlDeviceGetNumGpuCores(h), plausible.CORES),
+            memory_bus_width_bits=ask(
+                "bus", lambda: nv.nvmlDeviceGetMemoryBusWidth(h), plausible.BUS_BITS
+            ),
+            memory_bytes=memory,
+            clock_max_hertz={
+                name: megahertz * 1e6
+                for name, megahertz in self._by_name(
+                    "clock",
+                    CLOCKS,
+                    lambda clock: nv.nvmlDeviceGetMaxClockInfo(h, clock),
+                    plausible.CLOCK_MEGAHERTZ,
+                ).items()
+            },
+            power_default_limit_watts=default_limit / 1000 if default_limit is not None else None,
+            power_max_limit_watts=limit / 1000 if limit is not None else None,
+            temperature_threshold_celsius=self._by_name(
+                "threshold",
+                THRESHOLDS,
+                lambda kind: float(nv.nvmlDeviceGetTemperatureThreshold(h, kind)),
+                plausible.TEMPERATURE_CELSIUS,
+            ),
+            pcie_generation_max=ask(
+                "pcie",
+                lambda: nv.nvmlDeviceGetMaxPcieLinkGeneration(h),
+                plausible.PCIE_GENERATION,
+            ),
+            pcie_width_max=ask(
+                "width", lambda: nv.nvmlDeviceGetMaxPcieLinkWidth(h), plausible.PCIE_WIDTH
+            ),
+            nvlink_count=int(links) if links is not None else None,
+            nvlink_bandwidth_bytes_per_second=links * speed * 1e6 if links and speed else None,
+            c2c_bandwidth_bytes_per_second=(
+                c2c_links * c2c_speed * 1e6 if c2c_links and c2c_speed else None
+            ),
+            coherent_memory=bool(c2c_links) or GRACE_MODULE.search(name) is not None,
+            virtualized=virtualization == nv.NVML_GPU_VIRTUALIZATION_MODE_VGPU,
+            modes=self._modes(virtualization, mig),
+            mig=mig is not None,
+            instances=tuple(slot.instance for slot in mig or ()),
+        )
+
+    def _uuid(self) -> str:
+        try:
+            return text("nvmlDeviceGetUUID", self._handle)
+        except pynvml.NVMLError as error:
+            raise_if_gone(code_of(error))
+            raise
+
+    def _by_name(
+        self, fact: str, ids: Mapping[str, int], call: Callable[[int], float], check: Range
+    ) -> dict[str, float]:
+        """Return the positive values that the driver has for the `ids`."""
+        values = {}
+        for name, number in ids.items():
+            value = self._ask(f"{fact} {name}", partial(call, number), check)
+            if value:
+                values[name] = value
+        return values
+
+    def _numa_node(self) -> int | None:
+        node: int | None = self._ask(
+            "numa", lambda: pynvml.nvmlDeviceGetNumaNodeId(self._handle), plausible.SMALL_COUNT
+        )
+        return node
+
+    def _modes(self, virtualization: int | None, mig: tuple[MigSlot, ...] | None) -> dict[str, str]:
+        h = self._handle
+        ask = self._ask
+        persistence = ask("persistence", lambda: pynvml.nvmlDeviceGetPersistenceMode(h))
+        compute = ask("compute", lambda: pynvml.nvmlDeviceGetComputeMode(h))
+        ecc = ask("ecc", lambda: pynvml.nvmlDeviceGetEccMode(h))
+        confidential = ask("confidential", lambda: pynvml.nvmlSystemGetConfComputeState())
+        modes = {
+            "persistence": None if persistence is None else _on_off(persistence),
+            "compute": COMPUTE_MODES.get(compute),
+            "ecc": None if ecc is None else _on_off(ecc[0]),
+            "mig": "off" if mig is None else "on",
+            "virtualization": VIRTUALIZATION.get(virtualization) if virtualization else "none",
+            "confidential": None if confidential is None else _on_off(confidential.ccFeature),
+        }
+        return {name: mode for name, mode in modes.items() if mode is not None}
+
+
+def minimal_device(handle: Any, index: int) -> Device:
+    """Return as much of the identity as a GPU that is already lost still tells.
+
+    Raises:
+        pynvml.NVMLError: not even the UUID.
+    """
+    uuid = text("nvmlDeviceGetUUID", handle)
+    try:
+        name = text("nvmlDeviceGetName", handle)
+    except pynvml.NVMLError:
+        name = "unknown"
+    return Device(index=index, uuid=uuid, name=name)
+
+
+def mig_layout(handle: Any) -> tuple[MigSlot, ...] | None:
+    """Return the MIG devices of a GPU in the driver's order; None while MIG is off.
+
+    Raises:
+        pynvml.NVMLError: the driver does not tell at present.
+    """
+    try:
+        if pynvml.nvmlDeviceGetMigMode(handle)[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
+            return None
+    except pynvml.NVMLError as error:
+        if outcome_of(code_of(error)) in (Outcome.NEVER, Outcome.NO_PERMISSION):
+            return None
+        raise
+    slots = []
+    for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+        try:
+            mig = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
+        except pynvml.NVMLError as error:
+            code = code_of(error)
+            if code == pynvml.NVML_ERROR_NOT_FOUND or outcome_of(code) in (
+                Outcome.NEVER,
+                Outcome.NO_PERMISSION,
+            ):
+                continue  # a hole in the numbering, or somebody else's
+            raise
+        slots.append(MigSlot(_instance(mig), mig))
+    return tuple(slots)
+
+
+def _instance(mig: Any) -> Instance:
+    name = text("nvmlDeviceGetName", mig)
+    sm_count = memory_mb = 0
+    with contextlib.suppress(pynvml.NVMLError):  # the layout holds without its sizes
+        attributes = pynvml.nvmlDeviceGetAttributes_v2(mig)
+        sm_count, memory_mb = attributes.multiprocessorCount, attributes.memorySizeMB
+    return Instance(
+        gpu_instance=pynvml.nvmlDeviceGetGpuInstanceId(mig),
+        compute_instance=pynvml.nvmlDeviceGetComputeInstanceId(mig),
+        profile=name.partition(" MIG ")[2] or name,
+        mig_uuid=text("nvmlDeviceGetUUID", mig),
+        sm_count=sm_count or None,
+        memory_bytes=memory_mb * 2**20 or None,
+    )

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traffic and errors of PCIe and NVLink from field values, whichever family a GPU answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from exporter.sources.nvml.fields import ALL_LINKS, Field
+from exporter.specs.pcie import pcie_bytes_per_second
+
+KIB = 1024
+NVLINK_DATA_TRANSMIT_KIB: Field = (138, ALL_LINKS)
+NVLINK_DATA_RECEIVE_KIB: Field = (139, ALL_LINKS)
+NVLINK5_TRANSMIT_BYTES = 202
+NVLINK5_RECEIVE_BYTES = 204
+PCIE_TRANSMIT_BYTES: Field = (197, 0)
+PCIE_RECEIVE_BYTES: Field = (198, 0)
+PCIE_COUNTER_WRAP = 2**32
+"""The width of the PCIe byte counters is not documented; 32 bits is the least that it can be."""
+PEAK_MARGIN = 1.25
+"""Above a link's peak by this factor, moved bytes are no reading: the clocks agree better."""
+PCIE_REPLAYS: Field = (94, 0)
+PCIE_LINK_RECOVERIES: Field = (169, 0)
+PCIE_ERRORS: Mapping[str, Field] = {
+    "correctable": (173, 0),
+    "nak_received": (174, 0),
+    "receiver": (175, 0),
+    "bad_tlp": (176, 0),
+    "nak_sent": (177, 0),
+    "bad_dllp": (178, 0),
+    "non_fatal": (179, 0),
+    "fatal": (180, 0),
+    "unsupported_request": (181, 0),
+    "lcrc": (182, 0),
+    "lane": (183, 0),
+}
+NVLINK_ERRORS: Mapping[str, Field] = {
+    "crc_flit": (38, 0),
+    "crc_data": (45, 0),
+    "replay": (52, 0),
+    "recovery": (59, 0),
+}
+"""Totals over all links; answered up to Ampere."""
+NVLINK_LINK_ERRORS: Mapping[str, int] = {"replay": 161, "recovery": 162, "crc_flit": 163}
+"""Per link (the scope); answered from Hopper on."""
+
+
+def link_fields(field_id: int, links: int) -> tuple[Field, ...]:
+    """Return one field per link."""
+    return tuple((field_id, link) for link in range(links))
+
+
+def nvlink_traffic_fields(links: int) -> tuple[Field, ...]:
+    """Return every field that may tell the NVLink bytes of a GPU with so many links."""
+    if not links:
+        return ()
+    return (
+        NVLINK_DATA_TRANSMIT_KIB,
+        NVLINK_DATA_RECEIVE_KIB,
+        *link_fields(NVLINK5_TRANSMIT_BYTES, links),
+        *link_fields(NVLINK5_RECEIVE_BYTES, links),
+    )
+
+
+def nvlink_bytes(
+    values: Mapping[Field, float], all_links: Field, per_link: int, links: int
+) -> float | None:
+    """Return a direction's cumulative bytes: the total in KiB, else the sum over the links.
+
+    A sum counts only when every link answered, so that it never falls when one does not.
+    """
+    total = values.get(all_links)
+    if total is not None:
+        return total * KIB
+    parts = [values[field] for field in link_fields(per_link, links) if field in values]
+    return float(sum(parts)) if links and len(parts) == links else None
+
+
+def error_fields(links: int) -> tuple[Field, ...]:
+    """Return the fields of the slow cadence."""
+    per_link = (
+        field for number in NVLINK_LINK_ERRORS.values() for field in link_fields(number, links)
+    )
+    totals = NVLINK_ERRORS.values() if links else ()
+    return (PCIE_REPLAYS, PCIE_LINK_RECOVERIES, *PCIE_ERRORS.values(), *totals, *per_link)
+
+
+def pcie_errors(values: Mapping[Field, float]) -> dict[str, int]:
+    """Return the PCIe error counts by kind."""
+    return {kind: int(values[field]) for kind, field in PCIE_ERRORS.items() if field in values}
+
+
+def nvlink_errors(values: Mapping[Field, float], links: int) -> dict[str, int]:
+    """Return the NVLink error counts by kind, over all links."""
+    errors = {kind: int(values[field]) for kind, field in NVLINK_ERRORS.items() if field in values}
+    for kind, number in NVLINK_LINK_ERRORS.items():
+        parts = [values[field] for field in link_fields(number, links) if field in values]
+        if kind not in errors and links and len(parts) == links:
+            errors[kind] = int(sum(parts))
+    return errors
+
+
+class PcieTraffic:
+    """PCIe bytes between reads from counters that wrap, as long as no wrap can be missed."""
+
+    def __init__(self, generation: int | None, width: int | None) -> None:
+        self._peak = pcie_bytes_per_second(generation, width) or 0.0
+        self._last: dict[Field, tuple[float, float]] = {}
+
+    def moved(
+        self, field: Field, values: Mapping[Field, float], monotonic_seconds: float
+    ) -> float | None:
+        """Return the bytes since the last read of `field`; None where a wrap may have hidden."""
+        count = values.get(field)
+        if count is None:
+            return None
+        last = self._last.get(field)
+        self._last[field] = (count, monotonic_seconds)
+        if last is None or not self._peak:
+            return None
+        seconds = monotonic_seconds - last[1]
+        if self._peak * seconds >= PCIE_COUNTER_WRAP:
+            return None
+        moved = count - last[0]
+        if moved < 0:
+            moved += PCIE_COUNTER_WRAP
+        # What the link cannot have carried is a count that was wrong, now or before.
+        return moved if 0 <= moved <= PEAK_MARGIN * self._peak * seconds else None

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which of the driver's numbers can be true; any other is a sentinel or a fault, and not known.
+
+The bounds are physical ones with a wide margin: they must never cut a real reading of a product to
+come. What the driver has no value for it answers with all ones (NVML_VALUE_NOT_AVAILABLE); as a
+plain number that lies above every bound here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from exporter.model.reading import Memory
+
+Number = TypeVar("Number", int, float)
+Key = TypeVar("Key")
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The least and the greatest value of one kind of reading; called with one, it checks it."""
+
+    lowest: float
+    highest: float
+
+    def __call__(self, value: Number) -> Number | None:
+        """Return `value`, or None where it cannot be (NaN neither)."""
+        return value if self.lowest <= value <= self.highest else None
+
+
+POWER_MILLIWATTS = Range(0, 20e6)  # A board takes at most a few kilowatts.
+POWER_LIMIT_MILLIWATTS = Range(1, 20e6)  # A limit of nothing limits nothing.
+ENERGY_MILLIJOULES = Range(0, 1e16)  # Ten kilowatts for thirty years.
+TEMPERATURE_CELSIUS = Range(-50, 200)  # Silicon is dead beyond.
+TEMPERATURE_MARGIN_CELSIUS = Range(-200, 200)
+CLOCK_MEGAHERTZ = Range(0, 50_000)  # Memory clocks of 2025 reach 15,000.
+THROTTLE_MASK = Range(0, 0xFFFFFFFE)  # Twelve bits are in use; all ones of 32 is no set of them.
+THROTTLE_NANOSECONDS = Range(0, 1e18)  # Thirty years.
+PCIE_GENERATION = Range(1, 15)
+PCIE_WIDTH = Range(1, 32)  # The widest link that PCIe defines.
+PERFORMANCE_STATE = Range(0, 15)  # 32 is "unknown".
+ENGINE_PERCENT = Range(0, 100)
+FAN_COUNT = Range(0, 32)  # Boards have at most a handful; each is a call of its own.
+FAN_PERCENT = Range(0, 200)  # May exceed 100 (nvml.h); 255 is a sentinel.
+LINK_COUNT = Range(0, 1024)
+LINK_MEGABYTES_PER_SECOND = Range(0, 1e7)
+NVLINK_KIB = Range(0, 1e18)  # Ten terabytes a second for three years.
+TOTAL_BYTES = Range(0, 1e19)  # A counter of 64 bits, without its sentinel.
+COUNT = Range(0, 2**53)  # Errors and the like; 2^64 - 1 is a sentinel.
+SMALL_COUNT = Range(0, 0xFFFFFFFE)
+CORES = Range(1, 10_000_000)
+BUS_BITS = Range(1, 1_000_000)
+MEMORY_BYTES = Range(1, 2**50)
+USED_BYTES = Range(0, MEMORY_BYTES.highest)
+
+GPM_PERCENT = Range(0, 200)  # An average over cycles; rounding lifts it a little above 100.
+GPM_MIB_PER_SECOND = Range(0, 1e8)  # A hundred times NVLink 5.
+GPM_TOTAL = Range(0, 1e19)  # As a double, the sentinel of 64 bits is 2^64.
+CYCLES_PER_SECOND = Range(0, 1e14)  # Ten gigahertz on ten thousand SMs.
+BYTES_PER_SECOND = Range(0, GPM_MIB_PER_SECOND.highest * 2**20)
+
+FIELDS: Mapping[int, Range] = {
+    82: TEMPERATURE_CELSIUS,
+    83: ENERGY_MILLIJOULES,
+    90: LINK_MEGABYTES_PER_SECOND,
+    91: LINK_COUNT,
+    **dict.fromkeys((74, 76, 77, 79, 269, 270, 271), THROTTLE_NANOSECONDS),
+    138: NVLINK_KIB,
+    139: NVLINK_KIB,
+    170: LINK_COUNT,
+    172: LINK_MEGABYTES_PER_SECOND,
+    185: POWER_MILLIWATTS,
+    **dict.fromkeys((197, 198, 202, 204), TOTAL_BYTES),
+}
+"""By field id; every other field counts something."""
+
+
+def memory(total: int, used: int, free: int, reserved: int | None = None) -> Memory | None:
+    """Return device memory; None where its parts cannot be parts of the whole."""
+    parts = (used, free, 0 if reserved is None else reserved)
+    if MEMORY_BYTES(total) is None or max(parts) > total or min(parts) < 0:
+        return None
+    return Memory(total, used, free, reserved)
+
+
+BELIEVED_AFTER_SECONDS = 3.0
+"""How long a total that fell must stay low to be a counter that started over."""
+
+
+MILLIJOULES_PER_SECOND = 2e7  # Twenty kilowatts: more than any module draws.
+THROTTLE_SECONDS_PER_SECOND = 1.1  # Clocks of driver and host differ.
+NVLINK_BYTES_PER_SECOND = 1e13  # Five times NVLink 5.
+LATCHED_SECONDS = 2.0
+"""For how long a driver may go on telling the same total."""
+
+
+class DriverTotals:
+    """The driver's counters, without the reads in which one leaps, or falls and is back at once.
+
+    A total that fell is not known until it has stayed below what it was for two reads and three
+    seconds: then the driver started to count anew. One that grew by more than the hardware can
+    do in the time since it was last known is not known either.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        """Take the monotonic clock of the rounds, in seconds."""
+        self._now = now
+        self._last: dict[Hashable, tuple[float, float]] = {}
+        """The totals that were believed last, and when."""
+        self._fallen_at: dict[Hashable, float] = {}
+
+    def settled(
+        self, key: Hashable, total: Number | None, most_per_second: float = math.inf
+    ) -> Number | None:
+        """Return `total` of the counter `key`, or None while it is not to be believed."""
+        if total is None:
+            return None
+        now = self._now()
+        last, at = self._last.get(key, (total, now))
+        if total < last:
+            since = self._fallen_at.setdefault(key, now)
+            if now - since < BELIEVED_AFTER_SECONDS:
+                return None
+        elif total - last > most_per_second * (now - at + LATCHED_SECONDS):
+            return None
+        if self._fallen_at:
+            self._fallen_at.pop(key, None)
+        self._last[key] = (total, now)
+        return total
+
+    def all_settled(
+        self, name: str, totals: Mapping[Key, Number], most_per_second: float = math.inf
+    ) -> dict[Key, Number]:
+        """Return those of `totals` that are to be believed; their keys are unique under `name`."""
+        settled = {
+            key: self.settled((name, key), total, most_per_second) for key, total in totals.items()
+        }
+        return {key: total for key, total in settled.items() if total is not None}

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One reading as a chain of driver calls, newest first, with what each error code means for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from typing import Generic, TypeVar
+
+import pynvml
+
+from exporter.errors import DeviceGone, LibraryUnavailable
+from exporter.sources.nvml.journal import Journal
+
+T = TypeVar("T")
+
+
+class Outcome(Enum):
+    """What to do about an error code (nvml.h, nvmlReturn_t)."""
+
+    NEVER = "never"
+    NOT_NOW = "not now"
+    NO_PERMISSION = "no permission"
+    DEVICE_GONE = "device gone"
+    LIBRARY_STATE = "library state"
+    FAILURE = "failure"
+
+
+OUTCOMES: Mapping[int, Outcome] = {
+    pynvml.NVML_ERROR_NOT_SUPPORTED: Outcome.NEVER,
+    # A field, link or sensor that this product does not have; or a handle that went stale.
+    pynvml.NVML_ERROR_INVALID_ARGUMENT: Outcome.NEVER,
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: Outcome.NEVER,
+    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH: Outcome.NEVER,
+    pynvml.NVML_ERROR_DEPRECATED: Outcome.NEVER,
+    pynvml.NVML_ERROR_NOT_FOUND: Outcome.NOT_NOW,
+    pynvml.NVML_ERROR_TIMEOUT: Outcome.NOT_NOW,
+    pynvml.NVML_ERROR_IN_USE: Outcome.NOT_NOW,
+    pynvml.NVML_ERROR_NO_DATA: Outcome.NOT_NOW,
+    pynvml.NVML_ERROR_NOT_READY: Outcome.NOT_NOW,
+    pynvml.NVML_ERROR_INVALID_STATE: Outcome.NOT_NOW,
+    pynvml.NVML_ERROR_NO_PERMISSION: Outcome.NO_PERMISSION,
+    pynvml.NVML_ERROR_GPU_IS_LOST: Outcome.DEVICE_GONE,
+    pynvml.NVML_ERROR_RESET_REQUIRED: Outcome.DEVICE_GONE,
+    pynvml.NVML_ERROR_GPU_NOT_FOUND: Outcome.DEVICE_GONE,
+    pynvml.NVML_ERROR_UNINITIALIZED: Outcome.LIBRARY_STATE,
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: Outcome.LIBRARY_STATE,
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: Outcome.LIBRARY_STATE,
+}
+
+OLD_DRIVER_CODES = frozenset(
+    {
+        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+        pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+        pynvml.NVML_ERROR_DEPRECATED,
+    }
+)
+GONE_REASONS: Mapping[int, str] = {
+    pynvml.NVML_ERROR_GPU_IS_LOST: "lost: it fell off the bus or is inaccessible",
+    pynvml.NVML_ERROR_RESET_REQUIRED: "needs a reset",
+    pynvml.NVML_ERROR_GPU_NOT_FOUND: "not found any more",
+}
+LIBRARY_REASONS: Mapping[int, str] = {
+    pynvml.NVML_ERROR_UNINITIALIZED: "the driver library lost its initialisation",
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is not loaded",
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
+        "the driver library and the kernel driver have different versions (driver updated?)"
+    ),
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "libnvidia-ml.so.1 was not found",
+}
+
+
+def code_of(error: BaseException) -> int | None:
+    """Return the driver's error code behind `error`; None if it is not the driver's.
+
+    ``NVMLError`` objects are unhashable and must not be compared with None: only the number is
+    ever kept.
+    """
+    return int(error.value) if isinstance(error, pynvml.NVMLError) else None
+
+
+def outcome_of(code: int | None) -> Outcome:
+    """Return what to do about `code`; anything unknown is a failure."""
+    return Outcome.FAILURE if code is None else OUTCOMES.get(code, Outcome.FAILURE)
+
+
+def raise_if_gone(code: int | None) -> None:
+    """Raise for the codes that concern more than the reading that met them.
+
+    Raises:
+        DeviceGone: the GPU is lost, removed or needs a reset.
+        LibraryUnavailable: the library must be initialised again.
+    """
+    outcome = outcome_of(code)
+    if code is None or outcome in (Outcome.NEVER, Outcome.NOT_NOW, Outcome.NO_PERMISSION):
+        return
+    if outcome is Outcome.DEVICE_GONE:
+        raise DeviceGone(GONE_REASONS[code])
+    if outcome is Outcome.LIBRARY_STATE:
+        raise LibraryUnavailable(LIBRARY_REASONS[code])
+
+
+NEVER_WORKED_RETRY_SECONDS = 60.0
+"""When a reading that was refused but never answered is tried again: at the static cadence."""
+WORKED_RETRY_SECONDS = 5.0
+"""The same for one that answered before, or whose refusal may be of the moment: it costs less than
+reading it does, and shows the recovery within ten seconds."""
+
+
+def retry_seconds(code: int | None, *, worked: bool) -> float:
+    """Return after how long a call that answered `code` is worth another try.
+
+    Never for what this driver or binding lacks. INVALID_ARGUMENT says nothing about the product: a
+    handle that went stale answers it too.
+    """
+    if code is None or code in OLD_DRIVER_CODES:
+        return math.inf
+    if worked or code == pynvml.NVML_ERROR_INVALID_ARGUMENT:
+        return WORKED_RETRY_SECONDS
+    return NEVER_WORKED_RETRY_SECONDS
+
+
+class Probe(Generic[T]):
+    """A reading of one GPU: the first call of the chain that answers.
+
+    What the driver or product will never answer, or denies, is left alone and tried again after
+    `retry_seconds`. A value that `check` finds impossible (or a call, which answers None then) is
+    not known, and the state of its group is `implausible` until there is a possible one.
+    """
+
+    __slots__ = (
+        "_at",
+        "_calls",
+        "_check",
+        "_failing",
+        "_group",
+        "_journal",
+        "_refused",
+        "_retry_at",
+        "_source",
+        "_unsupported",
+        "_worked",
+    )
+
+    def __init__(
+        self,
+        journal: Journal,
+        source: str,
+        group: str,
+        calls: Iterable[Callable[[], T]],
+        check: Callable[[T], T | None] | None = None,
+    ) -> None:
+        self._journal = journal
+        self._source = source
+        self._group = group
+        self._calls = tuple(calls)
+        self._check = check
+        self._at = 0
+        """The position of the newest call that was not given up."""
+        self._worked: set[int] = set()
+        """The positions of the calls that ever gave a possible value."""
+        self._retry_at = math.inf
+        self._refused = False
+        self._unsupported = False
+        self._failing = False
+
+    @property
+    def possible(self) -> bool:
+        """False while no call of the chain can answer, and none ever gave a possible value."""
+        return self._at < len(self._calls) or bool(self._worked)
+
+    def __call__(self) -> T | None:
+        """Return the value, or None where it is not known now.
+
+        Raises:
+            DeviceGone: the GPU is lost, removed or needs a reset.
+            LibraryUnavailable: the library must be initialised again.
+        """
+        self._journal.progress()
+        if self._journal.now >= self._retry_at:
+            self._at, self._retry_at = 0, math.inf
+            self._refused = self._unsupported = False
+        while self._at < len(self._calls):
+            try:
+                value = self._calls[self._at]()
+            except Exception as error:  # one bad reading must not cost the others
+                if self._give_up_on(error):
+                    continue
+                return None
+            possible = value if self._check is None else self._check(value)
+            if possible is None:
+                self._failing = True
+                self._journal.implausible(self._group, self, worked=bool(self._worked))
+                return None
+            if self._at not in self._worked:
+                self._worked.add(self._at)
+            if self._failing:
+                self._failing = False
+                self._journal.answered(self._group, self)
+            return possible
+        return None
+
+    def _give_up_on(self, error: Exception) -> bool:
+        """Decide about `error`; True if the next call of the chain should be tried."""
+        code = code_of(error)
+        raise_if_gone(code)
+        outcome = outcome_of(code)
+        message = str(error) or type(error).__name__
+        self._journal.last_refusal = message
+        if outcome is Outcome.NOT_NOW:
+            return False
+        missing = isinstance(error, AttributeError)  # the installed binding is older than the call
+        self._failing = True
+        if missing or outcome in (Outcome.NEVER, Outcome.NO_PERMISSION):
+            wait = retry_seconds(code, worked=self._at in self._worked)
+            self._retry_at = min(self._retry_at, self._journal.now + wait)
+            self._at += 1
+            self._refused |= outcome is Outcome.NO_PERMISSION
+            self._unsupported |= outcome is Outcome.NEVER and code not in OLD_DRIVER_CODES
+            if self._at == len(self._calls):
+                self._note_end()
+            return True
+        self._journal.failed(self._source, self._group, message, self)
+        return False
+
+    def _note_end(self) -> None:
+        """Say why no call of the chain is left."""
+        worked = bool(self._worked)
+        if self._refused:
+            self._journal.refused(self._source, self._group, self, worked=worked)
+        else:
+            state = "unsupported" if self._unsupported else "old_driver"
+            self._journal.absent(self._group, state, self, worked=worked)

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which processes the driver lists on a GPU, by share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from ctypes import byref, c_uint
+from typing import Any
+
+import pynvml
+
+from exporter.model.reading import Process
+from exporter.sources.nvml import plausible
+from exporter.sources.nvml.journal import Journal
+from exporter.sources.nvml.probe import Probe
+from exporter.sources.proc.procfs import Identities, Identity
+
+NO_INSTANCE = 0xFFFFFFFF
+LISTS: Mapping[str, str] = {
+    "compute": "nvmlDeviceGetComputeRunningProcesses",
+    "graphics": "nvmlDeviceGetGraphicsRunningProcesses",
+    "mps": "nvmlDeviceGetMPSComputeRunningProcesses",
+}
+VERSIONS = ("_v3", "_v2")
+SPARE_ENTRIES = 8
+ATTEMPTS = 5
+"""How often a list that outgrew its room is asked for anew; each time there is twice the room."""
+
+
+class ProcessLists:
+    """The compute, graphics and MPS processes of one GPU; dear to ask for on some hosts."""
+
+    def __init__(
+        self, handle: Any, journal: Journal, procfs_root: str, *, owners: bool = True
+    ) -> None:
+        self._identities = Identities(procfs_root, owners=owners)
+        versions = VERSIONS[1:] if _has_wide_entries() else VERSIONS
+        self._lists = {
+            kind: Probe(
+                journal,
+                "nvml",
+                f"{kind}_processes",
+                [ProcessList(f"{call}{version}", handle).read for version in versions],
+            )
+            for kind, call in LISTS.items()
+        }
+
+    def read(
+        self, gpu_instances: Iterable[int | None] | None
+    ) -> dict[int | None, tuple[Process, ...]] | None:
+        """Return the processes by share; `gpu_instances` is None while MIG is off.
+
+        None where the driver does not tell.
+        """
+        listed = {kind: read() for kind, read in self._lists.items()}
+        if listed["compute"] is None:
+            return None
+        shares = (None,) if gpu_instances is None else tuple(gpu_instances)
+        found: dict[int | None, list[Process]] = {share: [] for share in shares}
+        who = self._identities.of(
+            entry.pid for entries in listed.values() for entry in entries or ()
+        )
+        for kind, entries in listed.items():
+            for entry in entries or ():
+                share = None if gpu_instances is None else _instance(entry.gpuInstanceId)
+                if share in found:
+                    found[share].append(_process(kind, entry, who[entry.pid]))
+        return {share: tuple(processes) for share, processes in found.items()}
+
+
+def _process(kind: str, entry: Any, identity: Identity) -> Process:
+    return Process(
+        pid=entry.pid,
+        kind=kind,
+        used_bytes=plausible.USED_BYTES(entry.usedGpuMemory),
+        command=identity.command,
+        owner=identity.owner,
+        workload=identity.workload,
+    )
+
+
+class ProcessList:
+    """One of the driver's lists, read into an own array that grows with it.
+
+    pynvml asks for the length first and gives up if the list has outgrown that by its next call.
+    """
+
+    def __init__(self, function: str, handle: Any) -> None:
+        self._function = function
+        self._handle = handle
+        self._array = (pynvml.c_nvmlProcessInfo_v2_t * SPARE_ENTRIES)()
+
+    def read(self) -> list[Any]:
+        """Return the entries; they are valid until the next read.
+
+        Raises:
+            pynvml.NVMLError: the driver refused, or the list grows faster than it can be read.
+        """
+        call = pynvml._nvmlGetFunctionPointer(self._function)
+        code = pynvml.NVML_ERROR_INSUFFICIENT_SIZE
+        for _ in range(ATTEMPTS):
+            count = c_uint(len(self._array))
+            code = call(self._handle, byref(count), self._array)
+            if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
+                break
+            room = 2 * max(count.value, len(self._array)) + SPARE_ENTRIES
+            self._array = (pynvml.c_nvmlProcessInfo_v2_t * room)()
+        if code != pynvml.NVML_SUCCESS:
+            raise pynvml.NVMLError(code)
+        return list(self._array[: min(count.value, len(self._array))])
+
+
+def _has_wide_entries() -> bool:
+    """Return whether this driver's ``_v3`` lists have entries that the binding would misread.
+
+    Around driver 530 they had 32 bytes instead of 24; the symbols tell (nvitop, api/libnvml.py).
+    """
+    return _exported("nvmlDeviceGetConfComputeMemSizeInfo") and not _exported(
+        "nvmlDeviceGetRunningProcessDetailList"
+    )
+
+
+def _exported(symbol: str) -> bool:
+    try:
+        pynvml._nvmlGetFunctionPointer(symbol)
+    except pynvml.NVMLError:
+        return False
+    return True
+
+
+def _instance(number: int) -> int | None:
+    return None if number == NO_INSTANCE else number

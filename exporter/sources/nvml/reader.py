@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What NVML tells about one GPU: its board, its utilization, its memory and its processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import pynvml
+
+from exporter.model.reading import Board, Device, Memory, Process, Vitals
+from exporter.sources.nvml import links, plausible
+from exporter.sources.nvml.board import BoardReader
+from exporter.sources.nvml.fields import Field, FieldBatch
+from exporter.sources.nvml.identity import CLOCKS, STATIC_FIELDS, Identity, MigSlot, mig_layout
+from exporter.sources.nvml.journal import IDENTITY, Journal
+from exporter.sources.nvml.plausible import DriverTotals
+from exporter.sources.nvml.probe import Probe
+from exporter.sources.nvml.processes import ProcessLists
+from exporter.sources.nvml.utilization import UtilizationReader
+
+T = TypeVar("T")
+
+ENERGY_MILLIJOULES: Field = (83, 0)
+MEMORY_TEMPERATURE: Field = (82, 0)
+POWER_MILLIWATTS: Field = (185, 0)
+MODULE_POWER_MILLIWATTS: Field = (185, 1)
+THROTTLE_NANOSECONDS: Mapping[str, Field] = {
+    "sw_power_cap": (74, 0),
+    "sync_boost": (76, 0),
+    "board_limit": (77, 0),
+    "reliability": (79, 0),
+    "sw_thermal": (269, 0),
+    "hw_thermal": (270, 0),
+    "hw_power_brake": (271, 0),
+}
+THROTTLE_BITS: Mapping[int, str] = {
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x10: "sync_boost",
+    0x20: "sw_thermal",
+    0x40: "hw_thermal",
+    0x80: "hw_power_brake",
+    0x200: "board_limit",
+    0x400: "reliability",
+}
+"""Idle (0x1), requested clocks (0x2) and display clocks (0x100) are no throttling."""
+FAST_FIELDS = (
+    ENERGY_MILLIJOULES,
+    MEMORY_TEMPERATURE,
+    POWER_MILLIWATTS,
+    MODULE_POWER_MILLIWATTS,
+    *THROTTLE_NANOSECONDS.values(),
+    links.PCIE_TRANSMIT_BYTES,
+    links.PCIE_RECEIVE_BYTES,
+)
+MEDIA_ENGINES: Mapping[str, str] = {
+    "encoder": "nvmlDeviceGetEncoderUtilization",
+    "decoder": "nvmlDeviceGetDecoderUtilization",
+    "jpeg": "nvmlDeviceGetJpgUtilization",
+    "ofa": "nvmlDeviceGetOfaUtilization",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NvmlReading:
+    """One fast round of this source; memory and processes by share."""
+
+    vitals: Vitals
+    board: Board
+    memory: Mapping[int | None, Memory | None]
+    processes: Mapping[int | None, tuple[Process, ...]] | None
+    answered: bool
+    """Whether any reading of this round answered."""
+
+
+class DeviceChanged(Exception):
+    """The GPU is not the one that was identified, or its MIG layout is another."""
+
+
+class NvmlSource:
+    """Reads one GPU through `handle`, by cadence."""
+
+    name = "nvml"
+
+    def __init__(
+        self, handle: Any, index: int, procfs: str, journal: Journal, *, owners: bool = True
+    ) -> None:
+        self._handle = handle
+        self._journal = journal
+        self._identity = Identity(handle, index, journal)
+        self._static_fields = FieldBatch(handle, STATIC_FIELDS, journal, IDENTITY)
+        self._layout = self._probe("mig", lambda: (mig_layout(handle),))
+        layout = self._layout()
+        self._mig = None if layout is None else layout[0]
+        self._totals = DriverTotals(lambda: journal.now)
+        self._facts = self._probe(IDENTITY, self._static_fields.read)
+        self.device = self._identify()
+        self._links = self.device.nvlink_count or 0
+        self._board = Board()
+        self._slow_clocks: dict[str, float] = {}
+        self._processes: dict[int | None, tuple[Process, ...]] | None = None
+        self._fast_fields = FieldBatch(
+            handle, (*FAST_FIELDS, *links.nvlink_traffic_fields(self._links)), journal, "fields"
+        )
+        self._board_reader = BoardReader(handle, self._links, journal)
+        self._pcie = links.PcieTraffic(self.device.pcie_generation_max, self.device.pcie_width_max)
+        self.utilization = UtilizationReader(handle, journal) if self._mig is None else None
+        self._process_lists = ProcessLists(handle, journal, procfs, owners=owners)
+        self._build_probes()
+        if self.utilization is None:
+            journal.absent("utilization", "mig")
+
+    def _probe(
+        self,
+        group: str,
+        *calls: Callable[[], T],
+        check: Callable[[T], T | None] | None = None,
+    ) -> Probe[T]:
+        return Probe(self._journal, self.name, group, calls, check)
+
+    def _build_probes(self) -> None:
+        h = self._handle
+        nv = pynvml
+        probe = self._probe
+        self._fields = probe("fields", self._fast_fields.read)
+        self._energy = probe(
+            "energy",
+            lambda: nv.nvmlDeviceGetTotalEnergyConsumption(h),
+            check=plausible.ENERGY_MILLIJOULES,
+        )
+        self._power = probe(
+            "power", lambda: nv.nvmlDeviceGetPowerUsage(h), check=plausible.POWER_MILLIWATTS
+        )
+        self._temperature = probe(
+            "temperature",
+            lambda: nv.nvmlDeviceGetTemperatureV(h, nv.NVML_TEMPERATURE_GPU),
+            lambda: nv.nvmlDeviceGetTemperature(h, nv.NVML_TEMPERATURE_GPU),
+            check=plausible.TEMPERATURE_CELSIUS,
+        )
+        self._reasons = probe(
+            "throttle",
+            lambda: nv.nvmlDeviceGetCurrentClocksEventReasons(h),
+            lambda: nv.nvmlDeviceGetCurrentClocksThrottleReasons(h),
+            check=plausible.THROTTLE_MASK,
+        )
+        self._clocks = {
+            name: probe(
+                f"{name}_clock",
+                partial(nv.nvmlDeviceGetClockInfo, h, clock),
+                check=plausible.CLOCK_MEGAHERTZ,
+            )
+            for name, clock in CLOCKS.items()
+        }
+        self._whole_memory = self._memory_probe(h)
+        self._instance_memory = {
+            slot.instance.gpu_instance: self._memory_probe(slot.handle)
+            for slot in reversed(self._mig or ())
+        }
+        self._media: dict[str, Probe[int]] = {
+            engine: probe(engine, partial(_media_percent, call, h), check=plausible.ENGINE_PERCENT)
+            for engine, call in MEDIA_ENGINES.items()
+        }
+
+    def _memory_probe(self, handle: Any) -> Probe[Memory | None]:
+        def version_2() -> Memory | None:
+            info = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+            return plausible.memory(info.total, info.used, info.free, info.reserved)
+
+        def version_1() -> Memory | None:
+            info = pynvml.nvmlDeviceGetMemoryInfo(handle)
+            return plausible.memory(info.total, info.used, info.free)
+
+        return self._probe("memory", version_2, version_1)
+
+    def _identify(self) -> Device:
+        fields = self._facts() or {}
+        return self._identity.read(fields, self._mig)
+
+    @property
+    def gpu_instances(self) -> tuple[int | None, ...]:
+        """The shares to read: the GPU instances while MIG is on, else the whole GPU (None)."""
+        if self._mig is None:
+            return (None,)
+        return tuple(sorted({slot.instance.gpu_instance for slot in self._mig}))
+
+    def read_static(self) -> None:
+        """Read again what hardly ever changes.
+
+        Raises:
+            DeviceChanged: another GPU answers here now, or it tells only now of its NVLinks.
+        """
+        device = self._identify()
+        if device.uuid != self.device.uuid or device.nvlink_count not in (None, self._links):
+            raise DeviceChanged
+        self.device = device
+
+    def read_slow(self) -> None:
+        """Read what changes rarely or is dear; `read_fast` hands it over.
+
+        Raises:
+            DeviceChanged: the GPU must be identified anew.
+        """
+        layout = self._layout()
+        if layout is not None and _instances(layout[0]) != _instances(self._mig):
+            raise DeviceChanged
+        self._board = self._board_reader.read()
+        self._slow_clocks = self._read_clocks("graphics", "video")
+        self._processes = self._process_lists.read(
+            None if self._mig is None else self.gpu_instances
+        )
+
+    def _read_clocks(self, *names: str) -> dict[str, float]:
+        clocks = {}
+        for name in names:
+            megahertz = self._clocks[name]()
+            if megahertz is not None:
+                clocks[name] = megahertz * 1e6
+        return clocks
+
+    def read_fast(
+        self, monotonic_seconds: float, unix_seconds: float, counted_engines: frozenset[str]
+    ) -> NvmlReading:
+        """Return the fast readings, with the last slow ones.
+
+        `counted_engines` are the media engines that hardware counters tell already.
+        """
+        memory = self._read_memory()
+        clocks = self._read_clocks("sm", "memory")
+        temperature = self._temperature()
+        values = self._fields() or {}
+        totals = self._totals
+        energy = values.get(ENERGY_MILLIJOULES)
+        if energy is None:
+            energy = self._energy()
+        power = values.get(POWER_MILLIWATTS)
+        if power is None:
+            power = self._power()
+        module_power = values.get(MODULE_POWER_MILLIWATTS)
+        reasons = self._reasons()
+        utilization, busy_clock = (
+            self.utilization.read(monotonic_seconds, unix_seconds)
+            if self.utilization is not None
+            else (None, None)
+        )
+        media = {} if self._mig is not None else self._read_media(counted_engines)
+        answers = (energy, power, temperature, reasons, *memory.values())
+        answered = (
+            any(answer is not None for answer in answers)
+            or bool(values or clocks or media)
+            or (self.utilization is not None and self.utilization.fresh)
+        )
+        vitals = Vitals(
+            utilization=utilization,
+            encoder_ratio=media.get("encoder"),
+            decoder_ratio=media.get("decoder"),
+            jpeg_ratio=media.get("jpeg"),
+            ofa_ratio=media.get("ofa"),
+            power_watts=_thousandth(power),
+            module_power_watts=_thousandth(module_power or None),
+            energy_joules=_thousandth(
+                totals.settled("energy", energy, plausible.MILLIJOULES_PER_SECOND)
+            ),
+            temperature_celsius=_number(temperature),
+            memory_temperature_celsius=_number(values.get(MEMORY_TEMPERATURE) or None),
+            clock_hertz=clocks | self._slow_clocks,
+            busy_sm_clock_hertz=busy_clock,
+            throttle_reasons=(
+                None
+                if reasons is None
+                else frozenset(name for bit, name in THROTTLE_BITS.items() if reasons & bit)
+            ),
+            throttle_seconds=totals.all_settled(
+                "throttle",
+                {
+                    reason: values[field] / 1e9
+                    for reason, field in THROTTLE_NANOSECONDS.items()
+                    if field in values
+                },
+                plausible.THROTTLE_SECONDS_PER_SECOND,
+            ),
+            pcie_transmit_bytes=self._pcie.moved(
+                links.PCIE_TRANSMIT_BYTES, values, monotonic_seconds
+            ),
+            pcie_receive_bytes=self._pcie.moved(
+                links.PCIE_RECEIVE_BYTES, values, monotonic_seconds
+            ),
+            nvlink_transmit_bytes_total=totals.settled(
+                "nvlink transmit",
+                links.nvlink_bytes(
+                    values,
+                    links.NVLINK_DATA_TRANSMIT_KIB,
+                    links.NVLINK5_TRANSMIT_BYTES,
+                    self._links,
+                ),
+                plausible.NVLINK_BYTES_PER_SECOND,
+            ),
+            nvlink_receive_bytes_total=totals.settled(
+                "nvlink receive",
+                links.nvlink_bytes(
+                    values,
+                    links.NVLINK_DATA_RECEIVE_KIB,
+                    links.NVLINK5_RECEIVE_BYTES,
+                    self._links,
+                ),
+                plausible.NVLINK_BYTES_PER_SECOND,
+            ),
+        )
+        return NvmlReading(vitals, self._board, memory, self._processes, answered)
+
+    def _read_memory(self) -> dict[int | None, Memory | None]:
+        if self._mig is None:
+            return {None: self._whole_memory()}
+        return {share: probe() for share, probe in self._instance_memory.items()}
+
+    def _read_media(self, covered: frozenset[str]) -> dict[str, float]:
+        """Return the busy ratio of each media engine that no hardware counter covers."""
+        ratios = {}
+        for engine, probe in self._media.items():
+            if engine not in covered:
+                percent = probe()
+                if percent is not None:
+                    ratios[engine] = percent / 100
+        return ratios
+
+
+def _media_percent(call: str, handle: Any) -> int:
+    percent, _sampling_period_us = getattr(pynvml, call)(handle)
+    return int(percent)
+
+
+def _instances(layout: tuple[MigSlot, ...] | None) -> list[Any] | None:
+    return None if layout is None else [slot.instance for slot in layout]
+
+
+def _thousandth(value: float | None) -> float | None:
+    return None if value is None else value / 1000
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None else float(value)

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The driver's ring buffers of utilization and clock samples, read incrementally."""
+
+from __future__ import annotations
+
+import struct
+from ctypes import byref, c_char, c_uint, c_ulonglong, sizeof
+from typing import Any
+
+import pynvml
+
+from exporter.sources.nvml.fields import decode
+
+UTILIZATION = pynvml.NVML_GPU_UTILIZATION_SAMPLES
+MEMORY_UTILIZATION = pynvml.NVML_MEMORY_UTILIZATION_SAMPLES
+SM_CLOCK = pynvml.NVML_PROCESSOR_CLK_SAMPLES
+
+SPARE_ENTRIES = 32
+_ENTRY = struct.Struct("=QQ")
+"""nvmlSample_t: timestamp in microseconds, value's 8 bytes."""
+
+
+class SampleBuffer:
+    """One of the driver's sample buffers of one GPU, read into an own, reused array."""
+
+    def __init__(self, handle: Any, sampling_type: int) -> None:
+        self._handle = handle
+        self._type = c_uint(sampling_type)
+        self._last_stamp = c_ulonglong(0)
+        self._value_type = c_uint(0)
+        self._count = c_uint(0)
+        self._array: Any = None
+        self._bytes = memoryview(b"")
+        self._capacity = 0
+
+    def _size(self, call: Any) -> None:
+        """Ask how many samples the whole buffer holds, and make room for more than that."""
+        count = c_uint(0)
+        code = call(
+            self._handle, self._type, c_ulonglong(0), byref(self._value_type), byref(count), None
+        )
+        if code != pynvml.NVML_SUCCESS:
+            raise pynvml.NVMLError(code)
+        self._capacity = count.value + SPARE_ENTRIES
+        self._array = (pynvml.c_nvmlSample_t * self._capacity)()
+        self._bytes = memoryview((c_char * sizeof(self._array)).from_buffer(self._array))
+
+    def read(self) -> list[tuple[float, float]]:
+        """Return the samples since the last read: (driver's stamp in seconds, value), oldest first.
+
+        Raises:
+            pynvml.NVMLError: the driver has no such buffer or cannot give it now.
+        """
+        call = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetSamples")
+        if self._array is None:
+            self._size(call)
+        code = self._fill(call)
+        if code == pynvml.NVML_ERROR_INSUFFICIENT_SIZE:  # the buffer has grown
+            self._size(call)
+            code = self._fill(call)
+        if code == pynvml.NVML_ERROR_NOT_FOUND:  # nothing new
+            return []
+        if code != pynvml.NVML_SUCCESS:
+            raise pynvml.NVMLError(code)
+        value_type = self._value_type.value
+        last = self._last_stamp.value
+        samples: list[tuple[int, float]] = []
+        filled = self._bytes[: min(self._count.value, self._capacity) * _ENTRY.size]
+        for stamp, raw in _ENTRY.iter_unpack(filled):
+            # Some drivers hand out unused entries with stamp 0.
+            if stamp > last:
+                value = decode(raw, value_type)
+                if value is not None:
+                    samples.append((stamp, value))
+        if self._count.value >= self._capacity:
+            self._array = None  # no room was left: ask for the size again next time
+        samples.sort()
+        if samples:
+            self._last_stamp.value = samples[-1][0]
+        return [(stamp / 1e6, value) for stamp, value in samples]
+
+    def _fill(self, call: Any) -> int:
+        """Read what is new into the array; return the driver's code."""
+        self._count.value = self._capacity
+        code: int = call(
+            self._handle,
+            self._type,
+            self._last_stamp,
+            byref(self._value_type),
+            byref(self._count),
+            self._array,
+        )
+        return code

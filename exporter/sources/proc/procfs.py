@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who a process is, from /proc: its command's name, its owner and its kind of work."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from exporter.sources.proc.workload import classify
+
+LONGEST_NAME_BYTES = 32
+MOST_BYTES = 64 * 1024
+"""Of a command line or an environment no more is read."""
+_START_TIME = 19
+"""Field 22 of /proc/PID/stat, counted from the one behind the name, which is the third."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a process is; None is not known."""
+
+    command: str | None = None
+    owner: str | None = None
+    workload: str | None = None
+
+
+class Identities:
+    """Who the processes on a GPU are; each is looked at closely only when it is new.
+
+    Arguments and environment are read for the class alone and are not kept.
+    """
+
+    def __init__(self, procfs: str, *, owners: bool = True) -> None:
+        self._procfs = procfs
+        self._owners = owners
+        self._known: dict[tuple[int, int, str], Identity] = {}
+        """By number, start time and name: numbers are used again, and names can change."""
+
+    def of(self, pids: Iterable[int]) -> dict[int, Identity]:
+        """Return who these processes are, by number; the others are forgotten."""
+        known: dict[tuple[int, int, str], Identity] = {}
+        found: dict[int, Identity] = {}
+        for pid in set(pids):
+            started = start_time(self._procfs, pid)
+            command = command_name(self._procfs, pid)
+            if started is None or command is None:
+                found[pid] = self._identify(pid, started, command)
+                continue
+            key = (pid, started, command)
+            identity = self._known.get(key) or self._identify(pid, started, command)
+            found[pid] = identity
+            if identity.command is not None:
+                known[key] = identity
+        self._known = known
+        return found
+
+    def _identify(self, pid: int, started: int | None, command: str | None) -> Identity:
+        if command is None:
+            return Identity(owner=self._owner(pid))
+        workload = classify(
+            arguments(self._procfs, pid), variable_names(self._procfs, pid), command
+        )
+        owner = self._owner(pid)
+        now = start_time(self._procfs, pid)
+        if now is not None and now != started:
+            return Identity()  # another process has the number by now
+        return Identity(command, owner, workload)
+
+    def _owner(self, pid: int) -> str | None:
+        return owner(self._procfs, pid) if self._owners else None
+
+
+def command_name(procfs: str, pid: int) -> str | None:
+    """Return the command's name, without arguments; None if the process cannot be seen.
+
+    It is at most 32 bytes of printable text, whatever the process calls itself.
+    """
+    try:
+        with open(f"{procfs}/{pid}/comm", "rb") as file:
+            name = file.read(LONGEST_NAME_BYTES)
+    except OSError:
+        return None
+    return _shown(name.decode("utf-8", "replace").rstrip("\n")) or None
+
+
+def owner(procfs: str, pid: int) -> str | None:
+    """Return the user's name, or the number of a user without one; None if it cannot be seen."""
+    try:
+        uid = os.stat(f"{procfs}/{pid}").st_uid
+    except OSError:
+        return None
+    return user_name(uid)
+
+
+def user_name(uid: int) -> str:
+    """Return a user's name, or the number of one without a name."""
+    try:
+        return _shown(pwd.getpwuid(uid).pw_name) or str(uid)
+    except KeyError:
+        return str(uid)
+
+
+def start_time(procfs: str, pid: int) -> int | None:
+    """Return when the process started, in clock ticks since boot; None if it cannot be seen."""
+    line = _read(procfs, pid, "stat")
+    # The name in brackets may hold blanks and brackets itself.
+    fields = line.rpartition(b")")[2].split()
+    try:
+        return int(fields[_START_TIME])
+    except (IndexError, ValueError):
+        return None
+
+
+def arguments(procfs: str, pid: int) -> tuple[str, ...]:
+    """Return the command line; empty where it cannot be read."""
+    line = _read(procfs, pid, "cmdline").rstrip(b"\0")
+    return tuple(line.decode("utf-8", "replace").split("\0")) if line else ()
+
+
+def variable_names(procfs: str, pid: int) -> frozenset[str]:
+    """Return the names, not the values, in the environment; empty where it cannot be read."""
+    environment = _read(procfs, pid, "environ")
+    return frozenset(
+        name.decode("utf-8", "replace")
+        for name, equals, _ in (entry.partition(b"=") for entry in environment.split(b"\0"))
+        if equals
+    )
+
+
+def _read(procfs: str, pid: int, file: str) -> bytes:
+    try:
+        with open(f"{procfs}/{pid}/{file}", "rb") as opened:
+            return opened.read(MOST_BYTES)
+    except OSError:
+        return b""
+
+
+def _shown(name: str) -> str:
+    """Return printable text of at most 32 bytes."""
+    printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name)
+    return printable.encode()[:LONGEST_NAME_BYTES].decode("utf-8", "ignore")

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recordings: everything that the sources handed over, as JSON lines in one file."""
+
+from exporter.sources.recording.encode import TickEncoder
+from exporter.sources.recording.files import Damage, LineFile
+from exporter.sources.recording.header import Header, RecordedDevice, iso_time
+from exporter.sources.recording.play import Recording
+from exporter.sources.recording.ticks import Tick
+
+__all__ = [
+    "Damage",
+    "Header",
+    "LineFile",
+    "RecordedDevice",
+    "Recording",
+    "Tick",
+    "TickEncoder",
+    "iso_time",
+]

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which Xids the driver tells of as they happen: NVML events, awaited on a thread of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pynvml
+
+from exporter.clock import Clock
+from exporter.sources.nvml.identity import text
+from exporter.sources.nvml.library import Library
+from exporter.sources.nvml.probe import Outcome, code_of, outcome_of, retry_seconds
+
+XID = pynvml.nvmlEventTypeXidCriticalError
+WAIT_MILLISECONDS = 1000
+NOTHING_TO_WAIT_FOR_SECONDS = 0.25
+SHORTEST_WAIT_SECONDS = 0.05
+"""A wait that ends sooner without an event did not wait; the next must not follow at once."""
+BACK_OFF_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+
+log = logging.getLogger(__name__)
+
+
+class XidEvents(threading.Thread):
+    """Waits for Xids of every GPU that can be read, within one library generation."""
+
+    def __init__(
+        self,
+        library: Library,
+        gpus: Callable[[], Mapping[int, str]],
+        note: Callable[[str, int], None],
+        clock: Clock,
+    ) -> None:
+        """Take the GPUs that can be read now, UUID by index, and whom to tell: UUID and Xid."""
+        super().__init__(name="xid-events", daemon=True)
+        self._library = library
+        self._gpus = gpus
+        self._note = note
+        self._clock = clock
+        self._ending = threading.Event()
+        self._abandoned = False
+        self._registered: dict[int, str] = {}
+        self._refusing: set[str] = set()
+        """GPUs (by UUID) that said that they have no Xid events."""
+        self._uuids: dict[int, str] = {}
+        """By handle: a GPU that left may no longer tell its UUID when its event arrives."""
+        self._failures = 0
+        self._not_before: dict[str, tuple[float, int]] = {}
+        """By UUID: when to try to register again, and how often it failed."""
+
+    def stop(self) -> None:
+        """End the thread after the wait that it is in, which lasts at most a second."""
+        self._ending.set()
+
+    def abandon(self) -> None:
+        """Let a thread that is stuck in the driver never call it again: it may be another's."""
+        self._ending.set()
+        self._abandoned = True
+
+    def run(self) -> None:
+        """Watch until stopped; start over, later and later, whatever the driver does."""
+        while not self._ending.is_set():
+            try:
+                events = pynvml.nvmlEventSetCreate()
+            except Exception as error:
+                if outcome_of(code_of(error)) in (Outcome.NEVER, Outcome.NO_PERMISSION):
+                    log.info("the driver has no Xid events: %s", error)
+                    return
+                self._back_off(error)
+                continue
+            failure: Exception | None = None
+            try:
+                self._watch(events)
+            except Exception as error:  # no fault of the driver may end the watch
+                failure = error
+            if not self._abandoned:
+                with contextlib.suppress(Exception):
+                    pynvml.nvmlEventSetFree(events)
+            if failure is not None:
+                self._back_off(failure)
+
+    def _back_off(self, error: Exception) -> None:
+        # That the library has to be initialised again is told by those who read the GPUs.
+        known = outcome_of(code_of(error)) is Outcome.LIBRARY_STATE
+        if self._failures == 0 and not known:
+            log.warning("waiting for Xid events failed: %s; trying again", error)
+        self._ending.wait(_back_off_seconds(self._failures))
+        self._failures += 1
+
+    def _watch(self, events: Any) -> None:
+        self._registered.clear()
+        while not self._ending.is_set():
+            self._register(events)
+            if self._registered:
+                self._wait(events)
+            else:
+                self._ending.wait(NOTHING_TO_WAIT_FOR_SECONDS)
+
+    def _register(self, events: Any) -> None:
+        """Register the GPUs that are new or have come back.
+
+        Raises:
+            pynvml.NVMLError: the set cannot be used any more.
+        """
+        gpus = self._gpus()
+        if gpus == self._registered:
+            return
+        # Who is gone now must be registered again when it is back.
+        self._registered = {i: uuid for i, uuid in self._registered.items() if gpus.get(i) == uuid}
+        for index, uuid in gpus.items():
+            retry_at, failures = self._not_before.get(uuid, (float("-inf"), 0))
+            if index in self._registered or self._clock.monotonic() < retry_at:
+                continue
+            try:
+                self._register_gpu(events, index, uuid)
+            except pynvml.NVMLError as error:
+                code = code_of(error)
+                if outcome_of(code) in (Outcome.NEVER, Outcome.NO_PERMISSION):
+                    if uuid not in self._refusing:
+                        self._refusing.add(uuid)
+                        log.info("GPU %d (%s) has no Xid events: %s", index, uuid, error)
+                    wait = retry_seconds(code, worked=False)
+                    self._not_before[uuid] = (self._clock.monotonic() + wait, failures)
+                    continue
+                wait = _back_off_seconds(failures)
+                self._not_before[uuid] = (self._clock.monotonic() + wait, failures + 1)
+                if failures == 0:
+                    log.warning("GPU %d (%s): registering for Xids failed: %s", index, uuid, error)
+                if code == pynvml.NVML_ERROR_UNKNOWN:  # nvml.h: free the set after this one
+                    raise
+            else:
+                self._not_before.pop(uuid, None)
+                self._refusing.discard(uuid)
+
+    def _register_gpu(self, events: Any, index: int, uuid: str) -> None:
+        handle = self._library.handle(index)
+        if text("nvmlDeviceGetUUID", handle) != uuid:
+            return  # the numbering has changed since that GPU was read
+        wanted = XID & pynvml.nvmlDeviceGetSupportedEventTypes(handle)
+        if not wanted:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        self._uuids[_address(handle)] = uuid
+        pynvml.nvmlDeviceRegisterEvents(handle, wanted, events)
+        self._registered[index] = uuid
+
+    def _wait(self, events: Any) -> None:
+        started = self._clock.monotonic()
+        try:
+            event = pynvml.nvmlEventSetWait_v2(events, WAIT_MILLISECONDS)
+        except pynvml.NVMLError as error:
+            if code_of(error) != pynvml.NVML_ERROR_TIMEOUT:
+                raise
+            self._failures = 0
+            if self._clock.monotonic() - started < SHORTEST_WAIT_SECONDS:
+                self._ending.wait(NOTHING_TO_WAIT_FOR_SECONDS)
+            return
+        self._failures = 0
+        uuid = self._uuids.get(_address(event.device))
+        if event.eventType == XID and uuid is not None:
+            self._note(uuid, int(event.eventData))
+
+
+def _back_off_seconds(failures: int) -> float:
+    return BACK_OFF_SECONDS[min(failures, len(BACK_OFF_SECONDS) - 1)]
+
+
+def _address(handle: Any) -> int:
+    return ctypes.cast(handle, ctypes.c_void_p).value or 0

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How often each Xid was seen on each GPU: counted once, however many ways report it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from exporter.clock import Clock
+from exporter.model.reading import XidRecord
+from exporter.model.xids import ALERTING, XIDS, describe
+
+Way = Literal["nvml", "kmsg"]
+
+PAIRING_SECONDS = 5.0
+"""An Xid that both ways report within this time is one."""
+MOST_UNPAIRED = 1024
+MOST_OTHER_CODES = 64
+"""Distinct codes per GPU besides those that raise alerts; more are only logged."""
+LOG_INTERVAL_SECONDS = 60.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Tally:
+    count: int = 0
+    last_timestamp_seconds: float = 0.0
+    way: Way = "nvml"
+    """Whose reports wait for their counterpart: never those of both ways at once."""
+    unpaired: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_UNPAIRED))
+    logged_at: float = float("-inf")
+    unlogged: int = 0
+
+
+class XidLedger:
+    """Counts Xids by UUID and code; any thread may note and read."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._gpus: dict[str, dict[int, _Tally]] = {}
+        self._refused: set[str] = set()
+        """GPUs that have shown more codes than are counted."""
+        self._records: Mapping[str, Mapping[int, XidRecord]] | None = {}
+
+    def note(self, uuid: str, code: int, way: Way) -> None:
+        """Count one report, unless the other way reported the same Xid just before."""
+        with self._lock:
+            tally = self._tally(uuid, code)
+            if tally is None:
+                return
+            now = self._clock.monotonic()
+            if self._is_counterpart(tally, way, now):
+                return
+            tally.count += 1
+            tally.last_timestamp_seconds = self._clock.time()
+            self._records = None
+            if now - tally.logged_at < LOG_INTERVAL_SECONDS:
+                tally.unlogged += 1
+                return
+            unlogged, tally.unlogged, tally.logged_at = tally.unlogged, 0, now
+        xid = XIDS.get(code)
+        more = f" ({unlogged} more since the last such line)" if unlogged else ""
+        level = logging.WARNING if xid is not None and xid.tier else logging.INFO
+        log.log(level, "GPU %s: Xid %d%s: %s", uuid, code, more, describe(code))
+
+    def _tally(self, uuid: str, code: int) -> _Tally | None:
+        """Return the tally of this code; None where there is no room for one more code."""
+        tallies = self._gpus.setdefault(uuid, {})
+        tally = tallies.get(code)
+        if tally is None:
+            others = sum(1 for known in tallies if known not in ALERTING)
+            if code not in ALERTING and others >= MOST_OTHER_CODES:
+                if uuid not in self._refused:
+                    self._refused.add(uuid)
+                    log.warning("GPU %s: Xid %d is one code too many to be counted", uuid, code)
+                return None
+            tally = tallies[code] = _Tally()
+        return tally
+
+    def _is_counterpart(self, tally: _Tally, way: Way, now: float) -> bool:
+        unpaired = tally.unpaired
+        while unpaired and now - unpaired[0] > PAIRING_SECONDS:
+            unpaired.popleft()
+        if unpaired and tally.way != way:
+            unpaired.popleft()
+            return True
+        tally.way = way
+        unpaired.append(now)
+        return False
+
+    def records(self) -> Mapping[str, Mapping[int, XidRecord]]:
+        """Return the counts so far by UUID and code; the result does not change later."""
+        with self._lock:
+            if self._records is None:
+                self._records = {
+                    uuid: {
+                        code: XidRecord(tally.count, tally.last_timestamp_seconds)
+                        for code, tally in sorted(tallies.items())
+                    }
+                    for uuid, tallies in self._gpus.items()
+                }
+            return self._records

@@ -1,0 +1,384 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The last 15 minutes of every GPU in numbers: at most one point a second, no snapshots."""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+from exporter.model.reading import THROTTLE_REASONS
+from exporter.model.snapshot import Gpu, Rank, Saturation, Share, Snapshot
+from exporter.web.waits import inferred_stall, live_ranks, measured_stall, wait_for_data
+
+KEPT_SECONDS = 900.0
+POINTS = 900
+POINT_SECONDS = 1.0
+"""Readings that come faster are averaged."""
+SHORTEST_HOLE_SECONDS = 3.0
+HOLE_INTERVALS = 3
+
+_BOARD_COLUMNS = ("power", "power_limit", "sm_clock", "temperature", "throttled")
+_SHARE_COLUMNS = (
+    "utilization",
+    "saturation_lower",
+    "saturation_upper",
+    "sm",
+    "dram",
+    "engine",
+    "tensor",
+    "fp64",
+    "fp32",
+    "fp16",
+    "int",
+    "idle",
+    "narrow",
+    "unsaturated",
+    "clock",
+    "saturated",
+    "memory",
+    "pcie_rx",
+    "pcie_tx",
+    "nvlink_rx",
+    "nvlink_tx",
+    "stall",
+    "stall_lower",
+    "stall_upper",
+    "wait",
+    "flops",
+    "bytes",
+)
+COLUMNS = _BOARD_COLUMNS + _SHARE_COLUMNS
+"""Units as in the snapshot: ratios, watts, hertz, degrees Celsius, bytes, bytes/s, FLOP/s.
+`throttled` is a bit for each of `THROTTLE_REASONS` that held, in their order."""
+
+_WIDTH = len(COLUMNS)
+_THROTTLED = COLUMNS.index("throttled")
+_UNKNOWN = float("nan")
+"""An array has no None; nothing outside this module sees it."""
+_NO_ROW = array("f", [_UNKNOWN]) * _WIDTH
+_NO_BOARD = (None,) * len(_BOARD_COLUMNS)
+_NO_SHARE = (None,) * len(_SHARE_COLUMNS)
+_BITS = {reason: 1 << bit for bit, reason in enumerate(THROTTLE_REASONS)}
+
+_NO_LINKS = (None,) * 4
+_NO_ACTIVITY = (None,) * 8
+_NO_PARTS = (None,) * 5
+_links_of = attrgetter(
+    "pcie_receive_bytes",
+    "pcie_transmit_bytes",
+    "nvlink_receive_bytes",
+    "nvlink_transmit_bytes",
+)
+_activity_of = attrgetter("sm", "dram", "engine", "tensor", "fp64", "fp32", "fp16", "integer")
+_parts_of = attrgetter("idle", "narrow", "unsaturated", "clock", "saturated")
+
+Key = tuple[str, int | None]
+"""UUID and GPU instance; without an instance the whole GPU, or its board while MIG is on."""
+Values = tuple[float | None, ...]
+
+
+Columns = dict[str, list[float | None]]
+
+
+class Series(NamedTuple):
+    """Points in time and what was read at each; None where nothing was."""
+
+    timestamps: list[float]
+    """Unix time, rising."""
+    columns: Columns
+    """Those in which anything is known, in the order of `COLUMNS`."""
+
+
+def _column(values: array[float], name: str) -> list[float | None]:
+    points = values[COLUMNS.index(name) :: _WIDTH]
+    return [value if value == value else None for value in points]
+
+
+def _any(points: Iterable[float | None]) -> bool:
+    return any(value is not None for value in points)
+
+
+class _Ring:
+    """The points of one share, row after row; where each lies is the history's to know."""
+
+    def __init__(self, points: int, now: float) -> None:
+        self.values = _NO_ROW * points
+        self.known_at = now
+        """When anything was last known."""
+        self._counts: list[int] | None = None
+        """How many readings each value of the newest point is the mean of, where several are."""
+
+    def put(self, at: int, values: Values, now: float) -> None:
+        """Replace a point."""
+        self.known_at = now
+        self._counts = None
+        start = at * _WIDTH
+        self.values[start : start + _WIDTH] = array(
+            "f", [_UNKNOWN if value is None else value for value in values]
+        )
+
+    def clear(self, at: int) -> None:
+        """Let nothing be known at a point."""
+        self._counts = None
+        start = at * _WIDTH
+        self.values[start : start + _WIDTH] = _NO_ROW
+
+    def average(self, at: int, values: Values, now: float) -> None:
+        """Take one more reading into the newest point."""
+        self.known_at = now
+        row, start = self.values, at * _WIDTH
+        if self._counts is None:
+            self._counts = [int(value == value) for value in row[start : start + _WIDTH]]
+        counts = self._counts
+        for column, value in enumerate(values):
+            if value is None:
+                continue
+            place = start + column
+            counts[column] += 1
+            if counts[column] == 1:
+                row[place] = value
+            elif column == _THROTTLED:
+                row[place] = int(row[place]) | int(value)
+            else:
+                row[place] += (value - row[place]) / counts[column]
+
+
+class History:
+    """A ring of points for each share. One thread adds; any thread reads.
+
+    All rings share their points in time: of a GPU that is away nothing is known at some of them.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._rings: dict[Key, _Ring] = {}
+        self._times = array("d")
+        self._count = 0
+        """Points in use; the newest is at `_at`."""
+        self._at = -1
+        self._started = 0.0
+        """When the newest point began."""
+        self._last = 0.0
+        self._gap = POINT_SECONDS
+        """Between the last two readings."""
+        self._link_totals: dict[str, tuple[float, Values]] = {}
+        """By GPU: when they were read, and what was moved by then."""
+
+    def add(self, snapshot: Snapshot) -> None:
+        """Take a snapshot."""
+        now = snapshot.timestamp_seconds
+        found = self._values(snapshot)
+        with self._lock:
+            begun = self._advance(now)
+            for key, ring in self._rings.items():
+                values = found.pop(key, None)
+                if values is None:
+                    if begun:
+                        ring.clear(self._at)
+                elif begun:
+                    ring.put(self._at, values, now)
+                else:
+                    ring.average(self._at, values, now)
+            for key, values in found.items():
+                ring = self._rings[key] = _Ring(len(self._times), now)
+                ring.put(self._at, values, now)
+            for key in [
+                key for key, ring in self._rings.items() if now - ring.known_at > KEPT_SECONDS
+            ]:
+                del self._rings[key]
+
+    def series(
+        self, uuid: str, gpu_instance: int | None, since_seconds: float | None = None
+    ) -> Series | None:
+        """Return the points of the last 15 minutes after `since_seconds`; None without a ring."""
+        with self._lock:
+            ring = self._rings.get((uuid, gpu_instance))
+            if ring is None or not self._count:
+                return None
+            times = self._after(since_seconds)
+            values = self._newest(ring, len(times))
+        columns = {name: _column(values, name) for name in COLUMNS}
+        return Series(times, {name: each for name, each in columns.items() if _any(each)})
+
+    def lately(
+        self, names: Sequence[str], seconds: float
+    ) -> tuple[list[float], dict[Key, Columns]]:
+        """Return the times of the last `seconds`, and these columns of every share there is."""
+        with self._lock:
+            if not self._count:
+                return [], {}
+            times = self._after(self._times[self._at] - seconds)
+            taken = {key: self._newest(ring, len(times)) for key, ring in self._rings.items()}
+        return times, {
+            key: {name: _column(values, name) for name in names} for key, values in taken.items()
+        }
+
+    def _after(self, since: float | None) -> list[float]:
+        """Return the times of the last 15 minutes after `since`, rising."""
+        first = (self._at - self._count + 1) % len(self._times)
+        times = (self._times[first:] + self._times[:first])[: self._count].tolist()
+        oldest = times[-1] - KEPT_SECONDS
+        return times[bisect_right(times, oldest if since is None else max(oldest, since)) :]
+
+    def _newest(self, ring: _Ring, count: int) -> array[float]:
+        """Return the newest points of a ring, the oldest of them first."""
+        start = (self._at - count + 1) % len(self._times)
+        over = max(0, start + count - len(self._times))  # those that lie at the ring's start
+        values = ring.values
+        return values[start * _WIDTH : (start + count) * _WIDTH] + values[: over * _WIDTH]
+
+    @property
+    def bytes(self) -> int:
+        """How much memory the numbers take."""
+        with self._lock:
+            rings = sum(len(ring.values) * ring.values.itemsize for ring in self._rings.values())
+            return rings + len(self._times) * self._times.itemsize
+
+    def _advance(self, now: float) -> bool:
+        """Go to the point for a reading at `now`; return whether it is a new one.
+
+        Points that would lie in the future after the clock was set back are forgotten. A hole of
+        more than 3 intervals gets a point at which nothing is known.
+        """
+        while self._count and now < self._started:
+            self._count -= 1
+            self._at = (self._at - 1) % len(self._times)
+            self._started = self._last = self._times[self._at]
+        if not self._count:
+            self._begin(now)
+            return True
+        gap, self._gap = self._gap, now - self._last
+        # Half an interval early is in time; after a late reading the next may come soon.
+        if now - self._started + max(self._gap, gap) / 2 < POINT_SECONDS:
+            self._last = self._times[self._at] = now
+            return False
+        if self._gap > max(HOLE_INTERVALS * gap, SHORTEST_HOLE_SECONDS):
+            self._begin(self._last + min(max(gap, 0.0), self._gap / 2))
+            for ring in self._rings.values():
+                ring.clear(self._at)
+        self._begin(now)
+        return True
+
+    def _begin(self, now: float) -> None:
+        """Take the next place of the ring, which grows until it is full."""
+        self._started = self._last = now
+        self._at = 0 if self._at + 1 == POINTS else self._at + 1
+        if self._at == len(self._times):
+            self._times.append(now)
+            for ring in self._rings.values():
+                ring.values.extend(_NO_ROW)
+        self._times[self._at] = now
+        self._count = min(self._count + 1, POINTS)
+
+    def _values(self, snapshot: Snapshot) -> dict[Key, Values]:
+        ranks = live_ranks(snapshot.ranks)
+        found: dict[Key, Values] = {}
+        totals: dict[str, tuple[float, Values]] = {}
+        for gpu in snapshot.gpus:
+            if not gpu.up:
+                continue
+            uuid, board = gpu.device.uuid, _board(gpu)
+            if gpu.device.mig:
+                found[uuid, None] = board + _NO_SHARE
+            rates = self._link_rates(gpu, totals)
+            for share in gpu.shares:
+                instance = share.gpu_instance
+                own = _NO_BOARD if gpu.device.mig else board
+                here = ranks.get((uuid, instance), ())
+                found[uuid, instance] = own + _share(share, here, rates)
+        self._link_totals = totals
+        return found
+
+    def _link_rates(self, gpu: Gpu, totals: dict[str, tuple[float, Values]]) -> Values:
+        """Return the bytes/s of the board's links; None for those of which no total is known."""
+        read, moved = gpu.last_read_timestamp_seconds, gpu.totals
+        if gpu.device.mig or read is None:
+            return _NO_LINKS
+        now: Values = _links_of(moved)
+        totals[gpu.device.uuid] = (read, now)
+        before = self._link_totals.get(gpu.device.uuid)
+        if before is None or read <= before[0]:
+            return _NO_LINKS
+        seconds = read - before[0]
+        return tuple(
+            [
+                None if one is None or other is None or other < one else (other - one) / seconds
+                for one, other in zip(before[1], now, strict=True)
+            ]
+        )
+
+
+def readings(gpu: Gpu, share: Share | None, ranks: Sequence[Rank] = ()) -> dict[str, float]:
+    """Return what is known of a share now, or of the board, by the names of the columns.
+
+    What goes through the links is left out.
+    """
+    board = _NO_BOARD if share is not None and gpu.device.mig else _board(gpu)
+    own = _NO_SHARE if share is None else _share(share, ranks, _NO_LINKS)
+    found = zip(COLUMNS, board + own, strict=True)
+    return {name: value for name, value in found if value is not None}
+
+
+def busy_ratio(share: Share) -> float | None:
+    """Return the time in which something ran: as the driver samples it, else as counters say."""
+    if share.utilization is not None:
+        return share.utilization.ratio
+    return None if share.activity is None else share.activity.engine
+
+
+def _board(gpu: Gpu) -> Values:
+    vitals, limit = gpu.vitals, None if gpu.board is None else gpu.board.power_limit_watts
+    if vitals is None:
+        return None, limit, None, None, None
+    reasons = vitals.throttle_reasons
+    return (
+        vitals.power_watts,
+        limit,
+        vitals.clock_hertz.get("sm"),
+        vitals.temperature_celsius,
+        None if reasons is None else sum(_BITS.get(reason, 0) for reason in reasons),
+    )
+
+
+def _saturation(saturation: Saturation | None) -> Values:
+    """Return the lower and the upper bound; both are the measured ratio where there is one."""
+    if saturation is None:
+        return None, None
+    if saturation.ratio is not None:
+        return saturation.ratio, saturation.ratio
+    return saturation.bounds.lower, saturation.bounds.upper
+
+
+def _share(share: Share, ranks: Sequence[Rank], board_rates: Values) -> Values:
+    activity, saturation, parts = share.activity, share.saturation, share.time_parts
+    roofline = share.roofline
+    stall = measured_stall(ranks)
+    inferred = inferred_stall(share) if stall is None and share.data_stall else None
+    links = board_rates
+    if activity is not None and activity.seconds > 0:
+        seconds = activity.seconds
+        links = tuple(
+            [
+                rate if moved is None else moved / seconds
+                for moved, rate in zip(_links_of(activity), board_rates, strict=True)
+            ]
+        )
+    flops = None if roofline is None else roofline.flops_per_second
+    return (
+        busy_ratio(share),
+        *_saturation(saturation),
+        *(_NO_ACTIVITY if activity is None else _activity_of(activity)),
+        *(_NO_PARTS if parts is None else _parts_of(parts)),
+        None if share.memory is None else float(share.memory.used_bytes),
+        *links,
+        stall,
+        None if inferred is None else inferred.lower,
+        None if inferred is None else inferred.upper,
+        wait_for_data(ranks),
+        sum(flops.values()) if flops else None,
+        None if roofline is None else roofline.dram_bytes_per_second,
+    )

@@ -1,0 +1,471 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands do what they say, with one line for each mistake and the promised exit codes."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import logging
+import platform
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from exporter import log
+from exporter.cli import ask, config, healthcheck
+from exporter.cli import main as cli
+from exporter.cli.config import Address
+from exporter.errors import ConfigError, SourceError
+from exporter.version import revision, version
+
+REPOSITORY = Path(__file__).parent.parent.parent
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+SHORT = "0123456"
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for variable in config.FLAGS:
+        monkeypatch.delenv(variable.variable, raising=False)
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.captureWarnings(False)
+
+
+@pytest.fixture
+def daemon(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Stand in for the daemon, which has tests of its own."""
+    module = ModuleType("exporter.cli.serve")
+    monkeypatch.setitem(sys.modules, "exporter.cli.serve", module)
+    return module
+
+
+def outcome(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    code = cli.main(argv)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+# Help and version
+
+
+@pytest.mark.parametrize("words", ["once --demo", "specs", "--version"])
+def test_a_stream_that_is_closed_from_the_start(words: str) -> None:
+    """What would go there goes nowhere, as with print."""
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"exec {sys.executable} -m exporter {words} >&-"],
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line names version, revision and Python."""
+    line = f"roofline-exporter {version()} (revision {revision()}, "
+    line += f"python {platform.python_version()})\n"
+    assert outcome(capsys, "--version") == (0, line, "")
+    assert outcome(capsys, "once", "--version") == (0, line, "")
+
+
+def test_help_names_every_flag_and_command_in_80_columns(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The help is complete, grouped, tells defaults, and fits a terminal."""
+    code, out, err = outcome(capsys, "--help")
+    assert (code, err) == (0, "")
+    assert max(map(len, out.splitlines())) <= 80
+    for flag in config.FLAGS:
+        assert f"\n  {flag.option}" in out
+    for command in cli.COMMANDS:
+        assert f"\n  {command} " in out
+    joined = " ".join(out.split())
+    assert joined.count("(default: ") == len(config.FLAGS)
+    assert "(default: 24h)" in joined
+    assert "--source.gpm, --no-source.gpm" in joined
+    assert out.index("web flags:") < out.index("--web.max-requests") < out.index("poll flags:")
+
+
+@pytest.mark.parametrize("command", [name for name in cli.COMMANDS if name != "run"])
+def test_every_command_has_help_with_all_flags(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A command's help starts with its own use and lists the flags that it takes too."""
+    code, out, _ = outcome(capsys, command, "-h")
+    assert code == 0
+    assert out.startswith(f"usage: roofline-exporter {command} ")
+    assert cli.COMMANDS[command].help in out
+    assert "--poll.interval DURATION" in out
+    assert ("--url URL" in out) == (command in ("healthcheck", "status"))
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["sevre"], "unknown command 'sevre', did you mean serve? (see roofline-exporter --help)"),
+        (["x" * 500], f"unknown command '{'x' * 77}...' (see roofline-exporter --help)"),
+        (["--foo"], "unknown flag --foo (see roofline-exporter --help)"),
+        (["serve", "once"], "unexpected argument 'once' (see roofline-exporter --help)"),
+        (
+            ["once", "--poll.interval", "1x"],
+            "--poll.interval: expected a duration such as 500ms, 1",
+        ),
+        (["healthcheck", "--url"], "--url: expected one argument (see roofline-exporter --help)"),
+        (["healthcheck", "--redy"], "unknown flag --redy, did you mean --ready? (see roofline-ex"),
+        (["serve", "--ready"], "unknown flag --ready"),
+        (["healthcheck", "--url", "ftp://a"], "--url: expected a URL such as http://127.0.0.1:194"),
+        (["healthcheck", "--url", "http://[::1"], "--url: expected a URL such as"),
+        (["healthcheck", "--url", "a:99999"], "--url: expected a URL such as"),
+        (["healthcheck", "--web.listen-address=:0"], "healthcheck: web.listen-address has port 0"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_2(
+    argv: list[str], message: str, capsys: pytest.CaptureFixture[str], daemon: ModuleType
+) -> None:
+    """No usage text hides the line that says what is wrong."""
+    daemon.serve = daemon.once = None  # type: ignore[attr-defined]
+    code, out, err = outcome(capsys, *argv)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"roofline-exporter: {message}")
+    assert err.count("\n") == 1
+
+
+# serve and once
+
+
+@pytest.mark.parametrize("argv", [[], ["serve"], ["--process.max=3"], ["serve", "--process.max=3"]])
+def test_serve_is_the_default(
+    argv: list[str], daemon: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a command the daemon starts, with the flags that are there."""
+    seen: list[config.Settings] = []
+
+    def serve(settings: config.Settings, reload: Callable[[], config.Reloaded]) -> int:
+        seen.append(settings)
+        return 0
+
+    daemon.serve = serve  # type: ignore[attr-defined]
+    assert outcome(capsys, *argv) == (0, "", "")
+    assert seen[0].process_max == (3 if argv[-1:] == ["--process.max=3"] else 32)
+
+
+def test_serve_gets_a_way_to_read_the_configuration_again(
+    daemon: ModuleType, tmp_path: Path
+) -> None:
+    """The same flags, variables and file are read, and compared with what runs."""
+    file = tmp_path / "ops.yaml"
+    file.write_text("process: {max: 3}")
+
+    def serve(settings: config.Settings, reload: Callable[[], config.Reloaded]) -> int:
+        assert reload() == config.Reloaded(settings, ())
+        file.write_text("process: {max: 4}\nsource: {gpm: false}")
+        assert reload().settings.process_max == 4
+        assert reload().needs_restart == ("source.gpm",)
+        file.write_text("process: [")
+        with pytest.raises(ConfigError, match=r"ops\.yaml:\d+: "):
+            reload()
+        return 1
+
+    daemon.serve = serve  # type: ignore[attr-defined]
+    assert cli.main(["serve", "--config.file", str(file)]) == 1
+
+
+def test_once_logs_as_the_settings_say(
+    daemon: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Logging stands before the command starts; pages go to standard output."""
+
+    def once(settings: config.Settings) -> int:
+        logging.getLogger("exporter.cli.serve").debug("reading", extra=log.fields(gpu=0))
+        print("gpu_up 1")
+        return 0
+
+    daemon.once = once  # type: ignore[attr-defined]
+    code, out, err = outcome(capsys, "once", "--log.format=json", "--log.level=debug")
+    assert (code, out) == (0, "gpu_up 1\n")
+    assert json.loads(err)["gpu"] == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (SourceError("no\nluck"), 1, "roofline-exporter: no\\nluck\n"),
+        (ConfigError("specs.yaml:3: bad"), 2, "roofline-exporter: specs.yaml:3: bad\n"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_exit_codes_of_failures(
+    error: BaseException,
+    code: int,
+    line: str,
+    daemon: ModuleType,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """1 failed, 2 configuration, 130 interrupted: one line at most."""
+
+    def once(settings: config.Settings) -> int:
+        raise error
+
+    daemon.once = once  # type: ignore[attr-defined]
+    assert outcome(capsys, "once") == (code, "", line)
+
+
+def test_a_reader_that_leaves_early_is_no_traceback() -> None:
+    """``roofline-exporter --help | head -1`` ends quietly."""
+    command = f"{sys.executable} -m exporter --help | true; echo ${{PIPESTATUS[0]}}"
+    for _ in range(3):
+        done = subprocess.run(
+            ["bash", "-c", command], capture_output=True, text=True, cwd=REPOSITORY, check=True
+        )
+        assert done.stderr == ""
+        assert done.stdout in ("0\n", "1\n")
+
+
+@pytest.mark.parametrize("words", ["--help", "specs H100", "check-config", "once --demo"])
+def test_output_that_cannot_be_written_is_one_line(words: str) -> None:
+    """A full disk under the output is told as any other failure."""
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "exporter", *words.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=REPOSITORY,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "roofline-exporter: No space left on device"
+    assert "Traceback" not in done.stderr
+
+
+# check-config
+
+
+def test_check_config_says_that_all_is_well(capsys: pytest.CaptureFixture[str]) -> None:
+    """A valid configuration is one line on standard output."""
+    assert outcome(capsys, "check-config") == (0, "configuration is valid\n", "")
+
+
+def test_check_config_prints_every_problem(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """All problems, each on one line that begins with its place, and exit 2."""
+    monkeypatch.setenv("ROOFLINE_LOG_LEVEL", "loud")
+    missing = tmp_path / "missing.yaml"
+    argv = ("check-config", "--bogus", f"--specs={missing}", "--process.max=0")
+    code, out, err = outcome(capsys, *argv)
+    assert (code, out) == (2, "")
+    starts = ("unknown flag --bogus", "--process.max: ", "ROOFLINE_LOG_LEVEL: ", f"{missing}: ")
+    lines = err.splitlines()
+    assert [line.startswith(start) for line, start in zip(lines, starts, strict=True)] == [True] * 4
+
+
+# healthcheck
+
+
+class _Daemon(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        status, text = {
+            "/-/healthy": (200, "healthy"),
+            "/-/ready": (503, "no GPU is up\nX: 1"),
+            "/gpus/-/ready": (200, ""),
+        }[self.path]
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Daemon) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server.server_address[1]
+        server.shutdown()
+        thread.join()
+
+
+def test_healthcheck_of_a_healthy_daemon(port: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """The listen address says where to ask; exit 0."""
+    code, out, err = outcome(capsys, "healthcheck", f"--web.listen-address=:{port}")
+    assert (code, out, err) == (0, f"http://127.0.0.1:{port}/-/healthy: 200 healthy\n", "")
+
+
+def test_healthcheck_of_a_daemon_that_is_not_ready(
+    port: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The daemon's reason is passed on, on one line; exit 1."""
+    code, out, err = outcome(capsys, "healthcheck", "--ready", f"--web.listen-address=:{port}")
+    assert (code, out) == (1, "")
+    assert err == f"http://127.0.0.1:{port}/-/ready: 503 no GPU is up\\nX: 1\n"
+
+
+def test_healthcheck_of_another_address(
+    port: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A URL may have a path, or no scheme; a proxy is never asked."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    url = f"http://127.0.0.1:{port}/gpus/"
+    code, out, _ = outcome(capsys, "healthcheck", "--url", url, "--ready")
+    assert (code, out) == (0, f"http://127.0.0.1:{port}/gpus/-/ready: 200\n")
+    assert outcome(capsys, "healthcheck", "--url", f"127.0.0.1:{port}")[0] == 0
+
+
+def test_healthcheck_without_a_daemon(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody listens: one line and exit 1."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        code, out, err = outcome(capsys, "healthcheck", f"--url=127.0.0.1:{taken.getsockname()[1]}")
+    assert (code, out) == (1, "")
+    assert err.endswith("/-/healthy: Connection refused\n")
+
+
+def test_healthcheck_does_not_wait_for_ever() -> None:
+    """A daemon that takes the connection and says nothing is not well."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        is_well, line = healthcheck.check(url, ready=False, timeout_seconds=0.05)
+    assert not is_well
+    assert line == f"{url}/-/healthy: timed out"
+
+
+@pytest.mark.parametrize("answer", [b"", b"SSH-2.0-x\r\n", b"HTTP/1.1 999999 x\r\n\r\n"])
+def test_healthcheck_of_something_else(answer: bytes) -> None:
+    """A peer that speaks no HTTP is not well, in one line."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def speak() -> None:
+            connection, _ = other.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=speak)
+        thread.start()
+        url = f"http://127.0.0.1:{other.getsockname()[1]}"
+        is_well, line = healthcheck.check(url, ready=False)
+        thread.join()
+    assert not is_well
+    assert line.startswith(f"{url}/-/healthy: ")
+    assert line.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [
+        (Address("", 19400), "http://127.0.0.1:19400"),
+        (Address("0.0.0.0", 1), "http://127.0.0.1:1"),
+        (Address("::", 1), "http://[::1]:1"),
+        (Address("10.1.2.3", 1), "http://10.1.2.3:1"),
+        (Address("fd00::5", 1), "http://[fd00::5]:1"),
+        (Address("node7", 1), "http://node7:1"),
+    ],
+)
+def test_where_the_local_daemon_is_asked(address: Address, url: str) -> None:
+    """A daemon that listens on every address is asked on loopback."""
+    assert ask.base_url(address, "healthcheck") == url
+
+
+def test_healthcheck_loads_no_web_framework() -> None:
+    """A check that runs every few seconds starts fast: standard library only."""
+    code = (
+        "import sys; from exporter.cli.main import main;"
+        "main(['healthcheck', '--url=127.0.0.1:1']);"
+        "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, check=True
+    )
+    loaded = set(done.stdout.split())
+    assert "exporter" in loaded
+    assert not loaded & {"fastapi", "uvicorn", "starlette", "pydantic", "prometheus_client"}
+    assert not loaded & {"pynvml", "yaml", "asyncio"}
+
+
+# Version
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    package = tmp_path / "checkout" / "exporter"
+    package.mkdir(parents=True)
+    return package
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_the_revision_of_a_branch(package: Path) -> None:
+    """HEAD names a branch, whose file holds the commit."""
+    write(package.parent / ".git/HEAD", "ref: refs/heads/work/a\n")
+    write(package.parent / ".git/refs/heads/work/a", f"{COMMIT}\n")
+    assert revision(package) == SHORT
+
+
+def test_the_revision_of_a_detached_head(package: Path) -> None:
+    """HEAD holds the commit itself."""
+    write(package.parent / ".git/HEAD", f"{COMMIT}\n")
+    assert revision(package) == SHORT
+
+
+def test_the_revision_of_a_packed_branch(package: Path) -> None:
+    """After git gc the branch is a line of packed-refs."""
+    write(package.parent / ".git/HEAD", "ref: refs/heads/main\n")
+    packed = f"# pack-refs with: peeled\n{'f' * 40} refs/heads/other\n{COMMIT} refs/heads/main\n"
+    write(package.parent / ".git/packed-refs", packed)
+    assert revision(package) == SHORT
+
+
+@pytest.mark.parametrize("where", ["refs/heads/side", "packed-refs"])
+def test_the_revision_of_a_worktree(package: Path, where: str) -> None:
+    """A worktree's .git is a file, and its branches are in the main repository."""
+    repository = package.parent.parent / "main/.git"
+    folder = repository / "worktrees/side"
+    write(package.parent / ".git", "gitdir: ../main/.git/worktrees/side\n")
+    write(folder / "HEAD", "ref: refs/heads/side\n")
+    write(folder / "commondir", "../..\n")
+    packed = f"{COMMIT} refs/heads/side\n"
+    write(repository / where, packed if where == "packed-refs" else COMMIT)
+    assert revision(package) == SHORT
+
+
+def test_the_revision_of_a_package_is_in_its_file(package: Path) -> None:
+    """Where there is no repository, the build has written the commit beside the code."""
+    write(package / "REVISION", f"{COMMIT}\n")
+    assert revision(package) == SHORT
+
+
+@pytest.mark.parametrize("head", ["", "ref: refs/heads/none", "ref:", "nonsense", "\x00", "ref: /"])
+def test_an_unknown_revision_is_called_unknown(package: Path, head: str) -> None:
+    """A repository without commits, or one that is damaged, is no failure."""
+    assert revision(package) == "unknown"
+    write(package.parent / ".git/HEAD", head)
+    assert revision(package) == "unknown"
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    """The version is a release number."""
+    assert re.fullmatch(r"\d+\.\d+\.\d+\S*", version())

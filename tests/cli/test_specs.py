@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``specs``: every product's ceilings, and for one where each number comes from."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from exporter.cli import main as cli
+from exporter.cli import specs as datasheet
+from exporter.cli.terminal.screen import Screen, cells
+from exporter.errors import ConfigError
+from exporter.exposition.pages import Pages
+from exporter.exposition.render import RenderOptions
+from exporter.specs import Product, SpecBook, load_specs
+from exporter.web.app import create_app
+from exporter.web.store import Store
+from tests.terminals import REPOSITORY, Terminal, environment
+
+OWN = """
+sources: {LAB: our own bench}
+products:
+  our-board:
+    product: Our Board
+    names: [NVIDIA Our Board]
+    architecture: Hopper
+    compute_capability: '9.0'
+    cores_per_sm: 128
+    peak_tflops: {fp32: 10, bf16_tensor: 200}
+    derived: [fp32]
+    memory_bandwidth_gb_s: 2000
+    achievable_ratio: {bf16_tensor: 0.5, memory: 0.8}
+    achievable_sources: [LAB]
+    sources: [LAB, a letter]
+    confidence: C
+    note: Only for us.
+"""
+
+
+@pytest.fixture(scope="module")
+def book() -> SpecBook:
+    return load_specs()
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    path = tmp_path / "own.yaml"
+    path.write_text(OWN)
+    return path
+
+
+def outcome(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    code = cli.main(["specs", *argv])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def sheet(product: Product, book: SpecBook, columns: int = 160) -> list[str]:
+    return list(datasheet.sheet(product, book, Screen(columns)))
+
+
+def words_of(lines: list[str], start: str) -> list[str]:
+    """The words of the one line that starts so."""
+    (line,) = [line for line in lines if line.split()[:1] == [start]]
+    return line.split()
+
+
+# Which product is meant.
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("h100-sxm5-80gb", "h100-sxm5-80gb"),
+        ("NVIDIA H100 80GB HBM3", "h100-sxm5-80gb"),
+        ("H100 80GB HBM3", "h100-sxm5-80gb"),
+        ("NVIDIA H100", "h100-sxm5-94gb"),
+        ("H100 sxm5 80", "h100-sxm5-80gb"),
+        ("h100 NVL", "h100-nvl"),
+        ("t4", "t4"),
+        ("Tesla T4", "t4"),
+    ],
+)
+def test_a_product_is_found(name: str, key: str, book: SpecBook) -> None:
+    """By key, by the name that NVML reports, and by a part that only one has."""
+    assert datasheet.find(book, name).key == key
+
+
+def test_every_product_is_found_by_its_own_key_and_names(book: SpecBook) -> None:
+    """An exact name is never ambiguous, even if it is a part of others."""
+    for product in book.products.values():
+        for name in (product.key, *product.names):
+            assert datasheet.find(book, name) is product
+
+
+def test_an_ambiguous_name_lists_the_candidates(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line, exit code 2."""
+    code, out, err = outcome(capsys, "a800")
+
+    assert (code, out) == (2, "")
+    assert err == (
+        "roofline-exporter: specs: 'a800': expected one product, may be a800-sxm4-80gb, "
+        "a800-pcie-80gb, a800-40gb-active\n"
+    )
+    assert outcome(capsys, "0")[2].count("\n") == 1
+    assert " more\n" in outcome(capsys, "0")[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("h10-sxm5-80gb", "no product has this key or name, did you mean h100-sxm5-80gb?"),
+        ("Voodoo 3", "no product has this key or name"),
+        ("", "no product has this key or name"),
+        ("--", "no product has this key or name"),
+        ("x" * 5000, "no product has this key or name"),
+    ],
+)
+def test_an_unknown_name_is_one_line(name: str, message: str, book: SpecBook) -> None:
+    """With the nearest key where there is one."""
+    with pytest.raises(ConfigError) as caught:
+        datasheet.find(book, name)
+
+    assert str(caught.value).startswith("specs: '")
+    assert str(caught.value).endswith(message)
+    assert len(str(caught.value)) < 250
+
+
+# What is shown.
+
+
+def test_all_products(capsys: pytest.CaptureFixture[str], book: SpecBook) -> None:
+    """A line each, in the order of the file."""
+    code, out, err = outcome(capsys)
+    lines = out.splitlines()
+
+    assert (code, err) == (0, "")
+    assert lines[0].split("  ")[0] == "KEY"
+    keys = [line.split()[0] for line in lines[1 : 1 + len(book.products)]]
+    assert keys == list(book.products)
+    h100 = words_of(lines, "h100-sxm5-80gb")
+    assert " ".join(h100[1:]) == "H100 SXM5 80GB Hopper 66.9 989.4 1978.9 3350 295.3 700"
+    assert " ".join(words_of(lines, "t4")[1:]) == "Tesla T4 Turing 8.1 65 320 203.1 70"
+    assert words_of(lines, "m40")[-3:] == ["288", "24.31", "250"]  # ridge of FP32: no tensor cores
+
+
+@pytest.mark.parametrize("columns", [1, 20, 60, 80, 100, 160])
+def test_nothing_is_wider_than_the_terminal(columns: int, book: SpecBook) -> None:
+    """The list and every sheet, at every width."""
+    products = list(book.products.values())
+    for line in datasheet.listing(products, Screen(columns)):
+        assert cells(line) <= columns, line
+    for product in products:
+        for line in sheet(product, book, columns):
+            assert cells(line) <= columns, line
+
+
+def test_one_product(book: SpecBook) -> None:
+    """Peaks, ridge points (peak over bandwidth), what kernels reach, clocks, links, origin."""
+    product = book.products["h100-sxm5-80gb"]
+    lines = sheet(product, book)
+
+    assert lines[0] == "h100-sxm5-80gb: H100 SXM5 80GB"
+    for precision, peak in product.peak_flops_per_second.items():
+        words = words_of(lines, precision)
+        assert float(words[1]) * 1e12 == pytest.approx(peak)
+        assert float(words[2]) == pytest.approx(peak / 3350e9, rel=1e-3)
+        assert words[-1] == "published"
+    assert words_of(lines, "bf16_tensor")[3:7] == ["80.3", "%", "794.5", "264.7"]
+    text = "\n".join(lines)
+    for fact in (
+        "NVIDIA H100 80GB HBM3",
+        "Hopper GH100, compute capability 9.0",
+        "132, 16896 cores",
+        "80 GB HBM3, 5120 bits",
+        "3350 GB/s, 89.6 % of it achievable",
+        "1830 MHz",
+        "450 GB/s per direction",
+        "generation 5, 16 lanes",
+        "700 W",
+        "A: ids from the driver",
+        "1979 is sparse FP16 or dense FP8",
+        "OGKM: NVIDIA/open-gpu-kernel-modules",
+        "DEV: measured on an H100 SXM",
+    ):
+        assert fact in text, fact
+
+
+def test_what_was_computed_is_marked(book: SpecBook) -> None:
+    """A number that nobody published is not shown as if somebody had."""
+    lines = sheet(book.products["h100-nvl"], book)
+
+    assert lines[0] == "h100-nvl: H100 NVL 94GB (per GPU)"
+    assert " ".join(words_of(lines, "fp16")[-3:]) == "SMs x clock"
+    assert words_of(lines, "fp32")[-1] == "published"
+
+
+def test_what_is_unknown_is_not_there(book: SpecBook) -> None:
+    """No row and no column of dashes."""
+    text = "\n".join(sheet(book.products["m40"], book))
+
+    assert "NVLink" not in text
+    assert "ACHIEVABLE" not in text
+    assert "None" not in text
+
+
+def test_own_specs_are_shown(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--specs FILE holds here as it does for the daemon."""
+    code, out, _ = outcome(capsys, "--specs", str(own), "our board")
+    lines = out.splitlines()
+
+    assert code == 0
+    bf16 = " ".join(words_of(lines, "bf16_tensor"))
+    assert bf16 == "bf16_tensor 200 100 50.0 % 100 62.5 published"
+    assert " ".join(words_of(lines, "fp32")) == "fp32 10 5 SMs x clock"
+    assert "LAB: our own bench" in out
+    assert "a letter" in out
+    assert "our-board" in outcome(capsys, "--specs", str(own))[1]
+    assert outcome(capsys, "our board")[0] == 2
+
+
+def test_hostile_text_is_harmless(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Text of a spec file cannot move the cursor."""
+    own.write_text(OWN.replace("Our Board\n", '"\\e[2Jx"\n').replace("Only for us.", '"\\u202ex"'))
+    for words in ((), ("our-board",)):
+        out = outcome(capsys, f"--specs={own}", *words)[1]
+        assert "\x1b" not in out
+        assert "\u202e" not in out
+        assert "\\x1b[2Jx" in out
+
+
+# JSON.
+
+
+def api() -> dict[str, Any]:
+    app = create_app(
+        store=Store(),
+        pages=Pages(RenderOptions()),
+        specs=load_specs,
+        poll_interval_seconds=lambda: 1.0,
+    )
+    with TestClient(app) as client:
+        return client.get("/api/v1/specs").json()  # type: ignore[no-any-return]
+
+
+def test_json_is_the_answer_of_the_api(capsys: pytest.CaptureFixture[str]) -> None:
+    """One schema for both; one product is a list of one."""
+    code, out, err = outcome(capsys, "--format", "json")
+    assert (code, err) == (0, "")
+    answer = json.loads(out)
+    assert answer == api()
+
+    one = json.loads(outcome(capsys, "--format=json", "h100-sxm5-80gb")[1])
+    (product,) = one["products"]
+    assert product in answer["products"]
+    (bf16,) = [each for each in product["ceilings"] if each["precision"] == "bf16_tensor"]
+    assert bf16["spec_ridge_flops_per_byte"] == pytest.approx(989.4e12 / 3350e9)
+    assert bf16["achievable_flops_per_second"] == pytest.approx(0.803 * 989.4e12)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--format", "xml"], "--format: expected table or json, got 'xml'"),
+        (["--format"], "--format: expected one argument"),
+        (["--formt=json"], "unknown flag --formt=json"[:20]),
+        (["t4", "a30"], "unexpected argument 'a30'"),
+        (["--specs=/nonexistent.yaml"], "/nonexistent.yaml"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2, nothing on standard output."""
+    code, out, err = outcome(capsys, *words)
+
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"roofline-exporter: {message}")
+
+
+def test_flags_may_stand_before_and_after_the_name(
+    own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The order of words does not matter."""
+    outs = {
+        outcome(capsys, *words)[1]
+        for words in (
+            ("our-board", "--specs", str(own), "--format", "json"),
+            ("--specs", str(own), "our-board", "--format", "json"),
+            ("--format", "json", "--specs", str(own), "our-board"),
+        )
+    }
+    assert len(outs) == 1
+    assert json.loads(outs.pop())["products"][0]["key"] == "our-board"
+
+
+# As a command.
+
+
+def test_a_reader_that_leaves_early() -> None:
+    """``specs | head -1`` says nothing on standard error."""
+    found = subprocess.run(
+        f"{sys.executable} -m exporter specs --format json | head -c 10",
+        shell=True,
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        env=environment(),
+        check=False,
+    )
+    assert (found.stdout, found.stderr) == ('{\n  "schem', "")
+
+
+@pytest.mark.parametrize("columns", [60, 160])
+def test_in_a_terminal(columns: int) -> None:
+    """It fits, with colours unless they are not wanted."""
+    for changes, coloured in (({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)):
+        for words in (("specs",), ("specs", "h100-sxm5-80gb")):
+            shown = Terminal(columns, 24, *words, env=environment(**changes))
+            assert shown.wait() == 0
+            assert max(map(cells, shown.lines)) <= columns
+            assert "h100-sxm5-80gb" in shown.lines[0] or len(shown.lines) > 70
+            assert ("\x1b" in shown.output) == coloured

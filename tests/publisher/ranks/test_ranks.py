@@ -1,0 +1,743 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training ranks: which GPU they are on, their totals over restarts, and what is believed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporter.model.reading import (
+    NO_DEVICE,
+    Device,
+    Instance,
+    Process,
+    ShareReading,
+    TrainingReport,
+    TrainingTotals,
+)
+from exporter.model.snapshot import Rank
+from exporter.publisher.ranks import NOWHERE, GapClock, KnownGpu, Place, Ranks, locate
+
+DIGITS = "01234567-89ab-cdef-0123-456789abcdef"
+GPU = Device(index=0, uuid=f"GPU-{DIGITS}", name="NVIDIA H100 80GB HBM3")
+OTHER = Device(index=1, uuid="GPU-ffffffff-89ab-cdef-0123-456789abcdef", name=GPU.name)
+SPLIT = replace(
+    OTHER,
+    mig=True,
+    instances=(
+        Instance(1, 0, "3g.40gb", "MIG-11111111-89ab-cdef-0123-456789abcdef"),
+        Instance(2, 0, "3g.40gb", "MIG-22222222-89ab-cdef-0123-456789abcdef"),
+    ),
+)
+KNOWN: list[KnownGpu] = [
+    (GPU, (ShareReading(processes=(Process(4242, "compute"),)),)),
+    (OTHER, (ShareReading(),)),
+]
+UNREADABLE: list[KnownGpu] = [(GPU, (ShareReading(processes=None),))]
+
+
+def report(seconds: float = 100.0, **changes: object) -> TrainingReport:
+    """Return a report received at monotonic time `seconds`."""
+    values: dict[str, object] = {
+        "report_id": "a" * 32,
+        "job": "resnet",
+        "rank": 0,
+        "received_monotonic_seconds": seconds,
+        "received_timestamp_seconds": 1e6 + seconds,
+        "totals": TrainingTotals(),
+        "device": GPU.uuid,
+        "uid": 1000,
+        "host_pids": (4242, 400),
+    }
+    return TrainingReport(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def totals(
+    wait: float = 0.0, stall: float | None = None, steps: float = 0.0, **phases: float
+) -> TrainingTotals:
+    """Return totals with so many seconds of data wait and exposed stall."""
+    return TrainingTotals(
+        steps=steps,
+        batches=steps,
+        step_seconds=1000.0,
+        phase_seconds={"data": wait, **phases},
+        phase_gpu_idle_seconds={} if stall is None else {"data": stall},
+    )
+
+
+def gaps(*intervals: tuple[float, float | None], start: float = 100.0) -> GapClock:
+    """Return a clock that saw these intervals: length and idle ratio (None: not observed)."""
+    clock = GapClock()
+    clock.advance(start, 0.0, None)
+    for length, ratio in intervals:
+        start += length
+        clock.advance(start, length, ratio)
+    return clock
+
+
+def after(ranks: Ranks, reports: Iterable[TrainingReport], clock: GapClock | None = None) -> Rank:
+    """Let `ranks` take these reports and return the picture of the only rank."""
+    said = list(reports)
+    now = max(r.received_monotonic_seconds for r in said)
+    ranks.take(said, KNOWN, now)
+    ranks.settle(lambda _uuid, _instance: clock)
+    (rank,) = ranks.pictures(now)
+    return rank
+
+
+# Where.
+
+
+@pytest.mark.parametrize("device", [GPU.uuid, GPU.uuid.upper(), DIGITS])
+def test_a_uuid_names_its_gpu_by_its_digits(device: str) -> None:
+    """Prefix and case do not matter."""
+    assert locate(report(device=device), KNOWN) == Place(GPU.uuid, None)
+
+
+@pytest.mark.parametrize(
+    ("device", "instance"),
+    [
+        ("MIG-22222222-89ab-cdef-0123-456789abcdef", 2),
+        ("GPU-22222222-89ab-cdef-0123-456789abcdef", 2),
+        (f"MIG-{OTHER.uuid}/1/0", 1),
+    ],
+)
+def test_a_mig_device_names_gpu_and_instance(device: str, instance: int) -> None:
+    """By its own UUID, or by the older form with the parent's."""
+    assert locate(report(device=device), [(SPLIT, ())]) == Place(OTHER.uuid, instance)
+
+
+def test_under_mig_the_parents_uuid_is_told_apart_by_the_process() -> None:
+    """The driver lists the process on one of the instances; otherwise nothing is claimed."""
+    shares = (
+        ShareReading(gpu_instance=1, processes=(Process(1, "compute"),)),
+        ShareReading(gpu_instance=2, processes=(Process(4242, "compute"),)),
+    )
+    said = report(device=OTHER.uuid)
+    assert locate(said, [(SPLIT, shares)]) == Place(OTHER.uuid, 2)
+    assert locate(replace(said, host_pids=()), [(SPLIT, shares)]) is None
+    only = replace(SPLIT, instances=SPLIT.instances[:1])
+    assert locate(replace(said, host_pids=()), [(only, shares[:1])]) == Place(OTHER.uuid, 1)
+
+
+def test_without_a_uuid_the_process_list_tells() -> None:
+    """JAX and TensorFlow do not name their GPU; the driver lists who is on it."""
+    assert locate(report(device=None), KNOWN) == Place(GPU.uuid, None)
+    assert locate(report(device=None), UNREADABLE) is None
+    assert locate(report(device=None, host_pids=()), KNOWN) is None
+
+
+def test_no_device_and_a_foreign_device() -> None:
+    """A job on the CPU is shown without a GPU, one on a GPU that is not ours not at all."""
+    assert locate(report(device=NO_DEVICE), KNOWN) == NOWHERE
+    assert locate(report(device="GPU-" + DIGITS.replace("0", "9")), KNOWN) is None
+
+
+def test_a_rank_is_shown_once_its_gpu_is_known_and_keeps_it() -> None:
+    """Series never change their labels, whatever a later report says."""
+    ranks = Ranks()
+    ranks.take([report(device=None)], UNREADABLE, 100.0)
+    assert ranks.pictures(100.0) == ()
+    assert after(ranks, [report(101.0)]).gpu_uuid == GPU.uuid
+    assert after(ranks, [report(102.0, device=OTHER.uuid)]).gpu_uuid == GPU.uuid
+    assert after(ranks, [report(103.0, job="else", rank=7)]).job == "resnet"
+
+
+def test_ranks_are_in_order_however_they_come() -> None:
+    """By job, rank and place, as each comes and goes."""
+    ranks = Ranks()
+    came: list[TrainingReport] = []
+    for number, (job, rank, device) in enumerate(
+        [("b", 10, GPU), ("b", 9, GPU), ("a", 7, OTHER), ("a", 7, GPU), ("c", 0, GPU)]
+    ):
+        said = {"job": job, "rank": rank, "device": device.uuid, "report_id": f"{number:032x}"}
+        came.append(report(100.0 + number, **said))
+        ranks.take(came, KNOWN, 105.0)
+    places = [(rank.job, rank.rank, rank.gpu_uuid) for rank in ranks.pictures(105.0)]
+    assert places == sorted(places)
+    assert [place[:2] for place in places] == [("a", 7), ("a", 7), ("b", 9), ("b", 10), ("c", 0)]
+    ranks.take(came[1:], KNOWN, 106.0)
+    assert [rank.rank for rank in ranks.pictures(106.0)] == [7, 7, 9, 0]
+
+
+def test_a_rank_whose_gpu_is_not_found_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    """After half a minute, with the job's name on one line."""
+    caplog.set_level(logging.INFO)
+    ranks = Ranks()
+    for now in range(100, 200, 10):
+        ranks.take([report(now, job="a\nb", device="GPU-" + "9" * 32)], KNOWN, now)
+    assert [r.getMessage() for r in caplog.records] == [
+        "training job a\\nb, rank 0 is not shown: its device "
+        f"(GPU-{'9' * 32}) is not a GPU of this node"
+    ]
+
+
+# Totals.
+
+
+def test_a_restarted_process_goes_on_counting() -> None:
+    """The old process's totals stay, also once it is forgotten."""
+    ranks = Ranks()
+    old = report(100.0, totals=totals(wait=5.0, steps=10))
+    new = report(110.0, report_id="b" * 32, totals=totals(wait=1.0, steps=2))
+    assert after(ranks, [old]).totals.steps == 10
+    both = after(ranks, [replace(old, alive=False), new])
+    assert (both.totals.steps, both.processes) == (12, 1)
+    assert both.totals.phase_seconds["data"] == 6.0
+    alone = after(ranks, [replace(new, received_monotonic_seconds=111.0)])
+    assert (alone.totals.steps, alone.processes) == (12, 1)
+
+
+def test_a_run_is_that_of_the_longest_running_process() -> None:
+    """A restart begins a new one, while the totals go on; silence ends none."""
+    ranks = Ranks()
+
+    def ran(number: int, seconds: float, *, alive: bool = True) -> TrainingReport:
+        said = TrainingTotals(step_seconds=seconds)
+        return report(100.0 + seconds, report_id=f"{number:032x}", totals=said, alive=alive)
+
+    assert after(ranks, [ran(1, 500.0)]).run_seconds == 500.0
+    restarted = after(ranks, [ran(1, 500.0, alive=False), ran(2, 3.0)])
+    assert (restarted.run_seconds, restarted.totals.step_seconds) == (3.0, 503.0)
+    assert after(ranks, [ran(2, 30.0), ran(3, 8.0)]).run_seconds == 30.0
+    assert after(ranks, [ran(2, 40.0, alive=False), ran(3, 8.0, alive=False)]).run_seconds == 40.0
+
+
+def test_a_process_that_speaks_again_is_not_counted_twice() -> None:
+    """It was silent for long and dropped, while another one of the rank was known."""
+    ranks = Ranks()
+    one = report(100.0, totals=totals(wait=5.0, steps=10))
+    two = report(101.0, report_id="b" * 32, totals=totals(steps=1))
+    assert after(ranks, [one, two]).totals.steps == 11
+    assert after(ranks, [two]).totals.steps == 11
+    again = report(500.0, totals=totals(wait=6.0, steps=12))
+    assert after(ranks, [again, two]).totals.steps == 13
+
+
+def test_many_restarts_are_all_counted() -> None:
+    """A job that crashes over and over keeps every step that it made."""
+    ranks = Ranks()
+    for number in range(200):
+        said = report(100.0 + number, report_id=f"{number:032x}", totals=totals(steps=1))
+        before = [report(99.0 + number, report_id=f"{number - 1:032x}", totals=totals(steps=1))]
+        rank = after(ranks, [*(before if number else ()), said])
+    assert rank.totals.steps == 200
+
+
+def test_a_rank_is_forgotten_with_its_last_process() -> None:
+    """And begins anew when it comes back."""
+    ranks = Ranks()
+    after(ranks, [report(100.0, totals=totals(steps=10))])
+    ranks.take([], KNOWN, 101.0)
+    assert ranks.pictures(101.0) == ()
+    assert after(ranks, [report(102.0, report_id="b" * 32)]).totals.steps == 0
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.floats(0, 50), st.booleans()), min_size=1, max_size=40)
+)
+def test_totals_never_fall_while_a_rank_is_known(
+    events: list[tuple[int, float, bool]],
+) -> None:
+    """Whatever processes come, report and go under the same job and rank."""
+    ranks = Ranks()
+    live: dict[int, TrainingReport] = {}
+    spent: set[int] = set()
+    now, before = 100.0, (0.0, 0.0)
+    for number, more, leaves in events:
+        now += 1.0
+        if leaves:
+            live.pop(number, None)
+            spent.add(number)
+        elif number not in spent:
+            last = live[number].totals if number in live else totals(0.0, 0.0)
+            wait = last.phase_seconds["data"] + more
+            live[number] = report(
+                now, report_id=f"{number:032x}", totals=totals(wait, wait / 2, last.steps + 1)
+            )
+        ranks.take(list(live.values()), KNOWN, now)
+        ranks.settle(lambda _uuid, _instance: None)
+        if not live:
+            before = (0.0, 0.0)
+            continue
+        (rank,) = ranks.pictures(now)
+        found = (rank.totals.steps, rank.totals.phase_gpu_idle_seconds.get("data", 0.0))
+        assert found[0] >= before[0]
+        assert found[1] >= before[1]
+        before = found
+
+
+@given(st.lists(st.floats(0, 1e5), min_size=2, max_size=50), st.randoms(use_true_random=False))
+def test_no_total_falls_by_a_rounding(waits: list[float], random: Random) -> None:
+    """The order in which processes end changes how their floats are added up."""
+    ranks = Ranks()
+    said = [
+        report(100.0, report_id=f"{number:032x}", totals=totals(wait, wait, forward=wait))
+        for number, wait in enumerate(waits)
+    ]
+    before = after(ranks, said).totals
+    random.shuffle(said)
+    while len(said) > 1:
+        said.pop()
+        now = after(ranks, said).totals
+        assert now.phase_seconds["data"] >= before.phase_seconds["data"]
+        assert now.phase_seconds["forward"] >= before.phase_seconds["forward"]
+        assert now.phase_gpu_idle_seconds["data"] >= before.phase_gpu_idle_seconds["data"]
+        before = now
+
+
+def test_a_living_rank_that_is_silent_is_not_shown_and_goes_on_later() -> None:
+    """With what runs before it did, and with what of its stall was not believed."""
+    ranks = Ranks()
+    idle = gaps((900.0, 0.0))
+    old = report(100.0, report_id="b" * 32, totals=totals(steps=1000), alive=False)
+    after(ranks, [old, report(100.0, totals=totals(0.0, 0.0))], idle)
+    claimed = totals(300.0, 300.0, steps=10)
+    shown = after(ranks, [report(160.0, totals=claimed)], idle)
+    ranks.take([report(160.0, totals=claimed, silent=True)], KNOWN, 600.0)
+    ranks.settle(lambda _uuid, _instance: idle)
+    assert ranks.pictures(600.0) == ()
+
+    again = after(ranks, [report(700.0, totals=totals(300.0, 300.0, steps=11))], idle)
+    assert again.totals.steps == 1011
+    assert shown.totals.phase_gpu_idle_seconds["data"] < 100
+    assert again.totals.phase_gpu_idle_seconds["data"] < 100
+
+
+# What is believed.
+
+
+def test_a_stall_that_fits_the_idle_time_is_published_as_it_is() -> None:
+    """40 % of the time stalled on a GPU that is idle for half of it."""
+    ranks, clock = Ranks(), gaps()
+    for second in range(1, 121):
+        clock.advance(100.0 + second, 1.0, 0.5)
+        rank = after(
+            ranks, [report(100.0 + second, totals=totals(0.5 * second, 0.4 * second))], clock
+        )
+    assert rank.totals.phase_gpu_idle_seconds["data"] == pytest.approx(0.4 * 120)
+    assert ranks.stall_exceeds_idle == 0
+
+
+def test_a_stall_beyond_the_idle_time_is_cut_and_counted() -> None:
+    """A GPU that was idle for a tenth cannot have been starved for half of the time."""
+    ranks, clock = Ranks(), gaps()
+    seen = []
+    for second in range(1, 242):
+        clock.advance(100.0 + second, 1.0, 0.1)
+        rank = after(
+            ranks, [report(100.0 + second, totals=totals(0.6 * second, 0.5 * second))], clock
+        )
+        seen.append(rank.totals.phase_gpu_idle_seconds["data"])
+    assert seen == sorted(seen)
+    published = seen[-1] - seen[0]
+    assert published == pytest.approx(0.1 * 240 + 0.02 * 240, rel=0.01)
+    assert ranks.stall_exceeds_idle == 4
+
+
+def test_a_long_wait_is_believed_when_it_is_told_late() -> None:
+    """A wait of 90 s is told after it; the idle time of then counts, not that of the minute."""
+    ranks, clock = Ranks(), gaps()
+    after(ranks, [report(101.0, totals=totals(0.0, 0.0))], clock)
+    for second in range(1, 92):
+        clock.advance(101.0 + second, 1.0, 1.0 if second <= 90 else 0.0)
+    rank = after(ranks, [report(192.0, totals=totals(90.0, 89.9))], clock)
+    assert rank.totals.phase_gpu_idle_seconds["data"] == pytest.approx(89.9)
+    assert ranks.stall_exceeds_idle == 0
+
+
+def test_time_that_nobody_observed_speaks_against_no_stall() -> None:
+    """While the GPU was lost, or where its idle time cannot be read, all is let through."""
+    ranks, clock = Ranks(), gaps()
+    after(ranks, [report(100.0, totals=totals(0.0, 0.0))], clock)
+    for second in range(1, 100):
+        clock.advance(100.0 + second, 1.0, None)
+    rank = after(ranks, [report(199.0, totals=totals(80.0, 80.0))], clock)
+    assert rank.totals.phase_gpu_idle_seconds["data"] == pytest.approx(80.0)
+    alone = Ranks()
+    after(alone, [report(100.0, totals=totals(0.0, 0.0))], None)
+    rank = after(alone, [report(199.0, totals=totals(80.0, 80.0))], None)
+    assert rank.totals.phase_gpu_idle_seconds["data"] == pytest.approx(80.0)
+    assert ranks.stall_exceeds_idle == alone.stall_exceeds_idle == 0
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0.01, 30), st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=60
+    )
+)
+@settings(max_examples=60)
+def test_what_is_published_never_falls_and_never_exceeds_what_was_claimed(
+    events: list[tuple[float, float, float]],
+) -> None:
+    """Over any sequence of intervals, stalls and idle times."""
+    ranks, clock = Ranks(), gaps()
+    now, claimed, idle, last = 100.0, 0.0, 0.0, 0.0
+    after(ranks, [report(now, totals=totals(0.0, 0.0))], clock)
+    for seconds, stalled, quiet in events:
+        now += seconds
+        claimed += stalled * seconds
+        idle += quiet * seconds
+        clock.advance(now, seconds, quiet)
+        rank = after(ranks, [report(now, totals=totals(claimed, claimed))], clock)
+        published = rank.totals.phase_gpu_idle_seconds["data"]
+        assert last - 1e-9 <= published <= claimed + 1e-6
+        windows = (now - 100.0) / 60.0 + 1
+        assert published <= idle + 1.2 * windows + 0.02 * (now - 100.0) + 1e-6
+        last = published
+
+
+# What it says about the GPU.
+
+
+def test_the_stall_of_the_last_seconds_stands_while_the_rank_is_fresh() -> None:
+    """It ends with the job, or with its silence."""
+    ranks, clock = Ranks(), gaps((1.0, 0.5), (1.0, 0.5))
+    after(ranks, [report(100.0, totals=totals(1.0, 0.5))], clock)
+    assert ranks.stall(GPU.uuid, None) is None
+    said = report(102.0, totals=totals(2.0, 1.3))
+    rank = after(ranks, [said], clock)
+    assert rank.data_wait_ratio == pytest.approx(0.5)
+    assert rank.data_stall_ratio == pytest.approx(0.4)
+    for now, fresh in ((106.9, True), (107.1, False)):
+        ranks.take([said], KNOWN, now)
+        assert (ranks.stall(GPU.uuid, None) is not None) == fresh
+    ranks.take([replace(said, alive=False)], KNOWN, 103.0)
+    assert ranks.stall(GPU.uuid, None) is None
+    assert ranks.stall(OTHER.uuid, None) is None
+
+
+def test_the_stall_is_held_against_the_idle_time_of_the_same_seconds() -> None:
+    """Work and waiting take turns: seconds of each are judged together."""
+    ranks, clock = Ranks(), gaps()
+    stalled = 0.0
+    for second in range(1, 31):
+        waits = second % 4 < 2
+        clock.advance(100.0 + second, 1.0, 0.9 if waits else 0.1)
+        stalled += 0.7 if waits else 0.0
+        after(ranks, [report(100.0 + second, totals=totals(stalled, stalled))], clock)
+        if second > 6:
+            stall = ranks.stall(GPU.uuid, None)
+            assert stall is not None
+            assert stall.of_idle == pytest.approx(0.7, abs=0.15)
+
+
+def test_a_report_right_after_another_makes_no_rate() -> None:
+    """The last one of a process comes at any time; a few milliseconds are noise."""
+    ranks = Ranks()
+    after(ranks, [report(100.0, totals=totals(0.0, 0.0))])
+    after(ranks, [report(101.0, totals=totals(0.5, 0.5))])
+    rank = after(ranks, [report(101.01, totals=totals(0.51, 0.51))])
+    assert rank.data_stall_ratio == pytest.approx(0.5, abs=0.01)
+
+
+def test_a_job_without_events_gives_bounds_from_its_wait() -> None:
+    """max(0, W + idle - T) <= S <= min(W, idle), over at least ten seconds."""
+    ranks, clock = Ranks(), gaps()
+    for second in range(1, 25):
+        clock.advance(100.0 + second, 1.0, 0.7)
+        after(ranks, [report(100.0 + second, totals=totals(0.6 * second))], clock)
+        stall = ranks.stall(GPU.uuid, None)
+        if second <= 11:
+            assert stall is None or stall.inferred == {}
+    assert stall is not None
+    assert stall.of_idle == pytest.approx(0.3 / 0.7)
+    bounds = stall.inferred["client"]
+    assert bounds.lower == pytest.approx(0.3)
+    assert bounds.upper == pytest.approx(0.6)
+
+
+def test_a_gpu_that_was_not_observed_gives_no_bounds() -> None:
+    """Half of the window unseen is too much to say anything about it."""
+    ranks, clock = Ranks(), gaps()
+    for second in range(1, 25):
+        clock.advance(100.0 + second, 1.0, 0.7 if second % 2 else None)
+        after(ranks, [report(100.0 + second, totals=totals(0.6 * second))], clock)
+    stall = ranks.stall(GPU.uuid, None)
+    assert stall is not None
+    assert stall.inferred == {}
+
+
+def test_two_ranks_on_one_gpu_are_bounded_together() -> None:
+    """Jobs that share a GPU: the highest lower bound, the sum of the upper ones."""
+    ranks, clock = Ranks(), gaps()
+    for second in range(1, 25):
+        clock.advance(100.0 + second, 1.0, 0.7)
+        ranks.take(
+            [
+                report(100.0 + second, totals=totals(0.6 * second)),
+                report(100.0 + second, rank=1, report_id="b" * 32, totals=totals(0.1 * second)),
+            ],
+            KNOWN,
+            100.0 + second,
+        )
+        ranks.settle(lambda _uuid, _instance: clock)
+    stall = ranks.stall(GPU.uuid, None)
+    assert stall is not None
+    bounds = stall.inferred["client"]
+    assert bounds.lower == pytest.approx(0.3)
+    assert bounds.upper == pytest.approx(0.7)
+
+
+def test_the_precision_of_a_gpu_is_what_its_living_ranks_agree_on() -> None:
+    """Two that differ say nothing, nor does one that has ended."""
+    ranks = Ranks()
+    one = report(100.0, precision="fp16")
+    two = report(100.0, rank=1, report_id="b" * 32, precision="bf16")
+    ranks.take([one], KNOWN, 100.0)
+    assert ranks.precision(GPU.uuid) == "fp16"
+    ranks.take([one, two], KNOWN, 100.0)
+    assert ranks.precision(GPU.uuid) is None
+    ranks.take([one, replace(two, alive=False)], KNOWN, 100.0)
+    assert ranks.precision(GPU.uuid) == "fp16"
+    assert ranks.precision(OTHER.uuid) is None
+
+
+# Whose it is.
+
+
+def users(*uids: int | None, **changes: object) -> list[TrainingReport]:
+    """Return a report of each user, under one job and rank on one GPU."""
+    return [
+        report(
+            100.0,
+            report_id=f"{number:032x}",
+            uid=uid,
+            owner=None if uid is None else {1: "alice", 2: "bob"}.get(uid, str(uid)),
+            **changes,
+        )
+        for number, uid in enumerate(uids)
+    ]
+
+
+def names(ranks: Ranks) -> list[str]:
+    return [rank.job for rank in ranks.pictures(100.0)]
+
+
+def test_users_with_one_name_have_two_jobs() -> None:
+    """Who came first keeps the name; a user without a name is told by the number."""
+    ranks = Ranks()
+    said = users(1, 2, 3)
+    said[1] = replace(said[1], totals=totals(steps=7))
+    ranks.take(said, KNOWN, 100.0)
+
+    assert names(ranks) == ["resnet", "resnet (bob)", "resnet (uid 3)"]
+    shown = {rank.owner: rank.totals.steps for rank in ranks.pictures(100.0)}
+    assert shown == {"alice": 0, "bob": 7, "3": 0}
+
+
+def test_a_name_stays_while_the_job_is_known() -> None:
+    """Also if whoever had it first is gone by then; only a new job may have it again."""
+    ranks = Ranks()
+    alice, bob = users(1, 2)
+    ranks.take([alice], KNOWN, 100.0)
+    ranks.take([bob, alice], KNOWN, 100.0)
+    assert names(ranks) == ["resnet", "resnet (bob)"]
+    ranks.take([bob], KNOWN, 100.0)
+    assert names(ranks) == ["resnet (bob)"]
+    ranks.take([bob, alice], KNOWN, 100.0)
+    assert names(ranks) == ["resnet", "resnet (bob)"]
+    ranks.take([], KNOWN, 100.0)
+    ranks.take([bob], KNOWN, 100.0)
+    assert names(ranks) == ["resnet"]
+
+
+def test_who_comes_as_another_leaves_gets_a_name_of_its_own() -> None:
+    """Totals of one user never go on as those of another."""
+    ranks = Ranks()
+    alice, bob = users(1, 2, totals=totals(steps=100))
+    ranks.take([alice], KNOWN, 100.0)
+    ranks.take([bob], KNOWN, 100.0)
+    (rank,) = ranks.pictures(100.0)
+    assert (rank.job, rank.owner, rank.totals.steps) == ("resnet (bob)", "bob", 100)
+
+
+def test_names_are_unique_and_short_whatever_users_call_their_jobs() -> None:
+    """A name that looks like another's with its owner is one more name."""
+    ranks = Ranks()
+    alice, bob, carol = users(1, 2, 3)
+    taken = [alice, replace(carol, job="resnet (bob)"), bob]
+    ranks.take(taken, KNOWN, 100.0)
+    assert names(ranks) == ["resnet", "resnet (2)", "resnet (bob)"]
+
+    long = Ranks()
+    long.take(users(1, 2, 3, job="é" * 64), KNOWN, 100.0)
+    assert sorted(names(long)) == sorted(["é" * 64, "é" * 61 + " (bob)", "é" * 60 + " (uid 3)"])
+    assert all(len(name.encode()) <= 128 for name in names(long))
+
+
+def test_owners_are_kept_back_where_they_may_not_be_told() -> None:
+    """In the names too."""
+    ranks = Ranks()
+    ranks.take(users(1, 2, 3), KNOWN, 100.0, owners=False)
+    pictures = ranks.pictures(100.0, owners=False)
+    assert [rank.job for rank in pictures] == ["resnet", "resnet (2)", "resnet (3)"]
+    assert {rank.owner for rank in pictures} == {None}
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(1, 3), st.sampled_from(["a", "a (bob)", "a (2)"]))),
+        max_size=8,
+    )
+)
+def test_no_two_jobs_ever_share_a_name(ticks: list[list[tuple[int, str]]]) -> None:
+    """Whatever comes and goes; and no job changes its name while it is known."""
+    ranks = Ranks()
+    before: dict[str, str] = {}
+    for present in ticks:
+        said = [
+            replace(users(uid)[0], job=job, report_id=f"{uid}/{job}")
+            for uid, job in dict.fromkeys(present)
+        ]
+        ranks.take(said, KNOWN, 100.0)
+        now = {each.report_id: ranks._places[each.report_id][0] for each in said}
+        assert len(set(now.values())) == len(now)
+        assert all(before.get(report_id, name) == name for report_id, name in now.items())
+        before = now
+
+
+# Whether it is there.
+
+
+def listed(*pids: int) -> list[KnownGpu]:
+    return [(GPU, (ShareReading(processes=tuple(Process(pid, "compute") for pid in pids)),))]
+
+
+@pytest.mark.parametrize(
+    ("changes", "gpus", "expected"),
+    [
+        ({}, listed(4242), True),
+        ({}, listed(1, 400), True),
+        ({}, listed(), False),
+        ({}, listed(4243), False),
+        ({"host_pids": ()}, listed(4242), False),
+        ({"host_pids": (), "verified": True}, listed(), True),
+        ({}, UNREADABLE, False),
+        ({"host_pids": (), "verified": True}, UNREADABLE, True),
+        ({"device": NO_DEVICE}, listed(), None),
+        ({"device": NO_DEVICE}, UNREADABLE, None),
+        ({"alive": False}, listed(4242), False),
+    ],
+)
+def test_a_rank_is_on_the_gpu_that_the_driver_lists_it_on(
+    changes: dict[str, object], gpus: list[KnownGpu], expected: bool | None
+) -> None:
+    """Or an ancestor of it, and on no other: nothing is believed where no list can be read."""
+    ranks = Ranks()
+    ranks.take([report(100.0, **changes)], gpus, 100.0)
+    (rank,) = ranks.pictures(100.0)
+    assert rank.verified is expected
+    assert rank.degraded == (("unverified",) if expected is False else ())
+
+
+def test_any_instance_of_the_gpu_will_do() -> None:
+    """Under MIG the driver may list a process on another share than its runtime names."""
+    shares = (
+        ShareReading(gpu_instance=1, processes=(Process(4242, "compute"),)),
+        ShareReading(gpu_instance=2, processes=None),
+    )
+    ranks = Ranks()
+    ranks.take([report(device=SPLIT.instances[1].mig_uuid)], [(SPLIT, shares)], 100.0)
+    (rank,) = ranks.pictures(100.0)
+    assert (rank.gpu_instance, rank.verified) == (2, True)
+
+
+def test_an_ended_rank_stays_what_it_was() -> None:
+    """The driver lists it no more, and that says nothing."""
+    ranks = Ranks()
+    ranks.take([report()], listed(4242), 100.0)
+    ranks.take([report(alive=False)], listed(), 101.0)
+    (rank,) = ranks.pictures(101.0)
+    assert rank.verified is True
+
+
+def test_a_rank_that_is_not_there_moves_nothing_of_the_gpu() -> None:
+    """Neither its limiter nor its precision, whatever other ranks are on it."""
+    ranks, clock = Ranks(), gaps()
+    for second in range(1, 25):
+        clock.advance(100.0 + second, 1.0, 0.7)
+        now = 100.0 + second
+        ranks.take(
+            [
+                report(now, totals=totals(0.2 * second, 0.1 * second), precision="bf16"),
+                report(
+                    now,
+                    report_id="b" * 32,
+                    uid=2,
+                    host_pids=(666,),
+                    totals=totals(second, second),
+                    precision="fp8",
+                ),
+            ],
+            listed(4242),
+            now,
+        )
+        ranks.settle(lambda _uuid, _instance: clock)
+    stall = ranks.stall(GPU.uuid, None)
+    assert stall is not None
+    assert stall.of_idle == pytest.approx(0.1 / 0.7)
+    assert ranks.precision(GPU.uuid) == "bf16"
+
+
+# What it does not measure.
+
+
+def test_what_is_degraded_is_that_of_its_living_processes() -> None:
+    """In the order of the table, each once."""
+    ranks = Ranks()
+    one = report(100.0, degraded=("loaders", "client"))
+    two = report(100.0, report_id="b" * 32, degraded=("checkpoints", "client"))
+    ended = report(100.0, report_id="c" * 32, degraded=("other",), alive=False)
+    ranks.take([one, two, ended], listed(4242), 100.0)
+    (rank,) = ranks.pictures(100.0)
+    assert rank.degraded == ("loaders", "checkpoints", "client")
+
+
+def test_a_rank_that_does_not_report_its_wait_has_none() -> None:
+    """No ratio and no bounds are made of a phase that is not there."""
+    ranks, clock = Ranks(), gaps()
+    for second in range(1, 25):
+        clock.advance(100.0 + second, 1.0, 0.7)
+        said = TrainingTotals(
+            step_seconds=second,
+            phase_seconds={"eval": 0.1 * second},
+            phase_gpu_idle_seconds={"checkpoint": 0.0},
+        )
+        rank = after(ranks, [report(100.0 + second, totals=said)], clock)
+    assert rank.data_wait_ratio is None
+    assert rank.data_stall_ratio is None
+    stall = ranks.stall(GPU.uuid, None)
+    assert stall is not None
+    assert (stall.of_idle, stall.inferred) == (None, {})
+    assert rank.totals.phase_seconds.keys() == {"eval"}
+
+
+def test_a_wait_without_a_measured_stall_is_bounded() -> None:
+    """Also where events measure another phase."""
+    ranks, clock = Ranks(), gaps()
+    for second in range(1, 25):
+        clock.advance(100.0 + second, 1.0, 0.7)
+        said = replace(totals(0.6 * second), phase_gpu_idle_seconds={"checkpoint": 0.0})
+        rank = after(ranks, [report(100.0 + second, totals=said)], clock)
+    assert rank.data_wait_ratio == pytest.approx(0.6)
+    assert rank.data_stall_ratio is None
+    stall = ranks.stall(GPU.uuid, None)
+    assert stall is not None
+    assert stall.inferred["client"].lower == pytest.approx(0.3)
+
+
+def test_a_phase_that_was_reported_once_stays() -> None:
+    """Also one that took no time and is left out again; others never come of themselves."""
+    ranks = Ranks()
+    first = TrainingTotals(phase_seconds={"data": 0.0, "eval": 0.0})
+    after(ranks, [report(100.0, totals=first)])
+    later = TrainingTotals(step_seconds=1.0, phase_seconds={"data": 1.0})
+    rank = after(ranks, [report(101.0, totals=later)])
+    assert rank.totals.phase_seconds == {"data": 1.0, "eval": 0.0}

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What training jobs report meets the readings of the GPUs that they run on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from exporter.model.reading import (
+    Activity,
+    Instance,
+    Process,
+    ShareReading,
+    TrainingReport,
+    TrainingTotals,
+    Utilization,
+)
+from exporter.model.snapshot import LIMITERS, Snapshot, TrainingState
+from exporter.publisher.gpu import Rules
+from exporter.publisher.tick import Publisher
+from tests.clocks import ManualClock
+from tests.publisher.test_tick import BUSY, H100, QUIET, SPECS, Script, gpu
+
+MIXED = dataclasses.replace(BUSY, engine=0.4, sm=0.4, tensor=0.3, dram=0.1)
+
+
+class Jobs:
+    """Training reports as the test says."""
+
+    def __init__(self) -> None:
+        self.said: tuple[TrainingReport, ...] = ()
+        self.received_total = 0
+        self.rejected_total: Mapping[str, int] = {"schema": 2}
+        self.up = True
+
+    def reports(self) -> tuple[TrainingReport, ...]:
+        return self.said
+
+
+class Bench:
+    """A publisher over a scripted GPU and one scripted job that reports once a second."""
+
+    listed: tuple[Process, ...] | None = (Process(4242, "compute"),)
+    """What the driver says of who is on the GPU."""
+
+    def __init__(self, **report: Any) -> None:
+        self.clock = ManualClock()
+        self.script = Script(self.clock)
+        self.jobs = Jobs()
+        self.report = {"device": H100.uuid, "host_pids": (4242,), **report}
+        self.wait = self.stall = 0.0
+        self.publisher = Publisher(self.script, SPECS, Rules(), self.clock, training=self.jobs)
+
+    def tick(self, wait: float = 0.0, stall: float | None = None, **reading: Any) -> Snapshot:
+        """Let a second pass in which the job waited so long and the GPU did as it read."""
+        self.clock.advance(1.0)
+        self.wait += wait
+        self.stall += stall or 0.0
+        self.script.read(reading.pop("device", H100), processes=self.listed, **reading)
+        self.jobs.said = (
+            TrainingReport(
+                report_id="a" * 32,
+                job="resnet",
+                rank=0,
+                received_monotonic_seconds=self.clock.monotonic(),
+                received_timestamp_seconds=self.clock.time(),
+                totals=TrainingTotals(
+                    step_seconds=self.clock.monotonic(),
+                    phase_seconds={"data": self.wait},
+                    phase_gpu_idle_seconds={} if stall is None else {"data": self.stall},
+                ),
+                **self.report,
+            ),
+        )
+        return self.publisher.tick()
+
+
+def limited(snapshot: Snapshot) -> dict[str, float]:
+    """Return the limited seconds that are not 0."""
+    totals = gpu(snapshot).shares[0].totals.limited_seconds
+    assert set(totals) == set(LIMITERS)
+    return {name: seconds for name, seconds in totals.items() if seconds}
+
+
+def test_an_idle_gpu_whose_job_waits_for_data_is_limited_by_input() -> None:
+    """The exposed stall turns idle into input, from the second report on."""
+    bench = Bench()
+    for _ in range(12):
+        snapshot = bench.tick(wait=0.6, stall=0.55, activity=MIXED)
+    assert gpu(snapshot).shares[0].limiter == "input"
+    assert limited(snapshot)["input"] >= 9.0
+    (rank,) = snapshot.ranks
+    assert (rank.gpu_uuid, rank.gpu_instance, rank.processes) == (H100.uuid, None, 1)
+    assert rank.data_stall_ratio == pytest.approx(0.55)
+    assert rank.totals.phase_gpu_idle_seconds["data"] == pytest.approx(0.55 * 12)
+    assert gpu(snapshot).shares[0].data_stall == {}
+
+
+def test_an_idle_gpu_whose_job_does_something_else_stays_idle() -> None:
+    """A stall that explains less than half of the idle time changes nothing."""
+    bench = Bench()
+    for _ in range(12):
+        snapshot = bench.tick(wait=0.2, stall=0.2, activity=MIXED)
+    assert set(limited(snapshot)) == {"idle"}
+
+
+def test_without_events_the_wait_bounds_the_stall() -> None:
+    """Share gauges and counters carry the bounds under method client; input needs the lower one."""
+    bench = Bench()
+    for _ in range(32):
+        snapshot = bench.tick(wait=0.8, activity=MIXED)
+    share = gpu(snapshot).shares[0]
+    assert share.data_stall["client"].lower == pytest.approx(0.4)
+    assert share.data_stall["client"].upper == pytest.approx(0.6)
+    assert share.totals.data_stall_lower_seconds["client"] == pytest.approx(0.4 * 21, rel=0.1)
+    assert share.totals.data_stall_upper_seconds["client"] == pytest.approx(0.6 * 21, rel=0.1)
+    assert share.limiter == "input"
+
+
+def test_without_counters_utilization_takes_the_part_of_the_engine() -> None:
+    """On an older GPU the same holds with 1 - U."""
+    bench = Bench()
+    for _ in range(15):
+        snapshot = bench.tick(
+            wait=0.7, stall=0.6, utilization=Utilization(0.3, 0.31, 1.0), measurable=False
+        )
+    assert gpu(snapshot).shares[0].limiter == "input"
+
+
+def test_a_rank_under_mig_belongs_to_its_instance() -> None:
+    """By the MIG UUID; the other instance is not touched."""
+    device = dataclasses.replace(
+        H100,
+        mig=True,
+        instances=(
+            Instance(1, 0, "3g.40gb", "MIG-11111111-89ab-cdef-0123-456789abcdef", sm_count=60),
+            Instance(2, 0, "3g.40gb", "MIG-22222222-89ab-cdef-0123-456789abcdef", sm_count=60),
+        ),
+    )
+    bench = Bench()
+    bench.report["device"] = "MIG-22222222-89ab-cdef-0123-456789abcdef"
+    activity: Activity = MIXED
+    for _ in range(5):
+        shares = tuple(
+            ShareReading(gpu_instance=number, processes=listed, activity=activity, measurable=True)
+            for number, listed in ((1, ()), (2, bench.listed))
+        )
+        snapshot = bench.tick(wait=0.6, stall=0.6, device=device, shares=shares)
+    (rank,) = snapshot.ranks
+    assert (rank.gpu_uuid, rank.gpu_instance) == (H100.uuid, 2)
+    assert [share.limiter for share in gpu(snapshot).shares] == ["idle", "input"]
+
+
+def test_the_reported_precision_is_the_assumed_one() -> None:
+    """It names the tensor work while the job lives, and the default takes over after it."""
+    bench = Bench(precision="fp16")
+    bench.tick(activity=BUSY)
+    bench.tick(activity=BUSY)
+    snapshot = bench.tick(activity=BUSY)
+    flops = gpu(snapshot).shares[0].totals.flops
+    assert flops["fp16_tensor"] > 0
+    bench.jobs.said = ()
+    for _ in range(2):
+        bench.clock.advance(1.0)
+        bench.script.read(H100, activity=BUSY)
+        snapshot = bench.publisher.tick()
+    assert gpu(snapshot).shares[0].totals.flops["bf16_tensor"] > 0
+    assert snapshot.ranks == ()
+
+
+def test_the_source_says_how_it_fares() -> None:
+    """Accepted and refused reports, with the check of stalls among the reasons."""
+    bench = Bench()
+    bench.jobs.received_total = 7
+    snapshot = bench.tick(activity=QUIET)
+    assert snapshot.training == TrainingState(7, {"schema": 2, "stall_exceeds_idle": 0})
+    assert snapshot.sources["training"].up
+    assert snapshot.sources["training"].failures_total == 2
+    bench.jobs.up = False
+    assert not bench.tick(activity=QUIET).sources["training"].up
+
+
+def test_a_job_that_is_not_on_the_gpu_says_nothing_about_it() -> None:
+    """Neither input, nor precision, nor bounds: only its own series are published."""
+    bench = Bench(precision="fp16")
+    bench.listed = (Process(77, "compute"),)
+    for _ in range(32):
+        snapshot = bench.tick(wait=0.6, stall=0.55, activity=MIXED)
+    share = gpu(snapshot).shares[0]
+    assert share.limiter == "idle"
+    assert set(limited(snapshot)) == {"idle"}
+    assert share.totals.flops.keys() & {"fp16_tensor", "bf16_tensor"} == {"bf16_tensor"}
+    (rank,) = snapshot.ranks
+    assert rank.verified is False
+    assert rank.degraded == ("unverified",)
+    assert rank.totals.phase_gpu_idle_seconds["data"] > 15
+
+    bench = Bench()
+    bench.listed = ()
+    for _ in range(32):
+        snapshot = bench.tick(wait=0.8, activity=MIXED)
+    assert gpu(snapshot).shares[0].data_stall == {}
+    assert gpu(snapshot).shares[0].totals.data_stall_upper_seconds == {}
+
+
+@pytest.mark.parametrize("kind", ["compute", "graphics", "mps"])
+def test_a_job_counts_once_the_driver_lists_it(kind: str) -> None:
+    """The list is read every few seconds; when the process has left the GPU it counts no more."""
+    bench = Bench()
+    bench.listed = ()
+    assert bench.tick(wait=0.6, stall=0.55, activity=MIXED).ranks == ()
+    assert bench.tick(wait=0.6, stall=0.55, activity=MIXED).ranks[0].verified is False
+    bench.listed = (Process(4242, kind),)
+    bench.tick(wait=0.6, stall=0.55, activity=MIXED)
+    snapshot = bench.tick(wait=0.6, stall=0.55, activity=MIXED)
+    assert snapshot.ranks[0].verified is True
+    assert gpu(snapshot).shares[0].limiter == "input"
+    bench.listed = ()
+    for _ in range(2):
+        snapshot = bench.tick(wait=0.6, stall=0.55, activity=MIXED)
+    assert gpu(snapshot).shares[0].limiter == "idle"
+
+
+def test_where_no_list_can_be_read_no_job_is_believed() -> None:
+    """As on a virtual GPU: it is shown, and moves nothing of the GPU."""
+    bench = Bench()
+    bench.listed = None
+    for _ in range(4):
+        snapshot = bench.tick(wait=0.6, stall=0.55, activity=MIXED)
+    assert snapshot.ranks[0].verified is False
+    assert snapshot.ranks[0].degraded == ("unverified",)
+    assert snapshot.ranks[0].data_stall_ratio == pytest.approx(0.55)
+    assert gpu(snapshot).shares[0].limiter == "idle"
+
+
+def test_owners_are_told_only_if_they_may_be() -> None:
+    """Neither beside the job nor in its name."""
+    for owners, owner, names in (
+        (True, "alice", ["resnet", "resnet (alice)"]),
+        (False, None, ["resnet", "resnet (2)"]),
+    ):
+        bench = Bench(uid=1, owner="alice")
+        bench.publisher.reconfigure(SPECS, Rules(owners=owners))
+        bench.tick()
+        (said,) = bench.jobs.said
+        other = dataclasses.replace(said, report_id="b" * 32, uid=2)
+        bench.jobs.said = (other, said)
+        ranks = bench.publisher.tick().ranks
+        assert [rank.owner for rank in ranks] == [owner, owner]
+        assert [rank.job for rank in ranks] == names
+
+
+def test_an_invented_stall_is_cut_to_the_idle_time_of_the_gpu() -> None:
+    """A busy GPU was not starved, whatever the job claims; the cut is counted."""
+    bench = Bench()
+    for _ in range(130):
+        snapshot = bench.tick(wait=0.9, stall=0.9, activity=BUSY)
+    (rank,) = snapshot.ranks
+    before_it_was_found, idle, tolerated = 2 * 0.9, 0.1 * 128, 3 * 1.2
+    assert rank.totals.phase_gpu_idle_seconds["data"] == pytest.approx(
+        before_it_was_found + idle + tolerated
+    )
+    assert snapshot.training is not None
+    assert snapshot.training.rejected_total["stall_exceeds_idle"] == 2

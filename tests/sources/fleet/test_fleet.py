@@ -1,0 +1,708 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers and their supervisor on the fake driver, with real threads and real hangs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporter.clock import SystemClock
+from exporter.model.reading import SlotReport
+from exporter.sources.fleet.fleet import Fleet
+from exporter.sources.fleet.session import SessionOptions
+from exporter.sources.fleet.worker import BackOff
+from exporter.sources.nvml.library import Library
+from exporter.sources.proc.device_counts import DeviceCounts
+from tests.fake_nvml import FakeNvml, fault
+from tests.waiting import PATIENCE_SECONDS, wait_until
+
+STALE_SECONDS = 600.0
+"""No call lasts so long by itself, however slow the machine is: tests skip the time."""
+
+Start = Callable[..., tuple[Fleet, FakeNvml]]
+
+
+class SkippingClock(SystemClock):
+    """The host's clocks, some time ahead."""
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+
+    def skip(self, seconds: float) -> None:
+        self._ahead += seconds
+
+    def time(self) -> float:
+        return super().time() + self._ahead
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self._ahead
+
+
+@pytest.fixture(name="clock")
+def _clock() -> SkippingClock:
+    return SkippingClock()
+
+
+@pytest.fixture(name="start")
+def _start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: SkippingClock
+) -> Iterator[Start]:
+    """Start a fleet on a scenario; afterwards nothing of it is stuck."""
+    started: list[tuple[Fleet, FakeNvml]] = []
+
+    def start(scenario: dict[str, Any]) -> tuple[Fleet, FakeNvml]:
+        fake = FakeNvml(tmp_path, scenario)
+        fake.activate(monkeypatch)
+        fleet = Fleet(
+            Library(str(fake.library)),
+            SessionOptions(slow_interval_seconds=0.2),
+            clock,
+            STALE_SECONDS,
+        )
+        started.append((fleet, fake))
+        fleet.start()
+        return fleet, fake
+
+    yield start
+    for fleet, fake in started:
+        fake.write({"devices": {"count": 1}})
+        fleet.stop()
+    wait_until(lambda: not _gpu_threads(), what="for the workers to end")
+
+
+def _gpu_threads(index: int | None = None) -> list[threading.Thread]:
+    name = "gpu-" if index is None else f"gpu-{index}"
+    return [thread for thread in threading.enumerate() if thread.name.startswith(name)]
+
+
+def _report(fleet: Fleet, index: int = 0) -> SlotReport:
+    return {report.index: report for report in fleet.reports()}[index]
+
+
+def _reads(fleet: Fleet, index: int = 0) -> bool:
+    """Ask for a round; has GPU `index` a reading after it?"""
+    fleet.round(0.1)
+    reports = {report.index: report for report in fleet.reports()}
+    return index in reports and reports[index].reading is not None
+
+
+def _rest(fleet: Fleet, *besides: int) -> None:
+    """Wait until no worker is in a round, besides those of these GPUs."""
+    wait_until(
+        lambda: (
+            not any(
+                slot.current is not None and slot.current.asked
+                for slot in fleet._slots
+                if slot.index not in besides
+            )
+        ),
+        what="for the end of all rounds",
+    )
+
+
+def _reads_on(fleet: Fleet, index: int) -> bool:
+    """Is GPU `index` read once more?"""
+    before = _report(fleet, index).reading
+    return wait_until(
+        lambda: _reads(fleet, index) and _report(fleet, index).reading is not before,
+        what=f"for another reading of GPU {index}",
+    )
+
+
+def _let_hang(fleet: Fleet, clock: SkippingClock, index: int = 0) -> None:
+    """Let GPU `index`, whose calls hang by now, be found hung."""
+    _rest(fleet)
+    fleet.round(0.1)
+    _rest(fleet, index)
+    clock.skip(STALE_SECONDS)
+    fleet.round(0.1)
+    problem = _report(fleet, index).problem
+    assert problem is not None
+    assert problem.startswith("hung: a driver call does not return")
+    assert _report(fleet, index).reading is None
+
+
+def test_every_gpu_is_read_each_round(start: Start) -> None:
+    """After a round each GPU has a new reading."""
+    fleet, _ = start({"devices": {"count": 3}})
+    wait_until(lambda: all(_reads(fleet, index) for index in range(3)))
+    _rest(fleet)
+    first = [_report(fleet, index).reading for index in range(3)]
+    fleet.round(PATIENCE_SECONDS)
+    second = [_report(fleet, index).reading for index in range(3)]
+
+    for before, after in zip(first, second, strict=True):
+        assert before is not None
+        assert after is not None
+        assert after.monotonic_seconds > before.monotonic_seconds
+
+
+def test_a_hung_call_stalls_only_its_own_gpu(start: Start, clock: SkippingClock) -> None:
+    """The others are read on, and rounds wait for the hung GPU only until it counts as hung."""
+    fleet, fake = start({"devices": {"count": 2}})
+    wait_until(lambda: _reads(fleet, 0) and _reads(fleet, 1))
+    fake.update(faults=[fault("nvmlDeviceGetTemperatureV", gpu=0, hang=True)])
+    _let_hang(fleet, clock)
+
+    assert _report(fleet, 0).problem == "hung: a driver call does not return"
+    assert _report(fleet, 0).device is not None
+    for _ in range(3):
+        assert _reads_on(fleet, 1)
+
+
+def test_a_hung_gpu_gets_one_replacement_and_only_one(start: Start, clock: SkippingClock) -> None:
+    """However long it hangs, two threads are the most that it costs."""
+    fleet, fake = start({"devices": {"count": 1}})
+    wait_until(lambda: _reads(fleet))
+    fake.update(faults=[fault("nvmlDevice*", gpu=0, hang=True)])
+    _let_hang(fleet, clock)
+    for _ in range(10):
+        fleet.round(0.05)
+        clock.skip(STALE_SECONDS)
+
+    assert len(_gpu_threads(0)) == 2
+
+    fake.update(faults=[])
+    wait_until(lambda: _reads(fleet), what="for recovery")
+    wait_until(lambda: _reads(fleet) and len(_gpu_threads(0)) == 1, what="for one thread to end")
+
+
+def test_a_gpu_whose_replacement_hangs_for_good_is_taken_back_by_the_first_worker(
+    start: Start, clock: SkippingClock
+) -> None:
+    """Whichever thread comes back reads on."""
+    fleet, fake = start({"devices": {"count": 1}})
+    wait_until(lambda: _reads(fleet))
+    hang_fast = fault("nvmlDeviceGetTemperatureV", gpu=0, hang=True)
+    hang_open = fault("nvmlDeviceGetHandleByIndex*", hang=True)
+    fake.update(faults=[hang_fast, hang_open])
+    _let_hang(fleet, clock)
+    wait_until(lambda: not _reads(fleet) and fake.calls()["nvmlDeviceGetHandleByIndex_v2"] >= 2)
+    clock.skip(STALE_SECONDS)  # the replacement counts as hung too
+    fake.update(faults=[hang_open])
+
+    wait_until(lambda: _reads(fleet), what="for the first worker to take over")
+
+
+class Refusals:
+    """Threads whose names begin so cannot be started while this says so."""
+
+    def __init__(self) -> None:
+        self.names: tuple[str, ...] = ()
+        self.count = 0
+
+
+@pytest.fixture(name="refusals")
+def _refusals(monkeypatch: pytest.MonkeyPatch) -> Refusals:
+    refusals = Refusals()
+    begin = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if refusals.names and thread.name.startswith(refusals.names):
+            refusals.count += 1
+            raise RuntimeError("can't start new thread")
+        begin(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    return refusals
+
+
+@pytest.mark.usefixtures("often")
+def test_a_gpu_without_a_thread_costs_no_other_and_gets_one_later(
+    start: Start, refusals: Refusals, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A host may be out of threads for a while: the reason is told once."""
+    caplog.set_level(logging.INFO)
+    refusals.names = ("gpu-0",)
+    fleet, _ = start({"devices": {"count": 2}})
+    wait_until(lambda: _reads(fleet, 1))
+    wait_until(lambda: refusals.count >= 3)
+
+    problem = "no thread can be started for it: can't start new thread"
+    assert _report(fleet, 0).problem == problem
+    assert fleet.problem is None
+
+    refusals.names = ()
+    wait_until(lambda: _reads(fleet, 0))
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2
+    assert lines[0] == f"GPU 0 cannot be read: {problem}"
+    assert lines[1].endswith(f"answers again after: {problem}")
+
+
+def test_a_hung_gpu_whose_replacement_cannot_be_started_is_not_lost(
+    start: Start, clock: SkippingClock, refusals: Refusals, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The worker that hangs keeps the GPU: when it comes back it reads on."""
+    fleet, fake = start({"devices": {"count": 2}})
+    wait_until(lambda: _reads(fleet, 0) and _reads(fleet, 1))
+    fake.update(faults=[fault("nvmlDevice*", gpu=0, hang=True)])
+    refusals.names = ("gpu-0",)
+    _let_hang(fleet, clock)
+    for _ in range(3):
+        assert _reads_on(fleet, 1)
+
+    problem = _report(fleet, 0).problem
+    assert problem is not None
+    assert problem.endswith("no thread can be started for it: can't start new thread")
+    assert refusals.count >= 3
+    assert len(_gpu_threads(0)) == 1
+    lines = [record.getMessage() for record in caplog.records if "GPU 0" in record.getMessage()]
+    assert len(lines) == 1
+
+    fake.update(faults=[])
+    wait_until(lambda: _reads(fleet, 0), what="for the worker to come back")
+
+
+def test_a_hung_gpu_gets_its_replacement_once_that_can_be_started(
+    start: Start, clock: SkippingClock, refusals: Refusals
+) -> None:
+    """Each round tries."""
+    fleet, fake = start({"devices": {"count": 1}})
+    wait_until(lambda: _reads(fleet))
+    fake.update(faults=[fault("nvmlDeviceGetTemperatureV", gpu=0, hang=True)])
+    refusals.names = ("gpu-0",)
+    _let_hang(fleet, clock)
+    refusals.names = ()
+    fleet.round(0.1)
+
+    assert len(_gpu_threads(0)) == 2
+    assert _report(fleet).problem == "hung: a driver call does not return"
+
+
+@pytest.mark.usefixtures("often")
+def test_the_supervisor_survives_whatever_goes_wrong_in_it(
+    start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without it no GPU would be found or initialised again; the fault is told once, with its
+    trace, and is a reason while no GPU is known."""
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr("exporter.sources.fleet.worker.BACK_OFF_SECONDS", (0.02,))
+    count = DeviceCounts.count
+    faulty = [True]
+    calls = []
+
+    def failing(counts: DeviceCounts, nvml: int | None) -> None:
+        calls.append(nvml)
+        if faulty:
+            raise RuntimeError("can't start new thread")
+        count(counts, nvml)
+
+    monkeypatch.setattr(DeviceCounts, "count", failing)
+    fleet, _ = start({"devices": {"count": 1}})
+    wait_until(lambda: len(calls) >= 3)
+    assert fleet.problem == "looking after the GPUs failed: can't start new thread"
+
+    faulty.clear()
+    wait_until(lambda: _reads(fleet))
+    assert fleet.problem is None
+    assert [(record.getMessage(), record.exc_info is None) for record in caplog.records] == [
+        ("looking after the GPUs failed: can't start new thread; retrying", False),
+        ("the GPUs are looked after again", True),
+    ]
+
+
+@pytest.mark.usefixtures("often")
+def test_gpus_are_read_while_nobody_can_listen_for_xids(start: Start, refusals: Refusals) -> None:
+    """And somebody does once that is possible."""
+    refusals.names = ("xid",)
+    fleet, _ = start({"devices": {"count": 1}})
+    wait_until(lambda: refusals.count >= 2 and _reads(fleet))
+
+    refusals.names = ()
+    wait_until(lambda: any(each.name.startswith("xid") for each in threading.enumerate()))
+
+
+def test_a_lost_gpu_is_down_at_once_and_back_within_ten_seconds(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It keeps its identity and a reason; each change of state is one line in the log."""
+    caplog.set_level(logging.INFO)
+    fleet, fake = start({"devices": {"count": 2}})
+    wait_until(lambda: _reads(fleet, 0) and _reads(fleet, 1))
+    fake.device(0, lost=1)
+    wait_until(lambda: not _reads(fleet, 0))
+    report = _report(fleet, 0)
+
+    assert report.problem is not None
+    assert report.problem.startswith("lost")
+    assert report.device is not None
+    for _ in range(3):
+        assert _reads_on(fleet, 1)
+    fake.device(0, lost=0)
+    wait_until(lambda: _reads(fleet, 0))
+
+    lines = [record.getMessage() for record in caplog.records if "GPU 0" in record.getMessage()]
+    assert len(lines) == 2
+    assert "cannot be read: lost" in lines[0]
+    assert "answers again" in lines[1]
+
+
+def test_a_gpu_that_was_lost_before_the_start_is_known_by_its_uuid(start: Start) -> None:
+    """So its gpu_up can say 0."""
+    fleet, _ = start({"devices": [{"lost": 1, "uuid": "GPU-gone"}, {}]})
+    wait_until(lambda: _reads(fleet, 1))
+    device = wait_until(lambda: _report(fleet, 0).device)
+
+    assert device is not None
+    assert device.uuid == "GPU-gone"
+    assert _report(fleet, 0).reading is None
+
+
+@pytest.mark.parametrize("code", [1, 9, 18])
+def test_a_driver_that_went_away_is_initialised_again(start: Start, code: int) -> None:
+    """Codes 1, 9 and 18 concern the library: everything is down, then everything is back."""
+    fleet, fake = start({"devices": {"count": 2}})
+    wait_until(lambda: _reads(fleet, 0) and _reads(fleet, 1))
+    fake.update(faults=[fault("nvmlDevice*", error=code), fault("nvmlInit*", error=code)])
+    wait_until(lambda: not _reads(fleet, 0) and not _reads(fleet, 1))
+    problem = wait_until(lambda: fleet.problem)
+
+    assert problem
+    wait_until(lambda: fleet.failed_initialisations > 0)
+
+    fake.update(faults=[])
+    wait_until(lambda: _reads(fleet, 0) and _reads(fleet, 1))
+    assert fleet.problem is None
+    assert len(_gpu_threads()) == 2
+
+
+def test_one_gpu_that_blames_the_library_is_its_own_fault(start: Start) -> None:
+    """The others are read on, and the library is not initialised again and again."""
+    fleet, fake = start({"devices": {"count": 2}})
+    wait_until(lambda: _reads(fleet, 0) and _reads(fleet, 1))
+    inits = fake.calls()["nvmlInitWithFlags"]
+    fake.update(faults=[fault("nvmlDeviceGetTemperatureV", gpu=0, error=1)])
+    wait_until(lambda: not _reads(fleet, 0))
+    for _ in range(5):
+        assert _reads_on(fleet, 1)
+
+    assert fleet.problem is None
+    assert fake.calls()["nvmlInitWithFlags"] == inits
+
+    fake.update(faults=[])
+    wait_until(lambda: _reads(fleet, 0))
+
+
+def test_a_driver_that_is_not_there_yet_is_waited_for(start: Start) -> None:
+    """The daemon starts before the driver does."""
+    fleet, fake = start({"faults": [fault("nvmlInit*", error=9)]})
+    problem = wait_until(lambda: fleet.problem)
+    assert problem is not None
+    assert "driver is not loaded" in problem
+    assert fleet.reports() == []
+
+    fake.update(faults=[])
+
+    wait_until(lambda: _reads(fleet))
+
+
+def test_an_initialisation_that_hangs_hangs_nobody_else(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounds return at once, and the reason is known after a while."""
+    monkeypatch.setattr("exporter.sources.fleet.fleet.SLOW_INIT_SECONDS", 0.2)
+    fleet, fake = start({"faults": [fault("nvmlInit*", hang=True)]})
+
+    def problem() -> str | None:
+        fleet.round(0.01)
+        return fleet.problem
+
+    assert wait_until(problem) == "NVML's initialisation does not return"
+
+    fake.update(faults=[])
+    wait_until(lambda: _reads(fleet))
+    assert fleet.problem is None
+
+
+def test_gpus_that_appear_and_vanish_are_noticed(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver is asked for its GPUs again and again."""
+    monkeypatch.setattr("exporter.sources.fleet.fleet.ENUMERATION_INTERVAL_SECONDS", 0.1)
+    fleet, fake = start({"devices": {"count": 1}})
+    wait_until(lambda: _reads(fleet))
+    fake.update(devices={"count": 3})
+    wait_until(lambda: _reads(fleet, 2))
+
+    fake.update(devices={"count": 1})
+    wait_until(lambda: not _reads(fleet, 2))
+
+    assert _reads(fleet, 0)
+    wait_until(lambda: len(_gpu_threads()) == 1)
+
+
+def _by_uuid(fleet: Fleet) -> dict[str, int]:
+    """After one more round: the index of every GPU that is read, by UUID."""
+    fleet.round(0.1)
+    readings = [report.reading for report in fleet.reports()]
+    uuids = [reading.device.uuid for reading in readings if reading is not None]
+    assert len(uuids) == len(set(uuids)), "each GPU is read once"
+    return {
+        reading.device.uuid: reading.device.index for reading in readings if reading is not None
+    }
+
+
+GPUS = {"devices": [{"uuid": "GPU-a"}, {"uuid": "GPU-b"}, {"uuid": "GPU-c"}]}
+
+
+@pytest.fixture(name="often")
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count the GPUs ten times a second."""
+    monkeypatch.setattr("exporter.sources.fleet.fleet.ENUMERATION_INTERVAL_SECONDS", 0.1)
+
+
+@pytest.mark.usefixtures("often")
+def test_a_gpu_that_is_added_before_the_others_moves_them(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every GPU is read by one worker, under the index that the driver gives it by now; each
+    change is one line."""
+    caplog.set_level(logging.INFO)
+    fleet, fake = start({**GPUS, "order": [0, 1]})
+    wait_until(lambda: _by_uuid(fleet) == {"GPU-a": 0, "GPU-b": 1})
+    fake.update(order=[2, 0, 1])
+
+    wait_until(lambda: _by_uuid(fleet) == {"GPU-c": 0, "GPU-a": 1, "GPU-b": 2})
+    for _ in range(20):
+        assert len(_by_uuid(fleet)) == 3
+    assert len(_gpu_threads()) == 3
+    assert sorted(record.getMessage() for record in caplog.records) == [
+        "GPU 0 (GPU-a) is GPU 1 from now on",
+        "GPU 1 (GPU-b) is GPU 2 from now on",
+    ]
+    numbers = [report.index for report in fleet.reports()]
+    assert len(numbers) == len(set(numbers)) == 3
+
+
+@pytest.mark.usefixtures("often")
+def test_gpus_that_change_places_are_followed(start: Start) -> None:
+    """Also when none is lost for it."""
+    fleet, fake = start(GPUS)
+    wait_until(lambda: len(_by_uuid(fleet)) == 3)
+    fake.update(order=[2, 0, 1])
+
+    wait_until(lambda: _by_uuid(fleet) == {"GPU-c": 0, "GPU-a": 1, "GPU-b": 2})
+
+
+@pytest.mark.usefixtures("often")
+def test_a_lost_gpu_is_found_at_another_index(start: Start) -> None:
+    """While it is lost another GPU takes its index; when it heals it has a new one."""
+    fleet, fake = start(GPUS)
+    wait_until(lambda: len(_by_uuid(fleet)) == 3)
+    fake.device(0, lost=1)
+    wait_until(lambda: set(_by_uuid(fleet)) == {"GPU-b", "GPU-c"})
+    fake.update(order=[1, 2, 0])
+    wait_until(lambda: _by_uuid(fleet) == {"GPU-b": 0, "GPU-c": 1})
+    fake.device(0, lost=0)
+
+    wait_until(lambda: _by_uuid(fleet) == {"GPU-b": 0, "GPU-c": 1, "GPU-a": 2})
+
+
+@pytest.mark.usefixtures("often")
+def test_two_indexes_of_one_gpu_are_read_once(start: Start) -> None:
+    """What the driver lists twice has one worker; the GPU that it does not list is down."""
+    fleet, fake = start(GPUS)
+    wait_until(lambda: len(_by_uuid(fleet)) == 3)
+    fake.device(1, lost=1)
+    wait_until(lambda: "GPU-b" not in _by_uuid(fleet))
+    fake.update(order=[0, 0, 2])
+    fake.device(1, lost=0)
+    lost = wait_until(
+        lambda: next(
+            report
+            for report in fleet.reports()
+            if report.device is not None and report.device.uuid == "GPU-b"
+        )
+    )
+    for _ in range(20):
+        assert _by_uuid(fleet) == {"GPU-a": 0, "GPU-c": 2}
+        threading.Event().wait(0.02)
+
+    assert lost is not None
+    assert lost.problem is not None
+    fake.update(order=[0, 1, 2])
+    wait_until(lambda: _by_uuid(fleet) == {"GPU-a": 0, "GPU-b": 1, "GPU-c": 2})
+
+
+@pytest.mark.usefixtures("often")
+def test_another_board_at_an_index_is_another_gpu(start: Start) -> None:
+    """The old one stays known, and down."""
+    fleet, fake = start({"devices": [{"uuid": "GPU-a"}, {"uuid": "GPU-b"}]})
+    wait_until(lambda: len(_by_uuid(fleet)) == 2)
+    fake.device(1, lost=1)
+    wait_until(lambda: "GPU-b" not in _by_uuid(fleet))
+    fake.device(1, lost=0, uuid="GPU-new")
+
+    wait_until(lambda: _by_uuid(fleet) == {"GPU-a": 0, "GPU-new": 1})
+    reports = {report.device.uuid: report for report in fleet.reports() if report.device}
+    assert set(reports) == {"GPU-a", "GPU-b", "GPU-new"}
+    assert reports["GPU-b"].reading is None
+
+
+@pytest.mark.parametrize("code", [1, 9])
+@pytest.mark.parametrize("function", ["nvmlDeviceGetCount*", "nvmlDeviceGetHandleByIndex*"])
+def test_a_library_that_is_no_use_is_tried_less_and_less_often(
+    start: Start,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    function: str,
+    code: int,
+) -> None:
+    """It initialises, and then says that it is not initialised: that is no success. Every
+    initialisation is undone, and the log tells of it once."""
+    waits: list[int] = []
+    monkeypatch.setattr(
+        "exporter.sources.fleet.worker.BACK_OFF_SECONDS",
+        SpiedWaits((0.02, 0.04, 0.06, 0.08, 0.1), waits),
+    )
+    fleet, fake = start({"faults": [fault(function, error=code)]})
+
+    def tried_often() -> bool:
+        fleet.round(0.05)
+        return fake.calls().get("nvmlInitWithFlags", 0) >= 8
+
+    wait_until(tried_often)
+    calls = fake.calls()
+    assert calls["nvmlInitWithFlags"] - calls.get("nvmlShutdown", 0) in (0, 1)
+    assert [at for at in waits if at is not None][:6] == [0, 1, 2, 3, 4, 4]
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == len(set(messages)) <= 2
+
+    fake.update(faults=[])
+    wait_until(lambda: _reads(fleet))
+    assert fleet.problem is None
+
+
+class SpiedWaits(tuple[float, ...]):
+    """Back-off waits that note which of them were waited for."""
+
+    noted: list[int]
+
+    def __new__(cls, waits: tuple[float, ...], noted: list[int]) -> SpiedWaits:
+        made = super().__new__(cls, waits)
+        made.noted = noted
+        return made
+
+    def __getitem__(self, at: Any) -> Any:
+        if threading.current_thread().name == "driver":
+            self.noted.append(at)
+        return super().__getitem__(at)
+
+
+@pytest.mark.parametrize("code", [2, 3, 4, 999])
+def test_a_gpu_of_which_nothing_answers_is_down(
+    start: Start, clock: SkippingClock, caplog: pytest.LogCaptureFixture, code: int
+) -> None:
+    """A round without a reading is no read: the last one stands until it is stale, then there is a
+    reason, told once; and when it answers again, everything is read as before."""
+    caplog.set_level(logging.INFO)
+    fleet, fake = start(
+        {"devices": [{"gpm": {"sm": 50}}, {}]},
+    )
+    wait_until(lambda: _reads(fleet, 0) and _reads(fleet, 1))
+    _rest(fleet)
+    fake.update(
+        faults=[
+            fault("nvmlDeviceGet[!H]*", gpu=0, error=code),
+            fault("nvmlGpm*", gpu=0, error=code),
+        ]
+    )
+    before = _report(fleet, 0).reading
+    fleet.round(0.1)
+    _rest(fleet)
+    assert _report(fleet, 0).reading is before
+    clock.skip(STALE_SECONDS)
+    wait_until(lambda: not _reads(fleet, 0))
+    problem = _report(fleet, 0).problem
+    assert problem is not None
+    assert problem.startswith("its driver calls fail: ")
+    for _ in range(3):
+        assert _reads_on(fleet, 1)
+
+    fake.update(faults=[])
+    wait_until(lambda: _reads(fleet, 0))
+    assert _reads_on(fleet, 0)
+    reading = _report(fleet, 0).reading
+    assert reading is not None
+    assert reading.vitals.power_watts is not None
+    assert "gpm" not in reading.states
+    messages = [record.getMessage() for record in caplog.records]
+    told = [line for line in messages if "GPU 0" in line and "Xid" not in line]
+    assert len(told) == 2, told
+
+
+def test_no_gpu_at_all_is_a_reason(start: Start) -> None:
+    """A driver without GPUs is not an error, but must not look like nothing."""
+    fleet, _ = start({"devices": {"count": 0}})
+
+    assert wait_until(lambda: fleet.problem) == "the driver lists no GPU"
+
+
+def test_a_gpu_that_may_not_be_opened_leaves_the_others_alone(start: Start) -> None:
+    """A cgroup may forbid a GPU that the driver counts."""
+    fleet, _ = start({"devices": [{"handle_error": 4}, {}]})
+    wait_until(lambda: _reads(fleet, 1))
+
+    assert wait_until(lambda: _report(fleet, 0).problem)
+    assert _report(fleet, 0).reading is None
+    assert _report(fleet, 0).failures == {"nvml": 1}
+
+
+def test_a_changed_mig_layout_is_read_anew(start: Start) -> None:
+    """Instances made or removed while running are noticed at the slow cadence."""
+    one = {"gi": 1, "ci": 0, "profile": "1g.10gb", "uuid": "MIG-1"}
+    fleet, fake = start({"devices": [{"mig": {"instances": [one]}}]})
+
+    def instances() -> list[int | None]:
+        fleet.round(0.1)
+        reading = _report(fleet).reading if fleet.reports() else None
+        return [share.gpu_instance for share in reading.shares] if reading else []
+
+    wait_until(lambda: instances() == [1])
+    two = {"gi": 2, "ci": 0, "profile": "1g.10gb", "uuid": "MIG-2"}
+    fake.device(0, mig={"instances": [one, two]})
+    wait_until(lambda: instances() == [1, 2])
+    fake.device(0, mig={"instances": [], "current": 0})
+    wait_until(lambda: instances() == [None])
+
+
+def test_without_a_sample_buffer_a_busy_gpu_is_polled_between_rounds(start: Start) -> None:
+    """Polls leave gaps; ten a second narrow them while there is something to miss."""
+    fleet, fake = start(
+        {"devices": [{"utilization": 50, "product": "v100-sxm2", "samples": {"enabled": False}}]}
+    )
+    wait_until(lambda: _reads(fleet))
+    fleet.round(1.0)
+    before = fake.calls()["nvmlDeviceGetUtilizationRates"]
+
+    wait_until(lambda: fake.calls()["nvmlDeviceGetUtilizationRates"] >= before + 5)
+
+
+def test_stopping_does_not_wait_for_the_driver(start: Start) -> None:
+    """A wedged call must not keep the daemon alive."""
+    fleet, fake = start({"devices": {"count": 2}})
+    wait_until(lambda: _reads(fleet, 0) and _reads(fleet, 1))
+    fake.update(faults=[fault("nvmlDevice*", hang=True)])
+    fleet.round(0.01)
+    stopping = threading.Thread(target=fleet.stop)
+    stopping.start()
+    stopping.join(PATIENCE_SECONDS)
+
+    assert not stopping.is_alive()
+    assert fake.calls().get("nvmlShutdown", 0) == 0
+
+
+def test_back_off_grows_to_five_seconds() -> None:
+    """So that recovery shows within ten."""
+    back_off = BackOff()
+    waits = [back_off.next_wait_seconds() for _ in range(8)]
+    back_off.reset()
+
+    assert waits == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0, 5.0, 5.0]
+    assert back_off.next_wait_seconds() == 0.5

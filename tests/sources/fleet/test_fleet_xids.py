@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Xids and device counts through the whole fleet: real threads, the fake driver, a kernel log."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pynvml
+import pytest
+
+from exporter.clock import SystemClock
+from exporter.sources.fleet.fleet import Fleet
+from exporter.sources.fleet.session import SessionOptions
+from exporter.sources.nvml.library import Library
+from exporter.sources.xids import events as xid_events
+from tests.fake_nvml import FakeNvml, fault
+from tests.waiting import wait_until
+
+BUS = "00000000:65:00.0"
+UUID = "GPU-aaaaaaaa-0000-0000-0000-000000000001"
+DEVICES = [{"uuid": UUID, "pci_bus_id": BUS}, {}]
+
+
+class Node:
+    """A fleet on a scenario, with its own /sys, /proc and /dev/kmsg."""
+
+    def __init__(self, fake: FakeNvml, folder: Path) -> None:
+        self.fake = fake
+        self.sysfs, self.procfs = folder / "sys", folder / "proc"
+        self.kmsg = folder / "kmsg"
+        self.kmsg.touch()
+        options = SessionOptions(
+            slow_interval_seconds=0.2, sysfs=str(self.sysfs), procfs=str(self.procfs)
+        )
+        self.fleet = Fleet(
+            Library(str(fake.library)), options, SystemClock(), 600.0, kernel_log=str(self.kmsg)
+        )
+
+    def start(self) -> None:
+        self.fleet.start()
+        wait_until(lambda: len(self.reads()) == 2)
+        wait_until(lambda: self.reads() and self.registrations() >= 2)
+
+    def registrations(self) -> int:
+        return self.fake.calls().get("nvmlDeviceRegisterEvents", 0)
+
+    def reads(self) -> list[int]:
+        """After one more round: which GPUs have a reading."""
+        self.fleet.round(0.1)
+        return [r.index for r in self.fleet.reports() if r.reading is not None]
+
+    def is_without_driver(self, failures: int) -> bool:
+        """After one more round: no reading, and at least so many failed initialisations."""
+        return not self.reads() and self.fleet.failed_initialisations >= failures
+
+    def happen(self, xid: int) -> None:
+        """The driver's events tell an Xid of GPU 0."""
+        now = self.fake.now() - self.fake.epoch + 0.03
+        known = self.fake.scenario.get("xids", [])
+        self.fake.update(xids=[*known, {"at": now, "gpu": 0, "xid": xid}])
+
+    def log(self, xid: int) -> None:
+        """The kernel logs an Xid of GPU 0."""
+        with self.kmsg.open("a") as file:
+            file.write(f"4,1,2,-;NVRM: Xid (PCI:0000:65:00): {xid}, pid=1, name=x\n")
+
+    def counts(self) -> dict[int, int]:
+        return {code: record.count for code, record in self.fleet.xids().get(UUID, {}).items()}
+
+
+@pytest.fixture(name="node")
+def _node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    monkeypatch.setattr(xid_events, "WAIT_MILLISECONDS", 100)
+    monkeypatch.setattr(xid_events, "NOTHING_TO_WAIT_FOR_SECONDS", 0.02)
+    monkeypatch.setattr(pynvml, "nvmlLib", pynvml.nvmlLib)
+    fake = FakeNvml(tmp_path, {"devices": DEVICES})
+    fake.activate(monkeypatch)
+    node = Node(fake, tmp_path)
+    yield node
+    fake.write({"devices": DEVICES})
+    node.fleet.stop()
+    pynvml._nvmlGetFunctionPointer_cache.clear()
+
+
+def test_an_xid_that_events_and_kernel_log_tell_counts_once(node: Node) -> None:
+    """Whichever is first; one that only one of them tells counts too."""
+    node.start()
+    node.happen(79)
+    wait_until(lambda: node.counts() == {79: 1})
+    node.log(79)
+    node.log(48)
+    wait_until(lambda: node.counts() == {48: 1, 79: 1})
+    node.happen(48)
+    node.happen(31)
+    wait_until(lambda: node.counts() == {31: 1, 48: 1, 79: 1})
+
+
+def test_a_gpu_that_left_the_bus_is_found_by_its_place(node: Node) -> None:
+    """The driver neither lists it nor has events for it; the kernel log still names it."""
+    node.start()
+    node.fake.update(devices=[{"lost": 1, **DEVICES[0]}, {}])
+    wait_until(lambda: node.reads() == [1])
+    node.log(79)
+    wait_until(lambda: node.counts() == {79: 1})
+
+    node.fake.update(devices=[DEVICES[1]])
+    wait_until(lambda: node.fleet.reports()[1].problem)
+    node.log(79)
+    wait_until(lambda: node.counts() == {79: 2})
+
+
+def test_an_xid_of_a_gpu_that_nobody_knows_is_passed_over(node: Node) -> None:
+    """It may be another container's."""
+    node.start()
+    with node.kmsg.open("a") as file:
+        file.write("4,1,2,-;NVRM: Xid (PCI:0000:99:00): 79, x\n")
+    node.log(48)
+    wait_until(lambda: node.counts() == {48: 1})
+
+    assert list(node.fleet.xids()) == [UUID]
+
+
+def test_events_go_on_after_the_library_was_initialised_again(node: Node) -> None:
+    """Each generation of the library has its own set; the counts stay."""
+    node.start()
+    node.happen(79)
+    wait_until(lambda: node.counts() == {79: 1})
+    shutdowns = node.fake.calls().get("nvmlShutdown", 0)
+    node.fake.update(faults=[fault("nvmlDevice*", error=9), fault("nvmlInit*", error=9)])
+    wait_until(partial(node.is_without_driver, 1))
+    assert "nvml" not in node.fleet.devices()
+    node.fake.update(faults=[])
+    registrations = node.registrations()
+    wait_until(lambda: len(node.reads()) == 2 and node.registrations() >= registrations + 2)
+    node.happen(62)
+    wait_until(lambda: node.counts() == {62: 1, 79: 1})
+
+    assert node.fake.calls().get("nvmlShutdown", 0) == shutdowns + 1
+
+
+def test_a_wait_that_never_returns_forbids_the_shutdown(node: Node) -> None:
+    """A shutdown under a call crashes; the new generation begins without it."""
+    node.start()
+    hang = fault("nvmlEventSetWait_v2", hang=True)
+    lost = [fault("nvmlDeviceGet*", error=9), fault("nvmlInit*", error=9)]
+    node.fake.update(faults=[hang])
+    waits = node.fake.calls()["nvmlEventSetWait_v2"]
+    wait_until(lambda: node.fake.calls()["nvmlEventSetWait_v2"] > waits)
+    # The second time the stuck wait is that of an earlier generation.
+    for failures in (1, 2):
+        node.fake.update(faults=[hang, *lost])
+        wait_until(partial(node.is_without_driver, failures))
+        node.fake.update(faults=[hang])
+        wait_until(lambda: len(node.reads()) == 2)
+
+    assert node.fake.calls().get("nvmlShutdown", 0) == 0
+
+
+def test_health_reaches_the_reading(node: Node) -> None:
+    """At the slow cadence."""
+    node.start()
+    node.fake.device(0, ecc={"volatile": {"uncorrected": {"dram": 3}}})
+
+    def errors() -> int:
+        node.reads()
+        reading = node.fleet.reports()[0].reading
+        assert reading is not None
+        assert reading.health is not None
+        return reading.health.ecc_errors_total["uncorrected"]["dram"]
+
+    wait_until(lambda: errors() == 3)
+
+
+def test_devices_are_counted_by_the_bus_the_driver_and_nvml(node: Node) -> None:
+    """A GPU that NVML misses shows as a difference."""
+    for address in ("0000:65:00.0", "0000:66:00.0", "0000:67:00.0"):
+        folder = node.sysfs / "bus/pci/devices" / address
+        folder.mkdir(parents=True)
+        (folder / "vendor").write_text("0x10de\n")
+        (folder / "class").write_text("0x030200\n")
+        os.makedirs(node.procfs / "driver/nvidia/gpus" / address)
+    assert node.fleet.devices() == {}
+    node.start()
+
+    assert node.fleet.devices() == {"pci": 3, "driver": 3, "nvml": 2}

@@ -1,0 +1,472 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GPUs that are left out, asleep or forgotten, and owners that are not told."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.clock import SystemClock
+from exporter.exposition.parts import Node
+from exporter.model.reading import (
+    SUSPENDED,
+    Board,
+    Device,
+    Process,
+    Reading,
+    ShareReading,
+    SlotReport,
+    Vitals,
+    XidRecord,
+)
+from exporter.model.snapshot import Holder, Snapshot
+from exporter.publisher.gpu import Rules
+from exporter.publisher.tick import Publisher
+from exporter.sources.fleet.fleet import Fleet
+from exporter.sources.fleet.session import SessionOptions
+from exporter.sources.nvml.library import Library
+from exporter.sources.selection import Selection
+from exporter.specs import load_specs
+from tests.clocks import ManualClock
+from tests.fake_nvml import FakeNvml, fault
+from tests.rows import expected_rows
+from tests.waiting import wait_until
+
+UUIDS = ("GPU-a0", "GPU-b1", "GPU-c2")
+ADDRESSES = ("0000:01:00.0", "0000:02:00.0", "0000:03:00.0")
+THREE = {
+    "devices": [
+        {"uuid": uuid, "pci_bus_id": address}
+        for uuid, address in zip(UUIDS, ADDRESSES, strict=True)
+    ]
+}
+
+
+# Selection
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "read"),
+    [
+        ((), (), (0, 1, 2)),
+        (("1",), (), (1,)),
+        (("0", "GPU-c2"), (), (0, 2)),
+        (("gpu-C2",), (), (2,)),
+        ((), ("1",), (0, 2)),
+        ((), ("GPU-b1", "0"), (2,)),
+        (("0", "1"), ("GPU-b1",), (0,)),
+        (("GPU-b1",), ("1",), ()),
+        (("7", "GPU-x"), (), ()),
+        ((), ("7", "GPU-x", "01"), (0, 2)),
+    ],
+)
+def test_which_gpus_are_read(
+    include: tuple[str, ...], exclude: tuple[str, ...], read: tuple[int, ...]
+) -> None:
+    """Those of the one list, or all, without those of the other."""
+    selection = Selection(include, exclude)
+    assert tuple(i for i, uuid in enumerate(UUIDS) if selection.admits(i, uuid)) == read
+
+
+ENTRIES = st.lists(st.sampled_from(["0", "1", "2", *UUIDS]), max_size=4).map(tuple)
+
+
+@given(ENTRIES, ENTRIES)
+def test_what_the_index_decides_the_uuid_does_not_change(
+    include: tuple[str, ...], exclude: tuple[str, ...]
+) -> None:
+    """A verdict without the UUID is the verdict with it; without UUIDs there always is one."""
+    selection = Selection(include, exclude)
+    for index, uuid in enumerate(UUIDS):
+        early = selection.admits(index)
+        verdicts = {selection.admits(index, each) for each in (uuid, "GPU-other", *UUIDS)}
+        assert None not in verdicts
+        assert verdicts == {early} or (early is None and selection.by_uuid)
+
+
+def test_entries_that_name_no_gpu() -> None:
+    """Indexes by the number of GPUs; UUIDs only once all are known."""
+    selection = Selection(("0", "3", "GPU-x"), ("GPU-A0",))
+    assert selection.unmatched(3, set(UUIDS)) == ("3", "GPU-x")
+    assert selection.unmatched(3, {"GPU-a0"}) == ("3",)
+    assert Selection().unmatched(0, ()) == ()
+
+
+# The fleet
+
+Start = Callable[..., tuple[Fleet, FakeNvml]]
+
+
+@pytest.fixture(name="start")
+def _start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Start a fleet on a scenario, with a /sys of the test's own."""
+    monkeypatch.setattr("exporter.sources.fleet.fleet.ENUMERATION_INTERVAL_SECONDS", 0.05)
+    started: list[tuple[Fleet, FakeNvml]] = []
+
+    def start(
+        scenario: dict[str, Any], *include: str, exclude: tuple[str, ...] = (), **options: Any
+    ) -> tuple[Fleet, FakeNvml]:
+        fake = FakeNvml(tmp_path, scenario)
+        fake.activate(monkeypatch)
+        fleet = Fleet(
+            Library(str(fake.library)),
+            SessionOptions(
+                slow_interval_seconds=0.1,
+                selection=Selection(include, exclude),
+                sysfs=str(tmp_path / "sys"),
+                **options,
+            ),
+            SystemClock(),
+            5.0,
+        )
+        started.append((fleet, fake))
+        fleet.start()
+        return fleet, fake
+
+    yield start
+    for fleet, fake in started:
+        fake.update(faults=[])
+        fleet.stop()
+    wait_until(lambda: not [t for t in threading.enumerate() if t.name.startswith("gpu-")])
+
+
+def power_state(tmp_path: Path, *states: str) -> None:
+    """Put the GPUs of THREE into these states."""
+    for address, state in zip(ADDRESSES, states, strict=False):
+        power = tmp_path / "sys/bus/pci/devices" / address / "power"
+        power.mkdir(parents=True, exist_ok=True)
+        (power / "runtime_status").write_text(f"{state}\n")
+        driver = tmp_path / "sys/bus/pci/drivers/nvidia"
+        driver.mkdir(parents=True, exist_ok=True)
+        (driver / address).touch()
+
+
+def settled(fleet: Fleet) -> dict[str, bool]:
+    """Ask for a round; is each GPU read, by UUID? Empty while one is not decided on."""
+    fleet.round(1.0)
+    reports = fleet.reports()
+    if any(report.device is None for report in reports):
+        return {}
+    return {report.device.uuid: report.reading is not None for report in reports if report.device}
+
+
+def lines(caplog: pytest.LogCaptureFixture, word: str) -> list[str]:
+    return [r.getMessage() for r in caplog.records if word in r.getMessage()]
+
+
+def test_only_the_included_gpus_are_read(start: Start) -> None:
+    """By index and UUID, mixed."""
+    fleet, _ = start(THREE, "0", "GPU-c2")
+    assert wait_until(lambda: settled(fleet)) == {"GPU-a0": True, "GPU-c2": True}
+    assert fleet.problem is None
+
+
+def test_a_gpu_excluded_by_index_is_never_opened(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not even its handle is asked for, and a hang of it is nobody's."""
+    caplog.set_level(logging.INFO)
+    scenario = {**THREE, "faults": [fault("nvmlDevice*", gpu=1, hang=True)]}
+    fleet, fake = start(scenario, exclude=("1",))
+    assert wait_until(lambda: settled(fleet)) == {"GPU-a0": True, "GPU-c2": True}
+    wait_until(lambda: fake.calls()["nvmlDeviceGetCount_v2"] > 3)
+
+    assert fake.calls()["nvmlDeviceGetHandleByIndex_v2"] == 2
+    assert not [t for t in threading.enumerate() if t.name == "gpu-1"]
+    assert len(lines(caplog, "left out")) == 1
+
+
+def test_a_gpu_excluded_by_uuid_is_opened_once(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its UUID is asked for, and nothing else, ever."""
+    caplog.set_level(logging.INFO)
+    fleet, fake = start({"devices": [{"uuid": "GPU-a0"}]}, exclude=("GPU-a0",))
+    wait_until(lambda: settled(fleet) == {} and fake.calls().get("nvmlDeviceGetUUID"))
+    wait_until(lambda: fleet.problem)
+    for _ in range(20):
+        fleet.round(1.0)
+
+    assert fleet.reports() == []
+    assert fleet.problem == "every GPU is left out by --gpu.include or --gpu.exclude"
+    calls = fake.calls()
+    assert calls["nvmlDeviceGetHandleByIndex_v2"] == 1
+    assert calls["nvmlDeviceGetUUID"] == 1
+    assert "nvmlDeviceGetName" not in calls
+    assert lines(caplog, "left out") == ["GPU 0 (GPU-a0) is left out, as configured"]
+
+
+def test_entries_that_name_no_gpu_are_said_once(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A typo must not be silent, and must not stop the others."""
+    caplog.set_level(logging.INFO)
+    fleet, fake = start(THREE, "0", "9", "GPU-typo", exclude=("GPU-c2",))
+    wait_until(lambda: settled(fleet) == {"GPU-a0": True})
+    wait_until(lambda: lines(caplog, "no GPU is"))
+    count = fake.calls()["nvmlDeviceGetCount_v2"]
+    wait_until(lambda: fake.calls()["nvmlDeviceGetCount_v2"] > count + 3)
+
+    assert lines(caplog, "no GPU is") == [
+        "no GPU is 9 or GPU-typo, as --gpu.include or --gpu.exclude says"
+    ]
+
+
+def test_every_gpu_left_out_is_a_reason(start: Start) -> None:
+    """It must not look like a driver that does not answer."""
+    fleet, _ = start(THREE, "9")
+    assert wait_until(lambda: fleet.problem) == (
+        "every GPU is left out by --gpu.include or --gpu.exclude"
+    )
+
+
+def test_the_driver_is_initialised_again_without_those_left_out_or_asleep(
+    start: Start, tmp_path: Path
+) -> None:
+    """Whoever is not asked cannot say that the library is lost; the others decide."""
+    power_state(tmp_path, "active", "active", "active")
+    fleet, fake = start(THREE, exclude=("GPU-c2",), skip_suspended=True)
+    wait_until(lambda: settled(fleet) == {"GPU-a0": True, "GPU-b1": True})
+    power_state(tmp_path, "active", "suspended", "active")
+    wait_until(lambda: settled(fleet) == {"GPU-a0": True, "GPU-b1": False})
+    inits = fake.calls()["nvmlInitWithFlags"]
+    fake.update(faults=[fault("nvmlDeviceGetTemperatureV", error=1)])
+    wait_until(lambda: fake.calls()["nvmlInitWithFlags"] > inits or not settled(fleet))
+    fake.update(faults=[])
+
+    wait_until(lambda: settled(fleet) == {"GPU-a0": True, "GPU-b1": False})
+    power_state(tmp_path, "active", "active", "active")
+    wait_until(lambda: settled(fleet) == {"GPU-a0": True, "GPU-b1": True})
+
+
+def test_a_gpu_that_falls_asleep_is_left_asleep(
+    start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not one call reaches it, polls between rounds among them; when it wakes it is read again."""
+    caplog.set_level(logging.INFO)
+    busy = {"utilization": 50, "product": "v100-sxm2", "samples": {"enabled": False}}
+    power_state(tmp_path, "active")
+    fleet, fake = start(
+        {"devices": [{"uuid": "GPU-a0", "pci_bus_id": ADDRESSES[0], **busy}]}, skip_suspended=True
+    )
+    wait_until(lambda: settled(fleet) == {"GPU-a0": True})
+    wait_until(lambda: settled(fleet) and next(iter(fleet._slots)).current._session.wants_burst)  # type: ignore[union-attr]
+
+    power_state(tmp_path, "suspended")
+    wait_until(lambda: settled(fleet) == {"GPU-a0": False})
+    (report,) = fleet.reports()
+    assert report.problem == SUSPENDED
+    threading.Event().wait(0.3)  # for events to be registered no more, and polls to show
+    before = {name: n for name, n in fake.calls().items() if name.startswith("nvmlDevice")}
+    for _ in range(5):
+        fleet.round(1.0)
+    threading.Event().wait(0.3)
+    after = {name: n for name, n in fake.calls().items() if name.startswith("nvmlDevice")}
+    before.pop("nvmlDeviceGetCount_v2")
+    after.pop("nvmlDeviceGetCount_v2")
+    assert after == before
+
+    power_state(tmp_path, "active")
+    wait_until(lambda: settled(fleet) == {"GPU-a0": True})
+    found = [(r.levelno, r.getMessage()) for r in caplog.records if "GPU 0" in r.getMessage()]
+    assert found == [
+        (logging.INFO, f"GPU 0 (GPU-a0) cannot be read: {SUSPENDED}"),
+        (logging.INFO, f"GPU 0 (GPU-a0) answers again after: {SUSPENDED}"),
+    ]
+
+
+def test_a_gpu_that_sleeps_at_the_start_is_not_woken(start: Start, tmp_path: Path) -> None:
+    """Without knowing its index no call may be made that could reach it; the others are read."""
+    power_state(tmp_path, "active", "suspended", "active")
+    woken = [fault("nvmlDevice*", gpu=1, error=999)]  # a call on it would show as a failure
+    fleet, fake = start({**THREE, "faults": woken}, skip_suspended=True)
+
+    def reports() -> dict[int, SlotReport]:
+        fleet.round(1.0)
+        return {report.index: report for report in fleet.reports()}
+
+    wait_until(lambda: (found := reports()) and found[0].reading and found[2].reading)
+    found = reports()
+    assert (found[1].problem, found[1].device, found[1].failures) == (SUSPENDED, None, {})
+    assert "nvmlDeviceGetHandleByIndex_v2" not in fake.calls() or found[1].failures == {}
+
+    fake.update(faults=[])
+    power_state(tmp_path, "active", "active", "active")
+    wait_until(lambda: reports()[1].reading)
+
+
+def test_the_only_gpu_asleep_gets_no_call_at_all(start: Start, tmp_path: Path) -> None:
+    """A laptop: the driver is counted on, never asked."""
+    power_state(tmp_path, "suspended")
+    fleet, fake = start(
+        {"devices": [{"uuid": "GPU-a0", "pci_bus_id": ADDRESSES[0]}]}, skip_suspended=True
+    )
+    wait_until(lambda: settled(fleet) == {} and any(each.problem for each in fleet.reports()))
+    for _ in range(5):
+        fleet.round(1.0)
+
+    assert {name for name in fake.calls() if name.startswith("nvmlDevice")} == {
+        "nvmlDeviceGetCount_v2"
+    }
+
+
+def test_without_the_flag_a_sleeping_gpu_is_read(start: Start, tmp_path: Path) -> None:
+    """The default is to read what there is."""
+    power_state(tmp_path, "suspended", "suspended", "suspended")
+    fleet, _ = start(THREE)
+    assert wait_until(lambda: settled(fleet)) == dict.fromkeys(UUIDS, True)
+
+
+# The publisher
+
+H100 = Device(0, "GPU-h100", "NVIDIA H100 80GB HBM3")
+PROCESS = Process(7, "compute", 1, "python3", "ada", "training")
+
+
+class Script:
+    """Readers that hand over one report."""
+
+    name = "nvml"
+    problem: str | None = None
+    failed_initialisations = 0
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self._report: SlotReport | None = None
+
+    def read(self, *processes: Process, measurable: bool = False) -> None:
+        now = self._clock.monotonic()
+        share = ShareReading(processes=processes or (PROCESS,), measurable=measurable)
+        reading = Reading(H100, self._clock.time(), now, Vitals(), Board(), (share,))
+        self._report = SlotReport(0, H100, reading, None, {})
+
+    def fail(self, problem: str, device: Device | None = H100) -> None:
+        self._report = SlotReport(0, device, None, problem, {})
+
+    def round(self, wait_seconds: float) -> None:
+        """Nothing is waited for."""
+
+    def reports(self) -> list[SlotReport]:
+        return [self._report] if self._report else []
+
+    def xids(self) -> dict[str, dict[int, XidRecord]]:
+        return {}
+
+    def devices(self) -> dict[str, int]:
+        return {}
+
+
+def labels(snapshot: Snapshot, name: str) -> list[dict[str, str]]:
+    """The labels of each series of a family."""
+    return [dict(pairs) for family, pairs, _ in expected_rows(Node(snapshot)) if family == name]
+
+
+class Bench:
+    """A publisher on a clock that only ticks move."""
+
+    def __init__(self, **rules: Any) -> None:
+        self._clock = ManualClock()
+        self.readers = Script(self._clock)
+        self._publisher = Publisher(self.readers, load_specs(), Rules(**rules), self._clock)
+
+    def tick(self, seconds: float = 1.0) -> Snapshot:
+        self._clock.advance(seconds)
+        return self._publisher.tick()
+
+
+def test_a_suspended_gpu_is_down_but_told_from_a_lost_one() -> None:
+    """An alert on lost GPUs can leave it out; readiness says why nothing is up."""
+    bench = Bench()
+    bench.readers.read()
+    bench.tick()
+    bench.readers.fail(SUSPENDED)
+    snapshot = bench.tick()
+    (gpu,) = snapshot.gpus
+    assert not gpu.up
+    assert labels(snapshot, "roofline_exporter_reading_state") == [
+        {"uuid": "GPU-h100", "group": "gpu", "state": "suspended"}
+    ]
+    assert snapshot.problem == f"no GPU is up: GPU 0: {SUSPENDED}"
+
+    bench.readers.fail("lost")
+    snapshot = bench.tick()
+    assert not snapshot.gpus[0].up
+    assert labels(snapshot, "roofline_exporter_reading_state") == []
+
+
+def test_a_gpu_that_was_never_opened_says_why() -> None:
+    """It cannot be published without a UUID, but nobody is left to wonder."""
+    bench = Bench()
+    bench.readers.fail(SUSPENDED, None)
+    assert bench.tick().problem == f"no GPU is up: GPU 0: {SUSPENDED}"
+    assert bench.tick().gpus == ()
+
+
+def test_a_lost_gpu_is_forgotten_for_good() -> None:
+    """Readers that still name it do not bring it back; a reading does."""
+    bench = Bench(forget_after_seconds=60.0)
+    bench.readers.read()
+    bench.tick()
+    bench.readers.fail("lost")
+    assert [gpu.up for gpu in bench.tick(59.0).gpus] == [False]
+    for _ in range(5):
+        assert bench.tick(30.0).gpus == ()
+    bench.readers.read()
+    assert [gpu.up for gpu in bench.tick(0.0).gpus] == [True]
+
+
+def test_a_gpu_asleep_is_not_forgotten() -> None:
+    """It is there, however long it sleeps."""
+    bench = Bench(forget_after_seconds=60.0)
+    bench.readers.read()
+    bench.tick()
+    bench.readers.fail(SUSPENDED)
+    for _ in range(5):
+        assert [gpu.up for gpu in bench.tick(50.0).gpus] == [False]
+    bench.readers.fail("lost")
+    assert bench.tick(61.0).gpus == ()
+
+
+def test_the_holder_is_published() -> None:
+    """From the readings to the snapshot, with each share."""
+    bench = Bench()
+    bench.readers.read()
+    assert labels(bench.tick(), "gpu_holder_info") == [
+        {
+            "gpu": "0",
+            "uuid": "GPU-h100",
+            "owner": "ada",
+            "command": "python3",
+            "class": "training",
+        }
+    ]
+
+
+def test_the_holder_is_that_of_now_also_without_counters() -> None:
+    """A round in which the counters do not answer still tells who holds the GPU."""
+    bench = Bench()
+    bench.readers.read(measurable=True)
+    bench.tick()
+    bench.readers.read(replace(PROCESS, owner="bob"), measurable=True)
+    (gpu,) = bench.tick().gpus
+    assert gpu.shares[0].holder == Holder("bob", "python3", "training")
+
+
+def test_owners_are_told_nowhere_if_not_wanted() -> None:
+    """Also those that a recording brings: not for the holder, not for any process."""
+    bench = Bench(owners=False)
+    bench.readers.read()
+    snapshot = bench.tick()
+    (gpu,) = snapshot.gpus
+    assert gpu.shares[0].holder == Holder(None, "python3", "training")
+    assert labels(snapshot, "gpu_holder_info")[0]["owner"] == ""
+    assert gpu.shares[0].processes == (replace(PROCESS, owner=None),)
+    assert "ada" not in repr(gpu)

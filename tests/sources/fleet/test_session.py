@@ -1,0 +1,443 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The device sources of one opened GPU, by cadence."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pynvml
+import pytest
+
+from exporter.errors import DeviceGone, DeviceSilent
+from exporter.model.reading import Reading
+from exporter.sources.fleet.session import Session, SessionOptions
+from exporter.sources.nvml.reader import DeviceChanged
+from tests.fake_nvml import fault, mean, square
+
+Open = Callable[..., Any]
+START = 1_000_000.0
+GPM = {"tensor": 50, "sm": 80, "nvdec": 70, "ofa": 9}
+STATIC = "nvmlDeviceGetSerial"
+SLOW = "nvmlDeviceGetPerformanceState"
+FAST = "nvmlDeviceGetTemperatureV"
+
+
+def tick(session: Session, rig: Any, count: int = 1, seconds: float = 1.0) -> Reading:
+    """The reading after so many further intervals."""
+    for _ in range(count):
+        rig.advance(seconds)
+        reading = session.read()
+    return reading
+
+
+def test_reading_of_the_whole_gpu(open_gpu: Open) -> None:
+    """One round has the identity, the board, one share, its stamps and its cost by source."""
+    rig = open_gpu(gpm=GPM, power=500, utilization=50)
+    rig.advance(20)
+    session = rig.session()
+    first, second = session.read(), tick(session, rig)
+    (share,) = second.shares
+
+    assert second.device == session.device
+    assert (second.timestamp_seconds, second.monotonic_seconds) == (START + 21, 21.0)
+    assert second.vitals.power_watts == 500.0
+    assert second.board.performance_state == 0
+    assert second.states == {}
+    assert second.read_seconds == {"nvml": 0.0, "gpm": 0.0}
+    assert first.shares == (replace(share, activity=None),)
+    assert (share.gpu_instance, share.measurable) == (None, True)
+    assert share.memory is not None
+    assert share.processes == ()
+    assert share.activity is not None
+    assert (share.activity.tensor, share.activity.seconds) == (0.5, 1.0)
+
+
+def test_cadences(open_gpu: Open) -> None:
+    """Every cadence runs once at the start; then each call comes at its own interval."""
+    rig = open_gpu(gpm=GPM)
+    rig.calls()
+    session = rig.session()
+    session.read()
+    start = rig.calls()
+    assert {start[name] for name in (STATIC, SLOW, FAST)} == {1}
+
+    per_minute = []
+    for _ in range(3):
+        tick(session, rig, 60)
+        calls = rig.calls()
+        per_minute.append([calls[name] for name in (STATIC, SLOW, FAST)])
+    assert per_minute == [[1, 6, 60]] * 3
+
+
+def test_slow_interval_is_configured(open_gpu: Open) -> None:
+    """The slow cadence follows the configuration."""
+    rig = open_gpu()
+    session = rig.session(SessionOptions(slow_interval_seconds=2.0))
+    session.read()
+    rig.calls()
+    tick(session, rig, 10)
+
+    assert rig.calls()[SLOW] == 5
+
+
+def test_slow_readings_stay_between_their_rounds(open_gpu: Open) -> None:
+    """A fast round hands over the last slow readings, clocks and processes among them."""
+    rig = open_gpu(performance_state=2, processes=[{"pid": 1, "bytes": 1}])
+    session = rig.session()
+    session.read()
+    rig.fake.device(0, performance_state=5, processes=[])
+    soon = tick(session, rig)
+    later = tick(session, rig, 9)
+
+    assert (soon.board.performance_state, len(soon.shares[0].processes or ())) == (2, 1)
+    assert soon.vitals.clock_hertz.keys() == {"sm", "memory", "graphics", "video"}
+    assert (later.board.performance_state, later.shares[0].processes) == (5, ())
+
+
+def test_identity_is_read_again_each_minute(open_gpu: Open) -> None:
+    """What an administrator changes shows within a minute."""
+    rig = open_gpu(modes={"persistence": 0})
+    session = rig.session()
+    session.read()
+    rig.fake.device(0, modes={"persistence": 1})
+
+    assert tick(session, rig, 59).device.modes["persistence"] == "off"
+    assert tick(session, rig).device.modes["persistence"] == "on"
+
+
+def test_media_engines_come_from_counters_where_they_answer(open_gpu: Open) -> None:
+    """NVML is asked in the first round only; then hardware counters tell, without a call."""
+    rig = open_gpu(gpm=GPM, decoder_utilization=33, encoder_utilization=5)
+    session = rig.session()
+    rig.calls()
+    first, second, third = session.read(), tick(session, rig), tick(session, rig)
+    calls = rig.calls()
+
+    assert first.vitals.decoder_ratio == 0.33
+    assert second.vitals.decoder_ratio == third.vitals.decoder_ratio == 0.7
+    assert third.vitals.ofa_ratio == 0.09
+    # An H100 has no encoder: GPM does not answer for it, NVML says what it says.
+    assert third.vitals.encoder_ratio == 0.05
+    assert calls["nvmlDeviceGetDecoderUtilization"] == 2
+    assert calls["nvmlDeviceGetEncoderUtilization"] == 3
+
+
+def test_media_engines_without_counters(open_gpu: Open) -> None:
+    """With GPM switched off NVML is asked each round, and the state says why."""
+    rig = open_gpu(gpm=GPM, decoder_utilization=33)
+    session = rig.session(SessionOptions(gpm=False))
+    session.read()
+    reading = tick(session, rig)
+
+    assert reading.vitals.decoder_ratio == 0.33
+    assert reading.states == {"gpm": "disabled"}
+    assert not reading.shares[0].measurable
+    assert reading.shares[0].activity is None
+
+
+def test_media_engines_are_asked_again_when_the_counters_end(open_gpu: Open) -> None:
+    """Without the counters NVML takes over."""
+    rig = open_gpu(gpm=GPM, decoder_utilization=33)
+    session = rig.session()
+    session.read()
+    tick(session, rig, 2)
+    rig.fake.update(faults=[fault("nvmlGpm*", error=4)])
+    tick(session, rig)
+    reading = tick(session, rig)
+
+    assert reading.vitals.decoder_ratio == 0.33
+    assert reading.states == {"gpm": "no_permission"}
+
+
+INSTANCES: list[dict[str, Any]] = [
+    {"gi": 1, "gpm": {"tensor": 50}, "memory_used": 7},
+    {"gi": 2, "gpm": {"tensor": 20}, "memory_used": 8},
+]
+MIG = {"instances": INSTANCES}
+
+
+def test_shares_of_a_mig_gpu(open_gpu: Open) -> None:
+    """While MIG is on, there is one share for each GPU instance, and none for the whole."""
+    rig = open_gpu(mig=MIG)
+    session = rig.session()
+    session.read()
+    shares = tick(session, rig).shares
+
+    assert [share.gpu_instance for share in shares] == [1, 2]
+    assert [share.memory.used_bytes for share in shares if share.memory] == [7, 8]
+    assert [share.activity.tensor for share in shares if share.activity] == [0.5, 0.2]
+    assert all(share.measurable for share in shares)
+    session.read_burst()
+    assert not session.wants_burst
+
+
+def noting(order: list[str], name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `call`, which then also notes that it was called."""
+
+    def noted(*arguments: Any) -> Any:
+        order.append(name)
+        return call(*arguments)
+
+    return noted
+
+
+def test_memory_is_read_before_gpm(open_gpu: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPM sample of an instance can make later memory calls of the same round fail."""
+    rig = open_gpu(mig=MIG)
+    session = rig.session()
+    session.read()
+    order: list[str] = []
+    for name, source, method in (
+        ("nvml", session._nvml, "read_fast"),
+        ("gpm", session._gpm, "read"),
+    ):
+        monkeypatch.setattr(source, method, noting(order, name, getattr(source, method)))
+    tick(session, rig)
+
+    assert order == ["nvml", "gpm"]
+
+
+def test_changed_mig_layout_needs_a_new_session(open_gpu: Open) -> None:
+    """At the next slow round a changed layout is told, and a new session reads the new one."""
+    rig = open_gpu(mig=MIG)
+    session = rig.session()
+    session.read()
+    rig.fake.device(0, mig={"instances": INSTANCES[:1]})
+    rig.advance(10)
+
+    with pytest.raises(DeviceChanged):
+        session.read()
+    session.close()
+    again = rig.session().read()
+    assert [share.gpu_instance for share in again.shares] == [1]
+    calls = rig.calls()
+    assert calls["nvmlGpmSampleAlloc"] == 6
+    assert calls["nvmlGpmSampleFree"] == 4
+
+
+def test_burst_reads_polls_only(open_gpu: Open) -> None:
+    """Between rounds, where it is wanted, the cheapest call is made and nothing else."""
+    rig = open_gpu(product="t4", utilization=50, samples={"enabled": 0})
+    session = rig.session()
+    session.read()
+    rig.calls()
+    assert session.wants_burst
+    rig.advance(0.1)
+    session.read_burst()
+
+    assert rig.calls() == {"nvmlDeviceGetUtilizationRates": 1}
+
+
+def test_lost_gpu_is_raised(open_gpu: Open) -> None:
+    """A GPU that is lost ends the session with the reason."""
+    rig = open_gpu(gpm=GPM)
+    session = rig.session()
+    session.read()
+    rig.fake.device(0, lost=1)
+
+    with pytest.raises(DeviceGone, match="lost"):
+        session.read()
+    session.close()
+
+
+@pytest.mark.parametrize("code", [2, 3, 4, 6, 999])
+def test_round_in_which_nothing_answers_is_no_reading(open_gpu: Open, code: int) -> None:
+    """It has the driver's word as its reason; what was read at the slow cadence does not count."""
+    rig = open_gpu(gpm=GPM)
+    session = rig.session()
+    tick(session, rig)
+    rig.fake.update(faults=[fault("nvml*", error=code)])
+    rig.advance(1)
+
+    with pytest.raises(DeviceSilent, match=f"^its driver calls fail: {pynvml.NVMLError(code)}$"):
+        session.read()
+    session.close()
+
+
+@pytest.mark.parametrize("left", ["Memory", "Power", "Temperature", "Samples", "ClockInfo"])
+def test_one_reading_is_enough(open_gpu: Open, left: str) -> None:
+    """A GPU that tells one thing is up."""
+    rig = open_gpu(gpm=GPM, utilization=50, fields={"185": None, "83": None})
+    session = rig.session()
+    tick(session, rig)
+    others = [name for name in FAST_CALLS if left not in name]
+    rig.fake.update(faults=[fault(f"{name}*", error=999) for name in others])
+
+    tick(session, rig)
+
+
+FAST_CALLS = (
+    "nvmlDeviceGetMemoryInfo",
+    "nvmlDeviceGetFieldValues",
+    "nvmlDeviceGetTotalEnergyConsumption",
+    "nvmlDeviceGetPowerUsage",
+    "nvmlDeviceGetTemperature",
+    "nvmlDeviceGetCurrentClocks",
+    "nvmlDeviceGetSamples",
+    "nvmlDeviceGetUtilizationRates",
+    "nvmlDeviceGetClockInfo",
+    "nvmlDeviceGetEncoderUtilization",
+    "nvmlDeviceGetDecoderUtilization",
+    "nvmlDeviceGetJpgUtilization",
+    "nvmlDeviceGetOfaUtilization",
+    "nvmlGpm",
+)
+
+
+def test_one_fault_is_one_line(open_gpu: Open, caplog: pytest.LogCaptureFixture) -> None:
+    """However many groups of readings it takes; and one when they are back."""
+    caplog.set_level(logging.INFO)
+    rig = open_gpu(gpm=GPM)
+    session = rig.session()
+    tick(session, rig, 2)
+    names = ["PowerUsage", "Temperature*", "ClockInfo", "MemoryInfo*"]
+    rig.fake.update(faults=[fault(f"nvmlDeviceGet{name}", error=999) for name in names])
+    tick(session, rig, 3)
+    rig.fake.update(faults=[])
+    tick(session, rig, 3)
+
+    lines = [entry.getMessage() for entry in caplog.records]
+    assert len(lines) == 2
+    assert lines[0].startswith("GPU 0 cannot be read in part: memory, ")
+    assert {"memory", "temperature", "sm_clock"} <= set(lines[0].replace(",", "").split())
+    assert lines[1].startswith("GPU 0: can be read again: ")
+
+
+def test_index_is_told_by_the_driver(open_gpu: Open) -> None:
+    """The one that the opened GPU has by now; None where the driver does not say."""
+    rig = open_gpu()
+    session = rig.session()
+    assert session.index() == 0
+    rig.fake.update(devices=[{}, {}], order=[1, 0])
+    assert session.index() == 1
+    rig.fake.update(faults=[fault("nvmlDeviceGetIndex", error=6)])
+
+    assert session.index() is None
+
+
+def test_another_gpu_behind_the_handle_needs_a_new_session(open_gpu: Open) -> None:
+    """Within a minute, at the static cadence."""
+    rig = open_gpu(uuid="GPU-a")
+    session = rig.session()
+    session.read()
+    rig.fake.device(0, uuid="GPU-b")
+    rig.advance(60)
+
+    with pytest.raises(DeviceChanged):
+        session.read()
+
+
+def test_failures_outlive_the_session(open_gpu: Open) -> None:
+    """The count of failed reads belongs to the GPU, not to one session."""
+    rig = open_gpu()
+    rig.fake.update(faults=[fault("nvmlDeviceGetTemperatureV", error=999)])
+    for _ in range(2):
+        rig.session().read()
+
+    assert rig.failures == {"nvml": 2}
+
+
+def test_bound_holds_through_the_driver(open_gpu: Open) -> None:
+    """With the sample buffer no round's true utilization is above its bound, and busy time is
+    that of the duty cycle."""
+    load = square(period=2.3, duty=0.37, high=100)
+    rig = open_gpu(product="t4", utilization=load)
+    rig.advance(20)
+    session = rig.session()
+    session.read()
+    busy = observed = 0.0
+    for _ in range(60):
+        reading = tick(session, rig, seconds=1.0009)
+        now = reading.monotonic_seconds
+        utilization = reading.vitals.utilization
+        assert utilization is not None
+        assert mean(load, now - 1.0009, now) / 100 <= utilization.upper_ratio + 1e-5
+        busy += utilization.ratio * utilization.seconds
+        observed += utilization.seconds
+
+    assert busy / observed == pytest.approx(0.37, abs=0.02)
+
+
+STEADY: list[dict[str, Any]] = [
+    {"gpm": {**GPM, "cumulative": 1}, "processes": [{"pid": 1, "bytes": 1}]},
+    {"product": "t4", "utilization": 60, "processes": [{"pid": 1, "bytes": 1}]},
+    {"product": "b200", "gpm": GPM, "utilization": 60},
+]
+
+
+@pytest.mark.parametrize("device", STEADY, ids=["h100", "t4", "b200"])
+def test_driver_calls_in_the_steady_state(
+    open_gpu: Open, capsys: pytest.CaptureFixture[str], device: dict[str, Any]
+) -> None:
+    """Fewer than 18 driver calls per GPU and second, all cadences included."""
+    rig = open_gpu(**device)
+    session = rig.session()
+    session.read()
+    tick(session, rig, 3)
+    rig.calls()
+    tick(session, rig, 60)
+    calls = Counter(rig.calls())
+    with capsys.disabled():
+        print(f" {calls.total() / 60:.1f} driver calls/s ", end="")
+
+    assert calls.total() / 60 < 18
+    assert not calls.keys() & {"nvmlDeviceGetPcieThroughput", "nvmlDeviceGetHandleByIndex_v2"}
+
+
+def test_progress_is_told_between_calls(open_gpu: Open) -> None:
+    """A GPU of which every call is slow does not hang: no stretch without a word has many calls."""
+    rig = open_gpu(gpm=GPM, power=500, utilization=50)
+    marks: list[int] = []
+    rig.advance(20)
+    session = rig.session(progress=lambda: marks.append(sum(rig.fake.calls().values())))
+    marks.append(sum(rig.fake.calls().values()))
+    for _ in range(12):
+        tick(session, rig)
+        marks.append(sum(rig.fake.calls().values()))
+
+    assert marks[-1] > 150
+    assert max(after - before for before, after in pairwise(marks)) <= 6
+
+
+def test_counters_that_answered_before_are_asked_for_again_soon(open_gpu: Open) -> None:
+    """Also by the session after the one in which they did."""
+    rig = open_gpu(gpm=GPM)
+    rig.advance(20)
+    session = rig.session()
+    assert tick(session, rig, 2).shares[0].activity is not None
+    session.close()
+
+    rig.fake.update(
+        faults=[fault("nvmlGpmQueryDeviceSupport", error=pynvml.NVML_ERROR_NOT_SUPPORTED)]
+    )
+    session = rig.session()
+    assert tick(session, rig).shares[0].activity is None
+    rig.fake.update(faults=[])
+    assert tick(session, rig, 8).shares[0].activity is not None
+
+
+def test_what_the_log_says_is_taken_back_by_the_next_session(
+    open_gpu: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A GPU that was opened anew is not left with a complaint that is over."""
+    caplog.set_level(logging.INFO)
+    rig = open_gpu(power=500)
+    rig.advance(20)
+    session = rig.session()
+    tick(session, rig)
+    rig.fake.update(faults=[fault("nvmlDeviceGetTemperatureV", error=pynvml.NVML_ERROR_UNKNOWN)])
+    tick(session, rig)
+    session.close()
+    rig.fake.update(faults=[])
+    tick(rig.session(), rig, 2)
+
+    told = [record.getMessage() for record in caplog.records]
+    assert [line for line in told if "temperature" in line] == [
+        "GPU 0 cannot be read in part: temperature (Unknown Error)",
+        "GPU 0: can be read again: temperature",
+    ]

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batched field values: one call, a status of its own for each field."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pynvml
+import pytest
+
+from exporter.errors import DeviceGone, LibraryUnavailable
+from exporter.sources.nvml import fields as module
+from exporter.sources.nvml.fields import ALL_LINKS, FieldBatch, decode
+from tests.fake_nvml import fault
+
+Open = Callable[..., Any]
+ENERGY = (83, 0)
+MEMORY_TEMPERATURE = (82, 0)
+POWER = (185, 0)
+NVLINK_TRANSMIT = (138, ALL_LINKS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("double", 2.5),
+        ("uint", 2**32 - 2),
+        ("ulong", 2**40),
+        ("ull", 2**50),
+        ("sll", 2**40),
+        ("int", 7),
+        ("ushort", 65534),
+    ],
+)
+def test_every_value_type_is_read(open_gpu: Open, kind: str, value: float) -> None:
+    """The union's member follows the entry's value type."""
+    rig = open_gpu(fields={"83": {"value": value, "type": kind}})
+
+    assert FieldBatch(rig.handle, [ENERGY], rig.journal).read() == {ENERGY: value}
+
+
+def test_signed_values_are_read(open_gpu: Open) -> None:
+    """A memory may be colder than water freezes."""
+    rig = open_gpu(fields={"82": {"value": -7, "type": "int"}})
+
+    assert FieldBatch(rig.handle, [MEMORY_TEMPERATURE], rig.journal).read() == {
+        MEMORY_TEMPERATURE: -7
+    }
+
+
+@pytest.mark.parametrize("code", [2, 3, 4, 15, 999])
+def test_field_that_answered_once_stays_whatever_it_says_later(open_gpu: Open, code: int) -> None:
+    """It costs no call: when it answers again, it is read again."""
+    rig = open_gpu(energy=3, fields={"82": 44})
+    batch = FieldBatch(rig.handle, [MEMORY_TEMPERATURE, ENERGY], rig.journal)
+    batch.read()
+    rig.fake.device(0, fields={"82": {"error": code}})
+    if code == 15:
+        with pytest.raises(DeviceGone):
+            batch.read()
+    else:
+        assert batch.read() == {ENERGY: 3000}
+    rig.fake.device(0, fields={"82": 45})
+
+    assert batch.read() == {MEMORY_TEMPERATURE: 45, ENERGY: 3000}
+
+
+@pytest.mark.parametrize(("code", "seconds"), [(2, 5), (3, 60), (4, 60)])
+def test_field_that_never_answered_is_tried_again(
+    open_gpu: Open, code: int, seconds: float
+) -> None:
+    """Its first refusal is not the last word."""
+    rig = open_gpu(energy=3, fields={"82": {"error": code}})
+    batch = FieldBatch(rig.handle, [MEMORY_TEMPERATURE, ENERGY], rig.journal)
+    batch.read()
+    rig.fake.device(0, fields={"82": 45})
+    rig.advance(seconds - 1)
+    assert MEMORY_TEMPERATURE not in batch.read()
+    rig.advance(1)
+
+    assert batch.read()[MEMORY_TEMPERATURE] == 45
+    assert rig.journal.states == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "ones"),
+    [
+        (pynvml.NVML_VALUE_TYPE_UNSIGNED_INT, 2**32 - 1),
+        (pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG, 2**64 - 1),
+        (pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, 2**64 - 1),
+        (pynvml.NVML_VALUE_TYPE_UNSIGNED_SHORT, 2**16 - 1),
+    ],
+)
+def test_all_ones_are_no_value(kind: int, ones: int) -> None:
+    """NVML_VALUE_NOT_AVAILABLE of any width is absent; one less is a number."""
+    assert decode(ones, kind) is None
+    assert decode(ones - 1, kind) == ones - 1
+
+
+@pytest.mark.parametrize("field", [82, 83, 91, 138, 185])
+def test_field_without_a_value_is_absent(open_gpu: Open, field: int) -> None:
+    """A sentinel with the code of a success is no reading."""
+    rig = open_gpu(fields={str(field): {"value": 2**32 - 1, "type": "uint"}})
+
+    assert FieldBatch(rig.handle, [(field, 0)], rig.journal).read() == {}
+    assert rig.journal.states == {}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [(82, 255), (82, -274), (83, 2e16), (91, 70_000), (74, 1e19), (185, 1e9), (138, 1.8e19)],
+)
+def test_impossible_values_are_absent(open_gpu: Open, field: int, value: float) -> None:
+    """What no hardware can mean is not published, whatever code comes with it, and the state of the
+    batch says so until the field is possible again."""
+    rig = open_gpu(fields={str(field): {"value": value, "type": "double"}})
+    batch = FieldBatch(rig.handle, [(field, 0)], rig.journal)
+
+    assert batch.read() == {}
+    assert rig.journal.states == {"fields": "implausible"}
+
+    rig.fake.device(0, fields={str(field): {"value": 42, "type": "double"}})
+    assert batch.read() == {(field, 0): 42}
+    assert rig.journal.states == {}
+
+
+def test_impossible_field_is_told_once(open_gpu: Open, caplog: pytest.LogCaptureFixture) -> None:
+    """Where it was possible before; the others are read on."""
+    caplog.set_level(logging.INFO)
+    rig = open_gpu(fields={"82": 44}, energy=3)
+    batch = FieldBatch(rig.handle, [MEMORY_TEMPERATURE, ENERGY], rig.journal)
+    for celsius in (44, 255, 255, 255, 44):
+        rig.fake.device(0, fields={"82": celsius})
+        assert batch.read()[ENERGY] == 3000
+        rig.journal.tell()
+
+    assert [entry.getMessage() for entry in caplog.records] == [
+        "GPU 0 cannot be read in part: fields (implausible)",
+        "GPU 0: can be read again: fields",
+    ]
+
+
+def test_unknown_value_type_is_absent() -> None:
+    """A type that is newer than this program is not guessed."""
+    assert decode(7, 99) is None
+
+
+def test_layout_is_that_of_the_binding() -> None:
+    """The entries are decoded at the offsets that pynvml's structure has."""
+    layout = pynvml.c_nvmlFieldValue_t
+
+    assert ctypes.sizeof(layout) == module._ENTRY.size
+    offsets = [layout.fieldId, layout.scopeId, layout.timestamp, layout.latencyUsec]
+    offsets += [layout.valueType, layout.nvmlReturn, layout.value]
+    assert [member.offset for member in offsets] == [0, 4, 8, 16, 24, 28, 32]
+
+
+def test_scope_is_asked_for(open_gpu: Open) -> None:
+    """One field id may answer for several scopes."""
+    rig = open_gpu(power=500, module_power=900, nvlink={"tx": 18 * 1024**2})
+    rig.advance(1)
+    batch = FieldBatch(rig.handle, [POWER, (185, 1), NVLINK_TRANSMIT, (138, 3)], rig.journal)
+
+    assert batch.read() == {
+        POWER: 500_000,
+        (185, 1): 900_000,
+        NVLINK_TRANSMIT: 18 * 1024,
+        (138, 3): 1024,
+    }
+
+
+def test_overrun_of_nvlink_queries_hits_spare_memory(open_gpu: Open) -> None:
+    """A driver that writes one entry past the count in NVLink queries harms nothing: the array
+    has one entry to spare."""
+    rig = open_gpu(nvlink_overrun=True, energy=3)
+    fields = [ENERGY, NVLINK_TRANSMIT]
+    batch = FieldBatch(rig.handle, fields, rig.journal)
+
+    assert len(batch._array) == len(fields) + 1
+    for _ in range(3):
+        assert batch.read() == {ENERGY: 3000, NVLINK_TRANSMIT: 0}
+    assert batch._array[len(fields)].nvmlReturn == 999
+    assert batch.fields == tuple(fields)
+
+
+@pytest.mark.parametrize("code", [2, 3, 13, 25, 26])
+def test_fields_that_never_answer_leave(open_gpu: Open, code: int) -> None:
+    """A field that this GPU lacks is asked for once."""
+    rig = open_gpu(fields={"82": {"error": code}}, energy=3)
+    batch = FieldBatch(rig.handle, [MEMORY_TEMPERATURE, ENERGY], rig.journal)
+
+    assert batch.read() == {ENERGY: 3000}
+    assert batch.fields == (ENERGY,)
+    assert batch.read() == {ENERGY: 3000}
+    assert (rig.journal.states, rig.failures) == ({}, {})
+
+
+def test_refused_field_leaves_and_is_logged_once(
+    open_gpu: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A field without permission is not asked again; the group's state says so."""
+    rig = open_gpu(fields={"82": {"error": 4}, "185": {"error": 4}}, energy=3)
+    batch = FieldBatch(rig.handle, [MEMORY_TEMPERATURE, ENERGY, POWER], rig.journal, "fields")
+    for _ in range(3):
+        assert batch.read() == {ENERGY: 3000}
+        rig.journal.tell()
+
+    assert batch.fields == (ENERGY,)
+    assert rig.journal.states == {"fields": "no_permission"}
+    assert [entry.getMessage() for entry in caplog.records] == [
+        "GPU 0 cannot be read in part: fields (no permission)"
+    ]
+
+
+@pytest.mark.parametrize("code", [6, 10, 19, 21, 27, 29])
+def test_field_that_is_not_there_now_stays(open_gpu: Open, code: int) -> None:
+    """A field that does not answer this round is asked again."""
+    rig = open_gpu(fields={"82": {"error": code}}, energy=3)
+    batch = FieldBatch(rig.handle, [MEMORY_TEMPERATURE, ENERGY], rig.journal)
+    assert batch.read() == {ENERGY: 3000}
+    rig.fake.device(0, fields={"82": 44})
+
+    assert batch.read() == {MEMORY_TEMPERATURE: 44, ENERGY: 3000}
+    assert rig.failures == {}
+
+
+def test_failing_field_is_counted_and_costs_no_other(
+    open_gpu: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An unknown code of one field is a failure: counted each read, logged once each way."""
+    caplog.set_level(logging.INFO)
+    rig = open_gpu(fields={"82": {"error": 999}}, energy=3)
+    batch = FieldBatch(rig.handle, [MEMORY_TEMPERATURE, ENERGY], rig.journal, "fields")
+    for _ in range(3):
+        assert batch.read() == {ENERGY: 3000}
+        rig.journal.tell()
+    rig.fake.device(0, fields={"82": 44})
+    for _ in range(3):
+        assert batch.read() == {MEMORY_TEMPERATURE: 44, ENERGY: 3000}
+        rig.journal.tell()
+
+    assert rig.failures == {"nvml": 3}
+    assert [entry.getMessage() for entry in caplog.records] == [
+        "GPU 0 cannot be read in part: fields (field 82: Unknown Error)",
+        "GPU 0: can be read again: fields",
+    ]
+
+
+@pytest.mark.parametrize("code", [15, 16, 28])
+def test_field_may_say_that_the_gpu_is_gone(open_gpu: Open, code: int) -> None:
+    """A device-gone code of a single field ends the round."""
+    rig = open_gpu(fields={"83": {"error": code}})
+
+    with pytest.raises(DeviceGone):
+        FieldBatch(rig.handle, [POWER, ENERGY], rig.journal).read()
+
+
+@pytest.mark.parametrize("code", [1, 9, 18])
+def test_field_may_say_that_the_library_is_lost(open_gpu: Open, code: int) -> None:
+    """A library-state code of a single field is raised as that."""
+    rig = open_gpu(fields={"83": {"error": code}})
+
+    with pytest.raises(LibraryUnavailable):
+        FieldBatch(rig.handle, [POWER, ENERGY], rig.journal).read()
+
+
+def test_whole_call_refused(open_gpu: Open) -> None:
+    """A code of the call itself is raised, for the reading's chain to decide about."""
+    rig = open_gpu()
+    rig.fake.update(faults=[fault("nvmlDeviceGetFieldValues", error=4)])
+
+    with pytest.raises(pynvml.NVMLError_NoPermission):
+        FieldBatch(rig.handle, [POWER], rig.journal).read()
+
+
+def test_empty_batch_asks_nothing(open_gpu: Open) -> None:
+    """When every field has left, the driver is left alone."""
+    rig = open_gpu(fields={"83": None})
+    batch = FieldBatch(rig.handle, [ENERGY], rig.journal)
+    batch.read()
+    rig.calls()
+
+    assert batch.read() == {}
+    assert rig.calls() == {}

@@ -1,0 +1,612 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The GPU Performance Monitor between two samples."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import logging
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import pynvml
+import pytest
+
+from exporter.errors import DeviceGone, LibraryUnavailable
+from exporter.model.reading import Activity
+from exporter.sources.nvml import gpm as module
+from exporter.sources.nvml.gpm import GpmSource
+from exporter.sources.nvml.gpm_ids import IDS, WHOLE_GPU_ONLY
+from tests.fake_nvml import DRIVER_470, DRIVER_535, DRIVER_550, fault, mean, square
+
+Open = Callable[..., Any]
+MIB = 2**20
+PIPES = {
+    "graphics": 90,
+    "sm": 80,
+    "occupancy": 40,
+    "tensor": 50,
+    "hmma": 30,
+    "imma": 12,
+    "dmma": 6,
+    "dfma": 2,
+    "int": 20,
+    "fp64": 5,
+    "fp32": 25,
+    "fp16": 15,
+    "dram": 70,
+}
+CLOCK_HERTZ = 1980e6
+LOST = [
+    (15, DeviceGone),
+    (16, DeviceGone),
+    (28, DeviceGone),
+    (1, LibraryUnavailable),
+    (9, LibraryUnavailable),
+    (18, LibraryUnavailable),
+]
+about: Any = pytest.approx
+
+
+def read(source: GpmSource, rig: Any) -> dict[int | None, Activity]:
+    found = source.read(rig.monotonic())
+    rig.journal.tell()
+    return found
+
+
+def window(rig: Any, source: GpmSource, seconds: float = 1.0) -> Activity:
+    """The whole GPU's activity over the next `seconds`."""
+    read(source, rig)
+    rig.advance(seconds)
+    return read(source, rig)[None]
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [entry.getMessage() for entry in caplog.records if entry.levelno >= logging.INFO]
+
+
+def test_first_read_is_a_start(open_gpu: Open) -> None:
+    """One sample is no interval: the first read gives nothing."""
+    rig = open_gpu(gpm=PIPES)
+    source = rig.gpm()
+
+    assert source.measures(None)
+    assert read(source, rig) == {}
+
+
+def test_every_activity_is_the_mean_between_two_reads(open_gpu: Open) -> None:
+    """Percents become ratios, rates become bytes moved in the time between the samples."""
+    traffic = {
+        "pcie_tx": 3 * MIB,
+        "pcie_rx": 5 * MIB,
+        "nvlink_tx": 7 * MIB,
+        "nvlink_rx": 11 * MIB,
+        "c2c_data_tx": 13 * MIB,
+        "c2c_data_rx": 17 * MIB,
+    }
+    engines = {"nvdec": [70, 0, 0, 0, 0, 0, 0], "nvjpg": 14, "ofa": 9, "nvenc": 8}
+    rig = open_gpu(
+        gpm={**PIPES, **traffic, **engines}, c2c={"links": 10}, engines={"nvenc": 1, "ofa": 1}
+    )
+    source = rig.gpm()
+    found = window(rig, source, 2.0)
+
+    assert found == Activity(
+        source="gpm",
+        seconds=2.0,
+        engine=0.9,
+        sm=0.8,
+        occupancy=0.4,
+        dram=0.7,
+        tensor=0.5,
+        fp64=0.05,
+        fp32=0.25,
+        fp16=0.15,
+        integer=0.2,
+        hmma=0.3,
+        imma=0.12,
+        dmma=0.06,
+        dfma=0.02,
+        encoder=0.08,
+        decoder=about(0.1),
+        jpeg=about(0.14),
+        ofa=0.09,
+        pcie_transmit_bytes=6 * MIB,
+        pcie_receive_bytes=10 * MIB,
+        nvlink_transmit_bytes=14 * MIB,
+        nvlink_receive_bytes=22 * MIB,
+        c2c_transmit_bytes=26 * MIB,
+        c2c_receive_bytes=34 * MIB,
+    )
+    assert source.counted_engines == {"encoder", "decoder", "jpeg", "ofa"}
+
+
+def test_windows_follow_each_other_without_gaps(open_gpu: Open) -> None:
+    """Activity times seconds adds up to the truth, whatever the spacing of the reads."""
+    tensor = square(period=0.7, duty=0.4, high=95)
+    rig = open_gpu(gpm={"tensor": tensor})
+    source = rig.gpm()
+    read(source, rig)
+    busy = 0.0
+    for seconds in (0.11, 0.35, 1.0, 2.5, 0.13, 0.9):
+        rig.advance(seconds)
+        activity = read(source, rig)[None]
+        assert activity.tensor is not None
+        busy += activity.tensor * activity.seconds
+
+    assert busy == pytest.approx(mean(tensor, 0, 4.99) / 100 * 4.99)
+
+
+def test_reads_closer_than_100_ms_keep_the_older_sample(open_gpu: Open) -> None:
+    """A read that comes too early gives nothing, asks nothing, and loses nothing."""
+    rig = open_gpu(gpm={"sm": square(period=0.12, duty=0.5, high=100)})
+    source = rig.gpm()
+    read(source, rig)
+    rig.calls()
+    rig.advance(0.06)
+    early = read(source, rig)
+    assert rig.calls() == {}
+    rig.advance(0.06)
+    found = read(source, rig)[None]
+
+    assert early == {}
+    assert (found.sm, found.seconds) == (about(0.5), about(0.12))
+
+
+def test_nan_and_errors_are_absent(open_gpu: Open) -> None:
+    """A metric that is NaN or fails is unknown this round, and asked for again."""
+    rig = open_gpu(gpm={**PIPES, "nan_ids": [2, 60]})
+    source = rig.gpm()
+    found = window(rig, source)
+    rig.fake.device(0, gpm={"nan_ids": []})
+    rig.advance(1)
+
+    assert (found.sm, found.nvlink_receive_bytes) == (None, None)
+    assert found.dram == 0.7
+    assert rig.journal.states == {}
+    assert read(source, rig)[None].sm == 0.8
+
+
+def test_metric_that_cannot_be_is_absent_and_told_once(
+    open_gpu: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others are read on, and the state says so until it can be again."""
+    caplog.set_level(logging.INFO)
+    rig = open_gpu(gpm=PIPES)
+    source = rig.gpm()
+    window(rig, source)
+    found = []
+    for sm in (80, 250, 250, 80, 80):
+        rig.fake.device(0, gpm={"sm": sm})
+        rig.advance(1)
+        activity = read(source, rig)[None]
+        rig.journal.tell()
+        assert activity.dram == 0.7
+        found.append((activity.sm is None, dict(rig.journal.states)))
+
+    assert (True, {"gpm": "implausible"}) in found
+    assert found[-1] == (False, {})
+    assert [entry.getMessage() for entry in caplog.records] == [
+        "GPU 0 cannot be read in part: gpm (implausible)",
+        "GPU 0: can be read again: gpm",
+    ]
+
+
+def test_metrics_that_never_answer_leave_the_request(open_gpu: Open) -> None:
+    """What this GPU's driver does not have is asked for once."""
+    rig = open_gpu(gpm={**PIPES, "unsupported_ids": [11, 12]})
+    source = rig.gpm()
+    found = window(rig, source)
+    asked = source._windows[None]._ids
+
+    assert (found.fp64, found.fp32) == (None, None)
+    assert found.fp16 == 0.15
+    assert not {11, 12, 248, 260, 255, 37, 166} & set(asked)
+    assert {1, 2, 10, 13, 36} <= set(asked)
+    rig.advance(1)
+    assert read(source, rig)[None].fp16 == 0.15
+
+
+def test_gpu_that_answers_no_metric_is_unsupported(open_gpu: Open) -> None:
+    """A GPU that claims support and answers nothing counts as not measured."""
+    rig = open_gpu(gpm={"unsupported_ids": list(IDS)})
+    source = rig.gpm()
+    for _ in range(3):
+        assert read(source, rig) == {}
+        rig.advance(1)
+
+    assert not source.measures(None)
+    assert rig.journal.states == {"gpm": "unsupported"}
+
+
+@pytest.mark.parametrize("cycles", ["summed", "averaged"])
+def test_cumulative_cycles_give_exact_ratios(open_gpu: Open, cycles: str) -> None:
+    """Where the driver counts cycles, their quotient is the activity, however they are
+    normalised, also of the metrics whose percentage does not answer."""
+    rig = open_gpu(
+        gpm={**PIPES, "cumulative": 1, "cycles": cycles, "nan_ids": [2, 4, 5, 6, 7, 8, 9, 11, 12]},
+        clocks={"sm": 1980},
+    )
+    source = rig.gpm()
+    window(rig, source)
+    rig.advance(2)
+    found = read(source, rig)[None]
+
+    assert found.elapsed_cycles == pytest.approx(
+        2 * CLOCK_HERTZ * (132 if cycles == "summed" else 1), rel=1e-6
+    )
+    ratios = {
+        "sm": 0.8,
+        "integer": 0.2,
+        "tensor": 0.5,
+        "hmma": 0.3,
+        "imma": 0.12,
+        "dmma": 0.06,
+        "dfma": 0.02,
+        "fp64": 0.05,
+        "fp32": 0.25,
+        "fp16": 0.15,
+    }
+    assert {name: getattr(found, name) for name in ratios} == pytest.approx(ratios, rel=1e-6)
+    assert found.dram == 0.7
+
+
+def test_cumulative_bytes_count(open_gpu: Open) -> None:
+    """PCIe bytes come from the counters where they answer."""
+    rig = open_gpu(gpm={"cumulative": 1, "pcie_tx": 1000, "pcie_rx": 2000, "nan_ids": [20, 21]})
+    source = rig.gpm()
+    first = window(rig, source)
+    rig.advance(3)
+    found = read(source, rig)[None]
+
+    assert (first.pcie_transmit_bytes, first.elapsed_cycles) == (None, None)
+    assert (found.pcie_transmit_bytes, found.pcie_receive_bytes) == (3000, 6000)
+
+
+def test_reset_of_the_cycle_counters_falls_back_to_the_ratio(open_gpu: Open) -> None:
+    """Counters that fell give no difference; the percentages of that window still hold."""
+    rig = open_gpu(gpm=PIPES)
+    found = rig.gpm()._windows[None]
+    found._activity({5: 50.0, 248: 5000.0, 250: 900.0}, 1.0)
+    resets = [found._activity({5: 50.0, 248: at, 250: 10.0}, 1.0) for at in (100.0, 200.0)]
+    after = found._activity({5: 50.0, 248: 300.0, 250: 30.0}, 1.0)
+
+    for reset in resets:
+        assert (reset.elapsed_cycles, reset.tensor) == (None, 0.5)
+    assert (after.elapsed_cycles, after.tensor) == (100.0, 0.2)
+
+
+def test_cycle_counter_that_is_low_once_counts_on(open_gpu: Open) -> None:
+    """One read below the last gives no difference, and neither does the way back up."""
+    rig = open_gpu(gpm=PIPES)
+    found = rig.gpm()._windows[None]
+    elapsed = [
+        found._activity({5: 50.0, 248: total}, 1.0).elapsed_cycles
+        for total in (5000.0, 5100.0, 0.0, 5300.0, 5400.0)
+    ]
+
+    assert elapsed == [None, 100.0, None, None, 100.0]
+
+
+def test_restarted_counters_publish_nothing_wrong(open_gpu: Open) -> None:
+    """A window in which the driver's totals fell has no values, never negative ones."""
+    rig = open_gpu(gpm={**PIPES, "cumulative": 1})
+    source = rig.gpm()
+    window(rig, source)
+    rig.fake.device(0, generation=2)
+    rig.advance(0.2)
+    assert read(source, rig) == {}
+    for _ in range(3):
+        rig.advance(1)
+        found = read(source, rig)[None]
+        assert found.tensor == pytest.approx(0.5)
+
+    assert found.elapsed_cycles == pytest.approx(132 * CLOCK_HERTZ)
+
+
+def test_more_active_than_elapsed_cycles_are_not_believed(open_gpu: Open) -> None:
+    """Counters that are normalised differently from each other give no ratio."""
+    rig = open_gpu(gpm={**PIPES, "cumulative": 1})
+    source = rig.gpm()
+    source._windows[None]._activity({5: 50.0, 248: 100.0, 250: 10.0}, 1.0)
+    found = source._windows[None]._activity({5: 50.0, 248: 200.0, 250: 900.0}, 1.0)
+
+    assert found.tensor == 0.5
+
+
+def test_disabled_source_asks_nothing(open_gpu: Open) -> None:
+    """Switched off by configuration, the source says so."""
+    rig = open_gpu(gpm=PIPES)
+    rig.calls()
+    source = rig.gpm(enabled=False)
+
+    assert read(source, rig) == {}
+    assert rig.journal.states == {"gpm": "disabled"}
+    assert rig.calls() == {}
+
+
+@pytest.mark.parametrize(
+    ("product", "missing", "state"),
+    [
+        ("a100-sxm4-80gb", (), "unsupported"),
+        ("t4", (), "unsupported"),
+        ("h100-sxm", DRIVER_470, "old_driver"),
+    ],
+)
+def test_gpus_without_the_counters(
+    open_gpu: Open, product: str, missing: tuple[str, ...], state: str
+) -> None:
+    """The driver's own answer decides, not the architecture; nothing is allocated."""
+    rig = open_gpu(product=product, missing=missing)
+    source = rig.gpm()
+
+    assert not source.measures(None)
+    assert read(source, rig) == {}
+    assert rig.journal.states == {"gpm": state}
+    assert "nvmlGpmSampleAlloc" not in rig.calls()
+
+
+@pytest.mark.parametrize("missing", [DRIVER_535, DRIVER_550], ids=["535", "550"])
+def test_drivers_from_535_on_have_them(open_gpu: Open, missing: tuple[str, ...]) -> None:
+    """The counters answer on every driver that has the calls."""
+    rig = open_gpu(missing=missing, gpm=PIPES)
+
+    assert window(rig, rig.gpm()).tensor == 0.5
+
+
+@pytest.mark.parametrize(
+    "call", ["nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleGet"]
+)
+def test_no_permission(open_gpu: Open, caplog: pytest.LogCaptureFixture, call: str) -> None:
+    """A refusal anywhere is one failure, one line, one state, and the end of asking."""
+    rig = open_gpu(gpm=PIPES)
+    rig.fake.update(faults=[fault(call, error=4)])
+    source = rig.gpm()
+    for _ in range(3):
+        assert read(source, rig) == {}
+        rig.advance(1)
+
+    assert not source.measures(None)
+    assert rig.journal.states == {"gpm": "no_permission"}
+    assert rig.failures == {"gpm": 1}
+    assert lines(caplog) == ["GPU 0 cannot be read in part: gpm (no permission)"]
+    assert rig.calls().get(call) == 1
+
+
+@pytest.mark.parametrize("code", [10, 19, 21, 999])
+def test_faults_pass(open_gpu: Open, caplog: pytest.LogCaptureFixture, code: int) -> None:
+    """A fault of the moment costs its rounds; afterwards the window spans them."""
+    caplog.set_level(logging.INFO)
+    rig = open_gpu(gpm=PIPES)
+    source = rig.gpm()
+    read(source, rig)
+    rig.fake.update(faults=[fault("nvmlGpmSampleGet", error=code)])
+    for _ in range(3):
+        rig.advance(1)
+        assert read(source, rig) == {}
+    rig.fake.update(faults=[])
+    rig.advance(1)
+
+    assert read(source, rig)[None].seconds == 4
+    assert source.measures(None)
+    counted = code == 999
+    assert rig.failures == ({"gpm": 3} if counted else {})
+    assert len(lines(caplog)) == (2 if counted else 0)
+
+
+def test_opening_is_tried_again(open_gpu: Open) -> None:
+    """A GPU that is busy when its session opens is measured as soon as it answers."""
+    rig = open_gpu(gpm=PIPES)
+    rig.fake.update(faults=[fault("nvmlGpmQueryDeviceSupport", error=10)])
+    source = rig.gpm()
+    assert not source.measures(None)
+    rig.fake.update(faults=[])
+
+    assert window(rig, source).tensor == 0.5
+    assert rig.journal.states == {}
+
+
+@pytest.mark.parametrize("call", ["nvmlGpmSampleGet", "nvmlGpmMetricsGet"])
+@pytest.mark.parametrize(("code", "kind"), LOST)
+def test_lost_gpu_or_library_is_raised(
+    open_gpu: Open, call: str, code: int, kind: type[Exception]
+) -> None:
+    """Codes that concern more than this source end the round."""
+    rig = open_gpu(gpm=PIPES)
+    source = rig.gpm()
+    read(source, rig)
+    rig.fake.update(faults=[fault(call, error=code)])
+    rig.advance(1)
+
+    with pytest.raises(kind):
+        read(source, rig)
+
+
+@pytest.mark.parametrize(("code", "kind"), [(15, DeviceGone), (1, LibraryUnavailable)])
+def test_lost_while_opening_is_raised(open_gpu: Open, code: int, kind: type[Exception]) -> None:
+    """A GPU that is lost while the source opens is lost, and nothing stays allocated."""
+    rig = open_gpu(gpm=PIPES)
+    rig.fake.update(faults=[fault("nvmlGpmQueryDeviceSupport", error=code)])
+
+    with pytest.raises(kind):
+        rig.gpm()
+
+
+@pytest.mark.parametrize(("code", "kind"), [(15, DeviceGone), (18, LibraryUnavailable)])
+def test_single_metric_may_say_that_all_is_lost(
+    open_gpu: Open, code: int, kind: type[Exception]
+) -> None:
+    """The return code of one metric counts like that of the call."""
+    rig = open_gpu(gpm=PIPES)
+    source = rig.gpm()
+    window(rig, source)
+    found = source._windows[None]
+    found._metrics.metrics[3].nvmlReturn = code
+
+    with pytest.raises(kind):
+        found._values(0.0)
+
+
+def mig(**second: Any) -> dict[str, Any]:
+    return {
+        "mig": {
+            "instances": [
+                {"gi": 1, "gpm": {**PIPES, "nvdec": 70}, "sm_count": 60},
+                {"gi": 5, "gpm": {"sm": 10, **second}, "sm_count": 16},
+            ]
+        },
+        "gpm": {"cumulative": 1},
+    }
+
+
+def test_instances_have_windows_of_their_own(open_gpu: Open) -> None:
+    """Under MIG each GPU instance is measured by itself, without the traffic of links."""
+    rig = open_gpu(**mig())
+    source = rig.gpm(1, 5)
+    read(source, rig)
+    rig.advance(1)
+    read(source, rig)
+    rig.advance(1)
+    found = read(source, rig)
+
+    assert found[1].tensor == pytest.approx(0.5)
+    assert found[5].sm == pytest.approx(0.1)
+    assert found[1].pcie_transmit_bytes is None
+    assert found[1].nvlink_transmit_bytes is None
+    assert found[1].elapsed_cycles == pytest.approx(CLOCK_HERTZ * 60, rel=1e-6)
+    assert not WHOLE_GPU_ONLY & set(source._windows[1]._ids)
+    assert source.counted_engines == frozenset()
+    assert (source.measures(1), source.measures(None)) == (True, False)
+
+
+def test_fault_of_one_instance_leaves_the_others(
+    open_gpu: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An instance that vanished is given up alone, and its samples are freed."""
+    caplog.set_level(logging.INFO)
+    rig = open_gpu(**mig())
+    source = rig.gpm(1, 5, 6)
+    for _ in range(3):
+        found = read(source, rig)
+        rig.advance(1)
+
+    assert set(found) == {1, 5}
+    assert rig.journal.states == {"gpm_instance_6": "unsupported"}
+    assert rig.calls()["nvmlGpmSampleFree"] == 2
+    assert lines(caplog) == []
+
+
+def test_failing_instance_does_not_flood_the_log(
+    open_gpu: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While one instance fails and another answers, there is one line, not two a tick."""
+    caplog.set_level(logging.INFO)
+    rig = open_gpu(**mig())
+    source = rig.gpm(1, 5)
+    source._windows[1]._ids = ()
+    source._windows[1]._last_refusal = 999
+    for _ in range(5):
+        found = read(source, rig)
+        rig.advance(1)
+
+    assert set(found) == {5}
+    assert lines(caplog) == ["GPU 0 cannot be read in part: gpm_instance_1 (Unknown Error)"]
+    assert rig.failures == {"gpm": 4}
+
+
+def test_a100_with_mig_has_no_activity(open_gpu: Open) -> None:
+    """Before Hopper instances are listed but not measured."""
+    rig = open_gpu(product="a100-sxm4-80gb", mig={"instances": [{"gi": 1}]})
+    source = rig.gpm(1)
+
+    assert read(source, rig) == {}
+    assert rig.journal.states == {"gpm": "unsupported"}
+
+
+def test_samples_are_freed_on_close(open_gpu: Open) -> None:
+    """Whatever was allocated is given back, once."""
+    rig = open_gpu(**mig())
+    source = rig.gpm(1, 5)
+    read(source, rig)
+    source.close()
+    source.close()
+    calls = rig.calls()
+
+    assert calls["nvmlGpmSampleAlloc"] == calls["nvmlGpmSampleFree"] == 4
+    assert read(source, rig) == {}
+
+
+def test_samples_are_freed_when_opening_fails(
+    open_gpu: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A share that could be opened only in part keeps nothing, costs no other, and opens later."""
+    rig = open_gpu(**mig())
+    allocate = pynvml.nvmlGpmSampleAlloc
+    allocated: list[Any] = []
+
+    def until_the_driver_runs_out() -> Any:
+        if len(allocated) == 3:
+            rig.fake.update(faults=[fault("nvmlGpmSampleAlloc", error=20)])
+        allocated.append(allocate())
+        return allocated[-1]
+
+    monkeypatch.setattr(pynvml, "nvmlGpmSampleAlloc", until_the_driver_runs_out)
+    source = rig.gpm(1, 5)
+    assert rig.calls()["nvmlGpmSampleFree"] == 1
+    assert (source.measures(1), source.measures(5)) == (True, False)
+
+    monkeypatch.setattr(pynvml, "nvmlGpmSampleAlloc", allocate)
+    rig.fake.update(faults=[])
+    read(source, rig)
+    assert source.measures(1)
+    assert source.measures(5)
+
+
+def test_close_on_a_lost_library_is_no_error(open_gpu: Open) -> None:
+    """Samples that cannot be freed any more are gone with the library."""
+    rig = open_gpu(gpm=PIPES)
+    source = rig.gpm()
+    rig.library.stop()
+    source.close()
+
+
+def test_structures_are_reused(open_gpu: Open) -> None:
+    """Two thousand reads take no more memory than ten, and allocate no sample."""
+    rig = open_gpu(gpm=PIPES)
+    source = rig.gpm()
+    at = 0.0
+
+    def reads(count: int) -> None:
+        nonlocal at
+        for _ in range(count):
+            at += 1.0
+            source.read(at)
+
+    rig.fake.set_clock(rig.time() + 1)
+    reads(10)
+    kept = id(source._windows[None]._metrics)
+    rig.calls()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        reads(2000)
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+
+    assert grown < 10_000
+    assert rig.calls() == {"nvmlGpmSampleGet": 2000, "nvmlGpmMetricsGet": 2000}
+    assert id(source._windows[None]._metrics) == kept
+
+
+def test_layout_is_that_of_the_binding() -> None:
+    """The entries are decoded at the offsets that pynvml's structure has."""
+    layout = pynvml.c_nvmlGpmMetric_t
+
+    assert ctypes.sizeof(layout) == module._ENTRY.size
+    offsets = [layout.metricId.offset, layout.nvmlReturn.offset, layout.value.offset]
+    assert offsets == [0, 4, 8]
+    assert len(IDS) <= pynvml.NVML_GPM_METRIC_MAX

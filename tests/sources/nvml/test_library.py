@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loading and initialising the driver library, and starting over."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pynvml
+import pytest
+
+from exporter.errors import LibraryUnavailable
+from exporter.sources.nvml import library as module
+from exporter.sources.nvml.identity import text
+from exporter.sources.nvml.library import Library
+from tests.fake_nvml import DRIVER_535, FakeNvml, build, fault
+
+
+@pytest.fixture(autouse=True)
+def _restore(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Leave pynvml as it was."""
+    monkeypatch.setattr(pynvml, "nvmlLib", pynvml.nvmlLib)
+    yield
+    pynvml._nvmlGetFunctionPointer_cache.clear()
+
+
+def started(fake: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> Library:
+    fake.activate(monkeypatch)
+    library = Library(str(fake.library))
+    library.start()
+    return library
+
+
+def refusal(path: str | None) -> str:
+    with pytest.raises(LibraryUnavailable) as caught:
+        Library(path).start()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_start_counts_generations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each successful initialisation is a generation of its own."""
+    library = started(FakeNvml(tmp_path, {"devices": {"count": 3}}), monkeypatch)
+
+    assert library.device_count() == 3
+    assert text("nvmlDeviceGetUUID", library.handle(2)).startswith("GPU-")
+    library.stop()
+    assert (library.generation, library.start(), library.generation) == (1, 2, 2)
+    assert library.device_count() == 3
+
+
+def test_wrong_path_names_the_flag(tmp_path: Path) -> None:
+    """A path that leads nowhere gives one line with the flag and the path."""
+    path = str(tmp_path / "libnvidia-ml.so.1")
+
+    assert refusal(path).startswith(f"--nvml.library {path} cannot be loaded: ")
+    assert "No such file" in refusal(path)
+
+
+def test_file_that_is_no_library(tmp_path: Path) -> None:
+    """A file of another kind gives the linker's reason."""
+    path = tmp_path / "libnvidia-ml.so.1"
+    path.write_text("not a library")
+
+    assert refusal(str(path)).startswith(f"--nvml.library {path} cannot be loaded: ")
+
+
+def test_library_that_is_not_the_drivers() -> None:
+    """Another shared library has none of the driver's functions, and the line says so."""
+    assert refusal("libm.so.6") == (
+        "NVML cannot be initialised: the library that was loaded is not the NVIDIA driver's"
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (9, "the NVIDIA driver is not loaded, or its device nodes"),
+        (4, "no permission to open the NVIDIA device nodes"),
+        (18, "different versions"),
+        (12, "libnvidia-ml.so.1 was not found"),
+        (999, "Unknown Error"),
+    ],
+)
+def test_refused_initialisation_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, reason: str
+) -> None:
+    """The driver's code becomes one line that tells what to look at."""
+    fake = FakeNvml(tmp_path, {"faults": [fault("nvmlInit*", error=code)]})
+    fake.activate(monkeypatch)
+    message = refusal(str(fake.library))
+
+    assert message.startswith("NVML cannot be initialised: ")
+    assert reason in message
+
+
+def test_start_works_after_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that comes later is found by the same object."""
+    fake = FakeNvml(tmp_path, {"faults": [fault("nvmlInit*", error=9)]}, clock=1e6)
+    fake.activate(monkeypatch)
+    library = Library(str(fake.library))
+    for _ in range(3):
+        with pytest.raises(LibraryUnavailable):
+            library.start()
+    assert library.generation == 0
+    fake.update(faults=[])
+
+    assert library.start() == 1
+    assert library.device_count() == 1
+
+
+def test_start_works_after_a_wrong_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library that is installed later is found under the same path."""
+    fake = FakeNvml(tmp_path, {})
+    fake.activate(monkeypatch)
+    library = Library(str(tmp_path / "libnvidia-ml.so.1"))
+    with pytest.raises(LibraryUnavailable):
+        library.start()
+    shutil.copy(fake.library, tmp_path)
+
+    assert library.start() == 1
+
+
+def test_hanging_initialisation_blocks_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While `nvmlInit` does not return, other threads run, and their calls answer."""
+    fake = FakeNvml(tmp_path, {"faults": [fault("nvmlInit*", hang=True)]}, clock=1e6)
+    fake.activate(monkeypatch)
+    library = Library(str(fake.library))
+    thread = threading.Thread(target=library.start, daemon=True)
+    thread.start()
+    thread.join(0.2)
+
+    assert thread.is_alive()
+    with pytest.raises(pynvml.NVMLError_Uninitialized):
+        library.device_count()
+    with pytest.raises(pynvml.NVMLError_Uninitialized):
+        text("nvmlSystemGetDriverVersion")
+    fake.update(faults=[])
+    thread.join(5)
+    assert not thread.is_alive()
+    assert library.device_count() == 1
+
+
+def test_stop_after_the_driver_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shutting down what is not initialised any more is no error."""
+    library = started(FakeNvml(tmp_path, {}), monkeypatch)
+    library.stop()
+    library.stop()
+
+
+def test_two_builds_in_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library that is named by its path is the one that is used, whatever was loaded before."""
+    old = FakeNvml(tmp_path / "old", {"driver_version": "535.1"}, missing=DRIVER_535)
+    new = FakeNvml(tmp_path / "new", {"driver_version": "580.2"})
+    for fake, version in ((old, "535.1"), (new, "580.2"), (old, "535.1")):
+        library = started(fake, monkeypatch)
+        assert text("nvmlSystemGetDriverVersion") == version
+        if fake is old:
+            with pytest.raises(pynvml.NVMLError_FunctionNotFound):
+                pynvml.nvmlDeviceGetNumaNodeId(library.handle(0))
+
+
+def replace(target: Path, source: Path) -> None:
+    """Put another file under the name, as package managers do."""
+    scratch = target.with_suffix(".new")
+    shutil.copy(source, scratch)
+    scratch.replace(target)
+
+
+def has_margin(library: Library) -> bool:
+    try:
+        pynvml.nvmlDeviceGetMarginTemperature(library.handle(0))
+    except pynvml.NVMLError_FunctionNotFound:
+        return False
+    return True
+
+
+def test_replaced_file_is_loaded_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a driver update the next start uses the file that is under the name then, each time;
+    a start without an update keeps the library that is mapped."""
+    fake = FakeNvml(tmp_path, {})
+    fake.activate(monkeypatch)
+    builds = [build(DRIVER_535), fake.library]
+    target = tmp_path / "libnvidia-ml.so.1"
+    library = Library(str(target))
+    seen, names = [], []
+    for number in (0, 0, 1, 1, 0, 1):
+        if not target.exists() or target.read_bytes() != builds[number].read_bytes():
+            replace(target, builds[number])
+        library.start()
+        seen.append(has_margin(library))
+        names.append(pynvml.nvmlLib._name)
+
+    assert seen == [False, False, True, True, False, True]
+    assert len(set(names)) == 4
+
+
+def run(code: str, environment: dict[str, str], *arguments: str) -> str:
+    """What a fresh Python prints: only there nothing was loaded before."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+UPDATE = """
+import os, sys
+import pynvml
+from exporter.sources.nvml.library import Library
+
+target, updates = sys.argv[1], sys.argv[2:]
+library = Library()
+for update in ("", *updates):
+    if update:
+        os.replace(update, target)
+    library.start()
+    try:
+        pynvml.nvmlDeviceGetMarginTemperature(library.handle(0))
+        print("new", library.generation)
+    except pynvml.NVMLError_FunctionNotFound:
+        print("old", library.generation)
+"""
+
+
+def copies(folder: Path, builds: Sequence[Path]) -> list[str]:
+    paths = []
+    for number, source in enumerate(builds):
+        path = folder / f"update-{number}"
+        shutil.copy(source, path)
+        paths.append(str(path))
+    return paths
+
+
+def test_update_is_found_behind_the_bare_name(tmp_path: Path) -> None:
+    """Without a flag the linker finds the library; after an update its new file is loaded."""
+    fake = FakeNvml(tmp_path, {})
+    folder = tmp_path / "driver"
+    folder.mkdir()
+    target = folder / "libnvidia-ml.so.1"
+    old = build(DRIVER_535)
+    shutil.copy(old, target)
+    environment = {**fake.environment(), "LD_LIBRARY_PATH": str(folder)}
+    printed = run(UPDATE, environment, str(target), *copies(tmp_path, [fake.library, old]))
+
+    assert printed.split("\n")[:3] == ["old 1", "new 2", "old 3"]
+
+
+def test_no_library_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without the driver gives one line with the library's name."""
+    code = (
+        "from exporter.sources.nvml.library import Library\n"
+        "from exporter.errors import LibraryUnavailable\n"
+        "try:\n    Library().start()\nexcept LibraryUnavailable as error:\n    print(error)"
+    )
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    printed = run(code, {})
+    if "cannot be loaded" not in printed:
+        pytest.skip("this machine has the driver's library")
+
+    assert printed.startswith("libnvidia-ml.so.1 cannot be loaded: ")
+    assert printed.count("\n") == 1
+
+
+def test_maps_tell_where_the_library_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file that was mapped is found, also after it was deleted."""
+    fake = FakeNvml(tmp_path, {})
+    target = tmp_path / "lib" / "libnvidia-ml.so.1"
+    target.parent.mkdir()
+    shutil.copy(fake.library, target)
+    code = (
+        "import os, sys, ctypes\n"
+        "from exporter.sources import library\n"
+        "print(library._loaded_path())\n"
+        "ctypes.CDLL(sys.argv[1])\n"
+        "print(library._loaded_path(), library._installed_beside(library._loaded_path()))\n"
+        "os.remove(sys.argv[1])\n"
+        "print(library._loaded_path(), library._installed_beside(library._loaded_path()))"
+    )
+
+    assert run(code, {}, str(target)).split() == [
+        "None",
+        *(str(target), str(target)),
+        *(str(target), "None"),
+    ]
+
+
+def test_mapped_library_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mapped file is found under the name that drivers install it by."""
+    started(FakeNvml(tmp_path, {}), monkeypatch)
+    path = module._loaded_path()
+
+    assert path is not None
+    assert path.endswith("/libnvidia-ml.so.1")
+
+
+def test_hidden_maps_are_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where /proc cannot be read, the linker's choice stands."""
+
+    def hidden(*_: object, **__: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(module, "open", hidden, raising=False)
+
+    assert module._loaded_path() is None
+    assert module._installed_beside(None) is None
+
+
+def test_bare_name_is_left_to_the_linker() -> None:
+    """A name without a folder stays as it is; so does a path that is not there."""
+    library = Library()
+
+    assert library._fresh_name("libnvidia-ml.so.1") == "libnvidia-ml.so.1"
+    assert library._fresh_name("/nowhere/libnvidia-ml.so.1") == "/nowhere/libnvidia-ml.so.1"
+    assert module._file_of(None) is None

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which of the driver's numbers are believed."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.model.reading import Memory
+from exporter.sources.nvml import plausible
+from exporter.sources.nvml.plausible import BELIEVED_AFTER_SECONDS, DriverTotals, Range
+
+RANGES = {name: kind for name, kind in vars(plausible).items() if isinstance(kind, Range)}
+
+
+class Seconds:
+    """A clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("name", RANGES)
+@pytest.mark.parametrize("value", [2**64 - 1, 1e300, math.inf, -math.inf, math.nan, -(2.0**40)])
+def test_no_range_holds_a_sentinel(name: str, value: float) -> None:
+    """All ones of 64 bits, what no counter reaches, and no number at all are never a reading."""
+    assert RANGES[name](value) is None
+    assert RANGES[name](float(value)) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "possible", "impossible"),
+    [
+        (plausible.POWER_MILLIWATTS, [0, 1_400_000], [2**32 - 1, -1]),
+        (plausible.POWER_LIMIT_MILLIWATTS, [1_400_000], [2**32 - 1, 0]),
+        (plausible.TEMPERATURE_CELSIUS, [-20, 0, 110], [255, 2**31, 2**32 - 1, -274]),
+        (plausible.CLOCK_MEGAHERTZ, [0, 14_001], [2**32 - 1, 9_999_999]),
+        (plausible.THROTTLE_MASK, [0, 0x7FF], [2**32 - 1, 2**64 - 1]),
+        (plausible.PCIE_GENERATION, [1, 7], [0, 255]),
+        (plausible.PCIE_WIDTH, [1, 16, 32], [0, 255]),
+        (plausible.PERFORMANCE_STATE, [0, 15], [32]),
+        (plausible.FAN_PERCENT, [0, 105], [255]),
+        (plausible.GPM_PERCENT, [0.0, 100.4], [1e298, -1.0]),
+        (plausible.GPM_MIB_PER_SECOND, [0.0, 900_000.0], [1e300, 1e18]),
+    ],
+)
+def test_what_is_possible(kind: Range, possible: list[float], impossible: list[float]) -> None:
+    """Every reading of today's products passes; sentinels and nonsense do not."""
+    assert [kind(value) for value in possible] == possible
+    assert [kind(value) for value in impossible] == [None] * len(impossible)
+
+
+@pytest.mark.parametrize(
+    ("parts", "known"),
+    [
+        ((80, 10, 70), True),
+        ((80, 10, 69, 1), True),
+        ((80, 90, 2**64 - 10), False),
+        ((80, 2**64 - 1, 0), False),
+        ((2**64 - 1, 2**64 - 1, 2**64 - 1), False),
+        ((80, 10, 60, 2**64 - 1), False),
+        ((0, 0, 0), False),
+    ],
+)
+def test_parts_of_memory_are_parts_of_the_whole(parts: tuple[int, ...], known: bool) -> None:
+    """Otherwise nothing of it is known."""
+    assert plausible.memory(*parts) == (Memory(*parts) if known else None)
+
+
+def test_total_that_is_low_for_a_moment_is_not_known_then() -> None:
+    """A counter does not fall: what looks like it for one read is a fault."""
+    clock = Seconds()
+    totals = DriverTotals(clock)
+    found: list[int | None] = []
+    for total in (1000, 1100, 0, 1300, None, 0, 0, 1600):
+        found.append(totals.settled("energy", total))
+        clock.now += 1.0
+
+    assert found == [1000, 1100, None, 1300, None, None, None, 1600]
+
+
+@pytest.mark.parametrize("interval", [0.1, 1.0, 10.0])
+def test_total_that_stays_low_started_over(interval: float) -> None:
+    """After a reload of the driver it is believed within three seconds or two reads."""
+    clock = Seconds()
+    totals = DriverTotals(clock)
+    totals.settled("energy", 1000)
+    found: list[int | None] = []
+    while not found or found[-1] is None:
+        clock.now += interval
+        found.append(totals.settled("energy", 5 + len(found)))
+
+    assert len(found) >= 2
+    assert (len(found) - 2) * interval <= BELIEVED_AFTER_SECONDS
+    clock.now += interval
+    assert totals.settled("energy", 1001) == 1001
+
+
+def test_a_total_that_leaps_is_not_known() -> None:
+    """No GPU does in a second what takes it years; what it did meanwhile is counted."""
+    clock = Seconds()
+    totals = DriverTotals(clock)
+    found: list[int | None] = []
+    for total in (1000, 9_000_000, 9_000_001, 1300, None, 1500):
+        found.append(totals.settled("energy", total, 100.0))
+        clock.now += 1.0
+
+    assert found == [1000, None, None, 1300, None, 1500]
+
+
+@given(st.floats(0, 1e4), st.floats(0, 1e6))
+def test_what_the_hardware_can_do_is_believed(rate: float, seconds: float) -> None:
+    """However long the counter could not be read."""
+    clock = Seconds()
+    totals = DriverTotals(clock)
+    totals.settled("energy", 0.0, 1e4)
+    clock.now += seconds
+    assert totals.settled("energy", rate * seconds, 1e4) == rate * seconds
+
+
+def test_counters_are_kept_apart() -> None:
+    """By name and key."""
+    totals = DriverTotals(Seconds())
+    assert totals.all_settled("pcie", {"lcrc": 5, "lane": 7}) == {"lcrc": 5, "lane": 7}
+    assert totals.all_settled("pcie", {"lcrc": 4, "lane": 7}) == {"lane": 7}
+    assert totals.all_settled("nvlink", {"lcrc": 4}) == {"lcrc": 4}
+
+
+@given(st.lists(st.tuples(st.integers(0, 10), st.booleans()), max_size=40))
+def test_known_totals_fall_only_after_three_seconds_below(
+    reads: list[tuple[int, bool]],
+) -> None:
+    """Whatever a driver answers, a fall that is published lasted."""
+    clock = Seconds()
+    totals = DriverTotals(clock)
+    last, last_at = 0, 0.0
+    for total, answered in reads:
+        clock.now += 1.0
+        known = totals.settled("count", total if answered else None)
+        if known is not None:
+            assert known >= last or clock.now - last_at > BELIEVED_AFTER_SECONDS
+            last, last_at = known, clock.now

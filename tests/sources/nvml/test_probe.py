@@ -1,0 +1,427 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each error code of the driver means for one reading."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pynvml
+import pytest
+
+from exporter.errors import DeviceGone, LibraryUnavailable
+from exporter.sources.nvml.journal import IDENTITY, Journal, Past
+from exporter.sources.nvml.plausible import Range
+from exporter.sources.nvml.probe import OUTCOMES, Outcome, Probe, code_of, outcome_of, raise_if_gone
+
+NEVER = [2, 3, 13, 25, 26]
+NOT_NOW = [6, 10, 19, 21, 27, 29]
+GONE = [15, 16, 28]
+LIBRARY = [1, 9, 18]
+FAILURES = [7, 8, 11, 14, 17, 20, 23, 999, 12345]
+
+
+class Chain:
+    """A chain of calls that answer or fail as told, and count how often they were asked."""
+
+    def __init__(self, *answers: int | Exception) -> None:
+        self.answers = list(answers)
+        self.asked = [0] * len(answers)
+        self.failures: dict[str, int] = {}
+        self.journal = Journal("GPU 7", Past(self.failures))
+        self.journal.now = 1000.0
+        self.probe: Probe[int] = Probe(
+            self.journal, "nvml", "power", [self._call(i) for i in range(len(answers))]
+        )
+
+    def ask(self) -> int | None:
+        """One round: the reading, and what is to be told of it."""
+        value = self.probe()
+        self.journal.tell()
+        return value
+
+    def wait(self, seconds: float) -> None:
+        self.journal.now += seconds
+
+    def _call(self, position: int) -> Callable[[], int]:
+        def call() -> int:
+            self.asked[position] += 1
+            answer = self.answers[position]
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        return call
+
+
+def answer(answers: dict[str, Any], group: str) -> int:
+    found = answers[group]
+    if isinstance(found, Exception):
+        raise found
+    return int(found)
+
+
+def error(code: int) -> Exception:
+    found = pynvml.NVMLError(code)
+    assert isinstance(found, Exception)
+    return found
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [entry.getMessage() for entry in caplog.records if entry.levelno >= logging.INFO]
+
+
+def test_first_answer_of_the_chain_counts() -> None:
+    """The newest call that answers is the reading; older ones are not asked."""
+    chain = Chain(42, 43)
+
+    assert chain.probe() == 42
+    assert chain.asked == [1, 0]
+    assert chain.journal.states == {}
+
+
+@pytest.mark.parametrize("code", NEVER)
+def test_never_falls_back_and_is_remembered(code: int) -> None:
+    """A call that the driver or product will never answer is replaced by the older one."""
+    chain = Chain(error(code), 43)
+
+    assert [chain.probe(), chain.probe()] == [43, 43]
+    assert chain.asked == [1, 2]
+    assert chain.journal.states == {}
+    assert chain.failures == {}
+
+
+@pytest.mark.parametrize(
+    ("codes", "state"),
+    [
+        ((3,), "unsupported"),
+        ((2,), "unsupported"),
+        ((13,), "old_driver"),
+        ((25,), "old_driver"),
+        ((26,), "old_driver"),
+        ((13, 3), "unsupported"),
+        ((3, 13), "unsupported"),
+        ((13, 13), "old_driver"),
+        ((4,), "no_permission"),
+        ((4, 3), "no_permission"),
+        ((13, 4), "no_permission"),
+    ],
+)
+def test_state_says_why_nothing_is_left(codes: tuple[int, ...], state: str) -> None:
+    """A chain that ended is absent, with the reason that helps most, and is left alone."""
+    chain = Chain(*(error(code) for code in codes))
+
+    assert chain.probe() is None
+    assert chain.probe() is None
+    assert chain.asked == [1] * len(codes)
+    assert chain.journal.states == {"power": state}
+    assert not chain.probe.possible
+
+
+def test_call_that_the_binding_lacks_is_an_old_driver() -> None:
+    """An older pynvml has no such wrapper: the older call is used, else the state says so."""
+    assert Chain(AttributeError("no such function"), 43).probe() == 43
+    chain = Chain(AttributeError("no such function"))
+
+    assert chain.probe() is None
+    assert chain.journal.states == {"power": "old_driver"}
+
+
+def test_no_permission_is_counted_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A refused reading costs one failure and one line, however often it is wanted."""
+    chain = Chain(error(4))
+    for _ in range(5):
+        assert chain.ask() is None
+
+    assert chain.failures == {"nvml": 1}
+    assert warnings(caplog) == ["GPU 7 cannot be read in part: power (no permission)"]
+
+
+@pytest.mark.parametrize("code", [2, 3, 4])
+def test_what_worked_before_is_tried_again_soon(
+    code: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One refusal does not cost a reading for good: its recovery shows within ten seconds, and
+    meanwhile it costs less than reading it does."""
+    caplog.set_level(logging.INFO)
+    chain = Chain(42, error(3))
+    assert chain.ask() == 42
+    chain.answers[0] = error(code)
+    for _ in range(5):
+        assert chain.ask() is None
+        chain.wait(1.0)
+    assert chain.asked == [2, 1]
+    assert chain.journal.states == {
+        "power": "no_permission" if code == 4 else "unsupported",
+    }
+    assert chain.probe.possible
+    chain.answers[0] = 43
+
+    assert chain.ask() == 43
+    assert chain.journal.states == {}
+    assert len(warnings(caplog)) == 2
+    assert warnings(caplog)[0].startswith("GPU 7 cannot be read in part: power (")
+    assert warnings(caplog)[1] == "GPU 7: can be read again: power"
+
+
+@pytest.mark.parametrize(("code", "seconds"), [(2, 5.0), (3, 60.0), (4, 60.0)])
+def test_what_never_worked_is_tried_again_at_the_static_cadence(code: int, seconds: float) -> None:
+    """INVALID_ARGUMENT, which says nothing about the product, sooner."""
+    chain = Chain(error(code))
+    assert chain.probe() is None
+    chain.answers[0] = 42
+    chain.wait(seconds - 0.5)
+    assert chain.probe() is None
+    assert not chain.probe.possible
+    chain.wait(0.5)
+
+    assert chain.probe() == 42
+    assert chain.journal.states == {}
+
+
+@pytest.mark.parametrize("code", [13, 25, 26])
+def test_what_the_driver_lacks_is_never_tried_again(code: int) -> None:
+    """Another driver means another session."""
+    chain = Chain(error(code))
+    for _ in range(3):
+        assert chain.probe() is None
+        chain.wait(1000.0)
+
+    assert chain.asked == [1]
+
+
+def test_older_call_steps_in_until_the_newer_one_is_back() -> None:
+    """A chain goes back to the call that it used before."""
+    chain = Chain(42, 7)
+    chain.probe()
+    chain.answers[0] = error(3)
+    assert chain.probe() == 7
+    chain.answers[0] = 43
+    chain.wait(5.0)
+
+    assert chain.probe() == 43
+    assert chain.journal.states == {}
+
+
+def test_impossible_values_are_not_known(caplog: pytest.LogCaptureFixture) -> None:
+    """A check decides what can be; the state says so until a value can be, and each change of it is
+    one line."""
+    caplog.set_level(logging.INFO)
+    journal = Journal("GPU 7")
+    values = iter([42, 2**32 - 1, 2**32 - 1, 43])
+    probe: Probe[int] = Probe(journal, "nvml", "power", [lambda: next(values)], Range(0, 100))
+    found = []
+    for _ in range(4):
+        found.append((probe(), dict(journal.states)))
+        journal.tell()
+
+    implausible = {"power": "implausible"}
+    assert found == [(42, {}), (None, implausible), (None, implausible), (43, {})]
+    assert journal.failures == {}
+    assert warnings(caplog) == [
+        "GPU 7 cannot be read in part: power (implausible)",
+        "GPU 7: can be read again: power",
+    ]
+
+
+def test_what_was_never_possible_is_nothing_to_tell(caplog: pytest.LogCaptureFixture) -> None:
+    """A product may answer a sentinel for what it lacks: the state has it, the log not."""
+    journal = Journal("GPU 7")
+    nothing: Probe[int | None] = Probe(journal, "nvml", "memory", [lambda: None])
+    for _ in range(3):
+        assert nothing() is None
+        journal.tell()
+
+    assert journal.states == {"memory": "implausible"}
+    assert warnings(caplog) == []
+
+
+def test_a_call_that_is_refused_is_no_longer_implausible() -> None:
+    """The state is that of the last answer."""
+    chain = Chain(2**40)
+    chain.probe._check = Range(0, 100)
+    assert chain.probe() is None
+    assert chain.journal.states == {"power": "implausible"}
+    chain.answers[0] = error(3)
+
+    assert chain.probe() is None
+    assert chain.journal.states == {"power": "unsupported"}
+
+
+@pytest.mark.parametrize("code", NOT_NOW)
+def test_not_now_is_asked_again(code: int, caplog: pytest.LogCaptureFixture) -> None:
+    """A reading that is not there now is absent this round, silently, and asked the next."""
+    chain = Chain(error(code), 43)
+
+    assert chain.probe() is None
+    chain.answers[0] = 42
+    assert chain.probe() == 42
+    assert chain.asked == [2, 0]
+    assert (chain.failures, chain.journal.states, warnings(caplog)) == ({}, {}, [])
+
+
+@pytest.mark.parametrize("code", FAILURES)
+def test_unknown_codes_are_failures(code: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Anything else is counted each time and logged once each way."""
+    caplog.set_level(logging.INFO)
+    chain = Chain(error(code), 43)
+    for _ in range(3):
+        assert chain.ask() is None
+    chain.answers[0] = 42
+    for _ in range(3):
+        assert chain.ask() == 42
+
+    assert chain.failures == {"nvml": 3}
+    assert len(warnings(caplog)) == 2
+    assert warnings(caplog)[0].startswith("GPU 7 cannot be read in part: power (")
+    assert warnings(caplog)[1] == "GPU 7: can be read again: power"
+    assert chain.journal.states == {}
+
+
+def test_python_errors_are_failures(caplog: pytest.LogCaptureFixture) -> None:
+    """What the binding itself raises costs this reading only."""
+    chain = Chain(UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"))
+
+    assert chain.ask() is None
+    assert chain.failures == {"nvml": 1}
+    assert len(warnings(caplog)) == 1
+
+
+def test_error_without_a_text_has_a_name(caplog: pytest.LogCaptureFixture) -> None:
+    """The line says at least what kind of error it was."""
+    Chain(KeyError()).ask()
+
+    assert warnings(caplog) == ["GPU 7 cannot be read in part: power (KeyError)"]
+
+
+def test_two_readings_of_a_group_do_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Readings of one group that fail for different reasons take one line each, not one a tick."""
+    journal = Journal("GPU 7")
+    chains = [Chain(error(999)), Chain(error(17))]
+    probes: list[Probe[int]] = [
+        Probe(journal, "nvml", "fans", [chain._call(0)]) for chain in chains
+    ]
+    for _ in range(10):
+        for probe in probes:
+            probe()
+        journal.tell()
+
+    assert journal.failures == {"nvml": 20}
+    assert len(warnings(caplog)) == 1
+
+
+def test_one_fault_of_many_readings_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """A line for each change of state names the groups, by what is wrong with them."""
+    caplog.set_level(logging.INFO)
+    journal = Journal("GPU 7")
+    answers: dict[str, Any] = {"power": error(999), "clocks": error(999), "fans": error(4)}
+    probes = {
+        group: Probe[int](journal, "nvml", group, [partial(answer, answers, group)])
+        for group in answers
+    }
+    for changed in ({}, {}, {"power": 1, "clocks": 2}, {}, {"fans": 3}):
+        answers.update(changed)
+        journal.now += 30.0
+        for probe in probes.values():
+            probe()
+        journal.tell()
+
+    assert warnings(caplog) == [
+        "GPU 7 cannot be read in part: power, clocks (Unknown Error); fans (no permission)",
+        "GPU 7: can be read again: power, clocks",
+        "GPU 7: can be read again: fans",
+    ]
+
+
+def test_what_is_well_again_in_the_same_round_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Only what has changed since the last line is."""
+    caplog.set_level(logging.INFO)
+    chain = Chain(error(999))
+    chain.probe()
+    chain.answers[0] = 42
+    chain.ask()
+
+    assert warnings(caplog) == []
+
+
+def test_group_is_absent_while_one_of_its_readings_is() -> None:
+    """The state goes when the last of them is back."""
+    journal = Journal("GPU 7")
+    journal.absent("ecc", "unsupported", "dram")
+    journal.absent("ecc", "no_permission", "sram")
+    journal.answered("ecc", "sram")
+    assert journal.states == {"ecc": "unsupported"}
+    journal.answered("ecc", "dram")
+
+    assert journal.states == {}
+
+
+@pytest.mark.parametrize("code", GONE)
+def test_gone_concerns_the_device(code: int) -> None:
+    """Codes that say that the GPU is gone end the round."""
+    chain = Chain(error(code), 43)
+
+    with pytest.raises(DeviceGone, match=r"\w"):
+        chain.probe()
+    assert chain.asked == [1, 0]
+
+
+@pytest.mark.parametrize("code", LIBRARY)
+def test_library_state_concerns_all(code: int) -> None:
+    """Codes that say that the library must start over are raised as that."""
+    with pytest.raises(LibraryUnavailable, match=r"\w"):
+        Chain(error(code)).probe()
+
+
+def test_every_code_has_one_outcome() -> None:
+    """The five groups hold what they are documented to hold, and nothing is in two of them."""
+    groups = {
+        Outcome.NEVER: NEVER,
+        Outcome.NOT_NOW: NOT_NOW,
+        Outcome.NO_PERMISSION: [4],
+        Outcome.DEVICE_GONE: GONE,
+        Outcome.LIBRARY_STATE: LIBRARY,
+    }
+
+    assert dict(OUTCOMES) == {code: group for group, codes in groups.items() for code in codes}
+    assert {outcome_of(code) for code in FAILURES} == {Outcome.FAILURE}
+    assert outcome_of(None) is Outcome.FAILURE
+
+
+@pytest.mark.parametrize("code", [None, 0, *NEVER, *NOT_NOW, 4, *FAILURES])
+def test_other_codes_concern_only_their_reading(code: int | None) -> None:
+    """Nothing but a lost device or library is raised."""
+    raise_if_gone(code)
+
+
+def test_code_of_foreign_errors() -> None:
+    """Only the driver's errors have a code."""
+    assert code_of(error(15)) == 15
+    assert code_of(ValueError("15")) is None
+
+
+def test_states_are_logged_once_and_quietly(caplog: pytest.LogCaptureFixture) -> None:
+    """That a product lacks a reading is no warning."""
+    caplog.set_level(logging.DEBUG)
+    journal = Journal("GPU 7")
+    for _ in range(3):
+        journal.absent("gpm", "unsupported")
+
+    assert [(entry.levelname, entry.getMessage()) for entry in caplog.records] == [
+        ("DEBUG", "GPU 7: gpm cannot be read: unsupported")
+    ]
+    assert warnings(caplog) == []
+
+
+def test_identity_has_no_state(caplog: pytest.LogCaptureFixture) -> None:
+    """Facts that many products lack are absent without a reason; a refused one is logged."""
+    journal = Journal("GPU 7")
+    journal.absent(IDENTITY, "unsupported")
+    journal.refused("nvml", IDENTITY)
+    journal.tell()
+
+    assert journal.states == {}
+    assert journal.failures == {"nvml": 1}
+    assert warnings(caplog) == ["GPU 7 cannot be read in part: identity (no permission)"]

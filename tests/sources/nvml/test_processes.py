@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The processes that the driver lists, and who they are by /proc."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pynvml
+import pytest
+
+from exporter.errors import DeviceGone
+from exporter.model.reading import Process
+from exporter.sources.nvml.processes import ProcessLists
+from exporter.sources.proc import procfs
+from tests.fake_nvml import DRIVER_470, fault
+
+Open = Callable[..., Any]
+GIB = 2**30
+V3_ONLY_535 = ("nvmlDeviceGetRunningProcessDetailList",)
+
+
+def command(root: Path, pid: int, name: str) -> None:
+    (root / str(pid)).mkdir(parents=True)
+    (root / str(pid) / "comm").write_bytes(name.encode() + b"\n")
+
+
+def read(rig: Any, root: Path, instances: list[int] | None = None) -> Any:
+    return ProcessLists(rig.handle, rig.journal, str(root)).read(instances)
+
+
+def test_each_list_has_its_kind(open_gpu: Open, tmp_path: Path) -> None:
+    """Compute, graphics and MPS processes are told apart, with memory, command and owner."""
+    command(tmp_path, 10, "python3")
+    user = pwd.getpwuid(os.getuid()).pw_name
+    rig = open_gpu(
+        processes={
+            "compute": [{"pid": 10, "bytes": GIB}],
+            "graphics": [{"pid": 11, "bytes": 5}],
+            "mps": [{"pid": 12, "bytes": None}],
+        }
+    )
+
+    assert read(rig, tmp_path) == {
+        None: (
+            Process(10, "compute", GIB, "python3", user, "other"),
+            Process(11, "graphics", 5),
+            Process(12, "mps", None),
+        )
+    }
+
+
+def test_idle_gpu_has_no_processes(open_gpu: Open, tmp_path: Path) -> None:
+    """An empty list is known; it is not the same as an unknown one."""
+    assert read(open_gpu(), tmp_path) == {None: ()}
+
+
+@pytest.mark.parametrize("growth", [0, 30, 100])
+def test_list_that_grows_between_two_calls_is_asked_for_again(
+    open_gpu: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, growth: int
+) -> None:
+    """Each INSUFFICIENT_SIZE tells the size of the moment: at once there is room for twice that."""
+    rig = open_gpu(processes=listed(20))
+    asked = grow_with_each_call(rig, monkeypatch, growth)
+    found = read(rig, tmp_path)[None]
+
+    assert len(found) == 20 + growth * (len(asked) - 1)
+    assert 2 <= len(asked) <= 4
+    assert rig.failures == {}
+
+
+def test_list_that_outgrows_every_attempt_is_a_failure(
+    open_gpu: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not asked for without end."""
+    rig = open_gpu(processes=listed(20))
+    monkeypatch.setattr("exporter.sources.nvml.processes.ATTEMPTS", 2)
+    asked = grow_with_each_call(rig, monkeypatch, 100)
+
+    assert read(rig, tmp_path) is None
+    assert len(asked) == 2
+    assert rig.failures == {"nvml": 1}
+
+
+def test_list_of_known_length_takes_one_call(open_gpu: Open, tmp_path: Path) -> None:
+    """The room stays for the next read."""
+    rig = open_gpu(processes=listed(20))
+    lists = ProcessLists(rig.handle, rig.journal, str(tmp_path))
+    lists.read(None)
+    rig.calls()
+    lists.read(None)
+
+    assert set(rig.calls().values()) == {1}
+
+
+def listed(count: int) -> list[dict[str, int]]:
+    return [{"pid": 1000 + number, "bytes": 1} for number in range(count)]
+
+
+def grow_with_each_call(rig: Any, monkeypatch: pytest.MonkeyPatch, growth: int) -> list[int]:
+    """Let so many compute processes start after each time that they are asked for."""
+    function = pynvml._nvmlGetFunctionPointer
+    asked: list[int] = []
+
+    def pointer(name: str) -> Any:
+        call = function(name)
+        if name != "nvmlDeviceGetComputeRunningProcesses_v3":
+            return call
+
+        def counted(*arguments: Any) -> Any:
+            code = call(*arguments)
+            asked.append(code)
+            rig.fake.device(0, processes=listed(20 + growth * len(asked)))
+            return code
+
+        return counted
+
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer", pointer)
+    return asked
+
+
+@pytest.mark.parametrize("missing", [DRIVER_470, V3_ONLY_535], ids=["470", "wide-entries"])
+def test_older_drivers_are_asked_the_older_call(
+    open_gpu: Open, tmp_path: Path, missing: tuple[str, ...]
+) -> None:
+    """Without the newest lists, or where the binding would misread their entries, the lists of
+    version 2 answer."""
+    rig = open_gpu(missing=missing, processes=[{"pid": 10, "bytes": GIB}])
+
+    assert read(rig, tmp_path) == {None: (Process(10, "compute", GIB),)}
+    assert rig.journal.states == {}
+    assert "nvmlDeviceGetComputeRunningProcesses_v3" not in rig.calls()
+
+
+def test_refused_list_is_unknown(open_gpu: Open, tmp_path: Path) -> None:
+    """A list that is refused makes the processes unknown, not none."""
+    rig = open_gpu(processes=[{"pid": 10}])
+    rig.fake.update(faults=[fault("nvmlDeviceGetComputeRunningProcesses*", error=4)])
+    lists = ProcessLists(rig.handle, rig.journal, str(tmp_path))
+
+    assert lists.read(None) is None
+    assert rig.journal.states == {"compute_processes": "no_permission"}
+    rig.calls()
+    assert lists.read(None) is None
+    assert "nvmlDeviceGetComputeRunningProcesses_v3" not in rig.calls()
+
+
+def test_other_lists_may_be_missing(open_gpu: Open, tmp_path: Path) -> None:
+    """A product without graphics or MPS lists still tells its compute processes."""
+    rig = open_gpu(processes=[{"pid": 10, "bytes": 1}])
+    rig.fake.update(
+        faults=[
+            fault("nvmlDeviceGetGraphicsRunningProcesses*", error=3),
+            fault("nvmlDeviceGetMPSComputeRunningProcesses*", error=3),
+        ]
+    )
+
+    assert read(rig, tmp_path) == {None: (Process(10, "compute", 1),)}
+    assert rig.journal.states == {
+        "graphics_processes": "unsupported",
+        "mps_processes": "unsupported",
+    }
+
+
+def test_lost_gpu_is_raised(open_gpu: Open, tmp_path: Path) -> None:
+    """A device-gone code is not swallowed."""
+    rig = open_gpu(lost=1)
+
+    with pytest.raises(DeviceGone):
+        read(rig, tmp_path)
+
+
+def test_processes_by_instance(open_gpu: Open, tmp_path: Path) -> None:
+    """Under MIG a process belongs to its GPU instance; one of no known instance to none."""
+    rig = open_gpu(
+        processes=[
+            {"pid": 10, "bytes": 1, "gi": 2, "ci": 0},
+            {"pid": 11, "bytes": 2, "gi": 2, "ci": 1},
+            {"pid": 12, "bytes": 3, "gi": 3, "ci": 0},
+            {"pid": 13, "bytes": 4, "gi": 9, "ci": 0},
+            {"pid": 14, "bytes": 5},
+        ],
+        mig={"instances": [{"gi": 2}, {"gi": 3}, {"gi": 4}]},
+    )
+    found = read(rig, tmp_path, [2, 3, 4])
+
+    assert {share: [process.pid for process in listed] for share, listed in found.items()} == {
+        2: [10, 11],
+        3: [12],
+        4: [],
+    }
+
+
+def test_command_is_a_name_of_bounded_length(tmp_path: Path) -> None:
+    """Only the name is read, 32 bytes of it, and bytes that are not UTF-8 do no harm."""
+    command(tmp_path, 1, "x" * 50)
+    (tmp_path / "2").mkdir()
+    (tmp_path / "2" / "comm").write_bytes(b"caf\xe9\n")
+    (tmp_path / "3").mkdir()
+    (tmp_path / "3" / "comm").write_bytes(b"\n")
+
+    assert procfs.command_name(str(tmp_path), 1) == "x" * 32
+    assert procfs.command_name(str(tmp_path), 2) == "caf�"
+    assert procfs.command_name(str(tmp_path), 3) is None
+
+
+def test_process_that_cannot_be_seen_is_unknown(tmp_path: Path) -> None:
+    """A process of another pid namespace has neither command nor owner."""
+    assert procfs.command_name(str(tmp_path), 1) is None
+    assert procfs.owner(str(tmp_path), 1) is None
+
+
+def test_owner_without_a_name_is_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user that this host does not know keeps his number."""
+    (tmp_path / "1").mkdir()
+
+    def unknown(uid: int) -> pwd.struct_passwd:
+        raise KeyError(uid)
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+
+    assert procfs.owner(str(tmp_path), 1) == str(os.getuid())

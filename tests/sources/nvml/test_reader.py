@@ -1,0 +1,639 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every reading of one GPU through NVML, with every driver and every refusal."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporter.errors import DeviceGone, LibraryUnavailable
+from exporter.model.reading import Board, Memory, Process, Utilization, Vitals
+from exporter.sources.nvml.reader import DeviceChanged, NvmlReading, NvmlSource
+from tests.fake_nvml import DRIVER_470, DRIVER_535, DRIVER_550, fault
+
+Open = Callable[..., Any]
+GIB = 2**30
+KIB = 1024
+BUSY: dict[str, Any] = {
+    "utilization": 60,
+    "memory_utilization": 20,
+    "encoder_utilization": 3,
+    "decoder_utilization": 4,
+    "jpeg_utilization": 5,
+    "ofa_utilization": 6,
+    "power": 500,
+    "module_power": 900,
+    "energy": 1000,
+    "temperature": {"gpu": 65, "memory": 71, "margin": 22},
+    "clocks": {"graphics": 1700, "sm": 1710, "memory": 2619, "video": 1400},
+    "clock_event_reasons": 0x1FF,
+    "throttle": {
+        "power": 0.5,
+        "sync_boost": 0.01,
+        "board_limit": 0.02,
+        "reliability": 0.03,
+        "sw_thermal": 0.04,
+        "hw_thermal": 0.05,
+        "hw_power_brake": 0.06,
+    },
+    "memory": {"used": 10 * GIB},
+    "bar1": {"used": 5, "total": 9},
+    "power_limits": {"enforced": 650},
+    "fans": [40, 60],
+    "performance_state": 2,
+    "nvlink": {
+        "tx": 18 * KIB,
+        "rx": 36 * KIB,
+        "errors": {"crc_flit": 1, "crc_data": 2, "replay": 3, "recovery": 4},
+    },
+    "pcie": {
+        "generation": 4,
+        "width": 8,
+        "replays": 7,
+        "l0_to_recovery": 8,
+        "errors": {"correctable": 9, "fatal": 1},
+    },
+    "processes": [{"pid": 1, "bytes": GIB}],
+}
+FAST = {
+    "nvmlDeviceGetMemoryInfo_v2": "memory",
+    "nvmlDeviceGetFieldValues": "fields",
+    "nvmlDeviceGetCurrentClocksEventReasons": "throttle",
+    "nvmlDeviceGetSamples": "utilization_samples",
+    "nvmlDeviceGetTemperatureV": "temperature",
+    "nvmlDeviceGetClockInfo": "sm_clock",
+    "nvmlDeviceGetEncoderUtilization": "encoder",
+    "nvmlDeviceGetDecoderUtilization": "decoder",
+    "nvmlDeviceGetJpgUtilization": "jpeg",
+    "nvmlDeviceGetOfaUtilization": "ofa",
+}
+SLOW = {
+    "nvmlDeviceGetMigMode": "mig",
+    "nvmlDeviceGetEnforcedPowerLimit": "power_limit",
+    "nvmlDeviceGetMarginTemperature": "temperature_margin",
+    "nvmlDeviceGetFanSpeed_v2": "fans",
+    "nvmlDeviceGetPerformanceState": "performance_state",
+    "nvmlDeviceGetBAR1MemoryInfo": "bar1",
+    "nvmlDeviceGetCurrPcieLinkGeneration": "pcie_link",
+    "nvmlDeviceGetCurrPcieLinkWidth": "pcie_link",
+    "nvmlDeviceGetComputeRunningProcesses_v3": "compute_processes",
+    "nvmlDeviceGetGraphicsRunningProcesses_v3": "graphics_processes",
+    "nvmlDeviceGetMPSComputeRunningProcesses_v3": "mps_processes",
+}
+OLDER = {
+    "nvmlDeviceGetMemoryInfo_v2": "nvmlDeviceGetMemoryInfo",
+    "nvmlDeviceGetCurrentClocksEventReasons": "nvmlDeviceGetCurrentClocksThrottleReasons",
+    "nvmlDeviceGetTemperatureV": "nvmlDeviceGetTemperature",
+    "nvmlDeviceGetEnforcedPowerLimit": "nvmlDeviceGetPowerManagementLimit",
+    "nvmlDeviceGetComputeRunningProcesses_v3": "nvmlDeviceGetComputeRunningProcesses_v2",
+    "nvmlDeviceGetGraphicsRunningProcesses_v3": "nvmlDeviceGetGraphicsRunningProcesses_v2",
+    "nvmlDeviceGetMPSComputeRunningProcesses_v3": "nvmlDeviceGetMPSComputeRunningProcesses_v2",
+}
+NONE_COUNTED: frozenset[str] = frozenset()
+LOST = [
+    (15, DeviceGone),
+    (16, DeviceGone),
+    (28, DeviceGone),
+    (1, LibraryUnavailable),
+    (9, LibraryUnavailable),
+    (18, LibraryUnavailable),
+]
+about: Any = pytest.approx
+
+
+def read(source: NvmlSource, rig: Any, counted: frozenset[str] = NONE_COUNTED) -> NvmlReading:
+    """One round with both cadences."""
+    source.read_slow()
+    found = source.read_fast(rig.monotonic(), rig.time(), counted)
+    rig.journal.tell()
+    return found
+
+
+def vitals(source: NvmlSource, rig: Any) -> Vitals:
+    return read(source, rig).vitals
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [entry.getMessage() for entry in caplog.records if entry.levelno >= logging.INFO]
+
+
+def test_every_reading_of_an_h100(open_gpu: Open, tmp_path: Path) -> None:
+    """With the newest driver every reading is there, in base units."""
+    rig = open_gpu(**BUSY)
+    rig.advance(10)
+    source = rig.source(str(tmp_path))
+    found = read(source, rig)
+
+    assert found.vitals == Vitals(
+        utilization=Utilization(0.6, about(0.61), 0.0, 0.2, about(0.21)),
+        encoder_ratio=0.03,
+        decoder_ratio=0.04,
+        jpeg_ratio=0.05,
+        ofa_ratio=0.06,
+        power_watts=500.0,
+        module_power_watts=900.0,
+        energy_joules=6000.0,
+        temperature_celsius=65.0,
+        memory_temperature_celsius=71.0,
+        clock_hertz={"sm": 1710e6, "memory": 2619e6, "graphics": 1700e6, "video": 1400e6},
+        busy_sm_clock_hertz=about(1710e6),
+        throttle_reasons=frozenset(
+            (
+                "sw_power_cap",
+                "hw_slowdown",
+                "sync_boost",
+                "sw_thermal",
+                "hw_thermal",
+                "hw_power_brake",
+            )
+        ),
+        throttle_seconds=about(
+            {
+                "sw_power_cap": 5.0,
+                "sync_boost": 0.1,
+                "board_limit": 0.2,
+                "reliability": 0.3,
+                "sw_thermal": 0.4,
+                "hw_thermal": 0.5,
+                "hw_power_brake": 0.6,
+            }
+        ),
+        nvlink_transmit_bytes_total=180 * KIB,
+        nvlink_receive_bytes_total=360 * KIB,
+    )
+    assert found.board == Board(
+        power_limit_watts=650.0,
+        temperature_margin_celsius=22,
+        fan_speed_ratios=(0.4, 0.6),
+        performance_state=2,
+        bar1_used_bytes=5,
+        bar1_total_bytes=9,
+        pcie_generation=4,
+        pcie_width=8,
+        pcie_replays_total=7,
+        pcie_errors_total={
+            **dict.fromkeys(
+                ("nak_received", "receiver", "bad_tlp", "nak_sent", "bad_dllp", "non_fatal"), 0
+            ),
+            **dict.fromkeys(("unsupported_request", "lcrc", "lane"), 0),
+            "correctable": 9,
+            "fatal": 1,
+        },
+        pcie_link_recoveries_total=8,
+        nvlink_errors_total={"crc_flit": 1, "crc_data": 2, "replay": 3, "recovery": 4},
+    )
+    total, reserved = 85520809984, 687865856
+    assert found.memory == {
+        None: Memory(total, 10 * GIB, total - reserved - 10 * GIB, reserved),
+    }
+    assert found.processes == {None: (Process(1, "compute", GIB),)}
+    assert (rig.journal.states, rig.failures) == ({}, {})
+
+
+def test_steady_state_asks_each_call_once(open_gpu: Open) -> None:
+    """The tables of these tests name all calls of the two cadences."""
+    rig = open_gpu(**BUSY)
+    rig.advance(10)
+    source = rig.source()
+    read(source, rig)
+    rig.advance(1)
+    rig.calls()
+    source.read_fast(rig.monotonic(), rig.time(), NONE_COUNTED)
+    assert rig.calls().keys() == FAST.keys()
+    read(source, rig)
+
+    assert rig.calls().keys() == FAST.keys() | SLOW.keys()
+
+
+@pytest.mark.parametrize(
+    ("missing", "states"),
+    [
+        (DRIVER_470, {"jpeg": "old_driver", "ofa": "old_driver"}),
+        (DRIVER_535, {}),
+        (DRIVER_550, {}),
+    ],
+    ids=["470", "535", "550"],
+)
+def test_older_drivers(open_gpu: Open, missing: tuple[str, ...], states: dict[str, str]) -> None:
+    """On an older driver each reading comes from an older call, or is absent with the reason."""
+    rig = open_gpu(missing=missing, **BUSY)
+    rig.advance(10)
+    source = rig.source()
+    found = read(source, rig)
+    lacking = {"temperature_margin_celsius"}
+    lacking |= {f"{engine}_ratio" for engine in states}
+
+    assert rig.journal.states == {**states, "temperature_margin": "old_driver"}
+    assert rig.failures == {}
+    for part in (found.vitals, found.board):
+        for entry in fields(part):
+            # An H100's link is too fast for counters that wrap.
+            known = getattr(part, entry.name) is not None
+            assert known == (
+                entry.name not in lacking | {"pcie_transmit_bytes", "pcie_receive_bytes"}
+            )
+    assert found.vitals.temperature_celsius == 65.0
+    assert found.vitals.throttle_reasons is not None
+    assert "sw_power_cap" in found.vitals.throttle_reasons
+    assert found.board.fan_speed_ratios == ((0.4,) if missing is DRIVER_470 else (0.4, 0.6))
+    memory = found.memory[None]
+    assert memory is not None
+    reserved = 687865856
+    assert memory.total_bytes == 85520809984
+    if missing is DRIVER_470:
+        assert (memory.used_bytes, memory.reserved_bytes) == (10 * GIB + reserved, None)
+    else:
+        assert (memory.used_bytes, memory.reserved_bytes) == (10 * GIB, reserved)
+    assert found.processes is not None
+    assert len(found.processes[None]) == 1
+
+
+def test_products_lack_what_they_lack(open_gpu: Open) -> None:
+    """A T4 has neither fans nor NVLink nor a memory sensor: absent, not zero."""
+    rig = open_gpu(product="t4", nvlink={"links": 0}, temperature={"margin": None})
+    found = read(rig.source(), rig)
+
+    assert found.vitals.memory_temperature_celsius is None
+    assert found.vitals.module_power_watts is None
+    assert found.vitals.nvlink_transmit_bytes_total is None
+    assert found.board.fan_speed_ratios == ()
+    assert found.board.nvlink_errors_total == {}
+    assert found.board.temperature_margin_celsius is None
+    assert rig.journal.states == {"temperature_margin": "unsupported"}
+
+
+@pytest.mark.parametrize(("call", "group"), (FAST | SLOW).items())
+@pytest.mark.parametrize("code", [3, 4])
+def test_each_call_may_be_refused_for_good(
+    open_gpu: Open, caplog: pytest.LogCaptureFixture, call: str, group: str, code: int
+) -> None:
+    """Where a call and its older forms are unsupported or refused, that reading is absent with
+    its state, the others are there, and the driver is not asked again."""
+    caplog.set_level(logging.INFO)
+    rig = open_gpu(**BUSY)
+    rig.advance(10)
+    calls = [call, OLDER[call]] if call in OLDER else [call]
+    rig.fake.update(faults=[fault(name, error=code) for name in calls])
+    source = rig.source()
+    found = read(source, rig)
+    logged = len(lines(caplog))
+    rig.calls()
+    rig.advance(1)
+    read(source, rig)
+    states = {key: state for key, state in rig.journal.states.items() if key != "mig"}
+
+    if group == "mig":
+        assert states == {}  # not told whether MIG is on: read as a whole GPU
+    else:
+        assert states[group] == ("no_permission" if code == 4 else "unsupported")
+        assert not set(calls) & rig.calls().keys() - {"nvmlDeviceGetFieldValues"}
+    assert logged == len(lines(caplog)) == len(set(lines(caplog)))
+    assert (logged > 0) == (code == 4 and group != "mig")
+    assert (rig.failures.get("nvml", 0) > 0) == (code == 4 and group != "mig")
+    assert found.vitals.power_watts == 500.0
+
+
+IMPOSSIBLE: list[tuple[dict[str, Any], str, Callable[[NvmlReading], object]]] = [
+    ({"power": 4294967.295, "fields": {"185": None}}, "power", lambda r: r.vitals.power_watts),
+    (
+        {"power_limits": {"enforced": 4294967.295}},
+        "power_limit",
+        lambda r: r.board.power_limit_watts,
+    ),
+    ({"temperature": {"gpu": 255}}, "temperature", lambda r: r.vitals.temperature_celsius),
+    ({"clocks": {"sm": 4294967295}}, "sm_clock", lambda r: r.vitals.clock_hertz.get("sm")),
+    ({"energy": 1e14, "fields": {"83": None}}, "energy", lambda r: r.vitals.energy_joules),
+    ({"clock_event_reasons": 4294967295}, "throttle", lambda r: r.vitals.throttle_reasons),
+    ({"encoder_utilization": 101}, "encoder", lambda r: r.vitals.encoder_ratio),
+    ({"pcie": {"generation": 0}}, "pcie_link", lambda r: r.board.pcie_generation),
+    ({"pcie": {"width": 255}}, "pcie_link", lambda r: r.board.pcie_width),
+    ({"performance_state": 32}, "performance_state", lambda r: r.board.performance_state),
+    ({"memory": {"used": 10**15}}, "memory", lambda r: r.memory[None]),
+    ({"fans": [255]}, "fans", lambda r: r.board.fan_speed_ratios or None),
+    ({"fans": [40] * 33}, "fans", lambda r: r.board.fan_speed_ratios or None),
+]
+
+
+@pytest.mark.parametrize(
+    ("device", "group", "reading"),
+    IMPOSSIBLE,
+    ids=[f"{next(iter(device))}-{at}" for at, (device, _, _) in enumerate(IMPOSSIBLE)],
+)
+def test_impossible_readings_are_absent(
+    open_gpu: Open, device: dict[str, Any], group: str, reading: Callable[[NvmlReading], object]
+) -> None:
+    """A sentinel or nonsense that comes with a success is not published, costs no other, and the
+    state of its group says so."""
+    sound = open_gpu(fans=[40])
+    assert reading(read(sound.source(), sound)) is not None
+    assert sound.journal.states == {}
+    rig = open_gpu(**{"fans": [40], **device})
+    found = read(rig.source(), rig)
+
+    assert reading(found) is None
+    assert found.answered
+    assert rig.journal.states == {group: "implausible"}
+
+
+def test_total_that_falls_for_one_read_is_absent_then(open_gpu: Open) -> None:
+    """Energy that is 0 once did not start over."""
+    rig = open_gpu(fields={"83": {"value": 5_000_000}})
+    source = rig.source()
+    energies = []
+    for value in (5_000_000, 5_100_000, 0, 5_300_000):
+        rig.fake.device(0, fields={"83": {"value": value}})
+        rig.advance(1)
+        energies.append(read(source, rig).vitals.energy_joules)
+
+    assert energies == [5000.0, 5100.0, None, 5300.0]
+
+
+@pytest.mark.parametrize("call", FAST | SLOW)
+def test_each_call_may_not_answer_now(
+    open_gpu: Open, caplog: pytest.LogCaptureFixture, call: str
+) -> None:
+    """A call that is busy costs one round of its reading, without a word."""
+    rig = open_gpu(**BUSY)
+    rig.advance(10)
+    source = rig.source()
+    whole = read(source, rig)
+    rig.fake.update(faults=[fault(call, error=10)])
+    part = read(source, rig)
+    rig.fake.update(faults=[])
+    again = read(source, rig)
+
+    if call == "nvmlDeviceGetMigMode":
+        assert part.board == whole.board
+    else:
+        assert part != whole
+    assert (again.board, again.memory, again.processes) == (
+        whole.board,
+        whole.memory,
+        whole.processes,
+    )
+    assert (rig.journal.states, rig.failures, lines(caplog)) == ({}, {}, [])
+
+
+@pytest.mark.parametrize("call", FAST | SLOW)
+def test_each_call_may_fail(open_gpu: Open, caplog: pytest.LogCaptureFixture, call: str) -> None:
+    """An unknown code is counted each round, logged once, and costs that reading alone."""
+    rig = open_gpu(**BUSY)
+    rig.advance(10)
+    source = rig.source()
+    rig.fake.update(faults=[fault(call, error=999)])
+    for _ in range(3):
+        found = read(source, rig)
+        rig.advance(1)
+
+    assert rig.failures["nvml"] >= 3
+    assert rig.failures["nvml"] % 3 == 0
+    assert len(lines(caplog)) == len(set(lines(caplog))) <= 4
+    celsius = None if call == "nvmlDeviceGetTemperatureV" else 65.0
+    assert found.vitals.temperature_celsius == celsius
+
+
+@pytest.mark.parametrize("call", FAST | SLOW)
+@pytest.mark.parametrize(("code", "kind"), LOST)
+def test_each_call_may_say_that_all_is_lost(
+    open_gpu: Open, call: str, code: int, kind: type[Exception]
+) -> None:
+    """Codes that concern the GPU or the library are raised, whichever call meets them."""
+    rig = open_gpu(**BUSY)
+    rig.advance(10)
+    source = rig.source()
+    read(source, rig)
+    rig.fake.update(faults=[fault(call, error=code)])
+
+    with pytest.raises(kind):
+        read(source, rig)
+
+
+@pytest.mark.parametrize(
+    ("field", "name", "value"), [("83", "energy_joules", 6000.0), ("185", "power_watts", 500.0)]
+)
+def test_calls_stand_in_for_fields(open_gpu: Open, field: str, name: str, value: float) -> None:
+    """Where a field does not answer, the call for the same reading does."""
+    rig = open_gpu(**{**BUSY, "fields": {field: None}})
+    rig.advance(10)
+
+    assert getattr(vitals(rig.source(), rig), name) == value
+
+
+def test_replays_stand_in_for_their_field(open_gpu: Open) -> None:
+    """The older call counts PCIe replays where the field does not."""
+    rig = open_gpu(pcie={"replays": 7}, fields={"94": None})
+
+    assert read(rig.source(), rig).board.pcie_replays_total == 7
+
+
+def test_throttle_without_time_counters(open_gpu: Open) -> None:
+    """A driver that counts no time still tells the reasons."""
+    ids = ("74", "76", "77", "79", "269", "270", "271")
+    rig = open_gpu(clock_event_reasons=0x2 | 0x4, fields=dict.fromkeys(ids))
+    found = vitals(rig.source(), rig)
+
+    assert found.throttle_seconds == {}
+    assert found.throttle_reasons == frozenset({"sw_power_cap"})
+
+
+@pytest.mark.parametrize("reasons", [0, 0x1, 0x2, 0x100, 0x103])
+def test_idle_and_requested_clocks_are_no_throttling(open_gpu: Open, reasons: int) -> None:
+    """Clocks that are low because nothing runs, or because somebody asked, are not held back."""
+    rig = open_gpu(clock_event_reasons=reasons)
+
+    assert vitals(rig.source(), rig).throttle_reasons == frozenset()
+
+
+def test_unknown_performance_state_is_absent(open_gpu: Open) -> None:
+    """The driver's number for an unknown state is no state."""
+    rig = open_gpu(performance_state=32)
+
+    assert read(rig.source(), rig).board.performance_state is None
+
+
+def test_cold_memory_sensor_is_absent(open_gpu: Open) -> None:
+    """A memory temperature of zero is what a missing sensor reads."""
+    rig = open_gpu(temperature={"memory": 0})
+
+    assert vitals(rig.source(), rig).memory_temperature_celsius is None
+
+
+@pytest.mark.parametrize(
+    ("product", "family"),
+    [("h100-sxm", "throughput"), ("b200", "count"), ("h100-sxm", "both"), ("h100-sxm", "none")],
+)
+@pytest.mark.parametrize("overrun", [False, True])
+def test_nvlink_bytes_of_each_family(
+    open_gpu: Open, product: str, family: str, overrun: bool
+) -> None:
+    """Totals in KiB, else the bytes of each link summed, else absent; the driver's habit to
+    write past the array changes nothing."""
+    rig = open_gpu(
+        product=product,
+        nvlink={"family": family, "tx": 36 * KIB, "rx": 72 * KIB},
+        nvlink_overrun=overrun,
+    )
+    source = rig.source()
+    for seconds in (1, 2, 3):
+        rig.advance(1)
+        found = vitals(source, rig)
+        known = family != "none"
+        assert found.nvlink_transmit_bytes_total == (36 * KIB * seconds if known else None)
+        assert found.nvlink_receive_bytes_total == (72 * KIB * seconds if known else None)
+
+
+@pytest.mark.parametrize("family", ["totals", "links"])
+def test_nvlink_errors_of_each_family(open_gpu: Open, family: str) -> None:
+    """Errors come from the older totals, else from each link."""
+    silent = ("38", "45", "52", "59") if family == "links" else ("161", "162", "163")
+    rig = open_gpu(
+        nvlink={"errors": {"crc_flit": 1, "crc_data": 2, "replay": 3, "recovery": 4}},
+        fields=dict.fromkeys(silent),
+    )
+    found = read(rig.source(), rig).board.nvlink_errors_total
+
+    expected = {"crc_flit": 1, "replay": 3, "recovery": 4}
+    assert found == (expected if family == "links" else {**expected, "crc_data": 2})
+
+
+def test_pcie_bytes_of_a_slow_link(open_gpu: Open) -> None:
+    """Where no wrap can be missed the wrapping counters give the bytes of each interval."""
+    pcie = {"max_generation": 1, "max_width": 8, "tx": 1.5e9, "rx": 1e6}
+    rig = open_gpu(pcie=pcie)
+    source = rig.source()
+    moved = []
+    for _ in range(5):
+        found = vitals(source, rig)
+        moved.append((found.pcie_transmit_bytes, found.pcie_receive_bytes))
+        rig.advance(1)
+
+    assert moved[0] == (None, None)
+    assert moved[1:] == [(1.5e9, 1e6)] * 4
+    rig.advance(9)
+    assert vitals(source, rig).pcie_transmit_bytes is None
+
+
+def test_pcie_bytes_of_a_fast_link_are_absent(open_gpu: Open) -> None:
+    """At one second a Gen5 link can wrap unseen: no bytes rather than too few."""
+    rig = open_gpu(pcie={"tx": 40e9, "rx": 1e6})
+    source = rig.source()
+    vitals(source, rig)
+    rig.advance(1)
+
+    assert vitals(source, rig).pcie_transmit_bytes is None
+
+
+def test_media_engines_that_counters_tell_are_not_asked(open_gpu: Open) -> None:
+    """What hardware counters cover costs no call."""
+    rig = open_gpu(**BUSY)
+    source = rig.source()
+    read(source, rig)
+    rig.calls()
+    found = read(source, rig, frozenset({"decoder", "jpeg", "ofa"})).vitals
+
+    assert (found.encoder_ratio, found.decoder_ratio) == (0.03, None)
+    assert not {"nvmlDeviceGetDecoderUtilization", "nvmlDeviceGetOfaUtilization"} & (
+        rig.calls().keys()
+    )
+
+
+def test_media_utilization_above_100_is_absent(open_gpu: Open) -> None:
+    """A driver's 130 % of an encoder is no value."""
+    rig = open_gpu(encoder_utilization=130)
+
+    assert vitals(rig.source(), rig).encoder_ratio is None
+
+
+MIG = {
+    "instances": [
+        {"gi": 1, "ci": 0, "index": 0, "memory_mb": 40960, "memory_used": 5 * GIB},
+        {"gi": 5, "ci": 0, "index": 2, "memory_mb": 10240, "memory_used": 1 * GIB},
+        {"gi": 5, "ci": 1, "index": 3, "memory_mb": 10240, "memory_used": 1 * GIB},
+    ]
+}
+
+
+@pytest.mark.parametrize("product", ["h100-sxm", "a100-sxm4-80gb"])
+def test_mig_instances(open_gpu: Open, tmp_path: Path, product: str) -> None:
+    """Under MIG memory and processes are those of each GPU instance, with any number of compute
+    instances; the board stays, and nothing is said for the whole GPU."""
+    processes = [
+        {"pid": 1, "bytes": 10, "gi": 1, "ci": 0},
+        {"pid": 2, "bytes": 20, "gi": 5, "ci": 1},
+    ]
+    rig = open_gpu(**{**BUSY, "product": product, "mig": MIG, "processes": processes})
+    rig.advance(10)
+    source = rig.source(str(tmp_path))
+    rig.calls()
+    found = read(source, rig)
+
+    assert source.gpu_instances == (1, 5)
+    assert found.memory == {
+        1: Memory(40 * GIB, 5 * GIB, 35 * GIB, 0),
+        5: Memory(10 * GIB, 1 * GIB, 9 * GIB, 0),
+    }
+    assert found.processes == {
+        1: (Process(1, "compute", 10),),
+        5: (Process(2, "compute", 20),),
+    }
+    assert source.utilization is None
+    assert found.vitals.utilization is None
+    assert found.vitals.encoder_ratio is None
+    assert found.vitals.power_watts == 500.0
+    assert rig.journal.states == {"utilization": "mig"}
+    assert rig.calls()["nvmlDeviceGetMemoryInfo_v2"] == 2
+    assert "nvmlDeviceGetUtilizationRates" not in rig.calls()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (MIG, {"instances": MIG["instances"][:2]}),
+        (MIG, {"instances": [], "current": 0}),
+        ({"instances": []}, MIG),
+        ({"current": 1}, {"current": 0}),
+        (MIG, {"instances": [{**MIG["instances"][0], "uuid": "MIG-new"}, *MIG["instances"][1:]]}),
+    ],
+    ids=["one-less", "off", "on", "empty-off", "made-anew"],
+)
+def test_changed_mig_layout_is_noticed(
+    open_gpu: Open, before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    """Any change of the layout ends the source at the next slow reading."""
+    rig = open_gpu(mig=before)
+    source = rig.source()
+    read(source, rig)
+    rig.fake.device(0, mig={"current": None, **after})
+
+    with pytest.raises(DeviceChanged):
+        source.read_slow()
+    assert rig.source().gpu_instances
+
+
+@pytest.mark.parametrize("code", [10, 999])
+def test_mig_layout_that_is_not_told_stays(open_gpu: Open, code: int) -> None:
+    """A layout that cannot be read for a while is not taken for another one."""
+    rig = open_gpu(mig=MIG)
+    source = rig.source()
+    rig.fake.update(faults=[fault("nvmlDeviceGetMigMode", error=code)])
+
+    assert read(source, rig).memory.keys() == {1, 5}
+
+
+def test_static_reading_keeps_the_sources(open_gpu: Open) -> None:
+    """The identity is read again without losing the running utilization."""
+    rig = open_gpu(utilization=50)
+    rig.advance(5)
+    source = rig.source()
+    read(source, rig)
+    rig.advance(1)
+    source.read_static()
+    found = vitals(source, rig)
+
+    assert found.utilization is not None
+    assert found.utilization.seconds == pytest.approx(1.0)

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who a process is, by a real /proc and by hostile ones."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.sources.proc import procfs
+from exporter.sources.proc.procfs import Identities, Identity
+from tests.waiting import wait_until
+
+ME = pwd.getpwuid(os.getuid()).pw_name
+WAIT_FOR_INPUT = "import sys; sys.stdin.read()"
+
+
+@contextmanager
+def running(*command: str, **variables: str) -> Iterator[int]:
+    """Run a command that waits for its standard input; give its number."""
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, env={**os.environ, **variables}
+    ) as process:
+        name = os.path.basename(command[0])[: procfs.LONGEST_NAME_BYTES]
+        wait_until(lambda: procfs.command_name("/proc", process.pid) in (name, "python", "python3"))
+        # A process has its new name a moment before its arguments.
+        wait_until(lambda: procfs.arguments("/proc", process.pid))
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
+def process(
+    root: Path,
+    pid: int,
+    command: bytes = b"python3",
+    *,
+    started: int | None = 100,
+    line: bytes = b"",
+    environment: bytes = b"",
+) -> None:
+    folder = root / str(pid)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "comm").write_bytes(command + b"\n")
+    (folder / "cmdline").write_bytes(line)
+    (folder / "environ").write_bytes(environment)
+    if started is not None:
+        fields = ["S", *["0"] * 18, str(started), "0", "0"]
+        (folder / "stat").write_bytes(
+            str(pid).encode() + b" (" + command + b") " + " ".join(fields).encode()
+        )
+
+
+def who(root: Path, pid: int = 7) -> Identity:
+    return Identities(str(root)).of([pid])[pid]
+
+
+def test_a_real_process() -> None:
+    """The name, owner and class of a process that runs."""
+    with running("cat") as pid:
+        assert Identities("/proc").of([pid]) == {pid: Identity("cat", ME, "other")}
+        assert procfs.arguments("/proc", pid) == ("cat",)
+        assert procfs.start_time("/proc", pid) is not None
+
+
+def test_a_real_worker_of_a_training_job() -> None:
+    """RANK in the environment of a Python process says training; without it nothing does."""
+    with running(sys.executable, "-c", WAIT_FOR_INPUT, RANK="3") as pid:
+        wait_until(lambda: procfs.variable_names("/proc", pid))
+        assert "RANK" in procfs.variable_names("/proc", pid)
+        assert Identities("/proc").of([pid])[pid].workload == "training"
+    with running(sys.executable, "-c", WAIT_FOR_INPUT) as pid:
+        assert Identities("/proc").of([pid])[pid].workload == "other"
+
+
+def test_a_real_process_that_ends() -> None:
+    """Once it is gone nothing is known of it, and nothing is kept."""
+    identities = Identities("/proc")
+    with running("cat") as pid:
+        assert identities.of([pid])[pid].command == "cat"
+    assert identities.of([pid]) == {pid: Identity()}
+
+
+def test_arguments_and_environment_are_not_kept(tmp_path: Path) -> None:
+    """A secret in them is in nothing that is handed over or remembered."""
+    secret = "hunter2"
+    process(
+        tmp_path,
+        7,
+        line=f"python\0train.py\0--token={secret}\0".encode(),
+        environment=f"RANK={secret}\0TOKEN={secret}\0".encode(),
+    )
+    identities = Identities(str(tmp_path))
+    found = identities.of([7])
+    assert found[7].workload == "training"
+    assert secret not in repr(found)
+    assert secret not in repr(vars(identities))
+    assert secret not in repr(procfs.variable_names(str(tmp_path), 7))
+
+
+def test_a_known_process_is_not_looked_at_again(tmp_path: Path) -> None:
+    """Its class stays what it was found to be, until its name changes."""
+    process(tmp_path, 7, line=b"python\0train.py\0")
+    identities = Identities(str(tmp_path))
+    assert identities.of([7])[7].workload == "training"
+    (tmp_path / "7" / "cmdline").write_bytes(b"vllm\0")
+    assert identities.of([7])[7].workload == "training"
+    process(tmp_path, 7, b"VLLM::EngineCor", line=b"VLLM::EngineCore")
+    assert identities.of([7])[7] == Identity("VLLM::EngineCor", ME, "serving")
+
+
+def test_a_number_that_is_used_again_is_another_process(tmp_path: Path) -> None:
+    """Another start time, another process: nothing of the old one remains."""
+    process(tmp_path, 7, line=b"python\0train.py\0")
+    identities = Identities(str(tmp_path))
+    identities.of([7])
+    process(tmp_path, 7, started=200, line=b"python\0-m\0ipykernel\0")
+    assert identities.of([7])[7].workload == "notebook"
+
+
+def test_processes_that_left_are_forgotten(tmp_path: Path) -> None:
+    """What is remembered does not grow with time."""
+    identities = Identities(str(tmp_path))
+    for pid in range(1, 50):
+        process(tmp_path, pid)
+        identities.of([pid])
+    assert len(identities._known) == 1
+
+
+def test_a_number_that_is_taken_while_it_is_read_is_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read may be of two processes, and the GPU's is the one that is gone."""
+    process(tmp_path, 7)
+    times = iter([100, 200, 200, 200])
+    monkeypatch.setattr(procfs, "start_time", lambda root, pid: next(times))
+    identities = Identities(str(tmp_path))
+    assert identities.of([7]) == {7: Identity()}
+    assert identities.of([7]) == {7: Identity("python3", ME, "other")}
+
+
+def test_a_process_that_vanishes_while_it_is_read_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The class then comes from the name alone."""
+    process(tmp_path, 7, b"tritonserver")
+    times = iter([100, None])
+    monkeypatch.setattr(procfs, "start_time", lambda root, pid: next(times))
+    monkeypatch.setattr(procfs, "_read", lambda root, pid, file: b"")
+    assert who(tmp_path) == Identity("tritonserver", ME, "serving")
+
+
+def test_what_is_of_another_user_may_be_unreadable(tmp_path: Path) -> None:
+    """Without command line and environment the name decides, else nothing."""
+    process(tmp_path, 7, b"torchrun")
+    for file in ("cmdline", "environ", "stat"):
+        (tmp_path / "7" / file).unlink()
+        (tmp_path / "7" / file).mkdir()  # root could read a file without permissions
+    assert who(tmp_path) == Identity("torchrun", ME, "training")
+
+
+def test_owners_are_not_looked_up_if_not_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """--no-process.owner does not even ask."""
+    monkeypatch.setattr(procfs, "owner", lambda root, pid: pytest.fail("asked"))
+    process(tmp_path, 7)
+    assert Identities(str(tmp_path), owners=False).of([7, 8]) == {
+        7: Identity("python3", None, "other"),
+        8: Identity(),
+    }
+
+
+def test_no_more_than_64_kib_is_read(tmp_path: Path) -> None:
+    """A command line of megabytes costs no more than a long one; a name cut off is no harm."""
+    process(
+        tmp_path,
+        7,
+        line=b"python\0job.py\0" + b"x" * 2_000_000,
+        environment=b"A=" + b"x" * (procfs.MOST_BYTES - 4) + b"\0RANK=1\0",
+    )
+    assert sum(map(len, procfs.arguments(str(tmp_path), 7))) < procfs.MOST_BYTES
+    assert procfs.variable_names(str(tmp_path), 7) == {"A"}
+    assert who(tmp_path).workload == "other"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (b"\x1b[31mred", "\ufffd[31mred"),
+        (b"a\nb", "a\ufffdb"),
+        (b"\xff" * 15, "\ufffd" * 10),
+        (b'}"\\', '}"\\'),
+        ("\u202egnp.exe".encode(), "\ufffdgnp.exe"),
+        (b") R 1 2", ") R 1 2"),
+    ],
+)
+def test_hostile_names_are_printable_and_short(tmp_path: Path, name: bytes, shown: str) -> None:
+    """No control characters and at most 32 bytes, whatever the process calls itself."""
+    process(tmp_path, 7, name)
+    assert who(tmp_path).command == shown
+    assert procfs.start_time(str(tmp_path), 7) == 100
+
+
+@pytest.mark.parametrize("line", [b"", b"7 (x) S 1", b"7 (x) S" + b" x" * 30, b"(((", b")" * 99])
+def test_a_start_time_that_is_none(tmp_path: Path, line: bytes) -> None:
+    """A damaged line is not known, no crash."""
+    process(tmp_path, 7)
+    (tmp_path / "7" / "stat").write_bytes(line)
+    assert procfs.start_time(str(tmp_path), 7) is None
+
+
+@given(
+    name=st.binary(max_size=40),
+    line=st.binary(max_size=200),
+    environment=st.binary(max_size=200),
+)
+def test_any_bytes_are_an_identity(
+    name: bytes, line: bytes, environment: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Nothing that a process writes about itself does harm."""
+    root = tmp_path_factory.getbasetemp() / "any"
+    process(root, 7, name, line=line, environment=environment)
+    identity = who(root)
+    command = identity.command or ""
+    assert command.isprintable()
+    assert len(command.encode()) <= 32
+    assert identity.owner == ME

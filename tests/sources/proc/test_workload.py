@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What kind of work a process does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.exposition.catalogue import CATALOGUE
+from exporter.sources.proc.workload import RULES, WORKLOADS, classify
+
+DOCUMENT = Path(__file__).parent.parents[2] / "docs" / "idle.md"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("/usr/bin/python3 -m ipykernel_launcher -f /run/kernel.json", "notebook"),
+        ("python3 -Xfrozen_modules=off -m ipykernel_launcher -f k.json", "notebook"),
+        ("python -X frozen_modules=off -um ipykernel", "notebook"),
+        ("/opt/venv/bin/python /opt/venv/bin/jupyter-lab --no-browser", "notebook"),
+        ("python /x/site-packages/ipykernel/__main__.py", "notebook"),
+        ("python /usr/local/bin/vllm serve meta-llama/Llama-3.1-8B", "serving"),
+        ("python3 -m vllm.entrypoints.openai.api_server --model x", "serving"),
+        ("VLLM::EngineCore", "serving"),
+        ("VLLM::Worker_TP0", "serving"),
+        ("sglang::scheduler_TP0", "serving"),
+        ("python -m sglang.launch_server --model-path x", "serving"),
+        ("/opt/tritonserver/bin/tritonserver --model-repository=/models", "serving"),
+        ("text-generation-launcher --model-id x", "serving"),
+        ("/usr/local/bin/ollama runner --model /root/blob", "serving"),
+        ("./build/bin/llama-server -m model.gguf", "serving"),
+        ("ray::ServeReplica:app:Model", "serving"),
+        ("/usr/bin/python3 /usr/local/bin/uvicorn app:app", "serving"),
+        ("gunicorn: worker [app]", "serving"),
+        ("torchrun --nproc-per-node=8 job.py", "training"),
+        ("python -m torch.distributed.run job.py", "training"),
+        ("/usr/bin/python3 /usr/bin/accelerate launch job.py", "training"),
+        ("deepspeed job.py", "training"),
+        ("ray::RayTrainWorker._RayTrainWorker__execute", "training"),
+        ("python -u train.py --lr 1e-3", "training"),
+        ("python3.11 /home/ada/pretrain_gpt.py", "training"),
+        ("python -m project.train_model", "training"),
+        ("./train_gpt2cu -b 4", "training"),
+        ("/usr/lib/xorg/Xorg :0 -auth /run/x", "display"),
+        ("/usr/bin/gnome-shell", "display"),
+        ("/usr/bin/kwin_wayland --xwayland", "display"),
+        ("/usr/bin/nv-hostengine -n", "system"),
+        ("/usr/bin/dcgm-exporter -f /etc/x.csv", "system"),
+        ("/usr/bin/python3 /usr/bin/nvitop -m", "system"),
+        ("nvidia-smi dmon", "system"),
+        ("python", "other"),
+        ("python -", "other"),
+        ("python -i", "other"),
+        ("/usr/bin/blender", "other"),
+        ("python3 evaluate.py", "other"),
+    ],
+)
+def test_classes_by_command_line(line: str, expected: str) -> None:
+    """The usual programs are told by the name of the program, script or module."""
+    assert classify(line.split()) == expected
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python3 evaluate.py --data /data/vllm --resume train.py",
+        "python3 -c import\tvllm train.py",
+        "blender --python train.py",
+        "python -W ignore::x.train evaluate.py",
+        "python --check-hash-based-pycs always evaluate.py vllm",
+    ],
+)
+def test_what_stands_behind_the_program_says_nothing(line: str) -> None:
+    """An argument that looks like a program is none."""
+    assert classify(line.split(" ")) == "other"
+
+
+@pytest.mark.parametrize("variable", ["RANK", "LOCAL_RANK", "WORLD_SIZE"])
+def test_a_rank_makes_a_python_process_training(variable: str) -> None:
+    """Launchers tell their workers who they are; other programs may have the variable, too."""
+    assert classify(["python3", "job.py"], {variable, "HOME"}) == "training"
+    assert classify(["/usr/bin/blender"], {variable}) == "other"
+    assert classify((), {variable}, "python3") == "training"
+
+
+def test_a_notebook_or_server_with_a_rank_stays_one() -> None:
+    """Some clusters set RANK for every process of a pod."""
+    assert classify(["python", "-m", "ipykernel_launcher"], {"RANK"}) == "notebook"
+    assert classify(["python", "/usr/bin/vllm", "serve"], {"RANK"}) == "serving"
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("Xorg", "display"),
+        ("nvidia-persiste", "system"),
+        ("nvidia-cuda-mps", "system"),
+        ("text-generation", "serving"),
+        ("VLLM::EngineCor", "serving"),
+        ("jupyter-lab", "notebook"),
+        ("torchrun", "training"),
+        ("python3", "other"),
+        ("", "other"),
+        (None, "other"),
+    ],
+)
+def test_the_name_alone_where_nothing_else_can_be_read(command: str | None, expected: str) -> None:
+    """Names are compared as the kernel cuts them."""
+    assert classify((), (), command) == expected
+
+
+WORDS = st.text() | st.sampled_from(
+    ["python3", "-m", "-c", "-u", "-X", "-W", "--", "-", "", "vllm", "train.py", "/", "__main__.py"]
+)
+
+
+@given(st.lists(WORDS), st.frozensets(WORDS), WORDS | st.none())
+def test_anything_has_a_class(
+    arguments: list[str], variables: frozenset[str], command: str | None
+) -> None:
+    """Whatever a process calls itself, the class is one of the listed."""
+    assert classify(arguments, variables, command) in WORKLOADS
+
+
+@given(st.lists(st.text()))
+def test_arguments_never_matter(arguments: list[str]) -> None:
+    """The program decides, whatever it is told to do."""
+    assert classify(["python3", "evaluate.py", *arguments]) == "other"
+    assert classify(["/usr/bin/tritonserver", "-x", *arguments]) == "serving"
+
+
+def test_the_classes_are_those_of_the_contract() -> None:
+    """The table, the list and the metric's label say the same."""
+    label = next(each for each in CATALOGUE["gpu_holder_info"].labels if each.name == "class")
+    assert label.values == WORKLOADS
+    assert {rule.workload for rule in RULES} | {"other"} == set(WORKLOADS)
+
+
+def test_patterns_are_lower_case() -> None:
+    """Names are compared in lower case, so another pattern would never match."""
+    for rule in RULES:
+        for program in rule.programs:
+            assert program == program.lower()
+            assert classify([program.replace("*", "")]) == rule.workload
+
+
+def test_the_documentation_shows_the_table() -> None:
+    """docs/idle.md has the rules in their order, with each program and variable."""
+    section = DOCUMENT.read_text(encoding="utf-8").partition("## Classes")[2]
+    rows = re.findall(r"^\| ([a-z]+) \| (`.+?) \| (.*?) \|$", section, re.MULTILINE)
+    shown = [
+        (name, tuple(re.findall("`(.+?)`", programs)), tuple(re.findall("`(.+?)`", variables)))
+        for name, programs, variables in rows
+    ]
+    assert shown == [(rule.workload, rule.programs, rule.python_variables) for rule in RULES]

@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The history keeps 15 minutes of numbers, says what was not known, and stays small."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.model.reading import THROTTLE_REASONS
+from exporter.model.snapshot import BoardTotals, Bounds, Gpu, Share, Snapshot
+from exporter.web.history import COLUMNS, KEPT_SECONDS, POINTS, History, readings
+from tests import snapshots
+
+NOW = snapshots.NOW
+BOARD = {"power", "power_limit", "sm_clock", "temperature", "throttled"}
+UUID = snapshots.h100_training().device.uuid
+
+
+def at(seconds: float, *gpus: Gpu) -> Snapshot:
+    """A snapshot of these GPUs so many seconds after the start."""
+    return replace(snapshots.snapshot(*gpus), timestamp_seconds=NOW + seconds)
+
+
+def with_power(watts: float | None, *reasons: str) -> Gpu:
+    """A GPU that draws so much power, for telling points apart."""
+    gpu = snapshots.h100_training()
+    assert gpu.vitals is not None
+    vitals = replace(gpu.vitals, power_watts=watts, throttle_reasons=frozenset(reasons))
+    return replace(gpu, vitals=vitals)
+
+
+def powers(history: History, since: float | None = None) -> list[tuple[float, float | None]]:
+    """Seconds after the start and the power of each point."""
+    series = history.series(UUID, None, since)
+    assert series is not None
+    watts = series.columns.get("power", [None] * len(series.timestamps))
+    return [
+        (round(time - NOW, 3), watt) for time, watt in zip(series.timestamps, watts, strict=True)
+    ]
+
+
+def test_every_column_of_a_measured_gpu() -> None:
+    """Each column holds what the snapshot says, in its unit; both bounds are a measured ratio."""
+    history = History()
+    node = snapshots.with_training(at(0, snapshots.h100_training()), snapshots.rank_on_gpu())
+    history.add(node)
+    series = history.series(UUID, None)
+    assert series is not None
+    gpu = snapshots.h100_training()
+    [share] = gpu.shares
+    assert share.activity is not None
+    assert share.time_parts is not None
+    assert share.roofline is not None
+    assert gpu.vitals is not None
+    found = {name: points[0] for name, points in series.columns.items()}
+    expected = {
+        "power": gpu.vitals.power_watts,
+        "power_limit": 700.0,
+        "sm_clock": gpu.vitals.clock_hertz["sm"],
+        "utilization": 0.993,
+        "saturation_lower": 0.561,
+        "saturation_upper": 0.561,
+        "sm": share.activity.sm,
+        "int": share.activity.integer,
+        "idle": share.time_parts.idle,
+        "saturated": share.time_parts.saturated,
+        "memory": 61_203_283_968,
+        "stall": 0.24,
+        "wait": 0.31,
+        "flops": sum(share.roofline.flops_per_second.values()),
+        "bytes": share.roofline.dram_bytes_per_second,
+    }
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, rel=1e-6), name
+    assert found["throttled"] == 1 << THROTTLE_REASONS.index("sw_power_cap")
+    assert list(series.columns) == [name for name in COLUMNS if name in series.columns]
+    assert "stall_lower" not in series.columns
+    assert series.timestamps == [NOW]
+
+
+def test_estimates_are_bounds_and_unknown_columns_are_left_out() -> None:
+    """A GPU without counters has its bounds; nothing is made up."""
+    history = History()
+    gpu = snapshots.t4_estimate()
+    history.add(at(0, gpu))
+    series = history.series(gpu.device.uuid, None)
+    assert series is not None
+    assert series.columns["saturation_lower"] == [0.0]
+    assert series.columns["saturation_upper"] == [pytest.approx(0.43)]
+    assert series.columns["stall_lower"] == [0.125]
+    assert series.columns["stall_upper"] == [0.3125]
+    assert not {"sm", "idle", "flops", "stall", "wait"} & set(series.columns)
+
+
+def test_a_limit_that_is_changed_leaves_the_past_as_it_was() -> None:
+    """Each point has the limit that held then, also one without other readings of the board."""
+    history = History()
+    gpu = snapshots.h100_training()
+    assert gpu.board is not None
+    for seconds, watts in enumerate((700.0, 700.0, 350.0)):
+        limited = replace(gpu, board=replace(gpu.board, power_limit_watts=watts))
+        history.add(at(seconds, limited))
+    history.add(at(3, replace(gpu, vitals=None)))
+    history.add(at(4, replace(gpu, board=None)))
+    series = history.series(UUID, None)
+    assert series is not None
+    assert series.columns["power_limit"] == [700, 700, 350, 700, None]
+    assert series.columns["power"][3:] == [None, pytest.approx(641.4, abs=0.1)]
+
+
+def test_one_point_for_each_reading() -> None:
+    """At one reading a second, however jittery, each is a point of its own."""
+    history = History()
+    times = [0.0, 1.02, 1.99, 3.0, 4.3, 4.95]
+    for number, seconds in enumerate(times):
+        history.add(at(seconds, with_power(100.0 + number)))
+    assert powers(history) == [(time, 100.0 + number) for number, time in enumerate(times)]
+
+
+def test_fast_readings_are_averaged() -> None:
+    """Of ten readings a second there is the mean; a reason that held in any of them held."""
+    history = History()
+    for number in range(20):
+        reason = ("hw_thermal",) if number == 3 else ("sync_boost",) if number == 4 else ()
+        watts = None if number % 10 == 9 else float(number % 10)
+        history.add(at(number / 10, with_power(watts, *reason)))
+    assert powers(history) == [(0.9, 4.0), (1.9, 4.0)]
+    series = history.series(UUID, None)
+    assert series is not None
+    bits = sum(1 << THROTTLE_REASONS.index(name) for name in ("hw_thermal", "sync_boost"))
+    assert series.columns["throttled"] == [bits, 0.0]
+
+
+def test_slow_readings_come_as_they_are() -> None:
+    """At one reading every 10 s there are 90 points in 15 minutes, and no holes."""
+    history = History()
+    for number in range(200):
+        history.add(at(10.0 * number, with_power(float(number))))
+    found = powers(history)
+    assert found == [(10.0 * number, float(number)) for number in range(110, 200)]
+
+
+def test_a_gpu_that_comes_and_goes() -> None:
+    """While it is away nothing is known, and what was known before is still there."""
+    history = History()
+    gone = snapshots.lost(0)
+    gone = replace(gone, device=replace(gone.device, uuid=UUID))
+    for seconds, gpus in enumerate(
+        ([with_power(1.0)], [gone], [], [with_power(4.0)], [with_power(None)])
+    ):
+        history.add(at(seconds, *gpus))
+    assert powers(history) == [(0, 1.0), (1, None), (2, None), (3, 4.0), (4, None)]
+
+
+def test_a_gpu_that_comes_late() -> None:
+    """Before it was there nothing is known of it."""
+    history = History()
+    history.add(at(0, snapshots.h100_idle(1)))
+    history.add(at(1, snapshots.h100_idle(1), with_power(7.0)))
+    assert powers(history) == [(0, None), (1, 7.0)]
+
+
+def test_a_hole_is_a_point_at_which_nothing_is_known() -> None:
+    """After more than three intervals without a reading no line is drawn across."""
+    history = History()
+    for seconds in (0.0, 1.0, 3.9, 60.0, 61.0):
+        history.add(at(seconds, with_power(5.0)))
+    assert powers(history) == [(0, 5), (1, 5), (3.9, 5), (6.8, None), (60, 5), (61, 5)]
+
+
+def test_the_ring_is_full_after_15_minutes() -> None:
+    """Older points make room, and the newest are in order."""
+    history = History()
+    for seconds in range(POINTS + 250):
+        history.add(at(seconds, with_power(float(seconds))))
+    found = powers(history)
+    assert found == [(second, float(second)) for second in range(250, POINTS + 250)]
+    assert powers(history, since=NOW + 1146.5) == [(1147, 1147), (1148, 1148), (1149, 1149)]
+    assert powers(history, since=NOW + 5000) == []
+
+
+def test_a_clock_that_is_set_back() -> None:
+    """Points in what is now the future are forgotten; times never fall."""
+    history = History()
+    for seconds in (0, 1, 2, 3, 1.5, 2.5):
+        history.add(at(seconds, with_power(float(seconds))))
+    assert powers(history) == [(0, 0), (1, 1), (1.5, 1.5), (2.5, 2.5)]
+    history.add(at(-3600, with_power(9.0)))
+    assert powers(history) == [(-3600, 9.0)]
+
+
+def test_shares_of_mig() -> None:
+    """Instances have series of their own, and so has the board; neither has what is the other's."""
+    history = History()
+    gpu = snapshots.h100_mig(2)
+    history.add(snapshots.with_training(at(0, gpu), snapshots.rank_on_instance(2)))
+    board = history.series(gpu.device.uuid, None)
+    first = history.series(gpu.device.uuid, 1)
+    second = history.series(gpu.device.uuid, 2)
+    assert board is not None
+    assert first is not None
+    assert second is not None
+    assert set(board.columns) == BOARD
+    assert first.columns["wait"] == [0.5]
+    assert not set(board.columns) & set(first.columns)
+    assert second.columns == {}
+    assert history.series(gpu.device.uuid, 3) is None
+
+
+def test_links() -> None:
+    """Bytes per second come from the counters, else from what the board's totals grew by."""
+    history = History()
+
+    def gpu(seconds: float, received: float | None, counted: float | None) -> Gpu:
+        whole = snapshots.h100_training()
+        [share] = whole.shares
+        assert share.activity is not None
+        activity = replace(
+            share.activity, seconds=2.0, pcie_receive_bytes=counted, nvlink_receive_bytes=None
+        )
+        return replace(
+            whole,
+            last_read_timestamp_seconds=NOW + seconds,
+            totals=BoardTotals(pcie_receive_bytes=received, nvlink_receive_bytes=received),
+            shares=(replace(share, activity=activity),),
+        )
+
+    for seconds, received, counted in ((0, 1e9, None), (2, 5e9, None), (4, 4e9, 6e9), (6, None, 0)):
+        history.add(at(seconds, gpu(seconds, received, counted)))
+    series = history.series(UUID, None)
+    assert series is not None
+    assert series.columns["pcie_rx"] == [None, 2e9, 3e9, 0]
+    assert series.columns["nvlink_rx"] == [None, 2e9, None, None]
+
+
+def test_a_share_is_busy_as_its_counters_say() -> None:
+    """An instance has no utilization of the driver's: what its engine says stands for it."""
+    history = History()
+    gpu = snapshots.h100_mig(2)
+    history.add(at(0, gpu))
+    series = history.series(gpu.device.uuid, 1)
+    assert series is not None
+    assert series.columns["utilization"] == series.columns["engine"] == [pytest.approx(0.991)]
+
+
+@pytest.mark.parametrize("seconds", [5, 600, POINTS + 250])
+def test_lately(seconds: int) -> None:
+    """The newest points of every share, oldest first, also where the ring begins anew."""
+    history = History()
+    for second in range(seconds):
+        board = snapshots.h100_idle(1)
+        history.add(at(second, with_power(float(second)), board))
+    times, found = history.lately(("power", "fp64"), 100.0)
+    since = max(0, seconds - 100)
+    assert [time - NOW for time in times] == list(range(since, seconds))
+    assert found[UUID, None]["power"] == list(range(since, seconds))
+    assert set(found) == {(UUID, None), (snapshots.h100_idle(1).device.uuid, None)}
+    assert all(set(columns) == {"power", "fp64"} for columns in found.values())
+    assert {len(columns["fp64"]) for columns in found.values()} == {len(times)}
+
+
+def test_what_is_known_now() -> None:
+    """The same numbers by column, without a point in time; an instance has none of the board's."""
+    gpu = snapshots.h100_training()
+    history = History()
+    history.add(at(0, gpu))
+    series = history.series(UUID, None)
+    assert series is not None
+    found = readings(gpu, gpu.shares[0])
+    for name, value in found.items():
+        assert series.columns[name] == [pytest.approx(value, rel=1e-6)]
+    assert set(series.columns) - set(found) <= {"pcie_rx", "pcie_tx", "nvlink_rx", "nvlink_tx"}
+    divided = snapshots.h100_mig(2)
+    board = readings(divided, None)
+    assert set(board) == BOARD
+    assert not set(board) & set(readings(divided, divided.shares[0]))
+
+
+def test_what_is_long_gone_is_forgotten() -> None:
+    """A GPU that was away for all of the kept time has no history any more."""
+    history = History()
+    history.add(at(0, with_power(1.0), snapshots.h100_idle(1)))
+    history.add(at(KEPT_SECONDS, snapshots.h100_idle(1)))
+    assert powers(history, since=NOW)[-1] == (KEPT_SECONDS, None)
+    history.add(at(KEPT_SECONDS + 1, snapshots.h100_idle(1)))
+    assert history.series(UUID, None) is None
+
+
+def test_nothing_is_known_before_the_first_snapshot() -> None:
+    """There is no series, and no error."""
+    assert History().series(UUID, None) is None
+    assert History().lately(("power",), 60.0) == ([], {})
+
+
+def test_memory_of_a_full_node() -> None:
+    """64 GPUs over 15 minutes take about 7.4 MB, and never more."""
+    history = History()
+    gpus = [snapshots.h100_training(index) for index in range(64)]
+    for seconds in range(POINTS + 10):
+        history.add(at(seconds, *gpus))
+    print(f"64 GPUs: {history.bytes / 1e6:.2f} MB in {len(COLUMNS)} columns")
+    assert history.bytes <= 7.4e6
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(0.01, 400.0, allow_nan=False),
+            st.one_of(st.none(), st.floats(0, 1000, width=32)),
+        ),
+        min_size=1,
+        max_size=60,
+    )
+)
+def test_points_are_in_order_and_within_what_was_read(
+    readings: list[tuple[float, float | None]],
+) -> None:
+    """Times rise by any spacing of readings, and every point is a mean of readings."""
+    history, now = History(), 0.0
+    for gap, watts in readings:
+        now += gap
+        history.add(at(now, with_power(watts)))
+    found = powers(history)
+    times = [time for time, _ in found]
+    assert times == sorted(times)
+    assert found[-1][0] == pytest.approx(now, abs=0.01)
+    known = [watts for _, watts in readings if watts is not None]
+    for _, watts in found:
+        if watts is not None:
+            assert min(known) - 1e-3 <= watts <= max(known) + 1e-3
+
+
+def test_inferred_stall_needs_no_rank() -> None:
+    """Bounds of a share are kept also where they cross by rounding."""
+    history = History()
+    gpu = snapshots.t4_estimate()
+    [share] = gpu.shares
+    crossed: Share = replace(share, data_stall={"a": Bounds(0.4, 0.5), "b": Bounds(0.1, 0.3)})
+    history.add(at(0, replace(gpu, shares=(crossed,))))
+    series = history.series(gpu.device.uuid, None)
+    assert series is not None
+    assert series.columns["stall_lower"] == series.columns["stall_upper"]

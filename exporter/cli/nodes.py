@@ -73,7 +73,7 @@ def choose_readers(settings: Settings, specs: SpecBook, clock: Clock) -> NodeRea
         library,
         SessionOptions(
             slow_interval_seconds=settings.poll_slow_interval_seconds,
-            gpm=settings.source_gpm,
+            counters=settings.counter_sources,
             procfs=str(settings.path_procfs),
             owners=settings.process_owner,
             selection=Selection(settings.gpu_include, settings.gpu_exclude),

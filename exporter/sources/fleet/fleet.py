@@ -12,11 +12,12 @@ import pynvml
 from exporter.clock import Clock
 from exporter.errors import LibraryUnavailable
 from exporter.model.reading import SlotReport, XidRecord
-from exporter.sources.fleet.complaints import Complaints, in_words
+from exporter.sources.fleet.problems import Problems, in_words
 from exporter.sources.fleet.rounds import Rounds
 from exporter.sources.fleet.session import SessionOptions
 from exporter.sources.fleet.slots import Reader, Slot, Slots
 from exporter.sources.fleet.worker import BackOff, Worker
+from exporter.sources.nvml import NVML
 from exporter.sources.nvml.library import Library
 from exporter.sources.nvml.probe import LIBRARY_REASONS, Outcome, code_of, outcome_of
 from exporter.sources.proc.device_counts import DeviceCounts
@@ -40,7 +41,7 @@ class Fleet:
     `round` and `reports` and never waits for the driver.
     """
 
-    name = "nvml"
+    name = NVML
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class Fleet:
         self._renumbered = False
         """Whether GPUs may have other indexes than when they were opened."""
         self._enabled = enabled
-        self._complaints = Complaints(None if enabled else "the source nvml is switched off")
+        self._problems = Problems(None if enabled else "the source nvml is switched off")
         self._admission = Admission(options.selection)
         self._counts = DeviceCounts(options.sysfs, options.procfs, clock)
         self._xids = XidWatch(library, clock, kernel_log)
@@ -108,8 +109,8 @@ class Fleet:
     @property
     def problem(self) -> str | None:
         """Why there is no driver to ask, in one line; None while there is one."""
-        if self._complaints.first is not None:
-            return self._complaints.first
+        if self._problems.first is not None:
+            return self._problems.first
         slots = list(self._slots)
         left_out = bool(self._admission.refused) or bool(slots)
         if left_out and all(slot.left_out for slot in slots):
@@ -166,7 +167,7 @@ class Fleet:
             if not answering <= self._disowned:
                 return
             self._generation = 0
-        self._complaints.of_driver(reason)
+        self._problems.of_driver(reason)
         self._wake.set()
 
     def driver_answers(self, slot: Slot) -> None:
@@ -174,7 +175,7 @@ class Fleet:
         self._disowned.discard(slot)
         if not self._answered:
             self._answered = True
-            self._complaints.of_driver(None)
+            self._problems.of_driver(None)
 
     # The supervisor thread.
 
@@ -189,11 +190,11 @@ class Fleet:
             except LibraryUnavailable as error:
                 self._generation = 0
                 self._initialisations_failed += 1
-                self._complaints.of_driver(str(error))
+                self._problems.of_driver(str(error))
             except Exception as error:  # without this thread no GPU would ever be found again
-                self._complaints.of_supervisor(error)
+                self._problems.of_supervisor(error)
             else:
-                self._complaints.of_supervisor(None)
+                self._problems.of_supervisor(None)
                 self._wake.wait(ENUMERATION_INTERVAL_SECONDS)
                 if self._answered:
                     back_off.reset()
@@ -228,17 +229,17 @@ class Fleet:
             code = code_of(error)
             if outcome_of(code) is Outcome.LIBRARY_STATE:
                 raise LibraryUnavailable(LIBRARY_REASONS[code or 0]) from error
-            self._complaints.of_driver(f"counting the GPUs failed: {error}")
+            self._problems.of_driver(f"counting the GPUs failed: {error}")
             return
         self._counts.count(count)
         admitted = self._admission.admitted(count)
         if not count:
             self._answered = True
-            self._complaints.of_driver("the driver lists no GPU")
+            self._problems.of_driver("the driver lists no GPU")
         elif self._answered or not admitted:
-            self._complaints.of_driver(None)
+            self._problems.of_driver(None)
         else:
-            self._complaints.suspend()  # what is wrong now the workers will tell
+            self._problems.suspend()  # what is wrong now the workers will tell
         with self._slots.lock:
             if self._stopping:
                 return
@@ -292,7 +293,7 @@ class Fleet:
                     slot.reading = None
                     # The driver's state was logged; one more line per GPU would say nothing new.
                     slot.problem = (
-                        self._complaints.driver or "the driver library is initialised again"
+                        self._problems.driver or "the driver library is initialised again"
                     )
         drained = self._xids.driver_ended()
         self._end(workers.values())
@@ -318,7 +319,7 @@ class Fleet:
         now = self._clock.monotonic()
         since = self._initialising_since
         if since is not None and now - since >= SLOW_INIT_SECONDS:
-            self._complaints.of_driver("NVML's initialisation does not return")
+            self._problems.of_driver("NVML's initialisation does not return")
         with self._slots.lock:
             if self._stopping:
                 return

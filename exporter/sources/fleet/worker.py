@@ -16,6 +16,7 @@ from exporter.errors import DeviceGone, DeviceSilent, LibraryUnavailable, Source
 from exporter.model.reading import SUSPENDED
 from exporter.sources.fleet.session import Session, SessionOptions
 from exporter.sources.fleet.slots import Reader, Slot
+from exporter.sources.nvml import NVML
 from exporter.sources.nvml.identity import minimal_device, text
 from exporter.sources.nvml.library import Library
 from exporter.sources.nvml.probe import Outcome, code_of, outcome_of, raise_if_gone
@@ -320,7 +321,7 @@ class Worker(threading.Thread):
             problem = f"its driver calls fail: {problem}"
         if not isinstance(error, (DeviceGone, LibraryUnavailable)):
             failures = self.slot.past.failures
-            failures["nvml"] = failures.get("nvml", 0) + 1
+            failures[NVML] = failures.get(NVML, 0) + 1
             log.debug("%s", self.slot.name, exc_info=True)
         self._close()
         self._next_attempt = self._clock.monotonic() + self._back_off.next_wait_seconds()

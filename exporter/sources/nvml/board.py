@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import pynvml
 
 from exporter.model.reading import Board
+from exporter.sources.journal import Journal
 from exporter.sources.nvml import links, plausible
 from exporter.sources.nvml.fields import FieldBatch
-from exporter.sources.nvml.journal import Journal
 from exporter.sources.nvml.plausible import DriverTotals
 from exporter.sources.nvml.probe import Probe
 
@@ -35,7 +35,7 @@ class BoardReader:
             *calls: Callable[[], T],
             check: Callable[[T], T | None] | None = None,
         ) -> Probe[T]:
-            return Probe(journal, "nvml", group, calls, check)
+            return Probe(journal, group, calls, check)
 
         self._fields = probe("slow_fields", fields.read)
         self._fan_count = probe(

@@ -10,11 +10,10 @@ from typing import Any
 
 import pynvml
 
-from exporter.sources.nvml.journal import Journal
+from exporter.sources.journal import Journal
 from exporter.sources.nvml.plausible import COUNT, DriverTotals
 from exporter.sources.nvml.probe import Outcome, Probe, code_of, outcome_of
 
-SOURCE = "nvml"
 SEVERITIES: Mapping[str, int] = {
     "corrected": pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED,
     "uncorrected": pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
@@ -47,7 +46,7 @@ class EccReader:
 
     def __init__(self, handle: Any, journal: Journal) -> None:
         def count(*calls: Callable[[], int]) -> Probe[int]:
-            return Probe(journal, SOURCE, "ecc", calls, COUNT)
+            return Probe(journal, "ecc", calls, COUNT)
 
         self._totals = DriverTotals(lambda: journal.now)
 
@@ -59,7 +58,7 @@ class EccReader:
             for severity in SEVERITIES
         }
         self._sram_status: Probe[Any] = Probe(
-            journal, SOURCE, "sram_status", (lambda: _sram_status(handle),)
+            journal, "sram_status", (lambda: _sram_status(handle),)
         )
         self._sram = {
             (counter, severity): count(

@@ -11,7 +11,8 @@ from typing import Any
 
 import pynvml
 
-from exporter.sources.nvml.journal import Journal
+from exporter.sources.journal import Journal
+from exporter.sources.nvml import NVML
 from exporter.sources.nvml.plausible import COUNT, FIELDS
 from exporter.sources.nvml.probe import Outcome, outcome_of, raise_if_gone, retry_seconds
 
@@ -163,7 +164,7 @@ class FieldBatch:
         denied = {f for f, code in never.items() if code == pynvml.NVML_ERROR_NO_PERMISSION}
         if denied:
             self._denied |= denied
-            self._journal.refused("nvml", self._group, self._denial)
+            self._journal.refused(NVML, self._group, self._denial)
         self._set([field for field in self._fields if field not in never])
         wait = min(retry_seconds(code, worked=False) for code in never.values())
         self._retry_at = min(self._retry_at, self._journal.now + wait)
@@ -182,7 +183,7 @@ class FieldBatch:
             self._failing = True
             (field_id, _), code = failed
             message = f"field {field_id}: {pynvml.NVMLError(code)}"
-            self._journal.failed("nvml", self._group, message, self)
+            self._journal.failed(NVML, self._group, message, self)
         elif self._failing:
             self._failing = False
             self._journal.answered(self._group, self)

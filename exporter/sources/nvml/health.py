@@ -10,17 +10,16 @@ from typing import Any, TypeVar
 import pynvml
 
 from exporter.model.reading import Health
+from exporter.sources.journal import Journal
 from exporter.sources.nvml.ecc import EccReader
 from exporter.sources.nvml.fabric import Fabric, read_fabric
 from exporter.sources.nvml.fields import Field, FieldBatch
-from exporter.sources.nvml.journal import Journal
 from exporter.sources.nvml.links import link_fields
 from exporter.sources.nvml.plausible import SMALL_COUNT
 from exporter.sources.nvml.probe import Probe
 
 T = TypeVar("T")
 
-SOURCE = "nvml"
 RECOVERY_ACTION: Field = (230, 0)
 NVLINK_STATE = 165
 ACTIVE_STATES = (pynvml.NVML_NVLINK_STATE_ACTIVE, pynvml.NVML_NVLINK_STATE_SLEEP)
@@ -75,7 +74,7 @@ class HealthReader:
         )
 
     def _probe(self, group: str, *calls: Callable[[], T]) -> Probe[T]:
-        return Probe(self._journal, SOURCE, group, calls)
+        return Probe(self._journal, group, calls)
 
     def _fields(self, handle: Any, group: str, *fields: Field) -> Callable[[], list[float]]:
         batch = FieldBatch(handle, fields, self._journal, group)

@@ -14,9 +14,9 @@ from typing import Any
 import pynvml
 
 from exporter.model.reading import Device, Instance
+from exporter.sources.journal import IDENTITY, Journal
 from exporter.sources.nvml import plausible
 from exporter.sources.nvml.fields import Field
-from exporter.sources.nvml.journal import IDENTITY, Journal
 from exporter.sources.nvml.plausible import Range
 from exporter.sources.nvml.probe import Outcome, Probe, code_of, outcome_of, raise_if_gone
 
@@ -111,7 +111,7 @@ class Identity:
         """Return what `call` answers, if `check` finds it possible."""
         probe = self._probes.get(fact)
         if probe is None:
-            probe = self._probes[fact] = Probe(self._journal, "nvml", IDENTITY, (call,), check)
+            probe = self._probes[fact] = Probe(self._journal, IDENTITY, (call,), check)
         return probe()
 
     def read(self, fields: Mapping[Field, float], mig: tuple[MigSlot, ...] | None) -> Device:

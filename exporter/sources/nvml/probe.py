@@ -11,7 +11,8 @@ from typing import Generic, TypeVar
 import pynvml
 
 from exporter.errors import DeviceGone, LibraryUnavailable
-from exporter.sources.nvml.journal import Journal
+from exporter.sources.journal import Journal
+from exporter.sources.nvml import NVML
 
 T = TypeVar("T")
 
@@ -138,7 +139,6 @@ class Probe(Generic[T]):
         "_journal",
         "_refused",
         "_retry_at",
-        "_source",
         "_unsupported",
         "_worked",
     )
@@ -146,13 +146,11 @@ class Probe(Generic[T]):
     def __init__(
         self,
         journal: Journal,
-        source: str,
         group: str,
         calls: Iterable[Callable[[], T]],
         check: Callable[[T], T | None] | None = None,
     ) -> None:
         self._journal = journal
-        self._source = source
         self._group = group
         self._calls = tuple(calls)
         self._check = check
@@ -221,14 +219,14 @@ class Probe(Generic[T]):
             if self._at == len(self._calls):
                 self._note_end()
             return True
-        self._journal.failed(self._source, self._group, message, self)
+        self._journal.failed(NVML, self._group, message, self)
         return False
 
     def _note_end(self) -> None:
         """Say why no call of the chain is left."""
         worked = bool(self._worked)
         if self._refused:
-            self._journal.refused(self._source, self._group, self, worked=worked)
+            self._journal.refused(NVML, self._group, self, worked=worked)
         else:
             state = "unsupported" if self._unsupported else "old_driver"
             self._journal.absent(self._group, state, self, worked=worked)

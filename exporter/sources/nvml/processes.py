@@ -10,8 +10,8 @@ from typing import Any
 import pynvml
 
 from exporter.model.reading import Process
+from exporter.sources.journal import Journal
 from exporter.sources.nvml import plausible
-from exporter.sources.nvml.journal import Journal
 from exporter.sources.nvml.probe import Probe
 from exporter.sources.proc.procfs import Identities, Identity
 
@@ -38,7 +38,6 @@ class ProcessLists:
         self._lists = {
             kind: Probe(
                 journal,
-                "nvml",
                 f"{kind}_processes",
                 [ProcessList(f"{call}{version}", handle).read for version in versions],
             )

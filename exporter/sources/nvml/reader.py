@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import pynvml
 
 from exporter.model.reading import Board, Device, Memory, Process, Vitals
+from exporter.sources.journal import IDENTITY, Journal
 from exporter.sources.nvml import links, plausible
 from exporter.sources.nvml.board import BoardReader
 from exporter.sources.nvml.fields import Field, FieldBatch
 from exporter.sources.nvml.identity import CLOCKS, STATIC_FIELDS, Identity, MigSlot, mig_layout
-from exporter.sources.nvml.journal import IDENTITY, Journal
 from exporter.sources.nvml.plausible import DriverTotals
 from exporter.sources.nvml.probe import Probe
 from exporter.sources.nvml.processes import ProcessLists
@@ -83,8 +83,6 @@ class DeviceChanged(Exception):
 class NvmlSource:
     """Reads one GPU through `handle`, by cadence."""
 
-    name = "nvml"
-
     def __init__(
         self, handle: Any, index: int, procfs: str, journal: Journal, *, owners: bool = True
     ) -> None:
@@ -119,7 +117,7 @@ class NvmlSource:
         *calls: Callable[[], T],
         check: Callable[[T], T | None] | None = None,
     ) -> Probe[T]:
-        return Probe(self._journal, self.name, group, calls, check)
+        return Probe(self._journal, group, calls, check)
 
     def _build_probes(self) -> None:
         h = self._handle

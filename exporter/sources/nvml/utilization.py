@@ -8,7 +8,8 @@ from typing import Any
 import pynvml
 
 from exporter.model.reading import Utilization
-from exporter.sources.nvml.journal import Journal
+from exporter.sources.journal import Journal
+from exporter.sources.nvml import NVML
 from exporter.sources.nvml.meter import UtilizationMeter, busy_mean
 from exporter.sources.nvml.plausible import CLOCK_MEGAHERTZ
 from exporter.sources.nvml.probe import Probe
@@ -33,11 +34,11 @@ class UtilizationReader:
         )
         self._clock_samples = self._buffer(handle, "clock_samples", SM_CLOCK)
         self._rates: Probe[Any] = Probe(
-            journal, "nvml", "utilization", (lambda: pynvml.nvmlDeviceGetUtilizationRates(handle),)
+            journal, "utilization", (lambda: pynvml.nvmlDeviceGetUtilizationRates(handle),)
         )
 
     def _buffer(self, handle: Any, group: str, kind: int) -> Probe[list[tuple[float, float]]]:
-        return Probe(self._journal, "nvml", group, (SampleBuffer(handle, kind).read,))
+        return Probe(self._journal, group, (SampleBuffer(handle, kind).read,))
 
     @property
     def wants_burst(self) -> bool:
@@ -73,7 +74,7 @@ class UtilizationReader:
         memory = self._memory.close(monotonic_seconds, unix_seconds)
         refused = self._compute.take_refused() + self._memory.take_refused()
         for _ in range(refused):
-            self._journal.failed("nvml", "utilization", "a value above 100 % was refused", self)
+            self._journal.failed(NVML, "utilization", "a value above 100 % was refused", self)
         if not refused:
             self._journal.answered("utilization", self)
         if compute is None:

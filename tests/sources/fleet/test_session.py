@@ -130,12 +130,14 @@ def test_media_engines_come_from_counters_where_they_answer(open_gpu: Open) -> N
 def test_media_engines_without_counters(open_gpu: Open) -> None:
     """With GPM switched off NVML is asked each round, and the state says why."""
     rig = open_gpu(gpm=GPM, decoder_utilization=33)
-    session = rig.session(SessionOptions(gpm=False))
+    session = rig.session(SessionOptions(counters=()))
     session.read()
     reading = tick(session, rig)
 
     assert reading.vitals.decoder_ratio == 0.33
     assert reading.states == {"gpm": "disabled"}
+    assert reading.read_seconds.keys() == {"nvml"}
+    assert not any(name.startswith("nvmlGpm") for name in rig.calls())
     assert not reading.shares[0].measurable
     assert reading.shares[0].activity is None
 
@@ -194,7 +196,7 @@ def test_memory_is_read_before_gpm(open_gpu: Open, monkeypatch: pytest.MonkeyPat
     order: list[str] = []
     for name, source, method in (
         ("nvml", session._nvml, "read_fast"),
-        ("gpm", session._gpm, "read"),
+        ("gpm", session._counters._sources["gpm"], "read"),
     ):
         monkeypatch.setattr(source, method, noting(order, name, getattr(source, method)))
     tick(session, rig)

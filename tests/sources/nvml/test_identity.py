@@ -145,7 +145,7 @@ def test_refused_fact_is_logged_once(open_gpu: Open, caplog: pytest.LogCaptureFi
     source = rig.source()
     for _ in range(3):
         source.read_static()
-        rig.journal.tell()
+        rig.journal.log_changes()
 
     assert source.device.serial is None
     assert rig.failures == {"nvml": 1}

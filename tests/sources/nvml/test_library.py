@@ -282,7 +282,7 @@ def test_maps_tell_where_the_library_is(tmp_path: Path, monkeypatch: pytest.Monk
     shutil.copy(fake.library, target)
     code = (
         "import os, sys, ctypes\n"
-        "from exporter.sources import library\n"
+        "from exporter.sources.nvml import library\n"
         "print(library._loaded_path())\n"
         "ctypes.CDLL(sys.argv[1])\n"
         "print(library._loaded_path(), library._installed_beside(library._loaded_path()))\n"

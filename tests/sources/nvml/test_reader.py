@@ -110,7 +110,7 @@ def read(source: NvmlSource, rig: Any, counted: frozenset[str] = NONE_COUNTED) -
     """One round with both cadences."""
     source.read_slow()
     found = source.read_fast(rig.monotonic(), rig.time(), counted)
-    rig.journal.tell()
+    rig.journal.log_changes()
     return found
 
 

@@ -178,7 +178,7 @@ def test_no_permission(open_gpu: Open, caplog: pytest.LogCaptureFixture) -> None
     assert "utilization" in rig.journal.states
     # Clock samples are not asked for where there is no utilization to weigh them with.
     assert len(rig.journal.states) == rig.failures["nvml"] == 3
-    rig.journal.tell()
+    rig.journal.log_changes()
     assert len(caplog.records) == 1
 
 
@@ -193,7 +193,7 @@ def test_values_above_100_are_refused_and_counted(
     found = reader(rig)
     for _ in range(3):
         assert read(found, rig) == (None, None)
-        rig.journal.tell()
+        rig.journal.log_changes()
         rig.advance(1)
 
     assert rig.failures["nvml"] >= 3

@@ -10,7 +10,7 @@ from exporter.errors import one_line
 log = logging.getLogger("exporter.sources.fleet.fleet")
 
 
-class Complaints:
+class Problems:
     """One line on the driver and one on whoever supervises it; None where nothing is wrong."""
 
     def __init__(self, driver: str | None = None) -> None:

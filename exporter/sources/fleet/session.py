@@ -106,7 +106,7 @@ class Session:
             DeviceGone: the GPU is lost.
             DeviceSilent: not one of the fast readings answered.
             LibraryUnavailable: the library must be initialised again.
-            DeviceChanged: the session must be opened anew.
+            DeviceChanged: the GPU must be opened again.
         """
         started = self._journal.now = self._clock.monotonic()
         if started >= self._next_slow:

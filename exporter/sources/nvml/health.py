@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How sound one GPU is, as the driver tells it: ECC, repaired memory, links, fabric."""
+"""The health of one GPU as the driver reports it: ECC, repaired memory, links, fabric."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 RECOVERY_ACTION: Field = (230, 0)
 NVLINK_STATE = 165
 ACTIVE_STATES = (pynvml.NVML_NVLINK_STATE_ACTIVE, pynvml.NVML_NVLINK_STATE_SLEEP)
-"""A link that sleeps wakes by itself; the older call has 1 for active and 0 for not."""
+"""A sleeping link wakes by itself; the older call answers 1 for active, 0 for inactive."""
 BANKS = ("max", "high", "partial", "low", "none")
 RETIREMENT_CAUSES: Mapping[str, int] = {
     "single_bit": pynvml.NVML_PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS,
@@ -32,10 +32,10 @@ RETIREMENT_CAUSES: Mapping[str, int] = {
 
 
 class HealthReader:
-    """Reads one whole GPU's health through `handle`; MIG instances have none of their own."""
+    """Reads the health of one whole GPU; MIG instances have no health of their own."""
 
     def __init__(self, handle: Any, links: int, journal: Journal) -> None:
-        """Take how many NVLinks the GPU has."""
+        """Prepare the readings of a GPU with `links` NVLinks."""
         self._journal = journal
         self._links = links
         nv = pynvml
@@ -81,7 +81,7 @@ class HealthReader:
         return partial(_all_fields, batch, self._journal, group)
 
     def read(self) -> Health:
-        """Return what the driver tells now.
+        """Return the present readings.
 
         Raises:
             DeviceGone: the GPU is lost.
@@ -90,7 +90,7 @@ class HealthReader:
         sram = self._ecc.read_status()
         rows = self._rows()
         banks = self._banks()
-        # From Ampere on rows are remapped instead: there are no retired pages to ask for.
+        # From Ampere on rows are remapped, and no pages are retired.
         retires = not self._rows.possible
         action = self._action()
         states = self._link_states() if self._links else None
@@ -135,7 +135,7 @@ def _all_fields(batch: FieldBatch, journal: Journal, group: str) -> list[float]:
     """Return the values of a batch in its order.
 
     Raises:
-        pynvml.NVMLError: never to be known, or not all of them known now.
+        pynvml.NVMLError: none will ever be known, or not all are known now.
     """
     values = batch.read()
     if not batch.fields:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One GPU's utilization between two reads: from the driver's sample buffers, else from polls."""
+"""One GPU's utilization between two reads, from the driver's sample buffers or from polls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class UtilizationReader:
     def __init__(self, handle: Any, journal: Journal) -> None:
         self._journal = journal
         self.fresh = False
-        """Whether the last read brought anything new."""
+        """Whether the last read gave a new sample or poll."""
         self._polled = False
         self._compute = UtilizationMeter()
         self._memory = UtilizationMeter()
@@ -42,12 +42,12 @@ class UtilizationReader:
 
     @property
     def wants_burst(self) -> bool:
-        """True while utilization comes from polls and the GPU was not quiet for ten seconds."""
+        """True while utilization is polled and the GPU was in use within the last ten seconds."""
         meter = self._compute
         return self._rates.possible and meter.wants_polls and not meter.quiet
 
     def poll(self, monotonic_seconds: float) -> None:
-        """Poll for whatever no sample buffer answers."""
+        """Poll the utilizations that have no sample buffer."""
         meters = (self._compute, self._memory)
         if not any(meter.wants_polls for meter in meters):
             return

@@ -127,7 +127,7 @@ def test_impossible_values_are_absent(open_gpu: Open, field: int, value: float) 
     assert rig.journal.states == {}
 
 
-def test_impossible_field_is_told_once(open_gpu: Open, caplog: pytest.LogCaptureFixture) -> None:
+def test_impossible_field_is_logged_once(open_gpu: Open, caplog: pytest.LogCaptureFixture) -> None:
     """Where it was possible before; the others are read on."""
     caplog.set_level(logging.INFO)
     rig = open_gpu(fields={"82": 44}, energy=3)

@@ -167,7 +167,7 @@ def test_nan_and_errors_are_absent(open_gpu: Open) -> None:
     assert read(source, rig)[None].sm == 0.8
 
 
-def test_metric_that_cannot_be_is_absent_and_told_once(
+def test_metric_that_cannot_be_is_absent_and_logged_once(
     open_gpu: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The others are read on, and the state says so until it can be again."""

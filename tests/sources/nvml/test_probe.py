@@ -24,7 +24,7 @@ FAILURES = [7, 8, 11, 14, 17, 20, 23, 999, 12345]
 
 
 class Chain:
-    """A chain of calls that answer or fail as told, and count how often they were asked."""
+    """A chain of calls that answer or fail as given, and count how often they were asked."""
 
     def __init__(self, *answers: int | Exception) -> None:
         self.answers = list(answers)
@@ -37,7 +37,7 @@ class Chain:
         )
 
     def ask(self) -> int | None:
-        """One round: the reading, and what is to be told of it."""
+        """One round: the reading, and what is to be logged of it."""
         value = self.probe()
         self.journal.log_changes()
         return value
@@ -84,7 +84,7 @@ def test_first_answer_of_the_chain_counts() -> None:
 
 @pytest.mark.parametrize("code", NEVER)
 def test_never_falls_back_and_is_remembered(code: int) -> None:
-    """A call that the driver or product will never answer is replaced by the older one."""
+    """A call that the driver or GPU model will never answer is replaced by the older one."""
     chain = Chain(error(code), 43)
 
     assert [chain.probe(), chain.probe()] == [43, 43]
@@ -168,7 +168,7 @@ def test_what_worked_before_is_tried_again_soon(
 
 @pytest.mark.parametrize(("code", "seconds"), [(2, 5.0), (3, 60.0), (4, 60.0)])
 def test_what_never_worked_is_tried_again_at_the_static_cadence(code: int, seconds: float) -> None:
-    """INVALID_ARGUMENT, which says nothing about the product, sooner."""
+    """INVALID_ARGUMENT, which says nothing about the GPU model, sooner."""
     chain = Chain(error(code))
     assert chain.probe() is None
     chain.answers[0] = 42
@@ -227,7 +227,7 @@ def test_impossible_values_are_not_known(caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_what_was_never_possible_is_nothing_to_tell(caplog: pytest.LogCaptureFixture) -> None:
-    """A product may answer a sentinel for what it lacks: the state has it, the log not."""
+    """A GPU model may answer a sentinel for what it lacks: the state has it, the log not."""
     journal = Journal("GPU 7")
     nothing: Probe[int | None] = Probe(journal, "memory", [lambda: None])
     for _ in range(3):
@@ -332,7 +332,9 @@ def test_one_fault_of_many_readings_is_one_line(caplog: pytest.LogCaptureFixture
     ]
 
 
-def test_what_is_well_again_in_the_same_round_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_well_again_in_the_same_round_is_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Only what has changed since the last line is."""
     caplog.set_level(logging.INFO)
     chain = Chain(error(999))
@@ -400,7 +402,7 @@ def test_code_of_foreign_errors() -> None:
 
 
 def test_states_are_logged_once_and_quietly(caplog: pytest.LogCaptureFixture) -> None:
-    """That a product lacks a reading is no warning."""
+    """That a GPU model lacks a reading is no warning."""
     caplog.set_level(logging.DEBUG)
     journal = Journal("GPU 7")
     for _ in range(3):
@@ -413,7 +415,7 @@ def test_states_are_logged_once_and_quietly(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_identity_has_no_state(caplog: pytest.LogCaptureFixture) -> None:
-    """Facts that many products lack are absent without a reason; a refused one is logged."""
+    """Facts that many GPU models lack are absent without a reason; a refused one is logged."""
     journal = Journal("GPU 7")
     journal.absent(IDENTITY, "unsupported")
     journal.refused("nvml", IDENTITY)

@@ -9,7 +9,23 @@ from exporter.exposition.parts import CEILINGS, ROOFLINE, TOTALS, Rows
 from exporter.model.snapshot import LIMITERS, PRECISIONS, Ceilings
 
 PEAK_PRECISION = Label("precision", PRECISIONS, full_values=("fp16", "bf16"))
-COUNTED_PRECISION = Label("precision", PRECISIONS)
+COUNTED_PRECISION = Label(
+    "precision",
+    (
+        "fp64",
+        "fp64_tensor",
+        "fp32",
+        "fp16",
+        "tf32_tensor",
+        "fp16_tensor",
+        "bf16_tensor",
+        "fp8_tensor",
+        "int8_tensor",
+        "int4_tensor",
+        "fp4_tensor",
+    ),
+)
+"""The pipes that are measured, and what tensor work can be assumed to be."""
 CEILING_BASIS = Label("basis", ("spec", "achievable"), full_values=("achievable",))
 ROOF_BASIS = Label("basis", ("spec", "clock", "achievable"))
 CLOCKED_UNIT = Label("unit", ("tensor", "vector", "memory"))

@@ -15,14 +15,13 @@ _EVENTS = "two CUDA events around the wait, on the stream of the loop, as the jo
 _LOADER = "the data loader of the loop, as the job reports it"
 _SINCE = ", added up since the first report"
 PHASE = Label("phase", TRAINING_PHASES)
-METHOD = Label("method", ("procfs", "stack", "client"))
+METHOD = Label("method", ("client",))
 
 _CAN_HAVE_WAITED = (
     "share of the last interval in which this GPU can have sat idle while its job waited for data, "
     "found without CUDA events in the job."
 )
 _INFERRED = (
-    "procfs: what the processes of the job do, sampled; stack: their Python stacks, sampled; "
     "client: max(0, W + idle - T) and min(W, idle) with W the host wait for data and T the wall "
     "time that the job reports"
 )

@@ -198,7 +198,7 @@ class Activity:
     """
 
     source: str
-    """gpm or dcgm."""
+    """The name of the source: gpm."""
     seconds: float
     engine: float | None = None
     sm: float | None = None

@@ -112,7 +112,7 @@ class Saturation:
     """How close a share is to a limit of the units that can be read."""
 
     source: str
-    """gpm, dcgm or estimate."""
+    """The name of the source of the activity, such as gpm, or estimate."""
     complete: bool
     bounds: Bounds
     ratio: float | None = None

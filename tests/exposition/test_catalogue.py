@@ -12,9 +12,9 @@ from exporter.exposition.catalogue import CATALOGUE, SECTIONS, selected
 from exporter.exposition.docs import metrics_page
 from exporter.exposition.family import Family
 from exporter.exposition.processes import PROCESS_MEMORY, ProcessMemory
-from exporter.exposition.roofline import PEAK_PRECISION
+from exporter.exposition.roofline import COUNTED_PRECISION, PEAK_PRECISION
 from exporter.model.reading import TRAINING_PHASES
-from exporter.specs import PRECISIONS
+from exporter.specs import PRECISIONS, assumed_precision
 
 ROOT = Path(__file__).parents[2]
 
@@ -129,6 +129,13 @@ def test_memory_of_each_process_is_served_only_if_enabled() -> None:
 def test_peaks_have_the_precisions_of_the_spec_file() -> None:
     """A peak that the spec file can hold has a listed label value."""
     assert PEAK_PRECISION.values == PRECISIONS
+
+
+def test_counted_precisions_are_those_that_can_be_counted() -> None:
+    """The vector pipes that counters measure, and whatever tensor work can be assumed to be."""
+    every_peak = dict.fromkeys(PRECISIONS, 1.0)
+    assumed = {assumed_precision(every_peak, precision) for precision in PRECISIONS}
+    assert set(COUNTED_PRECISION.values) == {"fp64", "fp32", "fp16"} | assumed
 
 
 def test_labels_of_a_rank() -> None:

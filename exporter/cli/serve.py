@@ -30,8 +30,8 @@ from exporter.cli.nodes import (
 )
 from exporter.derive import IdleRules
 from exporter.errors import ConfigError, ExporterError
-from exporter.exposition.families import ProcessMemory
 from exporter.exposition.pages import Pages
+from exporter.exposition.processes import ProcessMemory
 from exporter.exposition.render import RenderOptions
 from exporter.publisher.gpu import Rules
 from exporter.publisher.tick import Publisher

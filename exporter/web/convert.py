@@ -6,14 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 
-from exporter.exposition.families import (
-    memory_ceilings,
-    pipe_ratios,
-    process_counts,
-    tensor_op_ratios,
-    total_flops,
-)
-from exporter.model.reading import Activity, Device
+from exporter.model.reading import Activity, Device, process_counts
 from exporter.model.snapshot import (
     Bounds,
     Ceilings,
@@ -27,10 +20,6 @@ from exporter.model.snapshot import (
 from exporter.specs import Product
 from exporter.web import models
 from exporter.web.training import gpu_ranks
-
-
-def _known(**values: float | None) -> dict[str, float]:
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _capability(capability: tuple[int, int] | None) -> str | None:
@@ -65,9 +54,7 @@ def _board(gpu: Gpu) -> models.BoardJson | None:
         power_limit_watts=board.power_limit_watts,
         module_power_watts=vitals.module_power_watts,
         energy_joules_total=gpu.totals.energy_joules,
-        temperature_celsius=_known(
-            gpu=vitals.temperature_celsius, memory=vitals.memory_temperature_celsius
-        ),
+        temperature_celsius=vitals.temperatures_celsius,
         clock_hertz=dict(vitals.clock_hertz),
         clock_max_hertz=dict(gpu.device.clock_max_hertz),
         throttle_reasons=None if reasons is None else sorted(reasons),
@@ -86,8 +73,8 @@ def _activity(activity: Activity) -> models.ActivityJson:
         sm_ratio=activity.sm,
         occupancy_ratio=activity.occupancy,
         dram_ratio=activity.dram,
-        pipe_ratio=pipe_ratios(activity),
-        tensor_op_ratio=tensor_op_ratios(activity),
+        pipe_ratio=activity.pipe_ratios,
+        tensor_op_ratio=activity.tensor_op_ratios,
     )
 
 
@@ -113,7 +100,7 @@ def _saturation(saturation: Saturation) -> models.SaturationJson:
 def _point(roofline: Roofline) -> models.PointJson:
     bounds = roofline.flops_bounds_per_second
     return models.PointJson(
-        flops_per_second=total_flops(roofline),
+        flops_per_second=roofline.total_flops_per_second,
         flops_lower_per_second=None if bounds is None else bounds.lower,
         flops_upper_per_second=None if bounds is None else bounds.upper,
         flops_per_second_by_precision=dict(roofline.flops_per_second),
@@ -218,7 +205,7 @@ def rooflines(snapshot: Snapshot) -> list[models.RooflineJson]:
             gpu_instance=share.gpu_instance,
             spec=ceilings.spec,
             assumed_precision=ceilings.assumed_precision,
-            memory_bandwidth_bytes_per_second=memory_ceilings(ceilings),
+            memory_bandwidth_bytes_per_second=ceilings.memory_bandwidth_by_basis,
             link_bandwidth_bytes_per_second=(
                 dict(ceilings.link_bandwidth_bytes_per_second) if not gpu.device.mig else {}
             ),

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from html import escape
 
-from exporter.exposition.health import RECOVERY_ACTIONS
-from exporter.model.reading import Health
+from exporter.model.reading import RECOVERY_ACTIONS, Health
 from exporter.model.snapshot import Ceilings, Gpu, Share
 from exporter.specs import Product, SpecBook
 from exporter.web.roofs import peak_clock_hertz

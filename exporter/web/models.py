@@ -97,7 +97,7 @@ class BoundsJson(BaseModel):
 class SaturationJson(BoundsJson):
     """How close the units that can be read are to their limit."""
 
-    source: str = Field(description="gpm, dcgm or estimate.")
+    source: str = Field(description="gpm or estimate.")
     complete: bool
     ratio: float | None = Field(None, description="Only where measured and complete.")
     unit: str | None = Field(None, description="The unit that gives the ratio.")

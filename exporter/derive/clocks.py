@@ -54,7 +54,7 @@ def reference_clock(unit: str, ceilings: Ceilings | None, device: Device) -> flo
     """Clock in hertz at which `unit` reaches its spec peak; None where nothing tells it.
 
     Hopper's datasheets mix clocks (H100 SXM: tensor peaks at 1830 MHz, vector peaks at 1980 MHz),
-    hence one clock per unit. A product without a published tensor clock is held to its vector
+    hence one clock per unit. A GPU model without a published tensor clock is held to its vector
     clock, and one without any to the maximum that the driver reports.
     """
     spec_clocks, device_clock = REFERENCES[unit]

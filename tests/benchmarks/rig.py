@@ -31,7 +31,7 @@ GIB = 2**30
 
 
 def busy_node(
-    gpus: int, *, latency_us: float = 0, pids: Sequence[int] = (), product: str = "h100-sxm"
+    gpus: int, *, latency_us: float = 0, pids: Sequence[int] = (), preset: str = "h100-sxm"
 ) -> dict[str, Any]:
     """Return a scenario in which nearly every reading of every GPU changes all the time.
 
@@ -40,16 +40,16 @@ def busy_node(
     """
     return {
         "latency_us": latency_us,
-        "devices": [_gpu(product, index, pids[index : index + 1]) for index in range(gpus)],
+        "devices": [_gpu(preset, index, pids[index : index + 1]) for index in range(gpus)],
     }
 
 
-def _gpu(product: str, index: int, pids: Sequence[int]) -> dict[str, Any]:
+def _gpu(preset: str, index: int, pids: Sequence[int]) -> dict[str, Any]:
     def around(mean: float, amplitude: float, period: float = 37.0) -> dict[str, Any]:
         return sine(period + index, mean, amplitude, phase=index * 1.7)
 
     return {
-        "product": product,
+        "product": preset,
         "utilization": square(period=11 + index, duty=0.8, high=100, low=3),
         "memory_utilization": around(40, 20),
         "encoder_utilization": around(10, 5),

@@ -48,6 +48,14 @@ def book() -> SpecBook:
     return load_specs()
 
 
+@pytest.fixture(scope="module")
+def few(book: SpecBook) -> SpecBook:
+    """Some rows, so that new rows of the file change no answer."""
+    keys = ("h100-sxm5-80gb", "h100-sxm5-94gb", "h100-nvl", "t4", "a800-40gb-active")
+    keys += ("a800-sxm4-80gb", "a800-pcie-80gb")
+    return SpecBook({key: book.models[key] for key in keys}, book.sources)
+
+
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
     path = tmp_path / "own.yaml"
@@ -87,9 +95,9 @@ def words_of(lines: list[str], start: str) -> list[str]:
         ("Tesla T4", "t4"),
     ],
 )
-def test_a_gpu_model_is_found(name: str, key: str, book: SpecBook) -> None:
+def test_a_gpu_model_is_found(name: str, key: str, few: SpecBook) -> None:
     """By key, by the name that NVML reports, and by a part that only one has."""
-    assert datasheet.find(book, name).key == key
+    assert datasheet.find(few, name).key == key
 
 
 def test_every_gpu_model_is_found_by_its_own_key_and_names(book: SpecBook) -> None:
@@ -99,17 +107,21 @@ def test_every_gpu_model_is_found_by_its_own_key_and_names(book: SpecBook) -> No
             assert datasheet.find(book, name) is model
 
 
-def test_an_ambiguous_name_lists_the_candidates(capsys: pytest.CaptureFixture[str]) -> None:
-    """One line, exit code 2."""
-    code, out, err = outcome(capsys, "a800")
-
-    assert (code, out) == (2, "")
-    assert err == (
-        "roofline-exporter: specs: 'a800': expected one GPU model, may be a800-sxm4-80gb, "
-        "a800-pcie-80gb, a800-40gb-active\n"
+def test_an_ambiguous_name_lists_the_candidates(
+    capsys: pytest.CaptureFixture[str], few: SpecBook
+) -> None:
+    """One line, exit code 2; of many only the first."""
+    with pytest.raises(ConfigError) as caught:
+        datasheet.find(few, "a800")
+    assert str(caught.value) == (
+        "specs: 'a800': expected one GPU model, may be a800-40gb-active, a800-sxm4-80gb, "
+        "a800-pcie-80gb"
     )
-    assert outcome(capsys, "0")[2].count("\n") == 1
-    assert " more\n" in outcome(capsys, "0")[2]
+
+    code, out, err = outcome(capsys, "0")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("roofline-exporter: specs: '0': expected one GPU model, may be ")
+    assert err.endswith(" more\n")
 
 
 @pytest.mark.parametrize(
@@ -122,10 +134,10 @@ def test_an_ambiguous_name_lists_the_candidates(capsys: pytest.CaptureFixture[st
         ("x" * 5000, "no GPU model has this key or name"),
     ],
 )
-def test_an_unknown_name_is_one_line(name: str, message: str, book: SpecBook) -> None:
+def test_an_unknown_name_is_one_line(name: str, message: str, few: SpecBook) -> None:
     """With the nearest key where there is one."""
     with pytest.raises(ConfigError) as caught:
-        datasheet.find(book, name)
+        datasheet.find(few, name)
 
     assert str(caught.value).startswith("specs: '")
     assert str(caught.value).endswith(message)
@@ -318,12 +330,12 @@ def test_a_reader_that_leaves_early() -> None:
 
 
 @pytest.mark.parametrize("columns", [60, 160])
-def test_in_a_terminal(columns: int) -> None:
+def test_in_a_terminal(columns: int, book: SpecBook) -> None:
     """It fits, with colours unless they are not wanted."""
     for changes, coloured in (({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)):
         for words in (("specs",), ("specs", "h100-sxm5-80gb")):
             shown = Terminal(columns, 24, *words, env=environment(**changes))
             assert shown.wait() == 0
             assert max(map(cells, shown.lines)) <= columns
-            assert "h100-sxm5-80gb" in shown.lines[0] or len(shown.lines) > 70
+            assert "h100-sxm5-80gb" in shown.lines[0] or len(shown.lines) > len(book.models)
             assert ("\x1b" in shown.output) == coloured

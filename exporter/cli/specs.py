@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``specs``: which ceilings the spec file gives to which GPU model, and where they come from."""
+"""``specs``: the ceilings of each GPU model in the spec file, and where they come from."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def find(book: SpecBook, name: str) -> GpuModel:
     """Return the GPU model of this key or NVML name, or the only one that it is a part of.
 
     Case, spaces and dashes do not matter in a part. Raises ConfigError, in one line that names
-    those that it may have been, if there is none or more than one.
+    those that may be meant, if no GPU model or more than one has it.
     """
     if name in book.models:
         return book.models[name]
@@ -83,7 +83,7 @@ def _letters(text: str) -> str:
 
 
 def as_json(models: Sequence[GpuModel], book: SpecBook) -> str:
-    """Return what the API answers at /api/v1/specs, of these GPU models."""
+    """Return the answer of the API at /api/v1/specs for these GPU models."""
     answer = SpecsAnswer(
         products=[gpu_model_json(model) for model in models], sources=dict(book.sources)
     )
@@ -98,7 +98,7 @@ def _scaled(value: float | None, scale: float, digits: int = 6) -> Cell:
 
 
 def _number(value: float, digits: int = 6) -> str:
-    """Return a number with so many significant digits at most, and never an exponent."""
+    """Return a number with at most this many significant digits, and without an exponent."""
     return f"{value:.0f}" if value >= 10**digits else f"{value:.{digits}g}"
 
 
@@ -221,7 +221,7 @@ def _known(value: float | None, scale: float, digits: int) -> Cell:
 
 
 def sheet(model: GpuModel, book: SpecBook, screen: Screen) -> Iterator[str]:
-    """Yield everything that is known of one GPU model, and who says so."""
+    """Yield everything that is known of one GPU model, with its sources."""
     row = gpu_model_json(model)
     title = f"{safe(row.key)}: {safe(row.product)}"
     yield from (screen.painted(line, "strong") for line in wrapped(title, screen.columns))
@@ -291,7 +291,7 @@ def _listed(*parts: str) -> str:
 
 
 def _facts(facts: Iterable[tuple[str, str]], screen: Screen) -> Iterator[str]:
-    """Yield the facts that are known, named, wrapped beside their names where there is room."""
+    """Yield the known facts with their names, wrapped beside these where there is room."""
     for name, text in facts:
         if not text:
             continue

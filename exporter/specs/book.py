@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPU model a GPU is, and which ceilings it has by that."""
+"""Which model a GPU is, and which ceilings follow from that."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SpecBook:
                 self._by_pci_id.setdefault(pci_id, []).append(model)
 
     def find(self, device: Device) -> GpuModel | None:
-        """Return the GPU model that this GPU is, or None if no row is surely the right one.
+        """Return the model of this GPU, or None where no row is certainly the right one.
 
         The PCI device id decides if it names one row, else the exact name. (Names are unique, so
         the name among the rows of an ambiguous id is the name among all.) A row whose compute
@@ -45,7 +45,7 @@ class SpecBook:
         return None if model is None or _contradicts(model, device) else model
 
     def ceilings(self, device: Device, precision: str | None = None) -> Ceilings | None:
-        """Return the ceilings of the whole GPU; None only if nothing at all is known.
+        """Return the ceilings of the whole GPU; None only if nothing is known of it.
 
         `precision` is the one to count tensor work in (bf16, fp8_tensor ...) if the GPU has it.
         A listed GPU model has only what its row has; any other GPU has what NVML and its
@@ -74,7 +74,7 @@ def bare_name(name: str) -> str:
 
 
 def _contradicts(model: GpuModel, device: Device) -> bool:
-    """Tell whether NVML reports other hardware than this row describes."""
+    """Return whether NVML reports other hardware than this row describes."""
     capability = device.compute_capability
     if capability is not None and capability != model.compute_capability:
         return True

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 DERIVED = "derived"
-"""The key of ceilings that come from NVML; no GPU model may be called so."""
+"""The key of ceilings that come from NVML; no GPU model may have it."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuModel:
-    """One row of the spec file. Missing or None is not known, or not there in the hardware."""
+    """One row of the spec file. None, or missing, is not known or not in the hardware."""
 
     key: str
     product: str

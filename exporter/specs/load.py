@@ -88,7 +88,7 @@ def _mapping(document: Document, top: dict[str, Any], key: str) -> dict[str, Any
 
 
 def _refuse_repeated_names(document: Document, models: dict[str, GpuModel]) -> None:
-    """Two GPU models may share a PCI id, as A2 and A16 do, since their names tell them apart."""
+    """Two GPU models may share a PCI id, as A2 and A16 do, since their names differ."""
     owners: dict[str, str] = {}
     for key, model in models.items():
         for position, name in enumerate(model.names):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one GPU model of a spec file may say, checked strictly, and how it becomes a GpuModel."""
+"""What an entry of a spec file may contain, checked strictly, and how it becomes a GpuModel."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ _EXPECTED_KEYS = {
 
 
 class EntryError(ValueError):
-    """A wrong entry: the path of the key inside it, and what to say of that key."""
+    """An entry is wrong: the path of a key inside it, and what is wrong with it."""
 
     def __init__(self, path: tuple[str | int, ...], problem: str) -> None:
         super().__init__(problem)
@@ -170,7 +170,7 @@ def _optional_base_units(value: float | None, scale: float) -> float | None:
 
 
 def _entry_error(error: ValidationError) -> EntryError:
-    """Turn pydantic's first complaint into ours."""
+    """Turn the first error of pydantic into one of ours."""
     first = error.errors(include_url=False)[0]
     path = first["loc"]
     kind = first["type"]

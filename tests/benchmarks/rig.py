@@ -80,7 +80,7 @@ def _gpu(preset: str, index: int, pids: Sequence[int]) -> dict[str, Any]:
 
 
 class FastClock:
-    """A clock that moves only when it is told to."""
+    """A clock that moves only when a test advances it."""
 
     def __init__(self, unix_seconds: float) -> None:
         self._unix = unix_seconds
@@ -198,7 +198,7 @@ class Accelerated:
         """Return the gzipped OpenMetrics page.
 
         Raises:
-            RuntimeError: it does not tell of every GPU; what such a tick costs means nothing.
+            RuntimeError: a GPU is missing, so that the cost of the tick means nothing.
         """
         up = 0 if self.snapshot is None else sum(gpu.up for gpu in self.snapshot.gpus)
         if up != self._gpus:

@@ -52,7 +52,7 @@ def test_held_by_memory_alone_is_held_by_somebody() -> None:
 
 @pytest.mark.parametrize("held", [False, None])
 def test_nobody_holds_what_is_not_held(held: bool | None) -> None:
-    """Nor what cannot be told."""
+    """Nor a share of which it is not known."""
     assert holder(None, held, RULES) is None
 
 

@@ -101,7 +101,7 @@ def test_an_idle_gpu_is_limited_by_input_if_the_stall_covers_half(
 
 
 def test_without_counters_the_same_rule_holds_for_one_minus_utilization() -> None:
-    """An estimate tells input from idle as well."""
+    """An estimate separates input from idle as well."""
     assert estimated_limiter(0.2, throttled=False, stall_of_idle=0.5) == "input"
     assert estimated_limiter(0.2, throttled=True, stall_of_idle=0.49) == "idle"
     assert estimated_limiter(0.8, throttled=True, stall_of_idle=1.0) == "clock"

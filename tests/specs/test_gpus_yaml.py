@@ -22,7 +22,7 @@ def _cut(rule: Rule, **rates: int) -> Rule:
 
 
 HALF_TENSOR = {"tf32_tensor": 256, "fp16_tensor": 512, "bf16_tensor": 512}
-# GPU models that are cut, or printed, in a way that their compute capability does not tell.
+# GPU models that are cut, or printed, in a way that does not follow from their compute capability.
 OWN_RULES = {
     "a10g": _cut(RULES[8, 6], **HALF_TENSOR, int8_tensor=1024, int4_tensor=2048),
     "l40": _cut(RULES[8, 9], **HALF_TENSOR, fp8_tensor=1024, int8_tensor=1024, int4_tensor=2048),
@@ -280,7 +280,7 @@ def test_every_gpu_model_is_complete() -> None:
 
 
 def test_only_boards_with_the_same_chip_share_a_pci_id() -> None:
-    """A2 and A16 do, which are told apart by name; an id of another chip is a slip."""
+    """A2 and A16 do, whose names differ; the id of another chip is a mistake."""
     owners: dict[int, list[GpuModel]] = {}
     for model in MODELS:
         for pci_id in model.pci_ids:

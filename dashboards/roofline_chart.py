@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The roofline itself: points, ceilings, and the options that the chart cannot do without."""
+"""The roofline itself: points, ceilings, and the options that the chart needs."""
 
 from __future__ import annotations
 

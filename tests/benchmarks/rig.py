@@ -95,7 +95,7 @@ class FastClock:
         return self._passed
 
     def advance(self, seconds: float) -> None:
-        """Move on."""
+        """Advance the time."""
         self._passed += seconds
 
 

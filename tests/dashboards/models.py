@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The committed dashboards as the tests read them."""
+"""The committed dashboards, as the tests read them."""
 
 from __future__ import annotations
 

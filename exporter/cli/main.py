@@ -130,7 +130,7 @@ def _add_specs_options(parser: config.Parser) -> None:
         "name",
         nargs="?",
         metavar="NAME",
-        help="One product: its key, its name by NVML, or a part of either.",
+        help="One GPU model: its key, its name by NVML, or a part of either.",
     )
     parser.own.add_argument(
         "--format", default="table", metavar="FORMAT", help="table or json. (default: table)"
@@ -191,7 +191,7 @@ COMMANDS: Mapping[str, Command] = {
         _add_status_options,
     ),
     "specs": Command(
-        "Show the ceilings of products and where they come from.",
+        "Show the ceilings of GPU models and where they come from.",
         _specs,
         "[NAME] [--format table|json] [FLAGS]",
         _add_specs_options,

@@ -17,7 +17,7 @@ from exporter.model.snapshot import (
     Share,
     Snapshot,
 )
-from exporter.specs import Product
+from exporter.specs import GpuModel
 from exporter.web import models
 from exporter.web.training import gpu_ranks
 
@@ -171,7 +171,7 @@ def gpus_answer(snapshot: Snapshot | None) -> models.GpusAnswer:
     )
 
 
-def _ceilings(ceilings: Ceilings | Product) -> list[models.CeilingJson]:
+def _ceilings(ceilings: Ceilings | GpuModel) -> list[models.CeilingJson]:
     """Ridge point = peak FLOP/s / peak bytes/s: the intensity from which compute is the roof."""
     bandwidth = ceilings.memory_bandwidth_bytes_per_second
     reached = ceilings.achievable_ratio.get("memory")
@@ -221,9 +221,9 @@ def rooflines(snapshot: Snapshot) -> list[models.RooflineJson]:
     ]
 
 
-def product_json(product: Product) -> models.ProductJson:
-    """Return one product of the spec file."""
-    plain = {field.name: getattr(product, field.name) for field in fields(product)}
-    plain["pci_ids"] = [f"{pci_id:04X}" for pci_id in product.pci_ids]
-    plain["compute_capability"] = _capability(product.compute_capability)
-    return models.ProductJson(**plain, core_count=product.core_count, ceilings=_ceilings(product))
+def gpu_model_json(model: GpuModel) -> models.GpuModelJson:
+    """Return one GPU model of the spec file."""
+    plain = {field.name: getattr(model, field.name) for field in fields(model)}
+    plain["pci_ids"] = [f"{pci_id:04X}" for pci_id in model.pci_ids]
+    plain["compute_capability"] = _capability(model.compute_capability)
+    return models.GpuModelJson(**plain, core_count=model.core_count, ceilings=_ceilings(model))

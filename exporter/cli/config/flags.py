@@ -184,7 +184,7 @@ class Settings:
         "specs",
         optional(PATH),
         "",
-        "YAML file of GPU products that adds to, or replaces, the bundled ones.",
+        "YAML file of GPU models that adds to, or replaces, the bundled ones.",
         reloadable=True,
     )
     precision: str | None = _flag(

@@ -43,7 +43,7 @@ SAMPLE_SECONDS = 1 / 6
 """The driver samples the utilization so often; what is newer than its last sample is not known."""
 AMBIENT_CELSIUS = 28.0
 RISE_CELSIUS = 46.0
-"""At the product's power limit, for good."""
+"""At the GPU model's power limit, for good."""
 LAGS = ((15.0, 0.5), (90.0, 0.5))
 """Temperature follows the mean power of the last so many seconds, with these weights."""
 MEMORY_RISE_CELSIUS = 6.0
@@ -135,14 +135,14 @@ class _Gpu:
     def __init__(
         self, gpu: SimulatedGpu, book: SpecBook, index: int, identity: str, key: int
     ) -> None:
-        self._product = book.products[gpu.product]
-        board = hardware(self._product)
+        self._model = book.models[gpu.model]
+        board = hardware(self._model)
         if board is None:
-            raise ValueError(f"{gpu.product} cannot be simulated")
+            raise ValueError(f"{gpu.model} cannot be simulated")
         self._board = board
-        self.device: Device = simulated_device(self._product, board, index, identity)
+        self.device: Device = simulated_device(self._model, board, index, identity)
         self.timeline = Timeline(board, gpu.scenes, key)
-        self._health = healthy(self._product)
+        self._health = healthy(self._model)
         self.trainers = dict.fromkeys(
             scene.holder.owner
             for scene in gpu.scenes
@@ -181,7 +181,7 @@ class _Gpu:
             timestamp_seconds=clock.time(),
             monotonic_seconds=monotonic,
             vitals=self._vitals(act, seconds, length, moved, totals, rates, celsius),
-            board=slow_readings(self._product, self._board, act.behaviour, celsius),
+            board=slow_readings(self._model, self._board, act.behaviour, celsius),
             shares=(
                 ShareReading(
                     memory=memory,
@@ -208,8 +208,8 @@ class _Gpu:
             return None
         if job_name(holder.owner) != job:
             return None
-        peak = self._product.peak_flops_per_second.get("bf16_tensor")
-        clock = self._product.peak_clock_hertz.get("tensor", self._board.clock_hertz)
+        peak = self._model.peak_flops_per_second.get("bf16_tensor")
+        clock = self._model.peak_clock_hertz.get("tensor", self._board.clock_hertz)
         return training_report(
             holder.owner,
             rank,

@@ -46,7 +46,7 @@ class Behaviour:
     awake: bool = True
     """True while a process keeps a context, and with it the clocks up."""
     limit_ratio: float = 1.0
-    """The power limit over the product's."""
+    """The power limit over the GPU model's."""
     wobble_ratio: float = WOBBLE_RATIO
 
 

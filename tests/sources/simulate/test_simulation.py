@@ -25,7 +25,7 @@ from tests.clocks import ManualClock
 from tests.conftest import require_tool
 
 BOOK = load_specs()
-PRODUCTS = sorted(key for key, product in BOOK.products.items() if hardware(product))
+GPU_MODELS = sorted(key for key, model in BOOK.products.items() if hardware(model))
 UNITS = ("dram", "tensor", "fp64", "fp32", "fp16", "integer")
 PIPES = UNITS[1:]
 
@@ -47,7 +47,7 @@ def scenes(draw: st.DrawFn, finite: bool = False) -> Scene:
 def gpus(draw: st.DrawFn) -> SimulatedGpu:
     lone = scenes().map(lambda scene: (scene,))
     several = st.lists(scenes(finite=True), min_size=1, max_size=3).map(tuple)
-    return SimulatedGpu(draw(st.sampled_from(PRODUCTS)), draw(lone | several))
+    return SimulatedGpu(draw(st.sampled_from(GPU_MODELS)), draw(lone | several))
 
 
 def simulation(*of: SimulatedGpu, seed: int = 0) -> tuple[Simulation, ManualClock]:
@@ -72,9 +72,9 @@ PEAKING = SimulatedGpu(
 def test_every_reading_is_physically_possible(
     gpu: SimulatedGpu, start: float, length: float, seed: int
 ) -> None:
-    """Whatever the story, product, parameters and time."""
+    """Whatever the story, GPU model, parameters and time."""
     simulated, clock = simulation(gpu, seed=seed)
-    product = BOOK.products[gpu.product]
+    product = BOOK.products[gpu.spec]
     clock.advance(start)
     before = read(simulated)
     clock.advance(length)
@@ -294,13 +294,15 @@ def test_the_same_seed_gives_the_same_page_and_another_a_slightly_different_one(
     assert power(3) == pytest.approx(power(4), rel=0.05)
 
 
-def test_what_a_gpu_is_found_as_is_its_product() -> None:
-    """The lookup by name and PCI id leads back to the scenario's product."""
-    simulated, _ = simulation(*(SimulatedGpu(key, (Scene("free", {}, None),)) for key in PRODUCTS))
+def test_a_gpu_is_found_as_the_model_that_it_is() -> None:
+    """The lookup by name and PCI id leads back to the scenario's GPU model."""
+    simulated, _ = simulation(
+        *(SimulatedGpu(key, (Scene("free", {}, None),)) for key in GPU_MODELS)
+    )
 
     found = [BOOK.find(gpu.device) for gpu in simulated.gpus]
 
-    assert [product.key if product else None for product in found] == PRODUCTS
+    assert [product.key if product else None for product in found] == GPU_MODELS
 
 
 # An hour of the demo, through the publisher.
@@ -428,7 +430,7 @@ def test_the_failing_gpu_is_lost_and_comes_back(demo: Hour) -> None:
     assert demo.limited(7)["compute"] > 0.99
 
 
-def test_products_without_counters_have_bounds_only(mixed: Hour) -> None:
+def test_gpu_models_without_counters_have_bounds_only(mixed: Hour) -> None:
     """No saturation, no time parts, no flops: but bounds, busy time and idle time."""
     for gpu in mixed.last.gpus:
         share = gpu.shares[0]

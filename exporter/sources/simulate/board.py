@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What does not change while a simulated board's act lasts: identity, memory, health, limits."""
+"""What of a simulated board stays while an act lasts: identity, memory, health, limits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from exporter.sources.simulate.stories import Behaviour, Holder
 from exporter.specs import GpuModel
 
 GENERATION_CHANGE = (8, 0)
-"""Ampere: from here on rows are remapped, before it pages are retired."""
+"""Ampere: from here on rows are remapped; before, pages are retired."""
 LINK_BYTES_PER_SECOND = 25e9
 """Of one NVLink per direction, Volta to Hopper; twice that on Blackwell."""
 BLACKWELL = (10, 0)

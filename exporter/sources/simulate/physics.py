@@ -5,7 +5,7 @@
         weight x activity over the units
 
 and f is the highest clock up to f_max at which P is below the power limit: power falls with the
-square of the clock, since voltage falls with it. A model for demonstrations, not a measurement.
+square of the clock, since voltage falls with it. It serves demonstrations and is not measured.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ IDLE_CLOCK_RATIO = 0.17
 IDLE_GRAPHICS_MEMORY_HERTZ = 405e6
 """GDDR memory is clocked down without a context; HBM is not."""
 CAP_MARGIN_RATIO = 0.995
-"""The power of a capped board, of its limit."""
+"""The power of a capped board, relative to its limit."""
 FIRST_WITH_COUNTERS = (9, 0)
 """GPM: Hopper and newer."""
 
@@ -60,7 +60,7 @@ class Load:
     nvlink: float = 0.0
     """Each direction; over PCIe where there is no NVLink."""
     waits: bool = False
-    """Whether all that runs are kernels that wait for other GPUs."""
+    """Whether nothing runs but kernels that wait for other GPUs."""
 
 
 QUIET = Load()
@@ -122,7 +122,8 @@ def phase(
 ) -> Phase:
     """Return `seconds` of `load` on `board`; `awake` says that a context is open.
 
-    `trains` says that a training job does it, which waits for its data while the engine is idle.
+    `trains` says that it is the load of a training job, which waits for data while the engine is
+    idle.
     `limit_ratio` is the power limit over the default one. Where it is hit the clock wobbles and the
     power does not; elsewhere activities, traffic and dynamic power wobble together, and an engine
     that is always busy stays so.

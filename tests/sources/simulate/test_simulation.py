@@ -25,7 +25,7 @@ from tests.clocks import ManualClock
 from tests.conftest import require_tool
 
 BOOK = load_specs()
-MODELS = sorted(key for key, model in BOOK.models.items() if hardware(model))
+GPU_MODELS = sorted(key for key, model in BOOK.models.items() if hardware(model))
 UNITS = ("dram", "tensor", "fp64", "fp32", "fp16", "integer")
 PIPES = UNITS[1:]
 
@@ -47,7 +47,7 @@ def scenes(draw: st.DrawFn, finite: bool = False) -> Scene:
 def gpus(draw: st.DrawFn) -> SimulatedGpu:
     lone = scenes().map(lambda scene: (scene,))
     several = st.lists(scenes(finite=True), min_size=1, max_size=3).map(tuple)
-    return SimulatedGpu(draw(st.sampled_from(MODELS)), draw(lone | several))
+    return SimulatedGpu(draw(st.sampled_from(GPU_MODELS)), draw(lone | several))
 
 
 def simulation(*of: SimulatedGpu, seed: int = 0) -> tuple[Simulation, ManualClock]:
@@ -74,7 +74,7 @@ def test_every_reading_is_physically_possible(
 ) -> None:
     """Whatever the story, GPU model, parameters and time."""
     simulated, clock = simulation(gpu, seed=seed)
-    model = BOOK.models[gpu.model]
+    model = BOOK.models[gpu.spec]
     clock.advance(start)
     before = read(simulated)
     clock.advance(length)
@@ -294,13 +294,15 @@ def test_the_same_seed_gives_the_same_page_and_another_a_slightly_different_one(
     assert power(3) == pytest.approx(power(4), rel=0.05)
 
 
-def test_what_a_gpu_is_found_as_is_its_gpu_model() -> None:
+def test_a_gpu_is_found_as_the_model_that_it_is() -> None:
     """The lookup by name and PCI id leads back to the scenario's GPU model."""
-    simulated, _ = simulation(*(SimulatedGpu(key, (Scene("free", {}, None),)) for key in MODELS))
+    simulated, _ = simulation(
+        *(SimulatedGpu(key, (Scene("free", {}, None),)) for key in GPU_MODELS)
+    )
 
     found = [BOOK.find(gpu.device) for gpu in simulated.gpus]
 
-    assert [model.key if model else None for model in found] == MODELS
+    assert [model.key if model else None for model in found] == GPU_MODELS
 
 
 # An hour of the demo, through the publisher.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from exporter.cli.record import Recorder, header_of
-from exporter.publisher.tick import Readers
+from exporter.model.readers import Readers
 from exporter.sources.fleet.fleet import Fleet
 from exporter.sources.fleet.session import SessionOptions
 from exporter.sources.nvml.library import Library

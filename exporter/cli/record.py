@@ -13,7 +13,7 @@ from exporter.cli.config.values import Unexpected, duration
 from exporter.cli.nodes import NodeReaders
 from exporter.clock import Clock
 from exporter.errors import ConfigError, ExporterError
-from exporter.publisher.tick import Readers
+from exporter.model.readers import Readers
 from exporter.sources.recording import Header, LineFile, RecordedDevice, TickEncoder, iso_time
 from exporter.specs import SpecBook
 from exporter.version import version

@@ -6,10 +6,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
 
 from exporter.clock import Clock
-from exporter.model.reading import SUSPENDED, SlotReport, TrainingReport, XidRecord
+from exporter.model.readers import Readers, TrainingReports
+from exporter.model.reading import SUSPENDED, SlotReport
 from exporter.model.snapshot import Gpu, Snapshot, SourceState, TrainingState
 from exporter.publisher.gpu import Rules, TrackedGpu
 from exporter.publisher.ranks import GapClock, Ranks
@@ -18,52 +18,6 @@ from exporter.specs import SpecBook
 STALL_EXCEEDS_IDLE = "stall_exceeds_idle"
 
 log = logging.getLogger(__name__)
-
-
-class Readers(Protocol):
-    """Whoever reads the GPUs; `exporter.sources.fleet.fleet.Fleet` on real ones."""
-
-    name: str
-    """The source that the node's state is published under: nvml, replay, simulate."""
-
-    def round(self, wait_seconds: float) -> None:
-        """Ask for a round of readings and wait for it, at most so long."""
-
-    def reports(self) -> Sequence[SlotReport]:
-        """Return what is known of every GPU."""
-
-    def xids(self) -> Mapping[str, Mapping[int, XidRecord]]:
-        """Return the Xids seen so far, by UUID."""
-
-    def devices(self) -> Mapping[str, int]:
-        """Return how many GPUs are counted, by who counts: pci, driver, nvml."""
-
-    @property
-    def problem(self) -> str | None:
-        """Why no GPU can be read at all, in one line."""
-
-    @property
-    def failed_initialisations(self) -> int:
-        """How often the driver library could not be initialised."""
-
-
-class TrainingReports(Protocol):
-    """Whoever takes the reports of training jobs; `exporter.sources.training.TrainingSource`."""
-
-    def reports(self) -> Sequence[TrainingReport]:
-        """Return what every process said last."""
-
-    @property
-    def received_total(self) -> int:
-        """How many reports were accepted."""
-
-    @property
-    def rejected_total(self) -> Mapping[str, int]:
-        """How many were not, by every reason there is."""
-
-    @property
-    def up(self) -> bool:
-        """Whether reports can be received."""
 
 
 class Publisher:
@@ -77,7 +31,7 @@ class Publisher:
         clock: Clock,
         subscribers: Iterable[Callable[[Snapshot], None]] = (),
         *,
-        training: TrainingReports | None = None,
+        training: Sequence[TrainingReports] = (),
         pace: float = 1.0,
     ) -> None:
         """Wire the parts; `clock` runs `pace` times as fast as the time that waiting takes."""
@@ -87,7 +41,7 @@ class Publisher:
         self._clock = clock
         self._subscribers = tuple(subscribers)
         self._pace = pace
-        self._training = training
+        self._training = tuple(training)
         self._gpus: dict[str, TrackedGpu] = {}
         self._ranks = Ranks()
         self._forgotten: set[str] = set()
@@ -134,10 +88,9 @@ class Publisher:
         self._readers.round(self._rules.interval_seconds / 2)
         now = self._clock.monotonic()
         reports = self._readers.reports()
-        if self._training is not None:
-            known = [gpu.known for gpu in self._gpus.values()]
-            said = self._training.reports()
-            self._ranks.take(said, known, now, owners=self._rules.owners)
+        known = [gpu.known for gpu in self._gpus.values()]
+        said = [report for source in self._training for report in source.reports()]
+        self._ranks.take(said, known, now, owners=self._rules.owners)
         for report in _once_each(reports):
             self._take(report, now)
         self._ranks.settle(self._gaps)
@@ -161,13 +114,19 @@ class Publisher:
         return snapshot
 
     def _training_state(self) -> TrainingState | None:
-        if self._training is None:
+        if not self._training:
             return None
-        rejected = self._training.rejected_total
-        return TrainingState(
-            self._training.received_total,
-            {**rejected, STALL_EXCEEDS_IDLE: self._ranks.stall_exceeds_idle},
-        )
+        rejected = self._rejected()
+        rejected[STALL_EXCEEDS_IDLE] = self._ranks.stall_exceeds_idle
+        return TrainingState(sum(source.received_total for source in self._training), rejected)
+
+    def _rejected(self) -> dict[str, int]:
+        """Return how many training reports were refused, by reason."""
+        rejected: dict[str, int] = {}
+        for source in self._training:
+            for reason, count in source.rejected_total.items():
+                rejected[reason] = rejected.get(reason, 0) + count
+        return rejected
 
     def _gaps(self, uuid: str, gpu_instance: int | None) -> GapClock | None:
         gpu = self._gpus.get(uuid)
@@ -235,9 +194,11 @@ class Publisher:
                 read_seconds=seconds.get("gpm"),
                 failures_total=failures["gpm"],
             )
-        if self._training is not None:
-            rejected = sum(self._training.rejected_total.values())
-            states["training"] = SourceState(up=self._training.up, failures_total=rejected)
+        if self._training:
+            states["training"] = SourceState(
+                up=any(source.up for source in self._training),
+                failures_total=sum(self._rejected().values()),
+            )
         return states
 
     def _problem(self, gpus: Sequence[Gpu], reports: Sequence[SlotReport]) -> str | None:

@@ -52,7 +52,7 @@ class Bench:
         self.jobs = Jobs()
         self.report = {"device": H100.uuid, "host_pids": (4242,), **report}
         self.wait = self.stall = 0.0
-        self.publisher = Publisher(self.script, SPECS, Rules(), self.clock, training=self.jobs)
+        self.publisher = Publisher(self.script, SPECS, Rules(), self.clock, training=[self.jobs])
 
     def tick(self, wait: float = 0.0, stall: float | None = None, **reading: Any) -> Snapshot:
         """Let a second pass in which the job waited so long and the GPU did as it read."""
@@ -181,6 +181,25 @@ def test_the_source_says_how_it_fares() -> None:
     assert snapshot.sources["training"].failures_total == 2
     bench.jobs.up = False
     assert not bench.tick(activity=QUIET).sources["training"].up
+
+
+def test_several_sources_of_reports_are_one_to_the_reader() -> None:
+    """All their ranks are shown, their counts are added, and one that is up is enough."""
+    bench = Bench()
+    other = Jobs()
+    bench.tick()
+    (report,) = bench.jobs.said
+    other.said = (dataclasses.replace(report, report_id="b" * 32, rank=1),)
+    bench.jobs.received_total, other.received_total = 7, 5
+    other.rejected_total, other.up = {"schema": 1, "rate": 3}, False
+    publisher = Publisher(bench.script, SPECS, Rules(), bench.clock, training=(bench.jobs, other))
+    publisher.tick()
+    snapshot = publisher.tick()
+
+    assert [rank.rank for rank in snapshot.ranks] == [0, 1]
+    assert snapshot.training == TrainingState(12, {"schema": 3, "rate": 3, "stall_exceeds_idle": 0})
+    assert snapshot.sources["training"].up
+    assert snapshot.sources["training"].failures_total == 6
 
 
 def test_a_job_that_is_not_on_the_gpu_says_nothing_about_it() -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from exporter.cli.nodes import NodeTraining
 from exporter.model.snapshot import Snapshot
 from exporter.publisher.gpu import Rules
 from exporter.publisher.tick import Publisher
@@ -34,7 +33,7 @@ def test_four_kilobytes_a_second(book: SpecBook) -> None:
         Rules(),
         clock,
         (store.publish, seen.append),
-        training=NodeTraining(None, readers.training),
+        training=[readers.jobs],
     )
     readers.start()
     publisher.tick()

@@ -20,6 +20,7 @@ from exporter.errors import ConfigError
 from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
 from exporter.model import reading as data
+from exporter.model.readers import Readers
 from exporter.model.reading import (
     Activity,
     Board,
@@ -33,7 +34,7 @@ from exporter.model.reading import (
 )
 from exporter.model.snapshot import Snapshot
 from exporter.publisher.gpu import Rules
-from exporter.publisher.tick import Publisher, Readers
+from exporter.publisher.tick import Publisher
 from exporter.sources.recording import Header, LineFile, Recording, TickEncoder, iso_time
 from exporter.sources.recording.replay import FastClock, Replay
 from exporter.sources.recording.totals import TOTALS

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The interfaces between rooms: who hands readings and reports to the publisher."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from exporter.model.reading import SlotReport, TrainingReport, XidRecord
+
+
+class Readers(Protocol):
+    """Hands over the readings of every GPU: the driver's fleet, a simulation or a recording."""
+
+    name: str
+    """The source whose state the publisher shows for these readings: nvml, replay, simulate."""
+
+    def round(self, wait_seconds: float) -> None:
+        """Ask for a round of readings and wait for it, at most so long."""
+
+    def reports(self) -> Sequence[SlotReport]:
+        """Return what is known of every GPU."""
+
+    def xids(self) -> Mapping[str, Mapping[int, XidRecord]]:
+        """Return the Xids seen so far, by UUID."""
+
+    def devices(self) -> Mapping[str, int]:
+        """Return how many GPUs are counted, by who counts: pci, driver, nvml."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why no GPU can be read at all, in one line."""
+
+    @property
+    def failed_initialisations(self) -> int:
+        """How often the driver library could not be initialised."""
+
+
+class TrainingReports(Protocol):
+    """Hands over the reports of training jobs: those of a socket, or simulated ones."""
+
+    def reports(self) -> Sequence[TrainingReport]:
+        """Return the last report of every process."""
+
+    @property
+    def received_total(self) -> int:
+        """How many reports were accepted."""
+
+    @property
+    def rejected_total(self) -> Mapping[str, int]:
+        """How many reports were refused; every reason is listed."""
+
+    @property
+    def up(self) -> bool:
+        """Whether reports can arrive."""

@@ -296,8 +296,8 @@ class ShareReading:
     memory: Memory | None = None
     processes: tuple[Process, ...] | None = None
     activity: Activity | None = None
-    measurable: bool = False
-    """True where a counter source is expected to answer for this share."""
+    counters: str | None = None
+    """Name of the counter source that is expected to answer for this share."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -80,7 +81,7 @@ class TrackedGpu:
         self._ranks = ranks
         self._precision: str | None = None
         self._ceilings_due = True
-        self._ended_cuts = 0
+        self._ended_cuts: Counter[str] = Counter()
         """Those of shares that are no more."""
         self._untold: str | None = None
         """Why nothing can be said with the last reading."""
@@ -93,9 +94,12 @@ class TrackedGpu:
         self._ceilings_due = True
 
     @property
-    def cuts(self) -> int:
-        """How many activities had to be cut to 1 since the GPU was first seen."""
-        return self._ended_cuts + sum(share.integral.cuts for share in self.shares.values())
+    def cuts(self) -> Counter[str]:
+        """How many activities had to be cut to 1 since the GPU was first seen, by source."""
+        cuts = Counter(self._ended_cuts)
+        for share in self.shares.values():
+            cuts.update(share.integral.cuts)
+        return cuts
 
     @property
     def known(self) -> KnownGpu:
@@ -173,7 +177,8 @@ class TrackedGpu:
                 energy if share_reading.gpu_instance is None else None,
             )
         ended = [share for number, share in self.shares.items() if share is not present.get(number)]
-        self._ended_cuts += sum(share.integral.cuts for share in ended)
+        for share in ended:
+            self._ended_cuts.update(share.integral.cuts)
         self.shares = present
 
     def _shares(self, reading: Reading) -> tuple[ShareReading, ...]:
@@ -209,17 +214,17 @@ class TrackedGpu:
     def _expected(
         self, share: TrackedShare, share_reading: ShareReading, reading: Reading
     ) -> ShareReading:
-        """Return the reading, as not measurable once its counters were silent for too long.
+        """Return the reading, as one without counters once they were silent for too long.
 
         Until then an interval without counters publishes no estimate: a GPU does not flip.
         """
         now = reading.monotonic_seconds
         if share.answered_at is None or share_reading.activity is not None:
             share.answered_at = now
-        elif share_reading.measurable and (
+        elif share_reading.counters is not None and (
             now - share.answered_at > stale_after_seconds(self._rules.interval_seconds)
         ):
-            return replace(share_reading, measurable=False)
+            return replace(share_reading, counters=None)
         return share_reading
 
     def _integrate_share(
@@ -250,7 +255,9 @@ class TrackedGpu:
             elapsed if activity is None else activity.seconds,
             derived.gap if elapsed or activity is not None else None,
         )
-        counted = activity is not None or (not share_reading.measurable and utilization is not None)
+        counted = activity is not None or (
+            share_reading.counters is None and utilization is not None
+        )
         self._watch(share, reading, seen=counted and derived.idle is not None)
         if counted:
             share.integral.add(
@@ -260,7 +267,7 @@ class TrackedGpu:
             share.integral.add(
                 utilization, None, Derived(), energy_joules, reading.timestamp_seconds
             )
-        if share_reading.measurable and share_reading.activity is None:
+        if share_reading.counters is not None and share_reading.activity is None:
             # The counters skipped a round: what was measured last stands for up to 3 intervals.
             share.derived = replace(share.derived, held=derived.held, holder=derived.holder)
             return

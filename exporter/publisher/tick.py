@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from exporter.clock import Clock
@@ -46,7 +47,7 @@ class Publisher:
         self._ranks = Ranks()
         self._forgotten: set[str] = set()
         """GPUs that readers may still name but that were not seen for too long."""
-        self._forgotten_cuts = 0
+        self._forgotten_cuts: Counter[str] = Counter()
         self._reconfiguration: tuple[SpecBook, Rules] | None = None
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
@@ -155,51 +156,46 @@ class Publisher:
             if now - gpu.seen_at > self._rules.forget_after_seconds
         ]:
             log.info("forgetting GPU %s: not seen for too long", uuid)
-            self._forgotten_cuts += self._gpus.pop(uuid).cuts
+            self._forgotten_cuts.update(self._gpus.pop(uuid).cuts)
             self._forgotten.add(uuid)
 
     def _source_states(
         self, reports: Sequence[SlotReport], gpus: Sequence[Gpu]
     ) -> Mapping[str, SourceState]:
-        name = self._readers.name
-        failures: dict[str, int] = {name: self._readers.failed_initialisations}
+        """Return the state of the readers' own source, of every counter source, and of training."""
+        own = self._readers.name
+        failures = self._cuts()
+        failures[own] += self._readers.failed_initialisations
         seconds: dict[str, float] = {}
+        expected: set[str] = set()
         for report in reports:
-            for source, count in report.failures.items():
-                failures[source] = failures.get(source, 0) + count
+            failures.update(report.failures)
             if report.reading is not None:
                 for source, length in report.reading.read_seconds.items():
                     seconds[source] = max(length, seconds.get(source, 0.0))
-        cuts = self._forgotten_cuts + sum(gpu.cuts for gpu in self._gpus.values())
-        failures["gpm"] = failures.get("gpm", 0) + cuts
-        states = {
-            name: SourceState(
-                up=any(gpu.up for gpu in gpus),
-                read_seconds=seconds.get(name),
-                failures_total=failures[name],
-            )
+                expected.update(share.counters for share in report.reading.shares if share.counters)
+        answering = {
+            share.activity.source for gpu in gpus for share in gpu.shares if share.activity
         }
-        if any(
-            share.measurable
-            for report in reports
-            if report.reading is not None
-            for share in report.reading.shares
-        ):
-            states["gpm"] = SourceState(
-                up=any(
-                    share.activity is not None and share.activity.source == "gpm"
-                    for gpu in gpus
-                    for share in gpu.shares
-                ),
-                read_seconds=seconds.get("gpm"),
-                failures_total=failures["gpm"],
-            )
+        up = {own: any(gpu.up for gpu in gpus)}
+        up |= {source: source in answering for source in sorted(expected)}
+        states = {
+            source: SourceState(is_up, seconds.get(source), failures[source])
+            for source, is_up in up.items()
+        }
         if self._training:
             states["training"] = SourceState(
                 up=any(source.up for source in self._training),
                 failures_total=sum(self._rejected().values()),
             )
         return states
+
+    def _cuts(self) -> Counter[str]:
+        """Return how many activities had to be cut to 1, by source; they count as its failures."""
+        cuts = Counter(self._forgotten_cuts)
+        for gpu in self._gpus.values():
+            cuts.update(gpu.cuts)
+        return cuts
 
     def _problem(self, gpus: Sequence[Gpu], reports: Sequence[SlotReport]) -> str | None:
         if any(gpu.up for gpu in gpus):

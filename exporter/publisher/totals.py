@@ -8,6 +8,7 @@ gap.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from exporter.derive import Derived
@@ -39,8 +40,8 @@ class ShareIntegral:
     """The totals of one share since it was first seen."""
 
     def __init__(self, started_unix_seconds: float) -> None:
-        self.cuts = 0
-        """Activities that had to be cut to 1 by more than rounding explains."""
+        self.cuts: Counter[str] = Counter()
+        """By source: activities that had to be cut to 1 by more than rounding explains."""
         self._last_busy = started_unix_seconds
         self._busy: float | None = None
         self._observed: dict[str, float] = {}
@@ -103,19 +104,19 @@ class ShareIntegral:
         seconds = activity.seconds
         _add(self._observed, "activity", seconds)
         if activity.engine is not None:
-            self._engine = _sum(self._engine, self._cut(activity.engine) * seconds)
+            self._engine = _sum(self._engine, self._cut(activity.engine, activity.source) * seconds)
         if activity.sm is not None:
-            self._sm = _sum(self._sm, self._cut(activity.sm) * seconds)
+            self._sm = _sum(self._sm, self._cut(activity.sm, activity.source) * seconds)
         if activity.dram is not None:
-            self._dram = _sum(self._dram, self._cut(activity.dram) * seconds)
+            self._dram = _sum(self._dram, self._cut(activity.dram, activity.source) * seconds)
         for pipe, field in PIPES.items():
             ratio = getattr(activity, field)
             if ratio is not None:
-                _add(self._pipes, pipe, self._cut(ratio) * seconds)
+                _add(self._pipes, pipe, self._cut(ratio, activity.source) * seconds)
         for op in TENSOR_OPS:
             ratio = getattr(activity, op)
             if ratio is not None:
-                _add(self._ops, op, self._cut(ratio) * seconds)
+                _add(self._ops, op, self._cut(ratio, activity.source) * seconds)
         saturation, parts, roofline = derived.saturation, derived.time_parts, derived.roofline
         if saturation is not None and saturation.ratio is not None:
             self._saturation = _sum(self._saturation, saturation.ratio * seconds)
@@ -128,11 +129,11 @@ class ShareIntegral:
             if roofline.dram_bytes_per_second is not None:
                 self._dram_bytes = _sum(self._dram_bytes, roofline.dram_bytes_per_second * seconds)
 
-    def _cut(self, ratio: float) -> float:
+    def _cut(self, ratio: float, source: str) -> float:
         if ratio <= 1.0:
             return ratio
         if ratio > 1.0 + CUT_TOLERANCE:
-            self.cuts += 1
+            self.cuts[source] += 1
         return 1.0
 
     def _add_idle(

@@ -109,7 +109,7 @@ class Script:
             memory=Memory(80 * 2**30, 0, 80 * 2**30),
             processes=changes.pop("processes", ()),
             activity=activity,
-            measurable=changes.pop("measurable", activity is not None),
+            counters=changes.pop("counters", None if activity is None else activity.source),
         )
         shares = changes.pop("shares", (share,))
         reading = Reading(
@@ -176,7 +176,7 @@ def test_the_round_gets_half_an_interval(bench: Bench) -> None:
 
 def test_the_first_read_publishes_gauges_but_no_interval(bench: Bench) -> None:
     """One reading has no length: nothing is integrated, and no saturation is made up."""
-    snapshot = bench.tick(H100, measurable=True)
+    snapshot = bench.tick(H100, counters="gpm")
     share = gpu(snapshot).shares[0]
 
     assert gpu(snapshot).up
@@ -189,7 +189,7 @@ def test_the_first_read_publishes_gauges_but_no_interval(bench: Bench) -> None:
 
 def test_counters_follow_the_readings(bench: Bench) -> None:
     """Ten seconds of steady work give ten times the ratios."""
-    bench.tick(H100, measurable=True)
+    bench.tick(H100, counters="gpm")
     for _ in range(10):
         snapshot = bench.tick(H100, activity=BUSY)
     totals = gpu(snapshot).shares[0].totals
@@ -296,7 +296,7 @@ def test_a_lost_gpu_is_down_at_once_and_its_counters_go_on_afterwards(bench: Ben
     assert snapshot.problem == "no GPU is up: GPU 0: lost"
     assert snapshot.sources["nvml"].failures_total == 1
 
-    bench.tick(H100, seconds=20.0, measurable=True)
+    bench.tick(H100, seconds=20.0, counters="gpm")
     after = gpu(bench.tick(H100, activity=BUSY)).shares[0].totals
 
     assert after.observed_seconds["activity"] == before.observed_seconds["activity"] + 1.0
@@ -317,9 +317,9 @@ def test_a_vanished_gpu_is_forgotten_after_a_while() -> None:
 
 def test_a_gpu_that_skips_a_round_of_counters_does_not_flip_to_an_estimate(bench: Bench) -> None:
     """What was measured last stands for up to three intervals, without being counted again."""
-    bench.tick(H100, measurable=True)
+    bench.tick(H100, counters="gpm")
     before = gpu(bench.tick(H100, activity=BUSY)).shares[0]
-    share = gpu(bench.tick(H100, measurable=True)).shares[0]
+    share = gpu(bench.tick(H100, counters="gpm")).shares[0]
 
     assert share.saturation == before.saturation
     assert share.activity == BUSY
@@ -328,10 +328,10 @@ def test_a_gpu_that_skips_a_round_of_counters_does_not_flip_to_an_estimate(bench
 
 def test_counters_that_stay_silent_make_room_for_the_estimate(bench: Bench) -> None:
     """After three intervals of silence the bounds come from utilization; no counter falls."""
-    bench.tick(H100, measurable=True)
+    bench.tick(H100, counters="gpm")
     before = gpu(bench.tick(H100, activity=BUSY)).shares[0].totals
     for _ in range(5):
-        share = gpu(bench.tick(H100, measurable=True)).shares[0]
+        share = gpu(bench.tick(H100, counters="gpm")).shares[0]
 
     assert share.saturation is not None
     assert share.saturation.source == "estimate"
@@ -349,7 +349,7 @@ def test_an_idle_held_gpu_adds_idle_time_and_energy(bench: Bench) -> None:
     """Held idle time counts only while someone holds the GPU."""
     process = Process(pid=7, kind="compute", command="python3")
     memory = Memory(80 * 2**30, 2**30, 79 * 2**30)
-    held = ShareReading(memory=memory, processes=(process,), activity=QUIET, measurable=True)
+    held = ShareReading(memory=memory, processes=(process,), activity=QUIET, counters="gpm")
     free = dataclasses.replace(held, processes=())
     bench.tick(H100, shares=(dataclasses.replace(held, activity=None),))
     started = bench.clock.time()
@@ -408,12 +408,12 @@ def test_a_round_that_the_counters_skip_neither_ends_nor_adds_idle_time(bench: B
     for _ in range(4):
         bench.tick(H100, activity=QUIET)
     for _ in range(3):
-        share = gpu(bench.tick(H100, measurable=True)).shares[0]
+        share = gpu(bench.tick(H100, counters="gpm")).shares[0]
         assert share.totals.idle_for_seconds == 4.0
-    share = gpu(bench.tick(H100, measurable=True, utilization=None)).shares[0]
+    share = gpu(bench.tick(H100, counters="gpm", utilization=None)).shares[0]
     assert share.totals.idle_for_seconds is None
     bench.tick(H100, activity=BUSY)
-    share = gpu(bench.tick(H100, measurable=True)).shares[0]
+    share = gpu(bench.tick(H100, counters="gpm")).shares[0]
     assert share.totals.idle_for_seconds == 0.0
 
 
@@ -431,7 +431,7 @@ def test_mig_instances_are_shares_and_a_remade_instance_starts_anew(bench: Bench
     two = Instance(2, 0, "1g.10gb", "MIG-b", sm_count=16, memory_bytes=10 * 2**30)
     parent = dataclasses.replace(H100, mig=True, instances=(one, two))
     shares = tuple(
-        ShareReading(gpu_instance=number, activity=BUSY, measurable=True) for number in (1, 2)
+        ShareReading(gpu_instance=number, activity=BUSY, counters="gpm") for number in (1, 2)
     )
     bench.tick(parent, shares=shares, utilization=None)
     snapshot = bench.tick(parent, shares=shares, utilization=None)
@@ -508,7 +508,7 @@ def test_no_failure_is_forgotten_with_what_it_was_of() -> None:
     bench = Bench(forget_after_seconds=60.0)
     one = Instance(1, 0, "1g.10gb", "MIG-1", sm_count=16, memory_bytes=10 * 2**30)
     two = dataclasses.replace(one, gpu_instance=2, mig_uuid="MIG-2")
-    over = ShareReading(activity=dataclasses.replace(BUSY, engine=1.5), measurable=True)
+    over = ShareReading(activity=dataclasses.replace(BUSY, engine=1.5), counters="gpm")
     counts = []
     for instances in ((one, two), (dataclasses.replace(one, mig_uuid="MIG-3"), two), (two,)):
         parent = dataclasses.replace(H100, mig=True, instances=instances)
@@ -525,6 +525,25 @@ def test_no_failure_is_forgotten_with_what_it_was_of() -> None:
         snapshot = bench.tick(T4, seconds=30.0, activity=BUSY)
     assert [each.device.uuid for each in snapshot.gpus] == ["GPU-t4"]
     assert snapshot.sources["gpm"].failures_total == counts[-1]
+
+
+def test_a_counter_source_needs_no_mention_in_the_publisher(bench: Bench) -> None:
+    """Whatever its name: it is listed where a share expects it, with its own failures and cuts."""
+    other = dataclasses.replace(BUSY, source="other", engine=1.5)
+    bench.tick(H100, counters="other")
+    bench.clock.advance(1.0)
+    bench.script.read(H100, activity=other)
+    bench.script.slots[0] = dataclasses.replace(bench.script.slots[0], failures={"other": 4})
+    bench.tick(T4, activity=BUSY)
+    sources = bench.publisher.tick().sources
+
+    assert list(sources) == ["nvml", "gpm", "other"]
+    assert (sources["other"].up, sources["other"].failures_total) == (True, 5)
+    assert (sources["gpm"].up, sources["gpm"].failures_total) == (True, 0)
+    assert sources["other"].read_seconds is None
+
+    bench.tick(T4, activity=dataclasses.replace(BUSY, source="other"), counters="gpm")
+    assert not bench.publisher.tick().sources["gpm"].up
 
 
 class Faulty:
@@ -638,7 +657,7 @@ def test_counters_never_fall_whatever_happens(events: list[tuple[str, float]]) -
         if event == "busy":
             bench.script.read(H100, activity=dataclasses.replace(BUSY, seconds=length))
         elif event == "silent":
-            bench.script.read(H100, measurable=True)
+            bench.script.read(H100, counters="gpm")
         elif event == "lost":
             bench.script.fail(H100, "lost")
         for picture in bench.publisher.tick().gpus:

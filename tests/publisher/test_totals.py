@@ -107,10 +107,10 @@ def test_an_activity_above_one_is_cut_and_counted() -> None:
     """Rounding up to 1 % is cut silently; more is counted as a wrong value."""
     integral = ShareIntegral(0.0)
     integral.add(None, activity(sm=1.005), derived(), None, 1.0)
-    assert integral.cuts == 0
+    assert integral.cuts == {}
     integral.add(None, activity(sm=1.5), derived(), None, 2.0)
 
-    assert integral.cuts == 1
+    assert integral.cuts == {"gpm": 1}
     assert integral.totals().sm_active_seconds == 2.0
 
 

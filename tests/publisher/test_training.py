@@ -125,7 +125,7 @@ def test_without_counters_utilization_takes_the_part_of_the_engine() -> None:
     bench = Bench()
     for _ in range(15):
         snapshot = bench.tick(
-            wait=0.7, stall=0.6, utilization=Utilization(0.3, 0.31, 1.0), measurable=False
+            wait=0.7, stall=0.6, utilization=Utilization(0.3, 0.31, 1.0), counters=None
         )
     assert gpu(snapshot).shares[0].limiter == "input"
 
@@ -145,7 +145,7 @@ def test_a_rank_under_mig_belongs_to_its_instance() -> None:
     activity: Activity = MIXED
     for _ in range(5):
         shares = tuple(
-            ShareReading(gpu_instance=number, processes=listed, activity=activity, measurable=True)
+            ShareReading(gpu_instance=number, processes=listed, activity=activity, counters="gpm")
             for number, listed in ((1, ()), (2, bench.listed))
         )
         snapshot = bench.tick(wait=0.6, stall=0.6, device=device, shares=shares)

@@ -143,7 +143,7 @@ class Session:
             memory=nvml.memory.get(gpu_instance),
             processes=nvml.processes.get(gpu_instance) if nvml.processes is not None else None,
             activity=activities.get(gpu_instance),
-            measurable=self._gpm.measures(gpu_instance),
+            counters="gpm" if self._gpm.measures(gpu_instance) else None,
         )
 
     def close(self) -> None:

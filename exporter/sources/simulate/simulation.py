@@ -207,7 +207,7 @@ class _Gpu:
                     memory=memory,
                     processes=processes_of(act.holder, memory, self.device.index),
                     activity=_activity(moved, length) if measured and length else None,
-                    measurable=measured,
+                    counters="gpm" if measured else None,
                 ),
             ),
             health=self._health,

@@ -157,7 +157,7 @@ def reading(second: float) -> Reading:
         monotonic_seconds=second,
         vitals=Vitals(power_watts=300.0, energy_joules=300.0 * second),
         board=Board(pcie_replays_total=int(second)),
-        shares=(ShareReading(activity=activity, measurable=True),),
+        shares=(ShareReading(activity=activity, counters="gpm"),),
         health=Health(ecc_errors_total={"corrected": {"dram": int(second)}}),
         read_seconds={"nvml": 0.5},
     )

@@ -9,8 +9,22 @@ from hypothesis import strategies as st
 
 from exporter.derive import Derived
 from exporter.model.reading import Activity, Utilization, Vitals
-from exporter.model.snapshot import LIMITERS, Bounds, Roofline, Saturation, TimeParts
-from exporter.publisher.totals import BoardIntegral, ShareIntegral, Tally
+from exporter.model.snapshot import (
+    LIMITERS,
+    BoardTotals,
+    Bounds,
+    Roofline,
+    Saturation,
+    ShareTotals,
+    TimeParts,
+)
+from exporter.publisher.totals import (
+    BOARD_TOTALS,
+    SHARE_TOTALS,
+    BoardIntegral,
+    ShareIntegral,
+    Tally,
+)
 
 ratios = st.floats(0, 1)
 seconds = st.floats(0.01, 3.0)
@@ -36,6 +50,28 @@ def derived(**fields: object) -> Derived:
         flops_integral_bounds=Bounds(1e14, 8e14),
     )
     return dataclasses.replace(defaults, **fields)  # type: ignore[arg-type]
+
+
+def test_every_total_is_in_its_table() -> None:
+    """A field of the snapshot that nothing adds to would stay empty without a word."""
+    kept = {"last_busy_timestamp_seconds", "idle_for_seconds"}
+    shares = [field.name for field in dataclasses.fields(ShareTotals)]
+    boards = [field.name for field in dataclasses.fields(BoardTotals)]
+
+    assert list(SHARE_TOTALS) == [name for name in shares if name not in kept]
+    assert list(dict.fromkeys(counter.field for counter in BOARD_TOTALS)) == boards
+
+
+def test_totals_that_were_given_out_do_not_change() -> None:
+    """A snapshot is read by other threads while the next interval is added."""
+    integral = ShareIntegral(0.0)
+    integral.add(None, activity(), derived(), None, 1.0)
+    given = integral.totals()
+    before = repr(given)
+    integral.add(None, activity(), derived(), None, 2.0)
+
+    assert repr(given) == before
+    assert integral.totals().observed_seconds == {"activity": 2.0}
 
 
 def test_a_measured_interval_adds_ratio_times_its_own_length() -> None:

@@ -33,8 +33,7 @@ from exporter.errors import ConfigError, ExporterError
 from exporter.exposition.families import ProcessMemory
 from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
-from exporter.publisher.gpu import Rules
-from exporter.publisher.tick import Publisher
+from exporter.publisher import Publisher, Rules
 from exporter.sources.fleet.fleet import Fleet
 from exporter.specs import SpecBook, load_specs
 from exporter.version import revision, version

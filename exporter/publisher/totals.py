@@ -232,8 +232,8 @@ class ShareIntegral:
                 self.cuts[activity.source] += wrong
         return within
 
-    def lose_sight(self, unix_seconds: float) -> None:
-        """Take note that until `unix_seconds` nobody saw whether the share was idle."""
+    def end_idle(self, unix_seconds: float) -> None:
+        """End the idle time: until `unix_seconds` nobody saw whether the share was idle."""
         self._idle_for = None
         self._last_busy = unix_seconds
 

@@ -26,9 +26,8 @@ from exporter.model.reading import (
     XidRecord,
 )
 from exporter.model.snapshot import Gpu, ShareTotals, Snapshot
-from exporter.publisher import gpu as tracking
-from exporter.publisher.gpu import Rules
-from exporter.publisher.tick import Publisher
+from exporter.publisher import Publisher, Rules
+from exporter.publisher.share import share_picture
 from exporter.specs import load_specs
 from tests.clocks import ManualClock
 
@@ -547,7 +546,7 @@ def test_a_counter_source_needs_no_mention_in_the_publisher(bench: Bench) -> Non
 
 
 class Faulty:
-    """A function of the tick that fails for one GPU as long as it is told to."""
+    """A function of the tick that fails for one GPU while its UUID is set."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -561,19 +560,29 @@ class Faulty:
         return self._inner(*args, **named)
 
 
-@pytest.mark.parametrize("where", ["derive_share", "share_picture", "ceilings"])
-def test_what_goes_wrong_with_one_gpu_costs_no_other(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
+@pytest.mark.parametrize(
+    ("where", "inner"),
+    [
+        ("exporter.publisher.share.derive_share", derive_share),
+        ("exporter.publisher.gpu.share_picture", share_picture),
+        ("ceilings", SPECS.ceilings),
+    ],
+)
+def test_what_goes_wrong_with_one_gpu_leaves_the_others_alone(
+    bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    where: str,
+    inner: Any,
 ) -> None:
-    """It is down with the reason, told once with its trace; the others go on. Afterwards its
+    """It is down with the reason, logged once with its trace; the others go on. Afterwards its
     counters go on too, and no interval has counted twice."""
     caplog.set_level(logging.INFO)
+    faulty = Faulty(inner)
     if where == "ceilings":
-        faulty = Faulty(SPECS.ceilings)
         monkeypatch.setattr(type(SPECS), "ceilings", lambda _, *args: faulty(*args))
     else:
-        faulty = Faulty(getattr(tracking, where))
-        monkeypatch.setattr(tracking, where, faulty)
+        monkeypatch.setattr(where, faulty)
     for _ in range(3):
         before = bench.tick(H100, T4, activity=BUSY)
     faulty.uuid = "GPU-t4"
@@ -628,7 +637,7 @@ def test_energy_is_not_added_twice_after_a_fault(
 ) -> None:
     """Where it is power times time."""
     faulty = Faulty(derive_share)
-    monkeypatch.setattr(tracking, "derive_share", faulty)
+    monkeypatch.setattr("exporter.publisher.share.derive_share", faulty)
     for second in range(9):
         faulty.uuid = "GPU-t4" if 3 <= second < 6 else None
         snapshot = bench.tick(T4, activity=BUSY, energy_joules=None)

@@ -128,7 +128,7 @@ def test_how_long_it_is_idle_is_what_was_seen_of_it() -> None:
     integral.add(None, activity(0.0), resting, None, 3.0)
     assert integral.totals().idle_for_seconds == 3.0
 
-    integral.lose_sight(60.0)
+    integral.end_idle(60.0)
     assert integral.totals().idle_for_seconds is None
     assert integral.totals().last_busy_timestamp_seconds == 60.0
     integral.add(None, activity(0.0), resting, None, 61.0)

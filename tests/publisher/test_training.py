@@ -19,8 +19,7 @@ from exporter.model.reading import (
     Utilization,
 )
 from exporter.model.snapshot import LIMITERS, Snapshot, TrainingState
-from exporter.publisher.gpu import Rules
-from exporter.publisher.tick import Publisher
+from exporter.publisher import Publisher, Rules
 from tests.clocks import ManualClock
 from tests.publisher.test_tick import BUSY, H100, QUIET, SPECS, Script, gpu
 

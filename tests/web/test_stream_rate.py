@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 from exporter.model.snapshot import Snapshot
-from exporter.publisher.gpu import Rules
-from exporter.publisher.tick import Publisher
+from exporter.publisher import Publisher, Rules
 from exporter.sources.simulate import Simulation, load_scenario
 from exporter.specs import SpecBook
 from exporter.web.patch import merge_patch

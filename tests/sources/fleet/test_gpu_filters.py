@@ -28,8 +28,7 @@ from exporter.model.reading import (
     XidRecord,
 )
 from exporter.model.snapshot import Holder, Snapshot
-from exporter.publisher.gpu import Rules
-from exporter.publisher.tick import Publisher
+from exporter.publisher import Publisher, Rules
 from exporter.sources.fleet.fleet import Fleet
 from exporter.sources.fleet.session import SessionOptions
 from exporter.sources.nvml.library import Library

@@ -33,8 +33,7 @@ from exporter.model.reading import (
     XidRecord,
 )
 from exporter.model.snapshot import Snapshot
-from exporter.publisher.gpu import Rules
-from exporter.publisher.tick import Publisher
+from exporter.publisher import Publisher, Rules
 from exporter.sources.recording import Header, LineFile, Recording, TickEncoder, iso_time
 from exporter.sources.recording.replay import FastClock, Replay
 from exporter.sources.recording.totals import TOTALS

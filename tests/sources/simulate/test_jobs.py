@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from exporter.model.reading import TrainingReport
 from exporter.model.snapshot import Rank, Snapshot
-from exporter.publisher.gpu import Rules
-from exporter.publisher.tick import Publisher
+from exporter.publisher import Publisher, Rules
 from exporter.sources.simulate import Simulation, load_scenario
 from exporter.specs import load_specs
 from tests.clocks import ManualClock

@@ -14,8 +14,7 @@ from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
 from exporter.model.reading import Activity, Reading
 from exporter.model.snapshot import Gpu, Snapshot
-from exporter.publisher.gpu import Rules
-from exporter.publisher.tick import Publisher
+from exporter.publisher import Publisher, Rules
 from exporter.sources.simulate import Simulation, load_scenario
 from exporter.sources.simulate.physics import hardware
 from exporter.sources.simulate.scenario import Scenario, Scene, SimulatedGpu

@@ -11,10 +11,10 @@ from exporter.derive import NO_STALL
 from exporter.errors import one_line
 from exporter.model.reading import SUSPENDED, Device, Reading, ShareReading, SlotReport, XidRecord
 from exporter.model.snapshot import Ceilings, Gpu
+from exporter.publisher.board import BoardIntegral
 from exporter.publisher.ranks import Claims, KnownGpu, Place
 from exporter.publisher.rules import Rules
 from exporter.publisher.share import Round, TrackedShare, share_picture, within_gap
-from exporter.publisher.totals import BoardIntegral
 from exporter.specs import SpecBook, share_ceilings
 
 NOT_FRESH = "no fresh reading"
@@ -68,7 +68,7 @@ class TrackedGpu:
         return self.device, self.reading.shares if self.reading is not None else ()
 
     def take(self, report: SlotReport, claims: Claims, now: float) -> None:
-        """Take what is known after a round; integrate its reading if that is a new one.
+        """Take what is known after a round; integrate the reading if it is a new one.
 
         A fault in it leaves every other GPU alone: this one is down until a later reading.
         """
@@ -184,7 +184,7 @@ class TrackedGpu:
         )
         if stale != self.stale:
             self.stale = stale
-            # Whoever reads the GPU finds and logs what is wrong with it.
+            # Only for debugging: the reader of the GPU finds and logs what is wrong with it.
             what = NOT_FRESH if stale else "no longer without a fresh reading"
             log.debug("GPU %d (%s): %s", self.device.index, self.device.uuid, what)
         return NOT_FRESH if stale else None

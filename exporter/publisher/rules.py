@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the configuration says about turning readings into a snapshot."""
+"""The part of the configuration that turns readings into a snapshot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from exporter.derive import IdleRules
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the configuration says about turning readings into a snapshot."""
+    """How readings are turned into a snapshot, as it is configured."""
 
     interval_seconds: float = 1.0
     forget_after_seconds: float = 86400.0

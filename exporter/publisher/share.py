@@ -120,7 +120,7 @@ class TrackedShare:
     def _observe(self, reading: Reading, rules: Rules, *, seen: bool) -> None:
         """Note whether an interval shows if the share was idle.
 
-        Idle time ends where nobody saw it for too long; a round that the counters skip is short.
+        Idle time ends after too long without such an interval; the counters may skip a round.
         """
         now, until = reading.monotonic_seconds, self._observed_until
         if until is not None and now - until > rules.longest_interval_seconds:

@@ -44,7 +44,7 @@ def test_a_report_without_owners_is_not_copied() -> None:
 
 
 def test_a_training_report_keeps_all_but_its_owner() -> None:
-    """The number of the user stays: it tells two jobs of one name apart, and is not shown."""
+    """The number of the user stays: it keeps two jobs of one name apart, and is not shown."""
     said = TrainingReport("a" * 32, "resnet", 0, 1.0, 1.0, TrainingTotals(), uid=1, owner="ada")
 
     bare = without_owner(said)

@@ -73,7 +73,7 @@ QUIET = dataclasses.replace(
 
 
 class Script:
-    """Readers that hand over what the test says."""
+    """Readers that hand over what the test sets."""
 
     name = "nvml"
 
@@ -305,7 +305,7 @@ def test_a_vanished_gpu_is_forgotten_after_a_while() -> None:
     """It keeps gpu_up 0 for --gpu.forget-after, then its series end."""
     bench = Bench(forget_after_seconds=60.0)
     bench.tick(H100, T4)
-    bench.script.fail(H100, "the driver does not list it any more")
+    bench.script.fail(H100, "the driver no longer lists it")
     for _ in range(60):
         snapshot = bench.tick(T4)
         assert not gpu(snapshot).up
@@ -371,7 +371,7 @@ UNUSED = Utilization(0.0, 0.01, 1.0, 0.0, 0.1)
 @pytest.mark.parametrize("gap", ["paused", "lost"])
 @pytest.mark.parametrize("counters", [True, False])
 def test_idle_time_does_not_cross_a_gap(bench: Bench, gap: str, *, counters: bool) -> None:
-    """What nobody saw is not idle time: after a gap it begins anew, and so says the last busy."""
+    """Time that was not observed is not idle: after a gap idle time begins anew."""
 
     def tick(seconds: float = 1.0) -> ShareTotals:
         activity = dataclasses.replace(QUIET, seconds=seconds) if counters else None
@@ -393,7 +393,7 @@ def test_idle_time_does_not_cross_a_gap(bench: Bench, gap: str, *, counters: boo
 
 
 def test_what_is_not_known_is_not_idle(bench: Bench) -> None:
-    """A GPU whose use cannot be read any more is not said to be idle, and never grows idler."""
+    """A GPU whose use can no longer be read is not shown as idle, and adds no idle time."""
     for _ in range(4):
         bench.tick(H100, utilization=UNUSED)
     for _ in range(5):
@@ -490,7 +490,7 @@ def test_a_step_of_the_wall_clock_changes_no_integral(bench: Bench) -> None:
     assert totals.observed_seconds["activity"] == 2.0
 
 
-def test_sources_tell_how_they_are(bench: Bench) -> None:
+def test_every_source_shows_its_state(bench: Bench) -> None:
     """gpm is listed only where a GPU has it; the slowest GPU gives the read time."""
     assert "gpm" not in bench.tick(T4).sources
     bench.tick(H100, T4, activity=BUSY)

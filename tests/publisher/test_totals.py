@@ -18,13 +18,8 @@ from exporter.model.snapshot import (
     ShareTotals,
     TimeParts,
 )
-from exporter.publisher.totals import (
-    BOARD_TOTALS,
-    SHARE_TOTALS,
-    BoardIntegral,
-    ShareIntegral,
-    Tally,
-)
+from exporter.publisher.board import BOARD_TOTALS, BoardIntegral, Tally
+from exporter.publisher.totals import SHARE_TOTALS, ShareIntegral
 
 ratios = st.floats(0, 1)
 seconds = st.floats(0.01, 3.0)
@@ -53,7 +48,7 @@ def derived(**fields: object) -> Derived:
 
 
 def test_every_total_is_in_its_table() -> None:
-    """A field of the snapshot that nothing adds to would stay empty without a word."""
+    """A field of the snapshot that no row adds to would stay empty unnoticed."""
     kept = {"last_busy_timestamp_seconds", "idle_for_seconds"}
     shares = [field.name for field in dataclasses.fields(ShareTotals)]
     boards = [field.name for field in dataclasses.fields(BoardTotals)]
@@ -255,7 +250,7 @@ def test_energy_is_the_drivers_or_else_power_times_time() -> None:
 
 
 def test_energy_that_was_not_read_is_of_no_interval() -> None:
-    """What was used while nobody could read it is in the total, and in none of ours."""
+    """What was used while it could not be read is in the total, but in no interval's energy."""
     board = BoardIntegral()
     board.add(Vitals(energy_joules=5000.0), None, 0.0)
     assert board.add(Vitals(power_watts=700.0), None, 1.0) is None

@@ -27,23 +27,23 @@ MIXED = dataclasses.replace(BUSY, engine=0.4, sm=0.4, tensor=0.3, dram=0.1)
 
 
 class Jobs:
-    """Training reports as the test says."""
+    """Training reports as the test sets them."""
 
     def __init__(self) -> None:
-        self.said: tuple[TrainingReport, ...] = ()
+        self.sent: tuple[TrainingReport, ...] = ()
         self.received_total = 0
         self.rejected_total: Mapping[str, int] = {"schema": 2}
         self.up = True
 
     def reports(self) -> tuple[TrainingReport, ...]:
-        return self.said
+        return self.sent
 
 
 class Bench:
     """A publisher over a scripted GPU and one scripted job that reports once a second."""
 
     listed: tuple[Process, ...] | None = (Process(4242, "compute"),)
-    """What the driver says of who is on the GPU."""
+    """The processes that the driver lists on the GPU."""
 
     def __init__(self, **report: Any) -> None:
         self.clock = ManualClock()
@@ -59,7 +59,7 @@ class Bench:
         self.wait += wait
         self.stall += stall or 0.0
         self.script.read(reading.pop("device", H100), processes=self.listed, **reading)
-        self.jobs.said = (
+        self.jobs.sent = (
             TrainingReport(
                 report_id="a" * 32,
                 job="resnet",
@@ -161,7 +161,7 @@ def test_the_reported_precision_is_the_assumed_one() -> None:
     snapshot = bench.tick(activity=BUSY)
     flops = gpu(snapshot).shares[0].totals.flops
     assert flops["fp16_tensor"] > 0
-    bench.jobs.said = ()
+    bench.jobs.sent = ()
     for _ in range(2):
         bench.clock.advance(1.0)
         bench.script.read(H100, activity=BUSY)
@@ -170,7 +170,7 @@ def test_the_reported_precision_is_the_assumed_one() -> None:
     assert snapshot.ranks == ()
 
 
-def test_the_source_says_how_it_fares() -> None:
+def test_accepted_and_refused_reports_are_counted() -> None:
     """Accepted and refused reports, with the check of stalls among the reasons."""
     bench = Bench()
     bench.jobs.received_total = 7
@@ -187,8 +187,8 @@ def test_several_sources_of_reports_are_one_to_the_reader() -> None:
     bench = Bench()
     other = Jobs()
     bench.tick()
-    (report,) = bench.jobs.said
-    other.said = (dataclasses.replace(report, report_id="b" * 32, rank=1),)
+    (report,) = bench.jobs.sent
+    other.sent = (dataclasses.replace(report, report_id="b" * 32, rank=1),)
     bench.jobs.received_total, other.received_total = 7, 5
     other.rejected_total, other.up = {"schema": 1, "rate": 3}, False
     publisher = Publisher(bench.script, SPECS, Rules(), bench.clock, training=(bench.jobs, other))
@@ -201,7 +201,7 @@ def test_several_sources_of_reports_are_one_to_the_reader() -> None:
     assert snapshot.sources["training"].failures_total == 6
 
 
-def test_a_job_that_is_not_on_the_gpu_says_nothing_about_it() -> None:
+def test_a_job_that_is_not_on_the_gpu_changes_nothing_of_it() -> None:
     """Neither input, nor precision, nor bounds: only its own series are published."""
     bench = Bench(precision="fp16")
     bench.listed = (Process(77, "compute"),)
@@ -254,7 +254,7 @@ def test_where_no_list_can_be_read_no_job_is_believed() -> None:
     assert gpu(snapshot).shares[0].limiter == "idle"
 
 
-def test_owners_are_told_only_if_they_may_be() -> None:
+def test_owners_are_shown_only_where_that_is_wanted() -> None:
     """Neither beside the job nor in its name."""
     for owners, owner, names in (
         (True, "alice", ["resnet", "resnet (alice)"]),
@@ -263,9 +263,9 @@ def test_owners_are_told_only_if_they_may_be() -> None:
         bench = Bench(uid=1, owner="alice")
         bench.publisher.reconfigure(SPECS, Rules(owners=owners))
         bench.tick()
-        (said,) = bench.jobs.said
-        other = dataclasses.replace(said, report_id="b" * 32, uid=2)
-        bench.jobs.said = (other, said)
+        (report,) = bench.jobs.sent
+        other = dataclasses.replace(report, report_id="b" * 32, uid=2)
+        bench.jobs.sent = (other, report)
         ranks = bench.publisher.tick().ranks
         assert [rank.owner for rank in ranks] == [owner, owner]
         assert [rank.job for rank in ranks] == names

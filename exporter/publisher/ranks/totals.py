@@ -22,7 +22,7 @@ def at_least(totals: TrainingTotals, floor: TrainingTotals) -> TrainingTotals:
     """Return totals that are nowhere below those of `floor`.
 
     A sum of floats depends on the order of its parts in the last digit, and a counter that falls
-    by that much would count anew from zero for whoever reads it.
+    by that much would look like one that was reset.
     """
     return _each(floor, totals, max)
 

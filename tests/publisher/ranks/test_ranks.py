@@ -114,7 +114,7 @@ def test_a_mig_device_names_gpu_and_instance(device: str, instance: int) -> None
     assert locate(report(device=device), [(SPLIT, ())]) == Place(OTHER.uuid, instance)
 
 
-def test_under_mig_the_parents_uuid_is_told_apart_by_the_process() -> None:
+def test_under_mig_the_process_shows_which_instance_the_parents_uuid_means() -> None:
     """The driver lists the process on one of the instances; otherwise nothing is claimed."""
     shares = (
         ShareReading(gpu_instance=1, processes=(Process(1, "compute"),)),
@@ -127,7 +127,7 @@ def test_under_mig_the_parents_uuid_is_told_apart_by_the_process() -> None:
     assert locate(replace(said, host_pids=()), [(only, shares[:1])]) == Place(OTHER.uuid, 1)
 
 
-def test_without_a_uuid_the_process_list_tells() -> None:
+def test_without_a_uuid_the_process_list_decides() -> None:
     """JAX and TensorFlow do not name their GPU; the driver lists who is on it."""
     assert locate(report(device=None), KNOWN) == Place(GPU.uuid, None)
     assert locate(report(device=None), UNREADABLE) is None
@@ -141,7 +141,7 @@ def test_no_device_and_a_foreign_device() -> None:
 
 
 def test_a_rank_is_shown_once_its_gpu_is_known_and_keeps_it() -> None:
-    """Series never change their labels, whatever a later report says."""
+    """Series never change their labels, whatever a later report claims."""
     ranks = Ranks()
     ranks.take([report(device=None)], UNREADABLE, 100.0)
     assert ranks.pictures(100.0) == ()
@@ -167,7 +167,7 @@ def test_ranks_are_in_order_however_they_come() -> None:
     assert [rank.rank for rank in ranks.pictures(106.0)] == [7, 7, 9, 0]
 
 
-def test_a_rank_whose_gpu_is_not_found_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_rank_whose_gpu_is_not_found_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """After half a minute, with the job's name on one line."""
     caplog.set_level(logging.INFO)
     ranks = Ranks()
@@ -210,7 +210,7 @@ def test_a_run_is_that_of_the_longest_running_process() -> None:
     assert after(ranks, [ran(2, 40.0, alive=False), ran(3, 8.0, alive=False)]).run_seconds == 40.0
 
 
-def test_a_process_that_speaks_again_is_not_counted_twice() -> None:
+def test_a_process_that_reports_again_is_not_counted_twice() -> None:
     """It was silent for long and dropped, while another one of the rank was known."""
     ranks = Ranks()
     one = report(100.0, totals=totals(wait=5.0, steps=10))
@@ -342,8 +342,8 @@ def test_a_stall_beyond_the_idle_time_is_cut_and_counted() -> None:
     assert ranks.stall_exceeds_idle == 4
 
 
-def test_a_long_wait_is_believed_when_it_is_told_late() -> None:
-    """A wait of 90 s is told after it; the idle time of then counts, not that of the minute."""
+def test_a_long_wait_is_believed_when_it_is_reported_late() -> None:
+    """A wait of 90 s is reported after it: the idle time of all of it counts."""
     ranks, clock = Ranks(), gaps()
     after(ranks, [report(101.0, totals=totals(0.0, 0.0))], clock)
     for second in range(1, 92):
@@ -353,7 +353,7 @@ def test_a_long_wait_is_believed_when_it_is_told_late() -> None:
     assert ranks.stall_exceeds_idle == 0
 
 
-def test_time_that_nobody_observed_speaks_against_no_stall() -> None:
+def test_time_that_was_not_observed_refutes_no_stall() -> None:
     """While the GPU was lost, or where its idle time cannot be read, all is let through."""
     ranks, clock = Ranks(), gaps()
     after(ranks, [report(100.0, totals=totals(0.0, 0.0))], clock)
@@ -394,7 +394,7 @@ def test_what_is_published_never_falls_and_never_exceeds_what_was_claimed(
         last = published
 
 
-# What it says about the GPU.
+# What it reports of the GPU.
 
 
 def test_the_stall_of_the_last_seconds_stands_while_the_rank_is_fresh() -> None:
@@ -455,7 +455,7 @@ def test_a_job_without_events_gives_bounds_from_its_wait() -> None:
 
 
 def test_a_gpu_that_was_not_observed_gives_no_bounds() -> None:
-    """Half of the window unseen is too much to say anything about it."""
+    """Nothing is inferred from a window of which half was not observed."""
     ranks, clock = Ranks(), gaps()
     for second in range(1, 25):
         clock.advance(100.0 + second, 1.0, 0.7 if second % 2 else None)
@@ -487,7 +487,7 @@ def test_two_ranks_on_one_gpu_are_bounded_together() -> None:
 
 
 def test_the_precision_of_a_gpu_is_what_its_living_ranks_agree_on() -> None:
-    """Two that differ say nothing, nor does one that has ended."""
+    """Two that differ give none, nor does one that has ended."""
     ranks = Ranks()
     one = report(100.0, precision="fp16")
     two = report(100.0, rank=1, report_id="b" * 32, precision="bf16")
@@ -522,7 +522,7 @@ def names(ranks: Ranks) -> list[str]:
 
 
 def test_users_with_one_name_have_two_jobs() -> None:
-    """Who came first keeps the name; a user without a name is told by the number."""
+    """Who came first keeps the name; a user without a name is named by the number."""
     ranks = Ranks()
     said = users(1, 2, 3)
     said[1] = replace(said[1], totals=totals(steps=7))
@@ -651,7 +651,7 @@ def test_any_instance_of_the_gpu_will_do() -> None:
 
 
 def test_an_ended_rank_stays_what_it_was() -> None:
-    """The driver lists it no more, and that says nothing."""
+    """The driver no longer lists it, as it should."""
     ranks = Ranks()
     ranks.take([report()], listed(4242), 100.0)
     ranks.take([report(alive=False)], listed(), 101.0)

@@ -7,7 +7,6 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -16,8 +15,7 @@ import pynvml
 from exporter.cli.config import Settings
 from exporter.clock import Clock, SystemClock, stale_after_seconds
 from exporter.errors import ConfigError, LibraryUnavailable
-from exporter.model.reading import TrainingReport
-from exporter.publisher.tick import Readers
+from exporter.model.readers import Readers, TrainingReports
 from exporter.sources.fleet.fleet import Fleet
 from exporter.sources.fleet.session import SessionOptions
 from exporter.sources.nvml import NVML
@@ -50,6 +48,16 @@ class NodeReaders(Readers, Protocol):
 
     def stop(self) -> None:
         """End the threads; one that hangs is not waited for."""
+
+
+class NodeReports(TrainingReports, Protocol):
+    """Training reports that are started and stopped with the daemon."""
+
+    def start(self) -> None:
+        """Begin to take reports."""
+
+    def stop(self) -> None:
+        """Take no more."""
 
 
 def choose_readers(settings: Settings, specs: SpecBook, clock: Clock) -> NodeReaders:
@@ -90,66 +98,25 @@ def choose_readers(settings: Settings, specs: SpecBook, clock: Clock) -> NodeRea
     )
 
 
-class NodeTraining:
-    """What training jobs report: real ones through the source, and simulated ones in a demo."""
-
-    def __init__(
-        self,
-        source: TrainingSource | None,
-        simulated: Callable[[], Sequence[TrainingReport]] | None = None,
-    ) -> None:
-        self._source = source
-        self._simulated = simulated
-
-    def start(self) -> None:
-        """Begin to take reports."""
-        if self._source is not None:
-            self._source.start()
-
-    def stop(self) -> None:
-        """Take no more."""
-        if self._source is not None:
-            self._source.stop()
-
-    def reports(self) -> Sequence[TrainingReport]:
-        """Return what every process said last."""
-        real = () if self._source is None else self._source.reports()
-        return real if self._simulated is None else (*self._simulated(), *real)
-
-    @property
-    def received_total(self) -> int:
-        """How many reports were accepted."""
-        return 0 if self._source is None else self._source.received_total
-
-    @property
-    def rejected_total(self) -> Mapping[str, int]:
-        """How many were not, by every reason there is."""
-        return {} if self._source is None else self._source.rejected_total
-
-    @property
-    def up(self) -> bool:
-        """Whether there are reports, or can be."""
-        return self._simulated is not None or (self._source is not None and self._source.up)
-
-
-def choose_training(settings: Settings, readers: NodeReaders, clock: Clock) -> NodeTraining | None:
-    """Return whom to ask for training reports, not started; None where nobody is to be."""
-    source = None
+def choose_training(
+    settings: Settings, readers: NodeReaders, clock: Clock
+) -> tuple[NodeReports, ...]:
+    """Return who hands over training reports, not started: simulated jobs first, then real ones."""
+    sources: list[NodeReports] = []
+    if isinstance(readers, Simulation):
+        sources.append(readers.jobs)
     if settings.source_training:
         socket_path = settings.training_socket
-        source = TrainingSource(
-            TrainingOptions(
-                paths=candidates(None if socket_path is None else str(socket_path), os.environ),
-                access=Access(settings.training_socket_mode, settings.training_socket_group),
-                max_jobs=settings.training_max_jobs,
-                max_ranks=settings.training_max_ranks,
-                owners=settings.process_owner,
-                procfs=str(settings.path_procfs),
-            ),
-            clock,
+        options = TrainingOptions(
+            paths=candidates(None if socket_path is None else str(socket_path), os.environ),
+            access=Access(settings.training_socket_mode, settings.training_socket_group),
+            max_jobs=settings.training_max_jobs,
+            max_ranks=settings.training_max_ranks,
+            owners=settings.process_owner,
+            procfs=str(settings.path_procfs),
         )
-    simulated = readers.training if isinstance(readers, Simulation) else None
-    return None if source is None and simulated is None else NodeTraining(source, simulated)
+        sources.append(TrainingSource(options, clock))
+    return tuple(sources)
 
 
 def as_played(settings: Settings) -> Settings:

@@ -33,8 +33,7 @@ from exporter.errors import ConfigError, ExporterError
 from exporter.exposition.pages import Pages
 from exporter.exposition.processes import ProcessMemory
 from exporter.exposition.render import RenderOptions
-from exporter.publisher.gpu import Rules
-from exporter.publisher.tick import Publisher
+from exporter.publisher import Publisher, Rules
 from exporter.sources.fleet.fleet import Fleet
 from exporter.specs import SpecBook, load_specs
 from exporter.version import revision, version
@@ -117,8 +116,8 @@ class Parts:
     def stop(self) -> None:
         """Stop every thread that can be stopped, and NVML if no call is under way."""
         self.publisher.stop()
-        if self.training is not None:
-            self.training.stop()
+        for source in self.training:
+            source.stop()
         self.fleet.stop()
 
 
@@ -251,8 +250,8 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
     shown = f"[{host}]" if ":" in host else host or "localhost"
     log.info("listening on http://%s:%d/ (metrics at /metrics)", shown, port)
     parts.fleet.start()
-    if parts.training is not None:
-        parts.training.start()
+    for source in parts.training:
+        source.start()
     parts.publisher.start()
     # What is loaded now stays for the life of the process: no need to scan it again and again.
     gc.collect()

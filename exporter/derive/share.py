@@ -113,7 +113,7 @@ def derive_share(
             data_stall=stall.inferred,
             flops_integral_bounds=roof.flops_bounds_per_second,
         )
-    if share.measurable:
+    if share.counters is not None:
         return Derived(idle=idle, held=held, holder=holds)
     if utilization is None:
         guest = whole and vitals.utilization is not None

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the publisher and recordings read the GPUs through."""
+"""The interfaces between rooms: who hands readings and reports to the publisher."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from exporter.model.reading import SlotReport, XidRecord
+from exporter.model.reading import SlotReport, TrainingReport, XidRecord
 
 
 class Readers(Protocol):
-    """Whoever reads the GPUs; `exporter.sources.fleet.fleet.Fleet` on real ones."""
+    """Hands over the readings of every GPU: the driver's fleet, a simulation or a recording."""
 
     name: str
-    """The source that the node's state is published under: nvml, replay, simulate."""
+    """The source whose state the publisher shows for these readings: nvml, replay, simulate."""
 
     def round(self, wait_seconds: float) -> None:
         """Ask for a round of readings and wait for it, at most so long."""
@@ -34,3 +34,22 @@ class Readers(Protocol):
     @property
     def failed_initialisations(self) -> int:
         """How often the driver library could not be initialised."""
+
+
+class TrainingReports(Protocol):
+    """Hands over the reports of training jobs: those of a socket, or simulated ones."""
+
+    def reports(self) -> Sequence[TrainingReport]:
+        """Return the last report of every process."""
+
+    @property
+    def received_total(self) -> int:
+        """How many reports were accepted."""
+
+    @property
+    def rejected_total(self) -> Mapping[str, int]:
+        """How many reports were refused; every reason is listed."""
+
+    @property
+    def up(self) -> bool:
+        """Whether reports can arrive."""

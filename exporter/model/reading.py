@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 SUSPENDED = "suspended: it sleeps and is not woken"
-"""The problem of a GPU that is well but left asleep."""
+"""The problem of a healthy GPU that is left asleep."""
 
 
 THROTTLE_REASONS = (
@@ -56,8 +56,8 @@ TRAINING_DEGRADATIONS: Mapping[str, str] = {
     OTHER_DEGRADATION: "a reason that this exporter does not know",
 }
 """What of a training process is not measured or not believed, as
-``roofline_exporter_training_degraded`` names it, and what that means. The daemon itself says the
-last two."""
+``roofline_exporter_training_degraded`` names it, and what that means. The last two come from the
+daemon itself."""
 
 NO_DEVICE = ""
 """The device of a training process that is known to use no GPU."""
@@ -134,7 +134,7 @@ class Device:
     """All links together, per direction."""
     c2c_bandwidth_bytes_per_second: float | None = None
     coherent_memory: bool = False
-    """True where GPU and CPU share one coherent address space (Grace): used memory says little."""
+    """True where GPU and CPU share one coherent address space (Grace): used memory means little."""
     virtualized: bool = False
     """True in a vGPU guest: utilization covers other guests too."""
     modes: Mapping[str, str] = field(default_factory=dict)
@@ -145,16 +145,16 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Utilization:
-    """Share of time with a kernel resident; the driver's word, not saturation."""
+    """Share of time with a kernel resident, as the driver reports it; it is not saturation."""
 
     ratio: float
     """Mean over `seconds`; on the first read the newest value with ``seconds = 0``."""
     upper_ratio: float
-    """No true mean over the interval between the two reads lies above it."""
+    """An upper bound of the true mean over the interval between the two reads."""
     seconds: float
     """The time that `ratio` is the mean of, as the driver's own samples are spaced."""
     memory_ratio: float | None = None
-    """Share of time in which device memory was read or written, by the driver's word."""
+    """Share of time in which device memory was read or written, as the driver reports it."""
     memory_upper_ratio: float | None = None
 
 
@@ -164,7 +164,7 @@ class Memory:
 
     total_bytes: int
     used_bytes: int
-    """Without the reserved part where the driver tells them apart, else with it."""
+    """Without the reserved part where the driver reports both, else with it."""
     free_bytes: int
     reserved_bytes: int | None = None
 
@@ -198,7 +198,7 @@ class Activity:
     """
 
     source: str
-    """The name of the source: gpm."""
+    """Name of the counter source, such as gpm."""
     seconds: float
     engine: float | None = None
     sm: float | None = None
@@ -275,7 +275,7 @@ class Vitals:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """The board's slow readings: what changes rarely or is expensive to ask for."""
+    """The board's slow readings: what changes rarely or is expensive to read."""
 
     power_limit_watts: float | None = None
     temperature_margin_celsius: float | None = None
@@ -287,7 +287,7 @@ class Board:
     pcie_width: int | None = None
     pcie_replays_total: int | None = None
     pcie_errors_total: Mapping[str, int] = field(default_factory=dict)
-    """By kind: correctable, non_fatal, fatal, ..., as the driver's fields are named."""
+    """By kind: correctable, non_fatal, fatal, ..."""
     pcie_link_recoveries_total: int | None = None
     nvlink_errors_total: Mapping[str, int] = field(default_factory=dict)
     """By kind: crc_flit, crc_data, replay, recovery."""
@@ -340,8 +340,8 @@ class ShareReading:
     memory: Memory | None = None
     processes: tuple[Process, ...] | None = None
     activity: Activity | None = None
-    measurable: bool = False
-    """True where a counter source is expected to answer for this share."""
+    counters: str | None = None
+    """Name of the counter source that is expected to answer for this share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,7 +408,7 @@ class Loader:
 
 @dataclass(frozen=True, slots=True)
 class TrainingReport:
-    """What one training process said last: untrusted, but for who said it."""
+    """The last report of one training process. Only its sender is certain: the rest is a claim."""
 
     report_id: str
     """32 hexadecimal digits, drawn by the process."""
@@ -422,12 +422,13 @@ class TrainingReport:
     """UUID of a GPU or of a MIG device as the process sees it, ``NO_DEVICE``, or None: not known
     yet."""
     uid: int | None = None
-    """Of the user whose process it is, as the kernel told it; None where there is no such user."""
+    """Number of the user whose process it is, from the kernel; None where there is no such user."""
     owner: str | None = None
     """The name of that user, or the number of one without a name."""
     host_pids: tuple[int, ...] = ()
-    """The process, as the kernel told it, and its ancestors in its own pid namespace, nearest
-    first: in the namespace of this daemon. Empty where the process cannot be seen."""
+    """The pid of the process, from the kernel, then those of its ancestors within its own pid
+    namespace, nearest first, as they are numbered in the namespace of this daemon. Empty where the
+    process cannot be seen."""
     verified: bool = False
     """True where it is known without the driver's list of processes that it is on its device."""
     world_size: int | None = None
@@ -444,6 +445,6 @@ class TrainingReport:
     errors: int = 0
     """Failures inside the client, which it swallowed."""
     alive: bool = True
-    """False once the process said that it ends, or was found to be gone."""
+    """False once the process reported that it ends, or was found to be gone."""
     silent: bool = False
     """True for a living process that has not reported for so long that it is not shown."""

@@ -112,7 +112,7 @@ class Saturation:
     """How close a share is to a limit of the units that can be read."""
 
     source: str
-    """The name of the source of the activity, such as gpm, or estimate."""
+    """Name of the counter source, such as gpm, or estimate."""
     complete: bool
     bounds: Bounds
     ratio: float | None = None
@@ -190,7 +190,7 @@ class ShareTotals:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a share; what is not known is None."""
+    """Who holds a share; a field is None where it is not known."""
 
     owner: str | None = None
     command: str | None = None
@@ -262,7 +262,7 @@ class Rank:
     """One rank of a training job on one device, over all processes that reported under it."""
 
     job: str
-    """The name that no job of another user has."""
+    """A name that no other job has."""
     rank: int
     gpu_uuid: str | None
     """Of the physical GPU; None for a rank that uses none."""
@@ -285,17 +285,17 @@ class Rank:
     data_stall_ratio: float | None = None
     """The part of it in which the GPU's stream had nothing to do; None where not measured."""
     owner: str | None = None
-    """Whose job it is; None where that is not known or not to be told."""
+    """Whose job it is; None where that is not known, or where owners are not shown."""
     verified: bool | None = None
-    """Whether the driver lists a process of it on the device; None without one. Of one that is not
-    verified nothing is taken for the device's own numbers."""
+    """Whether the driver lists a process of it on the device; None for a rank without a device. The
+    device's own numbers take nothing from a rank that is not verified."""
     degraded: tuple[str, ...] = ()
     """What of it is not measured or not believed, by the names of ``TRAINING_DEGRADATIONS``."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingState:
-    """How the reports of training jobs fare."""
+    """How many reports of training jobs were accepted and refused."""
 
     reports_total: int = 0
     """Accepted."""

@@ -3,3 +3,10 @@
 
 May import model, derive and specs.
 """
+
+from __future__ import annotations
+
+from exporter.publisher.rules import Rules
+from exporter.publisher.tick import Publisher
+
+__all__ = ["Publisher", "Rules"]

@@ -3,11 +3,35 @@
 
 from __future__ import annotations
 
-from exporter.derive import Derived
+from dataclasses import replace
+from typing import NamedTuple
+
+from exporter.clock import stale_after_seconds
+from exporter.derive import Derived, derive_share
+from exporter.derive.stall import Stall
+from exporter.derive.units import shown
 from exporter.model.reading import Activity, Reading, ShareReading
 from exporter.model.snapshot import Ceilings, Share
 from exporter.publisher.ranks import GapClock
+from exporter.publisher.rules import Rules
 from exporter.publisher.totals import ShareIntegral
+
+
+class Round(NamedTuple):
+    """A reading of a GPU, and the interval that ends with it."""
+
+    reading: Reading
+    last: Reading | None
+    """The reading before it; None for the first one, and after a gap."""
+    seconds: float
+    """Since then; 0 without one."""
+
+
+def within_gap(activity: Activity | None, rules: Rules) -> Activity | None:
+    """Return an activity that may be integrated; None for one that spans a gap."""
+    if activity is None or activity.seconds > rules.longest_interval_seconds:
+        return None
+    return activity
 
 
 class TrackedShare:
@@ -19,12 +43,90 @@ class TrackedShare:
         self.integral = ShareIntegral(started)
         self.gaps = GapClock()
         self.activity: Activity | None = None
-        """The last one that answered."""
+        """The last one that the counters gave."""
         self.derived = Derived()
-        self.answered_at: float | None = None
+        self._answered_at: float | None = None
         """Monotonic time of the last activity; of the first read before there is any."""
-        self.watched_until: float | None = None
+        self._observed_until: float | None = None
         """Monotonic time up to which it is known whether the share was idle."""
+
+    def integrate(
+        self,
+        share_reading: ShareReading,
+        read: Round,
+        rules: Rules,
+        energy_joules: float | None,
+        stall: Stall,
+    ) -> None:
+        """Derive and add one interval of the share; `stall` is what its training ranks report.
+
+        `energy_joules` is the board's over the interval, None where it is not the share's alone.
+        """
+        reading, last, elapsed = read
+        share_reading = self._expected(share_reading, reading.monotonic_seconds, rules)
+        awaited = share_reading.counters is not None and share_reading.activity is None
+        derived = derive_share(
+            reading.device,
+            reading.vitals,
+            share_reading,
+            self.ceilings,
+            rules.idle,
+            previous=last.vitals if last is not None else None,
+            seconds=elapsed or None,
+            stall=stall,
+        )
+        activity = within_gap(share_reading.activity, rules)
+        utilization = (
+            reading.vitals.utilization if elapsed and share_reading.gpu_instance is None else None
+        )
+        self.gaps.advance(
+            reading.monotonic_seconds,
+            elapsed if activity is None else activity.seconds,
+            derived.gap if elapsed or activity is not None else None,
+        )
+        counted = activity is not None or (
+            share_reading.counters is None and utilization is not None
+        )
+        self._observe(reading, rules, seen=counted and derived.idle is not None)
+        self.integral.add(
+            utilization,
+            activity,
+            derived if counted else Derived(),
+            energy_joules,
+            reading.timestamp_seconds,
+        )
+        if awaited:
+            # The counters skipped a round: what was measured last stands for up to 3 intervals.
+            self.derived = replace(self.derived, held=derived.held, holder=derived.holder)
+            return
+        if derived.idle is None:
+            self.integral.end_idle(reading.timestamp_seconds)
+        self.derived = derived
+        self.activity = None if share_reading.activity is None else shown(share_reading.activity)
+
+    def _expected(self, share_reading: ShareReading, now: float, rules: Rules) -> ShareReading:
+        """Return the reading, as one without counters once these were silent for too long.
+
+        Until then an interval without counters publishes no estimate: a GPU does not flip.
+        """
+        if self._answered_at is None or share_reading.activity is not None:
+            self._answered_at = now
+        elif share_reading.counters is not None and (
+            now - self._answered_at > stale_after_seconds(rules.interval_seconds)
+        ):
+            return replace(share_reading, counters=None)
+        return share_reading
+
+    def _observe(self, reading: Reading, rules: Rules, *, seen: bool) -> None:
+        """Note whether an interval shows if the share was idle.
+
+        Idle time ends after too long without such an interval; the counters may skip a round.
+        """
+        now, until = reading.monotonic_seconds, self._observed_until
+        if until is not None and now - until > rules.longest_interval_seconds:
+            self.integral.end_idle(reading.timestamp_seconds)
+        if seen or until is None:
+            self._observed_until = now
 
 
 def share_picture(share_reading: ShareReading, share: TrackedShare, reading: Reading) -> Share:

@@ -5,65 +5,21 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 
 from exporter.clock import Clock
-from exporter.model.reading import SUSPENDED, SlotReport, TrainingReport, XidRecord
-from exporter.model.snapshot import Gpu, Snapshot, SourceState, TrainingState
-from exporter.publisher.gpu import Rules, TrackedGpu
-from exporter.publisher.ranks import GapClock, Ranks
+from exporter.model.readers import Readers, TrainingReports
+from exporter.model.reading import SUSPENDED, SlotReport, TrainingReport
+from exporter.model.snapshot import Gpu, Snapshot
+from exporter.publisher.gpu import TrackedGpu
+from exporter.publisher.owners import without_owner, without_owners
+from exporter.publisher.ranks import GapClock, Place, Ranks
+from exporter.publisher.rules import Rules
+from exporter.publisher.sources import problem_of, source_states, training_state
 from exporter.specs import SpecBook
 
-STALL_EXCEEDS_IDLE = "stall_exceeds_idle"
-
 log = logging.getLogger(__name__)
-
-
-class Readers(Protocol):
-    """Whoever reads the GPUs; `exporter.sources.fleet.fleet.Fleet` on real ones."""
-
-    name: str
-    """The source that the node's state is published under: nvml, replay, simulate."""
-
-    def round(self, wait_seconds: float) -> None:
-        """Ask for a round of readings and wait for it, at most so long."""
-
-    def reports(self) -> Sequence[SlotReport]:
-        """Return what is known of every GPU."""
-
-    def xids(self) -> Mapping[str, Mapping[int, XidRecord]]:
-        """Return the Xids seen so far, by UUID."""
-
-    def devices(self) -> Mapping[str, int]:
-        """Return how many GPUs are counted, by who counts: pci, driver, nvml."""
-
-    @property
-    def problem(self) -> str | None:
-        """Why no GPU can be read at all, in one line."""
-
-    @property
-    def failed_initialisations(self) -> int:
-        """How often the driver library could not be initialised."""
-
-
-class TrainingReports(Protocol):
-    """Whoever takes the reports of training jobs; `exporter.sources.training.TrainingSource`."""
-
-    def reports(self) -> Sequence[TrainingReport]:
-        """Return what every process said last."""
-
-    @property
-    def received_total(self) -> int:
-        """How many reports were accepted."""
-
-    @property
-    def rejected_total(self) -> Mapping[str, int]:
-        """How many were not, by every reason there is."""
-
-    @property
-    def up(self) -> bool:
-        """Whether reports can be received."""
 
 
 class Publisher:
@@ -77,22 +33,22 @@ class Publisher:
         clock: Clock,
         subscribers: Iterable[Callable[[Snapshot], None]] = (),
         *,
-        training: TrainingReports | None = None,
+        training: Sequence[TrainingReports] = (),
         pace: float = 1.0,
     ) -> None:
-        """Wire the parts; `clock` runs `pace` times as fast as the time that waiting takes."""
+        """Connect the parts; `clock` runs `pace` times as fast as the time that waiting takes."""
         self._readers = readers
         self._specs = specs
         self._rules = rules
         self._clock = clock
         self._subscribers = tuple(subscribers)
         self._pace = pace
-        self._training = training
+        self._training = tuple(training)
         self._gpus: dict[str, TrackedGpu] = {}
         self._ranks = Ranks()
         self._forgotten: set[str] = set()
         """GPUs that readers may still name but that were not seen for too long."""
-        self._forgotten_cuts = 0
+        self._forgotten_cuts: Counter[str] = Counter()
         self._reconfiguration: tuple[SpecBook, Rules] | None = None
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
@@ -127,54 +83,47 @@ class Publisher:
 
     def tick(self) -> Snapshot:
         """Read, integrate, derive and publish once; return the snapshot."""
-        if self._reconfiguration is not None:
-            (self._specs, self._rules), self._reconfiguration = self._reconfiguration, None
-            for gpu in self._gpus.values():
-                gpu.reconfigure(self._specs, self._rules)
+        self._take_reconfiguration()
         self._readers.round(self._rules.interval_seconds / 2)
         now = self._clock.monotonic()
-        reports = self._readers.reports()
-        if self._training is not None:
-            known = [gpu.known for gpu in self._gpus.values()]
-            said = self._training.reports()
-            self._ranks.take(said, known, now, owners=self._rules.owners)
+        reports = self._slot_reports()
+        self._ranks.take(self._training_reports(), [gpu.known for gpu in self._gpus.values()], now)
         for report in _once_each(reports):
             self._take(report, now)
-        self._ranks.settle(self._gaps)
+        self._ranks.settle(self._gaps())
         self._forget(now)
-        xids = self._readers.xids()
-        gpus = tuple(
-            gpu.picture(now, xids.get(gpu.device.uuid, {}))
-            for gpu in sorted(self._gpus.values(), key=lambda gpu: gpu.device.index)
-        )
+        gpus = self._pictures(now)
         snapshot = Snapshot(
             timestamp_seconds=self._clock.time(),
             gpus=gpus,
-            sources=self._source_states(reports, gpus),
+            sources=source_states(self._readers, reports, gpus, self._cuts(), self._training),
             devices=self._readers.devices(),
-            problem=self._problem(gpus, reports),
-            ranks=self._ranks.pictures(now, owners=self._rules.owners),
-            training=self._training_state(),
+            problem=problem_of(self._readers, reports, gpus),
+            ranks=self._ranks.pictures(now),
+            training=training_state(self._training, self._ranks.stall_exceeds_idle),
         )
         for subscriber in self._subscribers:
             subscriber(snapshot)
         return snapshot
 
-    def _training_state(self) -> TrainingState | None:
-        if self._training is None:
-            return None
-        rejected = self._training.rejected_total
-        return TrainingState(
-            self._training.received_total,
-            {**rejected, STALL_EXCEEDS_IDLE: self._ranks.stall_exceeds_idle},
-        )
+    def _take_reconfiguration(self) -> None:
+        if self._reconfiguration is not None:
+            (self._specs, self._rules), self._reconfiguration = self._reconfiguration, None
+            for gpu in self._gpus.values():
+                gpu.reconfigure(self._specs, self._rules)
 
-    def _gaps(self, uuid: str, gpu_instance: int | None) -> GapClock | None:
-        gpu = self._gpus.get(uuid)
-        share = None if gpu is None else gpu.shares.get(gpu_instance)
-        return None if share is None else share.gaps
+    def _slot_reports(self) -> Sequence[SlotReport]:
+        """Return what is known of every GPU, with no more of the owners than may be shown."""
+        reports = self._readers.reports()
+        return reports if self._rules.owners else [without_owners(report) for report in reports]
+
+    def _training_reports(self) -> Sequence[TrainingReport]:
+        """Return what every training process reports, with no more of its owner either."""
+        reports = [report for source in self._training for report in source.reports()]
+        return reports if self._rules.owners else [without_owner(report) for report in reports]
 
     def _take(self, report: SlotReport, now: float) -> None:
+        """Give a report to the GPU that it is of, unless that is gone for good."""
         reading = report.reading
         device = reading.device if reading is not None else report.device
         if device is None:
@@ -185,9 +134,17 @@ class Publisher:
             return
         gpu = self._gpus.get(device.uuid)
         if gpu is None:
-            gpu = TrackedGpu(device, self._specs, self._rules, self._ranks, now)
+            gpu = TrackedGpu(device, self._specs, self._rules, now)
             self._gpus[device.uuid] = gpu
-        gpu.take(report, now)
+        gpu.take(report, self._ranks.claims, now)
+
+    def _gaps(self) -> dict[Place, GapClock]:
+        """Return how long every share was observed and idle."""
+        return {
+            Place(uuid, gpu_instance): share.gaps
+            for uuid, gpu in self._gpus.items()
+            for gpu_instance, share in gpu.shares.items()
+        }
 
     def _forget(self, now: float) -> None:
         for uuid in [
@@ -196,70 +153,27 @@ class Publisher:
             if now - gpu.seen_at > self._rules.forget_after_seconds
         ]:
             log.info("forgetting GPU %s: not seen for too long", uuid)
-            self._forgotten_cuts += self._gpus.pop(uuid).cuts
+            self._forgotten_cuts.update(self._gpus.pop(uuid).cuts)
             self._forgotten.add(uuid)
 
-    def _source_states(
-        self, reports: Sequence[SlotReport], gpus: Sequence[Gpu]
-    ) -> Mapping[str, SourceState]:
-        name = self._readers.name
-        failures: dict[str, int] = {name: self._readers.failed_initialisations}
-        seconds: dict[str, float] = {}
-        for report in reports:
-            for source, count in report.failures.items():
-                failures[source] = failures.get(source, 0) + count
-            if report.reading is not None:
-                for source, length in report.reading.read_seconds.items():
-                    seconds[source] = max(length, seconds.get(source, 0.0))
-        cuts = self._forgotten_cuts + sum(gpu.cuts for gpu in self._gpus.values())
-        failures["gpm"] = failures.get("gpm", 0) + cuts
-        states = {
-            name: SourceState(
-                up=any(gpu.up for gpu in gpus),
-                read_seconds=seconds.get(name),
-                failures_total=failures[name],
-            )
-        }
-        if any(
-            share.measurable
-            for report in reports
-            if report.reading is not None
-            for share in report.reading.shares
-        ):
-            states["gpm"] = SourceState(
-                up=any(
-                    share.activity is not None and share.activity.source == "gpm"
-                    for gpu in gpus
-                    for share in gpu.shares
-                ),
-                read_seconds=seconds.get("gpm"),
-                failures_total=failures["gpm"],
-            )
-        if self._training is not None:
-            rejected = sum(self._training.rejected_total.values())
-            states["training"] = SourceState(up=self._training.up, failures_total=rejected)
-        return states
-
-    def _problem(self, gpus: Sequence[Gpu], reports: Sequence[SlotReport]) -> str | None:
-        if any(gpu.up for gpu in gpus):
-            return None
-        if self._readers.problem is not None:
-            return self._readers.problem
-        down = {
-            report.index if report.device is None else report.device.index: report.problem
-            for report in reports
-            if report.problem
-        }
-        down |= {gpu.device.index: gpu.down_reason or "no answer" for gpu in gpus}
-        if not down:
-            return "the driver has not answered yet"
-        return "no GPU is up: " + "; ".join(
-            f"GPU {index}: {down[index]}" for index in sorted(down)[:4]
+    def _pictures(self, now: float) -> tuple[Gpu, ...]:
+        """Return what is shown of every GPU, by index."""
+        xids = self._readers.xids()
+        return tuple(
+            gpu.picture(now, xids.get(gpu.device.uuid, {}))
+            for gpu in sorted(self._gpus.values(), key=lambda gpu: gpu.device.index)
         )
+
+    def _cuts(self) -> Counter[str]:
+        """Return how many activities had to be cut to 1, by source."""
+        cuts = Counter(self._forgotten_cuts)
+        for gpu in self._gpus.values():
+            cuts.update(gpu.cuts)
+        return cuts
 
 
 def _once_each(reports: Sequence[SlotReport]) -> list[SlotReport]:
-    """Return one report of each GPU, whoever read it how often: the one with the newest reading."""
+    """Return one report of each GPU, however often it was read: that with the newest reading."""
     newest: dict[str | int, SlotReport] = {}
     for report in reports:
         device = report.device if report.reading is None else report.reading.device

@@ -16,8 +16,7 @@ from exporter.clock import Clock, stale_after_seconds
 from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
 from exporter.model.snapshot import Snapshot
-from exporter.publisher.gpu import Rules
-from exporter.publisher.tick import Publisher
+from exporter.publisher import Publisher, Rules
 from exporter.sources.fleet.fleet import Fleet
 from exporter.sources.fleet.session import SessionOptions
 from exporter.sources.nvml.library import Library

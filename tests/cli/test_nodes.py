@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from exporter.cli import config
-from exporter.cli.nodes import choose_readers, driver_problem, looked_for
+from exporter.cli.nodes import choose_readers, choose_training, driver_problem, looked_for
 from exporter.errors import ConfigError, LibraryUnavailable
 from exporter.sources.fleet.fleet import Fleet
 from exporter.sources.nvml.library import Library
 from exporter.sources.simulate import Simulation
+from exporter.sources.simulate.simulation import SimulatedJobs
+from exporter.sources.training import TrainingSource
 from exporter.specs import load_specs
 from tests.clocks import ManualClock
 from tests.fake_nvml import FakeNvml
@@ -52,6 +54,27 @@ def test_gpus_are_left_out_of_the_demo_as_of_a_node() -> None:
 
     assert isinstance(readers, Simulation)
     assert [gpu.device.index for gpu in readers.gpus] == [1, 5]
+
+
+@pytest.mark.parametrize(
+    ("argv", "kinds"),
+    [
+        ([], [TrainingSource]),
+        (["--demo"], [SimulatedJobs, TrainingSource]),
+        (["--demo", "--no-source.training"], [SimulatedJobs]),
+        (["--no-source.training"], []),
+    ],
+)
+def test_training_reports_come_from_jobs_and_from_the_demo(
+    argv: list[str], kinds: list[type]
+) -> None:
+    """Simulated jobs are a source beside the socket, which may be switched off."""
+    settings = config.load(argv, {})
+    readers = choose_readers(settings, BOOK, ManualClock())
+
+    found = choose_training(settings, readers, ManualClock())
+
+    assert [type(source) for source in found] == kinds
 
 
 def test_without_a_driver_the_demo_takes_its_place(caplog: pytest.LogCaptureFixture) -> None:

@@ -82,14 +82,14 @@ def test_there_is_a_holder_exactly_while_held(
         assert holder(processes[::-1], held, RULES) == found
 
 
-@pytest.mark.parametrize("measurable", [True, False])
+@pytest.mark.parametrize("counters", ["gpm", None])
 @pytest.mark.parametrize("utilization", [None, Utilization(0.5, 0.5, 1.0)])
-def test_every_share_has_its_holder(measurable: bool, utilization: Utilization | None) -> None:
-    """The holder is known however the saturation is measured or bounded."""
+def test_every_share_has_its_holder(counters: str | None, utilization: Utilization | None) -> None:
+    """However a share's saturation is known, its holder is."""
     derived = derive_share(
         Device(0, "GPU-0", "GPU"),
         Vitals(utilization=utilization),
-        ShareReading(processes=(ADA,), measurable=measurable),
+        ShareReading(processes=(ADA,), counters=counters),
         None,
         RULES,
     )

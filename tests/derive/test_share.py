@@ -36,7 +36,7 @@ def test_a_measured_share(
     """Complete counters give a point, a partition, work and the limiter."""
     share = ShareReading(
         activity=counters(engine=0.95, sm=0.9, tensor=0.7, dram=0.3),
-        measurable=True,
+        counters="gpm",
         processes=(Process(1, "compute", command="python3"),),
     )
     derived = derive_share(h100, BUSY, share, h100_ceilings, RULES)
@@ -56,7 +56,7 @@ def test_counted_cycles_enter_the_work_but_not_the_partition(
     """Time lost to clocks follows the clock of the busy time, work the cycles that passed."""
     share = ShareReading(
         activity=counters(engine=0.9, sm=0.9, tensor=0.6, elapsed_cycles=132 * 0.915e9),
-        measurable=True,
+        counters="gpm",
     )
     derived = derive_share(h100, BUSY, share, h100_ceilings, RULES)
     assert derived.time_parts is not None
@@ -89,9 +89,11 @@ def test_an_estimate_without_ceilings_still_bounds_the_saturation(h100: Device) 
     assert derived.flops_integral_bounds is None
 
 
-def test_a_measurable_share_is_never_estimated(h100: Device, h100_ceilings: Ceilings) -> None:
-    """The first tick of a counter source has no value, rather than one of another method."""
-    derived = derive_share(h100, BUSY, ShareReading(measurable=True), h100_ceilings, RULES)
+def test_a_share_that_counters_measure_is_never_estimated(
+    h100: Device, h100_ceilings: Ceilings
+) -> None:
+    """The first tick of a counter source says nothing rather than flip between two methods."""
+    derived = derive_share(h100, BUSY, ShareReading(counters="gpm"), h100_ceilings, RULES)
     assert derived == Derived(idle=False)
 
 
@@ -100,7 +102,7 @@ def test_incomplete_counters_use_engine_activity_for_the_limiter(
 ) -> None:
     """Without a partition the rule for unmeasured GPUs holds, on the best reading there is."""
     for engine, expected in ((0.4, "idle"), (None, "clock")):
-        share = ShareReading(activity=counters(engine=engine, tensor=None), measurable=True)
+        share = ShareReading(activity=counters(engine=engine, tensor=None), counters="gpm")
         derived = derive_share(h100, BUSY, share, h100_ceilings, RULES)
         assert derived.time_parts is None
         assert derived.limiter == expected
@@ -119,7 +121,7 @@ def test_a_mig_instance_takes_nothing_from_the_board_but_clocks(
     counted = derive_share(
         mig,
         board,
-        ShareReading(gpu_instance=1, activity=counters(), measurable=True),
+        ShareReading(gpu_instance=1, activity=counters(), counters="gpm"),
         h100_ceilings,
         RULES,
         previous=board,
@@ -149,7 +151,7 @@ def test_traffic_since_the_last_read_is_not_idle(
     """NVLink totals that grew keep the interval from counting as idle."""
     before = Vitals(nvlink_receive_bytes_total=0.0)
     now = Vitals(nvlink_receive_bytes_total=2e7)
-    share = ShareReading(activity=counters(), measurable=True)
+    share = ShareReading(activity=counters(), counters="gpm")
     quiet = derive_share(h100, now, share, h100_ceilings, RULES, previous=now, seconds=1.0)
     moving = derive_share(h100, now, share, h100_ceilings, RULES, previous=before, seconds=1.0)
     assert (quiet.idle, moving.idle) == (True, False)

@@ -114,7 +114,7 @@ def test_a_share_is_derived_with_its_stall(
     """Gap, inferred bounds and limiter come out of the one call, measured and estimated."""
     stall = Stall(0.6, {"client": Bounds(0.5, 0.7)})
     quiet = ShareReading(
-        activity=counters(engine=0.2, sm=0.2, tensor=0.1, dram=0.1), measurable=True
+        activity=counters(engine=0.2, sm=0.2, tensor=0.1, dram=0.1), counters="gpm"
     )
     vitals = Vitals(utilization=Utilization(0.25, 0.26, 1.0), clock_hertz={"sm": 1.83e9})
     rules = IdleRules()

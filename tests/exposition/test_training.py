@@ -14,7 +14,7 @@ from exporter.exposition.catalogue import CATALOGUE
 from exporter.exposition.parts import Node
 from exporter.model.reading import TRAINING_DEGRADATIONS, Loader, TrainingTotals
 from exporter.model.snapshot import Rank, Snapshot
-from exporter.publisher.tick import STALL_EXCEEDS_IDLE
+from exporter.publisher.ranks.check import STALL_EXCEEDS_IDLE
 from exporter.sources.training.refusals import REASONS
 from tests import snapshots
 from tests.rows import Row, expected_rows

@@ -26,9 +26,8 @@ from exporter.model.reading import (
     XidRecord,
 )
 from exporter.model.snapshot import Gpu, ShareTotals, Snapshot
-from exporter.publisher import gpu as tracking
-from exporter.publisher.gpu import Rules
-from exporter.publisher.tick import Publisher
+from exporter.publisher import Publisher, Rules
+from exporter.publisher.share import share_picture
 from exporter.specs import load_specs
 from tests.clocks import ManualClock
 
@@ -74,7 +73,7 @@ QUIET = dataclasses.replace(
 
 
 class Script:
-    """Readers that hand over what the test says."""
+    """Readers that hand over what the test sets."""
 
     name = "nvml"
 
@@ -109,7 +108,7 @@ class Script:
             memory=Memory(80 * 2**30, 0, 80 * 2**30),
             processes=changes.pop("processes", ()),
             activity=activity,
-            measurable=changes.pop("measurable", activity is not None),
+            counters=changes.pop("counters", None if activity is None else activity.source),
         )
         shares = changes.pop("shares", (share,))
         reading = Reading(
@@ -176,7 +175,7 @@ def test_the_round_gets_half_an_interval(bench: Bench) -> None:
 
 def test_the_first_read_publishes_gauges_but_no_interval(bench: Bench) -> None:
     """One reading has no length: nothing is integrated, and no saturation is made up."""
-    snapshot = bench.tick(H100, measurable=True)
+    snapshot = bench.tick(H100, counters="gpm")
     share = gpu(snapshot).shares[0]
 
     assert gpu(snapshot).up
@@ -189,7 +188,7 @@ def test_the_first_read_publishes_gauges_but_no_interval(bench: Bench) -> None:
 
 def test_counters_follow_the_readings(bench: Bench) -> None:
     """Ten seconds of steady work give ten times the ratios."""
-    bench.tick(H100, measurable=True)
+    bench.tick(H100, counters="gpm")
     for _ in range(10):
         snapshot = bench.tick(H100, activity=BUSY)
     totals = gpu(snapshot).shares[0].totals
@@ -296,7 +295,7 @@ def test_a_lost_gpu_is_down_at_once_and_its_counters_go_on_afterwards(bench: Ben
     assert snapshot.problem == "no GPU is up: GPU 0: lost"
     assert snapshot.sources["nvml"].failures_total == 1
 
-    bench.tick(H100, seconds=20.0, measurable=True)
+    bench.tick(H100, seconds=20.0, counters="gpm")
     after = gpu(bench.tick(H100, activity=BUSY)).shares[0].totals
 
     assert after.observed_seconds["activity"] == before.observed_seconds["activity"] + 1.0
@@ -306,7 +305,7 @@ def test_a_vanished_gpu_is_forgotten_after_a_while() -> None:
     """It keeps gpu_up 0 for --gpu.forget-after, then its series end."""
     bench = Bench(forget_after_seconds=60.0)
     bench.tick(H100, T4)
-    bench.script.fail(H100, "the driver does not list it any more")
+    bench.script.fail(H100, "the driver no longer lists it")
     for _ in range(60):
         snapshot = bench.tick(T4)
         assert not gpu(snapshot).up
@@ -317,9 +316,9 @@ def test_a_vanished_gpu_is_forgotten_after_a_while() -> None:
 
 def test_a_gpu_that_skips_a_round_of_counters_does_not_flip_to_an_estimate(bench: Bench) -> None:
     """What was measured last stands for up to three intervals, without being counted again."""
-    bench.tick(H100, measurable=True)
+    bench.tick(H100, counters="gpm")
     before = gpu(bench.tick(H100, activity=BUSY)).shares[0]
-    share = gpu(bench.tick(H100, measurable=True)).shares[0]
+    share = gpu(bench.tick(H100, counters="gpm")).shares[0]
 
     assert share.saturation == before.saturation
     assert share.activity == BUSY
@@ -328,10 +327,10 @@ def test_a_gpu_that_skips_a_round_of_counters_does_not_flip_to_an_estimate(bench
 
 def test_counters_that_stay_silent_make_room_for_the_estimate(bench: Bench) -> None:
     """After three intervals of silence the bounds come from utilization; no counter falls."""
-    bench.tick(H100, measurable=True)
+    bench.tick(H100, counters="gpm")
     before = gpu(bench.tick(H100, activity=BUSY)).shares[0].totals
     for _ in range(5):
-        share = gpu(bench.tick(H100, measurable=True)).shares[0]
+        share = gpu(bench.tick(H100, counters="gpm")).shares[0]
 
     assert share.saturation is not None
     assert share.saturation.source == "estimate"
@@ -349,7 +348,7 @@ def test_an_idle_held_gpu_adds_idle_time_and_energy(bench: Bench) -> None:
     """Held idle time counts only while someone holds the GPU."""
     process = Process(pid=7, kind="compute", command="python3")
     memory = Memory(80 * 2**30, 2**30, 79 * 2**30)
-    held = ShareReading(memory=memory, processes=(process,), activity=QUIET, measurable=True)
+    held = ShareReading(memory=memory, processes=(process,), activity=QUIET, counters="gpm")
     free = dataclasses.replace(held, processes=())
     bench.tick(H100, shares=(dataclasses.replace(held, activity=None),))
     started = bench.clock.time()
@@ -372,7 +371,7 @@ UNUSED = Utilization(0.0, 0.01, 1.0, 0.0, 0.1)
 @pytest.mark.parametrize("gap", ["paused", "lost"])
 @pytest.mark.parametrize("counters", [True, False])
 def test_idle_time_does_not_cross_a_gap(bench: Bench, gap: str, *, counters: bool) -> None:
-    """What nobody saw is not idle time: after a gap it begins anew, and so says the last busy."""
+    """Time that was not observed is not idle: after a gap idle time begins anew."""
 
     def tick(seconds: float = 1.0) -> ShareTotals:
         activity = dataclasses.replace(QUIET, seconds=seconds) if counters else None
@@ -394,7 +393,7 @@ def test_idle_time_does_not_cross_a_gap(bench: Bench, gap: str, *, counters: boo
 
 
 def test_what_is_not_known_is_not_idle(bench: Bench) -> None:
-    """A GPU whose use cannot be read any more is not said to be idle, and never grows idler."""
+    """A GPU whose use can no longer be read is not shown as idle, and adds no idle time."""
     for _ in range(4):
         bench.tick(H100, utilization=UNUSED)
     for _ in range(5):
@@ -408,12 +407,12 @@ def test_a_round_that_the_counters_skip_neither_ends_nor_adds_idle_time(bench: B
     for _ in range(4):
         bench.tick(H100, activity=QUIET)
     for _ in range(3):
-        share = gpu(bench.tick(H100, measurable=True)).shares[0]
+        share = gpu(bench.tick(H100, counters="gpm")).shares[0]
         assert share.totals.idle_for_seconds == 4.0
-    share = gpu(bench.tick(H100, measurable=True, utilization=None)).shares[0]
+    share = gpu(bench.tick(H100, counters="gpm", utilization=None)).shares[0]
     assert share.totals.idle_for_seconds is None
     bench.tick(H100, activity=BUSY)
-    share = gpu(bench.tick(H100, measurable=True)).shares[0]
+    share = gpu(bench.tick(H100, counters="gpm")).shares[0]
     assert share.totals.idle_for_seconds == 0.0
 
 
@@ -431,7 +430,7 @@ def test_mig_instances_are_shares_and_a_remade_instance_starts_anew(bench: Bench
     two = Instance(2, 0, "1g.10gb", "MIG-b", sm_count=16, memory_bytes=10 * 2**30)
     parent = dataclasses.replace(H100, mig=True, instances=(one, two))
     shares = tuple(
-        ShareReading(gpu_instance=number, activity=BUSY, measurable=True) for number in (1, 2)
+        ShareReading(gpu_instance=number, activity=BUSY, counters="gpm") for number in (1, 2)
     )
     bench.tick(parent, shares=shares, utilization=None)
     snapshot = bench.tick(parent, shares=shares, utilization=None)
@@ -491,7 +490,7 @@ def test_a_step_of_the_wall_clock_changes_no_integral(bench: Bench) -> None:
     assert totals.observed_seconds["activity"] == 2.0
 
 
-def test_sources_tell_how_they_are(bench: Bench) -> None:
+def test_every_source_shows_its_state(bench: Bench) -> None:
     """gpm is listed only where a GPU has it; the slowest GPU gives the read time."""
     assert "gpm" not in bench.tick(T4).sources
     bench.tick(H100, T4, activity=BUSY)
@@ -508,7 +507,7 @@ def test_no_failure_is_forgotten_with_what_it_was_of() -> None:
     bench = Bench(forget_after_seconds=60.0)
     one = Instance(1, 0, "1g.10gb", "MIG-1", sm_count=16, memory_bytes=10 * 2**30)
     two = dataclasses.replace(one, gpu_instance=2, mig_uuid="MIG-2")
-    over = ShareReading(activity=dataclasses.replace(BUSY, engine=1.5), measurable=True)
+    over = ShareReading(activity=dataclasses.replace(BUSY, engine=1.5), counters="gpm")
     counts = []
     for instances in ((one, two), (dataclasses.replace(one, mig_uuid="MIG-3"), two), (two,)):
         parent = dataclasses.replace(H100, mig=True, instances=instances)
@@ -527,8 +526,27 @@ def test_no_failure_is_forgotten_with_what_it_was_of() -> None:
     assert snapshot.sources["gpm"].failures_total == counts[-1]
 
 
+def test_a_counter_source_needs_no_mention_in_the_publisher(bench: Bench) -> None:
+    """Whatever its name: it is listed where a share expects it, with its own failures and cuts."""
+    other = dataclasses.replace(BUSY, source="other", engine=1.5)
+    bench.tick(H100, counters="other")
+    bench.clock.advance(1.0)
+    bench.script.read(H100, activity=other)
+    bench.script.slots[0] = dataclasses.replace(bench.script.slots[0], failures={"other": 4})
+    bench.tick(T4, activity=BUSY)
+    sources = bench.publisher.tick().sources
+
+    assert list(sources) == ["nvml", "gpm", "other"]
+    assert (sources["other"].up, sources["other"].failures_total) == (True, 5)
+    assert (sources["gpm"].up, sources["gpm"].failures_total) == (True, 0)
+    assert sources["other"].read_seconds is None
+
+    bench.tick(T4, activity=dataclasses.replace(BUSY, source="other"), counters="gpm")
+    assert not bench.publisher.tick().sources["gpm"].up
+
+
 class Faulty:
-    """A function of the tick that fails for one GPU as long as it is told to."""
+    """A function of the tick that fails for one GPU while its UUID is set."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -542,19 +560,29 @@ class Faulty:
         return self._inner(*args, **named)
 
 
-@pytest.mark.parametrize("where", ["derive_share", "share_picture", "ceilings"])
-def test_what_goes_wrong_with_one_gpu_costs_no_other(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
+@pytest.mark.parametrize(
+    ("where", "inner"),
+    [
+        ("exporter.publisher.share.derive_share", derive_share),
+        ("exporter.publisher.gpu.share_picture", share_picture),
+        ("ceilings", SPECS.ceilings),
+    ],
+)
+def test_what_goes_wrong_with_one_gpu_leaves_the_others_alone(
+    bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    where: str,
+    inner: Any,
 ) -> None:
-    """It is down with the reason, told once with its trace; the others go on. Afterwards its
+    """It is down with the reason, logged once with its trace; the others go on. Afterwards its
     counters go on too, and no interval has counted twice."""
     caplog.set_level(logging.INFO)
+    faulty = Faulty(inner)
     if where == "ceilings":
-        faulty = Faulty(SPECS.ceilings)
         monkeypatch.setattr(type(SPECS), "ceilings", lambda _, *args: faulty(*args))
     else:
-        faulty = Faulty(getattr(tracking, where))
-        monkeypatch.setattr(tracking, where, faulty)
+        monkeypatch.setattr(where, faulty)
     for _ in range(3):
         before = bench.tick(H100, T4, activity=BUSY)
     faulty.uuid = "GPU-t4"
@@ -609,7 +637,7 @@ def test_energy_is_not_added_twice_after_a_fault(
 ) -> None:
     """Where it is power times time."""
     faulty = Faulty(derive_share)
-    monkeypatch.setattr(tracking, "derive_share", faulty)
+    monkeypatch.setattr("exporter.publisher.share.derive_share", faulty)
     for second in range(9):
         faulty.uuid = "GPU-t4" if 3 <= second < 6 else None
         snapshot = bench.tick(T4, activity=BUSY, energy_joules=None)
@@ -638,7 +666,7 @@ def test_counters_never_fall_whatever_happens(events: list[tuple[str, float]]) -
         if event == "busy":
             bench.script.read(H100, activity=dataclasses.replace(BUSY, seconds=length))
         elif event == "silent":
-            bench.script.read(H100, measurable=True)
+            bench.script.read(H100, counters="gpm")
         elif event == "lost":
             bench.script.fail(H100, "lost")
         for picture in bench.publisher.tick().gpus:

@@ -9,8 +9,17 @@ from hypothesis import strategies as st
 
 from exporter.derive import Derived
 from exporter.model.reading import Activity, Utilization, Vitals
-from exporter.model.snapshot import LIMITERS, Bounds, Roofline, Saturation, TimeParts
-from exporter.publisher.totals import BoardIntegral, ShareIntegral, Tally
+from exporter.model.snapshot import (
+    LIMITERS,
+    BoardTotals,
+    Bounds,
+    Roofline,
+    Saturation,
+    ShareTotals,
+    TimeParts,
+)
+from exporter.publisher.board import BOARD_TOTALS, BoardIntegral, Tally
+from exporter.publisher.totals import SHARE_TOTALS, ShareIntegral
 
 ratios = st.floats(0, 1)
 seconds = st.floats(0.01, 3.0)
@@ -36,6 +45,28 @@ def derived(**fields: object) -> Derived:
         flops_integral_bounds=Bounds(1e14, 8e14),
     )
     return dataclasses.replace(defaults, **fields)  # type: ignore[arg-type]
+
+
+def test_every_total_is_in_its_table() -> None:
+    """A field of the snapshot that no row adds to would stay empty unnoticed."""
+    kept = {"last_busy_timestamp_seconds", "idle_for_seconds"}
+    shares = [field.name for field in dataclasses.fields(ShareTotals)]
+    boards = [field.name for field in dataclasses.fields(BoardTotals)]
+
+    assert list(SHARE_TOTALS) == [name for name in shares if name not in kept]
+    assert list(dict.fromkeys(counter.field for counter in BOARD_TOTALS)) == boards
+
+
+def test_totals_that_were_given_out_do_not_change() -> None:
+    """A snapshot is read by other threads while the next interval is added."""
+    integral = ShareIntegral(0.0)
+    integral.add(None, activity(), derived(), None, 1.0)
+    given = integral.totals()
+    before = repr(given)
+    integral.add(None, activity(), derived(), None, 2.0)
+
+    assert repr(given) == before
+    assert integral.totals().observed_seconds == {"activity": 2.0}
 
 
 def test_a_measured_interval_adds_ratio_times_its_own_length() -> None:
@@ -92,7 +123,7 @@ def test_how_long_it_is_idle_is_what_was_seen_of_it() -> None:
     integral.add(None, activity(0.0), resting, None, 3.0)
     assert integral.totals().idle_for_seconds == 3.0
 
-    integral.lose_sight(60.0)
+    integral.end_idle(60.0)
     assert integral.totals().idle_for_seconds is None
     assert integral.totals().last_busy_timestamp_seconds == 60.0
     integral.add(None, activity(0.0), resting, None, 61.0)
@@ -107,10 +138,10 @@ def test_an_activity_above_one_is_cut_and_counted() -> None:
     """Rounding up to 1 % is cut silently; more is counted as a wrong value."""
     integral = ShareIntegral(0.0)
     integral.add(None, activity(sm=1.005), derived(), None, 1.0)
-    assert integral.cuts == 0
+    assert integral.cuts == {}
     integral.add(None, activity(sm=1.5), derived(), None, 2.0)
 
-    assert integral.cuts == 1
+    assert integral.cuts == {"gpm": 1}
     assert integral.totals().sm_active_seconds == 2.0
 
 
@@ -219,7 +250,7 @@ def test_energy_is_the_drivers_or_else_power_times_time() -> None:
 
 
 def test_energy_that_was_not_read_is_of_no_interval() -> None:
-    """What was used while nobody could read it is in the total, and in none of ours."""
+    """What was used while it could not be read is in the total, but in no interval's energy."""
     board = BoardIntegral()
     board.add(Vitals(energy_joules=5000.0), None, 0.0)
     assert board.add(Vitals(power_watts=700.0), None, 1.0) is None

@@ -19,8 +19,7 @@ from exporter.model.reading import (
     Utilization,
 )
 from exporter.model.snapshot import LIMITERS, Snapshot, TrainingState
-from exporter.publisher.gpu import Rules
-from exporter.publisher.tick import Publisher
+from exporter.publisher import Publisher, Rules
 from tests.clocks import ManualClock
 from tests.publisher.test_tick import BUSY, H100, QUIET, SPECS, Script, gpu
 
@@ -28,23 +27,23 @@ MIXED = dataclasses.replace(BUSY, engine=0.4, sm=0.4, tensor=0.3, dram=0.1)
 
 
 class Jobs:
-    """Training reports as the test says."""
+    """Training reports as the test sets them."""
 
     def __init__(self) -> None:
-        self.said: tuple[TrainingReport, ...] = ()
+        self.sent: tuple[TrainingReport, ...] = ()
         self.received_total = 0
         self.rejected_total: Mapping[str, int] = {"schema": 2}
         self.up = True
 
     def reports(self) -> tuple[TrainingReport, ...]:
-        return self.said
+        return self.sent
 
 
 class Bench:
     """A publisher over a scripted GPU and one scripted job that reports once a second."""
 
     listed: tuple[Process, ...] | None = (Process(4242, "compute"),)
-    """What the driver says of who is on the GPU."""
+    """The processes that the driver lists on the GPU."""
 
     def __init__(self, **report: Any) -> None:
         self.clock = ManualClock()
@@ -52,7 +51,7 @@ class Bench:
         self.jobs = Jobs()
         self.report = {"device": H100.uuid, "host_pids": (4242,), **report}
         self.wait = self.stall = 0.0
-        self.publisher = Publisher(self.script, SPECS, Rules(), self.clock, training=self.jobs)
+        self.publisher = Publisher(self.script, SPECS, Rules(), self.clock, training=[self.jobs])
 
     def tick(self, wait: float = 0.0, stall: float | None = None, **reading: Any) -> Snapshot:
         """Let a second pass in which the job waited so long and the GPU did as it read."""
@@ -60,7 +59,7 @@ class Bench:
         self.wait += wait
         self.stall += stall or 0.0
         self.script.read(reading.pop("device", H100), processes=self.listed, **reading)
-        self.jobs.said = (
+        self.jobs.sent = (
             TrainingReport(
                 report_id="a" * 32,
                 job="resnet",
@@ -125,7 +124,7 @@ def test_without_counters_utilization_takes_the_part_of_the_engine() -> None:
     bench = Bench()
     for _ in range(15):
         snapshot = bench.tick(
-            wait=0.7, stall=0.6, utilization=Utilization(0.3, 0.31, 1.0), measurable=False
+            wait=0.7, stall=0.6, utilization=Utilization(0.3, 0.31, 1.0), counters=None
         )
     assert gpu(snapshot).shares[0].limiter == "input"
 
@@ -145,7 +144,7 @@ def test_a_rank_under_mig_belongs_to_its_instance() -> None:
     activity: Activity = MIXED
     for _ in range(5):
         shares = tuple(
-            ShareReading(gpu_instance=number, processes=listed, activity=activity, measurable=True)
+            ShareReading(gpu_instance=number, processes=listed, activity=activity, counters="gpm")
             for number, listed in ((1, ()), (2, bench.listed))
         )
         snapshot = bench.tick(wait=0.6, stall=0.6, device=device, shares=shares)
@@ -162,7 +161,7 @@ def test_the_reported_precision_is_the_assumed_one() -> None:
     snapshot = bench.tick(activity=BUSY)
     flops = gpu(snapshot).shares[0].totals.flops
     assert flops["fp16_tensor"] > 0
-    bench.jobs.said = ()
+    bench.jobs.sent = ()
     for _ in range(2):
         bench.clock.advance(1.0)
         bench.script.read(H100, activity=BUSY)
@@ -171,7 +170,7 @@ def test_the_reported_precision_is_the_assumed_one() -> None:
     assert snapshot.ranks == ()
 
 
-def test_the_source_says_how_it_fares() -> None:
+def test_accepted_and_refused_reports_are_counted() -> None:
     """Accepted and refused reports, with the check of stalls among the reasons."""
     bench = Bench()
     bench.jobs.received_total = 7
@@ -183,7 +182,26 @@ def test_the_source_says_how_it_fares() -> None:
     assert not bench.tick(activity=QUIET).sources["training"].up
 
 
-def test_a_job_that_is_not_on_the_gpu_says_nothing_about_it() -> None:
+def test_several_sources_of_reports_are_one_to_the_reader() -> None:
+    """All their ranks are shown, their counts are added, and one that is up is enough."""
+    bench = Bench()
+    other = Jobs()
+    bench.tick()
+    (report,) = bench.jobs.sent
+    other.sent = (dataclasses.replace(report, report_id="b" * 32, rank=1),)
+    bench.jobs.received_total, other.received_total = 7, 5
+    other.rejected_total, other.up = {"schema": 1, "rate": 3}, False
+    publisher = Publisher(bench.script, SPECS, Rules(), bench.clock, training=(bench.jobs, other))
+    publisher.tick()
+    snapshot = publisher.tick()
+
+    assert [rank.rank for rank in snapshot.ranks] == [0, 1]
+    assert snapshot.training == TrainingState(12, {"schema": 3, "rate": 3, "stall_exceeds_idle": 0})
+    assert snapshot.sources["training"].up
+    assert snapshot.sources["training"].failures_total == 6
+
+
+def test_a_job_that_is_not_on_the_gpu_changes_nothing_of_it() -> None:
     """Neither input, nor precision, nor bounds: only its own series are published."""
     bench = Bench(precision="fp16")
     bench.listed = (Process(77, "compute"),)
@@ -236,7 +254,7 @@ def test_where_no_list_can_be_read_no_job_is_believed() -> None:
     assert gpu(snapshot).shares[0].limiter == "idle"
 
 
-def test_owners_are_told_only_if_they_may_be() -> None:
+def test_owners_are_shown_only_where_that_is_wanted() -> None:
     """Neither beside the job nor in its name."""
     for owners, owner, names in (
         (True, "alice", ["resnet", "resnet (alice)"]),
@@ -245,9 +263,9 @@ def test_owners_are_told_only_if_they_may_be() -> None:
         bench = Bench(uid=1, owner="alice")
         bench.publisher.reconfigure(SPECS, Rules(owners=owners))
         bench.tick()
-        (said,) = bench.jobs.said
-        other = dataclasses.replace(said, report_id="b" * 32, uid=2)
-        bench.jobs.said = (other, said)
+        (report,) = bench.jobs.sent
+        other = dataclasses.replace(report, report_id="b" * 32, uid=2)
+        bench.jobs.sent = (other, report)
         ranks = bench.publisher.tick().ranks
         assert [rank.owner for rank in ranks] == [owner, owner]
         assert [rank.job for rank in ranks] == names

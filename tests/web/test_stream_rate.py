@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-from exporter.cli.nodes import NodeTraining
 from exporter.model.snapshot import Snapshot
-from exporter.publisher.gpu import Rules
-from exporter.publisher.tick import Publisher
+from exporter.publisher import Publisher, Rules
 from exporter.sources.simulate import Simulation, load_scenario
 from exporter.specs import SpecBook
 from exporter.web.patch import merge_patch
@@ -34,7 +32,7 @@ def test_four_kilobytes_a_second(book: SpecBook) -> None:
         Rules(),
         clock,
         (store.publish, seen.append),
-        training=NodeTraining(None, readers.training),
+        training=[readers.jobs],
     )
     readers.start()
     publisher.tick()

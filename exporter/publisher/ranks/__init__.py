@@ -5,6 +5,6 @@ from __future__ import annotations
 
 from exporter.publisher.ranks.gaps import GapClock
 from exporter.publisher.ranks.places import NOWHERE, KnownGpu, Place, locate
-from exporter.publisher.ranks.ranks import Ranks
+from exporter.publisher.ranks.ranks import Claims, Ranks
 
-__all__ = ["NOWHERE", "GapClock", "KnownGpu", "Place", "Ranks", "locate"]
+__all__ = ["NOWHERE", "Claims", "GapClock", "KnownGpu", "Place", "Ranks", "locate"]

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 
 from exporter.derive.stall import CHECK_SECONDS, believable_seconds
 
+STALL_EXCEEDS_IDLE = "stall_exceeds_idle"
+"""Under this reason the windows are counted in which a claim was cut."""
 NOTICED_SECONDS = 0.001
-"""Less than that beyond what is believable is rounding."""
+"""A claim that exceeds what is believable by less than this is rounding."""
 
 
 class StallCheck:
-    """Holds a rank's claims against the idle time of its GPU, window by window.
+    """Compares the stall that a rank claims with the idle time of its GPU, window by window.
 
     A window ends with the first report after a minute. What does not fit is kept until then, in
     case the GPU's readings catch up, and is then dropped: what was let through never falls.
@@ -20,14 +22,14 @@ class StallCheck:
 
     def __init__(self) -> None:
         self.passed: Mapping[str, float] = {}
-        """By phase; as long as everything fits, the claims themselves."""
+        """By phase: what is believed; as long as everything fits, the claims themselves."""
         self.exceeded = 0
         """Windows in which something had to be dropped."""
         self._claimed: Mapping[str, float] | None = None
         self._withheld: dict[str, float] = {}
         """By phase: what did not fit, in this window and before."""
         self._dropped = 0.0
-        """The part of it that is not let through any more."""
+        """The part of it that is no longer let through."""
         self._start = (0.0, 0.0, 0.0)
         self._passed_in_window = 0.0
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a share of a GPU was seen, and how long nothing ran on it, at any recent time."""
+"""How long a share of a GPU was observed, and how long nothing ran on it, up to a recent time."""
 
 from __future__ import annotations
 

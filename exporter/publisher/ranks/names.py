@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the jobs of several users are called: two that chose one name are two jobs."""
+"""The names of jobs: where two users chose the same one, these are two jobs."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from itertools import count
 from exporter.model.reading import TrainingReport
 
 MOST_BYTES = 128
-"""Of a name, with what is added to it."""
+"""The most that a name may have, with what is added to it."""
 
 Job = tuple[int | None, str]
-"""A user's number and the name that the user gave it."""
+"""The user's number, and the name that the user gave the job."""
 
 
 class JobNames:
-    """A name for each job that no other has; it stays while the job is known."""
+    """Gives each job a name that no other job has; it stays while the job is known."""
 
     def __init__(self) -> None:
         self._names: dict[Job, str] = {}
         self._given: set[str] = set()
 
-    def name(self, report: TrainingReport, *, owners: bool) -> str:
-        """Return the name of the job that a report is of.
+    def name(self, report: TrainingReport) -> str:
+        """Return the name of the job that a report belongs to.
 
-        It is the job's own if no other has it; else its owner is added, or a number where owners
-        are not to be told.
+        It is the job's own if no other job has it; else its owner is added, or a number where the
+        owner is not known.
         """
         job = job_of(report)
         name = self._names.get(job)
         if name is None:
-            owner = report.owner if owners else None
-            name = next(each for each in _candidates(report.job, owner) if each not in self._given)
+            candidates = _candidates(report.job, report.owner)
+            name = next(each for each in candidates if each not in self._given)
             self._names[job] = name
             self._given.add(name)
         return name
 
     def keep(self, jobs: set[Job]) -> None:
-        """Forget the others, whose names may be given again."""
+        """Forget every other job; its name may be given again."""
         for job in self._names.keys() - jobs:
             self._given.remove(self._names.pop(job))
 
 
 def job_of(report: TrainingReport) -> Job:
-    """Return which job a report is of."""
+    """Return which job a report belongs to."""
     return report.uid, report.job
 
 

@@ -10,7 +10,7 @@ from exporter.model.reading import NO_DEVICE, Device, ShareReading, TrainingRepo
 
 
 class Place(NamedTuple):
-    """A share of a GPU as the labels name it; without UUID: no GPU at all."""
+    """A share of a GPU as the labels name it; without a UUID it stands for no GPU at all."""
 
     uuid: str | None
     gpu_instance: int | None
@@ -19,10 +19,13 @@ class Place(NamedTuple):
 NOWHERE = Place(None, None)
 
 KnownGpu = tuple[Device, Sequence[ShareReading]]
+"""A GPU, and its shares with the processes on them."""
 
 
 def locate(report: TrainingReport, gpus: Iterable[KnownGpu]) -> Place | None:
-    """Return where a process runs by what it says of its device, else by its pid; None: unknown.
+    """Return where a process runs: by the device that it reports, else by its pid.
+
+    None where neither is known here.
 
     A UUID counts by its digits alone: under MIG some runtimes give the parent's, and older drivers
     name a MIG device ``MIG-GPU-<uuid of the GPU>/<GPU instance>/<compute instance>``.

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every rank of every training job on this node, and what they say about its GPUs."""
+"""Every rank of every training job on this node, and what they report of its GPUs."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from exporter.derive.stall import Stall, together
 from exporter.errors import one_line
@@ -19,47 +20,51 @@ from exporter.publisher.ranks.verify import listed_processes
 INFERRED_BY_CLIENT = "client"
 """The method of inference from the host wait that a job reports."""
 LOST_SECONDS = 30.0
-"""A rank whose GPU is not found for so long is told of in the log."""
+"""A rank whose GPU is not found for so long is logged."""
 
 log = logging.getLogger(__name__)
+
+_RankKey = tuple[str, int, Place]
+"""Job, rank and place: what the series of a rank are named by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What the ranks on a node's GPUs report of these GPUs."""
+
+    stalls: Mapping[Place, Stall] = field(default_factory=dict)
+    """Of the last seconds; without the shares that no rank reports of."""
+    precisions: Mapping[str, str] = field(default_factory=dict)
+    """By UUID of the GPU: the precision that every rank on it computes in."""
 
 
 class Ranks:
     """Every rank of every training job that reports to this node; for the publisher's thread."""
 
     def __init__(self) -> None:
+        self.claims = Claims()
+        """As of the last reports that were taken."""
         self._names = JobNames()
-        self._places: dict[str, tuple[str, int, Place]] = {}
-        """By report id: what its series are named by. It never changes while the id lives, and no
-        other user's has the same."""
+        self._keys: dict[str, _RankKey] = {}
+        """By report id. A key never changes while the id lives, and no other user's process has
+        the same."""
         self._searched: dict[str, float] = {}
-        """By report id: since when its GPU is sought; infinite once that was told."""
-        self._known: dict[tuple[str, int, Place], RankRecord] = {}
+        """By report id: since when its GPU is sought; infinite once that was logged."""
+        self._known: dict[_RankKey, RankRecord] = {}
         """In the order in which they are shown."""
-        self._stalls: dict[Place, Stall] = {}
-        self._precisions: dict[str, str] = {}
         self._exceeded_before = 0
+        """Of ranks that are no longer known."""
 
     @property
     def stall_exceeds_idle(self) -> int:
         """How often a minute's stall was more than its GPU's idle time allows."""
         return self._exceeded_before + sum(known.check.exceeded for known in self._known.values())
 
-    def take(
-        self,
-        reports: Sequence[TrainingReport],
-        gpus: Sequence[KnownGpu],
-        now: float,
-        *,
-        owners: bool = True,
-    ) -> None:
-        """Take what every process said last; those that are missing are not known any more.
-
-        Jobs of one name are told apart by their owners, if these may be told.
-        """
+    def take(self, reports: Sequence[TrainingReport], gpus: Sequence[KnownGpu], now: float) -> None:
+        """Take the last report of every process; a process without one is forgotten."""
         before = len(self._known)
         for report in reports:
-            key = self._key(report, self._names.name(report, owners=owners), gpus, now)
+            key = self._key(report, self._names.name(report), gpus, now)
             if key is not None:
                 known = self._known.get(key)
                 if known is None:
@@ -71,43 +76,36 @@ class Ranks:
         # A name is given again only once nothing of the job that had it is known.
         self._names.keep({job_of(report) for report in reports})
         self._verify(gpus)
-        self._look(now)
+        self.claims = self._claims(now)
 
-    def stall(self, uuid: str, gpu_instance: int | None) -> Stall | None:
-        """Return what the ranks on a share say about the last seconds; None without any."""
-        return self._stalls.get(Place(uuid, gpu_instance))
-
-    def precision(self, uuid: str) -> str | None:
-        """Return the precision that every rank on a GPU says it computes in; None without one."""
-        return self._precisions.get(uuid)
-
-    def settle(self, gaps: Callable[[str, int | None], GapClock | None]) -> None:
-        """Judge what was taken, once the interval that it was said in has been integrated."""
+    def settle(self, gaps: Mapping[Place, GapClock]) -> None:
+        """Judge what was taken, once the interval that it was reported in has been integrated."""
         for (_, _, place), known in self._known.items():
-            known.settle(None if place.uuid is None else gaps(place.uuid, place.gpu_instance))
+            known.settle(gaps.get(place))
 
-    def pictures(self, now: float, *, owners: bool = True) -> tuple[Rank, ...]:
+    def pictures(self, now: float) -> tuple[Rank, ...]:
         """Return what is shown of every rank."""
         return tuple(
-            rank_picture(job, rank, place, known, now, owners=owners)
+            rank_picture(job, rank, place, known, now)
             for (job, rank, place), known in self._known.items()
             if not known.silent
         )
 
     def _key(
         self, report: TrainingReport, job: str, gpus: Sequence[KnownGpu], now: float
-    ) -> tuple[str, int, Place] | None:
-        key = self._places.get(report.report_id)
+    ) -> _RankKey | None:
+        key = self._keys.get(report.report_id)
         if key is None:
             place = locate(report, gpus)
             if place is None:
-                self._tell_lost(report, now)
+                self._log_lost(report, now)
                 return None
             self._searched.pop(report.report_id, None)
-            key = self._places[report.report_id] = (job, report.rank, place)
+            key = self._keys[report.report_id] = (job, report.rank, place)
         return key
 
-    def _tell_lost(self, report: TrainingReport, now: float) -> None:
+    def _log_lost(self, report: TrainingReport, now: float) -> None:
+        """Log, once, that the GPU of a process was not found for long."""
         since = self._searched.setdefault(report.report_id, now)
         if now - since >= LOST_SECONDS:
             self._searched[report.report_id] = float("inf")
@@ -121,8 +119,8 @@ class Ranks:
     def _drop(self, present: set[str]) -> None:
         for report_id in self._searched.keys() - present:
             del self._searched[report_id]
-        for report_id in self._places.keys() - present:
-            key = self._places.pop(report_id)
+        for report_id in self._keys.keys() - present:
+            key = self._keys.pop(report_id)
             known = self._known[key]
             known.retire(report_id)
             if not known.last:
@@ -135,8 +133,8 @@ class Ranks:
         for (_, _, place), known in self._known.items():
             known.verify(place, listed)
 
-    def _look(self, now: float) -> None:
-        """Find out what the living ranks say about their GPUs, if they are on them."""
+    def _claims(self, now: float) -> Claims:
+        """Return what the living ranks report of the GPUs that they are on."""
         fresh: dict[Place, list[RankRecord]] = {}
         precisions: dict[str, set[str]] = {}
         for (_, _, place), known in self._known.items():
@@ -148,14 +146,16 @@ class Ranks:
                 precisions.setdefault(place.uuid, set()).add(known.newest.precision)
             if known.fresh(now):
                 fresh.setdefault(place, []).append(known)
-        self._stalls = {place: _stall(found) for place, found in fresh.items()}
-        self._precisions = {
-            uuid: next(iter(found)) for uuid, found in precisions.items() if len(found) == 1
-        }
+        return Claims(
+            stalls={place: _stall(found) for place, found in fresh.items()},
+            precisions={
+                uuid: next(iter(found)) for uuid, found in precisions.items() if len(found) == 1
+            },
+        )
 
 
 def _stall(ranks: Sequence[RankRecord]) -> Stall:
-    """Return what the ranks on one share say about the last seconds."""
+    """Return what the ranks on one share report of the last seconds."""
     covered = [known.stall_of_idle for known in ranks if known.stall_of_idle is not None]
     inferred = together(known.bounds for known in ranks if known.bounds is not None)
     return Stall(
@@ -163,6 +163,6 @@ def _stall(ranks: Sequence[RankRecord]) -> Stall:
     )
 
 
-def _order(item: tuple[tuple[str, int, Place], RankRecord]) -> tuple[str, int, str]:
+def _order(item: tuple[_RankKey, RankRecord]) -> tuple[str, int, str]:
     job, rank, place = item[0]
     return job, rank, str(place)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the processes of one rank said, and what is made of it."""
+"""What the processes of one rank reported, and what follows from it."""
 
 from __future__ import annotations
 
@@ -19,37 +19,40 @@ from exporter.publisher.ranks.totals import at_least, total_of
 from exporter.publisher.ranks.verify import Listed, verified
 
 BOUNDS_SECONDS = 10.0
-"""Bounds hold for at least so long: below, the two observers' clocks weigh too much."""
+"""Bounds are of at least this time: over less, the two observers' clocks differ too much."""
 OBSERVED_RATIO = 0.9
-"""Of a window in which less than this share was observed, nothing is inferred."""
-LATELY_SECONDS = 5.0
-"""What a rank does of late is judged over so long, or over its last interval: work and waiting
-take turns, and the reports come between them."""
-SHORTEST_LATELY_SECONDS = 0.5
+"""Nothing is inferred from a window of which less than this part was observed."""
+RECENT_SECONDS = 5.0
+"""What a rank does now is judged over this time, or over its last interval if that is longer:
+work and waiting take turns, and the reports come between them."""
+SHORTEST_RECENT_SECONDS = 0.5
+"""Nothing is judged over less."""
 FRESH_SECONDS = 5.0
-"""What a rank said stands for so long, or for two of its own intervals."""
+"""A report stands for this time, or for two of the rank's own intervals if these are longer."""
 SEEN_IDLE_RATIO = 0.001
-"""With less idle time than that there is nothing to explain."""
+"""With a smaller part of idle time there is nothing to explain."""
 MOST_RETIRED = 32
-"""Ended processes of one rank that are told apart."""
+"""Ended processes of one rank whose totals are kept apart."""
 
 _received = attrgetter("received_monotonic_seconds")
 
 
-class _Said(NamedTuple):
-    """A moment at which a rank spoke, or what passed between two: all in seconds."""
+class _Times(NamedTuple):
+    """Times of a rank and its GPU up to a report, or between two reports: all in seconds."""
 
     seconds: float
+    """Up to a report: the monotonic time at which it was received."""
     wait: float
     """For data."""
     stall: float
     observed: float
-    """Of the GPU."""
+    """For which the GPU was observed."""
     idle: float
+    """For which the GPU was idle."""
 
-    def since(self, before: _Said) -> _Said:
-        """Return what passed since an earlier moment; a claim that fell counts as nothing."""
-        return _Said(
+    def since(self, before: _Times) -> _Times:
+        """Return what passed since an earlier report; a claim that fell counts as nothing."""
+        return _Times(
             max(self.seconds - before.seconds, 0.0),
             max(self.wait - before.wait, 0.0),
             max(self.stall - before.stall, 0.0),
@@ -59,65 +62,68 @@ class _Said(NamedTuple):
 
 
 class RankRecord:
-    """One rank at one place: its processes' last reports, and what is made of them."""
+    """One rank at one place: the last reports of its processes, and what follows from them."""
 
     def __init__(self) -> None:
         self.last: dict[str, TrainingReport] = {}
         """By report id."""
         self.newest: TrainingReport
-        """The last report of any of its processes; there is one once it was put."""
+        """The newest of them; there is one as soon as a report was put."""
         self.alive = 0
-        """How many of its processes are."""
+        """How many of its processes are alive."""
         self.run_seconds = 0.0
-        """Loop time of the longest-running process alive; of the newest one where none is."""
+        """Loop time of the longest-running living process, else of the newest one."""
         self.verified: bool | None = None
-        """Whether the driver lists it on its GPU; None without one."""
+        """Whether the driver lists it on its GPU; None for a rank without a GPU."""
         self.check = StallCheck()
         self.wait_ratio: float | None = None
         self.stall_ratio: float | None = None
         self.stall_of_idle: float | None = None
         self.bounds: Bounds | None = None
         self._retired: dict[str, TrainingTotals] = {}
-        """By report id, of processes that are not known any more and may yet speak again."""
+        """By report id, of processes that are no longer known and may yet report again."""
         self._folded: TrainingTotals | None = None
-        """Of those that were retired before them."""
+        """The sum over those that were retired before them."""
         self._totals = TrainingTotals()
         self._summed = False
-        """Whether `_totals` are those of now."""
-        self._said_at: float | None = None
+        """Whether `_totals` are up to date."""
+        self._reported_at: float | None = None
         self._settled_at: float | None = None
         self._fresh_until = 0.0
-        self._lately: deque[_Said] = deque()
+        self._recent: deque[_Times] = deque()
         """The last reports, from the newest that is old enough to judge from."""
-        self._bounds_from: _Said | None = None
-        """The start of the window under way."""
+        self._bounds_from: _Times | None = None
+        """The start of the window that is not complete yet."""
 
     def put(self, report: TrainingReport) -> None:
-        """Take what one of its processes said last."""
+        """Take the last report of one of its processes."""
         if self.last.get(report.report_id) is report:
             return
         self.last[report.report_id] = report
         self._retired.pop(report.report_id, None)
-        self._look_again()
-        said = report.received_monotonic_seconds
-        self._said_at = said if self._said_at is None else max(said, self._said_at)
+        self._update()
+        received = report.received_monotonic_seconds
+        self._reported_at = (
+            received if self._reported_at is None else max(received, self._reported_at)
+        )
 
     def verify(self, place: Place, listed: Listed) -> None:
-        """Hold its processes against those that the driver lists; once they ended, it stays."""
+        """Find out whether the driver lists one of its processes; once they ended, that stays."""
         if self.alive or self.verified is None:
             self.verified = verified(
                 (report for report in self.last.values() if report.alive), place, listed
             )
 
     def retire(self, report_id: str) -> None:
-        """Keep the totals of a process that is not known any more."""
+        """Keep the totals of a process that is no longer known."""
         self._retired[report_id] = self.last.pop(report_id).totals
-        self._look_again()
+        self._update()
         if len(self._retired) > MOST_RETIRED:
             oldest = self._retired.pop(next(iter(self._retired)))
             self._folded = oldest if self._folded is None else total_of(self._folded, oldest)
 
-    def _look_again(self) -> None:
+    def _update(self) -> None:
+        """Find again what depends on which processes there are."""
         reports = self.last.values()
         if reports:
             self.newest = max(reports, key=_received)
@@ -133,14 +139,14 @@ class RankRecord:
 
     @property
     def totals(self) -> TrainingTotals:
-        """All that its processes claim; none ever falls."""
+        """The sum of what its processes claim; no total ever falls."""
         if not self._summed:
             parts = [*self._retired.values(), *(report.totals for report in self.last.values())]
             if self._folded is not None:
                 parts.insert(0, self._folded)
             before, now = self._totals, reduce(total_of, parts)
-            # What one process claims never falls, as what it said before was compared. But a phase
-            # that took no time may be missing again.
+            # What one process claims never falls: its reports were compared with each other. But a
+            # phase that took no time may be missing again.
             is_whole = len(parts) == 1 and now.phase_seconds.keys() >= before.phase_seconds.keys()
             self._totals = now if is_whole else at_least(now, before)
             self._summed = True
@@ -148,36 +154,36 @@ class RankRecord:
 
     @property
     def degraded(self) -> tuple[str, ...]:
-        """What of its living processes is not measured, and whether they are not on their GPU."""
+        """What is not measured of its living processes, and whether they are not on their GPU."""
         found = {name for each in self.last.values() if each.alive for name in each.degraded}
         if self.verified is False:
             found.add(UNVERIFIED)
         return tuple(name for name in TRAINING_DEGRADATIONS if name in found) if found else ()
 
     def fresh(self, now: float) -> bool:
-        """Tell whether what it said of the last seconds still stands."""
+        """Return whether what it reported of the last seconds still stands."""
         return now <= self._fresh_until and self.alive > 0
 
     def settle(self, gaps: GapClock | None) -> None:
-        """Judge what was said since the last time, by the idle time of its GPU up to then."""
-        said = self._said_at
-        if said is None or said == self._settled_at:
+        """Judge what was reported since the last time, by the idle time of its GPU up to then."""
+        reported_at = self._reported_at
+        if reported_at is None or reported_at == self._settled_at:
             return
-        self._settled_at = said
+        self._settled_at = reported_at
         totals = self.totals
-        observed, idle = (0.0, 0.0) if gaps is None else gaps.at(said)
+        observed, idle = (0.0, 0.0) if gaps is None else gaps.at(reported_at)
         stalls = totals.phase_gpu_idle_seconds
         if stalls:
-            self.check.add(stalls, said, observed, idle)
+            self.check.add(stalls, reported_at, observed, idle)
         wait, stall = totals.phase_seconds.get("data"), stalls.get("data")
-        now = _Said(said, wait or 0.0, stall or 0.0, observed, idle)
+        now = _Times(reported_at, wait or 0.0, stall or 0.0, observed, idle)
         if gaps is None or wait is None or stall is not None:
             self.bounds = self._bounds_from = None
         else:
             self._bound(now)
         self._judge(now, waits=wait is not None, measured=stall is not None)
 
-    def _bound(self, now: _Said) -> None:
+    def _bound(self, now: _Times) -> None:
         if self._bounds_from is not None:
             passed = now.since(self._bounds_from)
             if passed.seconds < BOUNDS_SECONDS:
@@ -189,13 +195,13 @@ class RankRecord:
             )
         self._bounds_from = now
 
-    def _judge(self, now: _Said, *, waits: bool, measured: bool) -> None:
-        lately = self._lately
-        lately.append(now)
-        while len(lately) > 2 and now.seconds - lately[1].seconds >= LATELY_SECONDS:
-            lately.popleft()
-        passed = now.since(lately[0])
-        if passed.seconds < SHORTEST_LATELY_SECONDS:
+    def _judge(self, now: _Times, *, waits: bool, measured: bool) -> None:
+        recent = self._recent
+        recent.append(now)
+        while len(recent) > 2 and now.seconds - recent[1].seconds >= RECENT_SECONDS:
+            recent.popleft()
+        passed = now.since(recent[0])
+        if passed.seconds < SHORTEST_RECENT_SECONDS:
             return
         self.wait_ratio = min(passed.wait / passed.seconds, 1.0) if waits else None
         self.stall_ratio = min(passed.stall / passed.seconds, 1.0) if measured else None
@@ -205,13 +211,11 @@ class RankRecord:
                 self.stall_of_idle = passed.stall / passed.idle
             elif self.bounds is not None:
                 self.stall_of_idle = self.bounds.lower * passed.observed / passed.idle
-        spacing = now.seconds - lately[-2].seconds
+        spacing = now.seconds - recent[-2].seconds
         self._fresh_until = now.seconds + max(FRESH_SECONDS, 2 * spacing)
 
 
-def rank_picture(
-    job: str, rank: int, place: Place, known: RankRecord, now: float, *, owners: bool
-) -> Rank:
+def rank_picture(job: str, rank: int, place: Place, known: RankRecord, now: float) -> Rank:
     """Return what is shown of a rank at monotonic time `now`."""
     newest = known.newest
     totals = known.totals
@@ -235,7 +239,7 @@ def rank_picture(
         memory_bytes=newest.memory_bytes,
         data_wait_ratio=known.wait_ratio if fresh else None,
         data_stall_ratio=known.stall_ratio if fresh else None,
-        owner=newest.owner if owners else None,
+        owner=newest.owner,
         verified=known.verified,
         degraded=known.degraded,
     )

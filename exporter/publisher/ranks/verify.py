@@ -9,7 +9,7 @@ from exporter.model.reading import TrainingReport
 from exporter.publisher.ranks.places import KnownGpu, Place
 
 Listed = Mapping[str, frozenset[int]]
-"""By UUID of the physical GPU: every process on any share of it; none where nobody tells."""
+"""By UUID of the physical GPU: every process on any of its shares, as far as they are listed."""
 
 
 def listed_processes(gpus: Iterable[KnownGpu]) -> Listed:
@@ -23,8 +23,8 @@ def listed_processes(gpus: Iterable[KnownGpu]) -> Listed:
 def verified(reports: Iterable[TrainingReport], place: Place, listed: Listed) -> bool | None:
     """Return whether any of these processes, or an ancestor of it, is on the GPU of a place.
 
-    None without a GPU. Where the driver does not tell who is on it, or the processes cannot be
-    seen, none is.
+    None for a place without a GPU; False where the driver lists no processes, or where the
+    reporting ones cannot be seen.
     """
     if place.uuid is None:
         return None

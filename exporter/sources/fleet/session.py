@@ -149,7 +149,7 @@ class Session:
             memory=nvml.memory.get(gpu_instance),
             processes=nvml.processes.get(gpu_instance) if nvml.processes is not None else None,
             activity=counted.activities.get(gpu_instance),
-            measurable=gpu_instance in counted.sources,
+            counters=counted.sources.get(gpu_instance),
         )
 
     def close(self) -> None:

@@ -78,7 +78,7 @@ class Simulation:
         ]
         admits = (selection or Selection()).admits
         self.gpus = tuple(gpu for gpu in gpus if admits(gpu.device.index, gpu.device.uuid))
-        self._jobs = _ranks(gpus)
+        self.jobs = SimulatedJobs(self.gpus, _ranks(gpus))
 
     def start(self) -> None:
         """Begin; there is nothing to open."""
@@ -106,18 +106,38 @@ class Simulation:
             for gpu in self.gpus
         }
 
-    def training(self) -> Sequence[TrainingReport]:
-        """Return what the training jobs said at the last round."""
-        return [
-            said
-            for job, gpus in self._jobs.items()
-            for rank, gpu in enumerate(gpus)
-            if gpu in self.gpus and (said := gpu.training(job, rank, len(gpus))) is not None
-        ]
-
     def devices(self) -> Mapping[str, int]:
         """Return how many GPUs there are; everyone who counts agrees."""
         return dict.fromkeys(("pci", "driver", "nvml"), len(self.scenario.gpus))
+
+
+class SimulatedJobs:
+    """The training jobs on simulated GPUs, as they reported at the last round."""
+
+    received_total = 0
+    """Nothing is sent, so nothing is counted."""
+    up = True
+
+    def __init__(self, gpus: Sequence[_Gpu], ranks: Mapping[str, tuple[_Gpu, ...]]) -> None:
+        """Report for these `gpus`; `ranks` are all GPUs of each job, by rank."""
+        self._gpus = gpus
+        self._ranks = ranks
+        self.rejected_total: Mapping[str, int] = {}
+
+    def start(self) -> None:
+        """Begin; there is nothing to open."""
+
+    def stop(self) -> None:
+        """End; there is nothing to close."""
+
+    def reports(self) -> Sequence[TrainingReport]:
+        """Return the report of every rank at the last round."""
+        return [
+            report
+            for job, gpus in self._ranks.items()
+            for rank, gpu in enumerate(gpus)
+            if gpu in self._gpus and (report := gpu.training(job, rank, len(gpus))) is not None
+        ]
 
 
 def _ranks(gpus: Sequence[_Gpu]) -> dict[str, tuple[_Gpu, ...]]:
@@ -187,7 +207,7 @@ class _Gpu:
                     memory=memory,
                     processes=processes_of(act.holder, memory, self.device.index),
                     activity=_activity(moved, length) if measured and length else None,
-                    measurable=measured,
+                    counters="gpm" if measured else None,
                 ),
             ),
             health=self._health,

@@ -35,6 +35,7 @@ SPLIT = replace(
         Instance(2, 0, "3g.40gb", "MIG-22222222-89ab-cdef-0123-456789abcdef"),
     ),
 )
+HERE = Place(GPU.uuid, None)
 KNOWN: list[KnownGpu] = [
     (GPU, (ShareReading(processes=(Process(4242, "compute"),)),)),
     (OTHER, (ShareReading(),)),
@@ -86,7 +87,7 @@ def after(ranks: Ranks, reports: Iterable[TrainingReport], clock: GapClock | Non
     said = list(reports)
     now = max(r.received_monotonic_seconds for r in said)
     ranks.take(said, KNOWN, now)
-    ranks.settle(lambda _uuid, _instance: clock)
+    ranks.settle({} if clock is None else {HERE: clock})
     (rank,) = ranks.pictures(now)
     return rank
 
@@ -113,7 +114,7 @@ def test_a_mig_device_names_gpu_and_instance(device: str, instance: int) -> None
     assert locate(report(device=device), [(SPLIT, ())]) == Place(OTHER.uuid, instance)
 
 
-def test_under_mig_the_parents_uuid_is_told_apart_by_the_process() -> None:
+def test_under_mig_the_process_shows_which_instance_the_parents_uuid_means() -> None:
     """The driver lists the process on one of the instances; otherwise nothing is claimed."""
     shares = (
         ShareReading(gpu_instance=1, processes=(Process(1, "compute"),)),
@@ -126,7 +127,7 @@ def test_under_mig_the_parents_uuid_is_told_apart_by_the_process() -> None:
     assert locate(replace(said, host_pids=()), [(only, shares[:1])]) == Place(OTHER.uuid, 1)
 
 
-def test_without_a_uuid_the_process_list_tells() -> None:
+def test_without_a_uuid_the_process_list_decides() -> None:
     """JAX and TensorFlow do not name their GPU; the driver lists who is on it."""
     assert locate(report(device=None), KNOWN) == Place(GPU.uuid, None)
     assert locate(report(device=None), UNREADABLE) is None
@@ -140,7 +141,7 @@ def test_no_device_and_a_foreign_device() -> None:
 
 
 def test_a_rank_is_shown_once_its_gpu_is_known_and_keeps_it() -> None:
-    """Series never change their labels, whatever a later report says."""
+    """Series never change their labels, whatever a later report claims."""
     ranks = Ranks()
     ranks.take([report(device=None)], UNREADABLE, 100.0)
     assert ranks.pictures(100.0) == ()
@@ -166,7 +167,7 @@ def test_ranks_are_in_order_however_they_come() -> None:
     assert [rank.rank for rank in ranks.pictures(106.0)] == [7, 7, 9, 0]
 
 
-def test_a_rank_whose_gpu_is_not_found_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_rank_whose_gpu_is_not_found_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """After half a minute, with the job's name on one line."""
     caplog.set_level(logging.INFO)
     ranks = Ranks()
@@ -209,7 +210,7 @@ def test_a_run_is_that_of_the_longest_running_process() -> None:
     assert after(ranks, [ran(2, 40.0, alive=False), ran(3, 8.0, alive=False)]).run_seconds == 40.0
 
 
-def test_a_process_that_speaks_again_is_not_counted_twice() -> None:
+def test_a_process_that_reports_again_is_not_counted_twice() -> None:
     """It was silent for long and dropped, while another one of the rank was known."""
     ranks = Ranks()
     one = report(100.0, totals=totals(wait=5.0, steps=10))
@@ -262,7 +263,7 @@ def test_totals_never_fall_while_a_rank_is_known(
                 now, report_id=f"{number:032x}", totals=totals(wait, wait / 2, last.steps + 1)
             )
         ranks.take(list(live.values()), KNOWN, now)
-        ranks.settle(lambda _uuid, _instance: None)
+        ranks.settle({})
         if not live:
             before = (0.0, 0.0)
             continue
@@ -301,7 +302,7 @@ def test_a_living_rank_that_is_silent_is_not_shown_and_goes_on_later() -> None:
     claimed = totals(300.0, 300.0, steps=10)
     shown = after(ranks, [report(160.0, totals=claimed)], idle)
     ranks.take([report(160.0, totals=claimed, silent=True)], KNOWN, 600.0)
-    ranks.settle(lambda _uuid, _instance: idle)
+    ranks.settle({HERE: idle})
     assert ranks.pictures(600.0) == ()
 
     again = after(ranks, [report(700.0, totals=totals(300.0, 300.0, steps=11))], idle)
@@ -341,8 +342,8 @@ def test_a_stall_beyond_the_idle_time_is_cut_and_counted() -> None:
     assert ranks.stall_exceeds_idle == 4
 
 
-def test_a_long_wait_is_believed_when_it_is_told_late() -> None:
-    """A wait of 90 s is told after it; the idle time of then counts, not that of the minute."""
+def test_a_long_wait_is_believed_when_it_is_reported_late() -> None:
+    """A wait of 90 s is reported after it: the idle time of all of it counts."""
     ranks, clock = Ranks(), gaps()
     after(ranks, [report(101.0, totals=totals(0.0, 0.0))], clock)
     for second in range(1, 92):
@@ -352,7 +353,7 @@ def test_a_long_wait_is_believed_when_it_is_told_late() -> None:
     assert ranks.stall_exceeds_idle == 0
 
 
-def test_time_that_nobody_observed_speaks_against_no_stall() -> None:
+def test_time_that_was_not_observed_refutes_no_stall() -> None:
     """While the GPU was lost, or where its idle time cannot be read, all is let through."""
     ranks, clock = Ranks(), gaps()
     after(ranks, [report(100.0, totals=totals(0.0, 0.0))], clock)
@@ -393,24 +394,24 @@ def test_what_is_published_never_falls_and_never_exceeds_what_was_claimed(
         last = published
 
 
-# What it says about the GPU.
+# What it reports of the GPU.
 
 
 def test_the_stall_of_the_last_seconds_stands_while_the_rank_is_fresh() -> None:
     """It ends with the job, or with its silence."""
     ranks, clock = Ranks(), gaps((1.0, 0.5), (1.0, 0.5))
     after(ranks, [report(100.0, totals=totals(1.0, 0.5))], clock)
-    assert ranks.stall(GPU.uuid, None) is None
+    assert ranks.claims.stalls.get(HERE) is None
     said = report(102.0, totals=totals(2.0, 1.3))
     rank = after(ranks, [said], clock)
     assert rank.data_wait_ratio == pytest.approx(0.5)
     assert rank.data_stall_ratio == pytest.approx(0.4)
     for now, fresh in ((106.9, True), (107.1, False)):
         ranks.take([said], KNOWN, now)
-        assert (ranks.stall(GPU.uuid, None) is not None) == fresh
+        assert (ranks.claims.stalls.get(HERE) is not None) == fresh
     ranks.take([replace(said, alive=False)], KNOWN, 103.0)
-    assert ranks.stall(GPU.uuid, None) is None
-    assert ranks.stall(OTHER.uuid, None) is None
+    assert ranks.claims.stalls.get(HERE) is None
+    assert ranks.claims.stalls.get(Place(OTHER.uuid, None)) is None
 
 
 def test_the_stall_is_held_against_the_idle_time_of_the_same_seconds() -> None:
@@ -423,7 +424,7 @@ def test_the_stall_is_held_against_the_idle_time_of_the_same_seconds() -> None:
         stalled += 0.7 if waits else 0.0
         after(ranks, [report(100.0 + second, totals=totals(stalled, stalled))], clock)
         if second > 6:
-            stall = ranks.stall(GPU.uuid, None)
+            stall = ranks.claims.stalls.get(HERE)
             assert stall is not None
             assert stall.of_idle == pytest.approx(0.7, abs=0.15)
 
@@ -443,7 +444,7 @@ def test_a_job_without_events_gives_bounds_from_its_wait() -> None:
     for second in range(1, 25):
         clock.advance(100.0 + second, 1.0, 0.7)
         after(ranks, [report(100.0 + second, totals=totals(0.6 * second))], clock)
-        stall = ranks.stall(GPU.uuid, None)
+        stall = ranks.claims.stalls.get(HERE)
         if second <= 11:
             assert stall is None or stall.inferred == {}
     assert stall is not None
@@ -454,12 +455,12 @@ def test_a_job_without_events_gives_bounds_from_its_wait() -> None:
 
 
 def test_a_gpu_that_was_not_observed_gives_no_bounds() -> None:
-    """Half of the window unseen is too much to say anything about it."""
+    """Nothing is inferred from a window of which half was not observed."""
     ranks, clock = Ranks(), gaps()
     for second in range(1, 25):
         clock.advance(100.0 + second, 1.0, 0.7 if second % 2 else None)
         after(ranks, [report(100.0 + second, totals=totals(0.6 * second))], clock)
-    stall = ranks.stall(GPU.uuid, None)
+    stall = ranks.claims.stalls.get(HERE)
     assert stall is not None
     assert stall.inferred == {}
 
@@ -477,8 +478,8 @@ def test_two_ranks_on_one_gpu_are_bounded_together() -> None:
             KNOWN,
             100.0 + second,
         )
-        ranks.settle(lambda _uuid, _instance: clock)
-    stall = ranks.stall(GPU.uuid, None)
+        ranks.settle({HERE: clock})
+    stall = ranks.claims.stalls.get(HERE)
     assert stall is not None
     bounds = stall.inferred["client"]
     assert bounds.lower == pytest.approx(0.3)
@@ -486,17 +487,17 @@ def test_two_ranks_on_one_gpu_are_bounded_together() -> None:
 
 
 def test_the_precision_of_a_gpu_is_what_its_living_ranks_agree_on() -> None:
-    """Two that differ say nothing, nor does one that has ended."""
+    """Two that differ give none, nor does one that has ended."""
     ranks = Ranks()
     one = report(100.0, precision="fp16")
     two = report(100.0, rank=1, report_id="b" * 32, precision="bf16")
     ranks.take([one], KNOWN, 100.0)
-    assert ranks.precision(GPU.uuid) == "fp16"
+    assert ranks.claims.precisions.get(GPU.uuid) == "fp16"
     ranks.take([one, two], KNOWN, 100.0)
-    assert ranks.precision(GPU.uuid) is None
+    assert ranks.claims.precisions.get(GPU.uuid) is None
     ranks.take([one, replace(two, alive=False)], KNOWN, 100.0)
-    assert ranks.precision(GPU.uuid) == "fp16"
-    assert ranks.precision(OTHER.uuid) is None
+    assert ranks.claims.precisions.get(GPU.uuid) == "fp16"
+    assert ranks.claims.precisions.get(OTHER.uuid) is None
 
 
 # Whose it is.
@@ -521,7 +522,7 @@ def names(ranks: Ranks) -> list[str]:
 
 
 def test_users_with_one_name_have_two_jobs() -> None:
-    """Who came first keeps the name; a user without a name is told by the number."""
+    """Who came first keeps the name; a user without a name is named by the number."""
     ranks = Ranks()
     said = users(1, 2, 3)
     said[1] = replace(said[1], totals=totals(steps=7))
@@ -572,11 +573,11 @@ def test_names_are_unique_and_short_whatever_users_call_their_jobs() -> None:
     assert all(len(name.encode()) <= 128 for name in names(long))
 
 
-def test_owners_are_kept_back_where_they_may_not_be_told() -> None:
-    """In the names too."""
+def test_without_owners_jobs_of_one_name_are_numbered() -> None:
+    """As where the owners may not be shown, or are not known."""
     ranks = Ranks()
-    ranks.take(users(1, 2, 3), KNOWN, 100.0, owners=False)
-    pictures = ranks.pictures(100.0, owners=False)
+    ranks.take([replace(said, owner=None) for said in users(1, 2, 3)], KNOWN, 100.0)
+    pictures = ranks.pictures(100.0)
     assert [rank.job for rank in pictures] == ["resnet", "resnet (2)", "resnet (3)"]
     assert {rank.owner for rank in pictures} == {None}
 
@@ -597,7 +598,7 @@ def test_no_two_jobs_ever_share_a_name(ticks: list[list[tuple[int, str]]]) -> No
             for uid, job in dict.fromkeys(present)
         ]
         ranks.take(said, KNOWN, 100.0)
-        now = {each.report_id: ranks._places[each.report_id][0] for each in said}
+        now = {each.report_id: ranks._keys[each.report_id][0] for each in said}
         assert len(set(now.values())) == len(now)
         assert all(before.get(report_id, name) == name for report_id, name in now.items())
         before = now
@@ -650,7 +651,7 @@ def test_any_instance_of_the_gpu_will_do() -> None:
 
 
 def test_an_ended_rank_stays_what_it_was() -> None:
-    """The driver lists it no more, and that says nothing."""
+    """The driver no longer lists it, as it should."""
     ranks = Ranks()
     ranks.take([report()], listed(4242), 100.0)
     ranks.take([report(alive=False)], listed(), 101.0)
@@ -679,11 +680,11 @@ def test_a_rank_that_is_not_there_moves_nothing_of_the_gpu() -> None:
             listed(4242),
             now,
         )
-        ranks.settle(lambda _uuid, _instance: clock)
-    stall = ranks.stall(GPU.uuid, None)
+        ranks.settle({HERE: clock})
+    stall = ranks.claims.stalls.get(HERE)
     assert stall is not None
     assert stall.of_idle == pytest.approx(0.1 / 0.7)
-    assert ranks.precision(GPU.uuid) == "bf16"
+    assert ranks.claims.precisions.get(GPU.uuid) == "bf16"
 
 
 # What it does not measure.
@@ -713,7 +714,7 @@ def test_a_rank_that_does_not_report_its_wait_has_none() -> None:
         rank = after(ranks, [report(100.0 + second, totals=said)], clock)
     assert rank.data_wait_ratio is None
     assert rank.data_stall_ratio is None
-    stall = ranks.stall(GPU.uuid, None)
+    stall = ranks.claims.stalls.get(HERE)
     assert stall is not None
     assert (stall.of_idle, stall.inferred) == (None, {})
     assert rank.totals.phase_seconds.keys() == {"eval"}
@@ -728,7 +729,7 @@ def test_a_wait_without_a_measured_stall_is_bounded() -> None:
         rank = after(ranks, [report(100.0 + second, totals=said)], clock)
     assert rank.data_wait_ratio == pytest.approx(0.6)
     assert rank.data_stall_ratio is None
-    stall = ranks.stall(GPU.uuid, None)
+    stall = ranks.claims.stalls.get(HERE)
     assert stall is not None
     assert stall.inferred["client"].lower == pytest.approx(0.3)
 

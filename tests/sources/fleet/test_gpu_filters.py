@@ -28,8 +28,7 @@ from exporter.model.reading import (
     XidRecord,
 )
 from exporter.model.snapshot import Holder, Snapshot
-from exporter.publisher.gpu import Rules
-from exporter.publisher.tick import Publisher
+from exporter.publisher import Publisher, Rules
 from exporter.sources.fleet.fleet import Fleet
 from exporter.sources.fleet.session import SessionOptions
 from exporter.sources.nvml.library import Library
@@ -343,9 +342,9 @@ class Script:
         self._clock = clock
         self._report: SlotReport | None = None
 
-    def read(self, *processes: Process, measurable: bool = False) -> None:
+    def read(self, *processes: Process, counters: str | None = None) -> None:
         now = self._clock.monotonic()
-        share = ShareReading(processes=processes or (PROCESS,), measurable=measurable)
+        share = ShareReading(processes=processes or (PROCESS,), counters=counters)
         reading = Reading(H100, self._clock.time(), now, Vitals(), Board(), (share,))
         self._report = SlotReport(0, H100, reading, None, {})
 
@@ -454,9 +453,9 @@ def test_the_holder_is_published() -> None:
 def test_the_holder_is_that_of_now_also_without_counters() -> None:
     """A round in which the counters do not answer still shows who holds the GPU."""
     bench = Bench()
-    bench.readers.read(measurable=True)
+    bench.readers.read(counters="gpm")
     bench.tick()
-    bench.readers.read(replace(PROCESS, owner="bob"), measurable=True)
+    bench.readers.read(replace(PROCESS, owner="bob"), counters="gpm")
     (gpu,) = bench.tick().gpus
     assert gpu.shares[0].holder == Holder("bob", "python3", "training")
 

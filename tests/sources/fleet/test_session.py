@@ -50,7 +50,7 @@ def test_reading_of_the_whole_gpu(open_gpu: Open) -> None:
     assert second.states == {}
     assert second.read_seconds == {"nvml": 0.0, "gpm": 0.0}
     assert first.shares == (replace(share, activity=None),)
-    assert (share.gpu_instance, share.measurable) == (None, True)
+    assert (share.gpu_instance, share.counters) == (None, "gpm")
     assert share.memory is not None
     assert share.processes == ()
     assert share.activity is not None
@@ -138,7 +138,7 @@ def test_media_engines_without_counters(open_gpu: Open) -> None:
     assert reading.states == {"gpm": "disabled"}
     assert reading.read_seconds.keys() == {"nvml"}
     assert not any(name.startswith("nvmlGpm") for name in rig.calls())
-    assert not reading.shares[0].measurable
+    assert reading.shares[0].counters is None
     assert reading.shares[0].activity is None
 
 
@@ -173,7 +173,7 @@ def test_shares_of_a_mig_gpu(open_gpu: Open) -> None:
     assert [share.gpu_instance for share in shares] == [1, 2]
     assert [share.memory.used_bytes for share in shares if share.memory] == [7, 8]
     assert [share.activity.tensor for share in shares if share.activity] == [0.5, 0.2]
-    assert all(share.measurable for share in shares)
+    assert all(share.counters == "gpm" for share in shares)
     session.read_burst()
     assert not session.wants_burst
 

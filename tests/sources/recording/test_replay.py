@@ -20,6 +20,7 @@ from exporter.errors import ConfigError
 from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
 from exporter.model import reading as data
+from exporter.model.readers import Readers
 from exporter.model.reading import (
     Activity,
     Board,
@@ -32,8 +33,7 @@ from exporter.model.reading import (
     XidRecord,
 )
 from exporter.model.snapshot import Snapshot
-from exporter.publisher.gpu import Rules
-from exporter.publisher.tick import Publisher, Readers
+from exporter.publisher import Publisher, Rules
 from exporter.sources.recording import Header, LineFile, Recording, Tick, iso_time
 from exporter.sources.recording.header import header_line
 from exporter.sources.recording.lines import encode
@@ -159,7 +159,7 @@ def reading(second: float) -> Reading:
         monotonic_seconds=second,
         vitals=Vitals(power_watts=300.0, energy_joules=300.0 * second),
         board=Board(pcie_replays_total=int(second)),
-        shares=(ShareReading(activity=activity, measurable=True),),
+        shares=(ShareReading(activity=activity, counters="gpm"),),
         health=Health(ecc_errors_total={"corrected": {"dram": int(second)}}),
         read_seconds={"nvml": 0.5},
     )

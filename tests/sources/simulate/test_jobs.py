@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.cli.nodes import NodeTraining
 from exporter.model.reading import TrainingReport
 from exporter.model.snapshot import Rank, Snapshot
-from exporter.publisher.gpu import Rules
-from exporter.publisher.tick import Publisher
+from exporter.publisher import Publisher, Rules
 from exporter.sources.simulate import Simulation, load_scenario
 from exporter.specs import load_specs
 from tests.clocks import ManualClock
@@ -29,8 +27,9 @@ class Demo:
         self.simulation = Simulation(
             load_scenario(scenario, BOOK), BOOK, "host:19400", 0, self.clock
         )
-        training = NodeTraining(None, self.simulation.training)
-        self.publisher = Publisher(self.simulation, BOOK, Rules(), self.clock, training=training)
+        self.publisher = Publisher(
+            self.simulation, BOOK, Rules(), self.clock, training=[self.simulation.jobs]
+        )
 
     def ticks(self, count: int) -> Snapshot:
         for _ in range(count):
@@ -125,7 +124,7 @@ def test_the_totals_never_fall_and_fit_each_other(steps: list[float]) -> None:
     for length in steps:
         demo.clock.advance(length)
         demo.simulation.round(0.5)
-        for said in demo.simulation.training():
+        for said in demo.simulation.jobs.reports():
             now = said.totals
             assert sum(now.phase_seconds.values()) <= now.step_seconds * (1 + 1e-9)
             assert now.phase_gpu_idle_seconds["data"] <= now.phase_seconds["data"]

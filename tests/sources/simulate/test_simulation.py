@@ -14,8 +14,7 @@ from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
 from exporter.model.reading import Activity, Reading
 from exporter.model.snapshot import Gpu, Snapshot
-from exporter.publisher.gpu import Rules
-from exporter.publisher.tick import Publisher
+from exporter.publisher import Publisher, Rules
 from exporter.sources.simulate import Simulation, load_scenario
 from exporter.sources.simulate.physics import hardware
 from exporter.sources.simulate.scenario import Scenario, Scene, SimulatedGpu
@@ -109,9 +108,9 @@ def test_every_reading_is_physically_possible(
             before.vitals.nvlink_transmit_bytes_total or 0.0
         )
         assert 0 <= moved <= length * (model.nvlink_bandwidth_bytes_per_second or 0)
-    assert share.measurable == (model.compute_capability >= (9, 0))
+    assert share.counters == ("gpm" if model.compute_capability >= (9, 0) else None)
     if share.activity is None:
-        assert not share.measurable or "lost" in {scene.story for scene in gpu.scenes}
+        assert share.counters is None or "lost" in {scene.story for scene in gpu.scenes}
     else:
         _check_activity(share.activity, vitals.utilization.ratio, length)
 

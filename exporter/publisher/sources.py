@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How every source of a snapshot is doing, and why there is no GPU."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from exporter.model.readers import Readers, TrainingReports
+from exporter.model.reading import SlotReport
+from exporter.model.snapshot import Gpu, SourceState, TrainingState
+from exporter.publisher.ranks.check import STALL_EXCEEDS_IDLE
+
+TRAINING = "training"
+MOST_REASONS = 4
+"""So many GPUs are named when none is up."""
+
+
+def source_states(
+    readers: Readers,
+    reports: Sequence[SlotReport],
+    gpus: Sequence[Gpu],
+    cuts: Mapping[str, int],
+    training: Sequence[TrainingReports],
+) -> dict[str, SourceState]:
+    """Return the state of the readers' own source, of each counter source, and of training.
+
+    A counter source is listed where a share expects it to answer. `cuts` are the activities that
+    had to be cut to 1, by source; they count as its failures.
+    """
+    own = readers.name
+    failures = Counter(cuts)
+    failures[own] += readers.failed_initialisations
+    seconds: dict[str, float] = {}
+    expected: set[str] = set()
+    for report in reports:
+        failures.update(report.failures)
+        if report.reading is not None:
+            for source, length in report.reading.read_seconds.items():
+                seconds[source] = max(length, seconds.get(source, 0.0))
+            expected.update(share.counters for share in report.reading.shares if share.counters)
+    answering = {share.activity.source for gpu in gpus for share in gpu.shares if share.activity}
+    up = {own: any(gpu.up for gpu in gpus)}
+    up |= {source: source in answering for source in sorted(expected)}
+    states = {
+        source: SourceState(is_up, seconds.get(source), failures[source])
+        for source, is_up in up.items()
+    }
+    if training:
+        states[TRAINING] = SourceState(
+            up=any(source.up for source in training),
+            failures_total=sum(_rejected(training).values()),
+        )
+    return states
+
+
+def training_state(
+    training: Sequence[TrainingReports], stall_exceeds_idle: int
+) -> TrainingState | None:
+    """Return how many training reports were accepted and refused; None without a source of them.
+
+    `stall_exceeds_idle` counts the minutes in which an accepted claim was not believed in full.
+    """
+    if not training:
+        return None
+    return TrainingState(
+        sum(source.received_total for source in training),
+        {**_rejected(training), STALL_EXCEEDS_IDLE: stall_exceeds_idle},
+    )
+
+
+def _rejected(training: Sequence[TrainingReports]) -> Counter[str]:
+    """Return how many training reports were refused, by reason."""
+    rejected: Counter[str] = Counter()
+    for source in training:
+        rejected.update(source.rejected_total)
+    return rejected
+
+
+def problem_of(readers: Readers, reports: Sequence[SlotReport], gpus: Sequence[Gpu]) -> str | None:
+    """Return why no GPU is up, in one line; None where one is."""
+    if any(gpu.up for gpu in gpus):
+        return None
+    if readers.problem is not None:
+        return readers.problem
+    down = {
+        report.index if report.device is None else report.device.index: report.problem
+        for report in reports
+        if report.problem
+    }
+    down |= {gpu.device.index: gpu.down_reason or "no answer" for gpu in gpus}
+    if not down:
+        return "the driver has not answered yet"
+    return "no GPU is up: " + "; ".join(
+        f"GPU {index}: {down[index]}" for index in sorted(down)[:MOST_REASONS]
+    )

@@ -34,18 +34,11 @@ _PLAIN = re.compile(r"[!#-<>-\[\]-~]+")  # ASCII without space, quote, equals si
 _NOT_IN_KEYS = re.compile(r"[^A-Za-z0-9_.:-]")
 
 
-def fields(**values: object) -> dict[str, Any]:
-    """Return the ``extra`` that adds these values to a line; None is left out.
-
-    ``log.info("GPU is lost", extra=fields(gpu=0))``
-    """
-    return {"fields": values}
-
-
 def setup(level: str, form: str, stream: TextIO | None = None) -> None:
     """Send every logger of the process to standard error at `level`, as ``logfmt`` or ``json``.
 
-    May be called again with other values.
+    May be called again with other values. A line ends with what its record carries in
+    ``extra={"fields": {…}}``.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(FORMATTERS[form](tracebacks=level == "debug"))

@@ -42,7 +42,7 @@ def parsed_logfmt(line: str) -> dict[str, str]:
 def written(form: str, level: str = "info", **values: Any) -> str:
     stream = io.StringIO()
     log.setup(level, form, stream)
-    logging.getLogger("exporter.test").warning("GPU lost", extra=log.fields(**values))
+    logging.getLogger("exporter.test").warning("GPU lost", extra={"fields": values})
     return stream.getvalue()
 
 

@@ -18,7 +18,6 @@ from types import ModuleType
 
 import pytest
 
-from exporter import log
 from exporter.cli import ask, config, healthcheck
 from exporter.cli import main as cli
 from exporter.cli.config import Address
@@ -192,7 +191,7 @@ def test_once_logs_as_the_settings_say(
     """Logging stands before the command starts; pages go to standard output."""
 
     def once(settings: config.Settings) -> int:
-        logging.getLogger("exporter.cli.serve").debug("reading", extra=log.fields(gpu=0))
+        logging.getLogger("exporter.cli.serve").debug("reading", extra={"fields": {"gpu": 0}})
         print("gpu_up 1")
         return 0
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a log line looks like: one event is one line of logfmt or JSON, whatever it says."""
+"""What a log line looks like: one event is one line of logfmt or JSON, whatever it contains."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ FOREIGN_LOGGERS = {
     "uvicorn.error": logging.WARNING,
     "uvicorn.access": logging.CRITICAL,
 }
-"""Loggers of libraries, and from which level on they speak: that it serves is no event of ours."""
+"""Loggers of libraries, and the lowest level that is logged: requests and start-up are left out."""
 SILENT_LOGGER = "uvicorn.access"
-"""It words a line for each request unless it finds no handler up to the root."""
+"""It formats a line for each request unless it finds no handler up to the root."""
 
 _RESERVED = ("time", "level", "msg")
 _PLAIN = re.compile(r"[!#-<>-\[\]-~]+")  # ASCII without space, quote, equals sign and backslash
@@ -83,8 +83,6 @@ class _Formatter(logging.Formatter):
             pairs.setdefault("error", f"{name}: {text}" if text else name)
             if self._tracebacks:
                 pairs["traceback"] = "".join(traceback.format_exception(*record.exc_info))
-        if record.stack_info and self._tracebacks:
-            pairs["stack"] = record.stack_info
         return pairs
 
 

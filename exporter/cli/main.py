@@ -107,7 +107,7 @@ def _open_closed_streams() -> None:
 
 
 def _drop_output() -> None:
-    """Write off what cannot be written: Python would try again at exit."""
+    """Drop what cannot be written: Python would try again at exit."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -79,7 +79,7 @@ class Parts:
             self.specs,
             _rules(settings),
             clock,
-            # What is scraped first: a fault in what is looked at must not delay it.
+            # The pages of /metrics first: a fault in the live page must not delay them.
             (self.pages.publish, self.store.publish, self.streams.publish),
             training=self.training,
             pace=node_pace(settings),

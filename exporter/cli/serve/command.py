@@ -18,7 +18,7 @@ def add_options(parser: config.Parser) -> None:
 
 def run(invocation: Invocation) -> int:
     """Serve until stopped; return the exit code."""
-    # They wait until there are handlers: a reload or a stop right after the start is no accident.
+    # Both wait until there are handlers: a reload or a stop right after the start is meant.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGHUP))
     try:
         settings = invocation.start()

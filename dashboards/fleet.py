@@ -47,23 +47,23 @@ def _counted(state: str, meaning: str, expression: str) -> Number:
 
 COUNTS = numbers(
     "GPUs now",
-    "How many of the chosen GPUs did what in the last minute; one GPU can be in several.",
+    "What the chosen GPUs did in the last minute; one GPU can be counted more than once.",
     (
         Number(
             "all",
-            "known to the exporters that answer, with those that are lost.",
+            "known to the exporters that answer, including those that are lost.",
             f"count({select('gpu_up')})",
         ),
         _counted(
-            "saturated",
+            "near its roof",
             "a unit of the GPU, compute or memory, is the limit most of the time. This is what "
             "GPUs are bought for. Only GPUs with hardware counters can be.",
             f"sum(({limited(USEFUL)}) > bool 0.5)",
         ),
         _counted(
             "busy",
-            "not idle most of the time. Far more than saturated: look at what limits them, not at "
-            "their utilization.",
+            "not idle most of the time. Many more than are near their roof: look at what limits "
+            "them, not at their utilization.",
             f"sum(({idle()}) < bool 0.5)",
         ),
         _counted(
@@ -73,8 +73,8 @@ COUNTS = numbers(
         ),
         _counted(
             "held idle",
-            "a process sits on the GPU and does nothing. Ask the owner, who is on the dashboard "
-            "of idle GPUs.",
+            "a process holds the GPU and does nothing. Ask its owner, who is on the dashboard of "
+            "idle GPUs.",
             f"sum(({while_held(f'({idle()})')}) > bool {HELD_IDLE})",
         ),
         _counted(

@@ -124,10 +124,10 @@ def exporters() -> Panel:
 
 
 def inventory() -> Panel:
-    """Return the table of products and drivers."""
+    """Return the table of GPU models and drivers."""
     chart, queries, steps, overrides = table(
         (
-            Column("Product", label="name"),
+            Column("GPU model", label="name"),
             Column("Driver", label="driver_version"),
             Column("Readings from", label="source"),
             Column(
@@ -140,8 +140,8 @@ def inventory() -> Panel:
     )
     return Panel(
         "Inventory",
-        "Products and driver versions. Several drivers for one product: expect different counters "
-        "and speeds. Readings from simulate or replay are not of real GPUs.",
+        "GPU models and driver versions. Several drivers for one GPU model: expect different "
+        "counters and speeds. Readings from simulate or replay are not of real GPUs.",
         chart,
         Values("none"),
         queries,

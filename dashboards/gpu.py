@@ -61,8 +61,8 @@ def _text(title: str, description: str, expression: str, legend: str) -> Panel:
 
 HEAD = (
     _text(
-        "Product",
-        "What this GPU is. Its ceilings come from the spec file's row of this product.",
+        "GPU model",
+        "What this GPU is. Its ceilings come from the spec file's row of this GPU model.",
         select("gpu_info"),
         "{{name}}",
     ),
@@ -110,15 +110,15 @@ HEAD = (
             ),
             Number(
                 "saturation, at most",
-                "the same. Far above the other: nothing is known but that something ran.",
+                "the same. Far above the lower bound: all that is known is that something ran.",
                 saturation_bound("upper"),
                 unit="percentunit",
                 color=palette.SATURATION,
             ),
             Number(
                 "of the roof",
-                "against what the best public kernels reach on this product. Green from 60 %: "
-                "well-tuned training of large models is there.",
+                "against what the best public kernels reach on this GPU model. Green from "
+                "60 %: well-tuned training of large models is there.",
                 roof("achievable"),
                 unit="percentunit",
                 steps=ROOF_STEPS,

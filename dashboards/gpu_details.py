@@ -44,8 +44,8 @@ def _lines(
 UNITS = (
     _lines(
         "Pipes and memory",
-        "How busy each kind of unit was. The highest line is what saturation is; the others say "
-        "what else there is room for.",
+        "How busy each kind of unit was. The highest line is the saturation; the others show how "
+        "much room is left elsewhere.",
         Values("percentunit", 0, 1, no_value=NO_COUNTERS),
         Query(activity("gpu_pipe_active_seconds_total"), f"{{{{pipe}}}} {MIG}"),
         Query(activity("gpu_dram_active_seconds_total"), f"DRAM {MIG}"),
@@ -211,7 +211,7 @@ def _xids() -> Panel:
 
 HEALTH = numbers(
     "Health",
-    "What the driver says of this GPU; what it does not tell is not shown.",
+    "What the driver reports of this GPU; what it does not report is not shown.",
     (
         Number(
             "answers",

@@ -89,8 +89,8 @@ HEAD = numbers(
         ),
         Number(
             "longest now",
-            "for how long the first of them has done nothing. From 30 minutes on its owner hears "
-            "of it by the alert GpuHeldIdle.",
+            "for how long the first of them has done nothing. After 30 minutes the alert "
+            "GpuHeldIdle reports it.",
             f"max({IDLE_FOR}) or max(0 * {select('gpu_held')})",
             unit="s",
             steps=((None, palette.GREY), (1800, palette.ORANGE), (7200, palette.RED)),
@@ -189,8 +189,8 @@ def _now() -> Panel:
     return Panel(
         "Held idle now",
         "GPUs that somebody holds and that have done nothing for half a minute or longer, "
-        "longest first. Ask the owner to end the process; a notebook kernel is ended by its "
-        "shutdown, not by closing the browser.",
+        "longest first. Ask the owner to end the process: a notebook's kernel runs on until it is "
+        "shut down, even if the browser is closed.",
         chart,
         Values("none", no_value="nobody holds an idle GPU"),
         queries,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Says in a panel's description what of its metrics the exporter serves only at level full."""
+"""Adds to the description of a panel which of its metrics need ``--metrics.level=full``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MATCHER = re.compile(r'([a-z_]+)=~?"([^"]*)"')
 
 
 def full_only(expression: str) -> Iterator[str]:
-    """Yield what in PromQL is not at level core: metrics, and metrics with a value of a label."""
+    """Yield the metrics of PromQL that are not at level core, or not with some label value."""
     for name, matchers in SELECTOR.findall(expression):
         family = CATALOGUE[name]
         if family.level != "core":
@@ -29,15 +29,15 @@ def full_only(expression: str) -> Iterator[str]:
             yield from (f"{name} with {label} {value}" for value in found)
 
 
-def said(page: Dashboard) -> Dashboard:
-    """Return the page with that sentence where it is due."""
+def described(page: Dashboard) -> Dashboard:
+    """Return the page, with a sentence in each panel that needs level full."""
     rows = tuple(
-        dataclasses.replace(row, panels=tuple(map(_said, row.panels))) for row in page.rows
+        dataclasses.replace(row, panels=tuple(map(_described, row.panels))) for row in page.rows
     )
-    return dataclasses.replace(page, top=tuple(map(_said, page.top)), rows=rows)
+    return dataclasses.replace(page, top=tuple(map(_described, page.top)), rows=rows)
 
 
-def _said(panel: Panel) -> Panel:
+def _described(panel: Panel) -> Panel:
     expressions = " ".join(query.expression for query in panel.queries)
     needed = sorted(set(full_only(expressions)))
     if not needed:

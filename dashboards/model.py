@@ -78,7 +78,7 @@ class Lines:
     stacked: Literal["none", "normal", "percent"] = "none"
     thresholds_drawn: bool = False
     soft_maximum: float | None = None
-    """The axis reaches at least so far up."""
+    """The axis reaches at least up to this value."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ RANK_SCOPE = (
     ),
 )
 
-PRODUCT = Variable("product", "Product", f"label_values(gpu_info{{{GPUS}}}, name)")
+MODEL = Variable("model", "GPU model", f"label_values(gpu_info{{{GPUS}}}, name)")
 
 
 def gpu_of_series() -> Link:

@@ -66,7 +66,7 @@ PRECISIONS: Mapping[str, str] = {
 """By precision, as a regular expression: muted, because ceilings stand behind the GPUs."""
 
 STATES: Mapping[str, str] = {
-    "saturated": GREEN,
+    "near its roof": GREEN,
     "busy": BLUE,
     "starved": PINK,
     "held idle": ORANGE,
@@ -75,6 +75,6 @@ STATES: Mapping[str, str] = {
 }
 
 UTILIZATION, SATURATION, ROOF = BLUE, ORANGE, GREEN
-"""What the driver calls busy, what the units are, and how far that is from the roof."""
+"""Lines of utilization, of saturation, and of the fraction of the achievable roof."""
 WAITED, STALLED = "#F4A9BF", PINK
 """Host wait (W) and exposed stall (S)."""

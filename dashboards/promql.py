@@ -15,12 +15,12 @@ WINDOW = "$__rate_interval"
 DEVICE = "job, instance, uuid, gpu_instance"
 """What identifies a GPU, or a MIG instance, in joins."""
 LABELS = "job, instance, gpu, gpu_instance, uuid"
-"""What a chart needs of it: its name and where its link goes."""
+"""What a chart needs of it: its name, and what its link leads to."""
 NUMBERS = list(NUMBERED)
 USEFUL = "compute|memory"
 """Limiters under which the GPU gives what it can."""
 LOSS = "idle|input|communication|latency|clock"
-"""Limiters that cost; an unknown one is not held against anybody."""
+"""Limiters that count as a loss; an unknown one does not."""
 
 
 def select(metric: str, /, scope: str = GPUS, **labels: str) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where each GPU's work lies under the ceilings of its product, now and over time."""
+"""Where each GPU's work lies under the ceilings of its GPU model, now and over time."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from dashboards.model import (
     Values,
 )
 from dashboards.promql import NODES, rate, roof, saturation, select
-from dashboards.roofline_chart import BASIS, INTENSITY, PRECISION, SHOWN, TOP, with_product
+from dashboards.roofline_chart import BASIS, INTENSITY, PRECISION, SHOWN, TOP, with_model
 from dashboards.tables import Column, table
 
 ROOF_STEPS = ((None, "transparent"), (0.6, palette.AMBER), (1.0, palette.GREEN))
 ONE_LINE = "{{instance}} GPU {{gpu}} {{gpu_instance}}"
 
 
-def _of_products(expression: str) -> str:
-    return f"({expression}) and on (job, instance, uuid) {select('gpu_info', name='$product')}"
+def _of_models(expression: str) -> str:
+    return f"({expression}) and on (job, instance, uuid) {select('gpu_info', name='$model')}"
 
 
 def _trend(title: str, description: str, metric: str, unit: str, width: int = 8) -> Panel:
@@ -30,7 +30,7 @@ def _trend(title: str, description: str, metric: str, unit: str, width: int = 8)
         description,
         Lines(width=1),
         Values(unit, minimum=0, links=(navigation.gpu_of_series(),)),
-        (Query(_of_products(metric), ONE_LINE),),
+        (Query(_of_models(metric), ONE_LINE),),
         width=width,
     )
 
@@ -42,7 +42,7 @@ ROOF = Panel(
     "measurement. A GPU that is low here for long: look at its limiter.",
     Lines(thresholds_drawn=True, width=1, soft_maximum=1.05),
     Values("percentunit", minimum=0, steps=ROOF_STEPS, links=(navigation.gpu_of_series(),)),
-    (Query(_of_products(roof("achievable")), ONE_LINE),),
+    (Query(_of_models(roof("achievable")), ONE_LINE),),
 )
 CLOCK_ROOF = Panel(
     "Fraction of the roof at the current clock",
@@ -51,26 +51,24 @@ CLOCK_ROOF = Panel(
     "of that GPU.",
     Lines(thresholds_drawn=True, width=1, soft_maximum=1.05),
     Values("percentunit", minimum=0, steps=ROOF_STEPS, links=(navigation.gpu_of_series(),)),
-    (Query(_of_products(saturation()), ONE_LINE),),
+    (Query(_of_models(saturation()), ONE_LINE),),
 )
 
 
 def _peak(basis: str) -> str:
     flops = select("gpu_peak_flops_per_second", NODES, basis=basis, precision="$precision")
-    return f"max by (product, precision) ({with_product(flops)})"
+    return f"max by (model, precision) ({with_model(flops)})"
 
 
 def _ridge() -> str:
     bandwidth = select("gpu_peak_memory_bandwidth_bytes_per_second", NODES, basis="spec")
-    return (
-        f"{_peak('spec')} / on (product) group_left () max by (product) ({with_product(bandwidth)})"
-    )
+    return f"{_peak('spec')} / on (model) group_left () max by (model) ({with_model(bandwidth)})"
 
 
 def _ceiling_table() -> Panel:
     chart, queries, steps, overrides = table(
         (
-            Column("Product", label="product"),
+            Column("GPU model", label="model"),
             Column("Precision", label="precision"),
             Column("Datasheet", expression=_peak("spec"), unit="si:FLOP/s"),
             Column("Achievable", expression=_peak("achievable"), unit="si:FLOP/s"),
@@ -80,7 +78,7 @@ def _ceiling_table() -> Panel:
     )
     return Panel(
         "Ceilings",
-        "The ceilings of the chosen products and precisions, dense. Work with an intensity below "
+        "The ceilings of the chosen GPU models and precisions, dense. Work with an intensity below "
         "the ridge is limited by memory bandwidth, above it by compute. Achievable is empty where "
         "nobody has published a measurement.",
         chart,
@@ -96,8 +94,8 @@ def _ceiling_table() -> Panel:
 PAGE = Dashboard(
     navigation.ROOFLINE,
     "GPU roofline",
-    "Each GPU's work against the ceilings of its product: how far it is from the roof, and which.",
-    (*navigation.SCOPE, navigation.PRODUCT, PRECISION, BASIS, SHOWN),
+    "Each GPU's work against the ceilings of its model: how far it is from the roof, and which.",
+    (*navigation.SCOPE, navigation.MODEL, PRECISION, BASIS, SHOWN),
     TOP,
     (
         Row("Fraction of the roof over time", (ROOF, CLOCK_ROOF)),
@@ -114,7 +112,7 @@ PAGE = Dashboard(
                 _trend(
                     "Memory traffic",
                     "Bytes per second between device memory and GPU. Flat at the bandwidth of the "
-                    "product: limited by memory, more FLOP/s come only with less traffic.",
+                    "GPU model: limited by memory, more FLOP/s come only with less traffic.",
                     rate("gpu_dram_bytes_total"),
                     "Bps",
                 ),

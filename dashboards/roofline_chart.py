@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The roofline itself: points, ceilings, and the options that the chart cannot do without."""
+"""The roofline itself: points, ceilings, and the options that the chart needs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SHOWN = Variable(
     description="How far back the dots behind each GPU go.",
 )
 
-PRODUCT_OF = '"product", "$2", "name", "(NVIDIA )?(.+)"'
+MODEL_OF = '"model", "$2", "name", "(NVIDIA )?(.+)"'
 THROUGHPUT = f"(sum without (precision) ({rate('gpu_flops_total')}) > 0)"
 TRAFFIC = f"({rate('gpu_dram_bytes_total')} > 0)"
 INTENSITY = f"({THROUGHPUT} / {TRAFFIC})"
@@ -81,7 +81,7 @@ def points(with_limiter: bool = False) -> str:
     if with_limiter:
         axes.append(_axis(f"{limiter_number()} {both} {INTENSITY} {both} {THROUGHPUT}", "limiter"))
     shown = (
-        f"({' or '.join(axes)}) and on (job, instance, uuid) {select('gpu_info', name='$product')}"
+        f"({' or '.join(axes)}) and on (job, instance, uuid) {select('gpu_info', name='$model')}"
     )
     host = f'label_replace({shown}, "host", "$1", "instance", "([^:]+).*")'
     named = f'label_replace({host}, "mig", " MIG $1", "gpu_instance", "(.+)")'
@@ -89,33 +89,33 @@ def points(with_limiter: bool = False) -> str:
     return f'label_join({whole}, "series", "", "series", "mig")'
 
 
-def with_product(peak: str) -> str:
-    """Return a ceiling of each GPU with the name of its product, shortened."""
-    info = select("gpu_info", NODES, name="$product")
+def with_model(peak: str) -> str:
+    """Return a ceiling of each GPU with the name of its GPU model, shortened."""
+    info = select("gpu_info", NODES, name="$model")
     named = f"{peak} * on (job, instance, uuid) group_left (name) {info}"
-    return f"label_replace({named}, {PRODUCT_OF})"
+    return f"label_replace({named}, {MODEL_OF})"
 
 
 def ceilings() -> str:
-    """Return three vertices for each product and precision, in the order of the line."""
+    """Return three vertices for each GPU model and precision, in the order of the line."""
     flops = select("gpu_peak_flops_per_second", NODES, basis="$basis", precision="$precision")
     bandwidth = select("gpu_peak_memory_bandwidth_bytes_per_second", NODES, basis="$basis")
-    peak = f"max by (product, precision) ({with_product(flops)})"
-    memory = f"max by (product) ({with_product(bandwidth)})"
-    per_product = "on (product) group_left ()"
+    peak = f"max by (model, precision) ({with_model(flops)})"
+    memory = f"max by (model) ({with_model(bandwidth)})"
+    per_model = "on (model) group_left ()"
     x = [
         # The first term breaks ties only: it orders the legend by peak.
         _vertex(f"1e-20 * {peak} + {LEFT}", "left"),
-        _vertex(f"{peak} / {per_product} {memory}", "ridge"),
+        _vertex(f"{peak} / {per_model} {memory}", "ridge"),
         _vertex(f"0 * {peak} + {RIGHT}", "right"),
     ]
     y = [
-        _vertex(f"0 * {peak} + {per_product} ({LEFT} * {memory})", "left"),
+        _vertex(f"0 * {peak} + {per_model} ({LEFT} * {memory})", "left"),
         _vertex(peak, "ridge"),
         _vertex(peak, "right"),
     ]
     both = f"{_axis(' or '.join(x), 'Intensity')} or {_axis(' or '.join(y), 'Throughput')}"
-    return f'sort(label_join({both}, "series", " ", "product", "precision"))'
+    return f'sort(label_join({both}, "series", " ", "model", "precision"))'
 
 
 def _matchers(pattern: str, *more: str) -> dict[str, tuple[str, str]]:
@@ -222,7 +222,7 @@ TOP = (
         "Each GPU is a comet: the large dot is the last minute, the small ones are the recent past "
         "(Trail). "
         "The sloped part of a ceiling is memory bandwidth, the flat part is compute, the square "
-        "is the ridge between them. On a ceiling: nothing to gain but by other work. Below the "
+        "is the ridge between them. On a ceiling: only a change of the work gains more. Below the "
         "slope: limited by memory at best, so raise the intensity (fusion, larger batch, lower "
         "precision) or move closer to it. Right of the ridge and far below: latency, input or "
         "clocks hold it back. GPUs without work are not drawn. Click a dot to open its GPU.",

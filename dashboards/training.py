@@ -88,7 +88,7 @@ HEAD = numbers(
         ),
         Number(
             "samples per second",
-            "of all chosen jobs that say how many a batch has.",
+            "of all chosen jobs that report the size of their batches.",
             f"sum({rate('gpu_training_samples_total', RANKS)})",
             color=palette.BLUE,
         ),
@@ -166,7 +166,7 @@ def _ranks() -> Panel:
         "data. Host wait: the loop waited, whether or not the GPU still had work. A high wait "
         "with a low stall is hidden by prefetching and costs nothing. No ready batches and a high "
         "stall: more workers, cheaper transforms, faster storage. Not listed: the driver does not "
-        "show the rank's process on that GPU, so nothing but its own word says that it is there.",
+        "show the rank's process on that GPU, so only its own report says that it is there.",
         chart,
         Values("none"),
         queries,

@@ -27,7 +27,7 @@ INPUT = "DS_PROMETHEUS"
 
 
 def shared(provisioned: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the flavour for grafana.com: whoever imports it is asked for the data source."""
+    """Return the flavour for grafana.com: Grafana asks for the data source on import."""
     model = copy.deepcopy(dict(provisioned))
     for variable in model["templating"]["list"]:
         if variable["type"] == "datasource":
@@ -59,14 +59,14 @@ def files() -> dict[Path, str]:
     """Return the text of every file."""
     texts = {}
     for name, page in PAGES.items():
-        model = to_json(levels.said(page))
+        model = to_json(levels.described(page))
         for folder, flavour in ((PROVISIONED, model), (SHARED, shared(model))):
             texts[folder / f"{name}.json"] = json.dumps(flavour, indent=2, sort_keys=False) + "\n"
     return texts
 
 
 def write() -> None:
-    """Write all files, and take away those of dashboards that are no more."""
+    """Write all files, and remove those of dashboards that no longer exist."""
     texts = files()
     for folder in (PROVISIONED, SHARED):
         folder.mkdir(parents=True, exist_ok=True)

@@ -13,12 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from exporter.cli.record import Recorder, header_of
-from exporter.publisher.tick import Readers
+from exporter.model.readers import Readers
 from exporter.sources.fleet.fleet import Fleet
 from exporter.sources.fleet.session import SessionOptions
 from exporter.sources.nvml.library import Library
-from exporter.sources.recording import LineFile
+from exporter.sources.recording import LineFile, Recorder, header_of
 from exporter.specs import load_specs
 from tests.clocks import ManualClock
 from tests.fake_nvml import FakeNvml, sine, square

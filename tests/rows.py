@@ -7,9 +7,9 @@ import math
 
 from prometheus_client.metrics_core import Metric
 
-from exporter.exposition.catalogue import CATALOGUE
-from exporter.exposition.families import ProcessMemory, readers
+from exporter.exposition.catalogue import selected
 from exporter.exposition.parts import Node, subjects
+from exporter.exposition.processes import ProcessMemory
 from exporter.model.reading import Device
 from exporter.model.snapshot import Rank
 
@@ -35,9 +35,9 @@ def _rank_labels(rank: Rank) -> dict[str, str]:
 def expected_rows(node: Node, memory: ProcessMemory | None = None) -> list[Row]:
     """Return (exposed name, labels, value) of every series, sorted."""
     rows: list[Row] = []
-    for name, reader in readers(memory or ProcessMemory()).items():
-        labels = CATALOGUE[name].labels
-        names = tuple(label.name for label in labels)
+    for family in selected(memory=memory or ProcessMemory()):
+        reader = family.reader
+        names = tuple(label.name for label in family.labels)
         [found] = subjects(node, [reader.part], _device_labels, _rank_labels, NO_DEVICE)
         for device, subject in found:
             answer = reader.read(subject)
@@ -51,7 +51,7 @@ def expected_rows(node: Node, memory: ProcessMemory | None = None) -> list[Row]:
             for own, value in values:
                 if math.isfinite(value):
                     pairs = {**device, **dict(zip(names, own, strict=True))}
-                    rows.append((name, frozenset(pairs.items()), float(value)))
+                    rows.append((family.name, frozenset(pairs.items()), float(value)))
     return sorted(rows, key=_order)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from exporter.exposition.own import REJECTION
 from exporter.model.reading import (
     THROTTLE_REASONS,
     Activity,
@@ -40,21 +41,6 @@ from exporter.model.snapshot import (
 )
 
 NOW = 1_790_000_000.25
-
-TRAINING_REJECTIONS = (
-    "too_large",
-    "not_json",
-    "version",
-    "schema",
-    "label",
-    "credentials",
-    "rate",
-    "jobs",
-    "ranks",
-    "old",
-    "implausible",
-    "stall_exceeds_idle",
-)
 
 H100_CEILINGS = Ceilings(
     spec="h100-sxm5-80gb",
@@ -582,7 +568,7 @@ def rank_on_cpu() -> Rank:
 
 TRAINING_STATE = TrainingState(
     reports_total=4321,
-    rejected_total=dict.fromkeys(TRAINING_REJECTIONS, 0) | {"rate": 5, "stall_exceeds_idle": 2},
+    rejected_total=dict.fromkeys(REJECTION.values, 0) | {"rate": 5, "stall_exceeds_idle": 2},
 )
 
 

@@ -21,7 +21,7 @@ if not __package__:
 
 from deploy.prometheus.thresholds import THRESHOLDS, BadThresholds, Value, amount, load, seconds
 from exporter.errors import one_line
-from exporter.exposition.health import RECOVERY_ACTIONS
+from exporter.model.reading import RECOVERY_ACTIONS
 from exporter.model.xids import XIDS, Tier, describe
 
 HERE = Path(__file__).parent

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who reads this node's GPUs: the driver's fleet, a simulation or a recording."""
+"""Where this node's readings come from: the driver's GPUs, a simulation or a recording."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from exporter.model.reading import TrainingReport
 from exporter.publisher.tick import Readers
 from exporter.sources.fleet.fleet import Fleet
 from exporter.sources.fleet.session import SessionOptions
+from exporter.sources.nvml import NVML
 from exporter.sources.nvml.library import SONAME, Library
 from exporter.sources.recording import Recording
 from exporter.sources.recording.replay import FastClock, Replay
@@ -30,29 +31,29 @@ from exporter.specs import SpecBook
 
 KERNEL_LOG = "/dev/kmsg"
 PROBE_SECONDS = 10.0
-"""How long the driver may take to answer before it counts as not there."""
+"""How long to wait for the driver's answer."""
 
 _SELECTING = ("gpu.include", "gpu.exclude", "gpu.skip-suspended")
-"""Flags that leave GPUs out."""
+"""Flags that leave out GPUs."""
 
 SHORTEST_TICK_SECONDS = 0.02
-"""A recording plays no faster than with this time between two ticks."""
+"""The shortest time between two ticks of a recording that is played fast."""
 
 log = logging.getLogger(__name__)
 
 
 class NodeReaders(Readers, Protocol):
-    """Readers that are started and stopped with the daemon."""
+    """Readers that the daemon starts and stops."""
 
     def start(self) -> None:
-        """Begin."""
+        """Start to read."""
 
     def stop(self) -> None:
-        """End every thread that can be ended."""
+        """End the threads; one that hangs is not waited for."""
 
 
 def choose_readers(settings: Settings, specs: SpecBook, clock: Clock) -> NodeReaders:
-    """Return the readers that the settings ask for, not started; say in the log if they simulate.
+    """Return the readers that the settings ask for, not started; log if they are simulated.
 
     Raises:
         ConfigError: the scenario or the recording is bad.
@@ -64,7 +65,9 @@ def choose_readers(settings: Settings, specs: SpecBook, clock: Clock) -> NodeRea
         return _simulation(settings, specs, clock, "")
     if settings.demo_if_no_driver:
         problem = (
-            driver_problem(library) if settings.source_nvml else "the source nvml is switched off"
+            driver_problem(library)
+            if settings.source_nvml
+            else f"the source {NVML} is switched off"
         )
         if problem is not None:
             return _simulation(settings, specs, clock, f"no NVIDIA driver answers ({problem}): ")
@@ -73,7 +76,7 @@ def choose_readers(settings: Settings, specs: SpecBook, clock: Clock) -> NodeRea
         library,
         SessionOptions(
             slow_interval_seconds=settings.poll_slow_interval_seconds,
-            gpm=settings.source_gpm,
+            counters=settings.counter_sources,
             procfs=str(settings.path_procfs),
             owners=settings.process_owner,
             selection=Selection(settings.gpu_include, settings.gpu_exclude),
@@ -150,7 +153,7 @@ def choose_training(settings: Settings, readers: NodeReaders, clock: Clock) -> N
 
 
 def as_played(settings: Settings) -> Settings:
-    """Return the settings with the interval that the readings have: a recording brings its own.
+    """Return the settings with the interval of the readings: a recording has its own.
 
     Raises:
         ConfigError: the recording is bad, or cannot be played so fast.
@@ -170,14 +173,14 @@ def as_played(settings: Settings) -> Settings:
 
 
 def looked_for(settings: Settings) -> tuple[str, ...]:
-    """Return where GPUs are looked for, in lines for a person who sees none."""
+    """Return in a few lines where GPUs are looked for, for a user who sees none."""
     if settings.replay is not None:
         return (f"recording {settings.replay}",)
     if settings.demo:
         return ("simulated GPUs (--demo)",)
     library = settings.nvml_library or f"{SONAME}, where the dynamic linker finds it"
     if not settings.source_nvml:
-        library = "not asked for, the source nvml is switched off (--no-source.nvml)"
+        library = "not loaded, the source nvml is switched off (--no-source.nvml)"
     given = [
         f"{settings.given[name].place}: {settings.given[name].text}"
         for name in _SELECTING
@@ -187,12 +190,12 @@ def looked_for(settings: Settings) -> tuple[str, ...]:
 
 
 def node_pace(settings: Settings) -> float:
-    """Return how many seconds of the node's clock pass in a second."""
+    """Return how many seconds of the node's clock pass in one second."""
     return 1.0 if settings.replay is None else settings.replay_speed
 
 
 def node_clock(settings: Settings) -> Clock:
-    """Return the clock that the readings and the publisher go by."""
+    """Return the clock of the readings and the publisher."""
     pace = node_pace(settings)
     return SystemClock() if pace == 1.0 else FastClock(SystemClock(), pace)
 
@@ -232,7 +235,7 @@ def _simulation(settings: Settings, specs: SpecBook, clock: Clock, why: str) -> 
 def driver_problem(library: Library, wait_seconds: float = PROBE_SECONDS) -> str | None:
     """Return why no GPU can be read through the driver, in one line; None if one can.
 
-    Asks in a thread, because the driver's initialisation may hang; one that does is left behind.
+    The driver is asked in a thread, which is not waited for if the initialisation hangs.
     """
     answers: list[str | None] = []
     thread = threading.Thread(

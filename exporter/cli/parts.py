@@ -17,8 +17,8 @@ from exporter.cli.nodes import (
     node_pace,
 )
 from exporter.derive import IdleRules
-from exporter.exposition.families import ProcessMemory
 from exporter.exposition.pages import Pages
+from exporter.exposition.processes import ProcessMemory
 from exporter.exposition.render import RenderOptions
 from exporter.publisher.gpu import Rules
 from exporter.publisher.tick import Publisher

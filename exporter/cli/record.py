@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``record``: writes what the sources hand over to a file until told to stop."""
+"""The command ``record``: writes what the sources hand over to a file until it is stopped."""
 
 from __future__ import annotations
 
@@ -14,92 +14,12 @@ from exporter.cli.nodes import NodeReaders, choose_readers
 from exporter.cli.signals import on_stop
 from exporter.clock import Clock, SystemClock
 from exporter.errors import ConfigError, ExporterError
-from exporter.publisher.tick import Readers
-from exporter.sources.recording import Header, LineFile, RecordedDevice, TickEncoder, iso_time
+from exporter.model.readers import Readers
+from exporter.sources.recording import LineFile, Recorder, header_of
 from exporter.specs import SpecBook, load_specs
-from exporter.version import version
 
-FLUSH_SECONDS = 1.0
-"""At most so much is lost when the machine fails; shorter would compress worse."""
 FIRST_READING_SECONDS = 10.0
-
-
 LENGTH = duration("100ms", "365d")
-
-
-class Recorder:
-    """Writes one round after the other to a recording."""
-
-    def __init__(self, file: LineFile, header: Header, clock: Clock, started: float) -> None:
-        """Begin with the header; `started` is the monotonic time that it calls its start.
-
-        Raises:
-            OSError: nothing could be written.
-        """
-        self.ticks = 0
-        self.gpus = len(header.devices)
-        self.seconds = 0.0
-        """From the first round to the last."""
-        self._file = file
-        self._clock = clock
-        self._started = started
-        self._encoder = TickEncoder(started)
-        self._flushed_at = started
-        file.write(header.line())
-        file.flush()
-
-    def take(self, readers: Readers) -> None:
-        """Write what the readers know now.
-
-        Raises:
-            OSError: the lines since the last flush could not be written.
-        """
-        now = self._clock.monotonic()
-        reports = readers.reports()
-        line = self._encoder.line(
-            now,
-            reports,
-            readers.xids(),
-            readers.devices(),
-            readers.problem,
-            readers.failed_initialisations,
-        )
-        self._file.write(line)
-        self.ticks += 1
-        self.seconds = now - self._started
-        self.gpus = max(self.gpus, sum(report.device is not None for report in reports))
-        if now - self._flushed_at >= FLUSH_SECONDS:
-            self._file.flush()
-            self._flushed_at = now
-
-    def end(self) -> int:
-        """End the file; return its size in bytes.
-
-        Raises:
-            OSError: the last lines could not be written.
-        """
-        return self._file.close()
-
-    def summary(self) -> str:
-        """Return how much was recorded, in words."""
-        gpus = "1 GPU" if self.gpus == 1 else f"{self.gpus} GPUs"
-        return f"{self.ticks} ticks of {gpus} in {self.seconds:.0f} s"
-
-
-def header_of(readers: Readers, specs: SpecBook, interval_seconds: float, unix: float) -> Header:
-    """Return the header for a recording that begins now, with the GPUs that answered."""
-    devices = [report.device for report in readers.reports() if report.device is not None]
-    drivers = [device.driver_version for device in devices if device.driver_version is not None]
-    ceilings = {device.uuid: specs.ceilings(device, None) for device in devices}
-    return Header(
-        exporter=version(),
-        source=readers.name,
-        interval_seconds=interval_seconds,
-        started=iso_time(unix),
-        driver=drivers[0] if drivers else None,
-        devices=tuple(RecordedDevice(d.index, d.uuid, d.name) for d in devices),
-        specs={uuid: found.spec for uuid, found in ceilings.items() if found is not None},
-    )
 
 
 def length_seconds(text: str | None) -> float | None:
@@ -144,7 +64,7 @@ def record(
 
     Raises:
         ConfigError: the file may not be written.
-        ExporterError: no GPU answers, or the disk is full; then the recording is whole up to there.
+        ExporterError: no GPU answers, or the disk is full; the file is whole up to there.
     """
     check_path(path, force=force)
     stopped = stopped or threading.Event()
@@ -183,7 +103,7 @@ def _await_readings(
     stopped: threading.Event,
     wait: Callable[[float], object],
 ) -> str | None:
-    """Wait until every GPU was read or failed; return why none can be, or None."""
+    """Wait until every GPU was read or has failed; return why none can be read, else None."""
     deadline = clock.monotonic() + FIRST_READING_SECONDS
     while not stopped.is_set():
         readers.round(interval_seconds / 2)

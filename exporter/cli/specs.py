@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``specs``: which ceilings the spec file gives to which product, and where they come from."""
+"""``specs``: the ceilings of each GPU model in the spec file, and where they come from."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from exporter.cli.command import Invocation
 from exporter.cli.terminal.screen import Screen, encodable, pad, safe, screen_of, wrapped
 from exporter.cli.terminal.table import NOTHING, UNKNOWN, Cell, Column, laid_out
 from exporter.errors import ConfigError
-from exporter.specs import Product, SpecBook, assumed_precision, load_specs
+from exporter.specs import GpuModel, SpecBook, assumed_precision, load_specs
 from exporter.specs.book import bare_name
-from exporter.web.convert import product_json
-from exporter.web.models import CeilingJson, ProductJson, SpecsAnswer
+from exporter.web.convert import gpu_model_json
+from exporter.web.models import CeilingJson, GpuModelJson, SpecsAnswer
 
 TERA, GIGA, MEGA = 1e12, 1e9, 1e6
 MOST_CANDIDATES = 8
@@ -26,54 +26,54 @@ MARGIN = 24
 
 
 def specs(override: Path | None, name: str | None, form: str, environ: Mapping[str, str]) -> int:
-    """Print one product or all of them; return the exit code.
+    """Print one GPU model or all of them; return the exit code.
 
-    Raises ConfigError where the spec file is bad, or no product, or more than one, has the name.
+    Raises ConfigError where the spec file is bad, or no GPU model, or more than one, has the name.
     """
     if form not in ("table", "json"):
         raise ConfigError(f"--format: expected table or json, got {config.shown(form)}")
     book = load_specs(override)
-    products = tuple(book.products.values()) if name is None else (find(book, name),)
+    models = tuple(book.models.values()) if name is None else (find(book, name),)
     if form == "json":
-        lines: Iterable[str] = [as_json(products, book)]
+        lines: Iterable[str] = [as_json(models, book)]
     else:
         screen = screen_of(sys.stdout, environ)
-        lines = listing(products, screen) if name is None else sheet(products[0], book, screen)
+        lines = listing(models, screen) if name is None else sheet(models[0], book, screen)
     for line in lines:
         print(encodable(line, sys.stdout.encoding))
     return 0
 
 
-# Which product is meant.
+# Which GPU model is meant.
 
 
-def find(book: SpecBook, name: str) -> Product:
-    """Return the product of this key or NVML name, or the only one that it is a part of.
+def find(book: SpecBook, name: str) -> GpuModel:
+    """Return the GPU model of this key or NVML name, or the only one that it is a part of.
 
     Case, spaces and dashes do not matter in a part. Raises ConfigError, in one line that names
-    those that it may have been, if there is none or more than one.
+    those that may be meant, if no GPU model or more than one has it.
     """
-    if name in book.products:
-        return book.products[name]
+    if name in book.models:
+        return book.models[name]
     bare = bare_name(name)
     part = _letters(name)
     found = []
-    for product in book.products.values():
-        if any(bare_name(each) == bare for each in product.names):
-            return product
-        texts = (product.key, product.product, *product.names)
+    for model in book.models.values():
+        if any(bare_name(each) == bare for each in model.names):
+            return model
+        texts = (model.key, model.product, *model.names)
         if part and any(part in _letters(text) for text in texts):
-            found.append(product)
+            found.append(model)
     if len(found) == 1:
         return found[0]
     what = f"specs: {config.shown(name)}"
     if not found:
-        nearest = config.did_you_mean(name.lower(), book.products)
-        raise ConfigError(f"{what}: no product has this key or name{nearest}")
-    keys = [product.key for product in found[:MOST_CANDIDATES]]
+        nearest = config.did_you_mean(name.lower(), book.models)
+        raise ConfigError(f"{what}: no GPU model has this key or name{nearest}")
+    keys = [model.key for model in found[:MOST_CANDIDATES]]
     more = len(found) - len(keys)
     others = f" or {more} more" if more else ""
-    raise ConfigError(f"{what}: expected one product, may be {', '.join(keys)}{others}")
+    raise ConfigError(f"{what}: expected one GPU model, may be {', '.join(keys)}{others}")
 
 
 def _letters(text: str) -> str:
@@ -83,15 +83,15 @@ def _letters(text: str) -> str:
 # JSON.
 
 
-def as_json(products: Sequence[Product], book: SpecBook) -> str:
-    """Return what the API answers at /api/v1/specs, of these products."""
+def as_json(models: Sequence[GpuModel], book: SpecBook) -> str:
+    """Return the answer of the API at /api/v1/specs for these GPU models."""
     answer = SpecsAnswer(
-        products=[product_json(product) for product in products], sources=dict(book.sources)
+        products=[gpu_model_json(model) for model in models], sources=dict(book.sources)
     )
     return answer.model_dump_json(exclude_none=True, indent=2)
 
 
-# All products, a line each.
+# All GPU models, one line each.
 
 
 def _scaled(value: float | None, scale: float, digits: int = 6) -> Cell:
@@ -99,79 +99,79 @@ def _scaled(value: float | None, scale: float, digits: int = 6) -> Cell:
 
 
 def _number(value: float, digits: int = 6) -> str:
-    """Return a number with so many significant digits at most, and never an exponent."""
+    """Return a number with at most this many significant digits, and without an exponent."""
     return f"{value:.0f}" if value >= 10**digits else f"{value:.{digits}g}"
 
 
-def _peak(precision: str | None, product: Product) -> Cell:
+def _peak(precision: str | None, model: GpuModel) -> Cell:
     """Mark what was computed instead of published."""
-    if precision is None or precision not in product.peak_flops_per_second:
+    if precision is None or precision not in model.peak_flops_per_second:
         return NOTHING
-    peak = _number(product.peak_flops_per_second[precision] / TERA)
-    return Cell(peak + "*" if precision in product.derived_precisions else peak)
+    peak = _number(model.peak_flops_per_second[precision] / TERA)
+    return Cell(peak + "*" if precision in model.derived_precisions else peak)
 
 
-def _assumed(product: Product) -> str | None:
+def _assumed(model: GpuModel) -> str | None:
     """Return the precision that work is counted in: of the tensor cores, else FP32."""
-    peaks = product.peak_flops_per_second
+    peaks = model.peak_flops_per_second
     return assumed_precision(peaks) or ("fp32" if "fp32" in peaks else None)
 
 
-def _ridge(product: Product) -> Cell:
-    peak = product.peak_flops_per_second.get(_assumed(product) or "")
-    bandwidth = product.memory_bandwidth_bytes_per_second
+def _ridge(model: GpuModel) -> Cell:
+    peak = model.peak_flops_per_second.get(_assumed(model) or "")
+    bandwidth = model.memory_bandwidth_bytes_per_second
     return (
         UNKNOWN if peak is None or not bandwidth else Cell(_number(peak / bandwidth, RIDGE_DIGITS))
     )
 
 
-_LISTING: tuple[Column[Product], ...] = (
+_LISTING: tuple[Column[GpuModel], ...] = (
     Column(
         "KEY",
-        lambda product: Cell(safe(product.key)),
+        lambda model: Cell(safe(model.key)),
         1,
         least=12,
         most=64,
         shrinks=True,
         whole_before=4,
     ),
-    Column("NAME", lambda product: Cell(safe(product.product)), 8, least=12, most=40, shrinks=True),
-    Column("ARCH", lambda product: Cell(safe(product.architecture)), 7, most=16),
-    Column("FP32", lambda product: _peak("fp32", product), 6, most=10, right=True),
-    Column("16-BIT TENSOR", lambda product: _tensor(product), 2, most=13, right=True),
-    Column("FP8 TENSOR", lambda product: _peak("fp8_tensor", product), 5, most=10, right=True),
+    Column("NAME", lambda model: Cell(safe(model.product)), 8, least=12, most=40, shrinks=True),
+    Column("ARCH", lambda model: Cell(safe(model.architecture)), 7, most=16),
+    Column("FP32", lambda model: _peak("fp32", model), 6, most=10, right=True),
+    Column("16-BIT TENSOR", lambda model: _tensor(model), 2, most=13, right=True),
+    Column("FP8 TENSOR", lambda model: _peak("fp8_tensor", model), 5, most=10, right=True),
     Column(
         "GB/s",
-        lambda product: _scaled(product.memory_bandwidth_bytes_per_second, GIGA),
+        lambda model: _scaled(model.memory_bandwidth_bytes_per_second, GIGA),
         3,
         most=10,
         right=True,
     ),
     Column("RIDGE FLOP/B", _ridge, 4, most=12, right=True),
-    Column("TDP W", lambda product: _scaled(product.tdp_watts, 1), 9, most=10, right=True),
+    Column("TDP W", lambda model: _scaled(model.tdp_watts, 1), 9, most=10, right=True),
 )
 
 
-def _tensor(product: Product) -> Cell:
-    return _peak(assumed_precision(product.peak_flops_per_second), product)
+def _tensor(model: GpuModel) -> Cell:
+    return _peak(assumed_precision(model.peak_flops_per_second), model)
 
 
-def listing(products: Sequence[Product], screen: Screen) -> Iterator[str]:
-    """Yield one line a product."""
-    yield from laid_out(_LISTING, products, screen)
+def listing(models: Sequence[GpuModel], screen: Screen) -> Iterator[str]:
+    """Yield one line for each GPU model."""
+    yield from laid_out(_LISTING, models, screen)
     for note in (
         "Dense peaks in TFLOP/s (FMA = 2 operations), * computed from SMs and clock. The ridge is "
         "16-bit tensor peak (bf16; fp16 where there is none), or FP32 without tensor cores, over "
-        "memory bandwidth. specs NAME shows one product with its sources.",
+        "memory bandwidth. specs NAME shows one GPU model with its sources.",
     ):
         yield from (screen.painted(line, "faint") for line in wrapped(note, screen.columns))
 
 
-# One product.
+# One GPU model.
 
 
-def _ceiling_columns(product: ProductJson) -> tuple[Column[CeilingJson], ...]:
-    ratios, derived = product.achievable_ratio, product.derived_precisions
+def _ceiling_columns(model: GpuModelJson) -> tuple[Column[CeilingJson], ...]:
+    ratios, derived = model.achievable_ratio, model.derived_precisions
 
     def reached(ceiling: CeilingJson) -> Cell:
         ratio = ratios.get(ceiling.precision)
@@ -221,9 +221,9 @@ def _known(value: float | None, scale: float, digits: int) -> Cell:
     return NOTHING if value is None else _scaled(value, scale, digits)
 
 
-def sheet(product: Product, book: SpecBook, screen: Screen) -> Iterator[str]:
-    """Yield everything that is known of one product, and who says so."""
-    row = product_json(product)
+def sheet(model: GpuModel, book: SpecBook, screen: Screen) -> Iterator[str]:
+    """Yield everything that is known of one GPU model, with its sources."""
+    row = gpu_model_json(model)
     title = f"{safe(row.key)}: {safe(row.product)}"
     yield from (screen.painted(line, "strong") for line in wrapped(title, screen.columns))
     yield from _facts(_identity(row), screen)
@@ -235,7 +235,7 @@ def sheet(product: Product, book: SpecBook, screen: Screen) -> Iterator[str]:
     yield from _facts(_origin(row, book), screen)
 
 
-def _identity(row: ProductJson) -> Iterator[tuple[str, str]]:
+def _identity(row: GpuModelJson) -> Iterator[tuple[str, str]]:
     yield "names by NVML", ", ".join(row.names)
     yield "PCI ids", ", ".join(row.pci_ids)
     chip = "" if row.chip is None else f" {row.chip}"
@@ -245,7 +245,7 @@ def _identity(row: ProductJson) -> Iterator[tuple[str, str]]:
     yield "SMs", "" if row.sm_count is None else f"{row.sm_count}{cores}"
 
 
-def _limits(row: ProductJson) -> Iterator[tuple[str, str]]:
+def _limits(row: GpuModelJson) -> Iterator[tuple[str, str]]:
     bandwidth = row.memory_bandwidth_bytes_per_second
     reached = row.achievable_ratio.get("memory")
     size = "" if row.memory_bytes is None else f"{row.memory_bytes / GIGA:.4g} GB"
@@ -270,7 +270,7 @@ def _limits(row: ProductJson) -> Iterator[tuple[str, str]]:
     yield "TDP", "" if row.tdp_watts is None else f"{_number(row.tdp_watts)} W"
 
 
-def _origin(row: ProductJson, book: SpecBook) -> Iterator[tuple[str, str]]:
+def _origin(row: GpuModelJson, book: SpecBook) -> Iterator[tuple[str, str]]:
     yield "confidence", _CONFIDENCE.get(row.confidence or "", "")
     yield "note", row.note or ""
     for title, codes in (("sources", row.sources), ("achievable by", row.achievable_sources)):
@@ -292,7 +292,7 @@ def _listed(*parts: str) -> str:
 
 
 def _facts(facts: Iterable[tuple[str, str]], screen: Screen) -> Iterator[str]:
-    """Yield the facts that are known, named, wrapped beside their names where there is room."""
+    """Yield the known facts with their names, wrapped beside these where there is room."""
     for name, text in facts:
         if not text:
             continue

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which clock each unit ran at, and at which clock its datasheet peak holds.
 
-Every module of this package asks here, so that a ratio of clocks means the same everywhere.
+All of this room takes its clocks from here, so that a ratio of clocks means the same everywhere.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ REFERENCES: dict[str, tuple[tuple[str, ...], str]] = {
     "int": (("vector",), "sm"),
     "dram": (("memory",), "memory"),
 }
-"""By unit: the spec clocks to take, first known first, then the device's own maximum."""
+"""By unit: the spec clocks in order of preference, then the maximum clock of the device."""
 
 HIGHEST_COUNTED = 2.0
-"""How far above a GPU's highest clock a counted one may lie: both are measured."""
+"""A counted clock may be this many times the highest clock of a GPU: both are measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Clocks:
     memory_reference: float | None = None
 
     def ratio(self, unit: str) -> float | None:
-        """f / f_ref of a unit (tensor, fp64, fma, int, dram); above 1 where the clock is higher."""
+        """Return f / f_ref of a unit (tensor, fp64, fma, int, dram); above 1 at a higher clock."""
         if unit == "dram":
             clock, reference = self.memory, self.memory_reference
         elif unit == "tensor":
@@ -51,10 +51,10 @@ class Clocks:
 
 
 def reference_clock(unit: str, ceilings: Ceilings | None, device: Device) -> float | None:
-    """Clock in hertz at which `unit` reaches its spec peak; None where nothing tells it.
+    """Return the clock in hertz at which `unit` reaches its spec peak; None where it is not known.
 
     Hopper's datasheets mix clocks (H100 SXM: tensor peaks at 1830 MHz, vector peaks at 1980 MHz),
-    hence one clock per unit. A product without a published tensor clock is held to its vector
+    hence one clock per unit. A GPU model without a published tensor clock is held to its vector
     clock, and one without any to the maximum that the driver reports.
     """
     spec_clocks, device_clock = REFERENCES[unit]
@@ -67,7 +67,7 @@ def reference_clock(unit: str, ceilings: Ceilings | None, device: Device) -> flo
 
 
 def read_clocks(vitals: Vitals, ceilings: Ceilings | None, device: Device) -> Clocks:
-    """Clocks of the interval: the SM clock averaged over busy time where it is known, else now."""
+    """Return the clocks of an interval; the SM clock is the mean over busy time, else the last."""
     busy = vitals.busy_sm_clock_hertz
     return Clocks(
         sm=vitals.clock_hertz.get("sm") if busy is None else busy,
@@ -81,13 +81,14 @@ def read_clocks(vitals: Vitals, ceilings: Ceilings | None, device: Device) -> Cl
 
 
 def counted_clocks(clocks: Clocks, activity: Activity, sm_count: int | None) -> Clocks:
-    """The same clocks with the SM clock taken from counted cycles, where the driver counts them.
+    """Return the same clocks, with the SM clock from counted cycles where the driver counts them.
 
     f = cycles of one SM / seconds, so that activity x f x seconds is a count of active cycles and
-    no clock sample enters. The driver does not document whether its count is of one SM or summed
-    over all: of the two readings, the one nearer (in log space) to the sampled clock is taken.
-    Anything from there up to the device's maximum is as near as can be, because a sample may have
-    fallen into a pause. A clock far above what the device has is a wrong count: it is not taken.
+    no clock sample enters. The driver does not document whether it counts the cycles of one SM or
+    the sum over all. Of the two, the one whose clock is nearer (in log space) to the sampled clock
+    is taken. Any clock between the sample and the maximum of the device counts as equally near,
+    because the sample may have been taken in a pause. A clock far above that maximum is a wrong
+    count and is ignored.
     """
     cycles = activity.elapsed_cycles
     expected = clocks.sm or clocks.vector_reference
@@ -114,6 +115,6 @@ def counted_clocks(clocks: Clocks, activity: Activity, sm_count: int | None) -> 
 
 
 def clock_ratio(unit: str | None, clocks: Clocks) -> float | None:
-    """r = min(1, f / f_ref) of a unit: the share of its peak rate that the clock allows."""
+    """Return r = min(1, f / f_ref): the share of a unit's peak rate that the clock allows."""
     ratio = None if unit is None else clocks.ratio(unit)
     return None if ratio is None else min(1.0, ratio)

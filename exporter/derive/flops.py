@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much arithmetic a share did per second: by assumption, and between which bounds.
+"""How much arithmetic a share did per second, in an assumed precision and as bounds.
 
     FLOP/s of a unit = activity x peak(precision) x f / f_ref(unit)
 
 which is activity x SMs x FLOP/clk/SM x f, because peak = SMs x FLOP/clk/SM x f_ref. Dense,
-FMA = 2 operations. Which precision the tensor pipe worked in cannot be observed (FP8 cannot be told
-from FP16: github.com/NVIDIA/DCGM/issues/86), so tensor work is counted in an assumed one. Vector
-work is counted as if every instruction were an FMA on all lanes: an upper estimate.
+FMA = 2 operations. Which precision the tensor pipe worked in cannot be observed (FP8 looks like
+FP16: github.com/NVIDIA/DCGM/issues/86), so tensor work is counted in an assumed one. Vector work is
+counted as if every instruction were an FMA on all lanes: an upper estimate.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FP64_TENSOR_CAPABILITIES = frozenset({(8, 0), (9, 0), (10, 0), (10, 3)})
 """GPUs whose tensor pipe also runs FP64, at the FP64 rate where its own is not published."""
 FIRST_WITH_FP16 = (5, 3)
 FP16_OVER_FP32 = 4.0
-"""The largest vector FP16 : FP32 rate of any GPU (GA100): bounds rows that publish no FP16 rate."""
+"""The largest ratio of vector FP16 to FP32 of any GPU (GA100), where a row has no FP16 rate."""
 FP64_OVER_FP32 = 0.5
 """The same for FP64 (GP100, GV100, GA100, GH100)."""
 
@@ -40,10 +40,10 @@ FP64_OVER_FP32 = 0.5
 def assumed_flops(
     activity: Activity, ceilings: Ceilings, clocks: Clocks, *, tensor_cores: bool
 ) -> dict[str, float]:
-    """FLOP/s by precision, tensor work under `ceilings.assumed_precision`.
+    """Return FLOP/s by precision, with tensor work under `ceilings.assumed_precision`.
 
     A vector pipe that was not read, or has no published rate, is left out. Empty where the GPU has
-    a tensor pipe whose work is not known: vector work alone would pass for the total.
+    a tensor pipe whose work is not known: vector work alone would be taken for the total.
     """
     peaks = ceilings.peak_flops_per_second
     flops: dict[str, float] = {}
@@ -75,7 +75,7 @@ def measured_flops_bounds(
     *,
     tensor_cores: bool,
 ) -> Bounds | None:
-    """FLOP/s over all precisions that the counters allow; None where no clock or peak is known.
+    """Return bounds of FLOP/s over all precisions; None where no clock or peak is known.
 
     Lower: tensor activity at the slowest float precision of the hardware, vector work 0.
     Upper: tensor activity at the fastest, 8- and 4-bit integers only where IMMA activity was seen,
@@ -117,7 +117,7 @@ def estimated_flops_bounds(
     *,
     tensor_cores: bool,
 ) -> Bounds | None:
-    """FLOP/s that a GPU busy for `utilization_ratio` of the time can have done; lower is 0.
+    """Return bounds of FLOP/s of a GPU that was busy for `utilization_ratio`; the lower is 0.
 
     Upper = U x (fastest tensor + FP64 + FP32 + FP16 rate); from compute capability 8.6 on FP32 and
     FP16 share units, so the larger of the two counts. Give the upper utilization for a bound on the
@@ -143,7 +143,7 @@ def estimated_flops_bounds(
 
 
 def clock_unit(precision: str) -> str:
-    """Unit whose reference clock a tensor peak holds at (`Clocks.ratio`).
+    """Return the unit at whose reference clock a tensor peak holds (`Clocks.ratio`).
 
     FP64 on the tensor pipe is published at the vector clock: H100 SXM 66.9 TFLOP/s = 132 SMs x 256
     FLOP x 1980 MHz, against 989.4 = 132 x 4096 x 1830 MHz for FP16.
@@ -159,7 +159,7 @@ def tensor_rates(
     *,
     integers: bool,
 ) -> tuple[float, float]:
-    """Slowest and fastest rate in FLOP/s that a full tensor pipe can have had at these clocks.
+    """Return the slowest and fastest rate in FLOP/s of a full tensor pipe at these clocks.
 
     The slowest is of floating point; `integers` lets 8 and 4 bit integers set the fastest.
     """
@@ -185,7 +185,7 @@ def tensor_rates(
 def vector_peaks(
     peaks: Mapping[str, float], compute_capability: tuple[int, int] | None
 ) -> tuple[float, float, float]:
-    """Highest FP64, FP32 and FP16 vector rates in FLOP/s, bounded where a row has none."""
+    """Return the highest FP64, FP32 and FP16 vector FLOP/s, bounded where a row has none."""
     fp32 = peaks.get("fp32", 0.0)
     fp64 = peaks.get("fp64")
     fp16 = peaks.get("fp16")

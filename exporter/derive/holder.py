@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who holds a share of a GPU: the largest of the processes that do."""
+"""Who holds a share of a GPU: of the processes that hold it, the one with the most memory."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ def holder(
 ) -> Holder | None:
     """Return the holder of a share, exactly one while it is held.
 
-    It is the process with the most memory, one of unknown memory counting as 0; of equal ones that
-    with the lowest number. Held by its memory alone, a share has a holder of whom nothing is known.
+    It is the process with the most memory; unknown memory counts as 0, and of equal processes the
+    one with the lowest number is taken. Where the processes are not known and used memory alone
+    shows that the share is held, nothing is known of the holder.
     """
     if not held:
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is a share doing nothing, and does someone hold it all the same?"""
+"""Whether a share does nothing, and whether someone holds it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class IdleRules:
     link_bytes_per_second: float = 10e6
     """PCIe and NVLink together move less than this: loading a model is not idle."""
     held_memory_bytes: int = 500 * 1024 * 1024
-    """Where processes cannot be listed, more used memory than this holds."""
+    """Where processes cannot be listed, a share with more used memory than this is held."""
     ignored_commands: frozenset[str] = frozenset(
         {
             "nvidia-cuda-mps-server",
@@ -48,7 +48,7 @@ def is_idle(
     link_bytes_per_second: float | None,
     rules: IdleRules,
 ) -> bool | None:
-    """Did nothing happen in the interval? None where neither GR nor U is known.
+    """Return whether nothing happened in the interval; None where neither GR nor U is known.
 
         idle = max(GR or U, SM, DRAM, encoder, decoder, JPEG, OFA) < 1 %
                and PCIe + NVLink < 10 MB/s, where readable
@@ -94,12 +94,12 @@ def is_held(
     *,
     coherent_memory: bool = False,
 ) -> bool | None:
-    """Does someone keep the share from others? None where it cannot be told.
+    """Return whether someone keeps the share from others; None where that is not known.
 
-    A compute or MPS process holds unless its command is ignored; names are compared as the kernel
-    cuts them, and a process without a known name holds. Graphics processes do not. An MPS server
-    holds through its clients, which the driver lists as such. Where processes cannot be listed,
-    used memory beyond the reserved decides, except on coherent memory, where it says little.
+    A compute or MPS process holds it unless its command is ignored; names are compared as the
+    kernel cuts them, and a process without a known name holds. Graphics processes do not. An MPS
+    server holds through its clients, which the driver lists. Where processes cannot be listed, the
+    used memory beyond the reserved decides, except on coherent memory, where it means little.
     """
     if processes is None:
         if memory is None or coherent_memory:
@@ -109,7 +109,7 @@ def is_held(
 
 
 def holding(processes: Sequence[Process], rules: IdleRules) -> list[Process]:
-    """Return the processes that hold, by the rule of `is_held`."""
+    """Return the processes that hold the share, by the rule of `is_held`."""
     if not processes:
         return []
     ignored = {command[:COMMAND_LENGTH] for command in rules.ignored_commands}

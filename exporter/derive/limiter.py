@@ -7,9 +7,9 @@ from exporter.derive.links import LinkRates
 from exporter.model.snapshot import Ceilings, Saturation, TimeParts
 
 QUIET_RATIO = 0.05
-"""Below this no pipe and no memory explains the time that was spent."""
+"""Pipes and memory below this do not explain the time that was spent."""
 BUSY_LINK_RATIO = 0.10
-"""Above this share of its peak a link does."""
+"""A link above this share of its peak does."""
 MOSTLY_IDLE_RATIO = 0.5
 MOSTLY_STALLED_RATIO = 0.5
 
@@ -21,13 +21,13 @@ def limiter(
     ceilings: Ceilings | None = None,
     stall_of_idle: float | None = None,
 ) -> str:
-    """The largest of idle, latency (= narrow + unsaturated), clock and saturated, refined.
+    """Return the largest of idle, latency (= narrow + unsaturated), clock and saturated, refined.
 
-    idle reads input if at least half of the GPU's idle time of late, `stall_of_idle`, is time in
-    which its job waited for data. saturated reads memory if DRAM activity is not
-    below any pipe's, else compute. latency reads communication if pipes and DRAM are below 5 %
-    while the busier direction of NVLink or PCIe is above 10 % of its peak. Ties go to the first of
-    idle, latency, clock, saturated: the loss that lies further out hides the others.
+    Idle becomes input if `stall_of_idle`, the part of the recent idle time in which the job waited
+    for data, is at least half. Saturated becomes memory if DRAM is at least as active as every
+    pipe, else compute. Latency becomes communication if pipes and DRAM are below 5 % while the
+    busier direction of NVLink or PCIe is above 10 % of its peak. Of equal parts the first of idle,
+    latency, clock, saturated is taken, because the earlier loss hides the later ones.
     """
     largest, name = parts.idle, "idle"
     latency = parts.narrow + parts.unsaturated
@@ -46,10 +46,10 @@ def limiter(
 def estimated_limiter(
     busy_ratio: float | None, *, throttled: bool, stall_of_idle: float | None = None
 ) -> str:
-    """Without a partition of the time: idle, input, clock while a throttle reason holds, unknown.
+    """Return what limited an interval without time parts: idle, input, clock or unknown.
 
-    `busy_ratio` is the engine activity, else the driver's utilization; idle if 1 - it >= 0.5, and
-    then input as in `limiter`.
+    `busy_ratio` is the engine activity, else the driver's utilization. Idle if 1 - busy_ratio >=
+    0.5, which becomes input as in `limiter`; else clock while a throttle reason holds.
     """
     if busy_ratio is not None and 1.0 - busy_ratio >= MOSTLY_IDLE_RATIO:
         return _idle(stall_of_idle)
@@ -62,7 +62,7 @@ def _idle(stall_of_idle: float | None) -> str:
 
 
 def _busy(links: LinkRates | None, ceilings: Ceilings | None) -> bool:
-    """Is NVLink or PCIe above 10 % of its peak per direction?"""
+    """Return whether NVLink or PCIe is above 10 % of its peak per direction."""
     if links is None or ceilings is None:
         return False
     peaks = ceilings.link_bandwidth_bytes_per_second

@@ -26,7 +26,7 @@ def link_rates(
     previous: Vitals | None,
     seconds: float | None,
 ) -> LinkRates:
-    """Rates from the counters of `activity`, else from the board's readings.
+    """Return the rates by the counters of `activity`, else by the readings of the board.
 
     `previous` was read `seconds` before `vitals`, which must be None for MIG instances: the board's
     traffic is not theirs. A driver total that fell (a reset) gives no rate.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a share stands against its roofline: work, traffic, intensity and distance to the roofs."""
+"""Where a share lies under its roofline: work, traffic, intensity and distance to the roofs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from exporter.model.reading import Activity, Device, Utilization
 from exporter.model.snapshot import Ceilings, Roofline, Saturation
 
 LEAST_DRAM_BYTES_PER_SECOND = 1e6
-"""Below this the traffic is the counter's rounding and an intensity would be noise."""
+"""Traffic below this is rounding of the counter, and an intensity would be noise."""
 
 
 def roofline(
@@ -22,7 +22,7 @@ def roofline(
     *,
     tensor_cores: bool,
 ) -> Roofline:
-    """Work, traffic and distances of a measured interval. `clocks` from `counted_clocks`.
+    """Return the work, traffic and distances of a measured interval at `counted_clocks`.
 
     Intensity = FLOP/s / DRAM bytes/s (operational intensity: traffic after the caches), with tensor
     work in the assumed precision; it and the roof ratios exist where tensor, fp64, fp32, fp16 and
@@ -75,7 +75,7 @@ def estimated_roofline(
     *,
     tensor_cores: bool,
 ) -> Roofline | None:
-    """What utilization alone allows to say: an upper bound of the FLOP rate."""
+    """Return what follows from the utilization alone: an upper bound of the FLOP/s."""
     if ceilings is None:
         return None
     bounds = estimated_flops_bounds(
@@ -89,10 +89,11 @@ def estimated_roofline(
 
 
 def dram_bandwidth_now(ceilings: Ceilings | None, clocks: Clocks, device: Device) -> float | None:
-    """Bytes/s that DRAM can move at its present clock, this share's part of it.
+    """Return the bytes/s that this share's part of the DRAM can move at its present clock.
 
     Bandwidth = memory clock x 2 x bus bits / 8. The factor is 2 for every memory type, because the
-    driver reports half of the effective data rate. Without clock or bus width: the spec's figure.
+    driver reports half of the effective data rate. Without clock or bus width it is that of the
+    spec.
     """
     if ceilings is None:
         bus, part = device.memory_bus_width_bits, None if device.mig else 1.0
@@ -107,7 +108,7 @@ def dram_bandwidth_now(ceilings: Ceilings | None, clocks: Clocks, device: Device
 def dram_bytes_per_second(
     dram: float | None, ceilings: Ceilings | None, clocks: Clocks, device: Device
 ) -> float | None:
-    """DRAM activity x bandwidth now, in bytes/s."""
+    """Return DRAM activity x bandwidth at the present clock, in bytes/s."""
     if dram is None:
         return None
     bandwidth = dram_bandwidth_now(ceilings, clocks, device)
@@ -115,7 +116,7 @@ def dram_bytes_per_second(
 
 
 def intensity(flops_per_second: float, dram_bytes_per_second: float | None) -> float | None:
-    """Operational intensity in FLOP per DRAM byte; None where next to nothing was moved."""
+    """Return the operational intensity in FLOP per DRAM byte; None below 1 MB/s of traffic."""
     if dram_bytes_per_second is None or dram_bytes_per_second < LEAST_DRAM_BYTES_PER_SECOND:
         return None
     return flops_per_second / dram_bytes_per_second
@@ -129,14 +130,14 @@ def roof_ratios(
     *,
     tensor_cores: bool,
 ) -> dict[str, float]:
-    """Distance to the roof by basis, never cut at 1: a clock above the datasheet's exceeds it.
+    """Return the distance to the roof by basis; above 1 at a clock above that of the datasheet.
 
         clock      = max over units of activity
         spec       = max over units of activity x f / f_ref, DRAM: bytes/s / spec bandwidth
         achievable = max over units of that ratio / share of the spec that good kernels reach
 
     `achievable` exists where that share is known for the assumed tensor precision and for memory;
-    vector units enter with 1. FP32 and FP16 enter with the larger of the two.
+    for vector units it is 1. Of FP32 and FP16 the larger is taken.
     """
     tensor = cut(activity.tensor or 0.0)
     vector = max(

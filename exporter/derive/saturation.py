@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How close a share is to a limit of the units that can be read: measured, or bounded.
+"""How close a share is to a limit of the units that can be read, measured or as bounds.
 
 Saturation is the larger of all unit activities,
 
@@ -20,7 +20,7 @@ from exporter.model.reading import Activity, Utilization
 from exporter.model.snapshot import Bounds, Saturation
 
 DRAM_MARGIN_RATIO = 0.15
-"""How far DRAM activity may lie above the driver's memory utilization, until validated."""
+"""How far DRAM activity may lie above the driver's memory utilization; not yet validated."""
 
 
 def measured(
@@ -30,17 +30,17 @@ def measured(
     tensor_cores: bool = True,
     utilization: Utilization | None = None,
 ) -> Saturation:
-    """Saturation from counters, with bounds for what they leave out.
+    """Return the saturation by counters, with bounds for what they leave out.
 
     fma, the FP32/FP16 units: separate pipes below compute capability 8.6, so max(fp32, fp16).
     From 8.6 on they share hardware and fma lies in [max(fp32, fp16), min(1, fp32 + fp16)].
-    `ratio` and `unit` take its lower end, `bounds` both. Ties of `unit` go to the first of dram,
-    tensor, fma, fp64, int; it is None while nothing is active.
+    `ratio` and `unit` take its lower end, `bounds` both. `unit` is the first of dram, tensor, fma,
+    fp64, int that is the busiest; None while nothing is active.
 
     Complete = engine, SM, tensor (where the GPU has it), fp64, fp32, fp16 and DRAM are all read.
     Otherwise what is not read is bounded: a pipe by SM activity, else engine activity, else the
     utilization, else 1; SM by engine activity or utilization, and from below by the busiest pipe;
-    DRAM as in `estimated`. `utilization` must be None where it says nothing about this share.
+    DRAM as in `estimated`. `utilization` must be None where it is not of this share.
     """
     fp32, fp16 = activity.fp32, activity.fp16
     fma_lower = max(cut(fp32 or 0.0), cut(fp16 or 0.0))
@@ -90,7 +90,7 @@ def _incomplete(
     tensor_cores: bool,
     utilization: Utilization | None,
 ) -> Saturation:
-    """Bound what was not read; `lower` is the busiest of what was, `fma` of its read part."""
+    """Bound what was not read; `lower` is the highest activity read, `fma` its bounds of FMA."""
     busiest_pipe = fma.lower
     for pipe in (activity.tensor, activity.fp64, activity.integer):
         if pipe is not None:
@@ -131,14 +131,14 @@ def _incomplete(
 
 
 def estimated(utilization: Utilization, *, tensor_cores: bool = True) -> Saturation:
-    """Logical bounds E0 from the driver's utilization alone: nothing can be busier than it.
+    """Return the bounds that follow from the driver's utilization: no unit can be busier than that.
 
         0 <= SM, tensor, fma, fp64, int <= U          0 <= DRAM <= max(U, m + 0.15)
 
     U = `upper_ratio`, which already holds the sampling margin of its reader, m = the upper memory
-    utilization (1 where unknown: copy engines move data without a kernel). Holds for averages over
-    the same interval. Never show the midpoint. Not to be called for MIG instances and vGPU guests,
-    whose utilization is of others too.
+    utilization (1 where unknown: copy engines move data without a kernel). The bounds hold for
+    averages over the same interval; their midpoint is not an estimate and must not be shown. Not
+    for MIG instances and vGPU guests, whose utilization includes that of others.
     """
     cap = Bounds(0.0, cut(utilization.upper_ratio))
     dram = Bounds(0.0, _dram_upper(utilization))
@@ -154,7 +154,7 @@ def estimated(utilization: Utilization, *, tensor_cores: bool = True) -> Saturat
 
 
 def _dram_upper(utilization: Utilization | None) -> float:
-    """max(U, m + 0.15) cut to 1; 1 where either is not known."""
+    """Return max(U, m + 0.15), cut to 1; 1 where either is not known."""
     if utilization is None or utilization.memory_upper_ratio is None:
         return 1.0
     return cut(max(utilization.upper_ratio, utilization.memory_upper_ratio + DRAM_MARGIN_RATIO))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that is derived for one share of a GPU from one interval, in one call."""
+"""All that is derived of one share of a GPU from one interval, in one call."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NO_STALL = Stall()
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """What one interval of one share means; None where the readings cannot tell."""
+    """What one interval of one share means; None where the readings do not show it."""
 
     saturation: Saturation | None = None
     time_parts: TimeParts | None = None
@@ -60,9 +60,9 @@ def derive_share(
 ) -> Derived:
     """Derive one share of `device`; `previous` are the vitals read `seconds` before `vitals`.
 
-    The board's utilization, video engines and link traffic stand for the share only while it is
-    the whole GPU; in a vGPU guest the utilization does not even then. A share that is expected to
-    be measured is never estimated instead: an interval without counters derives no saturation.
+    The utilization, video engines and link traffic of the board are those of the share only while
+    it is the whole GPU, and in a vGPU guest the utilization is not even then. A share that can be
+    measured is never estimated: an interval without counters has no saturation.
     """
     activity = share.activity
     whole = not device.mig and share.gpu_instance is None

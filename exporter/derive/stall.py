@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a GPU sat idle because its job waited: what bounds it, and what can be believed."""
+"""How long a GPU was idle because its job waited: the bounds, and the longest that is plausible."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from exporter.model.reading import Activity, Utilization
 from exporter.model.snapshot import Bounds, TimeParts
 
 TOLERATED_RATIO = 0.02
-"""Exposed stall may exceed the GPU's idle time by this share of a minute: clocks and averages of
-two observers never agree exactly."""
+"""Exposed stall may exceed the idle time of the GPU by this share of a minute: the clocks and
+averages of two observers never agree exactly."""
 CHECK_SECONDS = 60.0
 
 
@@ -21,8 +21,8 @@ class Stall:
     """What a share's training jobs say about the last seconds."""
 
     of_idle: float | None = None
-    """The part of the GPU's idle time that the exposed stall covers, else the part that it covers
-    at least by inference; None where neither is known."""
+    """The part of the GPU's idle time that the exposed stall covers, else the inferred lower bound
+    of that part; None where neither is known."""
     inferred: Mapping[str, Bounds] = field(default_factory=dict)
     """By method: bounds of the stall where it is not measured, as shares of time."""
 
@@ -53,7 +53,8 @@ def stall_bounds(wait: float, idle: float) -> Bounds:
 def together(bounds: Iterable[Bounds]) -> Bounds | None:
     """Bound the stall of a share on which several ranks run; None without any.
 
-    It sat idle for some rank at least as long as for each, at most as long as for all in turn.
+    The GPU was idle because of some rank at least as long as because of any one of them, and at
+    most as long as because of all of them one after the other.
     """
     known = list(bounds)
     if not known:
@@ -64,6 +65,6 @@ def together(bounds: Iterable[Bounds]) -> Bounds | None:
 def believable_seconds(idle_seconds: float, unobserved_seconds: float, seconds: float) -> float:
     """Return the longest exposed stall that fits a GPU that idled `idle_seconds` of `seconds`.
 
-    Nothing is said against a stall while the GPU was not observed.
+    Time in which the GPU was not observed counts as idle.
     """
     return idle_seconds + unobserved_seconds + TOLERATED_RATIO * max(seconds, CHECK_SECONDS)

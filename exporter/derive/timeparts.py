@@ -22,7 +22,7 @@ def time_parts(
         saturated   = s r
 
     all 0 to 1, adding up to 1. `clock_ratio` is r = min(1, f / f_ref) of the unit that gives s;
-    where it is unknown while s > 0 the last two cannot be told apart and there is no partition.
+    where it is unknown while s > 0 the last two cannot be separated and there is no partition.
     The two maxima absorb what copy engines add to DRAM activity while no SM is active.
     """
     s = saturation.ratio

@@ -14,7 +14,7 @@ FIRST_WITH_SHARED_FMA = (8, 6)
 
 
 def cut(ratio: float) -> float:
-    """A ratio cut to [0, 1]; drivers overshoot by rounding."""
+    """Return a ratio cut to [0, 1]; drivers overshoot by rounding."""
     if ratio <= 0.0:
         return 0.0
     return 1.0 if ratio > 1.0 else ratio
@@ -39,18 +39,18 @@ RATIOS = (
 
 
 def shown(activity: Activity) -> Activity:
-    """The activities as they are shown: what rounding lifts above 1 is 1."""
+    """Return the activities as they are shown: what rounding lifts above 1 is 1."""
     above: dict[str, Any] = {name: 1.0 for name in RATIOS if (getattr(activity, name) or 0.0) > 1.0}
     return replace(activity, **above) if above else activity
 
 
 def fma_is_shared(compute_capability: tuple[int, int] | None) -> bool | None:
-    """Do FP32 and FP16 instructions run on the same units? None where the GPU is not known."""
+    """Return whether FP32 and FP16 instructions run on the same units; None where not known."""
     return None if compute_capability is None else compute_capability >= FIRST_WITH_SHARED_FMA
 
 
 def has_tensor_cores(ceilings: Ceilings | None, compute_capability: tuple[int, int] | None) -> bool:
-    """Is a tensor pipe among the resources? When in doubt yes: it then counts as not measured."""
+    """Return whether there is a tensor pipe; when in doubt yes, and it counts as not measured."""
     if compute_capability is not None and compute_capability < FIRST_WITH_TENSOR_CORES:
         return False
     if ceilings is None or not ceilings.peak_flops_per_second:

@@ -6,14 +6,8 @@ from __future__ import annotations
 import sys
 
 from exporter.exposition.catalogue import SECTIONS
-from exporter.exposition.family import (
-    DEVICE_LABELS,
-    INSTANCE_LABEL,
-    RANK_LABELS,
-    Family,
-    Label,
-    Scope,
-)
+from exporter.exposition.family import Family
+from exporter.exposition.labels import LABELS_OF, Label
 
 _INTRODUCTION = """\
 # Metrics
@@ -43,14 +37,6 @@ present only where its value is known: what is not known is absent, never 0 or N
   of the Prometheus client library for Python.
 """
 
-_OF: dict[Scope, tuple[str, ...]] = {
-    "gpu": DEVICE_LABELS,
-    "board": DEVICE_LABELS,
-    "share": (*DEVICE_LABELS, INSTANCE_LABEL),
-    "rank": RANK_LABELS,
-    "node": (),
-}
-
 
 def _label(label: Label) -> str:
     if label.values:
@@ -60,7 +46,7 @@ def _label(label: Label) -> str:
 
 
 def _row(family: Family) -> str:
-    device = ", ".join(f"`{name}`" for name in _OF[family.scope])
+    device = ", ".join(f"`{name}`" for name in LABELS_OF[family.scope])
     labels = "; ".join(part for part in (device, *map(_label, family.labels)) if part)
     cells = (
         f"`{family.name}`",

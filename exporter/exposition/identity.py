@@ -1,80 +1,129 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The catalogue's families that say which GPUs there are and where their numbers come from."""
+"""Which GPUs there are and where their numbers come from."""
 
 from __future__ import annotations
 
-from exporter.exposition.family import Family, Label, gauge, info
+from exporter.exposition.family import Family, gauge, info
+from exporter.exposition.labels import Label
+from exporter.exposition.parts import DEVICE, GPU, SATURATION, Rows
+from exporter.exposition.values import text
+from exporter.model.reading import Device
+from exporter.model.snapshot import Gpu, Saturation
 
-IDENTITY: tuple[Family, ...] = (
+_MODES = ("persistence", "compute", "ecc", "mig", "virtualization", "confidential")
+
+
+def _info(gpu: Gpu) -> Rows:
+    device = gpu.device
+    capability = device.compute_capability
+    yield (
+        (
+            device.name,
+            text(device.architecture),
+            "" if capability is None else f"{capability[0]}.{capability[1]}",
+            text(device.pci_bus_id),
+            text(device.serial),
+            text(device.board_part_number),
+            text(device.minor_number),
+            text(device.numa_node),
+            text(device.driver_version),
+            text(device.cuda_version),
+            text(device.vbios_version),
+            "" if gpu.ceilings is None else gpu.ceilings.spec,
+            device.source,
+        ),
+        1,
+    )
+
+
+def _saturation_source(saturation: Saturation) -> Rows:
+    yield (saturation.source, "yes" if saturation.complete else "no"), 1
+
+
+def _modes(device: Device) -> Rows:
+    if device.modes:
+        yield tuple(device.modes.get(mode, "") for mode in _MODES), 1
+
+
+def _instances(device: Device) -> Rows:
+    for instance in device.instances:
+        ids = (str(instance.gpu_instance), str(instance.compute_instance))
+        yield (*ids, instance.profile, instance.mig_uuid), 1
+
+
+FAMILIES: tuple[Family, ...] = (
     info(
         "gpu_info",
-        "gpu",
         "core",
         "What this GPU is; labels that are not known are empty.",
         "NVML identity queries at enumeration; spec names the row of the spec file, or derived",
-        Label("name", meaning="product name as the driver reports it"),
-        Label("architecture", meaning="such as Hopper"),
-        Label("compute_capability", meaning="such as 9.0"),
-        Label("pci_bus_id", meaning="domain:bus:device.function"),
-        Label("serial"),
-        Label("board_part_number"),
-        Label("minor_number", meaning="the N of /dev/nvidiaN"),
-        Label("numa_node"),
-        Label("driver_version"),
-        Label("cuda_version", meaning="newest CUDA version that the driver supports"),
-        Label("vbios_version"),
-        Label("spec", meaning="product key of the spec file, or derived"),
-        Label("source", ("nvml", "replay", "simulate")),
+        GPU.rows(
+            (
+                Label("name", meaning="product name as the driver reports it"),
+                Label("architecture", meaning="such as Hopper"),
+                Label("compute_capability", meaning="such as 9.0"),
+                Label("pci_bus_id", meaning="domain:bus:device.function"),
+                Label("serial"),
+                Label("board_part_number"),
+                Label("minor_number", meaning="the N of /dev/nvidiaN"),
+                Label("numa_node"),
+                Label("driver_version"),
+                Label("cuda_version", meaning="newest CUDA version that the driver supports"),
+                Label("vbios_version"),
+                Label("spec", meaning="product key of the spec file, or derived"),
+                Label("source", ("nvml", "replay", "simulate")),
+            ),
+            _info,
+        ),
     ),
     gauge(
         "gpu_up",
         "",
-        "gpu",
         "core",
         "1 while this GPU answers and its readings are fresh, else 0 and its other series are "
         "gone.",
         "outcome of the fast reads at the poll interval",
+        GPU.one(lambda gpu: int(gpu.up)),
     ),
     gauge(
         "gpu_last_read_timestamp_seconds",
         "seconds",
-        "gpu",
         "core",
         "Unix time of this GPU's last successful fast read; its counters are exact at this time.",
         "host clock",
+        GPU.one(lambda gpu: gpu.last_read_timestamp_seconds),
     ),
     info(
         "gpu_saturation_source_info",
-        "share",
         "core",
         "Where saturation comes from, and whether every unit that it needs was read.",
         "the best source that answers for this GPU: hardware counters, else an estimate",
-        Label("source", ("gpm", "dcgm", "estimate")),
-        Label("complete", ("yes", "no")),
+        SATURATION.rows(
+            (Label("source", ("gpm", "estimate")), Label("complete", ("yes", "no"))),
+            _saturation_source,
+        ),
     ),
     info(
         "gpu_mode_info",
-        "board",
         "full",
         "Modes that an administrator sets; labels that are not known are empty.",
         "nvmlDeviceGetPersistenceMode, ComputeMode, EccMode, MigMode, VirtualizationMode and "
         "nvmlSystemGetConfComputeState",
-        Label("persistence"),
-        Label("compute"),
-        Label("ecc"),
-        Label("mig"),
-        Label("virtualization"),
-        Label("confidential"),
+        DEVICE.rows(tuple(Label(mode) for mode in _MODES), _modes),
     ),
     info(
         "gpu_mig_info",
-        "board",
         "full",
         "One series for each MIG compute instance.",
         "nvmlDeviceGetMigDeviceHandleByIndex and the ids of each handle",
-        Label("gpu_instance", meaning="GPU instance id"),
-        Label("compute_instance", meaning="compute instance id"),
-        Label("profile", meaning="such as 3g.40gb"),
-        Label("mig_uuid"),
+        DEVICE.rows(
+            (
+                Label("gpu_instance", meaning="GPU instance id"),
+                Label("compute_instance", meaning="compute instance id"),
+                Label("profile", meaning="such as 3g.40gb"),
+                Label("mig_uuid"),
+            ),
+            _instances,
+        ),
     ),
 )

@@ -1,92 +1,181 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The catalogue's families that describe the exporter itself."""
+"""How the exporter itself fares: its sources, its snapshots, and the reports that it takes."""
 
 from __future__ import annotations
 
-from exporter.exposition.family import Family, Label, counter, gauge, info
+import platform
 
-_SOURCE = Label("source", meaning="nvml, gpm, ...")
+import exporter
+from exporter.exposition.family import Family, counter, gauge, info
+from exporter.exposition.labels import Label
+from exporter.exposition.parts import NODE, SNAPSHOT, TRAINING_STATE, Node, Rows
+from exporter.exposition.processes import PROCESS_MEMORY
+from exporter.model.reading import TRAINING_DEGRADATIONS
+from exporter.model.snapshot import Snapshot
 
-EXPORTER: tuple[Family, ...] = (
+SOURCE = Label("source", meaning="nvml, gpm, ...")
+REJECTION = Label(
+    "reason",
+    (
+        "too_large",
+        "not_json",
+        "version",
+        "schema",
+        "label",
+        "credentials",
+        "rate",
+        "jobs",
+        "ranks",
+        "old",
+        "implausible",
+        "stall_exceeds_idle",
+    ),
+)
+DEGRADATION = Label("reason", tuple(TRAINING_DEGRADATIONS))
+
+
+def _build(node: Node) -> Rows:
+    yield (exporter.__version__, node.revision, platform.python_version()), 1
+
+
+def _states(snapshot: Snapshot) -> Rows:
+    for gpu in snapshot.gpus:
+        for group, state in gpu.states.items():
+            if gpu.up or state == "suspended":
+                yield (gpu.device.uuid, group, state), 1
+
+
+def _degraded_ranks(snapshot: Snapshot) -> dict[str, int]:
+    """Count the live ranks that are degraded, by reason; every reason is there."""
+    if snapshot.training is None:
+        return {}
+    found = dict.fromkeys(TRAINING_DEGRADATIONS, 0)
+    for rank in snapshot.ranks:
+        for reason in rank.degraded if rank.processes else ():
+            found[reason] += 1
+    return found
+
+
+FAMILIES: tuple[Family, ...] = (
     info(
         "roofline_exporter_build_info",
-        "node",
         "core",
         "What this exporter is.",
         "the running program",
-        Label("version"),
-        Label("revision", meaning="short commit of the source, or unknown"),
-        Label("python"),
+        NODE.rows(
+            (
+                Label("version"),
+                Label("revision", meaning="short commit of the source, or unknown"),
+                Label("python"),
+            ),
+            _build,
+        ),
     ),
     gauge(
         "roofline_exporter_source_up",
         "",
-        "node",
         "core",
         "1 while this source gives readings, else 0.",
         "outcome of its last read",
-        _SOURCE,
+        SNAPSHOT.by_label(
+            SOURCE, lambda s: {name: int(source.up) for name, source in s.sources.items()}
+        ),
     ),
     gauge(
         "roofline_exporter_source_read_seconds",
         "seconds",
-        "node",
         "full",
         "How long the last read of this source took.",
         "monotonic clock around the read",
-        _SOURCE,
+        SNAPSHOT.by_label(
+            SOURCE,
+            lambda s: {
+                name: source.read_seconds
+                for name, source in s.sources.items()
+                if source.read_seconds is not None
+            },
+        ),
     ),
     counter(
         "roofline_exporter_source_failures_total",
         "",
-        "node",
         "full",
         "Reads of this source that failed.",
         "counted since the exporter started",
-        _SOURCE,
+        SNAPSHOT.by_label(
+            SOURCE, lambda s: {name: source.failures_total for name, source in s.sources.items()}
+        ),
     ),
     gauge(
         "roofline_exporter_snapshot_timestamp_seconds",
         "seconds",
-        "node",
         "core",
         "Unix time of the snapshot that this page shows; its age says whether the exporter polls.",
         "host clock at the publisher's tick",
+        SNAPSHOT.one(lambda s: s.timestamp_seconds),
     ),
     gauge(
         "roofline_exporter_devices",
         "",
-        "node",
         "core",
         "How many NVIDIA GPUs there are by who counts: the PCI bus, the kernel driver and NVML; a "
         "GPU that some miss is lost to them.",
         "/sys/bus/pci/devices, /proc/driver/nvidia/gpus and nvmlDeviceGetCount",
-        Label("where", ("pci", "driver", "nvml")),
+        SNAPSHOT.by_label(Label("where", ("pci", "driver", "nvml")), lambda s: s.devices),
     ),
     gauge(
         "roofline_exporter_reading_state",
         "",
-        "node",
         "full",
         "1 for each group of readings that is absent, or not all there, with the reason as state; "
         "implausible: the driver answers what cannot be true. Group gpu in state suspended is a "
         "GPU that sleeps and is not woken: its gpu_up is 0, but it is not lost.",
         "the driver's answer when the group was asked for",
-        Label("uuid"),
-        Label("group", meaning="such as gpm, ecc or processes"),
-        Label(
-            "state",
-            meaning="unsupported, no_permission, old_driver, implausible, mig, disabled or "
-            "suspended",
+        SNAPSHOT.rows(
+            (
+                Label("uuid"),
+                Label("group", meaning="such as gpm, ecc or processes"),
+                Label(
+                    "state",
+                    meaning="unsupported, no_permission, old_driver, implausible, mig, disabled or "
+                    "suspended",
+                ),
+            ),
+            _states,
         ),
     ),
     counter(
         "roofline_exporter_series_dropped_total",
         "",
-        "node",
         "full",
         "Series that a cap cut off, added up over the snapshots.",
         "counted since the exporter started",
-        Label("family", ("gpu_process_memory_bytes",)),
+        NODE.by_label(Label("family", (PROCESS_MEMORY.name,)), lambda n: n.dropped),
+    ),
+    counter(
+        "roofline_exporter_training_reports_total",
+        "",
+        "full",
+        "Reports of training jobs that were taken; absent while none are listened for.",
+        "counted since the exporter started",
+        TRAINING_STATE.one(lambda s: s.reports_total),
+    ),
+    counter(
+        "roofline_exporter_training_rejected_total",
+        "",
+        "full",
+        "Reports of training jobs that were refused; under stall_exceeds_idle the minutes in which "
+        "S was cut to the GPU's own idle time.",
+        "counted since the exporter started",
+        TRAINING_STATE.by_label(REJECTION, lambda s: s.rejected_total),
+    ),
+    gauge(
+        "roofline_exporter_training_degraded",
+        "",
+        "full",
+        "Ranks with a live process of which something is not measured, or not believed, by what it "
+        "is; absent while no reports are listened for.",
+        "reports of the training client in the job; unverified: the driver's list of processes",
+        SNAPSHOT.by_label(DEGRADATION, _degraded_ranks),
     ),
 )

@@ -8,11 +8,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from exporter.exposition.catalogue import PROCESS_MEMORY
-from exporter.exposition.families import dropped_series
 from exporter.exposition.formats import Format
+from exporter.exposition.own_process import ProcessMetrics
 from exporter.exposition.parts import Node
-from exporter.exposition.process import ProcessMetrics
+from exporter.exposition.processes import PROCESS_MEMORY, dropped_series
 from exporter.exposition.render import Block, Renderer, RenderOptions, page
 from exporter.model.snapshot import Snapshot
 
@@ -39,7 +38,7 @@ class Pages:
         self._clock = clock
         self._lock = threading.Lock()
         self._snapshot: Snapshot | None = None
-        self._dropped = {PROCESS_MEMORY: 0}
+        self._dropped = {PROCESS_MEMORY.name: 0}
         self._asked: dict[Variant, float] = {}
         self._blocks: list[Block] | None = None
         self._ready: dict[Variant, bytes] = {}

@@ -7,13 +7,37 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
-from exporter.exposition.family import Scope
-from exporter.model.reading import Device
-from exporter.model.snapshot import Rank, Snapshot
+from exporter.exposition.labels import Label, Scope
+from exporter.model.reading import (
+    Activity,
+    Board,
+    Device,
+    Health,
+    Loader,
+    Memory,
+    Process,
+    TrainingTotals,
+    Utilization,
+    Vitals,
+)
+from exporter.model.snapshot import (
+    BoardTotals,
+    Ceilings,
+    Gpu,
+    Holder,
+    Rank,
+    Roofline,
+    Saturation,
+    Share,
+    ShareTotals,
+    Snapshot,
+    TrainingState,
+)
 
 Number = float  # an int is welcome wherever a float is, and is written exactly
 LabelValues = tuple[str, ...]
 Rows = Iterable[tuple[LabelValues, Number]]
+Shape = Literal["one", "by_label", "rows"]
 T = TypeVar("T")
 L = TypeVar("L")
 
@@ -28,24 +52,22 @@ class Node:
     """By family: series cut so far."""
 
 
-Shape = Literal["one", "by_label", "rows"]
-
-
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Where a family's values are: the part of the snapshot, and how to read it."""
+    """Where a family's values are: the part of the snapshot, their labels, and how to read them."""
 
     part: Part[Any]
     shape: Shape
+    labels: tuple[Label, ...]
     read: Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Part(Generic[T]):
-    """One kind of object in a snapshot that readers read from.
+    """One kind of object in a snapshot that families are read from.
 
-    Readers give one value, values by the family's only label, or rows of label values. None, or
-    a row that is missing, is "not known".
+    A reader gives one value, values by one label, or rows of label values. None, or a row that is
+    missing, is "not known".
     """
 
     scope: Scope
@@ -54,15 +76,46 @@ class Part(Generic[T]):
 
     def one(self, read: Callable[[T], Number | None]) -> Reader:
         """Read one value."""
-        return Reader(self, "one", read)
+        return Reader(self, "one", (), read)
 
-    def by_label(self, read: Callable[[T], Mapping[str, Number]]) -> Reader:
-        """Read values by the one label of the family."""
-        return Reader(self, "by_label", read)
+    def by_label(self, label: Label, read: Callable[[T], Mapping[str, Number]]) -> Reader:
+        """Read values by one label."""
+        return Reader(self, "by_label", (label,), read)
 
-    def rows(self, read: Callable[[T], Rows]) -> Reader:
-        """Read values with the values of all labels of the family."""
-        return Reader(self, "rows", read)
+    def rows(self, labels: tuple[Label, ...], read: Callable[[T], Rows]) -> Reader:
+        """Read values, each with the values of all these labels."""
+        return Reader(self, "rows", labels, read)
+
+
+GPU: Part[Gpu] = Part("gpu", lambda gpu: gpu)
+
+DEVICE: Part[Device] = Part("board", lambda gpu: gpu.device)
+VITALS: Part[Vitals] = Part("board", lambda gpu: gpu.vitals)
+BOARD: Part[Board] = Part("board", lambda gpu: gpu.board)
+HEALTH: Part[Health] = Part("board", lambda gpu: gpu.health)
+BOARD_TOTALS: Part[BoardTotals] = Part("board", lambda gpu: gpu.totals)
+BOARD_CEILINGS: Part[Ceilings] = Part("board", lambda gpu: gpu.ceilings)
+
+SHARE: Part[Share] = Part("share", lambda share: share)
+TOTALS: Part[ShareTotals] = Part("share", lambda share: share.totals)
+UTILIZATION: Part[Utilization] = Part("share", lambda share: share.utilization)
+MEMORY: Part[Memory] = Part("share", lambda share: share.memory)
+PROCESSES: Part[tuple[Process, ...]] = Part("share", lambda share: share.processes)
+HOLDER: Part[Holder] = Part("share", lambda share: share.holder)
+ACTIVITY: Part[Activity] = Part("share", lambda share: share.activity)
+SATURATION: Part[Saturation] = Part("share", lambda share: share.saturation)
+ROOFLINE: Part[Roofline] = Part("share", lambda share: share.roofline)
+CEILINGS: Part[Ceilings] = Part("share", lambda share: share.ceilings)
+
+RANK: Part[Rank] = Part("rank", lambda rank: rank)
+RANK_TOTALS: Part[TrainingTotals] = Part("rank", lambda rank: rank.totals)
+LOADER: Part[Loader] = Part("rank", lambda rank: rank.loader)
+
+NODE: Part[Node] = Part("node", lambda node: node)
+SNAPSHOT: Part[Snapshot] = Part("node", lambda node: node.snapshot)
+TRAINING_STATE: Part[TrainingState] = Part(
+    "node", lambda node: None if node.snapshot is None else node.snapshot.training
+)
 
 
 def subjects(

@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from exporter.exposition.catalogue import selected
-from exporter.exposition.families import ProcessMemory, readers
-from exporter.exposition.family import DEVICE_LABELS, INSTANCE_LABEL, RANK_LABELS, Family, Level
+from exporter.exposition.family import Family, Level
 from exporter.exposition.formats import END, FORMATS, Format, escaped, heading, labels_text
-from exporter.exposition.parts import Node, Part, Reader, subjects
+from exporter.exposition.labels import RANK_LABELS, SHARE_LABELS
+from exporter.exposition.parts import Node, Part, Shape, subjects
+from exporter.exposition.processes import ProcessMemory
 from exporter.model.reading import Device
 from exporter.model.snapshot import Rank
 
@@ -67,8 +68,7 @@ class _Line:
 
 
 _Owner = tuple[object, ...]
-"""The values of the labels of a device or of a rank; None is a label that it has not."""
-_SHARE_LABELS = (*DEVICE_LABELS, INSTANCE_LABEL)
+"""The values of the labels of a device or of a rank; None is a label that it lacks."""
 
 
 def _joined(device: str, own: str) -> str:
@@ -78,14 +78,15 @@ def _joined(device: str, own: str) -> str:
 class _FamilyLines:
     """The series of one family, by device labels; only `render` differs between shapes."""
 
-    def __init__(self, family: Family, part: int, read: Callable[[Any], Any]) -> None:
+    def __init__(self, family: Family, part: int) -> None:
         self.family = family
         self.part = part
         self.names = (family.name, family.base_name)
         self.headings = headings(
             family.name, family.base_name, family.kind, family.unit, family.help
         )
-        self._read = read
+        self._read = family.reader.read
+        self._labels = tuple(label.name for label in family.labels)
         self._lines: dict[str, Any] = {}
 
     def keep(self, devices: set[str]) -> None:
@@ -120,7 +121,7 @@ class _One(_FamilyLines):
 class _ByLabel(_FamilyLines):
     def render(self, found: list[tuple[str, Any]]) -> list[str]:
         out: list[str] = []
-        name = self.family.labels[0].name
+        [name] = self._labels
         for device, subject in found:
             lines = self._lines.setdefault(device, {})
             for key, value in self._read(subject).items():
@@ -137,7 +138,6 @@ class _ByLabel(_FamilyLines):
 class _Rows(_FamilyLines):
     def render(self, found: list[tuple[str, Any]]) -> list[str]:
         out: list[str] = []
-        names = tuple(label.name for label in self.family.labels)
         for device, subject in found:
             before = self._lines.get(device, {})
             now = self._lines[device] = {}  # rows come and go: only those of this tick stay
@@ -146,14 +146,14 @@ class _Rows(_FamilyLines):
                 if line is None:
                     if not self.family.lists(values):
                         continue
-                    own = labels_text(names, values)
+                    own = labels_text(self._labels, values)
                     line = _Line(self.family.name, _joined(device, own))
                 now[values] = line
                 out.append(line.text if value == line.value else line.of(value))
         return out
 
 
-_SHAPES: dict[str, type[_FamilyLines]] = {"one": _One, "by_label": _ByLabel, "rows": _Rows}
+_SHAPES: dict[Shape, type[_FamilyLines]] = {"one": _One, "by_label": _ByLabel, "rows": _Rows}
 
 
 class Renderer:
@@ -163,15 +163,11 @@ class Renderer:
     """
 
     def __init__(self, options: RenderOptions) -> None:
-        chosen: list[tuple[Family, Reader]] = []
-        known = readers(options.process_memory)
-        for family in selected(options.level, options.exclude):
-            if family.name in known:
-                chosen.append((family, known[family.name]))
-        self._parts: list[Part[Any]] = list(dict.fromkeys(reader.part for _, reader in chosen))
+        families = selected(options.level, options.exclude, options.process_memory)
+        self._parts: list[Part[Any]] = list(dict.fromkeys(each.reader.part for each in families))
         self._families = [
-            _SHAPES[reader.shape](family, self._parts.index(reader.part), reader.read)
-            for family, reader in chosen
+            _SHAPES[each.reader.shape](each, self._parts.index(each.reader.part))
+            for each in families
         ]
         self._owners: dict[_Owner, str] = {}
         self._found: list[list[tuple[str, Any]]] = [[] for _ in self._parts]
@@ -189,7 +185,7 @@ class Renderer:
             return text
 
         def device_name(device: Device, instance: int | None) -> str:
-            return name((device.index, device.uuid, instance), _SHARE_LABELS)
+            return name((device.index, device.uuid, instance), SHARE_LABELS)
 
         def rank_name(rank: Rank) -> str:
             return name((rank.job, rank.rank, rank.gpu_uuid, rank.gpu_instance), RANK_LABELS)
@@ -219,7 +215,7 @@ def _known_labels(names: tuple[str, ...], values: _Owner) -> str:
 
 
 def _same(now: list[tuple[str, Any]], before: list[tuple[str, Any]]) -> bool:
-    """Tell whether both name the same objects on the same devices; nothing at all is not same."""
+    """Return whether both name the same objects on the same devices; two empty ones do not."""
     if not now or len(now) != len(before):
         return False
     return all(

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The catalogue's families that say how saturated each unit is, and where time went."""
+"""How saturated each unit is, and where time went."""
 
 from __future__ import annotations
 
-from exporter.exposition.family import Family, Label, counter, gauge
+from exporter.exposition.family import Family, counter, gauge
+from exporter.exposition.labels import Label
+from exporter.exposition.parts import ACTIVITY, ROOFLINE, SATURATION, TOTALS
+from exporter.exposition.values import lower, upper
 from exporter.model.snapshot import TIME_PARTS
 
 PIPE = Label("pipe", ("tensor", "fp64", "fp32", "fp16", "int"))
@@ -17,167 +20,160 @@ _READABLE = (
     "memory, issue slots) shows less"
 )
 
-SATURATION: tuple[Family, ...] = (
+FAMILIES: tuple[Family, ...] = (
     gauge(
         "gpu_engine_active_ratio",
         "ratio",
-        "share",
         "full",
         f"Share of time in which the graphics and compute engine was active, {_OVER_POLL}",
         "GPM 1",
+        ACTIVITY.one(lambda a: a.engine),
     ),
     gauge(
         "gpu_sm_active_ratio",
         "ratio",
-        "share",
         "full",
         f"Share of cycles with a warp resident on an SM, averaged over the SMs, {_OVER_POLL}",
         "GPM 249/248, else GPM 2",
+        ACTIVITY.one(lambda a: a.sm),
     ),
     gauge(
         "gpu_sm_occupancy_ratio",
         "ratio",
-        "share",
         "full",
         f"Resident warps over the most that fit; high occupancy is no saturation; {_OVER_POLL}",
         "GPM 3",
+        ACTIVITY.one(lambda a: a.occupancy),
     ),
     gauge(
         "gpu_dram_active_ratio",
         "ratio",
-        "share",
         "full",
         f"Share of cycles in which the memory interface moved data, {_OVER_POLL}",
         "GPM 10",
+        ACTIVITY.one(lambda a: a.dram),
     ),
     gauge(
         "gpu_pipe_active_ratio",
         "ratio",
-        "share",
         "full",
         f"Share of cycles in which a math pipe was busy, {_OVER_POLL}",
         "GPM 250 and 257-260 over 248, else GPM 4, 5, 11, 12, 13",
-        PIPE,
+        ACTIVITY.by_label(PIPE, lambda a: a.pipe_ratios),
     ),
     gauge(
         "gpu_tensor_op_active_ratio",
         "ratio",
-        "share",
         "full",
         f"Share of cycles in which the tensor pipe ran a kind of operation, {_OVER_POLL}",
         "GPM 251-254 over 248, else GPM 6-9",
-        TENSOR_OP,
+        ACTIVITY.by_label(TENSOR_OP, lambda a: a.tensor_op_ratios),
     ),
     counter(
         "gpu_engine_active_seconds_total",
         "seconds",
-        "share",
         "core",
         "Time in which the graphics and compute engine was active.",
         "integral of gpu_engine_active_ratio since the exporter started",
+        TOTALS.one(lambda t: t.engine_active_seconds),
     ),
     counter(
         "gpu_sm_active_seconds_total",
         "seconds",
-        "share",
         "core",
         "SM-active time, averaged over the SMs.",
         "integral of gpu_sm_active_ratio since the exporter started",
+        TOTALS.one(lambda t: t.sm_active_seconds),
     ),
     counter(
         "gpu_dram_active_seconds_total",
         "seconds",
-        "share",
         "core",
         "Time in which the memory interface moved data.",
         "integral of gpu_dram_active_ratio since the exporter started",
+        TOTALS.one(lambda t: t.dram_active_seconds),
     ),
     counter(
         "gpu_pipe_active_seconds_total",
         "seconds",
-        "share",
         "core",
         "Time in which a math pipe was busy; pipes run side by side, so rows can exceed the time "
         "that passed.",
         "integral of gpu_pipe_active_ratio since the exporter started",
-        PIPE,
+        TOTALS.by_label(PIPE, lambda t: t.pipe_active_seconds),
     ),
     counter(
         "gpu_tensor_op_active_seconds_total",
         "seconds",
-        "share",
         "full",
         "Time in which the tensor pipe ran a kind of operation.",
         "integral of gpu_tensor_op_active_ratio since the exporter started",
-        TENSOR_OP,
+        TOTALS.by_label(TENSOR_OP, lambda t: t.tensor_op_active_seconds),
     ),
     gauge(
         "gpu_saturation_ratio",
         "ratio",
-        "share",
         "core",
         f"How close the GPU is to a limit {_READABLE}. Only where measured and complete.",
         "derived: max of tensor, fp64, fma, int and DRAM activity over the last poll interval",
+        SATURATION.one(lambda s: s.ratio),
     ),
     counter(
         "gpu_saturation_seconds_total",
         "seconds",
-        "share",
         "core",
         f"Saturation integrated over time, {_READABLE}.",
         "integral of gpu_saturation_ratio since the exporter started",
+        TOTALS.one(lambda t: t.saturation_seconds),
     ),
     gauge(
         "gpu_saturation_lower_ratio",
         "ratio",
-        "share",
         "core",
         f"Saturation is at least this, {_READABLE}.",
         "derived: max of the lower bounds of each unit over the last poll interval",
+        SATURATION.one(lambda s: s.bounds.lower),
     ),
     gauge(
         "gpu_saturation_upper_ratio",
         "ratio",
-        "share",
         "core",
         f"Saturation is at most this, {_READABLE}.",
         "derived: max of the upper bounds of each unit over the last poll interval",
+        SATURATION.one(lambda s: s.bounds.upper),
     ),
     gauge(
         "gpu_resource_saturation_lower_ratio",
         "ratio",
-        "share",
         "full",
         "Activity of a unit that is not measured is at least this.",
         "estimated from the driver's utilization over the last poll interval",
-        RESOURCE,
+        SATURATION.by_label(RESOURCE, lambda s: lower(s.unmeasured)),
     ),
     gauge(
         "gpu_resource_saturation_upper_ratio",
         "ratio",
-        "share",
         "full",
         "Activity of a unit that is not measured is at most this.",
         "estimated from the driver's utilization over the last poll interval",
-        RESOURCE,
+        SATURATION.by_label(RESOURCE, lambda s: upper(s.unmeasured)),
     ),
     counter(
         "gpu_time_seconds_total",
         "seconds",
-        "share",
         "core",
         "Observed time in five parts: idle (nothing resident), narrow (not all SMs), unsaturated "
         "(SMs held, no unit full), clock (lost to lower clocks), saturated.",
         "derived from measured and complete activity, integrated since the exporter started",
-        PART,
+        TOTALS.by_label(PART, lambda t: t.time_seconds),
     ),
     gauge(
         "gpu_tensor_flops_utilization_ratio",
         "ratio",
-        "share",
         "full",
         "OFU: tensor FLOP/s over the tensor peak at the clock of the datasheet, whatever the "
         "precision.",
         "derived: tensor activity x SM clock / gpu_peak_clock_hertz over the last poll interval",
+        ROOFLINE.one(lambda r: r.tensor_flops_utilization_ratio),
     ),
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sources hand over: frozen data in base units, with no logic.
+"""What sources hand over: frozen data in base units; properties only regroup it.
 
 Ratios are 0 to 1 (a driver's value above 1 is passed on as it is: cutting belongs to the
 integrals), times are seconds, sizes are bytes, clocks are hertz. ``None`` is "not known".
@@ -7,7 +7,7 @@ integrals), times are seconds, sizes are bytes, clocks are hertz. ``None`` is "n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 SUSPENDED = "suspended: it sleeps and is not woken"
@@ -61,6 +61,26 @@ last two."""
 
 NO_DEVICE = ""
 """The device of a training process that is known to use no GPU."""
+
+PROCESS_KINDS = ("compute", "graphics", "mps")
+
+RECOVERY_ACTIONS = (
+    "none",
+    "GPU reset",
+    "node reboot",
+    "drain P2P",
+    "drain and reset",
+    "recover IMEX domain",
+    "bus reset",
+    "system reboot",
+)
+"""What the driver may ask for to make a GPU well again, as nvml.h numbers it."""
+FABRIC_STATES = ("not supported", "not started", "in progress", "completed")
+"""How far the registration with the NVSwitch fabric is, as nvml.h numbers it."""
+
+
+def _known(**values: float | None) -> dict[str, float]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,13 +175,19 @@ class Process:
 
     pid: int
     kind: str
-    """compute, graphics or mps."""
+    """One of ``PROCESS_KINDS``."""
     used_bytes: int | None = None
     command: str | None = None
     """The command's name from /proc, at most 32 bytes; never its arguments."""
     owner: str | None = None
     workload: str | None = None
     """What kind of work it is: training, serving, notebook, display, system or other."""
+
+
+def process_counts(processes: Iterable[Process]) -> dict[str, int]:
+    """Return how many processes of each kind there are; each kind is listed."""
+    kinds = [process.kind for process in processes]
+    return {kind: kinds.count(kind) for kind in PROCESS_KINDS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +198,7 @@ class Activity:
     """
 
     source: str
-    """gpm or dcgm."""
+    """The name of the source: gpm."""
     seconds: float
     engine: float | None = None
     sm: float | None = None
@@ -199,6 +225,18 @@ class Activity:
     nvlink_receive_bytes: float | None = None
     c2c_transmit_bytes: float | None = None
     c2c_receive_bytes: float | None = None
+
+    @property
+    def pipe_ratios(self) -> dict[str, float]:
+        """The activity of each math pipe that is known: tensor, fp64, fp32, fp16, int."""
+        return _known(
+            tensor=self.tensor, fp64=self.fp64, fp32=self.fp32, fp16=self.fp16, int=self.integer
+        )
+
+    @property
+    def tensor_op_ratios(self) -> dict[str, float]:
+        """The activity of the tensor pipe by operation, where the source splits it."""
+        return _known(hmma=self.hmma, imma=self.imma, dmma=self.dmma, dfma=self.dfma)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,10 +267,15 @@ class Vitals:
     nvlink_transmit_bytes_total: float | None = None
     nvlink_receive_bytes_total: float | None = None
 
+    @property
+    def temperatures_celsius(self) -> dict[str, float]:
+        """The temperatures that are known, by sensor: gpu, memory."""
+        return _known(gpu=self.temperature_celsius, memory=self.memory_temperature_celsius)
+
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """The board's slow readings: what changes rarely or is dear to ask for."""
+    """The board's slow readings: what changes rarely or is expensive to ask for."""
 
     power_limit_watts: float | None = None
     temperature_margin_celsius: float | None = None
@@ -244,7 +287,7 @@ class Board:
     pcie_width: int | None = None
     pcie_replays_total: int | None = None
     pcie_errors_total: Mapping[str, int] = field(default_factory=dict)
-    """By kind: correctable, non_fatal, fatal, ..., as ``nvml.py`` lists them."""
+    """By kind: correctable, non_fatal, fatal, ..., as the driver's fields are named."""
     pcie_link_recoveries_total: int | None = None
     nvlink_errors_total: Mapping[str, int] = field(default_factory=dict)
     """By kind: crc_flit, crc_data, replay, recovery."""
@@ -252,7 +295,7 @@ class Board:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The board's health as the driver tells it, at the slow cadence. Counts are the driver's."""
+    """The board's health as the driver reports it, at the slow cadence. Counts are the driver's."""
 
     ecc_errors_total: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Since driver load, by severity (corrected, uncorrected) and location (dram, sram)."""
@@ -270,11 +313,12 @@ class Health:
     sram_error_threshold_exceeded: bool | None = None
     unrepairable_memory: bool | None = None
     recovery_action: int | None = None
-    """As the driver numbers them: 0 none, 1 GPU reset, 2 node reboot, ..."""
+    """The number of one of ``RECOVERY_ACTIONS``, or of an action that a newer driver has."""
     nvlink_links: Mapping[str, int] = field(default_factory=dict)
     """By state: active, inactive."""
     nvlink_links_expected: int | None = None
     fabric_state: int | None = None
+    """The number of one of ``FABRIC_STATES``."""
     fabric_healthy: bool | None = None
     fabric_cluster_uuid: str | None = None
     fabric_clique: int | None = None

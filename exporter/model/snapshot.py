@@ -89,6 +89,15 @@ class Ceilings:
     assumed_precision: str | None = None
     """The precision that tensor work is counted in, e.g. bf16_tensor; None without tensor cores."""
 
+    @property
+    def memory_bandwidth_by_basis(self) -> dict[str, float]:
+        """Bandwidth of device memory in bytes per second, by basis: spec, achievable."""
+        peak = self.memory_bandwidth_bytes_per_second
+        if peak is None:
+            return {}
+        reached = self.achievable_ratio.get("memory")
+        return {"spec": peak} if reached is None else {"spec": peak, "achievable": peak * reached}
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
@@ -103,7 +112,7 @@ class Saturation:
     """How close a share is to a limit of the units that can be read."""
 
     source: str
-    """gpm, dcgm or estimate."""
+    """The name of the source of the activity, such as gpm, or estimate."""
     complete: bool
     bounds: Bounds
     ratio: float | None = None
@@ -138,6 +147,11 @@ class Roofline:
     """By basis: spec, clock, achievable."""
     tensor_flops_utilization_ratio: float | None = None
     """OFU = tensor activity x SM clock / tensor peak clock (arXiv 2605.20799)."""
+
+    @property
+    def total_flops_per_second(self) -> float | None:
+        """FLOP/s of all precisions together; None where not measured."""
+        return sum(self.flops_per_second.values()) if self.flops_per_second else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPUs the configuration lets this exporter read, by index or UUID."""
+"""Which GPUs the configuration includes and excludes, by index or UUID."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Indexes and UUIDs, as a user wrote them."""
+    """The indexes and UUIDs that the user wrote."""
 
     include: tuple[str, ...] = ()
-    """Empty is every GPU."""
+    """Empty means every GPU."""
     exclude: tuple[str, ...] = ()
-    """Comes before `include`."""
+    """Has precedence over `include`."""
 
     @property
     def by_uuid(self) -> bool:
@@ -25,7 +25,7 @@ class Selection:
         return not all(map(_is_index, (*self.include, *self.exclude)))
 
     def admits(self, index: int, uuid: str | None = None) -> bool | None:
-        """Return whether to read this GPU; None if it depends on the UUID that is not known."""
+        """Return whether to read this GPU; None if that depends on a UUID that is not known."""
         excluded = _names(self.exclude, index, uuid)
         if excluded:
             return False
@@ -35,9 +35,9 @@ class Selection:
         return None if excluded is None or included is None else True
 
     def unmatched(self, count: int, uuids: Collection[str]) -> tuple[str, ...]:
-        """Return the entries that name none of `count` GPUs, of which the UUIDs are `uuids`.
+        """Return the entries that match no GPU, of `count` GPUs with these `uuids`.
 
-        With fewer UUIDs than GPUs only indexes are judged.
+        If some UUIDs are not known, only indexes are checked.
         """
         known = {uuid.lower() for uuid in uuids}
         return tuple(
@@ -52,16 +52,16 @@ class Selection:
 
 
 class Admission:
-    """What a selection means for the GPUs that the driver lists; it says so once."""
+    """Applies a selection to the GPUs that the driver lists, and logs what it leaves out."""
 
     def __init__(self, selection: Selection) -> None:
         self._selection = selection
         self._checked = False
         self.refused: set[int] = set()
-        """GPUs that are left out by their index."""
+        """The indexes of the GPUs that are left out by their index."""
 
     def admitted(self, count: int) -> list[int]:
-        """Return those of `count` indexes that are to be opened: not left out by them alone."""
+        """Return the indexes to open, of `count`: those that are not left out by index alone."""
         admitted = []
         for index in range(count):
             if self._selection.admits(index) is not False:
@@ -72,7 +72,7 @@ class Admission:
         return admitted
 
     def check(self, count: int, uuids: Collection[str | None]) -> None:
-        """Say once which entries name no GPU; wait while a UUID (None) may be one of them."""
+        """Log once which entries match no GPU; do nothing while a UUID that is needed is None."""
         if self._checked or (None in uuids and self._selection.by_uuid):
             return
         self._checked = True
@@ -88,7 +88,7 @@ def _is_index(entry: str) -> bool:
 
 
 def _names(entries: tuple[str, ...], index: int, uuid: str | None) -> bool | None:
-    """Return whether one of the entries is this GPU; None if one may be."""
+    """Return whether an entry matches this GPU; None if that depends on its UUID."""
     if any(_is_index(entry) and int(entry) == index for entry in entries):
         return True
     uuids = [entry.lower() for entry in entries if not _is_index(entry)]

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from exporter.model.snapshot import PRECISIONS
 from exporter.specs.book import SpecBook
+from exporter.specs.gpu_model import DERIVED, GpuModel, assumed_precision
 from exporter.specs.load import load_specs
 from exporter.specs.mig import share_ceilings
-from exporter.specs.product import DERIVED, Product, assumed_precision
 
 __all__ = [
     "DERIVED",
     "PRECISIONS",
-    "Product",
+    "GpuModel",
     "SpecBook",
     "assumed_precision",
     "load_specs",

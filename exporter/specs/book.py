@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which product a GPU is, and which ceilings it has by that."""
+"""Which model a GPU is, and which ceilings follow from that."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from exporter.model.reading import Device
 from exporter.model.snapshot import Ceilings
 from exporter.specs.derived import derive_peaks, positive, sms_of
+from exporter.specs.gpu_model import DERIVED, GpuModel, assumed_precision
 from exporter.specs.pcie import pcie_bytes_per_second
-from exporter.specs.product import DERIVED, Product, assumed_precision
 
 BUS_WIDTH_TOLERANCE = 0.1
 """Drivers have counted spare memory channels into the bus width (a B200 is 7680 bits by new
@@ -17,22 +17,22 @@ drivers and 8192 by older ones); boards that differ in hardware differ by a sixt
 
 
 class SpecBook:
-    """All products by key. A name belongs to one product; a PCI id may belong to several."""
+    """All GPU models by key. A name belongs to one GPU model; a PCI id may belong to several."""
 
-    def __init__(self, products: Mapping[str, Product], sources: Mapping[str, str]) -> None:
-        self.products = products
+    def __init__(self, models: Mapping[str, GpuModel], sources: Mapping[str, str]) -> None:
+        self.models = models
         self.sources = sources
-        """The texts that the codes under ``Product.sources`` stand for."""
+        """The texts that the codes under ``GpuModel.sources`` stand for."""
         self._by_name = {
-            bare_name(name): product for product in products.values() for name in product.names
+            bare_name(name): model for model in models.values() for name in model.names
         }
-        self._by_pci_id: dict[int, list[Product]] = {}
-        for product in products.values():
-            for pci_id in set(product.pci_ids):
-                self._by_pci_id.setdefault(pci_id, []).append(product)
+        self._by_pci_id: dict[int, list[GpuModel]] = {}
+        for model in models.values():
+            for pci_id in set(model.pci_ids):
+                self._by_pci_id.setdefault(pci_id, []).append(model)
 
-    def find(self, device: Device) -> Product | None:
-        """Return the product that this GPU is, or None if no row is surely the right one.
+    def find(self, device: Device) -> GpuModel | None:
+        """Return the model of this GPU, or None where no row is certainly the right one.
 
         The PCI device id decides if it names one row, else the exact name. (Names are unique, so
         the name among the rows of an ambiguous id is the name among all.) A row whose compute
@@ -41,30 +41,30 @@ class SpecBook:
         name = bare_name(device.name)
         pci_id = device.pci_device_id
         candidates = [] if pci_id is None else self._by_pci_id.get(pci_id, [])
-        product = candidates[0] if len(candidates) == 1 else self._by_name.get(name)
-        return None if product is None or _contradicts(product, device) else product
+        model = candidates[0] if len(candidates) == 1 else self._by_name.get(name)
+        return None if model is None or _contradicts(model, device) else model
 
     def ceilings(self, device: Device, precision: str | None = None) -> Ceilings | None:
-        """Return the ceilings of the whole GPU; None only if nothing at all is known.
+        """Return the ceilings of the whole GPU; None only if nothing is known of it.
 
         `precision` is the one to count tensor work in (bf16, fp8_tensor ...) if the GPU has it.
-        A listed product has only what its row has; any other GPU has what NVML and its
+        A listed GPU model has only what its row has; any other GPU has what NVML and its
         architecture give, with ``spec="derived"``.
         """
-        product = self.find(device)
-        if product is None:
+        model = self.find(device)
+        if model is None:
             return _derived_ceilings(device, precision)
         return Ceilings(
-            spec=product.key,
-            peak_flops_per_second=product.peak_flops_per_second,
-            peak_clock_hertz=product.peak_clock_hertz,
-            memory_bandwidth_bytes_per_second=product.memory_bandwidth_bytes_per_second,
-            achievable_ratio=product.achievable_ratio,
-            memory_bus_width_bits=product.memory_bus_width_bits or _bus_width(device),
-            sm_count=product.sm_count or sms_of(device.core_count, product.cores_per_sm),
-            link_bandwidth_bytes_per_second=_links(device, product),
-            architecture=product.architecture,
-            assumed_precision=assumed_precision(product.peak_flops_per_second, precision),
+            spec=model.key,
+            peak_flops_per_second=model.peak_flops_per_second,
+            peak_clock_hertz=model.peak_clock_hertz,
+            memory_bandwidth_bytes_per_second=model.memory_bandwidth_bytes_per_second,
+            achievable_ratio=model.achievable_ratio,
+            memory_bus_width_bits=model.memory_bus_width_bits or _bus_width(device),
+            sm_count=model.sm_count or sms_of(device.core_count, model.cores_per_sm),
+            link_bandwidth_bytes_per_second=_links(device, model),
+            architecture=model.architecture,
+            assumed_precision=assumed_precision(model.peak_flops_per_second, precision),
         )
 
 
@@ -73,17 +73,17 @@ def bare_name(name: str) -> str:
     return name.strip().removeprefix("NVIDIA ")
 
 
-def _contradicts(product: Product, device: Device) -> bool:
-    """Tell whether NVML reports other hardware than this row describes."""
+def _contradicts(model: GpuModel, device: Device) -> bool:
+    """Return whether NVML reports other hardware than this row describes."""
     capability = device.compute_capability
-    if capability is not None and capability != product.compute_capability:
+    if capability is not None and capability != model.compute_capability:
         return True
     # While MIG is on, SMs that no instance can use may be missing from the count.
     cores = None if device.mig else positive(device.core_count)
-    if cores is not None and product.core_count not in (None, cores):
+    if cores is not None and model.core_count not in (None, cores):
         return True
     bits = positive(device.memory_bus_width_bits)
-    width = product.memory_bus_width_bits
+    width = model.memory_bus_width_bits
     return bits is not None and width is not None and abs(bits / width - 1) > BUS_WIDTH_TOLERANCE
 
 
@@ -109,7 +109,7 @@ def _bus_width(device: Device) -> int | None:
     return None if positive(device.memory_bus_width_bits) is None else device.memory_bus_width_bits
 
 
-def _links(device: Device, product: Product | None) -> dict[str, float]:
+def _links(device: Device, model: GpuModel | None) -> dict[str, float]:
     """Return the bandwidth per direction of each link that is known to be there.
 
     PCIe is the lesser of what the row and NVML say: a slot can have fewer lanes than the GPU.
@@ -118,10 +118,10 @@ def _links(device: Device, product: Product | None) -> dict[str, float]:
     nvlink = positive(device.nvlink_bandwidth_bytes_per_second)
     c2c = positive(device.c2c_bandwidth_bytes_per_second)
     pcie = [pcie_bytes_per_second(device.pcie_generation_max, device.pcie_width_max)]
-    if product is not None:
-        nvlink = product.nvlink_bandwidth_bytes_per_second or nvlink
-        c2c = product.c2c_bandwidth_bytes_per_second or c2c
-        pcie.append(pcie_bytes_per_second(product.pcie_generation, product.pcie_lanes))
+    if model is not None:
+        nvlink = model.nvlink_bandwidth_bytes_per_second or nvlink
+        c2c = model.c2c_bandwidth_bytes_per_second or c2c
+        pcie.append(pcie_bytes_per_second(model.pcie_generation, model.pcie_lanes))
     links = {
         "pcie": min((rate for rate in pcie if rate is not None), default=None),
         "nvlink": None if device.nvlink_count == 0 else nvlink,

@@ -2,7 +2,7 @@
 """Which ceilings a GPU that no spec row describes has, by its architecture and what NVML reports.
 
 These are never better than "derived": the maximum clock of NVML is not the clock of a datasheet
-(on Hopper tensor peaks would come out 8 to 15 % high), and no rule sees that a product was cut.
+(on Hopper tensor peaks would come out 8 to 15 % high), and no rule sees that a GPU model was cut.
 """
 
 from __future__ import annotations

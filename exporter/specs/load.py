@@ -10,46 +10,46 @@ from typing import Any
 
 from exporter.errors import ConfigError, one_line
 from exporter.specs.book import SpecBook, bare_name
-from exporter.specs.product import DERIVED, Product
-from exporter.specs.schema import EntryError, parse_product, shown
+from exporter.specs.gpu_model import DERIVED, GpuModel
+from exporter.specs.schema import EntryError, parse_gpu_model, shown
 from exporter.yaml_lines import Document, KeyPath, load
 
 BUNDLED = Path(__file__).with_name("gpus.yaml")
 
-_PRODUCT_KEY = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
+_KEY = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 
 
 def load_specs(override: Path | None = None) -> SpecBook:
-    """Return the products of the bundled file, with those of `override` added or in their place.
+    """Return the GPU models of the bundled file, with those of `override` added or in their place.
 
     An entry of `override` replaces the bundled one of the same key whole. Names, and PCI ids that
-    the replaced entry did not have, are taken from all other products. Raises ConfigError with one
-    line that names file, line and key.
+    the replaced entry did not have, are taken from all other GPU models. Raises ConfigError with
+    one line that names file, line and key.
     """
-    products, sources = _read(BUNDLED)
+    models, sources = _read(BUNDLED)
     if override is None:
-        return SpecBook(products, sources)
-    own_products, own_sources = _read(override)
-    taken_names = {bare_name(name) for product in own_products.values() for name in product.names}
+        return SpecBook(models, sources)
+    own_models, own_sources = _read(override)
+    taken_names = {bare_name(name) for model in own_models.values() for name in model.names}
     taken_ids = {
         pci_id
-        for key, product in own_products.items()
-        for pci_id in product.pci_ids
-        if key not in products or pci_id not in products[key].pci_ids
+        for key, model in own_models.items()
+        for pci_id in model.pci_ids
+        if key not in models or pci_id not in models[key].pci_ids
     }
     others = {
         key: replace(
-            product,
-            names=tuple(name for name in product.names if bare_name(name) not in taken_names),
-            pci_ids=tuple(pci_id for pci_id in product.pci_ids if pci_id not in taken_ids),
+            model,
+            names=tuple(name for name in model.names if bare_name(name) not in taken_names),
+            pci_ids=tuple(pci_id for pci_id in model.pci_ids if pci_id not in taken_ids),
         )
-        for key, product in products.items()
+        for key, model in models.items()
     }
-    return SpecBook({**others, **own_products}, {**sources, **own_sources})
+    return SpecBook({**others, **own_models}, {**sources, **own_sources})
 
 
-def _read(path: Path) -> tuple[dict[str, Product], dict[str, str]]:
-    """Return the products and sources of one file, each checked on its own and as a whole."""
+def _read(path: Path) -> tuple[dict[str, GpuModel], dict[str, str]]:
+    """Return the GPU models and sources of one file, each checked on its own and as a whole."""
     document = load(path)
     top = document.value
     if not isinstance(top, dict) or "products" not in top:
@@ -60,24 +60,24 @@ def _read(path: Path) -> tuple[dict[str, Product], dict[str, str]]:
         if key not in ("products", "sources"):
             raise _error(document, (key,), "not known, expected products or sources")
     entries = _mapping(document, top, "products")
-    products = {}
+    models = {}
     for key, entry in entries.items():
-        if not _PRODUCT_KEY.fullmatch(key) or key == DERIVED:
+        if not _KEY.fullmatch(key) or key == DERIVED:
             raise _error(
                 document,
                 ("products", key),
                 f"expected lower-case letters, digits, '-' and '.', and not '{DERIVED}'",
             )
         try:
-            products[key] = parse_product(key, entry)
+            models[key] = parse_gpu_model(key, entry)
         except EntryError as error:
             raise _error(document, ("products", key, *error.path), error.problem) from None
     sources = _mapping(document, top, "sources")
     for code, text in sources.items():
         if not isinstance(text, str):
             raise _error(document, ("sources", code), f"expected text, got {shown(text)}")
-    _refuse_repeated_names(document, products)
-    return products, sources
+    _refuse_repeated_names(document, models)
+    return models, sources
 
 
 def _mapping(document: Document, top: dict[str, Any], key: str) -> dict[str, Any]:
@@ -87,17 +87,17 @@ def _mapping(document: Document, top: dict[str, Any], key: str) -> dict[str, Any
     return value
 
 
-def _refuse_repeated_names(document: Document, products: dict[str, Product]) -> None:
-    """Two products may share a PCI id, as A2 and A16 do, since their names tell them apart."""
+def _refuse_repeated_names(document: Document, models: dict[str, GpuModel]) -> None:
+    """Two GPU models may share a PCI id, as A2 and A16 do, since their names differ."""
     owners: dict[str, str] = {}
-    for key, product in products.items():
-        for position, name in enumerate(product.names):
+    for key, model in models.items():
+        for position, name in enumerate(model.names):
             owner = owners.setdefault(bare_name(name), key)
             if owner != key:
                 raise _error(
                     document,
                     ("products", key, "names", position),
-                    f"expected a name of one product only, '{name}' is also that of '{owner}'",
+                    f"expected a name of one GPU model only, '{name}' is also that of '{owner}'",
                 )
 
 

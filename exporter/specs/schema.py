@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one product of a spec file may say, checked strictly, and how it becomes a Product."""
+"""What an entry of a spec file may contain, checked strictly, and how it becomes a GpuModel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from exporter.model.snapshot import PRECISIONS, Precision
-from exporter.specs.product import Product
+from exporter.specs.gpu_model import GpuModel
 
 MEGA = 1e6
 GIGA = 1e9
@@ -23,8 +23,8 @@ PciId = Annotated[str, Field(pattern=r"^[0-9A-Fa-f]{4}$")]
 CapabilityText = Annotated[str, Field(pattern=r"^[0-9]{1,2}\.[0-9]$")]
 
 
-class ProductEntry(BaseModel):
-    """One product as the file has it."""
+class GpuModelEntry(BaseModel):
+    """One GPU model as the file has it."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -100,7 +100,7 @@ _EXPECTED_KEYS = {
 
 
 class EntryError(ValueError):
-    """A wrong entry: the path of the key inside it, and what to say of that key."""
+    """An entry is wrong: the path of a key inside it, and what is wrong with it."""
 
     def __init__(self, path: tuple[str | int, ...], problem: str) -> None:
         super().__init__(problem)
@@ -108,12 +108,12 @@ class EntryError(ValueError):
         self.problem = problem
 
 
-def parse_product(key: str, entry: Any) -> Product:
+def parse_gpu_model(key: str, entry: Any) -> GpuModel:
     """Check one entry of ``products`` and convert it to base units; raise EntryError."""
     if not isinstance(entry, dict):
-        raise EntryError((), f"expected a mapping that describes a product, got {shown(entry)}")
+        raise EntryError((), f"expected a mapping that describes a GPU model, got {shown(entry)}")
     try:
-        row = ProductEntry.model_validate(entry)
+        row = GpuModelEntry.model_validate(entry)
     except ValidationError as error:
         raise _entry_error(error) from None
     peaks = row.peak_tflops
@@ -130,7 +130,7 @@ def parse_product(key: str, entry: Any) -> Product:
                 ("achievable_ratio", name), f"expected only where {has} is given, and it is not"
             )
     major, minor = row.compute_capability.split(".")
-    return Product(
+    return GpuModel(
         key=key,
         product=row.product,
         names=tuple(row.names),
@@ -170,14 +170,14 @@ def _optional_base_units(value: float | None, scale: float) -> float | None:
 
 
 def _entry_error(error: ValidationError) -> EntryError:
-    """Turn pydantic's first complaint into ours."""
+    """Turn the first error of pydantic into one of ours."""
     first = error.errors(include_url=False)[0]
     path = first["loc"]
     kind = first["type"]
     field = str(path[0])
     if kind == "extra_forbidden":
         return EntryError(
-            path, f"not known, expected one of {', '.join(ProductEntry.model_fields)}"
+            path, f"not known, expected one of {', '.join(GpuModelEntry.model_fields)}"
         )
     if kind == "missing":
         return EntryError(path, f"missing, expected {_EXPECTED.get(field, 'text')}")

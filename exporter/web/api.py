@@ -17,7 +17,7 @@ from exporter import __version__
 from exporter.specs import SpecBook
 from exporter.web import models
 from exporter.web.asked import asked_gpu
-from exporter.web.convert import gpu_json, gpus_answer, product_json, rooflines
+from exporter.web.convert import gpu_json, gpu_model_json, gpus_answer, rooflines
 from exporter.web.described import described
 from exporter.web.refusal import refuse
 from exporter.web.store import Store
@@ -88,12 +88,12 @@ def api_app(store: Store, specs: Callable[[], SpecBook]) -> FastAPI:
         return _answer(training_answer(store.latest()))
 
     @app.get("/api/v1/specs", response_model=models.SpecsAnswer)
-    def products() -> Response:
-        """Every product of the spec file in use."""
+    def gpu_models() -> Response:
+        """Every GPU model of the spec file in use."""
         book = specs()
         return _answer(
             models.SpecsAnswer(
-                products=[product_json(product) for product in book.products.values()],
+                products=[gpu_model_json(model) for model in book.models.values()],
                 sources=dict(book.sources),
             )
         )

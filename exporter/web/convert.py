@@ -6,14 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 
-from exporter.exposition.families import (
-    memory_ceilings,
-    pipe_ratios,
-    process_counts,
-    tensor_op_ratios,
-    total_flops,
-)
-from exporter.model.reading import Activity, Device
+from exporter.model.reading import Activity, Device, process_counts
 from exporter.model.snapshot import (
     Bounds,
     Ceilings,
@@ -24,13 +17,9 @@ from exporter.model.snapshot import (
     Share,
     Snapshot,
 )
-from exporter.specs import Product
+from exporter.specs import GpuModel
 from exporter.web import models
 from exporter.web.training import gpu_ranks
-
-
-def _known(**values: float | None) -> dict[str, float]:
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _capability(capability: tuple[int, int] | None) -> str | None:
@@ -65,9 +54,7 @@ def _board(gpu: Gpu) -> models.BoardJson | None:
         power_limit_watts=board.power_limit_watts,
         module_power_watts=vitals.module_power_watts,
         energy_joules_total=gpu.totals.energy_joules,
-        temperature_celsius=_known(
-            gpu=vitals.temperature_celsius, memory=vitals.memory_temperature_celsius
-        ),
+        temperature_celsius=vitals.temperatures_celsius,
         clock_hertz=dict(vitals.clock_hertz),
         clock_max_hertz=dict(gpu.device.clock_max_hertz),
         throttle_reasons=None if reasons is None else sorted(reasons),
@@ -86,8 +73,8 @@ def _activity(activity: Activity) -> models.ActivityJson:
         sm_ratio=activity.sm,
         occupancy_ratio=activity.occupancy,
         dram_ratio=activity.dram,
-        pipe_ratio=pipe_ratios(activity),
-        tensor_op_ratio=tensor_op_ratios(activity),
+        pipe_ratio=activity.pipe_ratios,
+        tensor_op_ratio=activity.tensor_op_ratios,
     )
 
 
@@ -113,7 +100,7 @@ def _saturation(saturation: Saturation) -> models.SaturationJson:
 def _point(roofline: Roofline) -> models.PointJson:
     bounds = roofline.flops_bounds_per_second
     return models.PointJson(
-        flops_per_second=total_flops(roofline),
+        flops_per_second=roofline.total_flops_per_second,
         flops_lower_per_second=None if bounds is None else bounds.lower,
         flops_upper_per_second=None if bounds is None else bounds.upper,
         flops_per_second_by_precision=dict(roofline.flops_per_second),
@@ -184,7 +171,7 @@ def gpus_answer(snapshot: Snapshot | None) -> models.GpusAnswer:
     )
 
 
-def _ceilings(ceilings: Ceilings | Product) -> list[models.CeilingJson]:
+def _ceilings(ceilings: Ceilings | GpuModel) -> list[models.CeilingJson]:
     """Ridge point = peak FLOP/s / peak bytes/s: the intensity from which compute is the roof."""
     bandwidth = ceilings.memory_bandwidth_bytes_per_second
     reached = ceilings.achievable_ratio.get("memory")
@@ -218,7 +205,7 @@ def rooflines(snapshot: Snapshot) -> list[models.RooflineJson]:
             gpu_instance=share.gpu_instance,
             spec=ceilings.spec,
             assumed_precision=ceilings.assumed_precision,
-            memory_bandwidth_bytes_per_second=memory_ceilings(ceilings),
+            memory_bandwidth_bytes_per_second=ceilings.memory_bandwidth_by_basis,
             link_bandwidth_bytes_per_second=(
                 dict(ceilings.link_bandwidth_bytes_per_second) if not gpu.device.mig else {}
             ),
@@ -234,9 +221,9 @@ def rooflines(snapshot: Snapshot) -> list[models.RooflineJson]:
     ]
 
 
-def product_json(product: Product) -> models.ProductJson:
-    """Return one product of the spec file."""
-    plain = {field.name: getattr(product, field.name) for field in fields(product)}
-    plain["pci_ids"] = [f"{pci_id:04X}" for pci_id in product.pci_ids]
-    plain["compute_capability"] = _capability(product.compute_capability)
-    return models.ProductJson(**plain, core_count=product.core_count, ceilings=_ceilings(product))
+def gpu_model_json(model: GpuModel) -> models.GpuModelJson:
+    """Return one GPU model of the spec file."""
+    plain = {field.name: getattr(model, field.name) for field in fields(model)}
+    plain["pci_ids"] = [f"{pci_id:04X}" for pci_id in model.pci_ids]
+    plain["compute_capability"] = _capability(model.compute_capability)
+    return models.GpuModelJson(**plain, core_count=model.core_count, ceilings=_ceilings(model))

@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from html import escape
 
-from exporter.exposition.health import RECOVERY_ACTIONS
-from exporter.model.reading import Health
+from exporter.model.reading import RECOVERY_ACTIONS, Health
 from exporter.model.snapshot import Ceilings, Gpu, Share
-from exporter.specs import Product, SpecBook
+from exporter.specs import GpuModel, SpecBook
 from exporter.web.roofs import peak_clock_hertz
 from exporter.web.words import bytes_rate, cut, flops, gibibytes, plain, precision_name, si
 
@@ -22,7 +21,7 @@ STATES = {
     "suspended": "the GPU sleeps",
 }
 CONFIDENCES = {"A": "A: its sources agree", "B": "B: two sources", "C": "C: one source"}
-"""How well the figures of a product are known."""
+"""How well the figures of a GPU model are known."""
 Facts = Iterable[tuple[str, str | None]]
 
 
@@ -57,7 +56,7 @@ def _identity(gpu: Gpu, spec: str | None, gpu_instance: int | None) -> Facts:
         yield "GPU instance", _count(gpu_instance)
         yield "Profile", ", ".join(each.profile for each in parts)
         yield "UUID of the instance", ", ".join(each.mig_uuid for each in parts)
-    yield "Product in the spec file", spec
+    yield "GPU model in the spec file", spec
     yield "Architecture", device.architecture
     yield "Compute capability", None if capability is None else f"{capability[0]}.{capability[1]}"
     yield "PCI address", device.pci_bus_id
@@ -116,10 +115,10 @@ def _readings(states: Mapping[str, str]) -> Facts:
     return ((plain(group), STATES.get(state, plain(state))) for group, state in states.items())
 
 
-def _ceilings(ceilings: Ceilings | None, product: Product | None, codes: Mapping[str, str]) -> str:
+def _ceilings(ceilings: Ceilings | None, model: GpuModel | None, codes: Mapping[str, str]) -> str:
     if ceilings is None:
         return _list("Ceilings", "ceilings", (), "They are not known.")
-    derived = frozenset(product.derived_precisions if product is not None else ())
+    derived = frozenset(model.derived_precisions if model is not None else ())
     achievable = ceilings.achievable_ratio
     rows = []
     bandwidth = ceilings.memory_bandwidth_bytes_per_second
@@ -148,25 +147,25 @@ def _ceilings(ceilings: Ceilings | None, product: Product | None, codes: Mapping
     return (
         '<section class="card" id="ceilings"><h2>Ceilings</h2>\n<div class="scroll" tabindex="0" '
         f'role="region" aria-label="Ceilings"><table><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>\n{_sources(ceilings, product, codes)}</section>"
+        f"<tbody>{body}</tbody></table></div>\n{_sources(ceilings, model, codes)}</section>"
     )
 
 
-def _sources(ceilings: Ceilings, product: Product | None, codes: Mapping[str, str]) -> str:
+def _sources(ceilings: Ceilings, model: GpuModel | None, codes: Mapping[str, str]) -> str:
     """Return where the figures come from; the codes of the spec file are spelled out."""
-    if product is None:
+    if model is None:
         return (
             "<p>Derived from what the driver says (cores, clocks, bus width): a guide, not a fact."
             "</p>"
         )
-    grade = CONFIDENCES.get(product.confidence or "", "unknown")
+    grade = CONFIDENCES.get(model.confidence or "", "unknown")
     lines = [f"Row {ceilings.spec} of the spec file, confidence {grade}."]
-    if product.note:
-        lines.append(product.note)
+    if model.note:
+        lines.append(model.note)
     text = "".join(f"<p>{escape(cut(line, 400))}</p>" for line in lines)
     for heading, sources in (
-        ("Sources of the datasheet figures", product.sources),
-        ("Sources of the best public kernels", product.achievable_sources),
+        ("Sources of the datasheet figures", model.sources),
+        ("Sources of the best public kernels", model.achievable_sources),
     ):
         if sources:
             items = "".join(
@@ -181,11 +180,11 @@ def gpu_facts(gpu: Gpu, specs: SpecBook, gpu_instance: int | None = None) -> str
     part = gpu if gpu_instance is None else _share(gpu, gpu_instance)
     ceilings = None if part is None else part.ceilings
     spec = None if ceilings is None else ceilings.spec
-    product = specs.products.get(spec) if spec is not None else None
+    model = specs.models.get(spec) if spec is not None else None
     return "\n".join(
         (
             _list("Health", "health", _health(gpu) if gpu.up or gpu.xids else (), "Not readable."),
-            _ceilings(ceilings, product, specs.sources),
+            _ceilings(ceilings, model, specs.sources),
             _list("Identity", "identity", _identity(gpu, spec, gpu_instance)),
             _list(
                 "Readings that it does not have",

@@ -33,7 +33,7 @@ class IdentityJson(BaseModel):
     driver_version: str | None = None
     cuda_version: str | None = None
     vbios_version: str | None = None
-    spec: str | None = Field(None, description="Product key of the spec file, or derived.")
+    spec: str | None = Field(None, description="GPU model's key of the spec file, or derived.")
     source: str = Field(description="nvml, replay or simulate.")
 
 
@@ -97,7 +97,7 @@ class BoundsJson(BaseModel):
 class SaturationJson(BoundsJson):
     """How close the units that can be read are to their limit."""
 
-    source: str = Field(description="gpm, dcgm or estimate.")
+    source: str = Field(description="gpm or estimate.")
     complete: bool
     ratio: float | None = Field(None, description="Only where measured and complete.")
     unit: str | None = Field(None, description="The unit that gives the ratio.")
@@ -268,8 +268,8 @@ class TrailsAnswer(BaseModel):
     trails: dict[str, TrailJson] = Field(description="By UUID, or UUID/instance.")
 
 
-class ProductJson(BaseModel):
-    """One product of the spec file."""
+class GpuModelJson(BaseModel):
+    """One GPU model of the spec file."""
 
     key: str
     product: str
@@ -302,8 +302,8 @@ class ProductJson(BaseModel):
 
 
 class SpecsAnswer(BaseModel):
-    """Every product of the spec file."""
+    """Every GPU model of the spec file."""
 
     schema_version: int = SCHEMA_VERSION
-    products: list[ProductJson]
+    products: list[GpuModelJson]
     sources: dict[str, str] = Field(description="What the codes under sources stand for.")

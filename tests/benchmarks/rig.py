@@ -31,7 +31,7 @@ GIB = 2**30
 
 
 def busy_node(
-    gpus: int, *, latency_us: float = 0, pids: Sequence[int] = (), product: str = "h100-sxm"
+    gpus: int, *, latency_us: float = 0, pids: Sequence[int] = (), preset: str = "h100-sxm"
 ) -> dict[str, Any]:
     """Return a scenario in which nearly every reading of every GPU changes all the time.
 
@@ -40,16 +40,16 @@ def busy_node(
     """
     return {
         "latency_us": latency_us,
-        "devices": [_gpu(product, index, pids[index : index + 1]) for index in range(gpus)],
+        "devices": [_gpu(preset, index, pids[index : index + 1]) for index in range(gpus)],
     }
 
 
-def _gpu(product: str, index: int, pids: Sequence[int]) -> dict[str, Any]:
+def _gpu(preset: str, index: int, pids: Sequence[int]) -> dict[str, Any]:
     def around(mean: float, amplitude: float, period: float = 37.0) -> dict[str, Any]:
         return sine(period + index, mean, amplitude, phase=index * 1.7)
 
     return {
-        "product": product,
+        "product": preset,
         "utilization": square(period=11 + index, duty=0.8, high=100, low=3),
         "memory_utilization": around(40, 20),
         "encoder_utilization": around(10, 5),
@@ -80,7 +80,7 @@ def _gpu(product: str, index: int, pids: Sequence[int]) -> dict[str, Any]:
 
 
 class FastClock:
-    """A clock that moves only when it is told to."""
+    """A clock that moves only when a test advances it."""
 
     def __init__(self, unix_seconds: float) -> None:
         self._unix = unix_seconds
@@ -95,7 +95,7 @@ class FastClock:
         return self._passed
 
     def advance(self, seconds: float) -> None:
-        """Move on."""
+        """Advance the time."""
         self._passed += seconds
 
 
@@ -198,7 +198,7 @@ class Accelerated:
         """Return the gzipped OpenMetrics page.
 
         Raises:
-            RuntimeError: it does not tell of every GPU; what such a tick costs means nothing.
+            RuntimeError: a GPU is missing, so that the cost of the tick means nothing.
         """
         up = 0 if self.snapshot is None else sum(gpu.up for gpu in self.snapshot.gpus)
         if up != self._gpus:

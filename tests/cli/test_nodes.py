@@ -130,7 +130,7 @@ def test_a_driver_that_hangs_is_not_waited_for() -> None:
         (
             ["--no-source.nvml", "--gpu.include=0,GPU-a"],
             [
-                "driver library: not asked for, the source nvml is switched off (--no-source.nvml)",
+                "driver library: not loaded, the source nvml is switched off (--no-source.nvml)",
                 "--gpu.include: 0,GPU-a",
             ],
         ),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The committed dashboards as the tests read them."""
+"""The committed dashboards, as the tests read them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ class Target:
 
     @property
     def name(self) -> str:
-        return f"{self.page}/{self.panel['title']}/{self.query['refId']}"
+        legend = self.query["legendFormat"]
+        query = self.query["refId"] if legend == "__auto" else legend
+        return f"{self.page}/{self.panel['title']}/{query}"
 
 
 def load(name: str, folder: Path = PROVISIONED) -> Model:

@@ -80,7 +80,7 @@ def test_the_documentation_names_every_dashboard() -> None:
 
 
 def test_alerts_link_to_dashboards_that_exist() -> None:
-    """A page that is paged for opens."""
+    """The page that an alert links to opens."""
     uids = {load(name)["uid"] for name in NAMES}
     for path in Path(ROOT / "deploy" / "prometheus" / "rules").glob("*.yml"):
         for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]:

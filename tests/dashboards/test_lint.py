@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every panel owes its reader, and what Grafana needs to show it at all."""
+"""What a reader needs of every panel, and what Grafana needs to show it."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_every_selector_is_narrowed_to_what_was_chosen(name: str) -> None:
 
 @each_page
 def test_label_values_are_those_of_the_catalogue(name: str) -> None:
-    """A misspelt limiter, phase or reason would show nothing, and nobody would know."""
+    """A misspelt limiter, phase or reason would show nothing, without an error."""
     for target in targets(name):
         for metric, matchers in SELECTOR.findall(target.expression):
             known = {label.name: label.values for label in CATALOGUE[metric].labels}
@@ -159,7 +159,7 @@ def test_links_lead_to_dashboards_and_variables_that_exist(name: str) -> None:
 
 @each_page
 def test_what_needs_level_full_is_said(name: str) -> None:
-    """Whoever serves --metrics.level=core reads why a panel is empty."""
+    """A reader of --metrics.level=core reads why a panel is empty."""
     for target in targets(name):
         for metric, matchers in SELECTOR.findall(target.expression):
             family = CATALOGUE[metric]
@@ -287,8 +287,8 @@ def test_one_name_has_one_colour() -> None:
 
 
 @pytest.mark.parametrize("title", ["each GPU under its ceilings", "what limits each GPU"])
-def test_the_roofline_has_the_options_that_it_cannot_do_without(title: str) -> None:
-    """Each of them was seen to break the chart when it was missing."""
+def test_the_roofline_has_the_options_that_it_needs(title: str) -> None:
+    """The chart was seen to break without each of them."""
     (panel,) = [one for one in panels(load("roofline")) if title in one["title"]]
     defaults, options = panel["fieldConfig"]["defaults"], panel["options"]
     overrides = {

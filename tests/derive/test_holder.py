@@ -52,7 +52,7 @@ def test_held_by_memory_alone_is_held_by_somebody() -> None:
 
 @pytest.mark.parametrize("held", [False, None])
 def test_nobody_holds_what_is_not_held(held: bool | None) -> None:
-    """Nor what cannot be told."""
+    """Nor a share of which it is not known."""
     assert holder(None, held, RULES) is None
 
 
@@ -85,7 +85,7 @@ def test_there_is_a_holder_exactly_while_held(
 @pytest.mark.parametrize("measurable", [True, False])
 @pytest.mark.parametrize("utilization", [None, Utilization(0.5, 0.5, 1.0)])
 def test_every_share_has_its_holder(measurable: bool, utilization: Utilization | None) -> None:
-    """However a share's saturation is known, its holder is."""
+    """The holder is known however the saturation is measured or bounded."""
     derived = derive_share(
         Device(0, "GPU-0", "GPU"),
         Vitals(utilization=utilization),

@@ -66,14 +66,14 @@ def test_idle_by_the_drivers_readings(
 def test_measured_engine_activity_goes_before_utilization(
     counters: Callable[..., Activity],
 ) -> None:
-    """GR decides where it is read, U where it is not, and without both nothing is said."""
+    """GR decides where it is read, U where it is not, and without both it is not known."""
     assert is_idle(counters(), 0.5, None, None, RULES) is True
     assert is_idle(counters(engine=None), 0.5, None, None, RULES) is False
     assert is_idle(counters(engine=None), None, None, None, RULES) is None
 
 
 def test_thresholds_are_configurable(counters: Callable[..., Activity]) -> None:
-    """A stricter or laxer rule changes the verdict."""
+    """A stricter or laxer rule changes the result."""
     lax = IdleRules(activity_ratio=0.05, link_bytes_per_second=1e9)
     assert is_idle(counters(engine=0.04), None, None, 5e8, lax) is True
 
@@ -118,7 +118,7 @@ def test_held_by_processes(processes: tuple[Process, ...], expected: bool) -> No
 def test_held_by_memory_where_processes_cannot_be_listed(
     used: Memory | None, coherent: bool, expected: bool | None
 ) -> None:
-    """More than 500 MiB holds, except on coherent memory, where it says little."""
+    """More than 500 MiB holds, except on coherent memory, where it means little."""
     assert is_held(None, used, RULES, coherent_memory=coherent) is expected
 
 

@@ -41,7 +41,7 @@ from exporter.model.snapshot import LIMITERS, Ceilings, Saturation, TimeParts
 def test_the_largest_part_names_the_limiter(
     values: dict[str, float], clock: float, expected: str, counters: Callable[..., Activity]
 ) -> None:
-    """Saturated reads memory or compute by its unit; ties go to the outer loss."""
+    """Saturated becomes memory or compute by its unit; of equal parts the earlier loss is taken."""
     activity = counters(**values)
     saturation = measured(activity, (9, 0))
     parts = time_parts(activity, saturation, clock)

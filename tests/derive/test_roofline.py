@@ -56,7 +56,7 @@ def test_a_thin_gemm_is_memory_bound() -> None:
 
 
 def test_intensity_of_no_traffic_is_unknown() -> None:
-    """Dividing by the counter's rounding says nothing."""
+    """Traffic that is only the counter's rounding gives no intensity."""
     assert intensity(1e12, 0.0) is None
     assert intensity(1e12, 9e5) is None
     assert intensity(1e12, None) is None
@@ -154,7 +154,7 @@ def test_an_unread_tensor_pipe_hides_the_flop_totals(
     clocks_at: Callable[..., Clocks],
     counters: Callable[..., Activity],
 ) -> None:
-    """Vector work alone must not pass for all of it; bounds remain."""
+    """Vector work alone is not taken for the total; bounds remain."""
     activity = counters(engine=0.8, sm=0.6, tensor=None, fp32=0.5, dram=0.2)
     result = observe(activity, h100_ceilings, clocks_at())
     assert result.flops_per_second == {}
@@ -417,7 +417,7 @@ def test_a_single_clock_sample_does_not_lower_an_estimated_bound(
 
 
 def test_an_estimate_needs_ceilings_and_a_clock(h100: Device, h100_ceilings: Ceilings) -> None:
-    """Without them there is no bound at all, rather than an endless one."""
+    """Without them there is no bound, rather than an infinite one."""
     driver = Utilization(0.5, 0.52, 1.0)
     assert estimated_roofline(driver, None, Clocks(), h100, tensor_cores=True) is None
     assert estimated_roofline(driver, h100_ceilings, Clocks(), h100, tensor_cores=True) is None

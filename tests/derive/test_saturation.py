@@ -331,7 +331,7 @@ def test_copy_engines_saturate_without_an_active_sm(counters: Callable[..., Acti
 def test_no_partition_without_complete_counters_or_clock(
     counters: Callable[..., Activity],
 ) -> None:
-    """An unknown clock only matters while something is saturated."""
+    """An unknown clock only matters while some unit is active."""
     activity = counters(engine=0.5, sm=0.5, tensor=None)
     assert time_parts(activity, measured(activity, (9, 0)), 1.0) is None
     busy = counters(engine=0.5, sm=0.5, tensor=0.2)

@@ -53,7 +53,7 @@ def test_a_measured_share(
 def test_counted_cycles_enter_the_work_but_not_the_partition(
     h100: Device, h100_ceilings: Ceilings, counters: Callable[..., Activity]
 ) -> None:
-    """Lost clock is judged at the clock of the busy time, work by the cycles that passed."""
+    """Time lost to clocks follows the clock of the busy time, work the cycles that passed."""
     share = ShareReading(
         activity=counters(engine=0.9, sm=0.9, tensor=0.6, elapsed_cycles=132 * 0.915e9),
         measurable=True,
@@ -90,7 +90,7 @@ def test_an_estimate_without_ceilings_still_bounds_the_saturation(h100: Device) 
 
 
 def test_a_measurable_share_is_never_estimated(h100: Device, h100_ceilings: Ceilings) -> None:
-    """The first tick of a counter source says nothing rather than flip between two methods."""
+    """The first tick of a counter source has no value, rather than one of another method."""
     derived = derive_share(h100, BUSY, ShareReading(measurable=True), h100_ceilings, RULES)
     assert derived == Derived(idle=False)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bounds of the time that a GPU sat idle while its job waited, and what follows for the limiter."""
+"""Bounds of the time that a GPU was idle while its job waited, and what follows for the limiter."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_bounds_are_reached(wait: float, idle: float) -> None:
 
 
 def test_ranks_that_share_a_gpu_are_bounded_together() -> None:
-    """It sat idle for someone at least as long as for each, at most for all in turn."""
+    """The lower bound is the largest of the ranks, the upper one their sum."""
     assert together([]) is None
     assert together([Bounds(0.1, 0.4)]) == Bounds(0.1, 0.4)
     assert together([Bounds(0.1, 0.4), Bounds(0.2, 0.3)]) == Bounds(0.2, 0.7)
@@ -76,7 +76,7 @@ def test_the_gap_comes_from_the_best_that_is_known(
 
 
 def test_what_is_believable_tolerates_two_percent_of_a_minute_and_what_nobody_saw() -> None:
-    """Short windows have the tolerance of a minute, unobserved time speaks against nothing."""
+    """Short windows have the tolerance of a minute, unobserved time counts as idle."""
     assert believable_seconds(3.0, 0.0, 5.0) == pytest.approx(3.0 + 1.2)
     assert believable_seconds(3.0, 2.0, 5.0) == pytest.approx(5.0 + 1.2)
     assert believable_seconds(30.0, 0.0, 300.0) == pytest.approx(30.0 + 6.0)
@@ -101,7 +101,7 @@ def test_an_idle_gpu_is_limited_by_input_if_the_stall_covers_half(
 
 
 def test_without_counters_the_same_rule_holds_for_one_minus_utilization() -> None:
-    """An estimate tells input from idle as well."""
+    """An estimate separates input from idle as well."""
     assert estimated_limiter(0.2, throttled=False, stall_of_idle=0.5) == "input"
     assert estimated_limiter(0.2, throttled=True, stall_of_idle=0.49) == "idle"
     assert estimated_limiter(0.8, throttled=True, stall_of_idle=1.0) == "clock"

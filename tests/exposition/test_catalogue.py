@@ -10,11 +10,11 @@ import pytest
 
 from exporter.exposition.catalogue import CATALOGUE, SECTIONS, selected
 from exporter.exposition.docs import metrics_page
-from exporter.exposition.families import ProcessMemory, readers
 from exporter.exposition.family import Family
-from exporter.exposition.roofline import PRECISION
+from exporter.exposition.processes import PROCESS_MEMORY, ProcessMemory
+from exporter.exposition.roofline import COUNTED_PRECISION, PEAK_PRECISION
 from exporter.model.reading import TRAINING_PHASES
-from exporter.specs import PRECISIONS
+from exporter.specs import PRECISIONS, assumed_precision
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,75 +33,11 @@ UNITS = {
     "flops_per_byte",
 }
 
+ENABLED = ProcessMemory(enabled=True)
+
 OWNED_BY_PROMETHEUS = {"job", "instance", "pod", "namespace", "container", "node", "cluster", "le"}
 
 ALL = pytest.mark.parametrize("family", CATALOGUE.values(), ids=lambda family: family.name)
-
-CORE = """
-gpu_info gpu_up gpu_last_read_timestamp_seconds gpu_saturation_source_info
-gpu_utilization_ratio gpu_busy_seconds_total gpu_observed_seconds_total
-gpu_memory_total_bytes gpu_memory_used_bytes gpu_memory_free_bytes gpu_memory_reserved_bytes
-gpu_power_watts gpu_power_limit_watts gpu_energy_joules_total gpu_temperature_celsius
-gpu_clock_hertz gpu_throttle_seconds_total gpu_pcie_link_generation gpu_processes
-gpu_xid_errors_total gpu_xid_last_timestamp_seconds gpu_ecc_errors_total
-gpu_row_remap_pending gpu_row_remap_failure gpu_recovery_action
-gpu_nvlink_links
-gpu_engine_active_seconds_total gpu_sm_active_seconds_total gpu_dram_active_seconds_total
-gpu_pipe_active_seconds_total
-gpu_saturation_ratio gpu_saturation_seconds_total gpu_saturation_lower_ratio
-gpu_saturation_upper_ratio gpu_time_seconds_total
-gpu_peak_flops_per_second gpu_peak_memory_bandwidth_bytes_per_second gpu_peak_clock_hertz
-gpu_flops_total gpu_dram_bytes_total gpu_flops_per_second
-gpu_roof_ratio gpu_limited_seconds_total
-gpu_held gpu_holder_info gpu_last_busy_timestamp_seconds gpu_idle_seconds_total
-gpu_held_idle_seconds_total
-gpu_training_steps_total gpu_training_batches_total gpu_training_samples_total
-gpu_training_step_seconds_total gpu_training_run_seconds gpu_training_phase_seconds_total
-gpu_training_phase_gpu_idle_seconds_total gpu_training_verified
-gpu_inferred_data_stall_lower_ratio gpu_inferred_data_stall_upper_ratio
-gpu_inferred_data_stall_lower_seconds_total gpu_inferred_data_stall_upper_seconds_total
-roofline_exporter_build_info roofline_exporter_source_up roofline_exporter_devices
-roofline_exporter_snapshot_timestamp_seconds
-"""
-
-FULL = """
-gpu_nvlink_links_expected gpu_tensor_op_active_seconds_total gpu_dram_bytes_per_second
-gpu_arithmetic_intensity_flops_per_byte gpu_idle_energy_joules_total
-gpu_mode_info gpu_mig_info
-gpu_memory_controller_utilization_ratio gpu_encoder_utilization_ratio
-gpu_decoder_utilization_ratio gpu_jpeg_utilization_ratio gpu_ofa_utilization_ratio
-gpu_bar1_used_bytes gpu_bar1_total_bytes gpu_power_default_limit_watts gpu_power_max_limit_watts
-gpu_module_power_watts gpu_temperature_threshold_celsius gpu_temperature_margin_celsius
-gpu_clock_max_hertz gpu_fan_speed_ratio gpu_performance_state
-gpu_pcie_transmit_bytes_total gpu_pcie_receive_bytes_total gpu_pcie_replays_total
-gpu_pcie_errors_total gpu_pcie_link_recoveries_total gpu_pcie_link_generation_max
-gpu_pcie_link_width gpu_pcie_link_width_max
-gpu_nvlink_transmit_bytes_total gpu_nvlink_receive_bytes_total gpu_nvlink_errors_total
-gpu_c2c_transmit_bytes_total gpu_c2c_receive_bytes_total gpu_peak_link_bandwidth_bytes_per_second
-gpu_process_memory_bytes
-gpu_ecc_lifetime_errors gpu_remapped_rows gpu_row_remap_banks
-gpu_retired_pages gpu_retired_pages_pending
-gpu_sram_error_threshold_exceeded gpu_unrepairable_memory
-gpu_fabric_state gpu_fabric_healthy gpu_fabric_info
-gpu_engine_active_ratio gpu_sm_active_ratio gpu_sm_occupancy_ratio gpu_dram_active_ratio
-gpu_pipe_active_ratio gpu_tensor_op_active_ratio
-gpu_resource_saturation_lower_ratio gpu_resource_saturation_upper_ratio
-gpu_tensor_flops_utilization_ratio
-gpu_flops_lower_total gpu_flops_upper_total gpu_flops_lower_per_second gpu_flops_upper_per_second
-gpu_training_info gpu_training_model_flops_total gpu_training_prefetch_batches
-gpu_training_dataloader_workers gpu_training_memory_bytes gpu_training_processes
-gpu_training_last_report_timestamp_seconds
-roofline_exporter_training_reports_total roofline_exporter_training_rejected_total
-roofline_exporter_training_degraded
-roofline_exporter_source_read_seconds roofline_exporter_source_failures_total
-roofline_exporter_reading_state roofline_exporter_series_dropped_total
-"""
-
-
-def test_contract_names_and_levels() -> None:
-    """The families and their levels are exactly those of the contract."""
-    assert {family.name for family in selected("core")} == set(CORE.split())
-    assert set(CATALOGUE) == set(CORE.split()) | set(FULL.split())
 
 
 def test_level_core_lists_fewer_label_values() -> None:
@@ -184,24 +120,22 @@ def test_help_says_what_a_reader_would_get_wrong(name: str, words: str) -> None:
     assert words in CATALOGUE[name].help
 
 
-def test_every_family_has_a_reader() -> None:
-    """The table of readers and the catalogue name the same families."""
-    assert set(readers(ProcessMemory(enabled=True))) == set(CATALOGUE)
-    assert set(CATALOGUE) - set(readers(ProcessMemory())) == {"gpu_process_memory_bytes"}
+def test_memory_of_each_process_is_served_only_if_enabled() -> None:
+    """It has a series for each process: whoever wants them says so."""
+    assert set(CATALOGUE) - {family.name for family in selected()} == {PROCESS_MEMORY.name}
+    assert [family.name for family in selected(memory=ENABLED)] == list(CATALOGUE)
 
 
-def test_readers_fit_the_labels() -> None:
-    """A reader of one value has no labels, one by label exactly one."""
-    for name, reader in readers(ProcessMemory(enabled=True)).items():
-        family = CATALOGUE[name]
-        assert reader.part.scope == family.scope, name
-        count = len(family.labels)
-        assert {"one": count == 0, "by_label": count == 1, "rows": count >= 1}[reader.shape], name
-
-
-def test_precisions_are_those_of_the_spec_file() -> None:
+def test_peaks_have_the_precisions_of_the_spec_file() -> None:
     """A peak that the spec file can hold has a listed label value."""
-    assert PRECISION.values == PRECISIONS
+    assert PEAK_PRECISION.values == PRECISIONS
+
+
+def test_counted_precisions_are_those_that_can_be_counted() -> None:
+    """The vector pipes that counters measure, and whatever tensor work can be assumed to be."""
+    every_peak = dict.fromkeys(PRECISIONS, 1.0)
+    assumed = {assumed_precision(every_peak, precision) for precision in PRECISIONS}
+    assert set(COUNTED_PRECISION.values) == {"fp64", "fp32", "fp16"} | assumed
 
 
 def test_labels_of_a_rank() -> None:
@@ -213,20 +147,14 @@ def test_labels_of_a_rank() -> None:
 
 def test_exclude_matches_whole_names() -> None:
     """--metrics.exclude drops a family only if the whole name matches."""
-    some = selected("full", re.compile("gpu_pcie_.*|gpu_up"))
+    some = selected("full", re.compile("gpu_pcie_.*|gpu_up"), ENABLED)
     names = {family.name for family in some}
     assert "gpu_up" not in names
     assert not [name for name in names if name.startswith("gpu_pcie_")]
-    assert {family.name for family in selected("full", re.compile("gpu"))} == set(CATALOGUE)
+    assert len(selected("full", re.compile("gpu"), ENABLED)) == len(CATALOGUE)
 
 
 def test_docs_are_up_to_date() -> None:
     """docs/metrics.md is what the catalogue says now."""
     written = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
     assert written == metrics_page(), "run: python -m exporter.exposition.docs > docs/metrics.md"
-
-
-def test_docs_name_every_family_once() -> None:
-    """Each family has exactly one row."""
-    rows = re.findall(r"^\| `([a-z0-9_]+)` \|", metrics_page(), re.MULTILINE)
-    assert sorted(rows) == sorted(CATALOGUE)

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each value of a snapshot appears under its contract name and labels, and nothing else does."""
+"""What is known appears under its contract name and labels, and nothing else does.
+
+The golden page holds the value of each series.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
-from exporter.exposition.families import ProcessMemory, dropped_series
 from exporter.exposition.parts import Node
+from exporter.exposition.processes import ProcessMemory, dropped_series
 from exporter.model.reading import Process, Vitals
 from exporter.model.snapshot import BoardTotals, Gpu, Snapshot
 from tests import snapshots
@@ -32,115 +33,6 @@ def series(rows: list[Row], name: str) -> dict[tuple[tuple[str, str], ...], floa
 
 def one(rows: list[Row], name: str, **labels: str) -> float | None:
     return series(rows, name).get(tuple(sorted(labels.items())))
-
-
-TRAINING: list[tuple[str, dict[str, str], float]] = [
-    ("gpu_up", {}, 1),
-    ("gpu_last_read_timestamp_seconds", {}, snapshots.NOW - 0.01),
-    ("gpu_saturation_source_info", {"source": "gpm", "complete": "yes"}, 1),
-    ("gpu_utilization_ratio", {}, 0.993),
-    ("gpu_memory_controller_utilization_ratio", {}, 0.61),
-    ("gpu_encoder_utilization_ratio", {}, 0),
-    ("gpu_busy_seconds_total", {}, 3571.25),
-    ("gpu_observed_seconds_total", {"reading": "activity"}, 3599.75),
-    ("gpu_observed_seconds_total", {"reading": "utilization"}, 3600.5),
-    ("gpu_memory_used_bytes", {}, 61_203_283_968),
-    ("gpu_memory_free_bytes", {}, 23_682_285_568),
-    ("gpu_memory_total_bytes", {}, 85_520_809_984),
-    ("gpu_memory_reserved_bytes", {}, 635_240_448),
-    ("gpu_bar1_total_bytes", {}, 137_438_953_472),
-    ("gpu_power_watts", {}, 641.37),
-    ("gpu_power_limit_watts", {}, 700),
-    ("gpu_power_default_limit_watts", {}, 700),
-    ("gpu_energy_joules_total", {}, 1_234_567_890.123),
-    ("gpu_temperature_celsius", {"sensor": "gpu"}, 61),
-    ("gpu_temperature_celsius", {"sensor": "memory"}, 74),
-    ("gpu_temperature_threshold_celsius", {"threshold": "slowdown"}, 92),
-    ("gpu_temperature_margin_celsius", {}, 31),
-    ("gpu_clock_hertz", {"clock": "sm"}, 1755e6),
-    ("gpu_clock_max_hertz", {"clock": "video"}, 1545e6),
-    ("gpu_throttle_seconds_total", {"reason": "sw_power_cap"}, 86.4),
-    ("gpu_throttle_seconds_total", {"reason": "reliability"}, 0),
-    ("gpu_performance_state", {}, 0),
-    ("gpu_pcie_transmit_bytes_total", {}, 1.1e12),
-    ("gpu_pcie_receive_bytes_total", {}, 4.3e12),
-    ("gpu_pcie_replays_total", {}, 0),
-    ("gpu_pcie_errors_total", {"kind": "correctable"}, 2),
-    ("gpu_pcie_link_recoveries_total", {}, 3),
-    ("gpu_pcie_link_generation", {}, 5),
-    ("gpu_pcie_link_generation_max", {}, 5),
-    ("gpu_pcie_link_width", {}, 16),
-    ("gpu_pcie_link_width_max", {}, 16),
-    ("gpu_nvlink_transmit_bytes_total", {}, 8.8e15),
-    ("gpu_nvlink_receive_bytes_total", {}, 8.7e15),
-    ("gpu_nvlink_errors_total", {"kind": "crc_flit"}, 0),
-    ("gpu_peak_link_bandwidth_bytes_per_second", {"link": "nvlink"}, 450e9),
-    ("gpu_processes", {"type": "compute"}, 1),
-    ("gpu_processes", {"type": "graphics"}, 1),
-    ("gpu_processes", {"type": "mps"}, 0),
-    ("gpu_xid_errors_total", {"xid": "79"}, 0),
-    ("gpu_xid_errors_total", {"xid": "94"}, 2),
-    ("gpu_xid_last_timestamp_seconds", {"xid": "94"}, snapshots.NOW - 300.5),
-    ("gpu_ecc_errors_total", {"severity": "corrected", "location": "dram"}, 3),
-    ("gpu_ecc_errors_total", {"severity": "uncorrected", "location": "sram"}, 0),
-    ("gpu_ecc_lifetime_errors", {"severity": "corrected", "location": "sram"}, 2),
-    ("gpu_remapped_rows", {"kind": "uncorrectable"}, 1),
-    ("gpu_row_remap_pending", {}, 0),
-    ("gpu_row_remap_failure", {}, 0),
-    ("gpu_row_remap_banks", {"availability": "max"}, 639),
-    ("gpu_sram_error_threshold_exceeded", {}, 0),
-    ("gpu_unrepairable_memory", {}, 0),
-    ("gpu_recovery_action", {}, 0),
-    ("gpu_nvlink_links", {"state": "inactive"}, 1),
-    ("gpu_nvlink_links_expected", {}, 18),
-    ("gpu_fabric_state", {}, 3),
-    ("gpu_fabric_healthy", {}, 1),
-    ("gpu_engine_active_ratio", {}, 0.991),
-    ("gpu_sm_active_ratio", {}, 0.942),
-    ("gpu_sm_occupancy_ratio", {}, 0.271),
-    ("gpu_dram_active_ratio", {}, 0.38),
-    ("gpu_pipe_active_ratio", {"pipe": "tensor"}, 0.561),
-    ("gpu_pipe_active_ratio", {"pipe": "int"}, 0.204),
-    ("gpu_tensor_op_active_ratio", {"op": "hmma"}, 0.561),
-    ("gpu_engine_active_seconds_total", {}, 3540.1),
-    ("gpu_sm_active_seconds_total", {}, 3380.2),
-    ("gpu_dram_active_seconds_total", {}, 1360.3),
-    ("gpu_pipe_active_seconds_total", {"pipe": "fp32"}, 402.5),
-    ("gpu_tensor_op_active_seconds_total", {"op": "hmma"}, 2011.4),
-    ("gpu_saturation_ratio", {}, 0.561),
-    ("gpu_saturation_seconds_total", {}, 2040.8),
-    ("gpu_saturation_lower_ratio", {}, 0.561),
-    ("gpu_saturation_upper_ratio", {}, 0.561),
-    ("gpu_time_seconds_total", {"part": "unsaturated"}, 1339.2),
-    ("gpu_tensor_flops_utilization_ratio", {}, 0.538),
-    ("gpu_peak_flops_per_second", {"precision": "bf16_tensor", "basis": "spec"}, 989.4e12),
-    ("gpu_peak_flops_per_second", {"precision": "bf16_tensor", "basis": "achievable"}, 791.52e12),
-    ("gpu_peak_memory_bandwidth_bytes_per_second", {"basis": "spec"}, 3350e9),
-    ("gpu_peak_memory_bandwidth_bytes_per_second", {"basis": "achievable"}, 3015e9),
-    ("gpu_peak_clock_hertz", {"unit": "tensor"}, 1830e6),
-    ("gpu_flops_total", {"precision": "bf16_tensor"}, 1.95e18),
-    ("gpu_flops_lower_total", {}, 9.8e17),
-    ("gpu_flops_upper_total", {}, 4.0e18),
-    ("gpu_dram_bytes_total", {}, 4.55e15),
-    ("gpu_flops_per_second", {}, 541.2e12),
-    ("gpu_flops_lower_per_second", {}, 266e12),
-    ("gpu_flops_upper_per_second", {}, 1073e12),
-    ("gpu_dram_bytes_per_second", {}, 1.27e12),
-    ("gpu_arithmetic_intensity_flops_per_byte", {}, 426.14),
-    ("gpu_roof_ratio", {"basis": "clock"}, 0.561),
-    ("gpu_limited_seconds_total", {"limiter": "compute"}, 2800),
-    ("gpu_held", {}, 1),
-    ("gpu_last_busy_timestamp_seconds", {}, snapshots.NOW - 0.01),
-    ("gpu_idle_seconds_total", {}, 52.5),
-    ("gpu_held_idle_seconds_total", {}, 49.5),
-    ("gpu_idle_energy_joules_total", {}, 5250.75),
-]
-
-
-@pytest.mark.parametrize(("name", "labels", "value"), TRAINING)
-def test_training_values(name: str, labels: dict[str, str], value: float) -> None:
-    """Each reading of a measured GPU is the value of its series."""
-    assert one(rows_of(snapshots.h100_training()), name, **labels) == pytest.approx(value)
 
 
 def test_info_carries_the_identity() -> None:
@@ -384,7 +276,7 @@ def test_health_of_a_mig_gpu_is_the_boards() -> None:
     assert one(rows, "gpu_xid_errors_total", xid="94") == 2
 
 
-def test_devices_are_told_by_who_counts() -> None:
+def test_devices_are_listed_by_who_counts() -> None:
     """Where nothing counts there is no row."""
     rows = rows_of(snapshots.lost())
     assert one(rows, "roofline_exporter_devices", where="nvml") == 1

@@ -65,7 +65,7 @@ def test_negotiation(accept: str, form: Format, content_type: str) -> None:
 
 
 def test_a_newer_openmetrics_gets_the_newest_that_we_write() -> None:
-    """Whoever asks for OpenMetrics 2 is told 1.0.0, since that is what is sent."""
+    """Whoever asks for OpenMetrics 2 gets 1.0.0, and the header says so."""
     form, content_type = negotiate("application/openmetrics-text;version=2.0.0")
     assert (form, content_type) == (
         "openmetrics-1.0.0",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was asked for lately is ready at each snapshot; nothing else is rendered."""
+"""What was asked for in the last minutes is ready at each snapshot; nothing else is rendered."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from exporter.exposition import pages as pages_module
-from exporter.exposition.families import ProcessMemory
 from exporter.exposition.pages import ACTIVE_SECONDS, Pages
+from exporter.exposition.processes import ProcessMemory
 from exporter.exposition.render import RenderOptions
 from exporter.model.reading import Process
 from exporter.model.snapshot import Snapshot

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training jobs on a real GPU that tell what the client measured beside what the profiler saw.
+"""Training jobs on a real GPU that report what the client measured beside what the profiler saw.
 
 ``python -m tests.gpu.stall_job SCENARIO [WORKERS]`` prints one JSON object.
 """

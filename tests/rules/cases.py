@@ -170,8 +170,8 @@ def found_to_wait(lower: float) -> list[Series]:
     """A GPU that waits for data at least so much of the time, seen from outside the job."""
     return [
         *observed(),
-        counter("gpu_inferred_data_stall_lower_seconds_total", lower, method="procfs"),
-        gauge("gpu_inferred_data_stall_lower_ratio", lower, method="procfs"),
+        counter("gpu_inferred_data_stall_lower_seconds_total", lower, method="client"),
+        gauge("gpu_inferred_data_stall_lower_ratio", lower, method="client"),
     ]
 
 
@@ -517,9 +517,9 @@ CASES: Sequence[Case] = (
             counter(
                 "gpu_inferred_data_stall_lower_seconds_total",
                 total((0, 0.01), (2 * HOUR, 1), (2 * HOUR + 8 * MINUTE, 0.01)),
-                method="procfs",
+                method="client",
             ),
-            gauge("gpu_inferred_data_stall_lower_ratio", 0.01, method="procfs"),
+            gauge("gpu_inferred_data_stall_lower_ratio", 0.01, method="client"),
         ],
         3 * HOUR,
     ),

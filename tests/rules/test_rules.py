@@ -183,4 +183,6 @@ def test_alerts_that_need_level_full_say_so(alert: str) -> None:
     expressions += [RECORDED[name] for text in expressions for name in read_by(text)]
     names = {name for text in expressions for name, _ in SAMPLE.findall(text)} - LABELS
     reads_full = any(CATALOGUE[name].level == "full" for name in names)
-    assert (f"`{alert}`" in section) == reads_full
+    assert (f"`{alert}`" in section) == reads_full, (
+        f"{alert}: docs/rules.md has to list it if, and only if, it reads a family of level full"
+    )

@@ -11,8 +11,8 @@ import pynvml
 import pytest
 
 from exporter.sources.fleet.session import Session, SessionOptions
+from exporter.sources.journal import Journal, Past
 from exporter.sources.nvml.gpm import GpmSource
-from exporter.sources.nvml.journal import Journal, Past
 from exporter.sources.nvml.library import Library
 from exporter.sources.nvml.reader import NvmlSource
 from tests.fake_nvml import FakeNvml
@@ -59,8 +59,8 @@ class Rig:
     def source(self, procfs: str = "/proc") -> NvmlSource:
         return NvmlSource(self.handle, 0, procfs, self.journal)
 
-    def gpm(self, *shares: int | None, enabled: bool = True) -> GpmSource:
-        return GpmSource(self.handle, shares or (None,), enabled, self.journal)
+    def gpm(self, *shares: int | None) -> GpmSource:
+        return GpmSource(self.handle, shares or (None,), self.journal)
 
     def session(
         self,

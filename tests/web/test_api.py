@@ -223,7 +223,7 @@ def test_ceilings_without_bandwidth_have_no_ridge(daemon: Daemon) -> None:
 def test_specs(client: TestClient, book: SpecBook) -> None:
     """Every product of the spec file is listed, in readable form."""
     answer = client.get("/api/v1/specs").json()
-    assert [product["key"] for product in answer["products"]] == list(book.products)
+    assert [product["key"] for product in answer["products"]] == list(book.models)
     by_key = {product["key"]: product for product in answer["products"]}
     h100 = by_key["h100-sxm5-80gb"]
     assert h100["compute_capability"] == "9.0"
@@ -236,6 +236,6 @@ def test_specs(client: TestClient, book: SpecBook) -> None:
 def test_specs_follow_a_reload(daemon: Daemon, book: SpecBook) -> None:
     """After a reload the new spec file is shown."""
     key = "h100-sxm5-80gb"
-    daemon.book = SpecBook({key: book.products[key]}, {})
+    daemon.book = SpecBook({key: book.models[key]}, {})
     answer = daemon.client.get("/api/v1/specs").json()
     assert [product["key"] for product in answer["products"]] == [key]

@@ -241,8 +241,8 @@ def test_what_only_scripts_fill_is_not_there(client: TestClient, path: str) -> N
     """A text browser shows no empty row, choice, link or legend of a chart that is not drawn."""
     page = Page(client.get(path).text)
     assert not {"template", "select", "label", "canvas"} & set(page.tags)
-    for word in ("Product", "Open", "best public kernels\n", "From the bottom", "Use", "Idle\n"):
-        assert word not in page.text.replace("Product in the spec file", ""), word
+    for word in ("GPU model", "Open", "best public kernels\n", "From the bottom", "Use", "Idle\n"):
+        assert word not in page.text.replace("GPU model in the spec file", ""), word
 
 
 def test_words_of_a_row_are_apart(client: TestClient) -> None:

@@ -36,6 +36,7 @@ from exporter.cli.config.values import (
     integer,
     optional,
 )
+from exporter.sources.source import COUNTER_SOURCES, SOURCES
 
 T = TypeVar("T")
 
@@ -86,6 +87,11 @@ def _flag(name: str, kind: Kind[T], default: str, help: str, *, reloadable: bool
     return field(default=kind.parse(default), metadata={"flag": row})
 
 
+def _source(name: str) -> bool:
+    (row,) = (row for row in SOURCES if row.name == name)
+    return _flag(row.flag, BOOLEAN, "true" if row.enabled else "false", row.gives)
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """The values that hold, typed; ``Settings()`` holds the defaults."""
@@ -121,31 +127,10 @@ class Settings:
         "Time between two readings of what changes rarely or is expensive to read: processes, "
         "ECC, links, health. At least poll.interval, and raised to it unless set.",
     )
-    source_nvml: bool = _flag(
-        "source.nvml",
-        BOOLEAN,
-        "true",
-        "Read the GPUs through the driver's library (NVML).",
-    )
-    source_gpm: bool = _flag(
-        "source.gpm",
-        BOOLEAN,
-        "true",
-        "Read the hardware counters of Hopper and newer GPUs (GPM).",
-    )
-    source_kmsg: bool = _flag(
-        "source.kmsg",
-        BOOLEAN,
-        "true",
-        "Read Xids from the kernel log (/dev/kmsg) too, where it can be read: it also tells those "
-        "of a GPU that has left the bus.",
-    )
-    source_training: bool = _flag(
-        "source.training",
-        BOOLEAN,
-        "true",
-        "Take the reports of training jobs that carry the client, on a Unix socket.",
-    )
+    source_nvml: bool = _source("nvml")
+    source_gpm: bool = _source("gpm")
+    source_kmsg: bool = _source("kmsg")
+    source_training: bool = _source("training")
     nvml_library: str | None = _flag(
         "nvml.library",
         optional(LIBRARY),
@@ -356,6 +341,13 @@ class Settings:
     )
     given: Mapping[str, Given] = field(default_factory=dict, compare=False, repr=False)
     """By flag name: what was set, and where; a flag that is not in here has its default."""
+
+    @property
+    def counter_sources(self) -> tuple[str, ...]:
+        """The counter sources that are switched on, in order of preference."""
+        return tuple(
+            row.name for row in COUNTER_SOURCES if getattr(self, BY_NAME[row.flag].attribute)
+        )
 
     def describe(self) -> Mapping[str, str]:
         """Return the text and, in brackets, the origin of every setting, by flag name."""

@@ -1,2 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One worker thread per GPU: cadences, watchdog, slots that hold the last reading, sessions."""
+"""The GPUs of this node: one worker thread reads each GPU, and a supervisor watches the workers.
+
+A slot holds the last reading of one GPU, a session the sources that are opened on it.
+"""

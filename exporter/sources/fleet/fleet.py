@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPUs the driver has, and one living worker for each of them."""
+"""Which GPUs the driver has, and one running worker thread for each of them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import pynvml
 from exporter.clock import Clock
 from exporter.errors import LibraryUnavailable
 from exporter.model.reading import SlotReport, XidRecord
-from exporter.sources.fleet.complaints import Complaints, in_words
+from exporter.sources.fleet.problems import Problems, in_words
 from exporter.sources.fleet.rounds import Rounds
 from exporter.sources.fleet.session import SessionOptions
 from exporter.sources.fleet.slots import Reader, Slot, Slots
 from exporter.sources.fleet.worker import BackOff, Worker
+from exporter.sources.nvml import NVML
 from exporter.sources.nvml.library import Library
 from exporter.sources.nvml.probe import LIBRARY_REASONS, Outcome, code_of, outcome_of
 from exporter.sources.proc.device_counts import DeviceCounts
@@ -27,7 +28,7 @@ ENUMERATION_INTERVAL_SECONDS = 5.0
 DRAIN_SECONDS = 0.5
 SLOW_INIT_SECONDS = 5.0
 MOST_STUCK_THREADS = 2
-"""A GPU whose worker and replacement are both inside the driver gets no third thread."""
+"""A GPU of which the worker and its replacement are both inside the driver gets no third one."""
 HUNG = "hung: a driver call does not return"
 
 log = logging.getLogger(__name__)
@@ -36,11 +37,11 @@ log = logging.getLogger(__name__)
 class Fleet:
     """Keeps the driver library initialised and one worker per GPU reading.
 
-    A supervisor thread initialises and enumerates, because both may hang; the publisher calls
-    `round` and `reports` and never waits for the driver.
+    A supervisor thread initialises and enumerates, because both may hang. The publisher calls
+    `round` and `reports`, and never waits for the driver.
     """
 
-    name = "nvml"
+    name = NVML
 
     def __init__(
         self,
@@ -62,32 +63,32 @@ class Fleet:
         self._wake = threading.Event()
         self._stopping = False
         self._generation = 0
-        """The library generation in use; 0 while there is none."""
+        """Which initialisation of the library is in use; 0 while the library is not initialised."""
         self._initialising_since: float | None = None
         self._initialisations_failed = 0
         self._answered = False
-        """Whether the driver answered for a GPU in this generation, whatever it said."""
+        """Whether the driver answered a call on a GPU in this generation, even with an error."""
         self._disowned: set[Slot] = set()
         """GPUs whose last answer was that the library must be initialised again."""
         self._count = 0
-        """How many GPUs the driver listed last."""
+        """How many GPUs the driver listed when they were last counted."""
         self._renumbered = False
-        """Whether GPUs may have other indexes than when they were opened."""
+        """Whether the indexes of GPUs may have changed since they were opened."""
         self._enabled = enabled
-        self._complaints = Complaints(None if enabled else "the source nvml is switched off")
+        self._problems = Problems(None if enabled else f"the source {NVML} is switched off")
         self._admission = Admission(options.selection)
         self._counts = DeviceCounts(options.sysfs, options.procfs, clock)
         self._xids = XidWatch(library, clock, kernel_log)
         self._thread = threading.Thread(target=self._supervise, name="driver", daemon=True)
 
     def start(self) -> None:
-        """Start looking for the driver and its GPUs."""
+        """Start to look for the driver and its GPUs."""
         if self._enabled:
             self._xids.start()
             self._thread.start()
 
     def stop(self) -> None:
-        """Let every thread end that can; one inside the driver is left behind.
+        """End the threads; one that is inside a driver call is not waited for.
 
         NVML is not shut down: the process is ending, and a shutdown under a call would crash it.
         """
@@ -107,9 +108,9 @@ class Fleet:
 
     @property
     def problem(self) -> str | None:
-        """Why there is no driver to ask, in one line; None while there is one."""
-        if self._complaints.first is not None:
-            return self._complaints.first
+        """Why no GPU can be read, in one line; None if the driver answers."""
+        if self._problems.first is not None:
+            return self._problems.first
         slots = list(self._slots)
         left_out = bool(self._admission.refused) or bool(slots)
         if left_out and all(slot.left_out for slot in slots):
@@ -121,12 +122,12 @@ class Fleet:
         """How often the driver library could not be initialised."""
         return self._initialisations_failed
 
-    # What workers ask and tell.
+    # Called by workers.
 
     def may_read(self, worker: Reader, uuid: str) -> bool:
-        """Return whether the GPU `uuid`, found at the index of the worker's slot, is its to read.
+        """Return whether `worker` may read the GPU `uuid`, which it found at its slot's index.
 
-        Each GPU is read by one worker, whatever indexes the driver gives it.
+        Each GPU is read by one worker, whichever index the driver gives it.
         """
         with self._slots.lock:
             slot = next((slot for slot in self._slots if slot.current is worker), None)
@@ -141,16 +142,16 @@ class Fleet:
             return False
 
     def moved(self, slot: Slot, index: int) -> None:
-        """Note that the slot's GPU has another index now; see who has its old one."""
+        """Note that the slot's GPU has another index, and look up which GPU has its old one."""
         with self._slots.lock:
             self._slots.move(slot, index)
         self._renumbered = True
         self._wake.set()
 
     def driver_lost(self, generation: int, slot: Slot, reason: str) -> None:
-        """Initialise the library again once every GPU that answers at all says that it must be.
+        """Initialise the library again if all GPUs that answer report that this is necessary.
 
-        A code that concerns the library but comes from one GPU only is that GPU's fault.
+        If only some report it, the fault is theirs and not the library's.
         """
         with self._slots.lock:
             if generation != self._generation:
@@ -160,23 +161,23 @@ class Fleet:
                 each
                 for each in self._slots
                 if each.current is not None and not each.current.hung
-                # These are not asked.
+                # No call is made for these.
                 if not each.left_out and not each.suspended
             }
             if not answering <= self._disowned:
                 return
             self._generation = 0
-        self._complaints.of_driver(reason)
+        self._problems.of_driver(reason)
         self._wake.set()
 
     def driver_answers(self, slot: Slot) -> None:
-        """Take note that the driver answered for the slot's GPU, whatever it said."""
+        """Note that the driver answered a call on the slot's GPU, even with an error."""
         self._disowned.discard(slot)
         if not self._answered:
             self._answered = True
-            self._complaints.of_driver(None)
+            self._problems.of_driver(None)
 
-    # The supervisor thread.
+    # The supervisor's thread.
 
     def _supervise(self) -> None:
         back_off = BackOff()
@@ -189,18 +190,18 @@ class Fleet:
             except LibraryUnavailable as error:
                 self._generation = 0
                 self._initialisations_failed += 1
-                self._complaints.of_driver(str(error))
-            except Exception as error:  # without this thread no GPU would ever be found again
-                self._complaints.of_supervisor(error)
+                self._problems.of_driver(str(error))
+            except Exception as error:  # without this thread no GPU would be found again
+                self._problems.of_supervisor(error)
             else:
-                self._complaints.of_supervisor(None)
+                self._problems.of_supervisor(None)
                 self._wake.wait(ENUMERATION_INTERVAL_SECONDS)
                 if self._answered:
                     back_off.reset()
                     continue
                 if self._generation != 0 or self._stopping:
                     continue
-                self._wake.clear()  # it was lost again before it had answered for a single GPU
+                self._wake.clear()  # the library was lost before a single GPU had answered
             self._wake.wait(back_off.next_wait_seconds())
 
     def _initialise(self) -> None:
@@ -216,7 +217,7 @@ class Fleet:
         self._generation = generation
 
     def _enumerate(self) -> None:
-        """Count the GPUs, and give each a worker.
+        """Count the GPUs and start a worker for each that has none.
 
         Raises:
             LibraryUnavailable: the library must be initialised again.
@@ -228,17 +229,17 @@ class Fleet:
             code = code_of(error)
             if outcome_of(code) is Outcome.LIBRARY_STATE:
                 raise LibraryUnavailable(LIBRARY_REASONS[code or 0]) from error
-            self._complaints.of_driver(f"counting the GPUs failed: {error}")
+            self._problems.of_driver(f"counting the GPUs failed: {error}")
             return
         self._counts.count(count)
         admitted = self._admission.admitted(count)
         if not count:
             self._answered = True
-            self._complaints.of_driver("the driver lists no GPU")
+            self._problems.of_driver("the driver lists no GPU")
         elif self._answered or not admitted:
-            self._complaints.of_driver(None)
+            self._problems.of_driver(None)
         else:
-            self._complaints.suspend()  # what is wrong now the workers will tell
+            self._problems.suspend()  # the workers find out whether it answers
         with self._slots.lock:
             if self._stopping:
                 return
@@ -248,7 +249,7 @@ class Fleet:
             for slot in [slot for index in admitted for slot in self._slots.at(index)]:
                 worker = slot.current
                 if len(slot.stuck) >= MOST_STUCK_THREADS:
-                    continue  # one of them must come back before another may try
+                    continue  # one of them must return before another may try
                 if worker is None or worker.generation != generation:
                     failed = self._start_worker(slot, generation)
                     if failed is not None:
@@ -259,9 +260,9 @@ class Fleet:
         self._xids.driver_started()
 
     def _start_worker(self, slot: Slot, generation: int) -> str | None:
-        """Hand the slot over to a new worker; return why that could not be, None if it could.
+        """Start a worker that takes over the slot; return None, or why it could not be started.
 
-        Until the new one runs the slot stays with the worker that has it.
+        In that case the slot keeps the worker that it has.
         """
         try:
             worker = Worker(
@@ -275,13 +276,13 @@ class Fleet:
                 self.stale_seconds,
             )
             worker.start()
-        except Exception as error:  # one GPU without a thread must not cost the others theirs
+        except Exception as error:  # one GPU without a worker must not affect the others
             return f"no thread can be started for it: {in_words(error)}"
         slot.current = worker
         return None
 
     def _retire_workers(self) -> None:
-        """End the workers of the lost generation, and shut NVML down if none is inside a call."""
+        """End all workers, and shut NVML down if none of them is inside a driver call."""
         workers: dict[Slot, Reader] = {}
         with self._slots.lock:
             for slot in self._slots:
@@ -290,9 +291,9 @@ class Fleet:
                         workers[slot] = slot.current
                     slot.current = None
                     slot.reading = None
-                    # The driver's state was logged; one more line per GPU would say nothing new.
+                    # The driver's problem is in the log already: no line for each GPU.
                     slot.problem = (
-                        self._complaints.driver or "the driver library is initialised again"
+                        self._problems.driver or "the driver library is initialised again"
                     )
         drained = self._xids.driver_ended()
         self._end(workers.values())
@@ -304,21 +305,21 @@ class Fleet:
         if drained:
             self._library.stop()
 
-    # The publisher's side.
+    # Called by the publisher.
 
     def round(self, wait_seconds: float) -> None:
-        """Ask every worker for a round; wait for those that are not hung, at most so long."""
+        """Have every GPU read; wait at most `wait_seconds` for those that do not hang."""
         self._watch()
         workers = [slot.current for slot in self._slots if slot.current is not None]
         self._rounds.run(workers, wait_seconds)
         self._xids.know(self.reports())
 
     def _watch(self) -> None:
-        """Find hung calls; give a GPU whose worker hangs one replacement, and only one."""
+        """Find workers that hang, and start one replacement for each."""
         now = self._clock.monotonic()
         since = self._initialising_since
         if since is not None and now - since >= SLOW_INIT_SECONDS:
-            self._complaints.of_driver("NVML's initialisation does not return")
+            self._problems.of_driver("NVML's initialisation does not return")
         with self._slots.lock:
             if self._stopping:
                 return
@@ -344,9 +345,9 @@ class Fleet:
         return self._xids.records()
 
     def devices(self) -> Mapping[str, int]:
-        """Return how many GPUs are counted, by who counts."""
+        """Return how many GPUs there are, by where they were counted: pci, driver and nvml."""
         return self._counts.read()
 
     def reports(self) -> list[SlotReport]:
-        """Return what is known of every GPU that was ever seen."""
+        """Return what is known of every GPU that has been seen and is not left out."""
         return [slot.report() for slot in self._slots if not slot.left_out]

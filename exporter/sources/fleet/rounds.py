@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One round over all workers: asks each for a reading, and waits for those that are quick."""
+"""One round over all workers: asks each for a reading, and waits for a limited time."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from exporter.clock import Clock
 from exporter.sources.fleet.slots import Reader
 
 HEAD_START_SECONDS = 0.002
-"""How long a round waits for one GPU before it asks the next."""
+"""How long a round waits for one worker before it asks the next."""
 
 
 class Rounds:
-    """Asks workers, and hears from them when they are done."""
+    """Asks workers for readings, and collects those that have finished."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._finished: SimpleQueue[Reader] = SimpleQueue()
 
     def done(self, worker: Reader) -> None:
-        """Hear that `worker` has ended the round that it was asked for."""
+        """Note that `worker` has finished its round; called by the worker."""
         self._finished.put(worker)
 
     def run(self, workers: Sequence[Reader], wait_seconds: float) -> None:
-        """Ask those that are not still busy with an earlier round; wait at most so long."""
+        """Ask all workers that have finished their last round; wait at most `wait_seconds`."""
         deadline = self._clock.monotonic() + wait_seconds
         pending: set[Reader] = set()
-        self._collect(pending, 0.0)  # what late workers put there after the last round
-        # One after the other as long as the driver is quick: threads that all wake at once spend
-        # more time on handing the interpreter to each other than on reading.
+        self._collect(pending, 0.0)  # workers that finished after the last round had ended
+        # One after the other while the driver is quick: threads that all wake at once spend more
+        # time on passing the interpreter's lock to each other than on reading.
         head_start = min(HEAD_START_SECONDS, wait_seconds / (2 * len(workers) or 1))
         for worker in workers:
             if not worker.asked:

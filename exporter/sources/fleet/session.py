@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One opened GPU: its device sources, read by cadence into one `Reading`."""
+"""One opened GPU: NVML and the counter sources, read by cadence into one `Reading`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ import pynvml
 from exporter.clock import Clock
 from exporter.errors import DeviceSilent
 from exporter.model.reading import Activity, Device, Health, Reading, ShareReading, Vitals
-from exporter.sources.nvml.gpm import GpmSource
+from exporter.sources.fleet.counters import Counted, Counters
+from exporter.sources.journal import IDENTITY, Journal, Past
+from exporter.sources.nvml import NVML
 from exporter.sources.nvml.health import HealthReader
-from exporter.sources.nvml.journal import IDENTITY, Journal, Past
 from exporter.sources.nvml.probe import Probe
-from exporter.sources.nvml.reader import NvmlReading, NvmlSource
+from exporter.sources.nvml.reader import MEDIA_ENGINES, NvmlReading, NvmlSource
 from exporter.sources.selection import Selection
+from exporter.sources.source import COUNTER_SOURCES, OpenedGpu
 
 STATIC_INTERVAL_SECONDS = 60.0
 
@@ -27,18 +29,19 @@ class SessionOptions:
     """What the configuration says about reading a GPU."""
 
     slow_interval_seconds: float = 10.0
-    gpm: bool = True
+    counters: tuple[str, ...] = tuple(row.name for row in COUNTER_SOURCES if row.enabled)
+    """The names of the counter sources to open."""
     procfs: str = "/proc"
     owners: bool = True
-    """Whether to look up whose the processes are."""
+    """Whether to look up the owners of processes."""
     selection: Selection = field(default_factory=Selection)
     skip_suspended: bool = False
-    """Whether a GPU that sleeps is left asleep."""
+    """Whether a GPU that is asleep is not woken."""
     sysfs: str = "/sys"
 
 
 class Session:
-    """The device sources of one GPU, opened on a handle of one library generation."""
+    """The sources of one GPU, opened through a handle of one initialisation of the library."""
 
     def __init__(
         self,
@@ -55,9 +58,14 @@ class Session:
         self._journal.now = clock.monotonic()
         self._nvml = NvmlSource(handle, index, options.procfs, self._journal, owners=options.owners)
         self._index: Probe[int] = Probe(
-            self._journal, "nvml", IDENTITY, (lambda: pynvml.nvmlDeviceGetIndex(handle),)
+            self._journal, IDENTITY, (lambda: pynvml.nvmlDeviceGetIndex(handle),)
         )
-        self._gpm = GpmSource(handle, self._nvml.gpu_instances, options.gpm, self._journal)
+        self._counters = Counters(
+            OpenedGpu(handle, self._nvml.device, self._nvml.gpu_instances, self._journal),
+            options.counters,
+        )
+        self._counted_engines: frozenset[str] = frozenset()
+        """The media engines that the counters measured in the last round."""
         self._health_reader = HealthReader(
             handle, self._nvml.device.nvlink_count or 0, self._journal
         )
@@ -72,17 +80,17 @@ class Session:
 
     @property
     def wants_burst(self) -> bool:
-        """True while readings between two rounds narrow the bounds."""
+        """True while readings between two rounds make the bounds of utilization narrower."""
         reader = self._nvml.utilization
         return reader is not None and reader.wants_burst
 
     def read_burst(self) -> None:
-        """Read what is worth reading between two rounds."""
+        """Poll the utilization between two rounds."""
         if self._nvml.utilization is not None:
             self._nvml.utilization.poll(self._clock.monotonic())
 
     def index(self) -> int | None:
-        """Return the index that the GPU has by now; None where the driver does not tell.
+        """Return the index that the GPU has now; None if the driver does not report it.
 
         Raises:
             DeviceGone: the GPU is lost.
@@ -98,7 +106,7 @@ class Session:
             DeviceGone: the GPU is lost.
             DeviceSilent: not one of the fast readings answered.
             LibraryUnavailable: the library must be initialised again.
-            DeviceChanged: the session must be opened anew.
+            DeviceChanged: the GPU must be opened again.
         """
         started = self._journal.now = self._clock.monotonic()
         if started >= self._next_slow:
@@ -109,55 +117,57 @@ class Session:
             self._health = self._health_reader.read()
             self._next_slow = started + self._options.slow_interval_seconds
         monotonic, unix = self._clock.monotonic(), self._clock.time()
-        nvml = self._nvml.read_fast(monotonic, unix, self._gpm.counted_engines)
+        nvml = self._nvml.read_fast(monotonic, unix, self._counted_engines)
+        nvml_seconds = self._clock.monotonic() - started
         # GPM goes last: on driver 535 a MIG sample can make later memory calls fail.
-        nvml_done = self._clock.monotonic()
-        self._journal.progress()
-        activities = self._gpm.read(nvml_done)
-        done = self._clock.monotonic()
-        if not nvml.answered and not activities:
+        counted = self._counters.read(self._clock)
+        engines = _engine_ratios(counted.activities.get(None))
+        self._counted_engines = frozenset(engines)
+        if not nvml.answered and not counted.activities:
             raise DeviceSilent(f"its driver calls fail: {self._journal.last_refusal}")
-        self._journal.tell()
+        self._journal.log_changes()
         return Reading(
             device=self._nvml.device,
             timestamp_seconds=unix,
             monotonic_seconds=monotonic,
-            vitals=_with_counted_engines(nvml.vitals, activities.get(None)),
+            vitals=_with_engines(nvml.vitals, engines),
             board=nvml.board,
-            shares=tuple(
-                self._share(share, nvml, activities) for share in self._nvml.gpu_instances
-            ),
+            shares=tuple(self._share(share, nvml, counted) for share in self._nvml.gpu_instances),
             health=self._health,
             states=dict(self._journal.states),
-            read_seconds={"nvml": nvml_done - started, "gpm": done - nvml_done},
+            read_seconds={NVML: nvml_seconds, **counted.read_seconds},
         )
 
     def _share(
         self,
         gpu_instance: int | None,
         nvml: NvmlReading,
-        activities: Mapping[int | None, Activity],
+        counted: Counted,
     ) -> ShareReading:
         return ShareReading(
             gpu_instance=gpu_instance,
             memory=nvml.memory.get(gpu_instance),
             processes=nvml.processes.get(gpu_instance) if nvml.processes is not None else None,
-            activity=activities.get(gpu_instance),
-            measurable=self._gpm.measures(gpu_instance),
+            activity=counted.activities.get(gpu_instance),
+            measurable=gpu_instance in counted.sources,
         )
 
     def close(self) -> None:
-        """Give back what the driver holds for this GPU's sources."""
-        self._gpm.close()
+        """Give back what the driver holds for this GPU's counter sources."""
+        self._counters.close()
 
 
-def _with_counted_engines(vitals: Vitals, activity: Activity | None) -> Vitals:
-    """Return `vitals` with the media engines that hardware counters told."""
+def _engine_ratios(activity: Activity | None) -> dict[str, float]:
+    """Return the busy ratio of each media engine that the whole GPU's counters gave."""
     if activity is None:
+        return {}
+    found = {engine: getattr(activity, engine) for engine in MEDIA_ENGINES}
+    return {engine: min(ratio, 1.0) for engine, ratio in found.items() if ratio is not None}
+
+
+def _with_engines(vitals: Vitals, ratios: Mapping[str, float]) -> Vitals:
+    """Return `vitals` with these ratios instead of NVML's."""
+    if not ratios:
         return vitals
-    counted = {
-        f"{engine}_ratio": min(getattr(activity, engine), 1.0)
-        for engine in ("encoder", "decoder", "jpeg", "ofa")
-        if getattr(activity, engine) is not None
-    }
-    return replace(vitals, **counted) if counted else vitals
+    changes: dict[str, Any] = {f"{engine}_ratio": ratio for engine, ratio in ratios.items()}
+    return replace(vitals, **changes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPUs were ever seen, and at which index each is now: one slot per UUID."""
+"""Which GPUs have been seen, and at which index each is now: one slot per UUID."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from exporter.model.reading import SUSPENDED, Device, Reading, SlotReport
-from exporter.sources.nvml.journal import Past
+from exporter.sources.journal import Past
 
 NOT_LISTED = "the driver does not list it any more"
 MISSED_COUNTS = 3
-"""A GPU that another took the index of counts as gone after so many: it may have just moved."""
+"""After how many counts a GPU is gone if another has its index: it may only have moved."""
 
 log = logging.getLogger(__name__)
 
 
 class Reader(Protocol):
-    """The thread that reads the GPU of a slot; `exporter.sources.fleet.worker.Worker`."""
+    """The thread that reads the GPU of a slot: a `Worker`, as the slots see it."""
 
     generation: int
     verify: bool
-    """Whether it is to look up its GPU's index with the next round."""
+    """Whether to look up the GPU's index in the next round."""
     asked: bool
 
     @property
@@ -31,64 +31,64 @@ class Reader(Protocol):
         """True while a driver call has lasted for too long."""
 
     def ask(self) -> None:
-        """Start a round."""
+        """Start a round, unless one is under way."""
 
     def retry(self) -> None:
-        """Try with the next round what was to wait for longer."""
+        """Open the GPU in the next round, even if its back-off is not over."""
 
     def stop(self) -> None:
-        """End after the call that it may be in."""
+        """End the thread after its present driver call."""
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for its end."""
+        """Wait until the thread has ended."""
 
     def is_alive(self) -> bool:
-        """Return whether it has not ended."""
+        """Return whether the thread is running."""
 
 
 class Slot:
-    """The place of one GPU: its latest reading, and the worker that may fill it.
+    """One GPU: its latest reading, and the worker that writes it.
 
-    Until its GPU is opened for the first time it stands for whatever the driver has at its index.
-    Several threads may be stuck in the driver for one GPU; only `current` hands over readings.
+    Until the GPU is opened for the first time, a slot stands for the GPU at its index. Several
+    threads may be stuck in the driver for one GPU; only `current` hands over readings.
     """
 
     def __init__(self, number: int, index: int) -> None:
         self.number = number
-        """Stays, and no other slot has it; the index if that was free."""
+        """Unique, and never changes; it is the first index unless another slot has that number."""
         self.index = index
-        """The one that the driver gave it last."""
+        """The driver's last known index of the GPU."""
         self.listed = True
-        """Whether it is at this index, as far as is known."""
+        """Whether the GPU is believed to be at this index."""
         self.missed = 0
-        """How often the GPUs were counted since it was not where it had been."""
+        """How often the GPUs were counted since another GPU was found at its index."""
         self.uuid: str | None = None
         self.lock = threading.Lock()
         self.current: Reader | None = None
         self.stuck: list[Reader] = []
-        """Workers that were replaced while inside a call and have not come back."""
+        """Workers that were replaced while they hung in a driver call, and are still in it."""
         self.reading: Reading | None = None
         self.device: Device | None = None
-        """The identity last seen here; outlives a lost GPU."""
+        """The GPU's last known identity; stays when the GPU is lost."""
         self.problem: str | None = None
-        """Why there is no reading, in one phrase."""
+        """Why there is no reading, in a few words."""
         self.past = Past()
-        """What its sessions left for the next one."""
+        """What the sessions so far leave to the next one."""
         self.left_out = False
-        """True once the configuration was found not to want this GPU."""
+        """Whether the configuration leaves this GPU out."""
 
     @property
     def name(self) -> str:
-        """How the log calls it."""
+        """The GPU's name in the log."""
         return f"GPU {self.index}" + (f" ({self.uuid})" if self.uuid else "")
 
     @property
     def suspended(self) -> bool:
-        """True while the GPU sleeps and is not woken."""
+        """True while the GPU is asleep and is not woken."""
         return self.problem == SUSPENDED
 
     def set_problem(self, problem: str | None, level: int = logging.WARNING) -> None:
-        """Note why the GPU cannot be read, or that it can; log each change once."""
+        """Note why the GPU cannot be read, or that it can (None); log each change."""
         if problem == self.problem:
             return
         if problem is None:
@@ -98,7 +98,7 @@ class Slot:
         self.problem = problem
 
     def vacate(self, problem: str | None) -> None:
-        """End the worker, and the reading with it, for this reason (None: that it had)."""
+        """End the worker and drop the reading; `problem` is the reason (None: as before)."""
         with self.lock:
             if self.current is not None:
                 self.current.stop()
@@ -108,14 +108,14 @@ class Slot:
                 self.set_problem(problem)
 
     def report(self) -> SlotReport:
-        """Return what is known of the GPU."""
+        """Return what is known of the GPU, for the publisher."""
         return SlotReport(
             self.number, self.device, self.reading, self.problem, dict(self.past.failures)
         )
 
 
 class Slots:
-    """The slots of all GPUs. Hold `lock` around every call, and take it before that of a slot."""
+    """The slots of all GPUs. Hold `lock` during every call; take it before the lock of a slot."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -125,13 +125,14 @@ class Slots:
         return iter(tuple(self._slots))
 
     def of(self, uuid: str) -> list[Slot]:
-        """Return the slot of this GPU, if it was ever opened."""
+        """Return the slot of this GPU, in a list; an empty list if it was never opened."""
         return [slot for slot in self._slots if slot.uuid == uuid]
 
     def at(self, index: int) -> list[Slot]:
-        """Return the slots at `index`; a new one if the driver has a GPU there that none knows.
+        """Return the slots at `index`; a new slot if no GPU is known there.
 
-        More than one until all have looked up their own index after the driver numbered anew.
+        There may be several after the driver has renumbered the GPUs, until each has looked up
+        its index.
         """
         found = [slot for slot in self._slots if slot.listed and slot.index == index]
         if not found:
@@ -144,7 +145,7 @@ class Slots:
         return found
 
     def unlist(self, count: int) -> None:
-        """Take note that the driver has only `count` GPUs, and who is not among them."""
+        """Note which slots have no GPU, now that the driver lists `count` GPUs."""
         for slot in self._slots:
             if slot.listed and slot.index >= count:
                 slot.listed = False
@@ -155,9 +156,9 @@ class Slots:
                     slot.set_problem(NOT_LISTED)
 
     def claim(self, slot: Slot, uuid: str) -> bool:
-        """Decide whether `slot`, at whose index the driver has GPU `uuid`, may read it.
+        """Return whether `slot` may read GPU `uuid`, which the driver has at the slot's index.
 
-        If not, the slot's worker is ended: the GPU has a slot of its own, or `slot` is another's.
+        If not, the slot's worker is ended: the GPU has another slot, or the slot another GPU.
         """
         owner = next(iter(self.of(uuid)), None)
         if owner is slot or (owner is None and slot.uuid is None):
@@ -175,18 +176,18 @@ class Slots:
         return False
 
     def _meet(self, owner: Slot, slot: Slot) -> None:
-        """Tell `owner` that its GPU was met at the index of `slot`."""
+        """Let `owner` know that its GPU was found at the index of `slot`."""
         for source, count in slot.past.failures.items() if slot.uuid is None else ():
             owner.past.failures[source] = owner.past.failures.get(source, 0) + count
         worker = owner.current
         if worker is None or not owner.listed:
             self.move(owner, slot.index)
-        else:  # it finds out itself, from the GPU or at its index
+        else:  # it looks up the index itself
             worker.verify = True
             worker.retry()
 
     def move(self, slot: Slot, index: int) -> None:
-        """Take note that the GPU of `slot` has another index now."""
+        """Note that the GPU of `slot` is at `index` now."""
         if slot.listed and slot.index == index:
             return
         if slot.index != index:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One thread per GPU: opens it, reads it when asked, and survives whatever the driver does."""
+"""One thread per GPU: opens the GPU, reads it when asked, and opens it again after a fault."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from exporter.errors import DeviceGone, DeviceSilent, LibraryUnavailable, Source
 from exporter.model.reading import SUSPENDED
 from exporter.sources.fleet.session import Session, SessionOptions
 from exporter.sources.fleet.slots import Reader, Slot
+from exporter.sources.nvml import NVML
 from exporter.sources.nvml.identity import minimal_device, text
 from exporter.sources.nvml.library import Library
 from exporter.sources.nvml.probe import Outcome, code_of, outcome_of, raise_if_gone
@@ -29,51 +30,51 @@ log = logging.getLogger(__name__)
 
 
 class Asleep(Exception):
-    """The GPU sleeps, and a driver call would wake it."""
+    """The GPU is asleep, and a driver call would wake it."""
 
 
 class LeftOut(Exception):
-    """The configuration does not want this GPU read."""
+    """The configuration leaves this GPU out."""
 
 
 class Displaced(Exception):
-    """The GPU is not this worker's to read, or not any more."""
+    """Another worker reads this GPU."""
 
 
 class BackOff:
-    """Waits that grow to five seconds, so that recovery shows within ten."""
+    """Waits that grow to at most five seconds, so that a recovery shows within ten."""
 
     def __init__(self) -> None:
         self._failures = 0
 
     def next_wait_seconds(self) -> float:
-        """Return how long to wait after one more failure."""
+        """Count a failure, and return how long to wait after it."""
         wait = BACK_OFF_SECONDS[min(self._failures, len(BACK_OFF_SECONDS) - 1)]
         self._failures += 1
         return wait
 
     def reset(self) -> None:
-        """Start over after a success."""
+        """Start again with the shortest wait."""
         self._failures = 0
 
 
 class Supervisor(Protocol):
-    """Whom a worker asks what it may read, and tells what came of it."""
+    """Decides which GPU a worker may read, and takes its reports on the driver."""
 
     def may_read(self, worker: Worker, uuid: str) -> bool:
-        """Return whether the GPU `uuid`, found at the index of the worker's slot, is its to read.
+        """Return whether `worker` may read the GPU `uuid`, which it found at its slot's index.
 
         If not, the worker is ended.
         """
 
     def moved(self, slot: Slot, index: int) -> None:
-        """Hear that the slot's GPU has another index now."""
+        """Take the report that the slot's GPU has another index now."""
 
     def driver_lost(self, generation: int, slot: Slot, reason: str) -> None:
-        """Hear that the slot's GPU says that the library must be initialised again."""
+        """Take the report that calls on the slot's GPU need the library initialised again."""
 
     def driver_answers(self, slot: Slot) -> None:
-        """Hear that the driver answered for the slot's GPU, whatever it said."""
+        """Take the report that the driver answered a call on the slot's GPU, even with an error."""
 
 
 class Worker(threading.Thread):
@@ -104,46 +105,46 @@ class Worker(threading.Thread):
         self._back_off = BackOff()
         self._next_attempt = float("-inf")
         self._address: str | None = None
-        """The GPU's PCI address, once this worker has opened it."""
+        """The PCI address of the GPU; None until it is opened."""
         self._left_out = False
         self._answered_at = float("-inf")
-        """Monotonic time of the last reading; of the opening before there is one."""
+        """Monotonic time of the last reading, or of the opening if there is no reading yet."""
         self.verify = False
-        """Whether to look up the GPU's index with the next round."""
+        """Whether to look up the GPU's index in the next round."""
         self.stopping = False
         self.busy_since: float | None = None
-        """Monotonic time at which the driver call under way began; None between rounds."""
+        """Monotonic time at which the present driver call began; None between rounds."""
         self.asked = False
-        """True from the asking for a round until it is over."""
+        """True from the request for a round until its end."""
 
     def ask(self) -> None:
-        """Start a round, unless one is still under way."""
+        """Start a round, unless one is under way."""
         if not self.asked:
             self.asked = True
             self._commands.put(True)
 
     def retry(self) -> None:
-        """Open the GPU with the next round, however long that was to wait."""
+        """Open the GPU in the next round, even if its back-off is not over."""
         self._next_attempt = float("-inf")
 
     def stop(self) -> None:
-        """End the thread after the call that it may be in."""
+        """End the thread after its present driver call."""
         self.stopping = True
         self._commands.put(False)
 
     @property
     def hung(self) -> bool:
-        """True while a driver call has lasted for too long."""
+        """True while a driver call has lasted for `stale_seconds` or longer."""
         since = self.busy_since
         return since is not None and self._clock.monotonic() - since >= self._stale_seconds
 
     def _progress(self) -> None:
-        """Note that the driver goes on answering: a slow GPU does not hang."""
+        """Note that a driver call returned: a GPU that is only slow does not hang."""
         if self.busy_since is not None:
             self.busy_since = self._clock.monotonic()
 
     def run(self) -> None:
-        """Serve rounds until stopped or superseded."""
+        """Read the GPU when asked, until stopped or replaced."""
         while not self.stopping:
             wants_burst = self._session is not None and self._session.wants_burst
             try:
@@ -161,23 +162,23 @@ class Worker(threading.Thread):
         self._close()
 
     def _work(self, step: Callable[[], None]) -> None:
-        """Run `step`; whatever goes wrong in it becomes the slot's problem."""
+        """Run `step`; an error in it becomes the slot's problem."""
         self.busy_since = self._clock.monotonic()
         try:
             step()
-        except Exception as error:  # one GPU's fault must not reach another
+        except Exception as error:  # a fault of one GPU must not affect another
             self._fail(error)
         finally:
             self.busy_since = None
 
     def _keeps_slot(self) -> bool:
-        """Decide who owns the slot after a call that may have been stuck."""
+        """Return whether this worker has the slot after a call in which it may have hung."""
         slot = self.slot
         with slot.lock:
             if self in slot.stuck:
                 slot.stuck.remove(self)
                 if slot.current is not None and slot.current.hung and not self.stopping:
-                    # The replacement is stuck as well: the one that came back takes over.
+                    # The replacement hangs as well: the worker whose call returned takes over.
                     slot.stuck.append(slot.current)
                     slot.current = self
             return slot.current is self
@@ -193,7 +194,7 @@ class Worker(threading.Thread):
         try:
             self._read()
         except Displaced:
-            pass  # whoever decided that has ended this worker, unless it was superseded before
+            pass  # the supervisor has ended this worker, or replaced it before
         except Asleep:
             self._supervisor.driver_answers(self.slot)
             with self.slot.lock:
@@ -209,7 +210,7 @@ class Worker(threading.Thread):
                     self.slot.left_out = True
 
     def _sleeps(self) -> bool:
-        """Return whether the GPU, once opened, sleeps and is to be left asleep."""
+        """Return whether the GPU was opened before, is asleep now, and is not to be woken."""
         address = self._address
         return (
             self._options.skip_suspended
@@ -245,7 +246,7 @@ class Worker(threading.Thread):
                 self.slot.set_problem(None)
 
     def _verified(self, session: Session) -> Session:
-        """Return a session on the GPU under the index that it has by now."""
+        """Look up the GPU's index; return the session, or a new one if the index has changed."""
         self.verify = False
         index = session.index()
         if index is None or index == self.slot.index:
@@ -283,10 +284,11 @@ class Worker(threading.Thread):
         return session
 
     def _handle(self, index: int) -> Any:
-        """Open the GPU without waking one that sleeps.
+        """Return a handle of the GPU, without waking any GPU that is asleep.
 
-        Which index a sleeping GPU has cannot be asked without waking it: while one sleeps, GPUs
-        are opened by their addresses, and the index that none of those awake has is asleep.
+        The driver cannot be asked for the index of a sleeping GPU without waking it. So while one
+        is asleep, the GPUs that are awake are opened by their PCI addresses; if none of them has
+        this index, the GPU is asleep.
         """
         options = self._options
         addresses = gpu_addresses(options.sysfs) if options.skip_suspended else ()
@@ -299,7 +301,7 @@ class Worker(threading.Thread):
             except pynvml.NVMLError as error:
                 if outcome_of(code_of(error)) is Outcome.LIBRARY_STATE:
                     raise
-                continue  # it may not be this GPU that refuses
+                continue  # the one that refuses may be another GPU
             if handle is not None:
                 return handle
         raise Asleep
@@ -307,8 +309,8 @@ class Worker(threading.Thread):
     def _remember_identity(self, handle: Any) -> None:
         try:
             self.slot.device = minimal_device(handle, self.slot.index)
-        except Exception:  # it was only worth a try
-            log.debug("%s does not tell its name", self.slot.name, exc_info=True)
+        except Exception:  # the name is only useful, not needed
+            log.debug("%s: its name cannot be read", self.slot.name, exc_info=True)
 
     def _fail(self, error: Exception) -> None:
         try:
@@ -320,7 +322,7 @@ class Worker(threading.Thread):
             problem = f"its driver calls fail: {problem}"
         if not isinstance(error, (DeviceGone, LibraryUnavailable)):
             failures = self.slot.past.failures
-            failures["nvml"] = failures.get("nvml", 0) + 1
+            failures[NVML] = failures.get(NVML, 0) + 1
             log.debug("%s", self.slot.name, exc_info=True)
         self._close()
         self._next_attempt = self._clock.monotonic() + self._back_off.next_wait_seconds()

@@ -1,2 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads one GPU through NVML and its GPM counters, and survives what drivers answer wrongly."""
+"""Two sources of the driver's library: NVML's readings of one GPU, and its GPM counters.
+
+Every call may be refused, missing or answered wrongly; what cannot be true is left out.
+"""
+
+NVML, GPM = "nvml", "gpm"
+"""The names of the two sources in flags, metrics and logs."""

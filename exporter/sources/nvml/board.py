@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of one GPU's board changes rarely or is dear to ask for: limits, fans, PCIe, link errors."""
+"""The slow readings of one GPU's board: power limit, fans, PCIe, link errors."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import pynvml
 
 from exporter.model.reading import Board
+from exporter.sources.journal import Journal
 from exporter.sources.nvml import links, plausible
 from exporter.sources.nvml.fields import FieldBatch
-from exporter.sources.nvml.journal import Journal
 from exporter.sources.nvml.plausible import DriverTotals
 from exporter.sources.nvml.probe import Probe
 
@@ -23,7 +23,7 @@ class BoardReader:
     """Reads one GPU's board through `handle`."""
 
     def __init__(self, handle: Any, link_count: int, journal: Journal) -> None:
-        """Take how many NVLinks the GPU has."""
+        """Prepare the readings of a GPU with `link_count` NVLinks."""
         self._links = link_count
         self._totals = DriverTotals(lambda: journal.now)
         fields = FieldBatch(handle, links.error_fields(link_count), journal, "slow_fields")
@@ -35,7 +35,7 @@ class BoardReader:
             *calls: Callable[[], T],
             check: Callable[[T], T | None] | None = None,
         ) -> Probe[T]:
-            return Probe(journal, "nvml", group, calls, check)
+            return Probe(journal, group, calls, check)
 
         self._fields = probe("slow_fields", fields.read)
         self._fan_count = probe(
@@ -48,7 +48,7 @@ class BoardReader:
             "fans", partial(nv.nvmlDeviceGetFanSpeed_v2, h, fan), check=plausible.FAN_PERCENT
         )
         self._fans: list[Probe[int]] | None = None
-        """None until it is known how many there are."""
+        """None until their number is known."""
         self._limit = probe(
             "power_limit",
             lambda: nv.nvmlDeviceGetEnforcedPowerLimit(h),
@@ -83,7 +83,7 @@ class BoardReader:
         )
 
     def read(self) -> Board:
-        """Return what the driver tells now.
+        """Return the present readings.
 
         Raises:
             DeviceGone: the GPU is lost.
@@ -123,13 +123,13 @@ class BoardReader:
 
 
 def _one_fan(handle: Any) -> int:
-    """Return 1 if there is a fan to ask; drivers before 495 do not say how many."""
+    """Return 1 if the GPU has a fan; drivers before 495 do not report how many."""
     pynvml.nvmlDeviceGetFanSpeed(handle)
     return 1
 
 
 def _possible_bar1(info: Any) -> Any:
-    """Return `info`, or None where more is used than there is."""
+    """Return `info`, or None if it has more used than total memory."""
     whole = plausible.MEMORY_BYTES(info.bar1Total)
     return info if whole is not None and info.bar1Used <= whole else None
 

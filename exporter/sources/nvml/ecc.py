@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many memory errors a GPU has had, by severity and location, since driver load and ever."""
+"""Memory errors of a GPU by severity and location, since driver load and over its lifetime."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import Any
 
 import pynvml
 
-from exporter.sources.nvml.journal import Journal
+from exporter.sources.journal import Journal
 from exporter.sources.nvml.plausible import COUNT, DriverTotals
 from exporter.sources.nvml.probe import Outcome, Probe, code_of, outcome_of
 
-SOURCE = "nvml"
 SEVERITIES: Mapping[str, int] = {
     "corrected": pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED,
     "uncorrected": pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
@@ -30,7 +29,7 @@ SRAM_STATUS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("aggregate", "corrected"): ("aggregateCor",),
     ("aggregate", "uncorrected"): ("aggregateUncParity", "aggregateUncSecDed"),
 }
-"""Parity and SEC-DED errors are of different memories; the buckets beside them are their sum."""
+"""Parity and SEC-DED errors occur in different memories; the struct's buckets are their sum."""
 SRAM_PARTS = (
     pynvml.NVML_MEMORY_LOCATION_L1_CACHE,
     pynvml.NVML_MEMORY_LOCATION_L2_CACHE,
@@ -39,15 +38,18 @@ SRAM_PARTS = (
     pynvml.NVML_MEMORY_LOCATION_TEXTURE_SHM,
     pynvml.NVML_MEMORY_LOCATION_CBU,
 )
-"""What Volta and older count apart; newer parts count all of it as SRAM."""
+"""Volta and older GPUs count these separately; newer ones count them all as SRAM."""
 
 
 class EccReader:
-    """Counts by severity (corrected, uncorrected) and location (dram, sram), none in another."""
+    """Reads the counts by severity (corrected, uncorrected) and location (dram, sram).
+
+    No error is in two counts.
+    """
 
     def __init__(self, handle: Any, journal: Journal) -> None:
         def count(*calls: Callable[[], int]) -> Probe[int]:
-            return Probe(journal, SOURCE, "ecc", calls, COUNT)
+            return Probe(journal, "ecc", calls, COUNT)
 
         self._totals = DriverTotals(lambda: journal.now)
 
@@ -59,7 +61,7 @@ class EccReader:
             for severity in SEVERITIES
         }
         self._sram_status: Probe[Any] = Probe(
-            journal, SOURCE, "sram_status", (lambda: _sram_status(handle),)
+            journal, "sram_status", (lambda: _sram_status(handle),)
         )
         self._sram = {
             (counter, severity): count(
@@ -71,7 +73,7 @@ class EccReader:
         }
 
     def read_status(self) -> Any:
-        """Return the driver's report on on-chip memory; None where it is not known.
+        """Return the driver's report on on-chip memory; None if it is not known.
 
         Raises:
             DeviceGone: the GPU is lost.
@@ -80,7 +82,7 @@ class EccReader:
         return self._sram_status()
 
     def read(self, counter: str, status: Any) -> dict[str, dict[str, int]]:
-        """Return the known counts of one counter (volatile, aggregate), with the report on SRAM.
+        """Return the known counts of a counter (volatile, aggregate); `status` is the SRAM report.
 
         Raises:
             DeviceGone: the GPU is lost.
@@ -105,21 +107,21 @@ class EccReader:
     def _sram_count(self, key: tuple[str, str], status: Any) -> int | None:
         if status is not None:
             return sum(int(getattr(status, name)) for name in SRAM_STATUS[key])
-        # While the newer call may come back, the older one must not stand in for it.
+        # While the newer call may answer again, its count must not be replaced by the older one's.
         return None if self._sram_status.possible else self._sram[key]()
 
 
 class _SramParts:
-    """The sum over the on-chip memories that an older GPU counts apart."""
+    """The sum over the on-chip memories that an older GPU counts separately."""
 
     def __init__(self, handle: Any, counter: str, severity: str) -> None:
         self._parts = [_location(handle, counter, severity, part) for part in SRAM_PARTS]
 
     def __call__(self) -> int:
-        """Return the sum over the parts that the GPU has.
+        """Return the sum over the memories that the GPU has.
 
         Raises:
-            pynvml.NVMLError: it has none, or one is not known now: without it the sum would fall.
+            pynvml.NVMLError: it has none, or one is not known now: the sum would be too low.
         """
         total = 0
         for part in tuple(self._parts):

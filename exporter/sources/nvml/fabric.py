@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a GPU's registration with the NVSwitch fabric stands."""
+"""The state of a GPU's registration with the NVSwitch fabric."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FABRIC_MASK: tuple[tuple[int, int, frozenset[int]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """What the driver tells; health and place only once the registration is completed."""
+    """What the driver reports; health, cluster and clique are known once the state is completed."""
 
     state: int | None = None
     """1 not started, 2 in progress, 3 completed."""
@@ -35,10 +35,10 @@ class Fabric:
 
 
 def read_fabric(call: Callable[[Any, Any], object], handle: Any, info: Any) -> Fabric:
-    """Return how this GPU's registration with the NVSwitch fabric stands.
+    """Return the state of this GPU's registration with the NVSwitch fabric.
 
     Raises:
-        pynvml.NVMLError: the driver refused, or there is no fabric.
+        pynvml.NVMLError: the driver refused, or the GPU is on no fabric.
     """
     call(handle, byref(info))
     if info.state == pynvml.NVML_GPU_FABRIC_STATE_NOT_SUPPORTED:
@@ -56,9 +56,9 @@ def read_fabric(call: Callable[[Any, Any], object], handle: Any, info: Any) -> F
 
 
 def fabric_health(summary: int, mask: int) -> bool | None:
-    """Return whether the fabric is healthy: by the summary, else by the mask; None if neither."""
+    """Return whether the fabric is healthy, by the summary or by the mask; None if neither says."""
     if summary in FABRIC_SUMMARY:
         return FABRIC_SUMMARY[summary]
     parts = [(mask >> shift & width, good) for shift, width, good in FABRIC_MASK]
-    told = [value in good for value, good in parts if value]
-    return all(told) if told else None
+    answers = [value in good for value, good in parts if value]
+    return all(answers) if answers else None

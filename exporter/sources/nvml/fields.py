@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many readings in one driver call: batched field values in an own, reused array."""
+"""Many readings in one driver call: field values in an array that is reused."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from typing import Any
 
 import pynvml
 
-from exporter.sources.nvml.journal import Journal
+from exporter.sources.journal import Journal
+from exporter.sources.nvml import NVML
 from exporter.sources.nvml.plausible import COUNT, FIELDS
 from exporter.sources.nvml.probe import Outcome, outcome_of, raise_if_gone, retry_seconds
 
 ALL_LINKS = 0xFFFFFFFF
 
 Field = tuple[int, int]
-"""A field id and its scope (a link, or which part of the module; 0 where there is none)."""
+"""A field id and its scope: a link or a part of the module; 0 without a scope."""
 
 _U64, _F64, _I64, _I32 = (struct.Struct(code) for code in ("=Q", "=d", "=q", "=i"))
 _ENTRY = struct.Struct("=IIqqIIQ")
 """nvmlFieldValue_t: field, scope, timestamp, latency, value type, return code, value's 8 bytes.
 
-Reading the array in one pass costs a tenth of what pynvml's structs take attribute by attribute.
+Reading the array in one pass takes a tenth of the time of reading pynvml's structs.
 """
 _TYPES: Mapping[int, tuple[Callable[[int], float], int | None]] = {
     pynvml.NVML_VALUE_TYPE_DOUBLE: (lambda raw: float(_F64.unpack(_U64.pack(raw))[0]), None),
@@ -46,9 +47,9 @@ NVML_VALUE_NOT_AVAILABLE, all ones of the type's width, where that is no number 
 
 
 def decode(raw: int, value_type: int) -> float | None:
-    """Return what the 8 bytes of an ``nvmlValue_t`` mean.
+    """Return the value of the 8 bytes of an ``nvmlValue_t``.
 
-    None for a type that is not known, and for what the driver has no value for.
+    None if the type is not known, and if the driver has no value.
     """
     known = _TYPES.get(value_type)
     if known is None:
@@ -59,10 +60,10 @@ def decode(raw: int, value_type: int) -> float | None:
 
 
 class FieldBatch:
-    """A set of field values of one GPU that are always asked for together.
+    """A set of field values of one GPU that are always read together.
 
-    A field that never answered leaves the batch when it refuses, and is tried again after
-    `retry_seconds`; one that did stays, since it costs no call.
+    A field that is refused and has never answered leaves the batch, and is tried again after
+    `retry_seconds`; one that has answered stays, since it costs no extra call.
     """
 
     def __init__(
@@ -76,9 +77,9 @@ class FieldBatch:
         self._worked: set[Field] = set()
         self._denied: set[Field] = set()
         self._denial = (self, "denied")
-        """The member of the group that is absent while fields are denied."""
+        """The member of the group that is absent while the driver denies a field."""
         self._doubt = (self, "implausible")
-        """The same while a field answers what cannot be true."""
+        """The member of the group that is absent while a field has an impossible value."""
         self._doubting = False
         self._retry_at = math.inf
         self._fields: tuple[Field, ...] = ()
@@ -88,7 +89,7 @@ class FieldBatch:
         self._fields = tuple(fields)
         ranges = [FIELDS.get(field_id, COUNT) for field_id, _ in self._fields]
         self._bounds = tuple((kind.lowest, kind.highest) for kind in ranges)
-        # One entry more than asked for: some drivers touch the entry past the end in NVLink
+        # One entry more than there are fields: some drivers touch the entry past the end in NVLink
         # queries, which corrupts the heap with an exact array (nvitop, api/libnvml.py).
         self._array = (pynvml.c_nvmlFieldValue_t * (len(self._fields) + 1))()
         self._bytes = (c_char * (len(self._fields) * _ENTRY.size)).from_buffer(self._array)
@@ -98,7 +99,7 @@ class FieldBatch:
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """The fields that may still answer."""
+        """The fields that are read: those that have answered or may answer."""
         return self._fields
 
     def read(self) -> dict[Field, float]:
@@ -106,8 +107,8 @@ class FieldBatch:
 
         Raises:
             pynvml.NVMLError: the call as a whole failed.
-            DeviceGone: a field says that the GPU is gone.
-            LibraryUnavailable: a field says that the library must be initialised again.
+            DeviceGone: a field answers that the GPU is gone.
+            LibraryUnavailable: a field answers that the library must be initialised again.
         """
         if self._journal.now >= self._retry_at:
             self._retry_at = math.inf
@@ -152,24 +153,24 @@ class FieldBatch:
         return values
 
     def _note_first(self, fields: Set[Field]) -> None:
-        """Take note of fields that answered for the first time."""
+        """Note the fields that answered for the first time."""
         self._worked |= fields
         if self._denied and self._denied <= self._worked:
             self._denied.clear()
             self._journal.answered(self._group, self._denial)
 
     def _leave_out(self, never: Mapping[Field, int]) -> None:
-        """Go on without these fields, which refused with these codes."""
+        """Take these fields out of the batch; `never` has the code with which each was refused."""
         denied = {f for f, code in never.items() if code == pynvml.NVML_ERROR_NO_PERMISSION}
         if denied:
             self._denied |= denied
-            self._journal.refused("nvml", self._group, self._denial)
+            self._journal.refused(NVML, self._group, self._denial)
         self._set([field for field in self._fields if field not in never])
         wait = min(retry_seconds(code, worked=False) for code in never.values())
         self._retry_at = min(self._retry_at, self._journal.now + wait)
 
     def _note_doubt(self, doubted: Field | None) -> None:
-        """Take note that a field answered what cannot be true, or that none does any more."""
+        """Note a field that has an impossible value, or that no field has one any more (None)."""
         self._doubting = doubted is not None
         if doubted is None:
             self._journal.answered(self._group, self._doubt)
@@ -177,12 +178,12 @@ class FieldBatch:
             self._journal.implausible(self._group, self._doubt, worked=doubted in self._worked)
 
     def _note(self, failed: tuple[Field, int] | None) -> None:
-        """Count a read in which a field failed; the others are not affected."""
+        """Count a read in which a field failed, or note that none did (None)."""
         if failed is not None:
             self._failing = True
             (field_id, _), code = failed
             message = f"field {field_id}: {pynvml.NVMLError(code)}"
-            self._journal.failed("nvml", self._group, message, self)
+            self._journal.failed(NVML, self._group, message, self)
         elif self._failing:
             self._failing = False
             self._journal.answered(self._group, self)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the GPU Performance Monitor counted between two samples (Hopper and newer)."""
+"""The source gpm: what the GPU Performance Monitor counted between two samples (from Hopper on)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import Any
 import pynvml
 
 from exporter.model.reading import Activity
-from exporter.sources.nvml import plausible
+from exporter.sources.journal import Journal
+from exporter.sources.nvml import GPM, plausible
 from exporter.sources.nvml.gpm_ids import (
     ACTIVITIES,
     CUMULATIVE_BYTES,
@@ -27,7 +28,6 @@ from exporter.sources.nvml.gpm_ids import (
     PERCENTS,
     WHOLE_GPU_ONLY,
 )
-from exporter.sources.nvml.journal import Journal
 from exporter.sources.nvml.probe import (
     OLD_DRIVER_CODES,
     Outcome,
@@ -40,7 +40,7 @@ from exporter.sources.nvml.probe import (
 SHORTEST_WINDOW_SECONDS = 0.1
 """Closer samples give invalid values (nvml.h; NVIDIA/DCGM #310 calls it a hard limit)."""
 VALUES = "values"
-"""The member of a share's group that is absent while a metric's value cannot be."""
+"""The member of a share's group that is absent while a metric has an impossible value."""
 _ENTRY = struct.Struct("=IId24x")
 """nvmlGpmMetric_t: id, return code, value, three name pointers; read in one pass."""
 
@@ -64,12 +64,12 @@ class GpmWindow:
         self._fallen: set[int] = set()
         """Cumulative metrics whose last value lay below the one before."""
         self.doubted = False
-        """Whether a metric of the last two samples answered what cannot be true."""
+        """Whether a metric had an impossible value between the last two samples."""
         self._last_refusal: int = pynvml.NVML_ERROR_NOT_SUPPORTED
         skipped = frozenset() if gpu_instance is None else WHOLE_GPU_ONLY
         self._all = tuple(number for number in IDS if number not in skipped)
         self._worked: set[int] = set()
-        """Metrics that ever answered: they are asked for each time, which costs no call."""
+        """Metrics that have answered: they are read each time, which costs no extra call."""
         self._retry_at = math.inf
         self._ask_for(self._all)
 
@@ -86,7 +86,7 @@ class GpmWindow:
     def read(self, monotonic_seconds: float) -> Activity | None:
         """Take a sample and return the activity since the last one.
 
-        None on the first, and where no activity of the two could be told.
+        None on the first read, and if the two samples give no activity.
 
         Raises:
             pynvml.NVMLError: the driver refused.
@@ -113,7 +113,7 @@ class GpmWindow:
         return self._activity(self._values(monotonic_seconds), monotonic_seconds - since)
 
     def _values(self, monotonic_seconds: float) -> dict[int, float]:
-        """Return the possible values of the metrics that answered."""
+        """Return the values of the metrics that answered, without impossible ones."""
         values: dict[int, float] = {}
         never: dict[int, int] = {}
         self.doubted = False
@@ -148,10 +148,10 @@ class GpmWindow:
     def _grown(
         self, values: Mapping[int, float], number: int, fastest: plausible.Range, seconds: float
     ) -> float | None:
-        """Return by how much a cumulative metric grew since it was last read.
+        """Return the growth of a cumulative metric since it was last read.
 
-        None after a read without it, where it fell, and where it cannot have grown so fast. One
-        read below the last is forgotten when the next is above it again.
+        None after a read without it, if it fell, and if it cannot have grown so fast. One read
+        below the last is forgotten when the next is above it again.
         """
         value = values.get(number)
         last = self._totals.get(number)
@@ -196,8 +196,8 @@ class GpmWindow:
             if moved is not None:
                 traffic[name] = moved
         if not ACTIVITIES & fields.keys():
-            return None  # traffic alone says nothing of how busy the GPU is
-        return Activity(source="gpm", seconds=seconds, **fields, **traffic)
+            return None  # traffic alone does not show how busy the GPU is
+        return Activity(source=GPM, seconds=seconds, **fields, **traffic)
 
     def close(self) -> None:
         """Free the samples; the library must still be initialised."""
@@ -207,34 +207,27 @@ class GpmWindow:
 
 
 def _group(share: int | None) -> str:
-    return "gpm" if share is None else f"gpm_instance_{share}"
+    return GPM if share is None else f"{GPM}_instance_{share}"
 
 
 class GpmSource:
-    """Reads the activity of every share of one GPU, where the GPU has the counters."""
-
-    name = "gpm"
+    """Reads the activity of every share of one GPU, if the GPU has the counters."""
 
     def __init__(
-        self, handle: Any, gpu_instances: tuple[int | None, ...], enabled: bool, journal: Journal
+        self, handle: Any, gpu_instances: tuple[int | None, ...], journal: Journal
     ) -> None:
         self._handle = handle
         self._shares = gpu_instances
         self._journal = journal
         self._windows: dict[int | None, GpmWindow] = {}
         self._doubting: set[int | None] = set()
-        """Shares of which a metric answers what cannot be true."""
-        self._open_at = journal.now if enabled else math.inf
+        """Shares that have a metric with an impossible value."""
+        self._open_at = journal.now
         """When to try to make the windows that are missing."""
-        self.counted_engines: frozenset[str] = frozenset()
-        """The media engines that the whole GPU's counters told last time."""
-        if enabled:
-            self._open()
-        else:
-            journal.absent("gpm", "disabled")
+        self._open()
 
     def _open(self) -> None:
-        """Make the windows that are missing, where the GPU has the counters."""
+        """Make the windows that are missing, if the GPU has the counters."""
         self._open_at = math.inf
         try:
             _check_support(self._handle)
@@ -244,7 +237,7 @@ class GpmSource:
                     self._windows[share] = GpmWindow(self._handle, share)
         except Exception as error:  # pynvml raises more than NVMLError
             worked = any(_group(share) in self._journal.worked for share in self._shares)
-            if not self._gives_up("gpm", error, worked=worked):
+            if not self._gives_up(GPM, error, worked=worked):
                 self._open_at = self._journal.now
 
     def measures(self, gpu_instance: int | None) -> bool:
@@ -261,12 +254,11 @@ class GpmSource:
         if self._journal.now >= self._open_at:
             self._open()
         activities = {}
-        self.counted_engines = frozenset()
         for share, window in tuple(self._windows.items()):
             group = _group(share)
             try:
                 activity = window.read(monotonic_seconds)
-            except Exception as error:  # one share's fault must not reach another
+            except Exception as error:  # one share must not cost the others theirs
                 if self._gives_up(group, error, worked=group in self._journal.worked):
                     self._windows.pop(share).close()
                 continue
@@ -280,14 +272,10 @@ class GpmSource:
             if activity is not None:
                 activities[share] = activity
                 self._journal.worked.add(group)
-                if share is None:
-                    self.counted_engines = frozenset(
-                        name for name in ENGINE_PERCENTS if getattr(activity, name) is not None
-                    )
         return activities
 
     def _gives_up(self, group: str, error: Exception, *, worked: bool) -> bool:
-        """Record `error`; True if asking again is pointless for a while."""
+        """Note `error` in the journal; return whether to wait before the share is read again."""
         code = code_of(error)
         raise_if_gone(code)
         outcome = outcome_of(code)
@@ -295,13 +283,13 @@ class GpmSource:
             wait = retry_seconds(code, worked=worked)
             self._open_at = min(self._open_at, self._journal.now + wait)
             if outcome is Outcome.NO_PERMISSION:
-                self._journal.refused(self.name, group, worked=worked)
+                self._journal.refused(GPM, group, worked=worked)
             else:
                 old = code in OLD_DRIVER_CODES
                 self._journal.absent(group, "old_driver" if old else "unsupported", worked=worked)
             return True
         if outcome is not Outcome.NOT_NOW:
-            self._journal.failed(self.name, group, str(error) or type(error).__name__)
+            self._journal.failed(GPM, group, str(error) or type(error).__name__)
         return False
 
     def close(self) -> None:
@@ -315,7 +303,7 @@ def _check_support(handle: Any) -> None:
     """Raise unless the GPU has the counters.
 
     Raises:
-        pynvml.NVMLError: it has none, or the driver refused.
+        pynvml.NVMLError: it has no counters, or the driver refused.
     """
     if not pynvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPU Performance Monitor metrics are asked for, and what each of them tells (nvml.h)."""
+"""Which GPU Performance Monitor metrics are read, and the meaning of each (nvml.h)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ENGINE_PERCENTS: Mapping[str, tuple[int, ...]] = {
 MIB_PER_SECOND: Mapping[int, str] = {
     20: "pcie_transmit_bytes",
     21: "pcie_receive_bytes",
-    # NVLink lists receive before transmit, PCIe and C2C the other way round (nvml.h).
+    # nvml.h lists receive before transmit for NVLink, and the other way round for PCIe and C2C.
     60: "nvlink_receive_bytes",
     61: "nvlink_transmit_bytes",
     102: "c2c_transmit_bytes",
@@ -68,6 +68,6 @@ HIGHEST: Mapping[int, float] = {
     **dict.fromkeys(MIB_PER_SECOND, plausible.GPM_MIB_PER_SECOND.highest),
     **dict.fromkeys((ELAPSED_CYCLES, *CYCLES, *CUMULATIVE_BYTES), plausible.GPM_TOTAL.highest),
 }
-"""What is above is no reading; none is negative."""
+"""A value above it is left out, as a negative one is."""
 WHOLE_GPU_ONLY = frozenset({*MIB_PER_SECOND, *CUMULATIVE_BYTES})
 """Link traffic has no meaning for one MIG instance (NVIDIA/DCGM #88)."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How sound one GPU is, as the driver tells it: ECC, repaired memory, links, fabric."""
+"""The health of one GPU as the driver reports it: ECC, repaired memory, links, fabric."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from typing import Any, TypeVar
 import pynvml
 
 from exporter.model.reading import Health
+from exporter.sources.journal import Journal
 from exporter.sources.nvml.ecc import EccReader
 from exporter.sources.nvml.fabric import Fabric, read_fabric
 from exporter.sources.nvml.fields import Field, FieldBatch
-from exporter.sources.nvml.journal import Journal
 from exporter.sources.nvml.links import link_fields
 from exporter.sources.nvml.plausible import SMALL_COUNT
 from exporter.sources.nvml.probe import Probe
 
 T = TypeVar("T")
 
-SOURCE = "nvml"
 RECOVERY_ACTION: Field = (230, 0)
 NVLINK_STATE = 165
 ACTIVE_STATES = (pynvml.NVML_NVLINK_STATE_ACTIVE, pynvml.NVML_NVLINK_STATE_SLEEP)
-"""A link that sleeps wakes by itself; the older call has 1 for active and 0 for not."""
+"""A sleeping link wakes by itself; the older call answers 1 for active, 0 for inactive."""
 BANKS = ("max", "high", "partial", "low", "none")
 RETIREMENT_CAUSES: Mapping[str, int] = {
     "single_bit": pynvml.NVML_PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS,
@@ -33,10 +32,10 @@ RETIREMENT_CAUSES: Mapping[str, int] = {
 
 
 class HealthReader:
-    """Reads one whole GPU's health through `handle`; MIG instances have none of their own."""
+    """Reads the health of one whole GPU; MIG instances have no health of their own."""
 
     def __init__(self, handle: Any, links: int, journal: Journal) -> None:
-        """Take how many NVLinks the GPU has."""
+        """Prepare the readings of a GPU with `links` NVLinks."""
         self._journal = journal
         self._links = links
         nv = pynvml
@@ -75,14 +74,14 @@ class HealthReader:
         )
 
     def _probe(self, group: str, *calls: Callable[[], T]) -> Probe[T]:
-        return Probe(self._journal, SOURCE, group, calls)
+        return Probe(self._journal, group, calls)
 
     def _fields(self, handle: Any, group: str, *fields: Field) -> Callable[[], list[float]]:
         batch = FieldBatch(handle, fields, self._journal, group)
         return partial(_all_fields, batch, self._journal, group)
 
     def read(self) -> Health:
-        """Return what the driver tells now.
+        """Return the present readings.
 
         Raises:
             DeviceGone: the GPU is lost.
@@ -91,7 +90,7 @@ class HealthReader:
         sram = self._ecc.read_status()
         rows = self._rows()
         banks = self._banks()
-        # From Ampere on rows are remapped instead: there are no retired pages to ask for.
+        # From Ampere on rows are remapped, and no pages are retired.
         retires = not self._rows.possible
         action = self._action()
         states = self._link_states() if self._links else None
@@ -136,7 +135,7 @@ def _all_fields(batch: FieldBatch, journal: Journal, group: str) -> list[float]:
     """Return the values of a batch in its order.
 
     Raises:
-        pynvml.NVMLError: never to be known, or not all of them known now.
+        pynvml.NVMLError: none will ever be known, or not all are known now.
     """
     values = batch.read()
     if not batch.fields:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPU this is: the static cadence's readings, and its MIG layout."""
+"""Which GPU this is: its model, limits and modes, which hardly change, and its MIG layout."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any
 import pynvml
 
 from exporter.model.reading import Device, Instance
+from exporter.sources.journal import IDENTITY, Journal
 from exporter.sources.nvml import plausible
 from exporter.sources.nvml.fields import Field
-from exporter.sources.nvml.journal import IDENTITY, Journal
 from exporter.sources.nvml.plausible import Range
 from exporter.sources.nvml.probe import Outcome, Probe, code_of, outcome_of, raise_if_gone
 
@@ -67,8 +67,9 @@ GRACE_MODULE = re.compile(r"\bG[BH]\d00\b")
 
 
 def text(function: str, *arguments: Any) -> str:
-    """Call an NVML getter of the form ``f(..., buffer, length)``; bytes that are not UTF-8 are
-    replaced, where pynvml's own wrapper would raise.
+    """Call an NVML getter of the form ``f(..., buffer, length)``, and return the text.
+
+    Bytes that are not UTF-8 are replaced; pynvml's own wrapper raises for them.
 
     Raises:
         pynvml.NVMLError: the driver refused.
@@ -92,7 +93,7 @@ def _on_off(value: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MigSlot:
-    """One MIG device with the handle that its memory is read through."""
+    """One MIG device, with the handle through which its memory is read."""
 
     instance: Instance
     handle: Any
@@ -108,10 +109,10 @@ class Identity:
         self._probes: dict[str, Probe[Any]] = {}
 
     def _ask(self, fact: str, call: Callable[[], Any], check: Range | None = None) -> Any:
-        """Return what `call` answers, if `check` finds it possible."""
+        """Return the answer of `call`; None if it fails or `check` finds it impossible."""
         probe = self._probes.get(fact)
         if probe is None:
-            probe = self._probes[fact] = Probe(self._journal, "nvml", IDENTITY, (call,), check)
+            probe = self._probes[fact] = Probe(self._journal, IDENTITY, (call,), check)
         return probe()
 
     def read(self, fields: Mapping[Field, float], mig: tuple[MigSlot, ...] | None) -> Device:
@@ -120,7 +121,7 @@ class Identity:
         Raises:
             DeviceGone: it is lost.
             LibraryUnavailable: the library must be initialised again.
-            pynvml.NVMLError: the driver does not tell its UUID.
+            pynvml.NVMLError: the driver does not report its UUID.
         """
         h = self._handle
         ask = self._ask
@@ -207,7 +208,7 @@ class Identity:
     def _by_name(
         self, fact: str, ids: Mapping[str, int], call: Callable[[int], float], check: Range
     ) -> dict[str, float]:
-        """Return the positive values that the driver has for the `ids`."""
+        """Return the positive values of the `ids` by name; a value of 0 is not known."""
         values = {}
         for name, number in ids.items():
             value = self._ask(f"{fact} {name}", partial(call, number), check)
@@ -240,10 +241,10 @@ class Identity:
 
 
 def minimal_device(handle: Any, index: int) -> Device:
-    """Return as much of the identity as a GPU that is already lost still tells.
+    """Return UUID and name of a GPU that cannot be opened, as far as they can be read.
 
     Raises:
-        pynvml.NVMLError: not even the UUID.
+        pynvml.NVMLError: the driver does not report the UUID.
     """
     uuid = text("nvmlDeviceGetUUID", handle)
     try:
@@ -257,7 +258,7 @@ def mig_layout(handle: Any) -> tuple[MigSlot, ...] | None:
     """Return the MIG devices of a GPU in the driver's order; None while MIG is off.
 
     Raises:
-        pynvml.NVMLError: the driver does not tell at present.
+        pynvml.NVMLError: the driver cannot report it at present.
     """
     try:
         if pynvml.nvmlDeviceGetMigMode(handle)[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
@@ -276,7 +277,7 @@ def mig_layout(handle: Any) -> tuple[MigSlot, ...] | None:
                 Outcome.NEVER,
                 Outcome.NO_PERMISSION,
             ):
-                continue  # a hole in the numbering, or somebody else's
+                continue  # a number that is not in use, or an instance of another container
             raise
         slots.append(MigSlot(_instance(mig), mig))
     return tuple(slots)
@@ -285,7 +286,7 @@ def mig_layout(handle: Any) -> tuple[MigSlot, ...] | None:
 def _instance(mig: Any) -> Instance:
     name = text("nvmlDeviceGetName", mig)
     sm_count = memory_mb = 0
-    with contextlib.suppress(pynvml.NVMLError):  # the layout holds without its sizes
+    with contextlib.suppress(pynvml.NVMLError):  # the layout is of use without the sizes
         attributes = pynvml.nvmlDeviceGetAttributes_v2(mig)
         sm_count, memory_mb = attributes.multiprocessorCount, attributes.memorySizeMB
     return Instance(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The driver library: loading, initialising, and starting over; nothing else initialises NVML."""
+"""The driver library: loads and initialises NVML, and does so again; no other module does."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ log = logging.getLogger(__name__)
 
 
 class Library:
-    """The process-wide driver library, one *generation* per successful initialisation.
+    """The driver library of this process; each successful initialisation is a *generation*.
 
-    Every handle, sample and buffer belongs to the generation in which it was made.
+    A handle, sample or buffer is valid only in the generation in which it was made.
     """
 
     def __init__(self, path: str | None = None) -> None:
@@ -39,11 +39,11 @@ class Library:
         self._file: tuple[int, int] | None = None
         self._replacements = 0
         self._initialisations = 0
-        """Those that were not undone; the driver counts them too."""
+        """Those that were not shut down; the driver counts them, too."""
         self.generation = 0
 
     def start(self) -> int:
-        """Load and initialise; return the new generation. May block for as long as the driver does.
+        """Load and initialise; return the new generation. May block if the driver hangs.
 
         Raises:
             LibraryUnavailable: with the reason, in one line.
@@ -60,7 +60,7 @@ class Library:
         return self.generation
 
     def _load(self) -> None:
-        """Load the library afresh: after a driver update the file behind the name is another."""
+        """Load the library again: after a driver update the name is that of another file."""
         path = self._path or _if_exists(self._found)
         try:
             # Loading by path first also serves a library whose directory the linker does not know.
@@ -76,10 +76,10 @@ class Library:
             self._file = _file_of(self._found)
 
     def _fresh_name(self, path: str) -> str:
-        """Return a name of `path` under which the linker looks at the file itself.
+        """Return a name of `path` that makes the linker look at the file itself.
 
-        It answers a name that it knows with the copy that is already mapped, even when the file
-        was replaced; a name that is new to it is compared by inode.
+        For a name that it knows it returns the library that is already mapped, even if the file
+        was replaced; for a new name it compares inodes.
         """
         file = _file_of(path)
         if "/" not in path or file is None:
@@ -91,14 +91,14 @@ class Library:
         return os.path.join(folder, *["."] * self._replacements, name)
 
     def stop(self) -> None:
-        """Shut NVML down. Only while no other thread is inside a driver call: that would crash."""
+        """Shut NVML down. While another thread is inside a driver call this would crash."""
         while self._initialisations:
             self._initialisations -= 1
             with contextlib.suppress(pynvml.NVMLError):
                 pynvml.nvmlShutdown()
 
     def device_count(self) -> int:
-        """Return how many GPUs the driver lists, also those that refuse to be opened.
+        """Return how many GPUs the driver lists, including those that cannot be opened.
 
         Raises:
             pynvml.NVMLError: the driver refused.
@@ -137,7 +137,7 @@ def _loaded_path() -> str | None:
 
 
 def _installed_beside(path: str | None) -> str | None:
-    """Return the name under which drivers install the library, in the folder of `path`."""
+    """Return the name of the installed library in the folder of `path`."""
     return None if path is None else _if_exists(os.path.join(os.path.dirname(path), SONAME))
 
 
@@ -146,7 +146,7 @@ def _if_exists(path: str | None) -> str | None:
 
 
 def _file_of(path: str | None) -> tuple[int, int] | None:
-    """Return what tells one file from another under the same name; None if there is none."""
+    """Return device and inode, which differ for another file of that name; None without a file."""
     if path is None:
         return None
     try:

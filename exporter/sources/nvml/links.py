@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traffic and errors of PCIe and NVLink from field values, whichever family a GPU answers."""
+"""Traffic and errors of PCIe and NVLink, from the field values that a GPU answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PCIE_RECEIVE_BYTES: Field = (198, 0)
 PCIE_COUNTER_WRAP = 2**32
 """The width of the PCIe byte counters is not documented; 32 bits is the least that it can be."""
 PEAK_MARGIN = 1.25
-"""Above a link's peak by this factor, moved bytes are no reading: the clocks agree better."""
+"""Bytes above a link's peak by this factor are left out: clocks do not differ so much."""
 PCIE_REPLAYS: Field = (94, 0)
 PCIE_LINK_RECOVERIES: Field = (169, 0)
 PCIE_ERRORS: Mapping[str, Field] = {
@@ -51,7 +51,7 @@ def link_fields(field_id: int, links: int) -> tuple[Field, ...]:
 
 
 def nvlink_traffic_fields(links: int) -> tuple[Field, ...]:
-    """Return every field that may tell the NVLink bytes of a GPU with so many links."""
+    """Return every field that may have the NVLink bytes of a GPU with `links` NVLinks."""
     if not links:
         return ()
     return (
@@ -101,7 +101,7 @@ def nvlink_errors(values: Mapping[Field, float], links: int) -> dict[str, int]:
 
 
 class PcieTraffic:
-    """PCIe bytes between reads from counters that wrap, as long as no wrap can be missed."""
+    """PCIe bytes between two reads, from counters that wrap."""
 
     def __init__(self, generation: int | None, width: int | None) -> None:
         self._peak = pcie_bytes_per_second(generation, width) or 0.0
@@ -110,7 +110,7 @@ class PcieTraffic:
     def moved(
         self, field: Field, values: Mapping[Field, float], monotonic_seconds: float
     ) -> float | None:
-        """Return the bytes since the last read of `field`; None where a wrap may have hidden."""
+        """Return the bytes since the last read of `field`; None if a wrap may have been missed."""
         count = values.get(field)
         if count is None:
             return None
@@ -124,5 +124,5 @@ class PcieTraffic:
         moved = count - last[0]
         if moved < 0:
             moved += PCIE_COUNTER_WRAP
-        # What the link cannot have carried is a count that was wrong, now or before.
+        # More than the link can carry: this count or the last one was wrong.
         return moved if 0 <= moved <= PEAK_MARGIN * self._peak * seconds else None

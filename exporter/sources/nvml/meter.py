@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Utilization over an interval, and a bound that the truth never exceeds, from samples or polls.
+"""Utilization over an interval, and an upper bound of the true value, from samples or polls.
 
-The driver's sample buffer holds one mean per sampling period (1/6 s to 1 s by product), stamped
+The driver's sample buffer holds one mean per sampling period (1/6 s to 1 s, by GPU model), stamped
 at the period's end, so consecutive samples cover time without gaps: their weighted mean is exact
 for the time that they cover. A poll (``nvmlDeviceGetUtilizationRates``) covers only the last
 period, so polls leave gaps.
@@ -14,18 +14,18 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 HISTORY_SECONDS = 10.0
-"""How long a GPU must have been quiet before time without a sample counts as quiet too."""
+"""How long a GPU must have been quiet until time without a sample counts as quiet, too."""
 ROUNDING_MARGIN = 0.01
 """The driver reports whole percents; whether rounded or cut is not documented."""
 SILENT_SECONDS = 2.0
-"""A buffer that brought nothing new for this long, two of the longest periods, does not answer;
-polls take over."""
+"""A buffer without a new sample for this long (two of the longest periods) does not answer: the
+utilization is polled instead."""
 STALE_SECONDS = 3.0
-"""How long what was read last stands; three intervals if that is more."""
+"""How long the last value is used; three intervals if that is more."""
 STALE_INTERVALS = 3
 LONGEST_PERIOD_SECONDS = 1.0
 HOLE_FACTOR = 1.5
-"""A gap longer than this many of its neighbours means that samples were overwritten unread."""
+"""A gap longer than its neighbours by this factor means that unread samples were overwritten."""
 POLL_REACH_SECONDS = 1 / 3
 """An interval shorter than this may hold the busy time of two whole polls (of 1/6 s each)."""
 
@@ -48,14 +48,14 @@ class UtilizationMeter:
         self._gap = self._period = LONGEST_PERIOD_SECONDS
         self._newest: float | None = None
         self._noted_at = float("-inf")
-        """Monotonic time at which it came in."""
+        """Monotonic time at which it was read."""
         self._newest_at: float | None = None
         self._last_poll_at: float | None = None
         self._closed_at: float | None = None
         self._sampled = False
         self._refused = 0
         self._ahead = 0.0
-        """How far the samples of the interval before reached into this one."""
+        """How far the samples of the last interval reach into this one, in seconds."""
         self._clear()
 
     def _clear(self) -> None:
@@ -76,7 +76,7 @@ class UtilizationMeter:
         if new:
             if not self._sampled:
                 self._sampled = True
-                # The polls have counted this time already.
+                # The time of these samples has been counted by polls.
                 self._resumed = self._closed_at is not None
             if self._observed_since is None:
                 self._observed_since = monotonic_seconds - (new[-1][0] - new[0][0])
@@ -141,7 +141,7 @@ class UtilizationMeter:
 
     @property
     def quiet(self) -> bool:
-        """True if the last ten seconds were seen whole, and nothing but zeros in them."""
+        """True if the last ten seconds are known without a gap and all values in them are zero."""
         return self._quiet
 
     def close(
@@ -151,8 +151,8 @@ class UtilizationMeter:
 
         `stamp_seconds` is now on the driver's clock. The upper ratio counts the time without a
         sample as busy unless the last ten seconds were all zero; without samples it is the
-        highest poll of the last ten seconds, and 1 until so long was seen. None once nothing was
-        read for three intervals, at least three seconds.
+        highest poll of the last ten seconds, and 1 until there are ten seconds of polls. None if
+        nothing was read for three intervals, at least three seconds.
         """
         if self._peak is not None:
             self._history.append((monotonic_seconds, self._peak))
@@ -160,7 +160,7 @@ class UtilizationMeter:
         while self._history and self._history[0][0] < monotonic_seconds - HISTORY_SECONDS:
             self._history.popleft()
         if not self._sampled and not self._polled:
-            # What comes next must not stand for the time in which nothing was read.
+            # The next value must not count for the time in which nothing was read.
             self._last_poll_at = self._observed_since = None
         known = (
             self._observed_since is not None
@@ -169,7 +169,7 @@ class UtilizationMeter:
         highest = max((ratio for _, ratio in self._history), default=None)
         self._quiet = known and highest == 0.0
         length = 0.0 if self._closed_at is None else monotonic_seconds - self._closed_at
-        # Half an interval less: at the third close without a value, whatever the jitter.
+        # Half an interval less, so that jitter does not move it from the third close.
         stale = max(STALE_SECONDS, STALE_INTERVALS * length) - min(length, 1.0) / 2
         result = None
         if self._newest is not None and monotonic_seconds - self._noted_at < stale:
@@ -194,13 +194,13 @@ class UtilizationMeter:
         """Return the highest mean over the interval of `length` that the samples allow."""
         uncovered = self._ahead + self._hole + self._since_last_sample(stamp_seconds)
         if self._quiet:
-            # What rounds to zero may still hold this much in one period.
+            # A value that is rounded to zero may still be this much of one period.
             uncovered = ROUNDING_MARGIN * max(uncovered, self._period)
         busy = self._busy + ROUNDING_MARGIN * self._covered + self._unknown
         return (busy + uncovered) / length
 
     def _since_last_sample(self, stamp_seconds: float) -> float:
-        """Return the time that no sample covers yet; one period if the clocks do not agree."""
+        """Return the seconds that no sample covers yet; one period if the clocks differ."""
         age = stamp_seconds - (self._last_stamp or 0.0)
         return max(0.0, age) if abs(age) <= STALE_SECONDS else self._period
 

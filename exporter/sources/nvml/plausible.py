@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of the driver's numbers can be true; any other is a sentinel or a fault, and not known.
+"""Which of the driver's numbers are possible; any other is a sentinel or a fault, and left out.
 
-The bounds are physical ones with a wide margin: they must never cut a real reading of a product to
-come. What the driver has no value for it answers with all ones (NVML_VALUE_NOT_AVAILABLE); as a
-plain number that lies above every bound here.
+The bounds are physical ones with a wide margin, so that no real reading of a later GPU model is
+left out. For a value that it does not have the driver answers all ones (NVML_VALUE_NOT_AVAILABLE),
+which is above every bound here.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The least and the greatest value of one kind of reading; called with one, it checks it."""
+    """The lowest and highest possible value of one kind of reading; a call checks a value."""
 
     lowest: float
     highest: float
 
     def __call__(self, value: Number) -> Number | None:
-        """Return `value`, or None where it cannot be (NaN neither)."""
+        """Return `value`, or None if it is outside the range or NaN."""
         return value if self.lowest <= value <= self.highest else None
 
 
 POWER_MILLIWATTS = Range(0, 20e6)  # A board takes at most a few kilowatts.
-POWER_LIMIT_MILLIWATTS = Range(1, 20e6)  # A limit of nothing limits nothing.
+POWER_LIMIT_MILLIWATTS = Range(1, 20e6)  # A limit of 0 W is no limit.
 ENERGY_MILLIJOULES = Range(0, 1e16)  # Ten kilowatts for thirty years.
-TEMPERATURE_CELSIUS = Range(-50, 200)  # Silicon is dead beyond.
+TEMPERATURE_CELSIUS = Range(-50, 200)  # Silicon does not survive more.
 TEMPERATURE_MARGIN_CELSIUS = Range(-200, 200)
 CLOCK_MEGAHERTZ = Range(0, 50_000)  # Memory clocks of 2025 reach 15,000.
-THROTTLE_MASK = Range(0, 0xFFFFFFFE)  # Twelve bits are in use; all ones of 32 is no set of them.
+THROTTLE_MASK = Range(0, 0xFFFFFFFE)  # Twelve bits are in use; 32 ones are a sentinel.
 THROTTLE_NANOSECONDS = Range(0, 1e18)  # Thirty years.
 PCIE_GENERATION = Range(1, 15)
 PCIE_WIDTH = Range(1, 32)  # The widest link that PCIe defines.
@@ -75,11 +75,11 @@ FIELDS: Mapping[int, Range] = {
     185: POWER_MILLIWATTS,
     **dict.fromkeys((197, 198, 202, 204), TOTAL_BYTES),
 }
-"""By field id; every other field counts something."""
+"""By field id; every other field is a count."""
 
 
 def memory(total: int, used: int, free: int, reserved: int | None = None) -> Memory | None:
-    """Return device memory; None where its parts cannot be parts of the whole."""
+    """Return device memory; None if a part of it is negative or above the total."""
     parts = (used, free, 0 if reserved is None else reserved)
     if MEMORY_BYTES(total) is None or max(parts) > total or min(parts) < 0:
         return None
@@ -87,35 +87,35 @@ def memory(total: int, used: int, free: int, reserved: int | None = None) -> Mem
 
 
 BELIEVED_AFTER_SECONDS = 3.0
-"""How long a total that fell must stay low to be a counter that started over."""
+"""How long a total that fell must stay low until it is taken as a counter that was reset."""
 
 
 MILLIJOULES_PER_SECOND = 2e7  # Twenty kilowatts: more than any module draws.
 THROTTLE_SECONDS_PER_SECOND = 1.1  # Clocks of driver and host differ.
 NVLINK_BYTES_PER_SECOND = 1e13  # Five times NVLink 5.
 LATCHED_SECONDS = 2.0
-"""For how long a driver may go on telling the same total."""
+"""For how long a driver may report an old total."""
 
 
 class DriverTotals:
-    """The driver's counters, without the reads in which one leaps, or falls and is back at once.
+    """The driver's counters, without reads in which one is far too high, or low for a moment.
 
-    A total that fell is not known until it has stayed below what it was for two reads and three
-    seconds: then the driver started to count anew. One that grew by more than the hardware can
-    do in the time since it was last known is not known either.
+    A total that fell is left out until it has stayed below its old value for two reads and three
+    seconds: then the driver has reset it. One that grew by more than the hardware can do in the
+    time since its last value is left out as well.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
         """Take the monotonic clock of the rounds, in seconds."""
         self._now = now
         self._last: dict[Hashable, tuple[float, float]] = {}
-        """The totals that were believed last, and when."""
+        """The last totals that were not left out, and when they were read."""
         self._fallen_at: dict[Hashable, float] = {}
 
     def settled(
         self, key: Hashable, total: Number | None, most_per_second: float = math.inf
     ) -> Number | None:
-        """Return `total` of the counter `key`, or None while it is not to be believed."""
+        """Return `total` of the counter `key`, or None to leave it out."""
         if total is None:
             return None
         now = self._now()
@@ -134,7 +134,7 @@ class DriverTotals:
     def all_settled(
         self, name: str, totals: Mapping[Key, Number], most_per_second: float = math.inf
     ) -> dict[Key, Number]:
-        """Return those of `totals` that are to be believed; their keys are unique under `name`."""
+        """Return `totals` without those to leave out; their keys are unique under `name`."""
         settled = {
             key: self.settled((name, key), total, most_per_second) for key, total in totals.items()
         }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One reading as a chain of driver calls, newest first, with what each error code means for it."""
+"""One reading as a chain of driver calls, newest first, and what each error code means for it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import Generic, TypeVar
 import pynvml
 
 from exporter.errors import DeviceGone, LibraryUnavailable
-from exporter.sources.nvml.journal import Journal
+from exporter.sources.journal import Journal
+from exporter.sources.nvml import NVML
 
 T = TypeVar("T")
 
 
 class Outcome(Enum):
-    """What to do about an error code (nvml.h, nvmlReturn_t)."""
+    """What an error code means for a reading (nvml.h, nvmlReturn_t)."""
 
     NEVER = "never"
     NOT_NOW = "not now"
@@ -29,7 +30,7 @@ class Outcome(Enum):
 
 OUTCOMES: Mapping[int, Outcome] = {
     pynvml.NVML_ERROR_NOT_SUPPORTED: Outcome.NEVER,
-    # A field, link or sensor that this product does not have; or a handle that went stale.
+    # A field, link or sensor that this GPU model does not have; or a stale handle.
     pynvml.NVML_ERROR_INVALID_ARGUMENT: Outcome.NEVER,
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: Outcome.NEVER,
     pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH: Outcome.NEVER,
@@ -72,21 +73,20 @@ LIBRARY_REASONS: Mapping[int, str] = {
 
 
 def code_of(error: BaseException) -> int | None:
-    """Return the driver's error code behind `error`; None if it is not the driver's.
+    """Return the driver's code of `error`; None if it is no error of the driver.
 
-    ``NVMLError`` objects are unhashable and must not be compared with None: only the number is
-    ever kept.
+    ``NVMLError`` objects are unhashable and must not be compared with None: keep the number only.
     """
     return int(error.value) if isinstance(error, pynvml.NVMLError) else None
 
 
 def outcome_of(code: int | None) -> Outcome:
-    """Return what to do about `code`; anything unknown is a failure."""
+    """Return what `code` means; an unknown code is a failure."""
     return Outcome.FAILURE if code is None else OUTCOMES.get(code, Outcome.FAILURE)
 
 
 def raise_if_gone(code: int | None) -> None:
-    """Raise for the codes that concern more than the reading that met them.
+    """Raise for a code that concerns more than the reading that got it.
 
     Raises:
         DeviceGone: the GPU is lost, removed or needs a reset.
@@ -102,17 +102,17 @@ def raise_if_gone(code: int | None) -> None:
 
 
 NEVER_WORKED_RETRY_SECONDS = 60.0
-"""When a reading that was refused but never answered is tried again: at the static cadence."""
+"""After how long a reading that was refused and never answered is tried again."""
 WORKED_RETRY_SECONDS = 5.0
-"""The same for one that answered before, or whose refusal may be of the moment: it costs less than
-reading it does, and shows the recovery within ten seconds."""
+"""The same if it has answered before, or if the refusal may be temporary: a recovery shows within
+ten seconds."""
 
 
 def retry_seconds(code: int | None, *, worked: bool) -> float:
-    """Return after how long a call that answered `code` is worth another try.
+    """Return after how many seconds to repeat a call that answered `code`.
 
-    Never for what this driver or binding lacks. INVALID_ARGUMENT says nothing about the product: a
-    handle that went stale answers it too.
+    Infinite if this driver or binding lacks the call. INVALID_ARGUMENT does not mean that the GPU
+    model lacks the reading: a stale handle answers it, too.
     """
     if code is None or code in OLD_DRIVER_CODES:
         return math.inf
@@ -124,9 +124,9 @@ def retry_seconds(code: int | None, *, worked: bool) -> float:
 class Probe(Generic[T]):
     """A reading of one GPU: the first call of the chain that answers.
 
-    What the driver or product will never answer, or denies, is left alone and tried again after
-    `retry_seconds`. A value that `check` finds impossible (or a call, which answers None then) is
-    not known, and the state of its group is `implausible` until there is a possible one.
+    A call that the driver or GPU model lacks, or that is denied, is tried again only after
+    `retry_seconds`. A value that `check` finds impossible is left out, as is a call's None, and the
+    state of the group is `implausible` until there is a possible value.
     """
 
     __slots__ = (
@@ -138,7 +138,6 @@ class Probe(Generic[T]):
         "_journal",
         "_refused",
         "_retry_at",
-        "_source",
         "_unsupported",
         "_worked",
     )
@@ -146,20 +145,18 @@ class Probe(Generic[T]):
     def __init__(
         self,
         journal: Journal,
-        source: str,
         group: str,
         calls: Iterable[Callable[[], T]],
         check: Callable[[T], T | None] | None = None,
     ) -> None:
         self._journal = journal
-        self._source = source
         self._group = group
         self._calls = tuple(calls)
         self._check = check
         self._at = 0
-        """The position of the newest call that was not given up."""
+        """The position of the newest call that may answer."""
         self._worked: set[int] = set()
-        """The positions of the calls that ever gave a possible value."""
+        """The positions of the calls that have given a possible value."""
         self._retry_at = math.inf
         self._refused = False
         self._unsupported = False
@@ -167,11 +164,11 @@ class Probe(Generic[T]):
 
     @property
     def possible(self) -> bool:
-        """False while no call of the chain can answer, and none ever gave a possible value."""
+        """False if no call of the chain can answer and none has ever given a possible value."""
         return self._at < len(self._calls) or bool(self._worked)
 
     def __call__(self) -> T | None:
-        """Return the value, or None where it is not known now.
+        """Return the value, or None if it is not known now.
 
         Raises:
             DeviceGone: the GPU is lost, removed or needs a reset.
@@ -184,7 +181,7 @@ class Probe(Generic[T]):
         while self._at < len(self._calls):
             try:
                 value = self._calls[self._at]()
-            except Exception as error:  # one bad reading must not cost the others
+            except Exception as error:  # a fault of one reading must not affect the others
                 if self._give_up_on(error):
                     continue
                 return None
@@ -202,7 +199,7 @@ class Probe(Generic[T]):
         return None
 
     def _give_up_on(self, error: Exception) -> bool:
-        """Decide about `error`; True if the next call of the chain should be tried."""
+        """Note `error`; return whether to try the next call of the chain."""
         code = code_of(error)
         raise_if_gone(code)
         outcome = outcome_of(code)
@@ -221,14 +218,14 @@ class Probe(Generic[T]):
             if self._at == len(self._calls):
                 self._note_end()
             return True
-        self._journal.failed(self._source, self._group, message, self)
+        self._journal.failed(NVML, self._group, message, self)
         return False
 
     def _note_end(self) -> None:
-        """Say why no call of the chain is left."""
+        """Note why no call of the chain is left."""
         worked = bool(self._worked)
         if self._refused:
-            self._journal.refused(self._source, self._group, self, worked=worked)
+            self._journal.refused(NVML, self._group, self, worked=worked)
         else:
             state = "unsupported" if self._unsupported else "old_driver"
             self._journal.absent(self._group, state, self, worked=worked)

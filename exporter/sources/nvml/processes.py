@@ -10,8 +10,8 @@ from typing import Any
 import pynvml
 
 from exporter.model.reading import Process
+from exporter.sources.journal import Journal
 from exporter.sources.nvml import plausible
-from exporter.sources.nvml.journal import Journal
 from exporter.sources.nvml.probe import Probe
 from exporter.sources.proc.procfs import Identities, Identity
 
@@ -24,11 +24,11 @@ LISTS: Mapping[str, str] = {
 VERSIONS = ("_v3", "_v2")
 SPARE_ENTRIES = 8
 ATTEMPTS = 5
-"""How often a list that outgrew its room is asked for anew; each time there is twice the room."""
+"""How often a list that outgrew its array is read again, each time into one twice as large."""
 
 
 class ProcessLists:
-    """The compute, graphics and MPS processes of one GPU; dear to ask for on some hosts."""
+    """The compute, graphics and MPS processes of one GPU; expensive to read on some hosts."""
 
     def __init__(
         self, handle: Any, journal: Journal, procfs_root: str, *, owners: bool = True
@@ -38,7 +38,6 @@ class ProcessLists:
         self._lists = {
             kind: Probe(
                 journal,
-                "nvml",
                 f"{kind}_processes",
                 [ProcessList(f"{call}{version}", handle).read for version in versions],
             )
@@ -48,9 +47,9 @@ class ProcessLists:
     def read(
         self, gpu_instances: Iterable[int | None] | None
     ) -> dict[int | None, tuple[Process, ...]] | None:
-        """Return the processes by share; `gpu_instances` is None while MIG is off.
+        """Return the processes by share, or None if the driver does not report them.
 
-        None where the driver does not tell.
+        `gpu_instances` is None while MIG is off.
         """
         listed = {kind: read() for kind, read in self._lists.items()}
         if listed["compute"] is None:
@@ -80,9 +79,9 @@ def _process(kind: str, entry: Any, identity: Identity) -> Process:
 
 
 class ProcessList:
-    """One of the driver's lists, read into an own array that grows with it.
+    """One of the driver's lists, read into an array that grows with it.
 
-    pynvml asks for the length first and gives up if the list has outgrown that by its next call.
+    pynvml reads the length first, and fails if the list has grown before its next call.
     """
 
     def __init__(self, function: str, handle: Any) -> None:
@@ -91,7 +90,7 @@ class ProcessList:
         self._array = (pynvml.c_nvmlProcessInfo_v2_t * SPARE_ENTRIES)()
 
     def read(self) -> list[Any]:
-        """Return the entries; they are valid until the next read.
+        """Return the entries, which are valid until the next read.
 
         Raises:
             pynvml.NVMLError: the driver refused, or the list grows faster than it can be read.
@@ -113,7 +112,8 @@ class ProcessList:
 def _has_wide_entries() -> bool:
     """Return whether this driver's ``_v3`` lists have entries that the binding would misread.
 
-    Around driver 530 they had 32 bytes instead of 24; the symbols tell (nvitop, api/libnvml.py).
+    Around driver 530 an entry had 32 bytes instead of 24; such a driver is known by its symbols
+    (nvitop, api/libnvml.py).
     """
     return _exported("nvmlDeviceGetConfComputeMemSizeInfo") and not _exported(
         "nvmlDeviceGetRunningProcessDetailList"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What NVML tells about one GPU: its board, its utilization, its memory and its processes."""
+"""The source nvml: one GPU's identity, board, utilization, memory and processes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import pynvml
 
 from exporter.model.reading import Board, Device, Memory, Process, Vitals
+from exporter.sources.journal import IDENTITY, Journal
 from exporter.sources.nvml import links, plausible
 from exporter.sources.nvml.board import BoardReader
 from exporter.sources.nvml.fields import Field, FieldBatch
 from exporter.sources.nvml.identity import CLOCKS, STATIC_FIELDS, Identity, MigSlot, mig_layout
-from exporter.sources.nvml.journal import IDENTITY, Journal
 from exporter.sources.nvml.plausible import DriverTotals
 from exporter.sources.nvml.probe import Probe
 from exporter.sources.nvml.processes import ProcessLists
@@ -46,7 +46,7 @@ THROTTLE_BITS: Mapping[int, str] = {
     0x200: "board_limit",
     0x400: "reliability",
 }
-"""Idle (0x1), requested clocks (0x2) and display clocks (0x100) are no throttling."""
+"""Idle (0x1), requested clocks (0x2) and display clocks (0x100) do not count as throttling."""
 FAST_FIELDS = (
     ENERGY_MILLIJOULES,
     MEMORY_TEMPERATURE,
@@ -66,24 +66,22 @@ MEDIA_ENGINES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class NvmlReading:
-    """One fast round of this source; memory and processes by share."""
+    """One fast round of this source; memory and processes are by share."""
 
     vitals: Vitals
     board: Board
     memory: Mapping[int | None, Memory | None]
     processes: Mapping[int | None, tuple[Process, ...]] | None
     answered: bool
-    """Whether any reading of this round answered."""
+    """Whether any fast reading answered in this round."""
 
 
 class DeviceChanged(Exception):
-    """The GPU is not the one that was identified, or its MIG layout is another."""
+    """Another GPU answers than the one that was opened, or its MIG layout has changed."""
 
 
 class NvmlSource:
-    """Reads one GPU through `handle`, by cadence."""
-
-    name = "nvml"
+    """Reads one GPU through `handle`: fast, slow and static readings."""
 
     def __init__(
         self, handle: Any, index: int, procfs: str, journal: Journal, *, owners: bool = True
@@ -119,7 +117,7 @@ class NvmlSource:
         *calls: Callable[[], T],
         check: Callable[[T], T | None] | None = None,
     ) -> Probe[T]:
-        return Probe(self._journal, self.name, group, calls, check)
+        return Probe(self._journal, group, calls, check)
 
     def _build_probes(self) -> None:
         h = self._handle
@@ -187,10 +185,10 @@ class NvmlSource:
         return tuple(sorted({slot.instance.gpu_instance for slot in self._mig}))
 
     def read_static(self) -> None:
-        """Read again what hardly ever changes.
+        """Read the identity again, which hardly ever changes.
 
         Raises:
-            DeviceChanged: another GPU answers here now, or it tells only now of its NVLinks.
+            DeviceChanged: another GPU answers, or the number of NVLinks has become known.
         """
         device = self._identify()
         if device.uuid != self.device.uuid or device.nvlink_count not in (None, self._links):
@@ -198,10 +196,10 @@ class NvmlSource:
         self.device = device
 
     def read_slow(self) -> None:
-        """Read what changes rarely or is dear; `read_fast` hands it over.
+        """Read what changes rarely or is expensive to read; `read_fast` returns it.
 
         Raises:
-            DeviceChanged: the GPU must be identified anew.
+            DeviceChanged: the MIG layout has changed.
         """
         layout = self._layout()
         if layout is not None and _instances(layout[0]) != _instances(self._mig):
@@ -223,9 +221,9 @@ class NvmlSource:
     def read_fast(
         self, monotonic_seconds: float, unix_seconds: float, counted_engines: frozenset[str]
     ) -> NvmlReading:
-        """Return the fast readings, with the last slow ones.
+        """Return the fast readings, and the last slow ones.
 
-        `counted_engines` are the media engines that hardware counters tell already.
+        `counted_engines` are the media engines that hardware counters measure: NVML is not asked.
         """
         memory = self._read_memory()
         clocks = self._read_clocks("sm", "memory")
@@ -316,7 +314,7 @@ class NvmlSource:
         return {share: probe() for share, probe in self._instance_memory.items()}
 
     def _read_media(self, covered: frozenset[str]) -> dict[str, float]:
-        """Return the busy ratio of each media engine that no hardware counter covers."""
+        """Return the busy ratio of each media engine that is not in `covered`."""
         ratios = {}
         for engine, probe in self._media.items():
             if engine not in covered:

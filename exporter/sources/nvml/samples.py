@@ -21,7 +21,7 @@ _ENTRY = struct.Struct("=QQ")
 
 
 class SampleBuffer:
-    """One of the driver's sample buffers of one GPU, read into an own, reused array."""
+    """One of the driver's sample buffers of one GPU, read into an array that is reused."""
 
     def __init__(self, handle: Any, sampling_type: int) -> None:
         self._handle = handle
@@ -34,7 +34,7 @@ class SampleBuffer:
         self._capacity = 0
 
     def _size(self, call: Any) -> None:
-        """Ask how many samples the whole buffer holds, and make room for more than that."""
+        """Ask how many samples the whole buffer holds, and make room for some more."""
         count = c_uint(0)
         code = call(
             self._handle, self._type, c_ulonglong(0), byref(self._value_type), byref(count), None
@@ -49,7 +49,7 @@ class SampleBuffer:
         """Return the samples since the last read: (driver's stamp in seconds, value), oldest first.
 
         Raises:
-            pynvml.NVMLError: the driver has no such buffer or cannot give it now.
+            pynvml.NVMLError: the driver has no such buffer, or cannot read it now.
         """
         call = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetSamples")
         if self._array is None:
@@ -67,20 +67,20 @@ class SampleBuffer:
         samples: list[tuple[int, float]] = []
         filled = self._bytes[: min(self._count.value, self._capacity) * _ENTRY.size]
         for stamp, raw in _ENTRY.iter_unpack(filled):
-            # Some drivers hand out unused entries with stamp 0.
+            # Some drivers return unused entries with stamp 0.
             if stamp > last:
                 value = decode(raw, value_type)
                 if value is not None:
                     samples.append((stamp, value))
         if self._count.value >= self._capacity:
-            self._array = None  # no room was left: ask for the size again next time
+            self._array = None  # the array is full: ask for the size again next time
         samples.sort()
         if samples:
             self._last_stamp.value = samples[-1][0]
         return [(stamp / 1e6, value) for stamp, value in samples]
 
     def _fill(self, call: Any) -> int:
-        """Read what is new into the array; return the driver's code."""
+        """Read the new samples into the array; return the driver's code."""
         self._count.value = self._capacity
         code: int = call(
             self._handle,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One GPU's utilization between two reads: from the driver's sample buffers, else from polls."""
+"""One GPU's utilization between two reads, from the driver's sample buffers or from polls."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import pynvml
 
 from exporter.model.reading import Utilization
-from exporter.sources.nvml.journal import Journal
+from exporter.sources.journal import Journal
+from exporter.sources.nvml import NVML
 from exporter.sources.nvml.meter import UtilizationMeter, busy_mean
 from exporter.sources.nvml.plausible import CLOCK_MEGAHERTZ
 from exporter.sources.nvml.probe import Probe
@@ -23,7 +24,7 @@ class UtilizationReader:
     def __init__(self, handle: Any, journal: Journal) -> None:
         self._journal = journal
         self.fresh = False
-        """Whether the last read brought anything new."""
+        """Whether the last read gave a new sample or poll."""
         self._polled = False
         self._compute = UtilizationMeter()
         self._memory = UtilizationMeter()
@@ -33,20 +34,20 @@ class UtilizationReader:
         )
         self._clock_samples = self._buffer(handle, "clock_samples", SM_CLOCK)
         self._rates: Probe[Any] = Probe(
-            journal, "nvml", "utilization", (lambda: pynvml.nvmlDeviceGetUtilizationRates(handle),)
+            journal, "utilization", (lambda: pynvml.nvmlDeviceGetUtilizationRates(handle),)
         )
 
     def _buffer(self, handle: Any, group: str, kind: int) -> Probe[list[tuple[float, float]]]:
-        return Probe(self._journal, "nvml", group, (SampleBuffer(handle, kind).read,))
+        return Probe(self._journal, group, (SampleBuffer(handle, kind).read,))
 
     @property
     def wants_burst(self) -> bool:
-        """True while utilization comes from polls and the GPU was not quiet for ten seconds."""
+        """True while utilization is polled and the GPU was in use within the last ten seconds."""
         meter = self._compute
         return self._rates.possible and meter.wants_polls and not meter.quiet
 
     def poll(self, monotonic_seconds: float) -> None:
-        """Poll for whatever no sample buffer answers."""
+        """Poll the utilizations that have no sample buffer."""
         meters = (self._compute, self._memory)
         if not any(meter.wants_polls for meter in meters):
             return
@@ -73,7 +74,7 @@ class UtilizationReader:
         memory = self._memory.close(monotonic_seconds, unix_seconds)
         refused = self._compute.take_refused() + self._memory.take_refused()
         for _ in range(refused):
-            self._journal.failed("nvml", "utilization", "a value above 100 % was refused", self)
+            self._journal.failed(NVML, "utilization", "a value above 100 % was refused", self)
         if not refused:
             self._journal.answered("utilization", self)
         if compute is None:

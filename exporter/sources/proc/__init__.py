@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What /proc and /sys say: processes and what kind of work they do, GPUs on the bus, sleep."""
+"""What /proc and /sys show: who processes are, how many GPUs the node has, which are asleep."""

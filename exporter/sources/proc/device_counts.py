@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many GPUs there should be: what the PCI bus and the kernel driver count."""
+"""How many GPUs the node has, as the PCI bus, the kernel driver and NVML count them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ DISPLAY_CLASS = 0x03
 """The class of graphics cards and 3D controllers; a GPU's sound and USB functions have others."""
 
 BUS_INTERVAL_SECONDS = 60.0
-"""A node with much hardware has hundreds of functions to look at."""
+"""A node may have hundreds of PCI functions, so they are not counted more often."""
 
 
 class DeviceCounts:
-    """The counts of whoever counts GPUs; written by one thread, read by any."""
+    """The counts by place (pci, driver, nvml); written by one thread, read by any."""
 
     def __init__(self, sysfs: str, procfs: str, clock: Clock) -> None:
-        """Take where the host's /sys and /proc are."""
+        """Take the paths of the host's /sys and /proc."""
         self._sysfs = Path(sysfs)
         self._procfs = Path(procfs)
         self._clock = clock
@@ -28,7 +28,7 @@ class DeviceCounts:
         self._counts: Mapping[str, int] = {}
 
     def count(self, nvml: int | None) -> None:
-        """Take what NVML counts, or None; count on the bus and in the driver every minute."""
+        """Take NVML's count (None: not known); count on the bus and in the driver every minute."""
         counts: dict[str, int | None] = {**self._counts, "nvml": nvml}
         if self._clock.monotonic() >= self._due:
             self._due = self._clock.monotonic() + BUS_INTERVAL_SECONDS
@@ -41,7 +41,7 @@ class DeviceCounts:
 
 
 def pci_gpus(sysfs: Path) -> int | None:
-    """Return how many NVIDIA GPUs are on the PCI bus; None where sysfs does not tell."""
+    """Return how many NVIDIA GPUs are on the PCI bus; None if sysfs does not list devices."""
     try:
         functions = list((sysfs / "bus/pci/devices").iterdir())
     except OSError:
@@ -50,7 +50,7 @@ def pci_gpus(sysfs: Path) -> int | None:
 
 
 def driver_gpus(procfs: Path) -> int | None:
-    """Return how many GPUs the kernel driver has; None where it is not loaded or not visible."""
+    """Return how many GPUs the kernel driver has; None if it is not loaded or not visible."""
     try:
         return sum(1 for _ in (procfs / "driver/nvidia/gpus").iterdir())
     except OSError:

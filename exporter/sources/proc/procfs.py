@@ -12,14 +12,14 @@ from exporter.sources.proc.workload import classify
 
 LONGEST_NAME_BYTES = 32
 MOST_BYTES = 64 * 1024
-"""Of a command line or an environment no more is read."""
+"""The rest of a longer command line or environment is not read."""
 _START_TIME = 19
-"""Field 22 of /proc/PID/stat, counted from the one behind the name, which is the third."""
+"""Field 22 of /proc/PID/stat, counted from the third, which follows the name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a process is; None is not known."""
+    """Who a process is; None is what is not known."""
 
     command: str | None = None
     owner: str | None = None
@@ -27,19 +27,19 @@ class Identity:
 
 
 class Identities:
-    """Who the processes on a GPU are; each is looked at closely only when it is new.
+    """Who the processes on a GPU are; a process is identified once, when it is new.
 
-    Arguments and environment are read for the class alone and are not kept.
+    Its arguments and environment are only used to classify its work, and are not kept.
     """
 
     def __init__(self, procfs: str, *, owners: bool = True) -> None:
         self._procfs = procfs
         self._owners = owners
         self._known: dict[tuple[int, int, str], Identity] = {}
-        """By number, start time and name: numbers are used again, and names can change."""
+        """By PID, start time and name: PIDs are used again, and names can change."""
 
     def of(self, pids: Iterable[int]) -> dict[int, Identity]:
-        """Return who these processes are, by number; the others are forgotten."""
+        """Return who these processes are, by PID; all others are forgotten."""
         known: dict[tuple[int, int, str], Identity] = {}
         found: dict[int, Identity] = {}
         for pid in set(pids):
@@ -65,7 +65,7 @@ class Identities:
         owner = self._owner(pid)
         now = start_time(self._procfs, pid)
         if now is not None and now != started:
-            return Identity()  # another process has the number by now
+            return Identity()  # another process has the PID now
         return Identity(command, owner, workload)
 
     def _owner(self, pid: int) -> str | None:
@@ -86,7 +86,7 @@ def command_name(procfs: str, pid: int) -> str | None:
 
 
 def owner(procfs: str, pid: int) -> str | None:
-    """Return the user's name, or the number of a user without one; None if it cannot be seen."""
+    """Return the name of the process's user, or the UID if it has no name; None if not visible."""
     try:
         uid = os.stat(f"{procfs}/{pid}").st_uid
     except OSError:
@@ -95,7 +95,7 @@ def owner(procfs: str, pid: int) -> str | None:
 
 
 def user_name(uid: int) -> str:
-    """Return a user's name, or the number of one without a name."""
+    """Return a user's name, or the UID if it has no name."""
     try:
         return _shown(pwd.getpwuid(uid).pw_name) or str(uid)
     except KeyError:
@@ -114,13 +114,13 @@ def start_time(procfs: str, pid: int) -> int | None:
 
 
 def arguments(procfs: str, pid: int) -> tuple[str, ...]:
-    """Return the command line; empty where it cannot be read."""
+    """Return the command line; empty if it cannot be read."""
     line = _read(procfs, pid, "cmdline").rstrip(b"\0")
     return tuple(line.decode("utf-8", "replace").split("\0")) if line else ()
 
 
 def variable_names(procfs: str, pid: int) -> frozenset[str]:
-    """Return the names, not the values, in the environment; empty where it cannot be read."""
+    """Return the names in the environment, without values; empty if it cannot be read."""
     environment = _read(procfs, pid, "environ")
     return frozenset(
         name.decode("utf-8", "replace")

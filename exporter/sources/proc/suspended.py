@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPUs are asleep, by sysfs alone: a driver call would wake them."""
+"""Which GPUs are asleep, from sysfs: a driver call would wake them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import os
 import re
 
 ASLEEP = frozenset({"suspended", "suspending"})
-"""Of the runtime power states that Linux has (Documentation/power/runtime_pm.rst)."""
+"""Runtime power states of Linux (Documentation/power/runtime_pm.rst)."""
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
 def is_suspended(sysfs: str, address: str) -> bool:
-    """Return whether the device at a PCI address is asleep; False where sysfs does not say.
+    """Return whether the device at a PCI address is asleep; False if sysfs has no state of it.
 
     The address may be written as sysfs does (0000:01:00.0) or as NVML does (00000000:01:00.0).
     """
@@ -31,7 +31,7 @@ def is_suspended(sysfs: str, address: str) -> bool:
 
 
 def gpu_addresses(sysfs: str) -> tuple[str, ...]:
-    """Return the PCI addresses of the GPUs that NVIDIA's driver has, in order."""
+    """Return the PCI addresses of the GPUs that NVIDIA's driver has, sorted."""
     try:
         names = os.listdir(f"{sysfs}/bus/pci/drivers/nvidia")
     except OSError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kind of work a process does, by the name of its program and its environment's names."""
+"""What kind of work a process does, by the name of its program and its environment variables."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ COMMAND_LENGTH = 15
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One class of work: the programs that do it, and what else tells it."""
+    """One class of work, and how its processes are recognised."""
 
     workload: str
     programs: tuple[str, ...]
     """Names of programs, Python scripts (without .py) and Python modules, in lower case."""
     python_variables: tuple[str, ...] = ()
-    """A Python process with one of these in its environment belongs here, too."""
+    """A Python process with one of these environment variables is of this class, too."""
 
 
 RULES: tuple[Rule, ...] = (
@@ -170,12 +170,12 @@ def classify(
 ) -> str:
     """Return the class of a process.
 
-    Only its program decides: its own name or, for an interpreted one, that of its script or
-    module. What stands behind it on the command line says nothing.
+    The name of its program decides, or for an interpreted program that of the script or module.
+    The rest of the command line is not used.
 
     Args:
-        arguments: its command line; empty where it cannot be read.
-        variables: the names in its environment; empty where they cannot be read.
+        arguments: its command line; empty if it cannot be read.
+        variables: the names of its environment variables; empty if they cannot be read.
         command: the kernel's name for it, cut at 15 bytes.
     """
     words = _words(arguments)
@@ -193,12 +193,12 @@ def classify(
 
 
 def _words(arguments: Sequence[str]) -> Sequence[str]:
-    """Return the command line in words, also of a process that wrote a title over it."""
+    """Return the words of the command line, also if the process has put a title in its place."""
     return arguments[0].split() if len(arguments) == 1 else arguments
 
 
 def _program_names(words: Sequence[str]) -> Iterator[str]:
-    """Yield the name of the program and, if it is Python's interpreter, of what that runs."""
+    """Yield the name of the program and, for Python's interpreter, of its script or module."""
     if not words:
         return
     name = words[0].rpartition("/")[2].rstrip(":")
@@ -208,7 +208,7 @@ def _program_names(words: Sequence[str]) -> Iterator[str]:
 
 
 def _python_names(words: Iterator[str]) -> Iterator[str]:
-    """Yield the module or script that a Python command line names; nothing for code in it."""
+    """Yield the module or script of a Python command line; nothing for ``-c``."""
     for word in words:
         if not word.startswith("-"):
             yield _script_name(word)

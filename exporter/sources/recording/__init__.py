@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recordings: everything that the sources handed over, as JSON lines in one file."""
 
-from exporter.sources.recording.encode import TickEncoder
 from exporter.sources.recording.files import Damage, LineFile
 from exporter.sources.recording.header import Header, RecordedDevice, iso_time
 from exporter.sources.recording.play import Recording
+from exporter.sources.recording.record import Recorder, header_of
 from exporter.sources.recording.ticks import Tick
 
 __all__ = [
@@ -12,8 +12,9 @@ __all__ = [
     "Header",
     "LineFile",
     "RecordedDevice",
+    "Recorder",
     "Recording",
     "Tick",
-    "TickEncoder",
+    "header_of",
     "iso_time",
 ]

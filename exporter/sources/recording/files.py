@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lines of a recording in a file, plain or as gzip, whole up to where it was cut."""
+"""The lines of a recording in a file, plain or compressed, readable up to where it was cut."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ GZIP_HEADER = GZIP_MAGIC + b"\x08\x00\x00\x00\x00\x00\x00\xff"
 """Deflate, no name, no time: the same readings make the same file."""
 GZIP_WINDOW_BITS = 31
 LAST_BLOCK = b"\x03\x00"
-"""An empty last block of deflate; after a sync flush the stream is whole with it."""
+"""An empty last block of deflate, which ends a stream after a sync flush."""
 CHUNK_BYTES = 16384
 STEP_BYTES = 512
-"""How much is decompressed at once: no more than that is lost before the damage."""
+"""How much is decompressed at once: of what is before the damage, no more than that is lost."""
 LONGEST_LINE_BYTES = 8 * 2**20
 
 
@@ -25,24 +25,21 @@ class Damage(Exception):
     """The file cannot be read beyond this point."""
 
 
-def _compressor() -> zlib._Compress:
-    # Rows of numbers repeat little but their digits: short matches are not worth their distance.
-    return zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL, zlib.Z_FILTERED)
-
-
 class LineFile:
     """Appends lines; after each `flush` the file is whole, whatever happens next."""
 
     def __init__(self, path: Path, *, overwrite: bool = False) -> None:
         self.path = path
-        self._compress = _compressor() if path.suffix == ".gz" else None
+        self._compress = (
+            zlib.compressobj(9, wbits=-zlib.MAX_WBITS) if path.suffix == ".gz" else None
+        )
         self._checksum = zlib.crc32(b"")
         self._length = 0
         self._pending: list[bytes] = []
         self._whole_bytes = 0
-        """How much of the file is lines that a flush has written."""
+        """Length of the part of the file that flushes have written, without its end."""
         self._whole_end = b""
-        """What stands behind them."""
+        """The end of the compressed stream, as written after that part."""
         self._file = path.open("wb" if overwrite else "xb", buffering=0)
         if self._compress is not None:
             self._pending.append(GZIP_HEADER)
@@ -57,7 +54,7 @@ class LineFile:
         self._pending.append(self._compress.compress(line))
 
     def flush(self) -> None:
-        """Write the lines taken so far, and the end of the file; the next flush goes on before it.
+        """Write the lines taken so far and the end of the file, which the next flush overwrites.
 
         Raises:
             OSError: not all of them could be written; the file ends with the flush before.
@@ -87,7 +84,7 @@ class LineFile:
             view = view[self._file.write(view) or 0 :]
 
     def _cut(self) -> None:
-        """Make the file what the flush before had made it; that needs no more room than it had."""
+        """Restore the file as the flush before had left it; that needs no more room than it had."""
         with contextlib.suppress(OSError):
             self._file.truncate(self._whole_bytes)
             self._file.seek(self._whole_bytes)

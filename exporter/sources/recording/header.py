@@ -7,14 +7,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any
+from typing import Annotated, ClassVar
 
-from exporter.sources.recording.codec import Malformed, from_plain, to_plain
+from pydantic import ConfigDict, Field
+
+from exporter.sources.recording.lines import STRICT, Malformed, decode, encode
 
 FORMAT = "roofline-exporter-recording"
-VERSION = 1
-SHORTEST_INTERVAL_SECONDS = 0.01
-LONGEST_INTERVAL_SECONDS = 3600.0
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,13 @@ class RecordedDevice:
 class Header:
     """What holds for the whole recording."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
     exporter: str
     """The version of the exporter that recorded."""
     source: str
     """Where its readings came from: nvml or simulate."""
-    interval_seconds: float
+    interval_seconds: Annotated[float, Field(ge=0.01, le=3600)]
     """Between two ticks."""
     started: str
     """When it began, as an ISO 8601 time with its offset from UTC."""
@@ -42,17 +44,12 @@ class Header:
     """The version of the NVIDIA driver."""
     devices: tuple[RecordedDevice, ...] = ()
     specs: Mapping[str, str] = field(default_factory=dict)
-    """By UUID: the product key whose ceilings held, or ``derived``."""
+    """By UUID: the row of the spec file whose peaks held, or ``derived``."""
 
     @property
     def started_unix_seconds(self) -> float:
         """When it began, as Unix time."""
         return datetime.fromisoformat(self.started).timestamp()
-
-    def line(self) -> bytes:
-        """Return the line that stands for this header."""
-        plain = {"format": FORMAT, "version": VERSION, **to_plain(self)}
-        return json.dumps(plain, separators=(",", ":")).encode() + b"\n"
 
 
 def iso_time(unix_seconds: float) -> str:
@@ -60,25 +57,27 @@ def iso_time(unix_seconds: float) -> str:
     return datetime.fromtimestamp(unix_seconds, timezone.utc).isoformat()
 
 
-def parse_header(plain: Any) -> Header:
+def header_line(header: Header) -> bytes:
+    """Return the line that stands for a header."""
+    plain = {"format": FORMAT, "version": VERSION, **json.loads(encode(header))}
+    return json.dumps(plain, separators=(",", ":")).encode() + b"\n"
+
+
+def read_header(line: bytes) -> Header:
     """Return the header that the first line stands for.
 
     Raises:
         Malformed: it is not the header of a recording that this version can play.
     """
-    if not isinstance(plain, dict) or plain.get("format") != FORMAT:
+    try:
+        plain = json.loads(line)
+    except (ValueError, RecursionError):
+        raise Malformed("", "a line of JSON") from None
+    if not isinstance(plain, dict) or plain.pop("format", None) != FORMAT:
         raise Malformed("format", f'"{FORMAT}"')
-    rest = dict(plain)
-    del rest["format"]
-    version = rest.pop("version", None)
-    if type(version) is not int or version != VERSION:
+    if plain.pop("version", None) != VERSION:
         raise Malformed("version", f"{VERSION}, the one that this exporter can play")
-    header = from_plain(Header, rest)
-    if not SHORTEST_INTERVAL_SECONDS <= header.interval_seconds <= LONGEST_INTERVAL_SECONDS:
-        raise Malformed(
-            "interval_seconds",
-            f"seconds from {SHORTEST_INTERVAL_SECONDS:g} to {LONGEST_INTERVAL_SECONDS:g}",
-        )
+    header = decode(Header, json.dumps(plain).encode())
     try:
         offset = datetime.fromisoformat(header.started).utcoffset()
         is_time = offset is not None and header.started_unix_seconds >= 0

@@ -3,17 +3,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from exporter.errors import ConfigError
-from exporter.sources.recording.codec import Malformed
-from exporter.sources.recording.decode import TickDecoder
 from exporter.sources.recording.files import Damage, read_lines
-from exporter.sources.recording.header import Header, parse_header
-from exporter.sources.recording.ticks import Tick
+from exporter.sources.recording.header import Header, read_header
+from exporter.sources.recording.lines import Malformed
+from exporter.sources.recording.ticks import Tick, TickReader
 
 
 class Recording:
@@ -27,7 +24,7 @@ class Recording:
         """
         self.path = path
         try:
-            self.header: Header = parse_header(_parsed(next(read_lines(path), b"")))
+            self.header: Header = read_header(next(read_lines(path), b""))
         except OSError as error:
             raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
         except (Damage, Malformed) as error:
@@ -39,28 +36,15 @@ class Recording:
         Raises:
             Damage: the rest cannot be played; the message names file and line.
         """
-        decoder = TickDecoder()
+        reader = TickReader()
         number = 1
         try:
             for number, line in enumerate(read_lines(self.path), 1):
                 if number > 1:
-                    yield decoder.tick(_parsed(line))
+                    yield reader.read(line)
         except OSError as error:
             raise Damage(f"{self.path}: cannot be read: {error.strerror or error}") from error
         except Damage as error:
             raise Damage(f"{self.path}:{number + 1}: {error}") from error
         except Malformed as error:
             raise Damage(f"{self.path}:{number}: {error}") from error
-        except RecursionError as error:
-            raise Damage(f"{self.path}:{number}: too deeply nested") from error
-
-
-def _parsed(line: bytes) -> Any:
-    try:
-        return json.loads(line, parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
-        raise Malformed("", "a line of JSON") from error
-
-
-def _refuse(name: str) -> None:
-    raise ValueError(name)

@@ -39,9 +39,10 @@ class FastClock:
 
 
 class _Shown:
-    """The parts of one GPU's last reading, as recorded and as shown: what stays is shown as it was.
+    """The parts of one GPU's last reading, each as recorded and as shown.
 
-    Later stages take an unchanged object for unchanged values.
+    A part that did not change is shown as the same object: later stages take that for unchanged
+    values.
     """
 
     def __init__(self) -> None:
@@ -55,7 +56,7 @@ class Replay:
     """Hands over a recording's ticks, at most one a round, when `clock` says that they are due.
 
     With a `FastClock` and ticks at the recording's own interval, a recording plays `speed` times
-    as fast and every snapshot is the one that it was live.
+    as fast and every snapshot is the same as the live one.
     """
 
     name = NAME
@@ -75,7 +76,7 @@ class Replay:
         self._resumes_at: float | None = None
         """When the first tick of a later pass is due."""
         self._tick = Tick(0.0)
-        """The one that is shown."""
+        """The tick that is shown."""
         self._played = False
         """Whether this pass had a tick."""
         self._said_damage = False
@@ -93,7 +94,7 @@ class Replay:
         """Begin: the first round shows the first tick."""
 
     def stop(self) -> None:
-        """End."""
+        """End; there is nothing to close."""
 
     @property
     def problem(self) -> str | None:
@@ -131,13 +132,13 @@ class Replay:
         late = now - self._origin - tick.seconds
         if late < -self._interval / 2:
             return
-        if late > self._interval:  # rather slower than with a hole
+        if late > self._interval:  # slow down instead of skipping ticks
             self._origin += late
         self._next = None
         self._show(tick, now, self._origin)
 
     def _fetch(self) -> Tick | None:
-        """Return the next tick, of the next pass if need be; None at the end."""
+        """Return the next tick, if need be that of the next pass; None once it has ended."""
         while self._ended is None:
             try:
                 tick = next(self._ticks)
@@ -168,13 +169,13 @@ class Replay:
         self._earlier_initialisations += self._tick.failed_initialisations
         for report in self._reports:
             self._earlier_failures[report.index] = dict(report.failures)
-        # What was shown of the last pass was moved by another offset.
+        # What was shown in the last pass was moved by another offset.
         self._shown.clear()
 
     def _show(self, tick: Tick, now: float, origin: float) -> None:
         self._tick = tick
         unix = self._clock.time()
-        self._reports = tuple(self._report(report, now, origin, unix) for report in tick.reports)
+        self._reports = tuple(self._report(report, now, origin, unix) for report in tick.gpus)
         started = self._recording.header.started_unix_seconds
         xids = {uuid: dict(records) for uuid, records in self._earlier_xids.items()}
         for uuid, records in tick.xids.items():
@@ -205,7 +206,7 @@ class Replay:
     def _moved(
         self, reading: Reading, shown: _Shown, now: float, origin: float, unix: float
     ) -> Reading:
-        """Return a recorded reading as one of now."""
+        """Return a recorded reading as if it was taken now."""
         device = shown.device[1] if shown.device is not None else reading.device
         if shown.board is None or shown.board[0] is not reading.board:
             shown.board = reading.board, self._rebased(device, reading.board)
@@ -230,6 +231,6 @@ class Replay:
         return self._rebase.moved(device.uuid, part) if self._loop else part
 
     def _renamed(self, by_source: Mapping[str, Value]) -> dict[str, Value]:
-        """Return the same with this source in the place of the one that was recorded."""
+        """Return the same, under this source's name in place of the recorded one's."""
         recorded = self._recording.header.source
         return {NAME if name == recorded else name: item for name, item in by_source.items()}

@@ -1,44 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One line for each round of readings: what is new in full, what changes all the time as numbers.
-
-A GPU's identity, board, health, states and processes stand in a line only when they differ from
-the line before. The rest of its reading is a row of numbers; the row's layout, which says where
-each number belongs, stands in the first line that uses it.
-"""
+"""One line for each round of readings."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar
 
-from exporter.model.reading import (
-    Board,
-    Device,
-    Health,
-    Process,
-    ShareReading,
-    SlotReport,
-    Vitals,
-    XidRecord,
-)
-from exporter.sources.recording.codec import Malformed, from_plain, stored_fields, to_plain
+from pydantic import ConfigDict, Field
 
-MOST_LAYOUTS = 1000
+from exporter.model.reading import Reading, SlotReport, XidRecord
+from exporter.sources.recording.lines import STRICT, Malformed, decode
+
 MOST_GPUS = 1024
-NANOSECONDS = 1_000_000_000
-
-Processes = tuple[tuple[Process, ...] | None, ...]
+LONGEST_SECONDS = 1e9
+DIGITS = 9
+"""Times are rounded to nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
     """Everything that the sources had handed over after one round."""
 
-    seconds: float
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    seconds: Annotated[float, Field(ge=0, le=LONGEST_SECONDS)]
     """Since the recording began."""
-    reports: tuple[SlotReport, ...] = ()
+    gpus: Annotated[tuple[SlotReport, ...], Field(max_length=MOST_GPUS)] = ()
     """Readings are stamped in seconds since the recording began, on both of their clocks."""
     xids: Mapping[str, Mapping[int, XidRecord]] = field(default_factory=dict)
     devices: Mapping[str, int] = field(default_factory=dict)
@@ -46,88 +34,64 @@ class Tick:
     failed_initialisations: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """What a GPU's rows leave out, as a line may change it."""
+def recorded(report: SlotReport, started_monotonic_seconds: float) -> SlotReport:
+    """Return a report as it is written: its times count from the start of the recording.
 
-    device: Device | None = None
-    board: Board | None = None
-    health: Health | None = None
-    states: Mapping[str, str] = field(default_factory=dict)
-    processes: Processes = ()
-    """By share, in the order of the reading's shares."""
-    problem: str | None = None
-    failures: Mapping[str, int] = field(default_factory=dict)
-
-
-NEW_SLOT = Slot()
-"""A GPU of which no line has told yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fast:
-    """What a GPU's rows hold."""
-
-    vitals: Vitals
-    shares: tuple[ShareReading, ...] = ()
-    read_seconds: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """What is known of the node beside its GPUs, as a line may change it."""
-
-    xids: Mapping[str, Mapping[int, XidRecord]] = field(default_factory=dict)
-    devices: Mapping[str, int] = field(default_factory=dict)
-    problem: str | None = None
-    failed_initialisations: int = 0
-
-
-_BY_FIELD = (Board, Health)
-"""Of these a line says only the fields that differ."""
-
-
-def changes(before: object, after: object) -> dict[str, Any]:
-    """Return the plain value of each field that differs; None says that it has its default."""
-    found: dict[str, Any] = {}
-    for name, default in stored_fields(type(after)):
-        old, new = getattr(before, name), getattr(after, name)
-        if new is old or new == old:
-            continue
-        if isinstance(old, _BY_FIELD) and isinstance(new, _BY_FIELD):
-            found[name] = changes(old, new)
-        else:
-            found[name] = None if new == default else to_plain(new)
-    return found
-
-
-def changed(before: Any, found: Any) -> Any:
-    """Return `before` with what `changes` found.
-
-    Raises:
-        Malformed: a field is unknown or has the wrong type.
+    The device stands in the reading where there is one.
     """
-    if not isinstance(found, dict):
-        raise Malformed("", "an object")
-    cls = type(before)
-    known = dict(stored_fields(cls))
-    values = {}
-    for name, item in found.items():
-        if name not in known:
-            raise Malformed(ascii(name)[1:-1][:40], "a field that this version knows")
-        old = getattr(before, name)
-        if item is None:
-            values[name] = known[name]
-        elif isinstance(old, _BY_FIELD):
-            values[name] = below(name, changed, old, item)
-        else:
-            values[name] = getattr(from_plain(cls, {name: item}), name)
-    return dataclasses.replace(before, **values)
+    reading = report.reading
+    if reading is None:
+        return report
+    seconds = round(reading.monotonic_seconds - started_monotonic_seconds, DIGITS)
+    reading = replace(reading, timestamp_seconds=seconds, monotonic_seconds=seconds)
+    return replace(report, device=None, reading=reading)
 
 
-def below(name: str, function: Any, *arguments: Any) -> Any:
-    """Return what `function` returns; name the field in which it finds something malformed."""
-    try:
-        return function(*arguments)
-    except Malformed as error:
-        raise error.below(name) from None
+class TickReader:
+    """Reads the lines of a recording, in their order."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._readings: dict[int, Reading] = {}
+        """The last ones, by the report's index."""
+
+    def read(self, line: bytes) -> Tick:
+        """Return the tick of the next line.
+
+        A reading that did not change is the same object as in the tick before; so are device, board
+        and health.
+
+        Raises:
+            Malformed: the line does not stand for a tick.
+        """
+        tick = decode(Tick, line)
+        if tick.seconds < self._seconds:
+            raise Malformed("seconds", "a time after that of the line before")
+        self._seconds = tick.seconds
+        gpus = tuple([self._shared(report) for report in tick.gpus])
+        self._readings = _readings(gpus)
+        return replace(tick, gpus=gpus)
+
+    def _shared(self, report: SlotReport) -> SlotReport:
+        """Return the report with the objects of the last reading, where they are equal."""
+        reading, before = report.reading, self._readings.get(report.index)
+        if reading is None:
+            return report
+        if abs(reading.monotonic_seconds) > LONGEST_SECONDS:
+            raise Malformed("gpus", f"readings within {LONGEST_SECONDS:g} s of the start")
+        if before is not None:
+            reading = before if reading == before else _with_parts_of(reading, before)
+        return replace(report, device=reading.device, reading=reading)
+
+
+def _readings(gpus: Sequence[SlotReport]) -> dict[int, Reading]:
+    return {report.index: report.reading for report in gpus if report.reading is not None}
+
+
+def _with_parts_of(reading: Reading, before: Reading) -> Reading:
+    return replace(
+        reading,
+        device=before.device if reading.device == before.device else reading.device,
+        board=before.board if reading.board == before.board else reading.board,
+        health=before.health if reading.health == before.health else reading.health,
+    )

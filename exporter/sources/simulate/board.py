@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What does not change while a simulated board's act lasts: identity, memory, health, limits."""
+"""What of a simulated board stays while an act lasts: identity, memory, health, limits."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from uuid import NAMESPACE_DNS, uuid5
 from exporter.model.reading import Board, Device, Health, Memory, Process
 from exporter.sources.simulate.physics import Hardware
 from exporter.sources.simulate.stories import Behaviour, Holder
-from exporter.specs import Product
+from exporter.specs import GpuModel
 
 GENERATION_CHANGE = (8, 0)
-"""Ampere: from here on rows are remapped, before it pages are retired."""
+"""Ampere: from here on rows are remapped; before, pages are retired."""
 LINK_BYTES_PER_SECOND = 25e9
 """Of one NVLink per direction, Volta to Hopper; twice that on Blackwell."""
 BLACKWELL = (10, 0)
@@ -22,28 +22,28 @@ GPUS_PER_NUMA_NODE = 4
 FIRST_PID = 100_000
 
 
-def simulated_device(product: Product, board: Hardware, index: int, identity: str) -> Device:
+def simulated_device(model: GpuModel, board: Hardware, index: int, identity: str) -> Device:
     """Return the identity of GPU `index` of the node that `identity` names."""
     uuid = uuid5(NAMESPACE_DNS, f"{identity}/{index}")
-    links = _links(product)
+    links = _links(model)
     thresholds = dict(MAX_CELSIUS)
     if board.stacked_memory:
         thresholds["memory_max"] = 95.0
     return Device(
         index=index,
         uuid=f"GPU-{uuid}",
-        name=product.names[0],
+        name=model.names[0],
         source="simulate",
-        architecture=product.architecture,
-        compute_capability=product.compute_capability,
+        architecture=model.architecture,
+        compute_capability=model.compute_capability,
         pci_bus_id=f"{index // 16:08X}:{0x10 + index % 16 * 8:02X}:00.0",
-        pci_device_id=product.pci_ids[0] if product.pci_ids else None,
+        pci_device_id=model.pci_ids[0] if model.pci_ids else None,
         serial=f"SIM{uuid.int % 10**10:010d}",
         minor_number=index,
         numa_node=index // GPUS_PER_NUMA_NODE,
         driver_version="simulated",
-        core_count=product.core_count,
-        memory_bus_width_bits=product.memory_bus_width_bits,
+        core_count=model.core_count,
+        memory_bus_width_bits=model.memory_bus_width_bits,
         memory_bytes=board.memory_bytes,
         clock_max_hertz={
             "sm": board.clock_hertz,
@@ -54,39 +54,39 @@ def simulated_device(product: Product, board: Hardware, index: int, identity: st
         power_default_limit_watts=board.power_watts,
         power_max_limit_watts=board.power_watts,
         temperature_threshold_celsius=thresholds,
-        pcie_generation_max=product.pcie_generation,
-        pcie_width_max=product.pcie_lanes,
+        pcie_generation_max=model.pcie_generation,
+        pcie_width_max=model.pcie_lanes,
         nvlink_count=links,
         nvlink_bandwidth_bytes_per_second=board.nvlink_bytes_per_second or None,
         modes={
             "persistence": "on",
             "compute": "default",
-            "ecc": "on" if _has_ecc(product) else "off",
+            "ecc": "on" if _has_ecc(model) else "off",
             "mig": "off",
             "virtualization": "none",
         },
     )
 
 
-def _links(product: Product) -> int:
-    bandwidth = product.nvlink_bandwidth_bytes_per_second or 0.0
-    one = LINK_BYTES_PER_SECOND * (2 if product.compute_capability >= BLACKWELL else 1)
+def _links(model: GpuModel) -> int:
+    bandwidth = model.nvlink_bandwidth_bytes_per_second or 0.0
+    one = LINK_BYTES_PER_SECOND * (2 if model.compute_capability >= BLACKWELL else 1)
     return round(bandwidth / one)
 
 
-def _has_ecc(product: Product) -> bool:
-    return "GeForce" not in product.names[0]
+def _has_ecc(model: GpuModel) -> bool:
+    return "GeForce" not in model.names[0]
 
 
-def healthy(product: Product) -> Health:
+def healthy(model: GpuModel) -> Health:
     """Return the health of a board that never had an error."""
     none = {
         severity: {"dram": 0, "sram": 0}
-        for severity in (("corrected", "uncorrected") if _has_ecc(product) else ())
+        for severity in (("corrected", "uncorrected") if _has_ecc(model) else ())
     }
-    links = _links(product)
-    remaps = _has_ecc(product) and product.compute_capability >= GENERATION_CHANGE
-    retires = _has_ecc(product) and not remaps
+    links = _links(model)
+    remaps = _has_ecc(model) and model.compute_capability >= GENERATION_CHANGE
+    retires = _has_ecc(model) and not remaps
     return Health(
         ecc_errors_total=none,
         ecc_lifetime_errors=none,
@@ -132,11 +132,11 @@ def processes_of(holder: Holder | None, memory: Memory, index: int) -> tuple[Pro
     )
 
 
-def slow_readings(product: Product, board: Hardware, behaviour: Behaviour, celsius: float) -> Board:
+def slow_readings(model: GpuModel, board: Hardware, behaviour: Behaviour, celsius: float) -> Board:
     """Return the board's slow readings at a temperature."""
-    has_fan = not _has_ecc(product)
+    has_fan = not _has_ecc(model)
     bar1 = 2 ** math.ceil(math.log2(board.memory_bytes))
-    generation = product.pcie_generation
+    generation = model.pcie_generation
     return Board(
         power_limit_watts=board.power_watts * behaviour.limit_ratio,
         temperature_margin_celsius=MAX_CELSIUS["slowdown"] - celsius,
@@ -145,7 +145,7 @@ def slow_readings(product: Product, board: Hardware, behaviour: Behaviour, celsi
         bar1_used_bytes=2**20,
         bar1_total_bytes=bar1,
         pcie_generation=generation if behaviour.awake or board.stacked_memory else 1,
-        pcie_width=product.pcie_lanes,
+        pcie_width=model.pcie_lanes,
         pcie_replays_total=0,
         nvlink_errors_total=(
             {"crc_flit": 0, "replay": 0, "recovery": 0} if board.nvlink_bytes_per_second else {}

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a load does to one product: power, clock, traffic, and the wobble of all of them.
+"""What a load does to one GPU model: power, clock, traffic, and the wobble of all of them.
 
     P = TDP x (0.10 + 0.06 while a context is open + 0.84 x w x (f / f_max)^2),   w = sum of
         weight x activity over the units
 
 and f is the highest clock up to f_max at which P is below the power limit: power falls with the
-square of the clock, since voltage falls with it. A model for demonstrations, not a measurement.
+square of the clock, since voltage falls with it. It serves demonstrations and is not measured.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import sqrt
 
 from exporter.sources.simulate.waves import Phase, Rates
-from exporter.specs import Product
+from exporter.specs import GpuModel
 from exporter.specs.pcie import pcie_bytes_per_second
 
 IDLE_POWER_RATIO = 0.10
@@ -37,7 +37,7 @@ IDLE_CLOCK_RATIO = 0.17
 IDLE_GRAPHICS_MEMORY_HERTZ = 405e6
 """GDDR memory is clocked down without a context; HBM is not."""
 CAP_MARGIN_RATIO = 0.995
-"""The power of a capped board, of its limit."""
+"""The power of a capped board, relative to its limit."""
 FIRST_WITH_COUNTERS = (9, 0)
 """GPM: Hopper and newer."""
 
@@ -60,7 +60,7 @@ class Load:
     nvlink: float = 0.0
     """Each direction; over PCIe where there is no NVLink."""
     waits: bool = False
-    """Whether all that runs are kernels that wait for other GPUs."""
+    """Whether nothing runs but kernels that wait for other GPUs."""
 
 
 QUIET = Load()
@@ -68,7 +68,7 @@ QUIET = Load()
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """The figures of one product that the model needs, all known."""
+    """The figures of one GPU model that the simulation needs, all known."""
 
     power_watts: float
     """The default power limit."""
@@ -83,30 +83,30 @@ class Hardware:
     has_counters: bool
 
 
-def hardware(product: Product) -> Hardware | None:
-    """Return what can be simulated of `product`, or None where its row lacks a figure for it."""
-    pcie = pcie_bytes_per_second(product.pcie_generation, product.pcie_lanes)
-    clock = product.peak_clock_hertz.get("vector")
-    memory_clock = product.peak_clock_hertz.get("memory")
+def hardware(model: GpuModel) -> Hardware | None:
+    """Return what can be simulated of `model`, or None where its row lacks a figure for it."""
+    pcie = pcie_bytes_per_second(model.pcie_generation, model.pcie_lanes)
+    clock = model.peak_clock_hertz.get("vector")
+    memory_clock = model.peak_clock_hertz.get("memory")
     if (
-        product.tdp_watts is None
-        or product.sm_count is None
-        or product.memory_bytes is None
-        or product.memory_bus_width_bits is None
+        model.tdp_watts is None
+        or model.sm_count is None
+        or model.memory_bytes is None
+        or model.memory_bus_width_bits is None
         or clock is None
         or memory_clock is None
     ):
         return None
     return Hardware(
-        power_watts=product.tdp_watts,
-        sm_count=product.sm_count,
+        power_watts=model.tdp_watts,
+        sm_count=model.sm_count,
         clock_hertz=clock,
         memory_clock_hertz=memory_clock,
-        memory_bytes=round(product.memory_bytes / 1e9 * 2**30),
+        memory_bytes=round(model.memory_bytes / 1e9 * 2**30),
         pcie_bytes_per_second=pcie or 0.0,
-        nvlink_bytes_per_second=product.nvlink_bandwidth_bytes_per_second or 0.0,
-        stacked_memory=(product.memory_type or "").startswith("HBM"),
-        has_counters=product.compute_capability >= FIRST_WITH_COUNTERS,
+        nvlink_bytes_per_second=model.nvlink_bandwidth_bytes_per_second or 0.0,
+        stacked_memory=(model.memory_type or "").startswith("HBM"),
+        has_counters=model.compute_capability >= FIRST_WITH_COUNTERS,
     )
 
 
@@ -122,7 +122,8 @@ def phase(
 ) -> Phase:
     """Return `seconds` of `load` on `board`; `awake` says that a context is open.
 
-    `trains` says that a training job does it, which waits for its data while the engine is idle.
+    `trains` says that it is the load of a training job, which waits for data while the engine is
+    idle.
     `limit_ratio` is the power limit over the default one. Where it is hit the clock wobbles and the
     power does not; elsewhere activities, traffic and dynamic power wobble together, and an engine
     that is always busy stays so.

@@ -27,7 +27,7 @@ _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h|d)")
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One story, for so long."""
+    """One story, and how long it lasts."""
 
     story: str
     parameters: Mapping[str, float]
@@ -39,7 +39,8 @@ class Scene:
 class SimulatedGpu:
     """One GPU of a scenario; its scenes are repeated in turn."""
 
-    product: str
+    spec: str
+    """The GPU model, by its key in the spec file."""
     scenes: tuple[Scene, ...]
 
 
@@ -101,7 +102,7 @@ class _Reader:
     def _entry(self, path: KeyPath, entry: Any) -> Iterator[SimulatedGpu]:
         if not isinstance(entry, dict):
             raise self._expected(path, "a mapping with spec and story", entry)
-        product = self._product(path, entry)
+        spec = self._spec(path, entry)
         count = round(self._number((*path, "count"), entry, Parameter(1, 1, MOST_GPUS, "count")))
         if "sequence" in entry:
             if "story" in entry:
@@ -111,26 +112,26 @@ class _Reader:
         else:
             scenes = self._scenes(path, entry, ("spec", "count"), "story or sequence", {})
         for _ in range(count):
-            yield SimulatedGpu(product, scenes)
+            yield SimulatedGpu(spec, scenes)
 
-    def _product(self, path: KeyPath, entry: Mapping[str, Any]) -> str:
+    def _spec(self, path: KeyPath, entry: Mapping[str, Any]) -> str:
         if "spec" not in entry:
-            raise self._error((*path, "spec"), "missing, expected a product of the spec file")
+            raise self._error((*path, "spec"), "missing, expected a GPU model of the spec file")
         key = entry["spec"]
-        product = self._book.products.get(key) if isinstance(key, str) else None
-        if product is None:
+        found = self._book.models.get(key) if isinstance(key, str) else None
+        if found is None:
             raise self._expected(
                 (*path, "spec"),
-                "a product's key in the spec file, such as h100-sxm5-80gb",
+                "the key of a GPU model in the spec file, such as h100-sxm5-80gb",
                 key,
             )
-        if hardware(product) is None:
+        if hardware(found) is None:
             raise self._error(
                 (*path, "spec"),
-                "expected a product whose SMs, clocks, memory and power are all known, and "
-                f"'{product.key}' lacks some of them",
+                "expected a GPU model whose SMs, clocks, memory and power are all known, and "
+                f"'{found.key}' lacks some of them",
             )
-        return product.key
+        return found.key
 
     def _sequence(self, path: KeyPath, entry: Mapping[str, Any]) -> tuple[Scene, ...]:
         parts = entry["sequence"]

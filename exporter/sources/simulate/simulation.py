@@ -40,12 +40,12 @@ from exporter.specs import SpecBook
 LOST = "lost: it fell off the bus (simulated)"
 ROUNDING_MARGIN = 0.01
 SAMPLE_SECONDS = 1 / 6
-"""The driver samples the utilization so often; what is newer than its last sample is not known."""
+"""Between two of the driver's samples of the utilization; what is newer is not known."""
 AMBIENT_CELSIUS = 28.0
 RISE_CELSIUS = 46.0
-"""At the product's power limit, for good."""
+"""Above ambient, of a GPU that stays at its power limit."""
 LAGS = ((15.0, 0.5), (90.0, 0.5))
-"""Temperature follows the mean power of the last so many seconds, with these weights."""
+"""Seconds and weight: temperature follows the mean power over each of these times."""
 MEMORY_RISE_CELSIUS = 6.0
 FIRST_WITH_ENERGY = (7, 0)
 CAPPED = frozenset({"sw_power_cap"})
@@ -96,7 +96,7 @@ class Simulation:
         return [gpu.report for gpu in self.gpus]
 
     def xids(self) -> Mapping[str, Mapping[int, XidRecord]]:
-        """Return the Xids raised up to now, by UUID."""
+        """Return the Xids raised so far, by UUID."""
         seconds = self._clock.monotonic() - self._started
         return {
             gpu.device.uuid: {
@@ -135,14 +135,14 @@ class _Gpu:
     def __init__(
         self, gpu: SimulatedGpu, book: SpecBook, index: int, identity: str, key: int
     ) -> None:
-        self._product = book.products[gpu.product]
-        board = hardware(self._product)
+        self._model = book.models[gpu.spec]
+        board = hardware(self._model)
         if board is None:
-            raise ValueError(f"{gpu.product} cannot be simulated")
+            raise ValueError(f"{gpu.spec} cannot be simulated")
         self._board = board
-        self.device: Device = simulated_device(self._product, board, index, identity)
+        self.device: Device = simulated_device(self._model, board, index, identity)
         self.timeline = Timeline(board, gpu.scenes, key)
-        self._health = healthy(self._product)
+        self._health = healthy(self._model)
         self.trainers = dict.fromkeys(
             scene.holder.owner
             for scene in gpu.scenes
@@ -181,7 +181,7 @@ class _Gpu:
             timestamp_seconds=clock.time(),
             monotonic_seconds=monotonic,
             vitals=self._vitals(act, seconds, length, moved, totals, rates, celsius),
-            board=slow_readings(self._product, self._board, act.behaviour, celsius),
+            board=slow_readings(self._model, self._board, act.behaviour, celsius),
             shares=(
                 ShareReading(
                     memory=memory,
@@ -208,8 +208,8 @@ class _Gpu:
             return None
         if job_name(holder.owner) != job:
             return None
-        peak = self._product.peak_flops_per_second.get("bf16_tensor")
-        clock = self._product.peak_clock_hertz.get("tensor", self._board.clock_hertz)
+        peak = self._model.peak_flops_per_second.get("bf16_tensor")
+        clock = self._model.peak_clock_hertz.get("tensor", self._board.clock_hertz)
         return training_report(
             holder.owner,
             rank,
@@ -276,12 +276,12 @@ class _Gpu:
 
 
 def _mean(total: float, seconds: float) -> float:
-    """Return a ratio without the rounding of its totals."""
+    """Return a ratio, without what the rounding of totals adds."""
     return min(1.0, max(0.0, total / seconds))
 
 
 def _utilization(moved: Rates, rates: Rates, seconds: float, length: float) -> Utilization:
-    """Return the utilization as the driver's samples would tell it."""
+    """Return the utilization as the driver's samples would show it."""
     if not length:
         return Utilization(rates.engine, 1.0, 0.0, rates.dram, 1.0)
     ratio, memory_ratio = _mean(moved.engine, length), _mean(moved.dram, length)

@@ -44,15 +44,15 @@ class Behaviour:
     memory: float = 0.0
     """Share of the usable memory that is allocated."""
     awake: bool = True
-    """True while a process keeps a context, and with it the clocks up."""
+    """True while a process keeps a context open, which keeps the clocks high."""
     limit_ratio: float = 1.0
-    """The power limit over the product's."""
+    """The power limit over the default one."""
     wobble_ratio: float = WOBBLE_RATIO
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """One word of a scenario."""
+    """What one name in a scenario's ``story`` stands for."""
 
     help: str
     behave: Callable[[Parameters, int], Behaviour] | None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one simulated GPU does over time: its scenes in turn, each a wave that starts anew."""
+"""What one simulated GPU does over time: its scenes in turn, each of which starts a new wave."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Timeline:
 
 
 def is_training(holder: Holder | None) -> bool:
-    """Tell whether a GPU's holder is a training job."""
+    """Return whether a GPU's holder is a training job."""
     return holder is not None and holder.workload == "training"
 
 

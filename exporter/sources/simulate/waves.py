@@ -52,7 +52,7 @@ class Rates(NamedTuple):
     stalled: float = 0.0
     """The part of it in which the GPU has nothing to do: the job waits for its data."""
     waited: float = 0.0
-    """The part of it in which the GPU is busy with nothing but waiting for other ranks."""
+    """The part of it in which the GPU only waits for other ranks."""
 
 
 NOTHING = Rates()
@@ -68,7 +68,7 @@ class Phase:
 
 
 class Wave:
-    """Rates over time; `key` tells its wobble from that of other waves."""
+    """Rates over time; `key` makes its wobble differ from that of other waves."""
 
     def __init__(self, phases: Sequence[Phase], key: int) -> None:
         self._phases = tuple(phases)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process can have done at most since it began: totals beyond that are not taken."""
+"""The most that a process can have done since it began; totals beyond that are refused."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from exporter.model.reading import TrainingTotals
 from exporter.sources.training.refusals import Refused
 
 FASTER_RATIO = 1.05
-"""The clock of a job may run so much faster than this one's."""
+"""How much faster than this process's clock a job's may run."""
 AGE_SLACK_SECONDS = 5.0
-"""Beyond the age of the process: its start is known in ticks, and clocks are read in turn."""
+"""Allowed beyond the age of the process: its start is known in ticks, and clocks are read one after
+the other."""
 GROWTH_SLACK_SECONDS = 60.0
-"""Beyond the time since the first report of an id: that one may have waited for so long in the
-kernel's queue, while the exporter stood still."""
+"""Allowed beyond the time since the first report of an id, which may have waited this long in the
+kernel's queue while the exporter was stopped."""
 MOST_PER_SECOND: Mapping[str, float] = {
-    # A loop of Python goes round some ten million times a second if it does nothing at all.
+    # An empty loop in Python runs some ten million times a second.
     "steps": 1e6,
     "batches": 1e6,
-    # 1 TB/s of memory reads as many samples of a hundred bytes.
+    # That many samples of a hundred bytes are 1 TB/s of memory traffic.
     "samples": 1e10,
     # A hundred times a GPU's dense FP8 peak: one process may drive all GPUs of a node.
     "model_flops": 1e18,
@@ -30,7 +31,7 @@ MOST_PER_SECOND: Mapping[str, float] = {
 def check_age(totals: TrainingTotals, age_seconds: float) -> None:
     """Refuse what a process of this age cannot have done.
 
-    Phases are bounded by the wall time of the loop, which the datagram's form ensures.
+    Phases need no check: `decode` has refused those that exceed the wall time of the loop.
 
     Raises:
         Refused: implausible.

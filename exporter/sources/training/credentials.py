@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who sent a datagram, as the kernel tells, and whether that process is the one it claims to be."""
+"""Who sent a datagram, according to the kernel, and whether it is the process it claims to be."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 MOST_BYTES = 64 * 1024
-"""Of a file in /proc no more is read."""
+"""The most that is read of a file in /proc."""
 
 _UCRED = struct.Struct("=iII")
 ANCILLARY_BYTES = socket.CMSG_SPACE(_UCRED.size)
-"""Room for the sender's credentials alone: file descriptors that it passes are not taken in."""
+"""Room for the sender's credentials alone: file descriptors that it passes are dropped."""
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _STATE = 0
@@ -37,7 +37,7 @@ class Peer(NamedTuple):
 
 
 def peer_of(ancillary: Iterable[tuple[int, int, bytes]]) -> Peer | None:
-    """Return the sender that the kernel put beside a datagram (SO_PASSCRED); None without."""
+    """Return the sender that the kernel attached to a datagram (SO_PASSCRED), or None."""
     for level, kind, data in ancillary:
         if (
             level == socket.SOL_SOCKET
@@ -50,10 +50,10 @@ def peer_of(ancillary: Iterable[tuple[int, int, bytes]]) -> Peer | None:
 
 
 class Processes:
-    """What /proc says of the processes that report; without a /proc that fits, nothing."""
+    """What /proc says of the processes that report: nothing, where no /proc fits."""
 
     def __init__(self, *roots: str) -> None:
-        """Take the mounts of /proc to look at; the first in this process's numbering is used.
+        """Use the first of these mounts of /proc that numbers processes as this one is numbered.
 
         The host's /proc, mounted in a container, numbers processes as the host does, and the
         kernel names senders as the container does.
@@ -61,11 +61,11 @@ class Processes:
         self._root = next((root for root in roots if _is_ours(root)), None)
 
     def may_claim(self, pid: int, claimed: int) -> bool:
-        """Return False if the process is known and `claimed` is its pid in no namespace."""
+        """Return False if the process is known and has the pid `claimed` in no namespace."""
         if not pid or self._root is None:
             return True
         numbers = self._status(pid).get(b"NSpid")
-        # Without, it has ended or the kernel is older than 4.1.
+        # Where there is no such line, it has ended or the kernel is older than 4.1.
         return numbers is None or str(claimed).encode() in numbers
 
     def ancestors(self, pid: int) -> tuple[int, ...]:
@@ -94,7 +94,7 @@ class Processes:
         return int(fields[_START_TIME])
 
     def age_seconds(self, started: int | None) -> float:
-        """Return for how long a process can have run: since it started, else since boot."""
+        """Return how long a process has run at most: since it started, else since boot."""
         since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
         return since_boot if started is None else since_boot - started / _TICKS_PER_SECOND
 

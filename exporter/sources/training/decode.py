@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a datagram claims: its bytes, checked for form, or a refusal that says why not.
+"""What a datagram claims: its contents, checked for form, or a refusal that says what is wrong.
 
 Everything in a datagram is untrusted. The wire format is in ``docs/training-protocol.md``.
 """
@@ -38,10 +38,10 @@ MOST_NAME_BYTES = 64
 """Of the name of a framework, of a precision or of what is degraded."""
 MOST_DEGRADED = 16
 MOST_ERROR_CHARACTERS = 200
-"""Of a client's own failure no more is kept."""
+"""The most that is kept of a message about the client's own failure."""
 TOLERANCE_RATIO = 0.01
 TOLERANCE_SECONDS = 0.1
-"""By so much, and no more, may parts add up to more than their whole: clocks are read in turn."""
+"""How much more than their whole parts may add up to: clocks are read one after the other."""
 MEMORY_KINDS = ("allocated", "reserved", "peak")
 INSTRUMENTATIONS = ("client", "auto")
 NO_DEVICE_ON_THE_WIRE = "none"
@@ -55,7 +55,7 @@ _DEVICE = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z][0-9A-Za-z/-]{0,90}")
 _PHASES = frozenset(TRAINING_PHASES)
 _SAID_BY_CLIENTS = TRAINING_DEGRADATIONS.keys() - {UNVERIFIED}
 _NUMBERS = (float, int)
-"""Nothing else: true and false are no numbers."""
+"""Nothing else: true and false are not numbers."""
 
 
 class Claim(NamedTuple):
@@ -82,14 +82,14 @@ class Claim(NamedTuple):
 
 
 _LOADERS = lru_cache(maxsize=1024)(Loader)
-"""Loaders seldom change, and are much alike from rank to rank."""
+"""Loaders rarely change and are often the same on every rank."""
 
 
 def decode(data: bytes) -> Claim:
     """Return what a datagram claims.
 
     Raises:
-        Refused: it has another form than version 1 of the protocol asks for; nothing else.
+        Refused: it does not have the form of version 1 of the protocol; nothing else is raised.
     """
     if len(data) > MOST_BYTES:
         raise Refused("too_large")
@@ -126,7 +126,7 @@ def decode(data: bytes) -> Claim:
 
 
 def _constant(name: str) -> None:
-    raise Refused("not_json", f"{name} is no JSON")
+    raise Refused("not_json", f"{name} is not JSON")
 
 
 _DECODER = json.JSONDecoder(parse_constant=_constant)
@@ -136,7 +136,7 @@ def _parse(data: bytes) -> Any:
     try:
         return _DECODER.decode(data.decode())
     except UnicodeDecodeError as error:
-        raise Refused("not_json", f"no UTF-8 at byte {error.start}") from None
+        raise Refused("not_json", f"not UTF-8 at byte {error.start}") from None
     except json.JSONDecodeError as error:
         raise Refused("not_json", f"{error.msg} at character {error.pos}") from None
     except ValueError:  # newer Pythons refuse numbers of thousands of digits
@@ -186,7 +186,7 @@ def _phases(value: Any, key: str) -> dict[str, float]:
             found[phase] = seconds + 0.0
         else:
             others.append(seconds)
-    if others:  # a sum whose rounding does not depend on the order never falls
+    if others:  # fsum does not depend on the order, so that rounding never makes it fall
         found[OTHER] = math.fsum((found.get(OTHER, 0.0), *others))
     return found
 
@@ -289,7 +289,7 @@ def _unfit(key: str, expected: str, got: Any) -> Refused:
 
 
 def _shown(value: Any) -> str:
-    """Return what a message says of a value; it may be as large and as deep as a datagram."""
+    """Return a value as messages show it, in short: it may be as large as a datagram."""
     if value is None:
         return "nothing"
     if isinstance(value, dict | list):

@@ -26,7 +26,7 @@ class Access:
 
     mode: int = 0o666
     group: str | None = None
-    """Name or number; None leaves it to this process's own."""
+    """Name or number; None is the group of this process."""
 
 
 def candidates(chosen: str | None, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -42,7 +42,7 @@ class Endpoint:
     """One bound socket, and the file that leads to it."""
 
     def __init__(self, path: str, access: Access) -> None:
-        """Bind it; directories that are missing are made, and a file without a listener goes.
+        """Bind it; missing directories are made, and a file that nobody listens at is removed.
 
         Raises:
             SourceError: it cannot be bound there; the message is one line and names the path.
@@ -57,7 +57,7 @@ class Endpoint:
             self._bind(access)
         except (OSError, OverflowError, SourceError) as error:
             self.close()
-            # What Python refuses by itself, such as a path that is too long, has no error number.
+            # Python's own errors, such as one for a path that is too long, have no number.
             reason = error.strerror if isinstance(error, OSError) and error.errno else error
             raise SourceError(f"{path}: {reason}") from error
 
@@ -106,18 +106,18 @@ def _make_directory(path: str) -> None:
 
 
 def _remove_stale(path: str) -> None:
-    """Remove a socket that nobody listens on.
+    """Remove a socket's file that nobody listens at.
 
     Raises:
         SourceError: there is something else, or somebody listens.
-        OSError: it cannot be told, or cannot be removed.
+        OSError: what is there cannot be looked at or removed.
     """
     try:
         found = os.lstat(path)
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(found.st_mode):
-        raise SourceError("is there and is no socket")
+        raise SourceError("exists and is not a socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
         probe.setblocking(False)
         code = probe.connect_ex(path)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Datagrams that have arrived and wait to be read, many in one go.
 
-To wake up for each report and read it at once costs several times as much as reading it among
-others: by then, the jobs' own work has driven the reader out of the processor's caches.
+Waking up for each report to read it at once costs several times as much as reading many in a row:
+in between, the jobs' own work drives the reader out of the processor's caches.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_WAITING = 256
 log = logging.getLogger(__name__)
 
 Ancillary = Sequence[tuple[int, int, bytes]]
-"""What the kernel put beside a datagram."""
+"""What the kernel attached to a datagram."""
 
 
 class Arrival(NamedTuple):
@@ -39,7 +39,7 @@ class Inbox:
     """Keeps the order of arrival; any thread may put and read."""
 
     def __init__(self, take: Callable[[Arrival], None], refusals: Refusals, clock: Clock) -> None:
-        """Take what is called for each datagram; it may raise Refused."""
+        """Call `take` for each datagram that is read; it may raise Refused."""
         self._take = take
         self._refusals = refusals
         self._clock = clock
@@ -48,16 +48,16 @@ class Inbox:
         self._reading = threading.Lock()
 
     def put(self, data: bytes, ancillary: Ancillary, monotonic_seconds: float) -> bool:
-        """Keep a datagram for the next read; return True if so many wait that it should be now."""
+        """Keep a datagram for the next read; return whether so many wait that it is due now."""
         self._waiting.append((data, ancillary, monotonic_seconds))
         return len(self._waiting) >= MOST_WAITING
 
     def read(self) -> int:
-        """Take or refuse what has arrived; return how many were too many in a short time."""
+        """Take or refuse what has arrived; return how many the rate limit refused."""
         too_many = 0
         with self._reading:
             ahead = self._clock.time() - self._clock.monotonic()
-            for _ in range(len(self._waiting)):  # what comes meanwhile does not hold the reader
+            for _ in range(len(self._waiting)):  # what arrives meanwhile waits for the next read
                 data, ancillary, now = self._waiting.popleft()
                 peer = peer_of(ancillary)
                 if peer is None:
@@ -75,7 +75,7 @@ class Inbox:
         except Refused as refused:
             self._refuse(refused.reason, str(refused), arrival.peer)
         except Exception:
-            # A mistake in here must not be a way to switch the source off from outside.
+            # A mistake of ours must not let a sender switch the source off.
             self._refuse("schema", "it could not be understood", arrival.peer)
             log.exception("a training report from %s could not be understood", arrival.peer)
 

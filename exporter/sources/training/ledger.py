@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each training process said last: who may say it, how many there may be, when it is old."""
+"""The last report of each training process: who may send it, how many are kept, and how long."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from exporter.sources.training.refusals import Refused
 from exporter.sources.training.room import FullError, Room
 
 KEPT_SECONDS = 300.0
-"""After a process's last report, which is also the one in which it says that it ends. One that
-lives on counts as silent then: its totals are kept, for it may speak again."""
+"""How long a process is kept after its last report, be it the one in which it says that it ends.
+One that is still alive then counts as silent: its totals are kept, for it may report again."""
 SILENT_SECONDS = 60.0
-"""A process that cannot be seen counts as ended after so long without a report."""
+"""A process that cannot be seen counts as ended after this long without a report."""
 LOOK_SECONDS = 1.0
 """Between two looks at the processes that have not reported for a while."""
 QUIET_SECONDS = 2.0
@@ -30,7 +30,7 @@ QUIET_SECONDS = 2.0
 _MOST_USERS = 256
 
 _Job = tuple[int, str]
-"""A user's number and the name that the user gave it."""
+"""The uid, and the name that the user gave the job."""
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class _Entry:
     is_gone: bool = False
     is_silent: bool = False
     report: TrainingReport | None = None
-    """What is handed on of all this, once it was asked for."""
+    """What `reports` returns for it, once that was asked for."""
 
     @property
     def job(self) -> _Job:
@@ -93,8 +93,8 @@ class Ledger:
         """Keep what the sender of `arrival` claims.
 
         Raises:
-            Refused: it is another's, is not newer, contradicts what was said before, is more than
-                the process can have done, or there is no room for it.
+            Refused: the id belongs to another process, or the claim is not newer, contradicts an
+                earlier one, is more than the process can have done, or finds no room.
         """
         now = arrival.monotonic_seconds
         with self._lock:
@@ -115,9 +115,9 @@ class Ledger:
             self._taken += 1
 
     def reports(self) -> tuple[TrainingReport, ...]:
-        """Return what each process said last, in the order in which they came.
+        """Return the last report of each process, in the order in which the processes appeared.
 
-        Those silent for five minutes are forgotten, unless they can be seen to live.
+        Those silent for five minutes are forgotten, unless they are seen to be alive.
         """
         with self._lock:
             now = self._clock.monotonic()
@@ -156,7 +156,7 @@ class Ledger:
         return entry
 
     def _leaving(self, uid: int, name: str, now: float) -> set[str]:
-        """Return the ids that have to leave before one of this user's job can come."""
+        """Return the ids that have to leave before one of this user's job can come in."""
         leaving: set[str] = set()
         if (uid, name) not in self._ids:
             try:
@@ -204,7 +204,7 @@ class Ledger:
 
 
 def _nobody(uid: int) -> None:
-    """Tell nobody's name."""
+    """Return no name, for any user."""
 
 
 def _check_bounds(entry: _Entry, totals: TrainingTotals, now: float) -> None:
@@ -230,7 +230,7 @@ def _check_next(entry: _Entry, claim: Claim, peer: Peer) -> None:
 
 
 def _falling(before: TrainingTotals, now: TrainingTotals) -> str | None:
-    """Return the total that fell or that is no longer told, or None."""
+    """Return the total that fell or is no longer reported, or None."""
     if now.steps < before.steps:
         return "steps"
     if now.batches < before.batches:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a process, a user, and all together, send no more reports than are read at ease."""
+"""Limits on how many reports a process, a user, and all senders together may send."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from exporter.sources.training.credentials import Peer
 PROCESS_PER_SECOND = 1_250.0
 USER_PER_SECOND = 2_500.0
 ALL_PER_SECOND = 5_000.0
-"""Tokens; a report costs one for each kilobyte that it begins, as time to read it goes by size.
+"""Tokens; a report costs one for each kilobyte that it begins, since long ones take longer to read.
 
-512 ranks of one user (uid 0 in containers) need 512 to 1024 a second, and a user that sends all it
-can leaves half to the others."""
+512 ranks of one user (uid 0 in containers) need 512 to 1024 a second, and a user who sends as much
+as possible leaves half to the others."""
 BYTES_PER_TOKEN = 1024
 BURST_SECONDS = 2.0
-"""How long a sender may send at an unlimited rate what it may send in that time."""
+"""A sender may send at once as many reports as its rate allows in this time."""
 MOST_BUCKETS = 2048
-"""More are looked through for those that are full."""
+"""When there are more, those that are full again are dropped."""
 
 
 class RateLimit:
     """Token buckets: one for each process, for each user, and for all.
 
-    Each is kept as the time at which it will be full again: a report that would put it off beyond
-    the burst is refused, and costs nothing.
+    Each is kept as the time at which it will be full again: a report that would move that time
+    beyond the burst is refused, and costs nothing.
     """
 
     def __init__(self) -> None:
         self._full_at: dict[Peer | int | None, float] = {}
-        """By process, by uid, and of all."""
+        """By process, by uid, and of all under None."""
 
     def allows(self, peer: Peer, size_bytes: int, now: float) -> bool:
         """Take the tokens for a report at monotonic time `now`, or return False."""
@@ -38,7 +38,7 @@ class RateLimit:
             (peer.uid, USER_PER_SECOND),
             (None, ALL_PER_SECOND),
         ]
-        if peer.pid:  # those that cannot be seen are many processes
+        if peer.pid:  # 0 stands for all processes that cannot be seen
             buckets.append((peer, PROCESS_PER_SECOND))
         then = {key: max(full_at.get(key, now), now) + tokens / rate for key, rate in buckets}
         if max(then.values()) > now + BURST_SECONDS:

@@ -18,11 +18,11 @@ from exporter.sources.training.endpoint import Access, Endpoint
 from exporter.sources.training.inbox import MOST_WAITING, Inbox
 
 READ_BYTES = MOST_BYTES + 1
-"""What is longer is cut to this length, which is still too large."""
+"""A longer datagram is cut to this length, which is still too large to be taken."""
 MANY = MOST_WAITING // 2
 PAUSE_SECONDS = 0.05
-"""Where so many of a batch are too many, nothing is received for a while: a flood fills the
-kernel's queue instead of this process's time."""
+"""How long nothing is received after the rate limit has refused MANY of a batch: a flood then fills
+the kernel's queue instead of taking this process's time."""
 STOP_SECONDS = 2.0
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class Patience:
     """How long the thread waits for what may change around it."""
 
     check_seconds: float = 5.0
-    """Between two looks whether the path still leads to the socket."""
+    """Between two checks that the path still leads to the socket."""
     retry_seconds: float = 30.0
     """Until the next try, when no socket could be made."""
 
@@ -99,7 +99,7 @@ class Receiver:
                     endpoint.close()
 
     def _bind(self) -> Endpoint | None:
-        """Return the first endpoint that can be made; None, and one line in the log, without."""
+        """Return the first endpoint that can be made; log why if none can, and return None."""
         problems = []
         for path in self._paths:
             try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a report is not taken: the reasons, and how often each was given."""
+"""Why reports are refused, and how many for each reason."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from exporter.errors import one_line
 
 REASONS: Mapping[str, str] = {
     "too_large": "longer than 8192 bytes",
-    "not_json": "no JSON in UTF-8",
+    "not_json": "not JSON in UTF-8",
     "version": "of another version of the protocol",
     "schema": "a value is missing, of the wrong type, out of range or contradicts another",
     "label": "a name is empty, too long or not printable",
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class Refused(Exception):
-    """A report is not taken, for one of REASONS."""
+    """A report is refused, for one of REASONS."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(detail or REASONS[reason])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table of limited size that users share: who holds what in it, and who has to leave for whom."""
+"""A table of limited size that users share: who has which entries, and which make room."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 MAKES_ROOM_SECONDS = 10.0
-"""An entry that was silent for longer makes room for another one of its user."""
+"""An entry that was silent for longer makes room for a new one of the same user."""
 
 K = TypeVar("K", bound=Hashable)
 
 
 class FullError(Exception):
-    """Nothing has to leave for this user."""
+    """There is no room for this user."""
 
 
 class Room(Generic[K]):
     """The entries of each user, the one that was silent for longest first.
 
-    A user's fair share is the size over the number of users. Whoever holds no more than that loses
-    nothing to another user, whatever that one does.
+    A user's fair share is the size over the number of users. A user who holds no more than that
+    loses nothing to another one.
     """
 
     def __init__(self, size: int) -> None:
@@ -31,7 +31,7 @@ class Room(Generic[K]):
         self._count = 0
 
     def hear(self, uid: int, key: K, now: float) -> None:
-        """Take note that an entry was heard at monotonic time `now`; a new one comes in."""
+        """Note that an entry was heard at monotonic time `now`; a new one is added."""
         held = self._held.setdefault(uid, OrderedDict())
         self._count += key not in held
         held[key] = now
@@ -46,10 +46,10 @@ class Room(Generic[K]):
             del self._held[uid]
 
     def leaving(self, uid: int, now: float) -> K | None:
-        """Return what has to leave before a new entry of this user can come; None: nothing.
+        """Return which entry has to leave before a new one of this user can come in, or None.
 
-        Below its share a user gets the room of whoever holds most, if that leaves the two no
-        further apart; else only that of an own entry which was silent for a while.
+        A user below the fair share gets the room of the user with the most entries, as long as that
+        one keeps at least as many; any other user only that of an own entry which was silent.
 
         Raises:
             FullError: the user holds as much as it may, and all of it is alive.

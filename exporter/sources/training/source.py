@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the training jobs of this node report, and how their reports fare."""
+"""What the training jobs of this node report, and how many reports were taken and refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TrainingOptions:
     max_jobs: int = 64
     max_ranks: int = 512
     owners: bool = True
-    """Whether to tell whose the jobs are."""
+    """Whether jobs are shown with their owners."""
     procfs: str = PROCFS
     patience: Patience = field(default_factory=Patience)
 
@@ -55,7 +55,7 @@ class TrainingSource:
         self._receiver = Receiver(
             options.paths, options.access, self._inbox, clock, options.patience
         )
-        self._failure_told_at = float("-inf")
+        self._failure_logged_at = float("-inf")
 
     def start(self) -> None:
         """Begin to take reports, as soon as a socket can be made."""
@@ -66,7 +66,7 @@ class TrainingSource:
         self._receiver.stop()
 
     def reports(self) -> tuple[TrainingReport, ...]:
-        """Return what each process said last, unless that is more than five minutes ago."""
+        """Return the last report of each process, unless that is more than five minutes ago."""
         self._inbox.read()
         return self._ledger.reports()
 
@@ -94,12 +94,12 @@ class TrainingSource:
         claim = decode(arrival.data)
         self._ledger.take(claim, arrival)
         if claim.errors and claim.error:
-            self._tell_failure(claim)
+            self._log_failure(claim)
 
-    def _tell_failure(self, claim: Claim) -> None:
+    def _log_failure(self, claim: Claim) -> None:
         now = self._clock.monotonic()
-        if now - self._failure_told_at >= LOG_INTERVAL_SECONDS:
-            self._failure_told_at = now
+        if now - self._failure_logged_at >= LOG_INTERVAL_SECONDS:
+            self._failure_logged_at = now
             log.warning(
                 "the client in training job %s, rank %d, had %d failures; the first: %s",
                 claim.job,

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The driver's error numbers, from NVML events and from the kernel log."""
+"""Xids, the driver's error numbers: from NVML events and the kernel log, counted in one ledger."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which Xids the driver tells of as they happen: NVML events, awaited on a thread of their own."""
+"""Xids from NVML events, for which a thread waits."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ XID = pynvml.nvmlEventTypeXidCriticalError
 WAIT_MILLISECONDS = 1000
 NOTHING_TO_WAIT_FOR_SECONDS = 0.25
 SHORTEST_WAIT_SECONDS = 0.05
-"""A wait that ends sooner without an event did not wait; the next must not follow at once."""
+"""If a wait without an event is shorter, the driver does not wait: pause before the next."""
 BACK_OFF_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 
 log = logging.getLogger(__name__)
 
 
 class XidEvents(threading.Thread):
-    """Waits for Xids of every GPU that can be read, within one library generation."""
+    """Waits for Xids of every GPU that can be read, within one generation of the library."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class XidEvents(threading.Thread):
         note: Callable[[str, int], None],
         clock: Clock,
     ) -> None:
-        """Take the GPUs that can be read now, UUID by index, and whom to tell: UUID and Xid."""
+        """`gpus` returns the UUIDs of readable GPUs by index; `note` takes a UUID and an Xid."""
         super().__init__(name="xid-events", daemon=True)
         self._library = library
         self._gpus = gpus
@@ -47,24 +47,24 @@ class XidEvents(threading.Thread):
         self._abandoned = False
         self._registered: dict[int, str] = {}
         self._refusing: set[str] = set()
-        """GPUs (by UUID) that said that they have no Xid events."""
+        """UUIDs of GPUs that have no Xid events."""
         self._uuids: dict[int, str] = {}
-        """By handle: a GPU that left may no longer tell its UUID when its event arrives."""
+        """By handle: the UUID of a lost GPU may not be readable when its event arrives."""
         self._failures = 0
         self._not_before: dict[str, tuple[float, int]] = {}
-        """By UUID: when to try to register again, and how often it failed."""
+        """By UUID: when to register again, and how often that failed."""
 
     def stop(self) -> None:
-        """End the thread after the wait that it is in, which lasts at most a second."""
+        """End the thread after its present wait, which takes at most a second."""
         self._ending.set()
 
     def abandon(self) -> None:
-        """Let a thread that is stuck in the driver never call it again: it may be another's."""
+        """End the thread without a further driver call: the library may be initialised again."""
         self._ending.set()
         self._abandoned = True
 
     def run(self) -> None:
-        """Watch until stopped; start over, later and later, whatever the driver does."""
+        """Watch until stopped; after an error start again, with waits that grow."""
         while not self._ending.is_set():
             try:
                 events = pynvml.nvmlEventSetCreate()
@@ -77,7 +77,7 @@ class XidEvents(threading.Thread):
             failure: Exception | None = None
             try:
                 self._watch(events)
-            except Exception as error:  # no fault of the driver may end the watch
+            except Exception as error:  # no error of the driver may end the thread
                 failure = error
             if not self._abandoned:
                 with contextlib.suppress(Exception):
@@ -86,7 +86,7 @@ class XidEvents(threading.Thread):
                 self._back_off(failure)
 
     def _back_off(self, error: Exception) -> None:
-        # That the library has to be initialised again is told by those who read the GPUs.
+        # The workers report that the library has to be initialised again.
         known = outcome_of(code_of(error)) is Outcome.LIBRARY_STATE
         if self._failures == 0 and not known:
             log.warning("waiting for Xid events failed: %s; trying again", error)
@@ -103,7 +103,7 @@ class XidEvents(threading.Thread):
                 self._ending.wait(NOTHING_TO_WAIT_FOR_SECONDS)
 
     def _register(self, events: Any) -> None:
-        """Register the GPUs that are new or have come back.
+        """Register the GPUs that are new, or readable again.
 
         Raises:
             pynvml.NVMLError: the set cannot be used any more.
@@ -111,7 +111,7 @@ class XidEvents(threading.Thread):
         gpus = self._gpus()
         if gpus == self._registered:
             return
-        # Who is gone now must be registered again when it is back.
+        # A GPU that cannot be read now must be registered again later.
         self._registered = {i: uuid for i, uuid in self._registered.items() if gpus.get(i) == uuid}
         for index, uuid in gpus.items():
             retry_at, failures = self._not_before.get(uuid, (float("-inf"), 0))
@@ -141,7 +141,7 @@ class XidEvents(threading.Thread):
     def _register_gpu(self, events: Any, index: int, uuid: str) -> None:
         handle = self._library.handle(index)
         if text("nvmlDeviceGetUUID", handle) != uuid:
-            return  # the numbering has changed since that GPU was read
+            return  # the indexes have changed since that GPU was read
         wanted = XID & pynvml.nvmlDeviceGetSupportedEventTypes(handle)
         if not wanted:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which Xids the kernel log tells of, also those of a GPU that has left the bus."""
+"""Xids from the kernel log, which also has those of a GPU that has left the bus."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ PciAddress = tuple[int, int, int]
 """Domain, bus and device."""
 
 LONGEST_READ = 16384
-"""/dev/kmsg gives one record per read and refuses a buffer that is too small for it."""
+"""/dev/kmsg gives one record per read, and fails if the buffer is too small for it."""
 LONGEST_LINE = 65536
 NOTHING_READ_MILLISECONDS = 200
-"""A log that says that there is something to read, but has nothing, is left alone for so long."""
+"""How long to leave a log alone that is reported as readable but has no data."""
 
 _RECORD = re.compile(r"([0-9]{1,9}),[0-9]+,[0-9]+,[^;]*;(.*)", re.DOTALL)
 _ADDRESS = r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.[0-7])?"
@@ -35,14 +35,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class KernelXid:
-    """An Xid that the kernel logged, and the GPU's place on the bus."""
+    """An Xid that the kernel logged, and the PCI address of the GPU."""
 
     address: PciAddress
     code: int
 
 
 def pci_address(bus_id: str) -> PciAddress | None:
-    """Return the address in a bus id such as ``00000000:65:00.0``; None if it is none."""
+    """Return the address in a bus id such as ``00000000:65:00.0``; None if it has another form."""
     match = _BUS_ID.fullmatch(bus_id)
     return None if match is None else _address(match)
 
@@ -54,7 +54,7 @@ def _address(match: re.Match[str]) -> PciAddress:
 def parse_record(line: str) -> KernelXid | None:
     """Return the Xid in one line of /dev/kmsg (``priority,sequence,time,flags;text``), or None.
 
-    Only the kernel's own records count: programs that write there cannot pass for it.
+    Only the kernel's own records count, not those that programs write to /dev/kmsg.
     """
     record = _RECORD.fullmatch(line)
     if record is None or int(record[1]) >> 3 != 0:  # the facility; 0 is the kernel
@@ -64,17 +64,17 @@ def parse_record(line: str) -> KernelXid | None:
 
 
 class KernelLog:
-    """Follows the kernel log on a thread of its own, which sleeps while nothing is logged."""
+    """Follows the kernel log in a thread, which sleeps while nothing is logged."""
 
     def __init__(self, path: str, note: Callable[[KernelXid], None]) -> None:
         self._path = path
         self._note = note
         self._tail = b""
         self._running: tuple[threading.Thread, socket.socket] | None = None
-        """The thread, and what ends it when it is closed."""
+        """The thread, and the socket that ends it when it is closed."""
 
     def start(self) -> None:
-        """Follow what is logged from now on, if the log can be read; else say so in one line."""
+        """Follow what is logged from now on; log one line if that is not possible."""
         try:
             file = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
@@ -94,7 +94,7 @@ class KernelLog:
         thread.start()
 
     def stop(self) -> None:
-        """End the thread; it never waits for anything but the log and this."""
+        """End the thread, and wait for its end."""
         if self._running is not None:
             thread, end = self._running
             end.close()
@@ -119,7 +119,7 @@ class KernelLog:
             ended.close()
 
     def _read(self, file: int) -> bool:
-        """Read and hand on what is there; False if there was nothing.
+        """Read and note the new records; return False if there are none.
 
         Raises:
             OSError: the log cannot be read any more.
@@ -127,7 +127,7 @@ class KernelLog:
         try:
             data = os.read(file, LONGEST_READ)
         except OSError as error:
-            if error.errno == errno.EPIPE:  # the ring was overwritten; the next read goes on
+            if error.errno == errno.EPIPE:  # unread records were overwritten; the next read goes on
                 log.warning("%s: records were lost before they could be read", self._path)
                 return True
             if error.errno in (errno.EAGAIN, errno.EINTR):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often each Xid was seen on each GPU: counted once, however many ways report it."""
+"""How often each Xid was seen on each GPU; one that both ways report is counted once."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from exporter.model.xids import ALERTING, XIDS, describe
 Way = Literal["nvml", "kmsg"]
 
 PAIRING_SECONDS = 5.0
-"""An Xid that both ways report within this time is one."""
+"""Within this time two reports of an Xid, one of each way, are of the same error."""
 MOST_UNPAIRED = 1024
 MOST_OTHER_CODES = 64
-"""Distinct codes per GPU besides those that raise alerts; more are only logged."""
+"""How many codes per GPU are counted, besides those that raise alerts."""
 LOG_INTERVAL_SECONDS = 60.0
 
 log = logging.getLogger(__name__)
@@ -31,25 +31,25 @@ class _Tally:
     count: int = 0
     last_timestamp_seconds: float = 0.0
     way: Way = "nvml"
-    """Whose reports wait for their counterpart: never those of both ways at once."""
+    """The way that made the unpaired reports; never both ways have some."""
     unpaired: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_UNPAIRED))
     logged_at: float = float("-inf")
     unlogged: int = 0
 
 
 class XidLedger:
-    """Counts Xids by UUID and code; any thread may note and read."""
+    """Counts Xids by UUID and code; any thread may call it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._gpus: dict[str, dict[int, _Tally]] = {}
         self._refused: set[str] = set()
-        """GPUs that have shown more codes than are counted."""
+        """UUIDs of GPUs that had more codes than are counted."""
         self._records: Mapping[str, Mapping[int, XidRecord]] | None = {}
 
     def note(self, uuid: str, code: int, way: Way) -> None:
-        """Count one report, unless the other way reported the same Xid just before."""
+        """Count and log one report, unless the other way has reported the same Xid before."""
         with self._lock:
             tally = self._tally(uuid, code)
             if tally is None:
@@ -70,7 +70,7 @@ class XidLedger:
         log.log(level, "GPU %s: Xid %d%s: %s", uuid, code, more, describe(code))
 
     def _tally(self, uuid: str, code: int) -> _Tally | None:
-        """Return the tally of this code; None where there is no room for one more code."""
+        """Return the tally of this code; None if the GPU has too many codes."""
         tallies = self._gpus.setdefault(uuid, {})
         tally = tallies.get(code)
         if tally is None:
@@ -95,7 +95,7 @@ class XidLedger:
         return False
 
     def records(self) -> Mapping[str, Mapping[int, XidRecord]]:
-        """Return the counts so far by UUID and code; the result does not change later."""
+        """Return the counts so far, by UUID and code; the result does not change later."""
         with self._lock:
             if self._records is None:
                 self._records = {

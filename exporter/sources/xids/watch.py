@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Xids of all GPUs: NVML's events and the kernel log, brought together in one ledger."""
+"""The Xids of all GPUs, from NVML events and the kernel log, in one ledger."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ log = logging.getLogger(__name__)
 
 
 class XidWatch:
-    """Owns the two threads that hear of Xids, and what they heard."""
+    """Owns the ledger, and the two threads that find Xids."""
 
     def __init__(self, library: Library, clock: Clock, kernel_log: str | None) -> None:
-        """Take the path of the kernel log, or None to leave it alone."""
+        """Take the path of the kernel log, or None not to read it."""
         self._library = library
         self._clock = clock
         self._ledger = XidLedger(clock)
         self._events: XidEvents | None = None
         self._left_behind: list[XidEvents] = []
-        """Those that were inside the driver when their generation ended."""
+        """Threads that were inside a driver call when their generation ended."""
         self._kernel_log = None if kernel_log is None else KernelLog(kernel_log, self._hear)
         self._readable: Mapping[int, str] = {}
         self._places: dict[PciAddress, str] = {}
-        """The UUID of every GPU that was ever seen, by its place on the bus."""
+        """The UUID of every GPU that has been seen, by PCI address."""
 
     def start(self) -> None:
         """Start following the kernel log."""
@@ -41,7 +41,7 @@ class XidWatch:
             self._kernel_log.start()
 
     def driver_started(self) -> None:
-        """Wait for events of the present library generation, unless that is done already."""
+        """Start to wait for events of the present library generation, if not done before."""
         if self._events is not None:
             return
         events = XidEvents(
@@ -54,7 +54,7 @@ class XidWatch:
         self._events = events
 
     def driver_ended(self, wait_seconds: float = WAIT_SECONDS) -> bool:
-        """End the wait for events; return whether none is left inside the driver."""
+        """End the wait for events; return whether no thread is left inside the driver."""
         events, self._events = self._events, None
         if events is not None:
             events.stop()
@@ -65,13 +65,13 @@ class XidWatch:
         return not self._left_behind
 
     def stop(self) -> None:
-        """End both threads; one that is inside the driver is left behind."""
+        """End both threads; one that is inside a driver call is not waited for."""
         if self._kernel_log is not None:
             self._kernel_log.stop()
         self.driver_ended(wait_seconds=0.0)
 
     def know(self, reports: Iterable[SlotReport]) -> None:
-        """Take note of the GPUs that were seen, and of those that can be read now."""
+        """Note the PCI addresses of all GPUs, and which of them can be read now."""
         readable: dict[int, str] = {}
         for report in reports:
             device = report.device

@@ -30,6 +30,7 @@ from exporter.cli.config.values import (
     duration,
 )
 from exporter.errors import ConfigError
+from exporter.sources.source import SOURCES
 
 DOCUMENT = Path(__file__).parent.parent.parent.parent / "docs" / "configuration.md"
 
@@ -72,6 +73,20 @@ def test_every_field_of_the_settings_is_a_row() -> None:
     """No setting can exist that flags, environment and YAML do not know."""
     attributes = [flag.attribute for flag in config.FLAGS]
     assert [*attributes, "given"] == [field.name for field in fields(Settings)]
+
+
+def test_every_source_has_its_flag() -> None:
+    """The table of sources and the settings name the same ones, in the same order."""
+    flags = [flag for flag in config.FLAGS if flag.name.startswith("source.")]
+    assert [flag.name for flag in flags] == [row.flag for row in SOURCES]
+    assert [flag.help for flag in flags] == [row.gives for row in SOURCES]
+    assert [flag.default == "true" for flag in flags] == [row.enabled for row in SOURCES]
+
+
+def test_counter_sources_are_those_switched_on() -> None:
+    """By name, in order of preference."""
+    assert Settings().counter_sources == ("gpm",)
+    assert config.load(["--no-source.gpm"], {}).counter_sources == ()
 
 
 def test_no_two_flags_share_a_variable() -> None:

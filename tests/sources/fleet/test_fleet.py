@@ -216,7 +216,7 @@ def _refusals(monkeypatch: pytest.MonkeyPatch) -> Refusals:
 def test_a_gpu_without_a_thread_costs_no_other_and_gets_one_later(
     start: Start, refusals: Refusals, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A host may be out of threads for a while: the reason is told once."""
+    """A host may be out of threads for a while: the reason is logged once."""
     caplog.set_level(logging.INFO)
     refusals.names = ("gpu-0",)
     fleet, _ = start({"devices": {"count": 2}})
@@ -279,7 +279,7 @@ def test_a_hung_gpu_gets_its_replacement_once_that_can_be_started(
 def test_the_supervisor_survives_whatever_goes_wrong_in_it(
     start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without it no GPU would be found or initialised again; the fault is told once, with its
+    """Without it no GPU would be found or initialised again; the fault is logged once, with its
     trace, and is a reason while no GPU is known."""
     caplog.set_level(logging.INFO)
     monkeypatch.setattr("exporter.sources.fleet.worker.BACK_OFF_SECONDS", (0.02,))
@@ -296,14 +296,14 @@ def test_the_supervisor_survives_whatever_goes_wrong_in_it(
     monkeypatch.setattr(DeviceCounts, "count", failing)
     fleet, _ = start({"devices": {"count": 1}})
     wait_until(lambda: len(calls) >= 3)
-    assert fleet.problem == "looking after the GPUs failed: can't start new thread"
+    assert fleet.problem == "supervising the GPUs failed: can't start new thread"
 
     faulty.clear()
     wait_until(lambda: _reads(fleet))
     assert fleet.problem is None
     assert [(record.getMessage(), record.exc_info is None) for record in caplog.records] == [
-        ("looking after the GPUs failed: can't start new thread; retrying", False),
-        ("the GPUs are looked after again", True),
+        ("supervising the GPUs failed: can't start new thread; retrying", False),
+        ("the GPUs are supervised again", True),
     ]
 
 
@@ -555,7 +555,7 @@ def test_a_library_that_is_no_use_is_tried_less_and_less_often(
     code: int,
 ) -> None:
     """It initialises, and then says that it is not initialised: that is no success. Every
-    initialisation is undone, and the log tells of it once."""
+    initialisation is undone, and it is logged once."""
     waits: list[int] = []
     monkeypatch.setattr(
         "exporter.sources.fleet.worker.BACK_OFF_SECONDS",
@@ -600,7 +600,7 @@ def test_a_gpu_of_which_nothing_answers_is_down(
     start: Start, clock: SkippingClock, caplog: pytest.LogCaptureFixture, code: int
 ) -> None:
     """A round without a reading is no read: the last one stands until it is stale, then there is a
-    reason, told once; and when it answers again, everything is read as before."""
+    reason, logged once; and when it answers again, everything is read as before."""
     caplog.set_level(logging.INFO)
     fleet, fake = start(
         {"devices": [{"gpm": {"sm": 50}}, {}]},
@@ -633,8 +633,8 @@ def test_a_gpu_of_which_nothing_answers_is_down(
     assert reading.vitals.power_watts is not None
     assert "gpm" not in reading.states
     messages = [record.getMessage() for record in caplog.records]
-    told = [line for line in messages if "GPU 0" in line and "Xid" not in line]
-    assert len(told) == 2, told
+    lines = [line for line in messages if "GPU 0" in line and "Xid" not in line]
+    assert len(lines) == 2, lines
 
 
 def test_no_gpu_at_all_is_a_reason(start: Start) -> None:

@@ -57,7 +57,7 @@ class Node:
         return not self.reads() and self.fleet.failed_initialisations >= failures
 
     def happen(self, xid: int) -> None:
-        """The driver's events tell an Xid of GPU 0."""
+        """The driver's events report an Xid of GPU 0."""
         now = self.fake.now() - self.fake.epoch + 0.03
         known = self.fake.scenario.get("xids", [])
         self.fake.update(xids=[*known, {"at": now, "gpu": 0, "xid": xid}])
@@ -86,7 +86,7 @@ def _node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
 
 
 def test_an_xid_that_events_and_kernel_log_tell_counts_once(node: Node) -> None:
-    """Whichever is first; one that only one of them tells counts too."""
+    """Whichever is first; one that only one of them reports counts, too."""
     node.start()
     node.happen(79)
     wait_until(lambda: node.counts() == {79: 1})

@@ -111,7 +111,7 @@ def test_identity_is_read_again_each_minute(open_gpu: Open) -> None:
 
 
 def test_media_engines_come_from_counters_where_they_answer(open_gpu: Open) -> None:
-    """NVML is asked in the first round only; then hardware counters tell, without a call."""
+    """NVML is asked in the first round only; then hardware counters have them, without a call."""
     rig = open_gpu(gpm=GPM, decoder_utilization=33, encoder_utilization=5)
     session = rig.session()
     rig.calls()
@@ -130,12 +130,14 @@ def test_media_engines_come_from_counters_where_they_answer(open_gpu: Open) -> N
 def test_media_engines_without_counters(open_gpu: Open) -> None:
     """With GPM switched off NVML is asked each round, and the state says why."""
     rig = open_gpu(gpm=GPM, decoder_utilization=33)
-    session = rig.session(SessionOptions(gpm=False))
+    session = rig.session(SessionOptions(counters=()))
     session.read()
     reading = tick(session, rig)
 
     assert reading.vitals.decoder_ratio == 0.33
     assert reading.states == {"gpm": "disabled"}
+    assert reading.read_seconds.keys() == {"nvml"}
+    assert not any(name.startswith("nvmlGpm") for name in rig.calls())
     assert not reading.shares[0].measurable
     assert reading.shares[0].activity is None
 
@@ -194,7 +196,7 @@ def test_memory_is_read_before_gpm(open_gpu: Open, monkeypatch: pytest.MonkeyPat
     order: list[str] = []
     for name, source, method in (
         ("nvml", session._nvml, "read_fast"),
-        ("gpm", session._gpm, "read"),
+        ("gpm", session._counters._sources["gpm"], "read"),
     ):
         monkeypatch.setattr(source, method, noting(order, name, getattr(source, method)))
     tick(session, rig)
@@ -203,7 +205,7 @@ def test_memory_is_read_before_gpm(open_gpu: Open, monkeypatch: pytest.MonkeyPat
 
 
 def test_changed_mig_layout_needs_a_new_session(open_gpu: Open) -> None:
-    """At the next slow round a changed layout is told, and a new session reads the new one."""
+    """The next slow round finds a changed layout, and a new session reads the new one."""
     rig = open_gpu(mig=MIG)
     session = rig.session()
     session.read()
@@ -261,7 +263,7 @@ def test_round_in_which_nothing_answers_is_no_reading(open_gpu: Open, code: int)
 
 @pytest.mark.parametrize("left", ["Memory", "Power", "Temperature", "Samples", "ClockInfo"])
 def test_one_reading_is_enough(open_gpu: Open, left: str) -> None:
-    """A GPU that tells one thing is up."""
+    """A GPU of which a single reading answers is up."""
     rig = open_gpu(gpm=GPM, utilization=50, fields={"185": None, "83": None})
     session = rig.session()
     tick(session, rig)
@@ -308,8 +310,8 @@ def test_one_fault_is_one_line(open_gpu: Open, caplog: pytest.LogCaptureFixture)
     assert lines[1].startswith("GPU 0: can be read again: ")
 
 
-def test_index_is_told_by_the_driver(open_gpu: Open) -> None:
-    """The one that the opened GPU has by now; None where the driver does not say."""
+def test_index_comes_from_the_driver(open_gpu: Open) -> None:
+    """The one that the opened GPU has by now; None if the driver does not report it."""
     rig = open_gpu()
     session = rig.session()
     assert session.index() == 0
@@ -389,7 +391,7 @@ def test_driver_calls_in_the_steady_state(
     assert not calls.keys() & {"nvmlDeviceGetPcieThroughput", "nvmlDeviceGetHandleByIndex_v2"}
 
 
-def test_progress_is_told_between_calls(open_gpu: Open) -> None:
+def test_progress_is_reported_between_calls(open_gpu: Open) -> None:
     """A GPU of which every call is slow does not hang: no stretch without a word has many calls."""
     rig = open_gpu(gpm=GPM, power=500, utilization=50)
     marks: list[int] = []
@@ -424,7 +426,7 @@ def test_counters_that_answered_before_are_asked_for_again_soon(open_gpu: Open) 
 def test_what_the_log_says_is_taken_back_by_the_next_session(
     open_gpu: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A GPU that was opened anew is not left with a complaint that is over."""
+    """A fault that is over does not stay the last word in the log when a GPU is opened again."""
     caplog.set_level(logging.INFO)
     rig = open_gpu(power=500)
     rig.advance(20)
@@ -436,8 +438,8 @@ def test_what_the_log_says_is_taken_back_by_the_next_session(
     rig.fake.update(faults=[])
     tick(rig.session(), rig, 2)
 
-    told = [record.getMessage() for record in caplog.records]
-    assert [line for line in told if "temperature" in line] == [
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line for line in lines if "temperature" in line] == [
         "GPU 0 cannot be read in part: temperature (Unknown Error)",
         "GPU 0: can be read again: temperature",
     ]

@@ -138,7 +138,7 @@ class TestBuild:
 
 class TestReadings:
     def test_identity(self, start: Any) -> None:
-        """A preset gives the product's own strings and shape."""
+        """A preset gives the GPU model's own strings and shape."""
         session = start(product="v100-sxm2", serial="abc", pci_bus_id="00000001:3B:00.0")
         nvml, gpu = session.nvml, session.gpu
         pci = nvml.nvmlDeviceGetPciInfo(gpu)
@@ -172,7 +172,7 @@ class TestReadings:
         ],
     )
     def test_every_product_answers_the_basics(self, start: Any, product: str) -> None:
-        """No product preset is broken: name, memory, power, clocks and limits all read."""
+        """No preset of a GPU model is broken: name, memory, power, clocks and limits all read."""
         session = start(product=product)
         nvml, gpu = session.nvml, session.gpu
 
@@ -325,7 +325,7 @@ class TestTime:
 
     @pytest.mark.parametrize("wave", WAVES)
     def test_energy_is_the_integral_of_power(self, start: Any, wave: Any) -> None:
-        """The energy counter and the power gauge tell one story, to the millijoule."""
+        """The energy counter and the power gauge agree, to the millijoule."""
         session = start(power=wave, power_window=0, energy=17)
         for elapsed in (3.25, 13.5, 31.0):
             session.fake.set_clock(START + elapsed)

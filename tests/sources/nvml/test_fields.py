@@ -127,7 +127,7 @@ def test_impossible_values_are_absent(open_gpu: Open, field: int, value: float) 
     assert rig.journal.states == {}
 
 
-def test_impossible_field_is_told_once(open_gpu: Open, caplog: pytest.LogCaptureFixture) -> None:
+def test_impossible_field_is_logged_once(open_gpu: Open, caplog: pytest.LogCaptureFixture) -> None:
     """Where it was possible before; the others are read on."""
     caplog.set_level(logging.INFO)
     rig = open_gpu(fields={"82": 44}, energy=3)
@@ -135,7 +135,7 @@ def test_impossible_field_is_told_once(open_gpu: Open, caplog: pytest.LogCapture
     for celsius in (44, 255, 255, 255, 44):
         rig.fake.device(0, fields={"82": celsius})
         assert batch.read()[ENERGY] == 3000
-        rig.journal.tell()
+        rig.journal.log_changes()
 
     assert [entry.getMessage() for entry in caplog.records] == [
         "GPU 0 cannot be read in part: fields (implausible)",
@@ -206,7 +206,7 @@ def test_refused_field_leaves_and_is_logged_once(
     batch = FieldBatch(rig.handle, [MEMORY_TEMPERATURE, ENERGY, POWER], rig.journal, "fields")
     for _ in range(3):
         assert batch.read() == {ENERGY: 3000}
-        rig.journal.tell()
+        rig.journal.log_changes()
 
     assert batch.fields == (ENERGY,)
     assert rig.journal.states == {"fields": "no_permission"}
@@ -236,11 +236,11 @@ def test_failing_field_is_counted_and_costs_no_other(
     batch = FieldBatch(rig.handle, [MEMORY_TEMPERATURE, ENERGY], rig.journal, "fields")
     for _ in range(3):
         assert batch.read() == {ENERGY: 3000}
-        rig.journal.tell()
+        rig.journal.log_changes()
     rig.fake.device(0, fields={"82": 44})
     for _ in range(3):
         assert batch.read() == {MEMORY_TEMPERATURE: 44, ENERGY: 3000}
-        rig.journal.tell()
+        rig.journal.log_changes()
 
     assert rig.failures == {"nvml": 3}
     assert [entry.getMessage() for entry in caplog.records] == [

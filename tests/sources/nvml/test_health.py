@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each generation of GPU and driver tells of a board's health, on the fake driver."""
+"""What each generation of GPU and driver reports of a board's health, on the fake driver."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_v100(open_gpu: Open, missing: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("missing", [DRIVER_470, DRIVER_535, DRIVER_550])
 def test_a100_on_older_drivers(open_gpu: Open, missing: tuple[str, ...]) -> None:
-    """Where the newer call is missing, the older one tells the same."""
+    """Where the newer call is missing, the older one answers the same."""
     rig = open_gpu(
         product="a100-sxm4-80gb",
         missing=(*missing, "nvmlDeviceGetSramEccErrorStatus"),
@@ -182,7 +182,7 @@ def test_a_gpu_without_ecc_has_no_errors_to_count(open_gpu: Open) -> None:
 
 
 def test_link_states_by_field(open_gpu: Open) -> None:
-    """One call tells all links; a link that sleeps is well, one without traffic is not."""
+    """One call reads all links; a link that sleeps is well, one without traffic is not."""
     states = {str(link): 1 for link in range(4)} | {"1": 2, "2": 0, "3": 3}
     rig = open_gpu(nvlink={"links": 4}, fields={"165": {"type": "uint", "scope": states}})
     rig.calls()
@@ -293,7 +293,7 @@ def test_fabric(open_gpu: Open, missing: tuple[str, ...]) -> None:
 
 
 def test_no_fabric_is_unsupported(open_gpu: Open) -> None:
-    """State 0 means that there is none."""
+    """State 0 means that the GPU is on no fabric."""
     rig = open_gpu(fabric={"state": 0})
 
     assert reader(rig).read().fabric_state is None
@@ -319,7 +319,7 @@ WELL = 0b0001_10_10_10_10
     ],
 )
 def test_fabric_health(summary: int, mask: int, healthy: bool | None) -> None:
-    """The summary counts; without one, each part of the mask that is told must be well."""
+    """The summary counts; without one, each known part of the mask must be well."""
     assert fabric_health(summary, mask) is healthy
 
 

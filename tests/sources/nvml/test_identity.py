@@ -101,7 +101,7 @@ def test_every_fact_of_an_h100(open_gpu: Open) -> None:
 def test_older_drivers_lack_facts_only(
     open_gpu: Open, missing: tuple[str, ...], absent: set[str]
 ) -> None:
-    """On an older driver the facts that it does not tell are absent, and all others there."""
+    """On an older driver the facts that it does not report are absent, and all others there."""
     rig = open_gpu(missing=missing)
     found = device(rig)
     names = set(Device.__slots__) - {"c2c_bandwidth_bytes_per_second"}
@@ -145,7 +145,7 @@ def test_refused_fact_is_logged_once(open_gpu: Open, caplog: pytest.LogCaptureFi
     source = rig.source()
     for _ in range(3):
         source.read_static()
-        rig.journal.tell()
+        rig.journal.log_changes()
 
     assert source.device.serial is None
     assert rig.failures == {"nvml": 1}
@@ -163,7 +163,7 @@ def test_static_reading_follows_changes(open_gpu: Open) -> None:
 
 
 def test_node_minus_one_is_none(open_gpu: Open) -> None:
-    """NUMA node -1 means that there is none."""
+    """NUMA node -1 means that the GPU has no node."""
     assert device(open_gpu(numa_node=-1)).numa_node is None
 
 
@@ -220,7 +220,7 @@ def test_lost_gpu_is_raised(open_gpu: Open, code: int, call: str) -> None:
 
 @pytest.mark.parametrize("code", [1, 9, 18])
 def test_lost_library_is_raised(open_gpu: Open, code: int) -> None:
-    """A library that must start over is told from a lost GPU."""
+    """A library that must start over is distinguished from a lost GPU."""
     rig = open_gpu()
     rig.fake.update(faults=[fault("nvmlDeviceGetUUID", error=code)])
 
@@ -238,7 +238,7 @@ def test_gpu_without_a_uuid_cannot_be_read(open_gpu: Open) -> None:
 
 
 def test_minimal_identity_of_a_lost_gpu(open_gpu: Open) -> None:
-    """A GPU that was lost before it was read still has its UUID, and a name if it tells it."""
+    """A GPU that was lost before it was read still has its UUID, and a name if that can be read."""
     rig = open_gpu(uuid="GPU-9", lost=1)
 
     assert minimal_device(rig.handle, 3) == Device(index=3, uuid="GPU-9", name="unknown")
@@ -282,7 +282,7 @@ def test_mig_on_without_instances(open_gpu: Open) -> None:
 
 @pytest.mark.parametrize("product", ["h100-sxm", "t4"])
 def test_mig_off(open_gpu: Open, product: str) -> None:
-    """MIG that is off, or that the product does not have, is no layout."""
+    """MIG that is off, or that the GPU model does not have, is no layout."""
     assert mig_layout(open_gpu(product=product).handle) is None
 
 
@@ -295,7 +295,7 @@ def test_mig_instances_of_others_are_left_out(open_gpu: Open) -> None:
 
 
 def test_mig_instance_without_sizes(open_gpu: Open) -> None:
-    """The layout holds where the driver does not tell an instance's size."""
+    """The layout holds if the driver does not report an instance's size."""
     rig = open_gpu(mig={"instances": INSTANCES})
     rig.fake.update(faults=[fault("nvmlDeviceGetAttributes_v2", error=3)])
     found = device(rig).instances
@@ -308,7 +308,7 @@ def test_mig_instance_without_sizes(open_gpu: Open) -> None:
     "call", ["nvmlDeviceGetMigMode", "nvmlDeviceGetMigDeviceHandleByIndex", "nvmlDeviceGetGpu*Id"]
 )
 def test_undecided_mig_layout_is_raised(open_gpu: Open, call: str, code: int) -> None:
-    """A layout that is not told now must not be taken for another one."""
+    """A layout that is not known now must not be taken for another one."""
     rig = open_gpu(mig={"instances": INSTANCES})
     rig.fake.update(faults=[fault(call, error=code)])
 

@@ -90,7 +90,7 @@ def test_library_that_is_not_the_drivers() -> None:
 def test_refused_initialisation_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, reason: str
 ) -> None:
-    """The driver's code becomes one line that tells what to look at."""
+    """The driver's code becomes one line that says what to look at."""
     fake = FakeNvml(tmp_path, {"faults": [fault("nvmlInit*", error=code)]})
     fake.activate(monkeypatch)
     message = refusal(str(fake.library))
@@ -274,7 +274,7 @@ def test_no_library_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     assert printed.count("\n") == 1
 
 
-def test_maps_tell_where_the_library_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_maps_show_where_the_library_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file that was mapped is found, also after it was deleted."""
     fake = FakeNvml(tmp_path, {})
     target = tmp_path / "lib" / "libnvidia-ml.so.1"
@@ -282,7 +282,7 @@ def test_maps_tell_where_the_library_is(tmp_path: Path, monkeypatch: pytest.Monk
     shutil.copy(fake.library, target)
     code = (
         "import os, sys, ctypes\n"
-        "from exporter.sources import library\n"
+        "from exporter.sources.nvml import library\n"
         "print(library._loaded_path())\n"
         "ctypes.CDLL(sys.argv[1])\n"
         "print(library._loaded_path(), library._installed_beside(library._loaded_path()))\n"

@@ -130,7 +130,7 @@ def test_wrap_is_undone() -> None:
 def test_moved_bytes_are_right_or_absent(
     generation: int, width: int, seconds: float, load: float, start: int
 ) -> None:
-    """Whatever the link can carry in the interval is told exactly, or not at all."""
+    """Whatever the link can carry in the interval is known exactly, or not at all."""
     peak = pcie_bytes_per_second(generation, width)
     assert peak is not None
     moved = int(peak * seconds * load)

@@ -342,14 +342,14 @@ def test_old_samples_are_not_counted_again() -> None:
 
 
 def test_silent_buffer_gives_way_to_polls_and_back_without_counting_twice() -> None:
-    """The seconds of all intervals never exceed the time that passed, whoever counts them."""
+    """The seconds of all intervals never exceed the time that passed, from samples or polls."""
     meter = UtilizationMeter()
     buffer = Buffer(Duty(SIXTH, 0.5, 0.0), SIXTH)
     seconds, polled = 0.0, 0
     for tick in range(60):
         now = START + tick
         silent = 10 <= tick < 30
-        # When it answers again it tells of the time in between, too.
+        # When it answers again it has samples of the time in between, too.
         meter.add_samples([] if silent else buffer.read(now), now)
         if meter.wants_polls:
             polled += 1

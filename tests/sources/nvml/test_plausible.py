@@ -51,7 +51,7 @@ def test_no_range_holds_a_sentinel(name: str, value: float) -> None:
     ],
 )
 def test_what_is_possible(kind: Range, possible: list[float], impossible: list[float]) -> None:
-    """Every reading of today's products passes; sentinels and nonsense do not."""
+    """Every reading of today's GPU models passes; sentinels and nonsense do not."""
     assert [kind(value) for value in possible] == possible
     assert [kind(value) for value in impossible] == [None] * len(impossible)
 

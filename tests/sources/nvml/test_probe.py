@@ -12,7 +12,7 @@ import pynvml
 import pytest
 
 from exporter.errors import DeviceGone, LibraryUnavailable
-from exporter.sources.nvml.journal import IDENTITY, Journal, Past
+from exporter.sources.journal import IDENTITY, Journal, Past
 from exporter.sources.nvml.plausible import Range
 from exporter.sources.nvml.probe import OUTCOMES, Outcome, Probe, code_of, outcome_of, raise_if_gone
 
@@ -24,7 +24,7 @@ FAILURES = [7, 8, 11, 14, 17, 20, 23, 999, 12345]
 
 
 class Chain:
-    """A chain of calls that answer or fail as told, and count how often they were asked."""
+    """A chain of calls that answer or fail as given, and count how often they were asked."""
 
     def __init__(self, *answers: int | Exception) -> None:
         self.answers = list(answers)
@@ -33,13 +33,13 @@ class Chain:
         self.journal = Journal("GPU 7", Past(self.failures))
         self.journal.now = 1000.0
         self.probe: Probe[int] = Probe(
-            self.journal, "nvml", "power", [self._call(i) for i in range(len(answers))]
+            self.journal, "power", [self._call(i) for i in range(len(answers))]
         )
 
     def ask(self) -> int | None:
-        """One round: the reading, and what is to be told of it."""
+        """One round: the reading, and what is to be logged of it."""
         value = self.probe()
-        self.journal.tell()
+        self.journal.log_changes()
         return value
 
     def wait(self, seconds: float) -> None:
@@ -84,7 +84,7 @@ def test_first_answer_of_the_chain_counts() -> None:
 
 @pytest.mark.parametrize("code", NEVER)
 def test_never_falls_back_and_is_remembered(code: int) -> None:
-    """A call that the driver or product will never answer is replaced by the older one."""
+    """A call that the driver or GPU model will never answer is replaced by the older one."""
     chain = Chain(error(code), 43)
 
     assert [chain.probe(), chain.probe()] == [43, 43]
@@ -168,7 +168,7 @@ def test_what_worked_before_is_tried_again_soon(
 
 @pytest.mark.parametrize(("code", "seconds"), [(2, 5.0), (3, 60.0), (4, 60.0)])
 def test_what_never_worked_is_tried_again_at_the_static_cadence(code: int, seconds: float) -> None:
-    """INVALID_ARGUMENT, which says nothing about the product, sooner."""
+    """INVALID_ARGUMENT, which says nothing about the GPU model, sooner."""
     chain = Chain(error(code))
     assert chain.probe() is None
     chain.answers[0] = 42
@@ -211,11 +211,11 @@ def test_impossible_values_are_not_known(caplog: pytest.LogCaptureFixture) -> No
     caplog.set_level(logging.INFO)
     journal = Journal("GPU 7")
     values = iter([42, 2**32 - 1, 2**32 - 1, 43])
-    probe: Probe[int] = Probe(journal, "nvml", "power", [lambda: next(values)], Range(0, 100))
+    probe: Probe[int] = Probe(journal, "power", [lambda: next(values)], Range(0, 100))
     found = []
     for _ in range(4):
         found.append((probe(), dict(journal.states)))
-        journal.tell()
+        journal.log_changes()
 
     implausible = {"power": "implausible"}
     assert found == [(42, {}), (None, implausible), (None, implausible), (43, {})]
@@ -227,12 +227,12 @@ def test_impossible_values_are_not_known(caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_what_was_never_possible_is_nothing_to_tell(caplog: pytest.LogCaptureFixture) -> None:
-    """A product may answer a sentinel for what it lacks: the state has it, the log not."""
+    """A GPU model may answer a sentinel for what it lacks: the state has it, the log not."""
     journal = Journal("GPU 7")
-    nothing: Probe[int | None] = Probe(journal, "nvml", "memory", [lambda: None])
+    nothing: Probe[int | None] = Probe(journal, "memory", [lambda: None])
     for _ in range(3):
         assert nothing() is None
-        journal.tell()
+        journal.log_changes()
 
     assert journal.states == {"memory": "implausible"}
     assert warnings(caplog) == []
@@ -300,13 +300,11 @@ def test_two_readings_of_a_group_do_not_flood_the_log(caplog: pytest.LogCaptureF
     """Readings of one group that fail for different reasons take one line each, not one a tick."""
     journal = Journal("GPU 7")
     chains = [Chain(error(999)), Chain(error(17))]
-    probes: list[Probe[int]] = [
-        Probe(journal, "nvml", "fans", [chain._call(0)]) for chain in chains
-    ]
+    probes: list[Probe[int]] = [Probe(journal, "fans", [chain._call(0)]) for chain in chains]
     for _ in range(10):
         for probe in probes:
             probe()
-        journal.tell()
+        journal.log_changes()
 
     assert journal.failures == {"nvml": 20}
     assert len(warnings(caplog)) == 1
@@ -318,15 +316,14 @@ def test_one_fault_of_many_readings_is_one_line(caplog: pytest.LogCaptureFixture
     journal = Journal("GPU 7")
     answers: dict[str, Any] = {"power": error(999), "clocks": error(999), "fans": error(4)}
     probes = {
-        group: Probe[int](journal, "nvml", group, [partial(answer, answers, group)])
-        for group in answers
+        group: Probe[int](journal, group, [partial(answer, answers, group)]) for group in answers
     }
     for changed in ({}, {}, {"power": 1, "clocks": 2}, {}, {"fans": 3}):
         answers.update(changed)
         journal.now += 30.0
         for probe in probes.values():
             probe()
-        journal.tell()
+        journal.log_changes()
 
     assert warnings(caplog) == [
         "GPU 7 cannot be read in part: power, clocks (Unknown Error); fans (no permission)",
@@ -335,7 +332,9 @@ def test_one_fault_of_many_readings_is_one_line(caplog: pytest.LogCaptureFixture
     ]
 
 
-def test_what_is_well_again_in_the_same_round_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_well_again_in_the_same_round_is_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Only what has changed since the last line is."""
     caplog.set_level(logging.INFO)
     chain = Chain(error(999))
@@ -403,7 +402,7 @@ def test_code_of_foreign_errors() -> None:
 
 
 def test_states_are_logged_once_and_quietly(caplog: pytest.LogCaptureFixture) -> None:
-    """That a product lacks a reading is no warning."""
+    """That a GPU model lacks a reading is no warning."""
     caplog.set_level(logging.DEBUG)
     journal = Journal("GPU 7")
     for _ in range(3):
@@ -416,11 +415,11 @@ def test_states_are_logged_once_and_quietly(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_identity_has_no_state(caplog: pytest.LogCaptureFixture) -> None:
-    """Facts that many products lack are absent without a reason; a refused one is logged."""
+    """Facts that many GPU models lack are absent without a reason; a refused one is logged."""
     journal = Journal("GPU 7")
     journal.absent(IDENTITY, "unsupported")
     journal.refused("nvml", IDENTITY)
-    journal.tell()
+    journal.log_changes()
 
     assert journal.states == {}
     assert journal.failures == {"nvml": 1}

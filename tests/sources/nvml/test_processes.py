@@ -33,7 +33,7 @@ def read(rig: Any, root: Path, instances: list[int] | None = None) -> Any:
 
 
 def test_each_list_has_its_kind(open_gpu: Open, tmp_path: Path) -> None:
-    """Compute, graphics and MPS processes are told apart, with memory, command and owner."""
+    """Compute, graphics and MPS processes are distinguished, with memory, command and owner."""
     command(tmp_path, 10, "python3")
     user = pwd.getpwuid(os.getuid()).pw_name
     rig = open_gpu(
@@ -62,7 +62,7 @@ def test_idle_gpu_has_no_processes(open_gpu: Open, tmp_path: Path) -> None:
 def test_list_that_grows_between_two_calls_is_asked_for_again(
     open_gpu: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, growth: int
 ) -> None:
-    """Each INSUFFICIENT_SIZE tells the size of the moment: at once there is room for twice that."""
+    """Each INSUFFICIENT_SIZE has the present size: the next array is twice as large."""
     rig = open_gpu(processes=listed(20))
     asked = grow_with_each_call(rig, monkeypatch, growth)
     found = read(rig, tmp_path)[None]
@@ -149,7 +149,7 @@ def test_refused_list_is_unknown(open_gpu: Open, tmp_path: Path) -> None:
 
 
 def test_other_lists_may_be_missing(open_gpu: Open, tmp_path: Path) -> None:
-    """A product without graphics or MPS lists still tells its compute processes."""
+    """A GPU model without graphics or MPS lists still has its compute processes."""
     rig = open_gpu(processes=[{"pid": 10, "bytes": 1}])
     rig.fake.update(
         faults=[

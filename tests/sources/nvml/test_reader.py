@@ -110,7 +110,7 @@ def read(source: NvmlSource, rig: Any, counted: frozenset[str] = NONE_COUNTED) -
     """One round with both cadences."""
     source.read_slow()
     found = source.read_fast(rig.monotonic(), rig.time(), counted)
-    rig.journal.tell()
+    rig.journal.log_changes()
     return found
 
 
@@ -288,7 +288,7 @@ def test_each_call_may_be_refused_for_good(
     states = {key: state for key, state in rig.journal.states.items() if key != "mig"}
 
     if group == "mig":
-        assert states == {}  # not told whether MIG is on: read as a whole GPU
+        assert states == {}  # it is not known whether MIG is on: read as a whole GPU
     else:
         assert states[group] == ("no_permission" if code == 4 else "unsupported")
         assert not set(calls) & rig.calls().keys() - {"nvmlDeviceGetFieldValues"}
@@ -432,7 +432,7 @@ def test_replays_stand_in_for_their_field(open_gpu: Open) -> None:
 
 
 def test_throttle_without_time_counters(open_gpu: Open) -> None:
-    """A driver that counts no time still tells the reasons."""
+    """A driver that counts no time still reports the reasons."""
     ids = ("74", "76", "77", "79", "269", "270", "271")
     rig = open_gpu(clock_event_reasons=0x2 | 0x4, fields=dict.fromkeys(ids))
     found = vitals(rig.source(), rig)
@@ -599,7 +599,7 @@ def test_mig_instances(open_gpu: Open, tmp_path: Path, product: str) -> None:
         ({"current": 1}, {"current": 0}),
         (MIG, {"instances": [{**MIG["instances"][0], "uuid": "MIG-new"}, *MIG["instances"][1:]]}),
     ],
-    ids=["one-less", "off", "on", "empty-off", "made-anew"],
+    ids=["one-less", "off", "on", "empty-off", "made-again"],
 )
 def test_changed_mig_layout_is_noticed(
     open_gpu: Open, before: dict[str, Any], after: dict[str, Any]
@@ -616,7 +616,7 @@ def test_changed_mig_layout_is_noticed(
 
 
 @pytest.mark.parametrize("code", [10, 999])
-def test_mig_layout_that_is_not_told_stays(open_gpu: Open, code: int) -> None:
+def test_mig_layout_that_is_not_reported_stays(open_gpu: Open, code: int) -> None:
     """A layout that cannot be read for a while is not taken for another one."""
     rig = open_gpu(mig=MIG)
     source = rig.source()

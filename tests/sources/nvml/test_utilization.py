@@ -66,7 +66,7 @@ def test_mean_of_the_samples_between_two_reads(open_gpu: Open) -> None:
 
 
 def test_polls_where_there_is_no_buffer(open_gpu: Open) -> None:
-    """Without the buffer each poll stands for the time since the one before; the states tell."""
+    """Without the buffer each poll stands for the time since the one before; the states show it."""
     rig = open_gpu(utilization=40, memory_utilization=10, samples=NO_BUFFER)
     rig.advance(5)
     found = reader(rig)
@@ -148,7 +148,7 @@ def test_no_burst_with_the_buffer(open_gpu: Open) -> None:
 
 
 def test_no_utilization_at_all(open_gpu: Open) -> None:
-    """A GPU that tells neither is absent, with the reason, and is not asked for ever."""
+    """A GPU that reports neither is absent, with the reason, and is not asked for ever."""
     rig = open_gpu(utilization=None, samples=NO_BUFFER)
     found = reader(rig)
 
@@ -178,7 +178,7 @@ def test_no_permission(open_gpu: Open, caplog: pytest.LogCaptureFixture) -> None
     assert "utilization" in rig.journal.states
     # Clock samples are not asked for where there is no utilization to weigh them with.
     assert len(rig.journal.states) == rig.failures["nvml"] == 3
-    rig.journal.tell()
+    rig.journal.log_changes()
     assert len(caplog.records) == 1
 
 
@@ -193,7 +193,7 @@ def test_values_above_100_are_refused_and_counted(
     found = reader(rig)
     for _ in range(3):
         assert read(found, rig) == (None, None)
-        rig.journal.tell()
+        rig.journal.log_changes()
         rig.advance(1)
 
     assert rig.failures["nvml"] >= 3

@@ -38,7 +38,7 @@ def test_a_function_that_goes_while_it_is_looked_at_does_not_count(tmp_path: Pat
 
 
 def test_none_and_not_known_are_different(tmp_path: Path) -> None:
-    """A bus without GPUs counts 0; where nobody tells, there is no count."""
+    """A bus without GPUs counts 0; without an answer there is no count."""
     assert pci_gpus(tmp_path) is None
     assert driver_gpus(tmp_path) is None
     (tmp_path / "bus/pci/devices").mkdir(parents=True)

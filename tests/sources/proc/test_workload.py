@@ -61,7 +61,7 @@ DOCUMENT = Path(__file__).parent.parents[2] / "docs" / "idle.md"
     ],
 )
 def test_classes_by_command_line(line: str, expected: str) -> None:
-    """The usual programs are told by the name of the program, script or module."""
+    """The usual programs are recognised by the name of the program, script or module."""
     assert classify(line.split()) == expected
 
 
@@ -76,13 +76,13 @@ def test_classes_by_command_line(line: str, expected: str) -> None:
     ],
 )
 def test_what_stands_behind_the_program_says_nothing(line: str) -> None:
-    """An argument that looks like a program is none."""
+    """An argument that looks like a program does not count."""
     assert classify(line.split(" ")) == "other"
 
 
 @pytest.mark.parametrize("variable", ["RANK", "LOCAL_RANK", "WORLD_SIZE"])
 def test_a_rank_makes_a_python_process_training(variable: str) -> None:
-    """Launchers tell their workers who they are; other programs may have the variable, too."""
+    """Launchers set it for their workers; other programs may have the variable, too."""
     assert classify(["python3", "job.py"], {variable, "HOME"}) == "training"
     assert classify(["/usr/bin/blender"], {variable}) == "other"
     assert classify((), {variable}, "python3") == "training"
@@ -129,7 +129,7 @@ def test_anything_has_a_class(
 
 @given(st.lists(st.text()))
 def test_arguments_never_matter(arguments: list[str]) -> None:
-    """The program decides, whatever it is told to do."""
+    """The program decides, whatever its arguments are."""
     assert classify(["python3", "evaluate.py", *arguments]) == "other"
     assert classify(["/usr/bin/tritonserver", "-x", *arguments]) == "serving"
 

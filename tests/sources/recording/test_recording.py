@@ -27,19 +27,11 @@ from exporter.model.reading import (
     Vitals,
     XidRecord,
 )
-from exporter.sources.recording import (
-    Damage,
-    Header,
-    LineFile,
-    Recording,
-    Tick,
-    TickEncoder,
-    iso_time,
-)
-from exporter.sources.recording import encode as encode_module
-from exporter.sources.recording.codec import Malformed, from_plain, to_plain
-from exporter.sources.recording.decode import TickDecoder
+from exporter.sources.recording import Damage, Header, LineFile, Recording, Tick, iso_time
 from exporter.sources.recording.files import LONGEST_LINE_BYTES, read_lines
+from exporter.sources.recording.header import header_line
+from exporter.sources.recording.lines import decode, encode
+from exporter.sources.recording.ticks import TickReader, recorded
 
 HEADER = Header("0.1", "nvml", 1.0, iso_time(1_000_000.0))
 SAMPLE = (
@@ -133,117 +125,83 @@ def _report(draw: st.DrawFn, index: int, second: int, before: SlotReport | None)
 
 
 def encoded(ticks: list[Tick]) -> list[bytes]:
-    encoder = TickEncoder(0.0)
     return [
-        encoder.line(
-            tick.seconds,
-            tick.reports,
-            tick.xids,
-            tick.devices,
-            tick.problem,
-            tick.failed_initialisations,
-        )
+        encode(dataclasses.replace(tick, gpus=tuple(recorded(r, 0.0) for r in tick.gpus)))
         for tick in ticks
     ]
-
-
-def by_index(tick: Tick) -> Tick:
-    reports = sorted(tick.reports, key=lambda report: report.index)
-    return dataclasses.replace(tick, reports=tuple(reports))
 
 
 @given(rounds())
 @settings(max_examples=100, deadline=None)
 def test_what_was_handed_over_is_read_back(ticks: list[Tick]) -> None:
     """Every field of every class, exactly, whatever changed since the round before."""
-    decoder = TickDecoder()
+    reader = TickReader()
 
-    assert [by_index(decoder.tick(json.loads(line))) for line in encoded(ticks)] == [
-        by_index(tick) for tick in ticks
-    ]
+    assert [reader.read(line) for line in encoded(ticks)] == ticks
 
 
 @given(FLOATS)
 def test_floats_keep_every_bit(value: float) -> None:
     """Also zero below zero, which compares equal to zero."""
-    vitals = Vitals(power_watts=value)
-    again = from_plain(Vitals, json.loads(json.dumps(to_plain(vitals))))
-
-    assert repr(again.power_watts) == repr(value)
-
-
-def test_every_field_of_a_reading_is_recorded() -> None:
-    """Whoever adds a field to the reading or the report has to record it."""
-    assert {field.name for field in dataclasses.fields(Reading)} == {
-        *("device", "timestamp_seconds", "monotonic_seconds", "vitals", "board", "shares"),
-        *("health", "states", "read_seconds"),
-    }
-    assert {field.name for field in dataclasses.fields(SlotReport)} == {
-        *("index", "device", "reading", "problem", "failures"),
-    }
-
-
-def test_what_is_no_number_is_left_out() -> None:
-    """JSON has no word for it, and unknown is absent."""
-    found = Reading(
-        SIMPLE,
-        1.0,
-        1.0,
-        Vitals(power_watts=float("nan"), energy_joules=5.0, clock_hertz={"sm": float("inf")}),
-        Board(power_limit_watts=float("inf")),
-        (),
-    )
-    (line,) = encoded([Tick(1.0, (SlotReport(0, SIMPLE, found, None, {}),))])
-    again = TickDecoder().tick(json.loads(line)).reports[0].reading
+    tick = Tick(1.0, (report(Vitals(power_watts=value)),))
+    again = decode(Tick, encode(tick)).gpus[0].reading
 
     assert again is not None
-    assert again.vitals == Vitals(energy_joules=5.0)
-    assert again.board == Board()
+    assert repr(again.vitals.power_watts) == repr(value)
+
+
+def test_what_is_no_number_is_not_known() -> None:
+    """JSON has no word for it."""
+    nan = Vitals(power_watts=float("nan"), energy_joules=float("inf"), temperature_celsius=5.0)
+    again = decode(Tick, encode(Tick(1.0, (report(nan),)))).gpus[0].reading
+
+    assert again is not None
+    assert again.vitals == Vitals(temperature_celsius=5.0)
+
+
+def report(vitals: Vitals, second: float = 1.0) -> SlotReport:
+    shares = (ShareReading(processes=(Process(7, "compute", command="python3"),)),)
+    board = Board(power_limit_watts=700.0)
+    found = Reading(SIMPLE, second, second, vitals, board, shares)
+    return SlotReport(0, SIMPLE, found, None, {})
 
 
 def steady(second: float, power: float) -> Tick:
-    found = Reading(
-        SIMPLE,
-        second,
-        second,
-        Vitals(power_watts=power),
-        Board(power_limit_watts=700.0),
-        (ShareReading(processes=(Process(7, "compute", command="python3"),)),),
-    )
-    return Tick(second, (SlotReport(0, SIMPLE, found, None, {}),))
+    return Tick(second, (report(Vitals(power_watts=power), second),))
 
 
-def test_what_stays_is_written_once() -> None:
-    """The second line holds a time and a row, and no name."""
-    first, second = encoded([steady(1.0, 300.0), steady(2.0, 310.5)])
+def test_a_line_is_the_round_as_a_plain_object() -> None:
+    """Whoever opens the file needs nothing but the names of the reading's fields."""
+    (line,) = encoded([steady(2.0, 310.5)])
 
-    assert b"python3" in first
-    assert json.loads(second) == {"t": 2_000_000_000, "rows": [[0, 0, 0, 310.5]]}
-
-
-def test_ever_new_layouts_take_no_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A source whose readings come and go at random starts the table over, and is read back."""
-    monkeypatch.setattr(encode_module, "MOST_LAYOUTS", 3)
-    ticks = []
-    for second in range(1, 20):
-        found = Reading(
-            SIMPLE, float(second), float(second), Vitals(throttle_seconds={}), Board(), ()
-        )
-        names = {f"r{n}": 1.0 for n in range(second % 7)}
-        found = dataclasses.replace(found, vitals=Vitals(throttle_seconds=names))
-        ticks.append(Tick(float(second), (SlotReport(0, SIMPLE, found, None, {}),)))
-    lines = encoded(ticks)
-    decoder = TickDecoder()
-
-    assert [decoder.tick(json.loads(line)) for line in lines] == ticks
-    assert {key for line in lines for key in json.loads(line).get("layouts", {})} == {"0", "1", "2"}
+    assert json.loads(line) == {
+        "seconds": 2.0,
+        "gpus": [
+            {
+                "index": 0,
+                "device": None,
+                "reading": {
+                    "device": {"index": 0, "uuid": "GPU-a", "name": "A"},
+                    "timestamp_seconds": 2.0,
+                    "monotonic_seconds": 2.0,
+                    "vitals": {"power_watts": 310.5},
+                    "board": {"power_limit_watts": 700.0},
+                    "shares": [
+                        {"processes": [{"pid": 7, "kind": "compute", "command": "python3"}]}
+                    ],
+                },
+                "problem": None,
+                "failures": {},
+            }
+        ],
+    }
 
 
 # Files
 
 
 def recording(path: Path, *lines: bytes) -> Path:
-    path.write_bytes(HEADER.line() + b"".join(lines))
+    path.write_bytes(header_line(HEADER) + b"".join(lines))
     return path
 
 
@@ -253,10 +211,10 @@ def played(path: Path) -> Iterator[Tick]:
 
 @pytest.mark.parametrize("name", ["r.jsonl", "r.jsonl.gz"])
 def test_files_are_compressed_by_their_suffix(tmp_path: Path, name: str) -> None:
-    """And both are read without being told which."""
+    """And both are read whatever they are called."""
     ticks = [steady(float(second), 300.0) for second in range(1, 50)]
     file = LineFile(tmp_path / name)
-    file.write(HEADER.line())
+    file.write(header_line(HEADER))
     for line in encoded(ticks):
         file.write(line)
         file.flush()
@@ -266,7 +224,7 @@ def test_files_are_compressed_by_their_suffix(tmp_path: Path, name: str) -> None
     assert size == len(content)
     assert content.startswith(b"\x1f\x8b") == name.endswith(".gz")
     plain = gzip.decompress(content) if name.endswith(".gz") else content
-    assert plain == HEADER.line() + b"".join(encoded(ticks))
+    assert plain == header_line(HEADER) + b"".join(encoded(ticks))
     assert Recording(tmp_path / name).header == HEADER
     assert list(played(tmp_path / name)) == ticks
 
@@ -277,7 +235,7 @@ def test_what_was_flushed_is_there_while_recording_goes_on(tmp_path: Path) -> No
     ticks = [steady(1.0, 300.0), steady(2.0, 310.0), steady(3.0, 320.0)]
     lines = encoded(ticks)
     file = LineFile(path)
-    file.write(HEADER.line())
+    file.write(header_line(HEADER))
     for line in lines[:2]:
         file.write(line)
     file.flush()
@@ -285,7 +243,7 @@ def test_what_was_flushed_is_there_while_recording_goes_on(tmp_path: Path) -> No
     ticks_left = played(path)
 
     assert list(ticks_left) == ticks[:2]
-    assert gzip.decompress(path.read_bytes()) == HEADER.line() + b"".join(lines[:2])
+    assert gzip.decompress(path.read_bytes()) == header_line(HEADER) + b"".join(lines[:2])
     file.close()
     assert list(played(path)) == ticks
 
@@ -304,16 +262,16 @@ def test_a_recording_that_exists_is_not_overwritten(tmp_path: Path) -> None:
     [
         (None, "expected a line of JSON"),
         ({"format": "other"}, 'format: expected "roofline-exporter-recording"'),
-        ({"version": 2}, "version: expected 1, the one that this exporter can play"),
-        ({"version": True}, "version: expected 1, the one that this exporter can play"),
-        ({"interval_seconds": 0}, "interval_seconds: expected seconds from 0.01 to 3600"),
-        ({"interval_seconds": "1"}, "interval_seconds: expected a number"),
+        ({"version": 1}, "version: expected 2, the one that this exporter can play"),
+        ({"version": "2"}, "version: expected 2, the one that this exporter can play"),
+        ({"interval_seconds": 0}, "interval_seconds: expected greater than or equal to 0.01"),
+        ({"interval_seconds": "1"}, "interval_seconds: expected a valid number"),
         ({"started": "soon"}, "started: expected a time such as 2026-01-31T12:00:00+00:00"),
         ({"started": "2026-01-31T12:00:00"}, "started: expected a time such as"),
         ({"devices": [{"index": 0, "uuid": "x"}]}, "devices[0].name: expected a value, found none"),
-        ({"devices": {}}, "devices: expected a list"),
+        ({"devices": {}}, "devices: expected a valid array"),
         ({"colour": 1}, "colour: expected a field that this version knows"),
-        ({"specs": {"GPU-a": 4}}, "specs.GPU-a: expected text"),
+        ({"specs": {"GPU-a": 4}}, "specs.GPU-a: expected a valid string"),
     ],
 )
 def test_a_wrong_header_is_refused(
@@ -321,7 +279,7 @@ def test_a_wrong_header_is_refused(
 ) -> None:
     """One line names the file, the line, the key and what was expected."""
     path = tmp_path / "r.jsonl"
-    header = {**json.loads(HEADER.line()), **(change or {})}
+    header = {**json.loads(header_line(HEADER)), **(change or {})}
     path.write_text("gpu,power\n" if change is None else json.dumps(header) + "\n")
     with pytest.raises(ConfigError) as caught:
         Recording(path)
@@ -364,37 +322,43 @@ def _line(**changes: Any) -> bytes:
     return json.dumps({**json.loads(FIRST), **changes}).encode() + b"\n"
 
 
+def _gpu(**changes: Any) -> bytes:
+    return _line(gpus=[{**json.loads(FIRST)["gpus"][0], **changes}])
+
+
+def _reading(**changes: Any) -> bytes:
+    return _gpu(reading={**json.loads(FIRST)["gpus"][0]["reading"], **changes})
+
+
+VITALS = "gpus[0].reading.vitals"
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         (b"7\n", "expected an object"),
+        (b"{}\n", "seconds: expected a value, found none"),
         (_line(colour=1), "colour: expected a field that this version knows"),
-        (_line(t=-1), "t: expected a time after that of the line before"),
-        (_line(t=1.5), "t: expected a whole number"),
-        (b"{}\n", "t: expected a whole number"),
-        (_line(node={"devices": {"pci": "8"}}), "node.devices.pci: expected a whole number"),
-        (_line(node={"xids": {"G": {"x": 1}}}), "node.xids.G: expected whole numbers as keys"),
-        (_line(node=[]), "node: expected an object"),
-        (_line(gpus={"x": {}}), "gpus: expected whole numbers below 1024 as keys"),
-        (_line(gpus={"1024": {}}), "gpus: expected whole numbers below 1024 as keys"),
-        (_line(gpus={"0": {"hue": 1}}), "gpus.0.hue: expected a field that this version knows"),
-        (_line(gpus={"0": {"reading": 1}}), "gpus.0.reading: expected null"),
-        (
-            _line(gpus={"0": {"device": {"index": 0, "uuid": "\ud800", "name": "n"}}}),
-            "gpus.0.device.uuid: expected text",
-        ),
-        (_line(gpus={"0": {"board": {"fan_speed_ratios": [1, "x"]}}}), "expected a number"),
-        (_line(layouts=[]), "layouts: expected an object"),
-        (_line(layouts={}), "rows[0][1]: expected a layout that was given before"),
-        (_line(gpus={}), "rows[0][0]: expected a GPU that was described before"),
-        (_line(rows=[[0, 0, 0]]), "rows[0]: expected a number for each place of the layout"),
-        (_line(rows=[[0, 0, 0, 1, 2]]), "rows[0]: expected no more numbers than places"),
-        (_line(rows=[[0, 0, 0, "1"]]), "rows[0].vitals.power_watts: expected a number"),
-        (_line(rows=[[0, 0, 0, 10**400]]), "rows[0].vitals.power_watts: expected a number"),
-        (_line(rows=[[0]]), "rows[0]: expected a list of a GPU, a layout, an age and numbers"),
-        (_line(rows=0), "rows: expected a list"),
-        (_line(layouts={"0": {"vitals": {"hue": None}}}), "rows[0].vitals.hue: expected a field"),
-        (_line(rows=[[0, 0, 0, float("nan")]]), "expected a line of JSON"),
+        (_line(**{"\n" * 50: 1}), "\\n" * 20 + ": expected a field that this version knows"),
+        (_line(seconds=0.5), "seconds: expected a time after that of the line before"),
+        (_line(seconds="1"), "seconds: expected a valid number"),
+        (_line(seconds=1e10), "seconds: expected less than or equal to 1000000000"),
+        (_line(devices={"pci": "8"}), "devices.pci: expected a valid integer"),
+        (_line(xids={"G": {"x": {}}}), "xids.G.x: expected a valid integer"),
+        (_line(gpus={}), "gpus: expected a valid array"),
+        (_line(gpus=[json.loads(FIRST)["gpus"][0]] * 1025), "gpus: expected fewer items"),
+        (_gpu(hue=1), "gpus[0].hue: expected a field that this version knows"),
+        (_gpu(reading=1), "gpus[0].reading: expected an object"),
+        (_gpu(index=True), "gpus[0].index: expected a valid integer"),
+        (_gpu(problem="\ud800"), "expected a line of JSON"),
+        (_gpu(failures={"nvml": 10**400}), "expected numbers of fewer than 300 digits"),
+        (_reading(monotonic_seconds=-1e10), "gpus: expected readings within 1e+09 s of the start"),
+        (_reading(board={"fan_speed_ratios": [1, "x"]}), "board.fan_speed_ratios[1]: expected a"),
+        (_reading(shares=[{"activity": {}}]), "shares[0].activity.source: expected a value"),
+        (_reading(vitals={"hue": 1}), f"{VITALS}.hue: expected a field that this version knows"),
+        (_reading(vitals={"power_watts": "1"}), f"{VITALS}.power_watts: expected a valid number"),
+        (_reading(vitals={"power_watts": float("nan")}), "power_watts: expected a finite number"),
+        (_reading(vitals={"clock_hertz": {"sm": None}}), "clock_hertz.sm: expected a valid number"),
         (b"[" * 100_000 + b"\n", "expected a line of JSON"),
     ],
 )
@@ -402,26 +366,14 @@ def test_damage_is_named_and_what_is_before_it_played(
     tmp_path: Path, line: bytes, message: str
 ) -> None:
     """One line names the file, the line, the key and what was expected."""
-    ticks = played(recording(tmp_path / "r.jsonl", FIRST.replace(b"1000000000", b"0"), line))
-    if line.startswith(b"{") and b'"gpus": {}' not in line and b'"layouts": {}' not in line:
-        next(ticks)
-    else:
-        ticks = played(recording(tmp_path / "r.jsonl", b'{"t":0}\n', line))
-        next(ticks)
+    ticks = played(recording(tmp_path / "r.jsonl", FIRST, line))
+    assert next(ticks) == steady(1.0, 300.0)
     with pytest.raises(Damage) as caught:
         next(ticks)
 
     assert str(caught.value).startswith(f"{tmp_path / 'r.jsonl'}:3: ")
     assert message in str(caught.value)
     assert str(caught.value).isprintable()
-
-
-def test_shares_and_their_processes_belong_together() -> None:
-    """A row with other shares than the lists of processes is refused."""
-    plain = json.loads(FIRST)
-    plain["gpus"]["0"]["processes"] = [[], []]
-    with pytest.raises(Malformed, match="expected as many shares as lists of processes"):
-        TickDecoder().tick(plain)
 
 
 def test_a_line_without_end_is_not_kept_in_memory(tmp_path: Path) -> None:
@@ -435,7 +387,7 @@ def test_a_line_without_end_is_not_kept_in_memory(tmp_path: Path) -> None:
 def test_data_after_the_end_is_damage(tmp_path: Path) -> None:
     """Two recordings in one file are not one."""
     path = tmp_path / "r.gz"
-    content = gzip.compress(HEADER.line())
+    content = gzip.compress(header_line(HEADER))
     path.write_bytes(content + content)
     with pytest.raises(Damage, match="there is more after the end of the compressed data"):
         list(read_lines(path))
@@ -459,7 +411,7 @@ JSON = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=4)
         | st.dictionaries(
-            st.sampled_from(["t", "node", "gpus", "layouts", "rows", "0", "1", "vitals", "board"])
+            st.sampled_from(["seconds", "gpus", "index", "reading", "xids", "devices", "board"])
             | st.text(max_size=4),
             inner,
             max_size=4,

@@ -34,8 +34,11 @@ from exporter.model.reading import (
 from exporter.model.snapshot import Snapshot
 from exporter.publisher.gpu import Rules
 from exporter.publisher.tick import Publisher, Readers
-from exporter.sources.recording import Header, LineFile, Recording, TickEncoder, iso_time
+from exporter.sources.recording import Header, LineFile, Recording, Tick, iso_time
+from exporter.sources.recording.header import header_line
+from exporter.sources.recording.lines import encode
 from exporter.sources.recording.replay import FastClock, Replay
+from exporter.sources.recording.ticks import recorded
 from exporter.sources.recording.totals import TOTALS
 from tests.clocks import ManualClock
 from tests.recordings import SPECS, TICKS, Node, recorder_of
@@ -170,10 +173,10 @@ def written(
 ) -> Path:
     """Write a recording of these rounds: (seconds since its start, what was known)."""
     file = LineFile(path)
-    file.write(Header("0.1", "nvml", interval, iso_time(RECORDED_AT)).line())
-    encoder = TickEncoder(0.0)
+    file.write(header_line(Header("0.1", "nvml", interval, iso_time(RECORDED_AT))))
     for seconds, reports in ticks:
-        file.write(encoder.line(seconds, reports, xids or {}, {"nvml": 1}, None, 2))
+        gpus = tuple(recorded(report, 0.0) for report in reports)
+        file.write(encode(Tick(seconds, gpus, xids or {}, {"nvml": 1}, None, 2)))
     file.close()
     return path
 
@@ -390,7 +393,7 @@ def test_an_unchanged_reading_stays_the_same_object(tmp_path: Path) -> None:
 
 
 def test_a_lost_gpu_is_lost_again(tmp_path: Path) -> None:
-    """Its problem is told as it was, and it comes back as it did."""
+    """Its problem is shown as it was, and it comes back as it did."""
     lost = reports_of(None, "lost: it fell off the bus")
     path = written(
         tmp_path / "lost.jsonl",
@@ -431,12 +434,12 @@ def test_damage_is_said_once_when_looping(
 ) -> None:
     """Each pass ends there, but a log line at each would say nothing new."""
     path = tmp_path / "broken.jsonl"
-    path.write_text(steady.read_text() + '{"t": "soon"}\n')
+    path.write_text(steady.read_text() + '{"seconds": "soon"}\n')
     stage = Stage(path, loop=True)
     assert all(stage.tick().gpus[0].up for _ in range(20))
 
     assert caplog.messages == [
-        f"{path}:7: t: expected a whole number; the recording plays up to there"
+        f"{path}:7: seconds: expected a valid number; the recording plays up to there"
     ]
 
 
@@ -521,4 +524,4 @@ def test_a_bad_recording_is_exit_code_2(
 
     assert main([command, "--replay", str(path)]) == 2
     error = capsys.readouterr().err.splitlines()[-1].removeprefix("roofline-exporter: ")
-    assert error == f"{path}:1: version: expected 1, the one that this exporter can play"
+    assert error == f"{path}:1: version: expected 2, the one that this exporter can play"

@@ -41,19 +41,19 @@ def test_the_bundled_scenarios_are_those_that_the_flag_names() -> None:
 def test_the_demo_is_eight_h100_that_do_everything() -> None:
     """Every story is in the bundled demo."""
     demo = load_scenario("demo", BOOK)
-    told = {scene.story for gpu in demo.gpus for scene in gpu.scenes}
+    stories = {scene.story for gpu in demo.gpus for scene in gpu.scenes}
 
-    assert [gpu.product for gpu in demo.gpus] == ["h100-sxm5-80gb"] * 8
-    assert told | {"failing"} == set(STORIES)
+    assert [gpu.spec for gpu in demo.gpus] == ["h100-sxm5-80gb"] * 8
+    assert stories | {"failing"} == set(STORIES)
 
 
-def test_the_mixed_products_have_no_counters() -> None:
+def test_the_mixed_gpu_models_have_no_counters() -> None:
     """The second scenario shows what bounds look like."""
     mixed = load_scenario("mixed", BOOK)
-    products = [BOOK.products[gpu.product] for gpu in mixed.gpus]
+    models = [BOOK.models[gpu.spec] for gpu in mixed.gpus]
 
-    assert len({product.key for product in products}) == len(products) == 6
-    assert all(product.compute_capability < (9, 0) for product in products)
+    assert len({model.key for model in models}) == len(models) == 6
+    assert all(model.compute_capability < (9, 0) for model in models)
 
 
 def test_count_story_and_defaults() -> None:
@@ -109,14 +109,20 @@ def test_failing_is_work_and_loss_in_turn() -> None:
         ("gpu: []\ngpus: []", "s.yaml:1: key 'gpu': not known, expected one of gpus, description"),
         ("description: 5\ngpus: []", "s.yaml:1: key 'description': expected printable text of"),
         ("gpus:\n  - h100", "s.yaml:2: key 'gpus.0': expected a mapping with spec and story, got"),
-        ("gpus:\n  - story: free", "s.yaml:2: key 'gpus.0.spec': missing, expected a product of"),
+        ("gpus:\n  - story: free", "s.yaml:2: key 'gpus.0.spec': missing, expected a GPU model of"),
         (
             "gpus:\n\n  - spec: h1000\n    story: free",
-            "s.yaml:3: key 'gpus.0.spec': expected a product's key in the spec file, such as "
-            "h100-sxm5-80gb, got 'h1000'",
+            "s.yaml:3: key 'gpus.0.spec': expected the key of a GPU model in the spec file, "
+            "such as h100-sxm5-80gb, got 'h1000'",
         ),
-        ("gpus:\n  - spec: [a]\n    story: free", "s.yaml:2: key 'gpus.0.spec': expected a prod"),
-        ("gpus:\n  - spec: b100\n    story: free", "s.yaml:2: key 'gpus.0.spec': expected a prod"),
+        (
+            "gpus:\n  - spec: [a]\n    story: free",
+            "s.yaml:2: key 'gpus.0.spec': expected the key of a GPU model",
+        ),
+        (
+            "gpus:\n  - spec: b100\n    story: free",
+            "s.yaml:2: key 'gpus.0.spec': expected a GPU model",
+        ),
         (f"gpus:\n  - {H100}", "s.yaml:2: key 'gpus.0.story': missing, expected story or sequence"),
         (f"gpus:\n  - {H100}\n    story: sleep", "s.yaml:3: key 'gpus.0.story': expected one of t"),
         (f"gpus:\n  - {H100}\n    story: lost", "s.yaml:3: key 'gpus.0.story': expected one of tr"),

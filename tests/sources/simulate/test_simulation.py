@@ -25,7 +25,7 @@ from tests.clocks import ManualClock
 from tests.conftest import require_tool
 
 BOOK = load_specs()
-PRODUCTS = sorted(key for key, product in BOOK.products.items() if hardware(product))
+GPU_MODELS = sorted(key for key, model in BOOK.models.items() if hardware(model))
 UNITS = ("dram", "tensor", "fp64", "fp32", "fp16", "integer")
 PIPES = UNITS[1:]
 
@@ -47,7 +47,7 @@ def scenes(draw: st.DrawFn, finite: bool = False) -> Scene:
 def gpus(draw: st.DrawFn) -> SimulatedGpu:
     lone = scenes().map(lambda scene: (scene,))
     several = st.lists(scenes(finite=True), min_size=1, max_size=3).map(tuple)
-    return SimulatedGpu(draw(st.sampled_from(PRODUCTS)), draw(lone | several))
+    return SimulatedGpu(draw(st.sampled_from(GPU_MODELS)), draw(lone | several))
 
 
 def simulation(*of: SimulatedGpu, seed: int = 0) -> tuple[Simulation, ManualClock]:
@@ -72,9 +72,9 @@ PEAKING = SimulatedGpu(
 def test_every_reading_is_physically_possible(
     gpu: SimulatedGpu, start: float, length: float, seed: int
 ) -> None:
-    """Whatever the story, product, parameters and time."""
+    """Whatever the story, GPU model, parameters and time."""
     simulated, clock = simulation(gpu, seed=seed)
-    product = BOOK.products[gpu.product]
+    model = BOOK.models[gpu.spec]
     clock.advance(start)
     before = read(simulated)
     clock.advance(length)
@@ -87,11 +87,11 @@ def test_every_reading_is_physically_possible(
     assert vitals.power_watts is not None
     assert vitals.temperature_celsius is not None
     assert share.memory is not None
-    assert product.tdp_watts is not None
+    assert model.tdp_watts is not None
     assert board.power_limit_watts is not None
     assert 0 <= vitals.utilization.ratio <= vitals.utilization.upper_ratio <= 1
-    assert 0 <= vitals.power_watts <= product.tdp_watts
-    assert len(gpu.scenes) > 1 or vitals.power_watts >= 0.09 * product.tdp_watts
+    assert 0 <= vitals.power_watts <= model.tdp_watts
+    assert len(gpu.scenes) > 1 or vitals.power_watts >= 0.09 * model.tdp_watts
     assert len(gpu.scenes) > 1 or vitals.power_watts <= board.power_limit_watts
     assert 27.9 <= vitals.temperature_celsius <= 75
     assert 0 < vitals.clock_hertz["sm"] <= 1.01 * after.device.clock_max_hertz["sm"]
@@ -108,8 +108,8 @@ def test_every_reading_is_physically_possible(
         moved = vitals.nvlink_transmit_bytes_total - (
             before.vitals.nvlink_transmit_bytes_total or 0.0
         )
-        assert 0 <= moved <= length * (product.nvlink_bandwidth_bytes_per_second or 0)
-    assert share.measurable == (product.compute_capability >= (9, 0))
+        assert 0 <= moved <= length * (model.nvlink_bandwidth_bytes_per_second or 0)
+    assert share.measurable == (model.compute_capability >= (9, 0))
     if share.activity is None:
         assert not share.measurable or "lost" in {scene.story for scene in gpu.scenes}
     else:
@@ -294,13 +294,15 @@ def test_the_same_seed_gives_the_same_page_and_another_a_slightly_different_one(
     assert power(3) == pytest.approx(power(4), rel=0.05)
 
 
-def test_what_a_gpu_is_found_as_is_its_product() -> None:
-    """The lookup by name and PCI id leads back to the scenario's product."""
-    simulated, _ = simulation(*(SimulatedGpu(key, (Scene("free", {}, None),)) for key in PRODUCTS))
+def test_a_gpu_is_found_as_the_model_that_it_is() -> None:
+    """The lookup by name and PCI id leads back to the scenario's GPU model."""
+    simulated, _ = simulation(
+        *(SimulatedGpu(key, (Scene("free", {}, None),)) for key in GPU_MODELS)
+    )
 
     found = [BOOK.find(gpu.device) for gpu in simulated.gpus]
 
-    assert [product.key if product else None for product in found] == PRODUCTS
+    assert [model.key if model else None for model in found] == GPU_MODELS
 
 
 # An hour of the demo, through the publisher.
@@ -428,7 +430,7 @@ def test_the_failing_gpu_is_lost_and_comes_back(demo: Hour) -> None:
     assert demo.limited(7)["compute"] > 0.99
 
 
-def test_products_without_counters_have_bounds_only(mixed: Hour) -> None:
+def test_gpu_models_without_counters_have_bounds_only(mixed: Hour) -> None:
     """No saturation, no time parts, no flops: but bounds, busy time and idle time."""
     for gpu in mixed.last.gpus:
         share = gpu.shares[0]

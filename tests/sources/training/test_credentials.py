@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel tells who sends; /proc tells whether that fits."""
+"""The kernel says who sends; /proc says whether that fits."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_process_may_be_known_by_its_pid_in_any_namespace(
 
 
 def test_what_cannot_be_seen_is_believed(tree: Path) -> None:
-    """Outside the namespace, already ended, or on a kernel that does not tell."""
+    """Outside the namespace, already ended, or on a kernel that does not say."""
     (tree / "4242" / "status").write_text("Pid:\t4242\n")
     processes = Processes(str(tree))
 

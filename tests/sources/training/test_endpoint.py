@@ -135,7 +135,7 @@ def test_what_is_no_socket_is_never_removed(path: Path, make: object) -> None:
     assert callable(make)
     make(path)
 
-    assert problem(path) == f"{path}: is there and is no socket"
+    assert problem(path) == f"{path}: exists and is not a socket"
     assert os.path.lexists(path)
 
 

@@ -84,7 +84,7 @@ class Node:
 
 @pytest.fixture(autouse=True)
 def _users(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Users have names that tell their numbers."""
+    """Users whose names show their numbers."""
     monkeypatch.setattr(ledger, "user_name", lambda uid: f"user {uid}")
 
 
@@ -311,7 +311,7 @@ def test_a_process_that_is_killed_is_gone_within_seconds(node: Node) -> None:
 
 
 def test_a_pid_that_is_used_again_is_another_process(node: Node) -> None:
-    """A start time tells them apart."""
+    """Their start times differ."""
     node.processes.alive[4242] = 77
     node.say()
     node.processes.alive[4242] = 78
@@ -449,7 +449,7 @@ def test_users_are_not_named_where_they_may_not_be() -> None:
 
 
 def test_reports_are_in_the_order_in_which_they_came(node: Node) -> None:
-    """So that who came first under a name is told apart from who came later."""
+    """So that who came first under a name is known from who came later."""
     for n in (3, 1, 2):
         node.say(id=numbered(n))
     node.say(id=numbered(3))

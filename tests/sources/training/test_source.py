@@ -80,7 +80,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_a_report_arrives(source: TrainingSource, path: str) -> None:
-    """With the pid that the kernel tells, and times on both clocks."""
+    """With the pid according to the kernel, and times on both clocks."""
     deliver(source, path, datagram(steps=7))
     report = only(source)
 
@@ -104,7 +104,7 @@ def test_every_reason_counts_from_the_start(source: TrainingSource) -> None:
 def test_everything_that_is_refused_is_counted(
     make_source: MakeSource, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By its reason, and told of once."""
+    """By its reason, and logged once."""
     source = make_source(path, max_jobs=1, max_ranks=2)
     first = datagram(id=numbered(1))
     bad = {
@@ -123,12 +123,12 @@ def test_everything_that_is_refused_is_counted(
 
     assert source.rejected_total == {**dict.fromkeys(bad, 2), "rate": 0, "ranks": 1}
     assert source.received_total == 2
-    told = [line for line in lines(caplog) if "refused" in line]
-    assert len(told) == len(bad) + 1
+    logged = [line for line in lines(caplog) if "refused" in line]
+    assert len(logged) == len(bad) + 1
     assert (
         f"training report from pid {os.getpid()} of uid {os.getuid()} refused (label): "
         "job: expected 1 to 128 printable bytes, got 'a\\nb'"
-    ) in told
+    ) in logged
 
 
 def test_refusals_are_told_of_once_a_minute(
@@ -140,10 +140,10 @@ def test_refusals_are_told_of_once_a_minute(
     deliver(source, path, *[b"no"] * 5)
     clock.advance(61)
     deliver(source, path, b"no")
-    told = [line for line in lines(caplog) if "refused" in line]
+    logged = [line for line in lines(caplog) if "refused" in line]
 
-    assert len(told) == 2
-    assert told[1].endswith(" (4 more for that reason since the last such line)")
+    assert len(logged) == 2
+    assert logged[1].endswith(" (4 more for that reason since the last such line)")
 
 
 def test_a_flood_is_refused_and_does_not_hinder_others(make_source: MakeSource, path: str) -> None:
@@ -178,7 +178,7 @@ def test_a_mistake_in_here_does_not_end_the_source(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It is counted and told of; the next report is taken."""
+    """It is counted and logged; the next report is taken."""
 
     def broken(data: bytes) -> None:
         raise ZeroDivisionError
@@ -202,9 +202,9 @@ def test_failures_inside_a_client_are_told_of(
     for sequence in range(3):
         deliver(source, path, datagram(sequence=sequence, errors=2, error="Boom\nforged line"))
     assert only(source).errors == 2
-    told = [line for line in lines(caplog) if " failures;" in line]
+    logged = [line for line in lines(caplog) if " failures;" in line]
 
-    assert told == [
+    assert logged == [
         "the client in training job resnet, rank 0, had 2 failures; the first: Boom\\nforged line"
     ]
 
@@ -263,7 +263,7 @@ def test_without_any_place_the_source_is_off_and_tries_again(
     Path(other).touch()
     source = make_source(path, other, up=False)
     threading.Event().wait(5 * SHORT.retry_seconds)
-    why = f"{path}: is there and is no socket; {other}: is there and is no socket"
+    why = f"{path}: exists and is not a socket; {other}: exists and is not a socket"
 
     assert not source.up
     assert source.problem == why
@@ -379,7 +379,7 @@ def test_a_killed_job_is_gone_and_its_totals_stay(
     path: str,
     start_sender: Callable[..., subprocess.Popen[bytes]],
 ) -> None:
-    """Nothing but the kernel tells of it."""
+    """Only the kernel knows who sent it."""
     clock = ManualClock()
     sender = start_sender(steps=0)
     source = make_source(path, clock=clock)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Xids are heard as the driver tells them, on a thread that nothing ends but its stop."""
+"""Xids are noted as the driver reports them, by a thread that nothing ends but its stop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.waiting import wait_until
 
 
 class Rig:
-    """A watch over the GPUs of a scenario; `heard` is what it told."""
+    """A watch over the GPUs of a scenario; `heard` is what it noted."""
 
     def __init__(self, fake: FakeNvml, gpus: int) -> None:
         self.fake = fake
@@ -201,7 +201,7 @@ def test_a_wait_that_fails_is_tried_again(
 ) -> None:
     """With growing pauses, a set of its own each time, and one line in the log.
 
-    None where the whole library is lost (1): that is told by those who read the GPUs.
+    No line if the whole library is lost (1): the workers log that.
     """
     rig = watch()
     rig.wait_for_registrations(2)

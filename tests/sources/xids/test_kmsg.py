@@ -90,7 +90,7 @@ def test_no_text_breaks_the_parser(text: str) -> None:
 def test_address_and_code_are_read_back(
     domain: int, bus: int, device: int, code: int, rest: str
 ) -> None:
-    """Of any GPU and any Xid, whatever follows; the address is the one that NVML tells."""
+    """Of any GPU and any Xid, whatever follows; the address is the one that NVML reports."""
     line = f"{HEADER}NVRM: Xid (PCI:{domain:04x}:{bus:02x}:{device:02x}): {code}, {rest}"
     found = parse_record(line)
 
@@ -126,7 +126,7 @@ def _follow() -> Iterator[Follow]:
 
 
 def test_only_what_is_logged_from_the_start_on_counts(follow: Follow, tmp_path: Path) -> None:
-    """The kernel keeps old messages; they were counted by whoever ran then."""
+    """The kernel keeps old messages; an exporter that ran then has counted them."""
     path = tmp_path / "kmsg"
     path.write_text(LOST + "\n")
     found = follow(path)

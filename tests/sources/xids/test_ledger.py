@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each Xid counts once, whoever reports it, and a storm of them costs nothing."""
+"""Each Xid counts once, whichever way reports it, and a storm of them costs nothing."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import os
 import re
 from pathlib import Path
 
-from exporter.exposition.process import ProcessMetrics
+from exporter.exposition.own_process import ProcessMetrics
 
 
 def names(metrics: ProcessMetrics) -> list[str]:

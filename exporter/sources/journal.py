@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one GPU's readings met: which cannot be read and why, and what of it is told."""
+"""Which readings of one GPU are absent and why, how many reads failed, and what the log has of it.
+
+Every source of a GPU writes here.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 IDENTITY = "identity"
-"""The group of facts that many products lack (a serial number, a NUMA node): no state is kept."""
+"""The group of facts that many GPU models lack (a serial number, a NUMA node): it has no state."""
 IMPLAUSIBLE = "implausible"
 
 log = logging.getLogger(__name__)
@@ -16,14 +19,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Past:
-    """What outlives a session with a GPU, for the next one to go on from."""
+    """What one session with a GPU leaves to the next one."""
 
     failures: dict[str, int] = field(default_factory=dict)
     """Failed reads by source."""
-    told: dict[str, set[str]] = field(default_factory=dict)
-    """By group: what the log says of it, until it is well again."""
+    logged: dict[str, set[str]] = field(default_factory=dict)
+    """By group: the faults that the log has of it, until the group is read again."""
     worked: set[str] = field(default_factory=set)
-    """Groups of hardware counters that ever answered."""
+    """Groups of hardware counters that have answered."""
 
 
 def _nothing() -> None:
@@ -31,17 +34,20 @@ def _nothing() -> None:
 
 
 class Journal:
-    """What one GPU's readings met: why groups are absent, and how many reads failed.
+    """Notes why groups of readings are absent, and counts the reads that failed.
 
     A group of readings has members (its probes and batches), each of which fails and recovers by
-    itself. `tell` logs what changed since it was last called: one line for all that is wrong, and
-    one for all that is well again.
+    itself. `log_changes` writes what changed since its last call: one line for everything that
+    cannot be read, and one for everything that can be read again.
     """
 
     def __init__(
         self, gpu: str, past: Past | None = None, progress: Callable[[], None] = _nothing
     ) -> None:
-        """Take what was before, and whom to tell before each call that the last one returned."""
+        """Go on from `past`; sources call `progress` before each driver call.
+
+        A GPU whose calls are slow but return is thereby not taken for one that hangs.
+        """
         past = Past() if past is None else past
         self._gpu = gpu
         self.progress = progress
@@ -50,21 +56,21 @@ class Journal:
         self.failures = past.failures
         self.worked = past.worked
         self.states: dict[str, str] = {}
-        """Why a group cannot be read."""
+        """By group: why it cannot be read."""
         self._absent: dict[str, dict[object, str]] = {}
         """By group and member: its state."""
         self._wrong: dict[str, dict[object, str]] = {}
-        """By group and member: what is to be told."""
-        self._told = past.told
+        """By group and member: the fault that belongs in the log."""
+        self._logged = past.logged
         self.last_refusal = "no data"
-        """What was last heard from a reading that does not answer."""
+        """The driver's last answer to a reading that failed."""
 
     def absent(
         self, group: str, state: str, member: object = None, *, worked: bool = False
     ) -> None:
         """Note that `member` of `group` does not answer, and why.
 
-        That a product lacks a reading is nothing to tell; that one which `worked` is gone is.
+        A reading that the GPU model lacks is not logged; one that has `worked` and is gone is.
         """
         words = state.replace("_", " ")
         if worked or state == "no_permission":
@@ -80,12 +86,12 @@ class Journal:
     def refused(
         self, source: str, group: str, member: object = None, *, worked: bool = False
     ) -> None:
-        """Count that the driver denies `member` of `group` to this user."""
+        """Count a read of `member` of `group` that the driver denies to this user."""
         self.failures[source] = self.failures.get(source, 0) + 1
         self.absent(group, "no_permission", member, worked=worked)
 
     def implausible(self, group: str, member: object = None, *, worked: bool = False) -> None:
-        """Note that what `member` of `group` answers cannot be true."""
+        """Note that `member` of `group` has a value that is impossible."""
         self.absent(group, IMPLAUSIBLE, member, worked=worked)
 
     def failed(self, source: str, group: str, message: str, member: object = None) -> None:
@@ -106,22 +112,22 @@ class Journal:
             else:
                 self.states[group] = next(reversed(members.values()))
 
-    def tell(self) -> None:
-        """Log what went wrong or became well since the last call, if anything did."""
-        if not self._wrong and not self._told:
+    def log_changes(self) -> None:
+        """Log the faults that are new since the last call, and those that are over."""
+        if not self._wrong and not self._logged:
             return
         news: dict[str, list[str]] = {}
         for group, members in self._wrong.items():
-            told = self._told.setdefault(group, set())
+            logged = self._logged.setdefault(group, set())
             for reason in dict.fromkeys(members.values()):
-                if reason not in told:
-                    told.add(reason)
+                if reason not in logged:
+                    logged.add(reason)
                     news.setdefault(reason, []).append(group)
-        well = [group for group in self._told if group not in self._wrong]
-        for group in well:
-            del self._told[group]
+        recovered = [group for group in self._logged if group not in self._wrong]
+        for group in recovered:
+            del self._logged[group]
         if news:
             parts = (f"{', '.join(groups)} ({reason})" for reason, groups in news.items())
             log.warning("%s cannot be read in part: %s", self._gpu, "; ".join(parts))
-        if well:
-            log.info("%s: can be read again: %s", self._gpu, ", ".join(well))
+        if recovered:
+            log.info("%s: can be read again: %s", self._gpu, ", ".join(recovered))

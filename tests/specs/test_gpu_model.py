@@ -7,7 +7,7 @@ import pytest
 
 from exporter.specs import PRECISIONS, assumed_precision, load_specs
 
-PRODUCTS = load_specs().products
+MODELS = load_specs().models
 
 
 @pytest.mark.parametrize(
@@ -35,8 +35,8 @@ PRODUCTS = load_specs().products
     ],
 )
 def test_assumed_precision(key: str, wanted: str | None, assumed: str | None) -> None:
-    """The wanted precision if the product has it on tensor cores, else bf16, else fp16."""
-    assert assumed_precision(PRODUCTS[key].peak_flops_per_second, wanted) == assumed
+    """The wanted precision if the GPU model has it on tensor cores, else bf16, else fp16."""
+    assert assumed_precision(MODELS[key].peak_flops_per_second, wanted) == assumed
 
 
 def test_precisions_are_the_contracts() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of one GPU product, in base units."""
+"""What is known of one GPU model, in base units."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 DERIVED = "derived"
-"""The key of ceilings that come from NVML; no product may be called so."""
+"""The key of ceilings that come from NVML; no GPU model may have it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
-    """One row of the spec file. Missing or None is not known, or not there in the hardware."""
+class GpuModel:
+    """One row of the spec file. None, or missing, is not known or not in the hardware."""
 
     key: str
     product: str
+    """What the vendor calls it."""
     names: tuple[str, ...]
     """As NVML reports them."""
     pci_ids: tuple[int, ...]
@@ -32,7 +33,7 @@ class Product:
     derived_precisions: tuple[str, ...]
     """The precisions whose peak is computed from SMs and clock, not published."""
     memory_bytes: float | None
-    """The size in the product's name, in decimal units."""
+    """The size in the GPU model's name, in decimal units."""
     memory_type: str | None
     memory_bus_width_bits: int | None
     memory_bandwidth_bytes_per_second: float | None

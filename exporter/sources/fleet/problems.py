@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with the driver as a whole, or with looking after its GPUs: told once a change."""
+"""What is wrong with the driver as a whole, or with supervising its GPUs; each change is logged."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from exporter.errors import one_line
 log = logging.getLogger("exporter.sources.fleet.fleet")
 
 
-class Complaints:
-    """One line on the driver and one on whoever supervises it; None where nothing is wrong."""
+class Problems:
+    """The driver's problem and the supervisor's, each in one line; None if there is none."""
 
     def __init__(self, driver: str | None = None) -> None:
-        """Take what is wrong with the driver from the start, which is not logged."""
+        """Start with a problem of the driver, which is not logged."""
         self._driver = driver
-        self._told: str | None = None
-        """The driver's last problem in the log, until it was over."""
+        self._logged: str | None = None
+        """The driver's problem that the log had last; None once the driver answered again."""
         self._fault: str | None = None
 
     @property
     def first(self) -> str | None:
-        """Why no GPU can be looked after, in one line."""
+        """Why no GPU can be read, in one line."""
         return self._driver or self._fault
 
     @property
@@ -31,32 +31,32 @@ class Complaints:
         return self._driver
 
     def of_driver(self, problem: str | None) -> None:
-        """Note what is wrong with the driver, or that nothing is."""
+        """Note what is wrong with the driver, or that it answers (None)."""
         self._driver = problem
-        if problem == self._told:
+        if problem == self._logged:
             return
         if problem is None:
             log.info("the driver answers")
         else:
             log.warning("%s; retrying", problem)
-        self._told = problem
+        self._logged = problem
 
     def suspend(self) -> None:
-        """Say nothing of the driver until it is known how it is; the log has its last problem."""
+        """Forget the driver's problem, without a word in the log, until its state is known."""
         self._driver = None
 
     def of_supervisor(self, error: Exception | None) -> None:
-        """Note what went wrong where nothing should have, or that nothing did."""
-        fault = None if error is None else f"looking after the GPUs failed: {in_words(error)}"
+        """Note an unexpected error of the supervisor, or that it works (None)."""
+        fault = None if error is None else f"supervising the GPUs failed: {in_words(error)}"
         if fault == self._fault:
             return
         if fault is None:
-            log.info("the GPUs are looked after again")
+            log.info("the GPUs are supervised again")
         else:
             log.error("%s; retrying", fault, exc_info=error)
         self._fault = fault
 
 
 def in_words(error: Exception) -> str:
-    """Return what `error` says, in one line, or at least what it is."""
+    """Return the message of `error` in one line, or its type if it has none."""
     return one_line(str(error)) or type(error).__name__

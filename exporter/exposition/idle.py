@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who holds a GPU, and how long it did nothing."""
+
+from __future__ import annotations
+
+from exporter.exposition.family import Family, counter, gauge, info
+from exporter.exposition.labels import Label
+from exporter.exposition.parts import HOLDER, SHARE, TOTALS, Rows
+from exporter.exposition.values import flag, text
+from exporter.model.snapshot import Holder
+
+
+def _holder(holder: Holder) -> Rows:
+    yield (text(holder.owner), text(holder.command), holder.workload), 1
+
+
+FAMILIES: tuple[Family, ...] = (
+    gauge(
+        "gpu_held",
+        "",
+        "core",
+        "1 while a compute process that is not on the ignore list is on this GPU, else 0.",
+        "the driver's process list at the slow cadence; only where it cannot be read, memory in "
+        "use",
+        SHARE.one(lambda s: flag(s.held)),
+    ),
+    info(
+        "gpu_holder_info",
+        "core",
+        "Who holds this GPU: the process with the most memory of those that do; exactly one series "
+        "while gpu_held is 1. Labels that are not known are empty.",
+        "the driver's process list and /proc at the slow cadence; arguments and environment are "
+        "looked at for the class only and never shown",
+        HOLDER.rows(
+            (
+                Label("owner", meaning="name or number of the user; empty with --no-process.owner"),
+                Label(
+                    "command", meaning="name of the command, at most 32 bytes, never its arguments"
+                ),
+                Label("class", ("training", "serving", "notebook", "display", "system", "other")),
+            ),
+            _holder,
+        ),
+    ),
+    gauge(
+        "gpu_last_busy_timestamp_seconds",
+        "seconds",
+        "core",
+        "Unix time at which the last interval ended that was not seen to be idle, or not seen "
+        "at all; at first the start of observation.",
+        "derived, each poll interval",
+        TOTALS.one(lambda t: t.last_busy_timestamp_seconds),
+    ),
+    counter(
+        "gpu_idle_seconds_total",
+        "seconds",
+        "core",
+        "Time in intervals that were idle as a whole: no engine, SM, DRAM or video activity, and "
+        "hardly any PCIe or NVLink traffic.",
+        "derived, each poll interval, since the exporter started",
+        TOTALS.one(lambda t: t.idle_seconds),
+    ),
+    counter(
+        "gpu_held_idle_seconds_total",
+        "seconds",
+        "core",
+        "The part of gpu_idle_seconds_total in which a process held the GPU.",
+        "derived, each poll interval, since the exporter started",
+        TOTALS.one(lambda t: t.held_idle_seconds),
+    ),
+    counter(
+        "gpu_idle_energy_joules_total",
+        "joules",
+        "full",
+        "Energy used in the time of gpu_idle_seconds_total.",
+        "derived from gpu_energy_joules_total, since the exporter started",
+        TOTALS.one(lambda t: t.idle_energy_joules),
+    ),
+)

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose labels a series carries, and what its own labels may be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Scope = Literal["gpu", "board", "share", "rank", "node"]
+"""Whom a family describes.
+
+* gpu: each physical GPU, also while it is down
+* board: each physical GPU that is up
+* share: each whole GPU that is up or, while MIG is on, each of its GPU instances
+* rank: each rank of a training job on one device, or on none
+* node: the exporter or the node as a whole
+"""
+
+INSTANCE_LABEL = "gpu_instance"
+DEVICE_LABELS = ("gpu", "uuid")
+SHARE_LABELS = (*DEVICE_LABELS, INSTANCE_LABEL)
+"""The last one is left out for a whole GPU."""
+RANK_LABELS = ("training_job", "rank", "uuid", INSTANCE_LABEL)
+"""The last two are left out where there is no such device."""
+
+LABELS_OF: Mapping[Scope, tuple[str, ...]] = {
+    "gpu": DEVICE_LABELS,
+    "board": DEVICE_LABELS,
+    "share": SHARE_LABELS,
+    "rank": RANK_LABELS,
+    "node": (),
+}
+"""The labels that name whom a family describes; they precede the family's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A family's own label: its listed values, or what an open one holds."""
+
+    name: str
+    values: tuple[str, ...] = ()
+    meaning: str = ""
+    full_values: tuple[str, ...] = ()
+    """Those of `values` that level core leaves out."""
+
+    def core(self) -> Label:
+        """Return the label as level core serves it."""
+        kept = tuple(value for value in self.values if value not in self.full_values)
+        return replace(self, values=kept)

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The counter sources of one GPU: all are read, and each share has the activity of one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from exporter.clock import Clock
+from exporter.model.reading import Activity
+from exporter.sources.source import COUNTER_SOURCES, CounterRow, CounterSource, OpenedGpu
+
+SILENT_READS = 3
+"""After so many reads without an activity a source is no longer expected to give one."""
+CLOCK_MARGIN_SECONDS = 1e-3
+"""How far an activity may reach back into the time that another source has counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What one read of all counter sources gave."""
+
+    sources: Mapping[int | None, str]
+    """By share: the source that is expected to measure it; absent if none is."""
+    activities: Mapping[int | None, Activity]
+    """By share: what that source counted; absent if it gave nothing this time."""
+    read_seconds: Mapping[str, float]
+    """By source: how long its read took."""
+
+
+class Counters:
+    """Reads the enabled counter sources of one GPU and chooses one for each share.
+
+    It is the first in order of preference that measures the share and gave an activity in one of
+    its last SILENT_READS reads; if none did, the first that measures it.
+    """
+
+    def __init__(
+        self,
+        gpu: OpenedGpu,
+        enabled: Collection[str],
+        rows: Iterable[CounterRow] = COUNTER_SOURCES,
+    ) -> None:
+        """Open the enabled sources.
+
+        Raises:
+            DeviceGone: the GPU is lost.
+            LibraryUnavailable: the driver library must be initialised again.
+        """
+        self._gpu = gpu
+        self._sources: dict[str, CounterSource] = {}
+        self._silent: Counter[tuple[str, int | None]] = Counter()
+        """By source and share: how many reads in a row gave nothing."""
+        self._given: dict[int | None, tuple[str, float]] = {}
+        """By share: which source gave the last activity, and when that read began."""
+        with ExitStack() as opened:
+            for row in rows:
+                if row.name in enabled:
+                    self._sources[row.name] = row.open(gpu)
+                    opened.callback(self._sources[row.name].close)
+                else:
+                    gpu.journal.absent(row.name, "disabled")
+            self._opened = opened.pop_all()
+
+    def read(self, clock: Clock) -> Counted:
+        """Read every source, and return for each share what the chosen one gave.
+
+        Raises:
+            DeviceGone: the GPU is lost.
+            LibraryUnavailable: the driver library must be initialised again.
+        """
+        began = clock.monotonic()
+        found: dict[str, tuple[float, Mapping[int | None, Activity]]] = {}
+        seconds: dict[str, float] = {}
+        for name, source in self._sources.items():
+            self._gpu.journal.progress()
+            now = clock.monotonic()
+            found[name] = now, source.read(now)
+            seconds[name] = clock.monotonic() - now
+        sources: dict[int | None, str] = {}
+        activities: dict[int | None, Activity] = {}
+        for share in self._gpu.gpu_instances:
+            for name, (_, given) in found.items():
+                self._count_silence(name, share, answered=share in given)
+            chosen = self._choose(share)
+            if chosen is None:
+                continue
+            sources[share] = chosen
+            now, given = found[chosen]
+            activity = given.get(share)
+            if activity is None or self._is_counted(share, chosen, now - activity.seconds):
+                continue
+            activities[share] = activity
+            self._given[share] = chosen, began
+        return Counted(sources, activities, seconds)
+
+    def _count_silence(self, name: str, share: int | None, *, answered: bool) -> None:
+        if answered:
+            self._silent[name, share] = 0
+        elif self._sources[name].measures(share):
+            self._silent[name, share] += 1
+        else:  # once it measures the share again, it is preferred only when it answers
+            self._silent[name, share] = SILENT_READS
+
+    def _choose(self, share: int | None) -> str | None:
+        measuring = [name for name, source in self._sources.items() if source.measures(share)]
+        answering = (name for name in measuring if self._silent[name, share] < SILENT_READS)
+        return next(answering, measuring[0] if measuring else None)
+
+    def _is_counted(self, share: int | None, name: str, since: float) -> bool:
+        """Return whether another source has already counted the time after `since`.
+
+        A source that was silent may give the mean over all that time when it answers again.
+        """
+        source, until = self._given.get(share, (name, since))
+        return source != name and since < until - CLOCK_MARGIN_SECONDS
+
+    def close(self) -> None:
+        """Close every source that was opened."""
+        self._opened.close()

@@ -26,7 +26,7 @@ FROM ${PYTHON_IMAGE}
 ARG VERSION=0.1.0
 ARG REVISION=
 LABEL org.opencontainers.image.title="roofline-exporter" \
-      org.opencontainers.image.description="Prometheus exporter that tells how saturated, how limited and how idle each NVIDIA GPU is, against its roofline." \
+      org.opencontainers.image.description="Prometheus exporter that shows how saturated, how limited and how idle each NVIDIA GPU is, against its roofline." \
       org.opencontainers.image.source="https://github.com/roofline-exporter/roofline-exporter" \
       org.opencontainers.image.url="https://github.com/roofline-exporter/roofline-exporter" \
       org.opencontainers.image.documentation="https://github.com/roofline-exporter/roofline-exporter/blob/main/docs/deploy.md" \

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What time it is, as a parameter, so that tests need not wait; and when it is too late."""
+"""What time it is, as a parameter, so that tests need not wait; and when a reading is stale."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exceptions that callers may want to tell apart, and how their messages stay on one line.
+"""The exceptions that callers tell apart, and how their messages stay on one line.
 
 * ExporterError
   * ConfigError: a flag, variable, YAML key or spec file is wrong (exit code 2)

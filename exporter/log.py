@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a log line looks like: one event is one line of logfmt or JSON, whatever it says."""
+"""What a log line looks like: one event is one line of logfmt or JSON, whatever it contains."""
 
 from __future__ import annotations
 
@@ -25,27 +25,20 @@ FOREIGN_LOGGERS = {
     "uvicorn.error": logging.WARNING,
     "uvicorn.access": logging.CRITICAL,
 }
-"""Loggers of libraries, and from which level on they speak: that it serves is no event of ours."""
+"""Loggers of libraries, and the lowest level that is logged: requests and start-up are left out."""
 SILENT_LOGGER = "uvicorn.access"
-"""It words a line for each request unless it finds no handler up to the root."""
+"""It formats a line for each request unless it finds no handler up to the root."""
 
 _RESERVED = ("time", "level", "msg")
 _PLAIN = re.compile(r"[!#-<>-\[\]-~]+")  # ASCII without space, quote, equals sign and backslash
 _NOT_IN_KEYS = re.compile(r"[^A-Za-z0-9_.:-]")
 
 
-def fields(**values: object) -> dict[str, Any]:
-    """Return the ``extra`` that adds these values to a line; None is left out.
-
-    ``log.info("GPU is lost", extra=fields(gpu=0))``
-    """
-    return {"fields": values}
-
-
 def setup(level: str, form: str, stream: TextIO | None = None) -> None:
     """Send every logger of the process to standard error at `level`, as ``logfmt`` or ``json``.
 
-    May be called again with other values.
+    May be called again with other values. A line ends with what its record carries in
+    ``extra={"fields": {…}}``.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(FORMATTERS[form](tracebacks=level == "debug"))
@@ -90,8 +83,6 @@ class _Formatter(logging.Formatter):
             pairs.setdefault("error", f"{name}: {text}" if text else name)
             if self._tracebacks:
                 pairs["traceback"] = "".join(traceback.format_exception(*record.exc_info))
-        if record.stack_info and self._tracebacks:
-            pairs["stack"] = record.stack_info
         return pairs
 
 

@@ -2,8 +2,8 @@
 """Whether a CUDA graph capture is under way anywhere in this process.
 
 While one is, recording or querying an event can invalidate it, from any thread (PyTorch's own
-NCCL watchdog did this: pull requests 104487, 104555 and 148594). PyTorch tells only of the current
-stream, so ``capture_begin`` and ``capture_end`` are wrapped to keep count.
+NCCL watchdog did this: pull requests 104487, 104555 and 148594). PyTorch only
+says whether the current stream captures, so ``capture_begin`` and ``capture_end`` are wrapped.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Captures:
     graph object that is dropped in between leaves its stream capturing, so the streams are what is
     remembered, not the graphs.
 
-    ``lock`` makes "nothing is under way, so make a CUDA call" one step: whoever makes such calls
-    holds it, and no capture begins meanwhile. It is reentrant because a signal handler of the job
-    may come in between.
+    ``lock`` makes "nothing is under way, so make a CUDA call" one step: a thread that makes such a
+    call holds it, and no capture begins meanwhile. It is reentrant because a signal handler of the
+    job may run in between.
     """
 
     __slots__ = ("begun", "lock", "streams")
@@ -40,7 +40,7 @@ class Captures:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything: a forked child has no captures, and perhaps a lock nobody holds."""
+        """Forget everything: a forked child has no captures, but maybe a lock of another thread."""
         self.lock = threading.RLock()
         self.streams: set[Any] = set()
         self.begun = 0
@@ -89,7 +89,7 @@ class Captures:
 
         It does not when a capture has ended, was refused, or was found invalidated at its end. It
         does when a second capture was refused because of the first. ``capture_end`` on a wrong
-        stream raises and ends nothing, and that stream is none of those counted.
+        stream raises and ends nothing, and that stream is not counted.
         """
         try:
             if self.streams and not cuda.is_current_stream_capturing():

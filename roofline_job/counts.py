@@ -39,7 +39,7 @@ class Stepping:
         """Batches from the first step to the second; before that, those up to the first."""
 
     def step(self, batches: int) -> None:
-        """Count a step, before which so many batches had come."""
+        """Count a step, before which this many batches had come."""
         self.steps += 1
         if self.steps == 1:
             self.pace = self.first = batches
@@ -112,7 +112,7 @@ class Counts:
         return tally
 
     def add_samples(self, key: int, samples: float) -> None:
-        """Count the samples of a batch of the loop that goes by this key."""
+        """Count the samples of a batch of the loop with this key."""
         if key in self._cycle:
             self._end_cycle()
         self._cycle[key] = samples
@@ -131,8 +131,8 @@ class Counts:
     def late_step(self, optimizer: object) -> bool:
         """Count a step after the loops were closed if batches wait for it; return whether.
 
-        An optimizer that steps less often than another has no say: steps are the other's. Where no
-        optimizer ever stepped inside a loop, loops are not what it trains in.
+        An optimizer that steps less often than another does not count: steps are the other's.
+        Where no optimizer ever stepped inside a loop, loops are not what it trains in.
         """
         if not self.optimizer_seen:
             return False
@@ -147,7 +147,7 @@ class Counts:
         return True
 
     def explicit(self, steps: int, samples: float | None, flops: float | None) -> None:
-        """Count what the job itself says."""
+        """Count what the job itself states."""
         self.episode.own_steps += steps
         self._end_cycle()
         self._samples = _plus(self._samples, samples)

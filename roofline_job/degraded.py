@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What of the client is switched off because something was not as expected, and why.
 
-Whatever surprises a part of the client switches that part off for the rest of the process: the job
-goes on with the original function, there is one line on standard error, and the next report names
-the reason. Nothing is raised into the job, with one exception: what the job's own signal handler
-raised while the client ran is meant for the job.
+What a part of the client does not expect switches that part off for the rest of the process: the
+job goes on with the original function, one line is written to standard error, and the next report
+names the reason. Nothing is raised into the job, with one exception: what the job's own signal
+handler raised while the client ran is meant for the job.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REASONS: dict[str, str] = {
     "cuda_events": "the exposed stall is not measured",
     "helper_thread": "the data loader is read in a helper thread, "
     "so the wait of the training loop is not measured; put watch() around what that loop reads",
-    "stated": "something that the script states is no number that can be counted",
+    "stated": "something that the script states is not a number that can be counted",
     "client": "this process is no longer measured, or only in part",
 }
 """What each reason means for the numbers; the names are those of the protocol."""
@@ -47,7 +47,7 @@ def degrade(reason: str, found: str) -> None:
 
 
 def note(reason: str, found: str) -> None:
-    """Let the next report name a reason; nothing is wrong that the job's output should tell."""
+    """Let the next report name a reason, without a line in the job's output: nothing failed."""
     FOUND.setdefault(reason, found)
 
 
@@ -83,8 +83,8 @@ class Part:
     def fail(self, error: Exception) -> None:
         """Switch it off after a failure of its own; call this where the failure is handled.
 
-        A job at its recursion limit or out of memory is no failure of the client's: only this call
-        is not measured then.
+        A job at its recursion limit or out of memory is not a failure of the client: then only
+        this call is not measured.
 
         Raises:
             Exception: `error`, where a signal handler of the job raised it.
@@ -95,7 +95,7 @@ class Part:
             try:
                 raise error
             finally:
-                del error  # or it would hold itself, and the job's frames, by this one
+                del error  # else it would keep itself and the job's frames alive through this frame
         self.miss(f"{type(error).__name__}: {error}")
 
 

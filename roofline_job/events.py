@@ -16,7 +16,7 @@ os.register_at_fork(after_in_child=FREE_EVENTS.clear)
 
 
 class Cuda:
-    """The functions of one torch, looked up once; without CUDA only that it has none."""
+    """The functions of one torch, looked up once; without CUDA only `built` is set."""
 
     __slots__ = (
         "_event",

@@ -57,7 +57,7 @@ def rank(environ: Mapping[str, str] = os.environ) -> int:
 
 
 def world_size(environ: Mapping[str, str] = os.environ) -> int | None:
-    """Return how many ranks there are; None where nothing says so."""
+    """Return how many ranks there are; None if that is not known."""
     distributed = _distributed()
     if distributed is not None:
         size = int(distributed.get_world_size())
@@ -120,7 +120,7 @@ def _torch_device(torch: Any, visible: str | None, batches: int) -> str | None:
     listed = _listed(visible)
     if index < len(listed) and listed[index].startswith("MIG-"):
         return listed[index]
-    # Older versions of torch do not tell the UUID.
+    # Older versions of torch do not have the UUID.
     uuid = getattr(module.get_device_properties(index), "uuid", None)
     return f"GPU-{uuid}" if uuid is not None else _at(listed, index)
 
@@ -131,7 +131,7 @@ def _at(listed: list[str], index: int) -> str | None:
 
 
 def _listed(visible: str | None) -> list[str]:
-    """Return the devices of CUDA_VISIBLE_DEVICES; empty where an entry is no whole UUID."""
+    """Return the devices of CUDA_VISIBLE_DEVICES; "" for an entry that is not a whole UUID."""
     entries = [entry.strip() for entry in (visible or "").split(",")]
     return [entry if _DEVICE.fullmatch(entry) else "" for entry in entries if entry]
 

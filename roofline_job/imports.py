@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls a function right after a module was executed, whoever imports it and whenever.
+"""Calls a function right after a module was executed, no matter what imports it and when.
 
 A finder at the front of ``sys.meta_path`` lets the finders behind it find the listed modules, and
 puts an ordinary function in front of ``exec_module`` of the loader that they name. It is taken off
 again when the module is executed, so spec, loader and module are the import system's own; it can be
 seen in the traceback of a listed module that fails, together with the import system's own lines.
 
-A module that is being executed when it is asked for is missed, and said to be: its loader is past
-the point where something can be put in front.
+A module that is being executed when it is listed is missed, and reported as missed: its loader is
+past the point where something can be put in front.
 
 Imported at the start of every Python of an instrumented job, before the job can put modules of its
 own in front of the standard library's. So it imports only what the interpreter itself has loaded.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def _say_nothing(name: str) -> None:
-    """Take note of a module that was missed where nobody wants to know."""
+    """Do nothing about a module that was missed."""
 
 
 class Finder:
@@ -100,7 +100,7 @@ class Finder:
                 execute(module)
             finally:
                 self._executing.discard(name)
-            # A copy that somebody makes for themselves is not the job's module.
+            # A copy made outside sys.modules is not the job's module.
             if sys.modules.get(name) is module:
                 self._executed(name, module)
 
@@ -121,7 +121,7 @@ class Finder:
 
 
 def _put_back(loader: Any, ours: object, before: object) -> None:
-    """Take our function off a loader, unless somebody has put another one in front of it."""
+    """Take our function off a loader, unless another one has been put in front of it."""
     if vars(loader).get("exec_module") is not ours:
         return
     if before is None:
@@ -149,7 +149,7 @@ def _is_being_executed(module: ModuleType) -> bool:
     """Return whether the module is half made, as the import system marks it for its own use."""
     try:
         return bool(getattr(module.__spec__, "_initializing", False))
-    except Exception:  # no module at all
+    except Exception:  # not a module at all
         return True
 
 

@@ -55,7 +55,7 @@ class Token(Protocol):
     """Whether nothing is trained in it."""
 
     def is_over(self) -> bool:
-        """Return whether it was left without a word."""
+        """Return whether it was left without being ended."""
 
     def end(self) -> None:
         """Close it as of the last time that something happened."""
@@ -98,9 +98,9 @@ class Lane:
         self.loader: dict[str, int | bool | None] = {}
         """What is known of the data loader, by the keys of the protocol."""
         self.trains = True
-        """False while nobody knows whether a helper thread trains: then nothing is reported."""
+        """False while it is not known whether a helper thread trains: then nothing is reported."""
         self.by_steps = False
-        """Whether steps count without a loop, because the loop's loader is not to be seen."""
+        """Whether steps count without a loop, because the loop's loader cannot be seen."""
         self.due_ns = NEVER
         """When the next report is due."""
         self.clock = clock
@@ -109,7 +109,7 @@ class Lane:
         self.meter = IdleMeter()
         self.wall_ns = 0
         self.seen_ns = 0
-        """Up to when it is accounted."""
+        """Up to when it is counted."""
         self.claimed_ns = 0
         """The sum over all phases."""
         self.phase_ns: dict[str, int] = {}
@@ -133,7 +133,7 @@ class Lane:
         self._reporting = False
 
     def count_by_steps(self) -> None:
-        """Count steps without a loop, whose loader is not to be seen; its waits are unknown."""
+        """Count steps without a loop, whose loader cannot be seen; its waits are unknown."""
         self.by_steps = True
         if self.due_ns == NEVER:
             self.phase_ns.pop("data", None)
@@ -145,7 +145,7 @@ class Lane:
         self.meter = IdleMeter()  # without CUDA: the parent's events are of no use here
 
     def advance(self, now_ns: int) -> None:
-        """Account the wall time up to now, if it runs."""
+        """Count the wall time up to now, if it runs."""
         if self.depth or self.open or self.stepping:
             self.wall_ns += now_ns - self.seen_ns
         self.seen_ns = now_ns
@@ -187,7 +187,7 @@ class Lane:
         if span.pair is not None:
             self.meter.stop(span.pair, span.phase, max(0, own_ns))
         if now_ns >= self.due_ns:
-            self.tell(now_ns)
+            self.report(now_ns)
 
     def sweep(self) -> None:
         """Close the loops that were left: from then on they kept no wall time running."""
@@ -214,7 +214,7 @@ class Lane:
         self.open[id(loop)] = loop
 
     def close_loop(self, loop: Token) -> None:
-        """Stop the wall time of this loop, which is accounted so far."""
+        """Stop the wall time of this loop, which is counted up to now."""
         if self.open.pop(id(loop), None) is not None and not self.open:
             self._closed = (self.seen_ns, self.wall_ns)
 
@@ -255,7 +255,7 @@ class Lane:
         self.counts.explicit(steps, samples, flops)
         self.start(now_ns)
         if now_ns >= self.due_ns:
-            self.tell(now_ns)
+            self.report(now_ns)
 
     def start(self, now_ns: int) -> None:
         """Let the first report be due: the job has begun to work."""
@@ -263,10 +263,10 @@ class Lane:
             self.due_ns = now_ns
             say_found()
 
-    def tell(self, now_ns: int, *, ending: bool = False) -> None:
+    def report(self, now_ns: int, *, ending: bool = False) -> None:
         """Send a report, unless one is under way; the next is due in a second.
 
-        A signal handler of the job may come in between, so nothing here waits for a lock.
+        A signal handler of the job may run in between, so nothing here waits for a lock.
         """
         if self._reporting or self.due_ns == NEVER or not REPORTS.on:
             return

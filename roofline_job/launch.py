@@ -59,7 +59,7 @@ class Mistake(Exception):
 
 @dataclass(frozen=True)
 class Options:
-    """What a command line says."""
+    """What a command line asks for."""
 
     command: Sequence[str] = ()
     job: str | None = None
@@ -153,7 +153,7 @@ def job_environment(environ: Mapping[str, str], variables: Mapping[str, str]) ->
 
 
 def exports(variables: Mapping[str, str]) -> str:
-    """Return the same for a shell, which says itself what is on PYTHONPATH there."""
+    """Return the variables as shell commands that keep what is on PYTHONPATH there."""
     from shlex import quote
 
     inherited = {"PYTHONPATH": '"${PYTHONPATH:+:$PYTHONPATH}"'}
@@ -166,8 +166,8 @@ def exports(variables: Mapping[str, str]) -> str:
 def without_coercion(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment that this process was given.
 
-    In the C locale Python sets LC_CTYPE for itself and its children (PEP 538); a job that is no
-    Python would notice.
+    In the C locale Python sets LC_CTYPE for itself and its children (PEP 538); a job that is not
+    written in Python would notice.
     """
     try:
         with open(_FIRST_ENVIRONMENT, "rb") as file:
@@ -185,7 +185,7 @@ def without_coercion(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def execute(command: Sequence[str], environ: Mapping[str, str]) -> tuple[int, str]:
-    """Become the command; only where that is impossible return the exit code and why."""
+    """Become the command; where that is impossible, return the exit code and why."""
     _undo_what_python_set()
     word = _one_line(command[0]) or repr("")
     try:
@@ -209,7 +209,7 @@ def _undo_what_python_set() -> None:
         signal.signal(getattr(signal, name), signal.SIG_DFL)
 
 
-# What is said
+# Messages
 
 
 def _print(text: str) -> int:

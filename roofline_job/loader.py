@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a PyTorch data loader says of itself: its set-up, ready batches, samples."""
+"""What can be read from a PyTorch data loader: its set-up, ready batches, samples."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEEPEST, WIDEST = 4, 8
 
 
 def numbers(loader: Any, iterator: Any) -> Callable[[], dict[str, int | bool | None]]:
-    """Return what tells a loader's numbers, by the keys of the protocol."""
+    """Return a function that reads a loader's numbers, by the keys of the protocol."""
     known: dict[str, int | bool | None] = {
         "workers": int(loader.num_workers),
         "prefetch_factor": loader.prefetch_factor,
@@ -32,7 +32,7 @@ def numbers(loader: Any, iterator: Any) -> Callable[[], dict[str, int | bool | N
 
 
 def ready_batches(iterator: Any) -> int | None:
-    """Return how many batches the workers have finished and nobody took; None: not known.
+    """Return how many finished batches wait to be taken; None if that is not known.
 
     Those that came out of order are kept by the iterator, the others wait in its queue.
     """
@@ -52,7 +52,7 @@ def ready_batches(iterator: Any) -> int | None:
 
 
 def samples_of(loader: Any) -> Callable[[Any], int | None] | None:
-    """Return what tells how many samples a batch has; None where no dimension may say so.
+    """Return a function that counts the samples of a batch; None where no dimension shows them.
 
     A job's own collate function may put any dimension first. It is believed for all batches if the
     first one is as long as the loader's batch size.

@@ -37,7 +37,7 @@ NO_BATCH: Any = object()
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """What the job says of a loop."""
+    """What the job states about a loop."""
 
     job: str | None = None
     rank: int | None = None
@@ -124,7 +124,7 @@ class Loop:
         """Whether this is PyTorch's own data loader, which gives the GPU no work."""
         self.samples = _samples_by(self.stated, samples)
         self.look: Callable[[], dict[str, int | bool | None]] | None = None
-        """Tells the numbers of the data loader, by the keys of the protocol."""
+        """Reads the numbers of the data loader, by the keys of the protocol."""
         self.evaluates = False
         self._part = part
         self._key = id(iterable)
@@ -144,14 +144,14 @@ class Loop:
         self._iterator: ref[Any] | None = None
 
     def ends_with(self, iterator: Any) -> None:
-        """Let the loop be over when nobody holds this any more.
+        """Let the loop be over when this is not referenced any more.
 
         Nothing is called at that moment: what a signal handler raised there would be lost.
         """
         self._iterator = ref(iterator)
 
     def is_over(self) -> bool:
-        """Return whether nobody can ask for a batch any more."""
+        """Return whether no batch can be asked for any more."""
         return self._iterator is not None and self._iterator() is None
 
     def ask(self) -> Wait | None:
@@ -237,7 +237,7 @@ class Loop:
                             self._add_samples(lane, self.samples(batch))
             self._spare = wait
             if now_ns >= lane.due_ns:
-                lane.tell(now_ns)
+                lane.report(now_ns)
         except Exception as error:
             self._part.fail(error)
 
@@ -249,7 +249,7 @@ class Loop:
             self._commit(self._lane)
 
     def close(self) -> None:
-        """Stop the wall time, which runs until now; say what the loop was if that is still open."""
+        """Stop the wall time, which runs until now; decide whether it evaluated if that is open."""
         lane = self._lane
         if lane is not None and id(self) in lane.open:
             if lane.in_body is self and lane.thread == get_ident():
@@ -345,7 +345,7 @@ class Loop:
         lane.start(lane.seen_ns)
 
     def _leave_body(self, lane: Lane) -> None:
-        """Account the time since the batch came, as far as no phase inside claimed it."""
+        """Count the time since the batch came, as far as no phase inside claimed it."""
         lane.in_body = None
         if not self._holds:
             return
@@ -358,7 +358,7 @@ class Loop:
             self._body_ns += max(0, own_ns)
 
     def _decide(self, lane: Lane) -> None:
-        """Say at its end what a loop was in which no optimizer stepped."""
+        """Decide at its end what a loop was in which no optimizer stepped."""
         if not self._holds or self.evaluates or not self._held_batches:
             return
         gradient = _gradient()
@@ -372,7 +372,7 @@ class Loop:
 def _samples_by(
     stated: Stated, found: Callable[[Any], float | None] | None
 ) -> Callable[[Any], float | None] | None:
-    """Return what tells the samples of a batch; None where that is not known."""
+    """Return a function that counts the samples of a batch; None where they are not known."""
     said = stated.samples_per_batch
     if said is None:
         return found
@@ -396,7 +396,7 @@ _optimizer: Callable[[], object] = lambda: None  # noqa: E731 # as the weak refe
 
 
 def remember_optimizer(optimizer: object) -> None:
-    """Remember whose gradients say whether a loop trains."""
+    """Remember whose gradients show whether a loop trains."""
     global _optimizer
     if _optimizer() is not optimizer:
         try:
@@ -406,7 +406,7 @@ def remember_optimizer(optimizer: object) -> None:
 
 
 def _gradient() -> tuple[int, int] | None:
-    """Return what is another after a backward pass; None where there is no gradient.
+    """Return what changes with a backward pass; None where there is no gradient.
 
     It is the identity and version of the first gradient of the optimizer that stepped last.
     """

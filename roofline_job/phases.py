@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the job itself marks: phases, and steps of loops that are no iterators."""
+"""What the job itself marks: phases, and steps of loops without an iterator."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def step(
     samples: float | None = None,
     flops: float | None = None,
 ) -> None:
-    """Say that n steps are done, in a loop that is no iterator.
+    """Count n steps of a loop without an iterator.
 
     Args:
         n: steps since the last call.
@@ -61,8 +61,8 @@ def step(
         flops: how many FLOPs they took together.
 
     Time runs from the first call to the last, so call it once per iteration; what passes before
-    the first is not known. Inside a watched loop it says what a step is there, instead of the
-    optimizer or the batch.
+    the first is not known. Inside a watched loop these are the steps, instead of those of the
+    optimizer or the batches.
     """
     if not MARKS.on or compiling():
         return

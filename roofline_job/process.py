@@ -25,7 +25,7 @@ class Process:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew: nothing that the parent of a forked child did is the child's."""
+        """Start over: nothing that the parent of a forked child did belongs to the child."""
         for lane in self.lanes:
             lane.leave()
         self.lanes = []
@@ -46,9 +46,9 @@ class Process:
     def lane(self, job: str | None = None, rank: int | None = None) -> Lane | None:
         """Return this thread's lane of a job and rank; None where this process must not report.
 
-        Without a job it is the first one that was named in this process. What was counted before
-        any name was given belongs to the first one that is. A thread that has the number of one
-        that ended goes on in its lane.
+        Without a job it is the first one that was named in this process; what was counted before
+        any was named belongs to it too. A thread that gets the number of one that ended goes on
+        in its lane.
         """
         key = (get_ident(), job, rank)
         lane = self._by_thread.get(key)
@@ -57,7 +57,7 @@ class Process:
         return lane
 
     def _known(self, job: str | None, rank: int | None) -> Lane | None:
-        """Return the lane of this thread that goes by another key."""
+        """Return the lane of this thread that is known by another key."""
         name = None if job is None else names.job_name(job)
         if name is not None and self._job is None:
             self._job = name
@@ -83,8 +83,8 @@ class Process:
         """Return the lane to which an optimizer's step in this thread belongs: it trains.
 
         It is that of the loop in this thread, else that of the loop which last got a batch in
-        another one, for autograd's threads step too. Only where a thread of the job's own trains on
-        what a helper reads, that loop is not the one that trains, and its waits are not this one's.
+        another one, for autograd's threads step too. Except where a thread of the job itself trains
+        on what a helper thread reads: that loop does not train, and its waits are not this one's.
         """
         lane, latest = self.here(), self.latest
         if latest is not None and latest is not lane and not (lane is not None and lane.open):
@@ -105,7 +105,7 @@ class Process:
     def flush(self) -> None:
         """Send what is left: the process ends."""
         for lane in self.lanes:
-            lane.tell(NEVER, ending=True)
+            lane.report(NEVER, ending=True)
 
     def _flush_at_exit(self) -> None:
         """Have `flush` called when this process ends, also where it is one of multiprocessing's.

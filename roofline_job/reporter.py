@@ -47,7 +47,7 @@ def candidates(environ: Mapping[str, str] = os.environ) -> Iterator[str]:
 
 
 def deliver(datagram: bytes, environ: Mapping[str, str] = os.environ) -> bool:
-    """Send to the first socket that takes it; False where nobody listens.
+    """Send to the first socket that takes it; False where no daemon listens.
 
     A full socket loses this datagram, and that is all: the next one holds the same totals. No
     socket is kept open: the job's descriptors are its own. It is the C module's, because a job may
@@ -100,7 +100,7 @@ class Report:
         self._memory_due_ns = 0
 
     def send(self, now_ns: int, *, ending: bool) -> bool:
-        """Send the lane's totals; False where nobody listens."""
+        """Send the lane's totals; False where no daemon listens."""
         if self._lane.rank is None:
             self._lane.rank = identity.rank()
         if not ending and now_ns >= self._memory_due_ns:
@@ -109,7 +109,7 @@ class Report:
         return deliver(self.write(ending=ending))
 
     def write(self, *, ending: bool = False) -> bytes:
-        """Return the datagram; what can be done without is left out of one that is too long."""
+        """Return the datagram; the optional parts are left out if it would be too long."""
         lane = self._lane
         # The parts are read before the whole that holds them: the thread may go on meanwhile.
         idles_ns, phases_ns, wall_ns = lane.times_ns()
@@ -141,7 +141,7 @@ class Report:
         return datagram
 
     def _same(self, batches: int) -> str:
-        """Return the part that seldom changes, up to and without a comma."""
+        """Return the part that seldom changes, without the comma after it."""
         lane = self._lane
         if self._device is None:
             self._device = identity.device(batches)
@@ -180,7 +180,7 @@ def _degraded() -> str:
 
 
 def _allocator() -> str:
-    """Return the allocator's bytes as a part of a report; empty where there are none."""
+    """Return the allocator's bytes as a part of a report; empty if they cannot be read."""
     cuda = identity.cuda()
     if cuda is None:
         return ""

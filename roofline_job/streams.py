@@ -57,7 +57,7 @@ class IdlePair:
     wait_ns: int
 
     def free(self) -> None:
-        """Give the events back; the pair is of no more use."""
+        """Give the events back; the pair is not used any more."""
         FREE_EVENTS.setdefault(self.stream.device_index, []).append(self.events)
 
 
@@ -68,8 +68,8 @@ class IdleMeter:
     """The event pairs of one thread: it alone may start, stop and resolve them.
 
     Of phases inside each other the innermost is measured. ``idle_ns`` is S per measured phase so
-    far; it never falls. ``measuring`` says whether any pair was ever resolved: before, S is not
-    known. Nothing is raised but what a signal handler of the job does.
+    far; it never falls. ``measuring`` is whether any pair was ever resolved: before that, S is not
+    known. Nothing is raised but what a signal handler of the job raised.
     """
 
     __slots__ = (
@@ -164,7 +164,7 @@ class IdleMeter:
             self._fail(error)
 
     def _calling(self, function: Callable[[Cuda], Value]) -> Value | None:
-        """Return what makes calls to CUDA; None where none may be made now, or one failed."""
+        """Run what makes calls to CUDA; None where no call may be made now, or one failed."""
         cuda = self._cuda
         if not self.ready or cuda is None or not CAPTURES_PART.on:
             return None
@@ -223,7 +223,7 @@ class IdleMeter:
             limit -= 1
             pair = pending[0]
             before, after = pair.events
-            # A signal handler of the job may have come in between and resolved it.
+            # A signal handler of the job may have run in between and resolved it.
             if not after.query() or not pending or pending[0] is not pair:
                 return
             pending.popleft()

@@ -8,7 +8,7 @@ one line more. These names are touched, and no others:
 ``torch.utils.data.DataLoader.__iter__``        the start of workers is phase data
 ``...dataloader._BaseDataLoaderIter.__next__``  waiting for a batch is phase data
 ``register_optimizer_step_post_hook``           PyTorch's own hook for optimizers: counts steps
-``torch.amp.autocast.__enter__``                tells the precision
+``torch.amp.autocast.__enter__``                shows the precision
 ``torch.save``, ``torch.distributed.checkpoint.save`` and ``async_save``,
 ``safetensors.torch.save_file``                 saving is phase checkpoint
 ``CUDAGraph.capture_begin``, ``capture_end``    see `captures`
@@ -36,7 +36,7 @@ from .wrapping import HOOKED, replace
 
 PRECISIONS = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32"}
 SHORT_PRECISIONS = {"torch.bfloat16": "bf16", "torch.float16": "fp16"}
-"""Of parameters: those of a long type say nothing about what is computed in."""
+"""Of parameters: those of a long type do not show what precision is computed in."""
 
 SAVERS: Mapping[str, tuple[str, ...]] = {
     "torch.serialization": ("save",),
@@ -55,7 +55,7 @@ _LOOP = "_roofline_loop"
 """The attribute of a data loader's iterator that holds its loop."""
 
 _stated: dict[int, tuple[ref[Any], Stated]] = {}
-"""What `watch` was told of data loaders, by their ids: one may have no hash of its own."""
+"""What the job stated about data loaders, by their ids: a loader may not be hashable."""
 
 
 def automatic(hook: str, module: ModuleType) -> None:
@@ -80,7 +80,7 @@ def install() -> None:
 
 
 def mark(iterable: Any, stated: Stated) -> bool:
-    """Measure every loop over this data loader; False if it is none, or iterates in its own way."""
+    """Measure every loop over a data loader; False if it is not one, or iterates in its own way."""
     module = sys.modules.get("torch.utils.data.dataloader")
     loader_class = getattr(module, "DataLoader", None)
     if loader_class is None or not isinstance(iterable, loader_class):
@@ -249,7 +249,7 @@ def _end_start(begun: tuple[Lane, Span] | None, loader: Any, iterator: Any) -> N
     try:
         if any(hasattr(vars(kind).get("__next__"), HOOKED) for kind in type(iterator).__mro__):
             before = getattr(iterator, _LOOP, None)
-            if before is not None:  # a persistent iterator begins anew
+            if before is not None:  # a persistent iterator starts over
                 before.close()
             _loop(loader, iterator)
     except Exception as error:
@@ -274,7 +274,7 @@ def _note_parameters(lane: Lane, optimizer: Any) -> None:
     try:
         first = optimizer.param_groups[0]["params"][0]
         lane.precision = SHORT_PRECISIONS.get(str(first.dtype))
-    except (AttributeError, LookupError, TypeError):  # an optimizer of a kind of its own
+    except (AttributeError, LookupError, TypeError):  # an unusual optimizer
         return
 
 

@@ -50,11 +50,11 @@ def watch(
     else comes back in a wrapper that passes on its length, items, attributes and exceptions.
 
     Args:
-        iterable: a data loader, or whatever else the training loop goes through.
-        job: the name in the metrics; by default the first one that this process gave, else
-            ROOFLINE_JOB_NAME, else the name of the Slurm job or script and which run of it this is.
+        iterable: a data loader, or any other iterable that the training loop goes through.
+        job: the name in the metrics; by default the first one that was named in this process, else
+            ROOFLINE_JOB_NAME, else one made of the Slurm job or script and which run of it this is.
         rank: by default torch.distributed's, or that of the launcher's variables.
-        samples_per_batch: how many samples a batch has, or a function of the batch that says so.
+        samples_per_batch: how many samples a batch has, or a function of the batch that returns it.
         flops_per_step: the FLOPs that the model needs for a step, forward and backward.
         flops_per_sample: the same for a sample; counts together with samples_per_batch.
         precision: what the model computes in, as ``bf16``.

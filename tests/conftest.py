@@ -5,13 +5,55 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
+from tests import bare
+
 MEASURED = "measured"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--bare``."""
+    parser.addoption(
+        "--bare",
+        action="store_true",
+        help="Run the tests that look for servers, a Docker engine or a browser without any.",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the machine a bare one: its programs for all workers, its signals in each of them."""
+    if not config.getoption("bare"):
+        return
+    if not hasattr(config, "workerinput"):
+        folder = tempfile.TemporaryDirectory(prefix="roofline-path-")
+        config.add_cleanup(folder.cleanup)
+        bare.hide_programs(Path(folder.name))
+    if config.getoption("dist", "no") == "no":  # else workers run the tests
+        bare.ignore_interrupts()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is no different on a bare machine."""
+    if config.getoption("bare"):
+        config.hook.pytest_deselected(items=bare.only_what_differs(items))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interruptible() -> Iterator[None]:
+    """Let SIGINT end what tests start: children inherit that a background job ignores it."""
+    before = signal.getsignal(signal.SIGINT)
+    if before == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -42,7 +42,7 @@ def parsed_logfmt(line: str) -> dict[str, str]:
 def written(form: str, level: str = "info", **values: Any) -> str:
     stream = io.StringIO()
     log.setup(level, form, stream)
-    logging.getLogger("exporter.test").warning("GPU lost", extra=log.fields(**values))
+    logging.getLogger("exporter.test").warning("GPU lost", extra={"fields": values})
     return stream.getvalue()
 
 
@@ -217,7 +217,7 @@ def test_requests_and_the_life_of_the_server_are_no_events(level: str) -> None:
     for _ in range(2):
         log.setup(level, "logfmt", stream)
         access = logging.getLogger("uvicorn.access")
-        assert not access.hasHandlers(), "uvicorn asks this before it words a line"
+        assert not access.hasHandlers(), "uvicorn asks this before it formats a line"
         access.info("GET /metrics")
         logging.getLogger("uvicorn.error").info("Shutting down")
     assert stream.getvalue() == ""

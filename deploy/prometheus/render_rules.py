@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What do the Prometheus rules say with the thresholds of thresholds.yml?
+"""Writes the Prometheus rules from their templates and the thresholds of thresholds.yml.
 
 Templates are rules as Prometheus reads them but for `<section.key>`, which stands for a threshold;
 `<section.key:seconds>` and `<section.key:percent>` for the same as a number of seconds or percents,
 `<section.key:longer>` and `<section.key:shorter>` for one and a half times and nine tenths of a
 duration.
-PromQL cannot do it itself: the length of a window has to be written out in each rule.
+PromQL has no variables for the length of a window: each rule has to spell it out.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _INDEX = '{{ . | first | label "gpu" }}'
 
 
 def _known() -> dict[str, Value]:
-    """What is not set by the user, but comes from the exporter's own tables."""
+    """Return what the user does not set: it comes from the exporter's own tables."""
     values: dict[str, Value] = {
         "recovery.actions": _chosen(
             '(printf "%.0f" $value)',
@@ -89,14 +89,14 @@ def _known() -> dict[str, Value]:
             " of {{ $labels.instance }}"
         ),
         "text.simulated": _SIMULATED,
-        # Of an alert without an index: that may change, the UUID stays.
+        # For an alert without an index: the index may change, the UUID stays.
         "text.gpu_of_uuid": (
             f"GPU {_BY_UUID}{_INDEX}{{{{ else }}}}{{{{ $labels.uuid }}}}{{{{ end }}}}"
             "{{ with $labels.gpu_instance }} (MIG instance {{ . }}){{ end }}"
             " of {{ $labels.instance }}"
         ),
         "text.gpu_variable": f"{_BY_UUID}&var-gpu={_INDEX}{{{{ end }}}}",
-        # One series at most is asked for; without one the text says nothing.
+        # At most one series is asked for; without one the text is empty.
         "text.holder": (
             '{{ with printf "gpu_holder_info{instance=%q, uuid=%q, gpu_instance=%q}" '
             "$labels.instance $labels.uuid $labels.gpu_instance | query }}{{ with . | first }}"
@@ -118,7 +118,7 @@ def render(template: str, thresholds: Mapping[str, Value]) -> str:
     """Return the rules that a template gives.
 
     Raises:
-        BadThresholds: the template names what does not exist, or in a form that it has not.
+        BadThresholds: the template names a threshold or a form that does not exist.
     """
     values = {**thresholds, **_known()}
 

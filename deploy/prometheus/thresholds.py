@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What do the values of thresholds.yml have to be, so that the rules work with them?"""
+"""Reads thresholds.yml and checks that the rules work with its values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from deploy.prometheus.re2 import refused
 from exporter.errors import ConfigError
 from exporter.yaml_lines import Document
 from exporter.yaml_lines import load as load_yaml
@@ -39,7 +38,7 @@ def seconds(duration: Value) -> float:
     """Return the length of a Prometheus duration such as 1h30m.
 
     Raises:
-        BadThresholds: it is none, or longer than a year.
+        BadThresholds: it is not a duration, or longer than a year.
     """
     found = _DURATION.fullmatch(str(duration))
     if not found or not any(found.groups()):
@@ -96,7 +95,7 @@ def _link(value: Value) -> Value:
 
 
 def _base(value: Value) -> Value:
-    """A link that paths are put behind."""
+    """Return a link that paths are appended to."""
     text = str(value)
     if not (_BASE.fullmatch(text) and text.isprintable()):
         raise _expected("a link such as http://localhost:3000 without ? and #", value)
@@ -104,13 +103,10 @@ def _base(value: Value) -> Value:
 
 
 def _pattern(value: Value) -> Value:
-    """A regular expression, as it stands in a string of PromQL."""
+    """Return a regular expression as it stands in a string of PromQL, which Prometheus checks."""
     text = str(value)
     if not text.strip() or '"' in text or not text.isprintable():
         raise _expected("a regular expression in one line and without quotes", value)
-    expected = refused(text)
-    if expected is not None:
-        raise _expected(expected, value)
     return text.replace("\\", "\\\\")
 
 
@@ -170,18 +166,18 @@ _EVALUATED: Mapping[str, str] = {
 WINDOWS: Mapping[str, str] = {
     name: interval for interval, names in _EVALUATED.items() for name in names.split()
 }
-"""For each window the interval of which it has to hold two: with less, there are not two scrapes in
-it, and it says nothing of the time between two evaluations."""
+"""For each window the interval of which it has to hold two: a shorter one may hold less than two
+scrapes, and misses the time between two evaluations."""
 SHORTER: Mapping[str, str] = {
     # A loop runs for the whole window at most.
     "checkpoint.steps": "checkpoint.window",
-    # What is asked for is gone before the alert has waited.
+    # The series would be gone before the alert has waited.
     "exporter.down_for": "exporter.remember",
     "exporter.count_for": "exporter.count_window",
     "nvlink.for": "nvlink.window",
     "lost.for": "lost.remember",
 }
-"""What has to be shorter than what, or the rule of both never fires."""
+"""What has to be shorter than what: else the rule that uses both never fires."""
 
 
 def load(path: Path = THRESHOLDS) -> dict[str, Value]:

@@ -3,44 +3,22 @@
 
 from __future__ import annotations
 
-import argparse
-import logging
 import os
 import platform
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from importlib import import_module
+from typing import Protocol, cast
 
-from exporter import log
 from exporter.cli import config
+from exporter.cli.command import FAILED, INTERRUPTED, STOPPED, USAGE, Invocation
 from exporter.errors import ConfigError, ExporterError, one_line
 from exporter.version import revision, version
 from roofline_job import launch
 
-STOPPED, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
-
 PROGRAM = "roofline-exporter"
-
-_log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Invocation:
-    """What a command is run with."""
-
-    argv: Sequence[str]
-    """The words after the command's name."""
-    environ: Mapping[str, str]
-    parser: config.Parser
-    options: argparse.Namespace
-
-    def settings(self) -> config.Settings:
-        """Return the settings that hold and start logging as they say."""
-        settings = config.load(self.argv, self.environ, self.parser)
-        log.setup(settings.log_level, settings.log_format)
-        return settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,169 +26,49 @@ class Command:
     """One word that may follow the program's name."""
 
     help: str
-    run: Callable[[Invocation], int]
+    module: str
+    """What adds its options and runs it; loaded only for this command."""
     usage: str = "[FLAGS]"
-    add_options: Callable[[config.Parser], None] = lambda parser: None
-    takes_flags: bool = True
-    """Whether it takes the flags of the settings; else it reads all words after its name itself."""
 
 
-def _serve(invocation: Invocation) -> int:
-    # They wait until there are handlers: a reload or a stop right after the start is no accident.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGHUP))
-    try:
-        settings = invocation.settings()
-        from exporter.cli.serve import serve  # a mistake is told before the web framework is loaded
+class Module(Protocol):
+    """The module of a command."""
 
-        given = {
-            name: value for name, value in settings.describe().items() if name in settings.given
-        }
-        _log.debug("settings", extra={"fields": given})
-        return serve(settings, lambda: config.reload(settings, invocation.argv, invocation.environ))
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    def add_options(self, parser: config.Parser) -> None:
+        """Add the command's own options to the flags of the settings."""
 
-
-def _once(invocation: Invocation) -> int:
-    settings = invocation.settings()
-    from exporter.cli.serve import once
-
-    return once(settings)
-
-
-def _check_config(invocation: Invocation) -> int:
-    problems = config.check_all(invocation.argv, invocation.environ, invocation.parser)
-    for problem in problems:
-        print(problem, file=sys.stderr)
-    if problems:
-        return USAGE
-    print("configuration is valid")
-    return STOPPED
-
-
-def _add_healthcheck_options(parser: config.Parser) -> None:
-    parser.own.add_argument(
-        "--ready", action="store_true", help="Ask whether a GPU is up, not only for life."
-    )
-    parser.own.add_argument(
-        "--url",
-        metavar="URL",
-        help="Where the daemon is. (default: this node, at web.listen-address)",
-    )
-
-
-def _healthcheck(invocation: Invocation) -> int:
-    from exporter.cli.ask import base_url
-    from exporter.cli.healthcheck import check
-
-    settings = config.load(invocation.argv, invocation.environ, invocation.parser)
-    url = invocation.options.url or base_url(settings.web_listen_address, "healthcheck")
-    is_well, line = check(url, ready=invocation.options.ready)
-    print(line, file=sys.stdout if is_well else sys.stderr)
-    return STOPPED if is_well else FAILED
-
-
-def _add_status_options(parser: config.Parser) -> None:
-    from exporter.cli.status.command import add_options
-
-    add_options(parser)
-
-
-def _status(invocation: Invocation) -> int:
-    from exporter.cli.status.command import Options, status
-
-    # The table is for a person: logging starts only where there is something to log.
-    settings = config.load(invocation.argv, invocation.environ, invocation.parser)
-    given = invocation.options
-    return status(settings, Options(given.url, given.watch, given.json), invocation.environ)
-
-
-def _add_specs_options(parser: config.Parser) -> None:
-    parser.own.add_argument(
-        "name",
-        nargs="?",
-        metavar="NAME",
-        help="One GPU model: its key, its name by NVML, or a part of either.",
-    )
-    parser.own.add_argument(
-        "--format", default="table", metavar="FORMAT", help="table or json. (default: table)"
-    )
-
-
-def _specs(invocation: Invocation) -> int:
-    settings = config.load(invocation.argv, invocation.environ, invocation.parser)
-    from exporter.cli.specs import specs  # reads a long file, after mistakes are told
-
-    given = invocation.options
-    return specs(settings.specs, given.name, given.format, invocation.environ)
-
-
-def _add_record_options(parser: config.Parser) -> None:
-    parser.own.add_argument("file", nargs="?", metavar="FILE", help="Compressed if it ends in .gz.")
-    parser.own.add_argument(
-        "--duration", metavar="DURATION", help="Stop after it, such as 60s. (default: on SIGINT)"
-    )
-    parser.own.add_argument(
-        "--force", action="store_true", help="Overwrite FILE where it exists already."
-    )
-
-
-def _record(invocation: Invocation) -> int:
-    settings = invocation.settings()
-    given = invocation.options
-    if given.file is None:
-        raise ConfigError("record: expected a FILE, such as support.jsonl.gz")
-    if settings.replay is not None:
-        raise ConfigError("--replay: a recording cannot be recorded again, copy the file")
-    from exporter.cli.nodes import choose_readers
-    from exporter.cli.record import check_path, length_seconds, record, until_signal
-    from exporter.clock import SystemClock
-    from exporter.specs import load_specs
-
-    length, path = length_seconds(given.duration), Path(given.file)
-    check_path(path, force=given.force)
-    specs, clock = load_specs(settings.specs), SystemClock()
-    readers = choose_readers(settings, specs, clock)
-    interval = settings.poll_interval_seconds
-    stopped = until_signal()
-    print(record(readers, specs, clock, path, interval, length, force=given.force, stopped=stopped))
-    return STOPPED
-
-
-def _run_job(invocation: Invocation) -> int:
-    return launch.main(invocation.argv, invocation.environ)
+    def run(self, invocation: Invocation) -> int:
+        """Run the command; return the exit code."""
 
 
 COMMANDS: Mapping[str, Command] = {
-    "serve": Command("Serve /metrics until stopped; the default.", _serve),
-    "once": Command("Read the GPUs twice, one poll.interval apart; print one page.", _once),
+    "serve": Command("Serve /metrics until stopped; the default.", "exporter.cli.serve.command"),
+    "once": Command(
+        "Read the GPUs twice, one poll.interval apart; print one page.", "exporter.cli.once"
+    ),
     "status": Command(
         "Show what each GPU does now; asks the daemon, if one runs.",
-        _status,
+        "exporter.cli.status.command",
         "[--watch [SECONDS]] [--json] [--url URL] [FLAGS]",
-        _add_status_options,
     ),
     "specs": Command(
         "Show the ceilings of GPU models and where they come from.",
-        _specs,
+        "exporter.cli.specs",
         "[NAME] [--format table|json] [FLAGS]",
-        _add_specs_options,
     ),
     "record": Command(
         "Write all readings to FILE, for --replay or a support case.",
-        _record,
+        "exporter.cli.record",
         "FILE [--duration 60s] [--force] [FLAGS]",
-        _add_record_options,
     ),
-    "run": Command(launch.SUMMARY, _run_job, takes_flags=False),
+    "run": Command(launch.SUMMARY, "roofline_job.launch"),
     "check-config": Command(
-        "Print each problem of the configuration, one on a line.", _check_config
+        "Print each problem of the configuration, one on a line.", "exporter.cli.check_config"
     ),
     "healthcheck": Command(
         "Ask the daemon on this node how it is; exit 0 if well, else 1.",
-        _healthcheck,
+        "exporter.cli.healthcheck",
         "[--ready] [--url URL] [FLAGS]",
-        _add_healthcheck_options,
     ),
 }
 
@@ -249,7 +107,7 @@ def _open_closed_streams() -> None:
 
 
 def _drop_output() -> None:
-    """Write off what cannot be written: Python would try again at exit."""
+    """Drop what cannot be written: Python would try again at exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -263,13 +121,14 @@ def _run(words: Sequence[str]) -> int:
         nearest = config.did_you_mean(name, COMMANDS)
         raise ConfigError(f"unknown command {config.shown(name)}{nearest} (see {PROGRAM} --help)")
     argv = words[1:] if name else words
+    if name == "run":  # reads the words after its name itself, also where this package is not
+        return launch.main(argv, os.environ)
+    module = cast(Module, import_module(command.module))
     parser = config.Parser(
         f"{PROGRAM} {name or '[COMMAND]'} {command.usage}",
         command.help if name else _overview(),
     )
-    if not command.takes_flags:
-        return command.run(Invocation(argv, os.environ, parser, argparse.Namespace()))
-    command.add_options(parser)
+    module.add_options(parser)
     options = config.parse(argv, parser).options
     if getattr(options, "help", False):
         print(parser.format_help(), end="")
@@ -277,7 +136,7 @@ def _run(words: Sequence[str]) -> int:
     if getattr(options, "version", False):
         print(_version_line())
         return STOPPED
-    return command.run(Invocation(argv, os.environ, parser, options))
+    return module.run(Invocation(argv, os.environ, parser, options))
 
 
 def _overview() -> str:
@@ -285,7 +144,7 @@ def _overview() -> str:
     commands = (f"  {name:{width}}  {command.help}" for name, command in COMMANDS.items())
     return "\n".join(
         (
-            "Prometheus exporter that tells how saturated, how limited and how idle each",
+            "Prometheus exporter that shows how saturated, how limited and how idle each",
             "NVIDIA GPU is, against its roofline.",
             "",
             "commands:",

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from exporter.cli.config import shown
+from exporter.cli.command import STOPPED, Invocation
+from exporter.cli.config import Parser, shown
 from exporter.cli.config.values import Unexpected, duration
-from exporter.cli.nodes import NodeReaders
-from exporter.clock import Clock
+from exporter.cli.nodes import NodeReaders, choose_readers
+from exporter.cli.signals import on_stop
+from exporter.clock import Clock, SystemClock
 from exporter.errors import ConfigError, ExporterError
 from exporter.model.readers import Readers
 from exporter.sources.recording import LineFile, Recorder, header_of
-from exporter.specs import SpecBook
+from exporter.specs import SpecBook, load_specs
 
 FIRST_READING_SECONDS = 10.0
 LENGTH = duration("100ms", "365d")
@@ -142,9 +143,32 @@ def _run(
         wait(due - now)
 
 
-def until_signal() -> threading.Event:
-    """Return an event that SIGINT and SIGTERM set, in place of what they did before."""
+def add_options(parser: Parser) -> None:
+    """Add the options of the command."""
+    parser.own.add_argument("file", nargs="?", metavar="FILE", help="Compressed if it ends in .gz.")
+    parser.own.add_argument(
+        "--duration",
+        metavar="DURATION",
+        help="Stop after it, such as 60s. (default: on SIGINT or SIGTERM)",
+    )
+    parser.own.add_argument(
+        "--force", action="store_true", help="Overwrite FILE where it exists already."
+    )
+
+
+def run(invocation: Invocation) -> int:
+    """Run the command; return the exit code."""
+    settings, given = invocation.start(), invocation.options
+    if given.file is None:
+        raise ConfigError("record: expected a FILE, such as support.jsonl.gz")
+    if settings.replay is not None:
+        raise ConfigError("--replay: a recording cannot be recorded again, copy the file")
+    length, path = length_seconds(given.duration), Path(given.file)
+    check_path(path, force=given.force)
+    specs, clock = load_specs(settings.specs), SystemClock()
+    readers = choose_readers(settings, specs, clock)
+    interval = settings.poll_interval_seconds
     stopped = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda _signal, _frame: stopped.set())
-    return stopped
+    on_stop(stopped.set)
+    print(record(readers, specs, clock, path, interval, length, force=given.force, stopped=stopped))
+    return STOPPED

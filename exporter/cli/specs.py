@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from exporter.cli import config
+from exporter.cli.command import Invocation
 from exporter.cli.terminal.screen import Screen, encodable, pad, safe, screen_of, wrapped
 from exporter.cli.terminal.table import NOTHING, UNKNOWN, Cell, Column, laid_out
 from exporter.errors import ConfigError
@@ -301,3 +302,25 @@ def _facts(facts: Iterable[tuple[str, str]], screen: Screen) -> Iterator[str]:
         body = list(wrapped(safe(text), screen.columns - MARGIN))
         yield screen.painted(pad(name, MARGIN), "faint") + body[0]
         yield from (" " * MARGIN + line for line in body[1:])
+
+
+# The command.
+
+
+def add_options(parser: config.Parser) -> None:
+    """Add the options of the command."""
+    parser.own.add_argument(
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="One GPU model: its key, its name by NVML, or a part of either.",
+    )
+    parser.own.add_argument(
+        "--format", default="table", metavar="FORMAT", help="table or json. (default: table)"
+    )
+
+
+def run(invocation: Invocation) -> int:
+    """Run the command; return the exit code."""
+    settings, given = invocation.settings(), invocation.options
+    return specs(settings.specs, given.name, given.format, invocation.environ)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts automatic instrumentation in every Python of a job, then steps out of the way.
 
-``roofline-exporter run`` puts this folder first on PYTHONPATH. Whatever Python the job starts then
-imports this file as its sitecustomize: the syntax must be valid for all of them, old ones too, and
-nothing may be imported that the interpreter has not loaded itself (the job may have modules of its
-own with names of the standard library).
+``roofline-exporter run`` puts this folder first on PYTHONPATH. Every Python that the job starts
+then imports this file as its sitecustomize: the syntax must be valid for all of them, old ones too,
+and nothing may be imported that the interpreter has not loaded itself (the job may have modules of
+its own with names of the standard library).
 """
 
 import os
@@ -30,7 +30,7 @@ def begin():
 
 
 def _load():
-    """Import the client by its path: its folder's neighbours are no modules of the job's."""
+    """Import the client by its path: what lies beside its folder is not for the job to import."""
     import _frozen_importlib
     import _frozen_importlib_external
 
@@ -47,8 +47,8 @@ def _load():
 if __name__ == "sitecustomize":
     begin()
     # Now the sitecustomize that this one shadows, as if it had been the only one. What it raises,
-    # ImportError included where there is none, is for the caller: Python's site. Old Pythons empty
-    # a module that nobody holds.
+    # ImportError included where there is no other, is for the caller: Python's site. Old Pythons
+    # empty a module that is not referenced any more.
     this = sys.modules.pop("sitecustomize")
     sys.path[:] = [entry for entry in sys.path if entry != FOLDER]
     sys.path_importer_cache.pop(FOLDER, None)

@@ -18,7 +18,6 @@ from types import ModuleType
 
 import pytest
 
-from exporter import log
 from exporter.cli import ask, config, healthcheck
 from exporter.cli import main as cli
 from exporter.cli.config import Address
@@ -45,8 +44,8 @@ def _clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def daemon(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """Stand in for the daemon, which has tests of its own."""
-    module = ModuleType("exporter.cli.serve")
-    monkeypatch.setitem(sys.modules, "exporter.cli.serve", module)
+    module = ModuleType("exporter.cli.serve.server")
+    monkeypatch.setitem(sys.modules, "exporter.cli.serve.server", module)
     return module
 
 
@@ -84,7 +83,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_help_names_every_flag_and_command_in_80_columns(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The help is complete, grouped, tells defaults, and fits a terminal."""
+    """The help is complete, grouped, shows defaults, and fits a terminal."""
     code, out, err = outcome(capsys, "--help")
     assert (code, err) == (0, "")
     assert max(map(len, out.splitlines())) <= 80
@@ -139,7 +138,7 @@ def test_a_mistake_is_one_line_and_exit_2(
     argv: list[str], message: str, capsys: pytest.CaptureFixture[str], daemon: ModuleType
 ) -> None:
     """No usage text hides the line that says what is wrong."""
-    daemon.serve = daemon.once = None  # type: ignore[attr-defined]
+    daemon.serve = None  # type: ignore[attr-defined]
     code, out, err = outcome(capsys, *argv)
     assert (code, out) == (2, "")
     assert err.startswith(f"roofline-exporter: {message}")
@@ -187,16 +186,16 @@ def test_serve_gets_a_way_to_read_the_configuration_again(
 
 
 def test_once_logs_as_the_settings_say(
-    daemon: ModuleType, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Logging stands before the command starts; pages go to standard output."""
 
     def once(settings: config.Settings) -> int:
-        logging.getLogger("exporter.cli.serve").debug("reading", extra=log.fields(gpu=0))
+        logging.getLogger("exporter.cli.once").debug("reading", extra={"fields": {"gpu": 0}})
         print("gpu_up 1")
         return 0
 
-    daemon.once = once  # type: ignore[attr-defined]
+    monkeypatch.setattr("exporter.cli.once.once", once)
     code, out, err = outcome(capsys, "once", "--log.format=json", "--log.level=debug")
     assert (code, out) == (0, "gpu_up 1\n")
     assert json.loads(err)["gpu"] == 0
@@ -214,7 +213,7 @@ def test_exit_codes_of_failures(
     error: BaseException,
     code: int,
     line: str,
-    daemon: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """1 failed, 2 configuration, 130 interrupted: one line at most."""
@@ -222,7 +221,7 @@ def test_exit_codes_of_failures(
     def once(settings: config.Settings) -> int:
         raise error
 
-    daemon.once = once  # type: ignore[attr-defined]
+    monkeypatch.setattr("exporter.cli.once.once", once)
     assert outcome(capsys, "once") == (code, "", line)
 
 
@@ -239,7 +238,7 @@ def test_a_reader_that_leaves_early_is_no_traceback() -> None:
 
 @pytest.mark.parametrize("words", ["--help", "specs H100", "check-config", "once --demo"])
 def test_output_that_cannot_be_written_is_one_line(words: str) -> None:
-    """A full disk under the output is told as any other failure."""
+    """A full disk under the output is reported as any other failure."""
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
             [sys.executable, "-m", "exporter", *words.split()],
@@ -387,11 +386,14 @@ def test_where_the_local_daemon_is_asked(address: Address, url: str) -> None:
     assert ask.base_url(address, "healthcheck") == url
 
 
-def test_healthcheck_loads_no_web_framework() -> None:
-    """A check that runs every few seconds starts fast: standard library only."""
+WEB = {"fastapi", "uvicorn", "starlette", "pydantic", "prometheus_client"}
+
+
+def loaded_by(*words: str) -> set[str]:
+    """Return the top-level modules that a command has loaded when it ends."""
     code = (
         "import sys; from exporter.cli.main import main;"
-        "main(['healthcheck', '--url=127.0.0.1:1']);"
+        f"main({list(words)});"
         "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     )
     done = subprocess.run(
@@ -399,8 +401,18 @@ def test_healthcheck_loads_no_web_framework() -> None:
     )
     loaded = set(done.stdout.split())
     assert "exporter" in loaded
-    assert not loaded & {"fastapi", "uvicorn", "starlette", "pydantic", "prometheus_client"}
-    assert not loaded & {"pynvml", "yaml", "asyncio"}
+    return loaded
+
+
+def test_healthcheck_loads_no_web_framework() -> None:
+    """A check that runs every few seconds starts fast: standard library only."""
+    assert not loaded_by("healthcheck", "--url=127.0.0.1:1") & {*WEB, "pynvml", "yaml", "asyncio"}
+
+
+@pytest.mark.parametrize("command", ["serve", "once"])
+def test_a_mistake_is_reported_before_the_web_framework_is_loaded(command: str) -> None:
+    """Nobody waits for what is not going to be used."""
+    assert not loaded_by(command, "--poll.interval=soon") & WEB
 
 
 # Version

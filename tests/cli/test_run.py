@@ -207,7 +207,7 @@ def test_the_lines_for_a_pod_can_be_read(capsysbinary: pytest.CaptureFixture[byt
 
 
 def test_output_that_cannot_be_written_is_one_line() -> None:
-    """A full disk is told; a reader that left is not."""
+    """A full disk is reported; a reader that left is not."""
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
             [sys.executable, "-m", "exporter", "run", "--print-env"],

@@ -23,7 +23,7 @@ def test_selects_its_own_pods() -> None:
 
 
 def test_takes_no_gpu_from_jobs() -> None:
-    """It asks for none, and is asked for life alone: a node with a lost GPU keeps its exporter."""
+    """It requests none, and only its liveness is probed: a node with a lost GPU keeps it."""
     (container,) = _spec()["template"]["spec"]["containers"]
     assert "nvidia.com/gpu" not in str(container["resources"])
     assert container["livenessProbe"]["httpGet"]["path"] == "/-/healthy"

@@ -38,7 +38,7 @@ def _build(source: Path, target: Path, *words: str, commit: str = "") -> Path:
 
 
 def test_wheel_and_sdist_know_their_revision(tmp_path: Path) -> None:
-    """Without a repository at hand --version still tells the commit; also a wheel of the sdist."""
+    """Without a repository at hand --version still names the commit; also a wheel of the sdist."""
     wheel = _build(ROOT, tmp_path / "wheel", "-t", "wheel", commit=COMMIT)
     assert zipfile.ZipFile(wheel).read("exporter/REVISION").decode().strip() == COMMIT
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prometheus and Alertmanager with the files that ship, in a hurry, and who receives alerts."""
+"""Prometheus and Alertmanager with the files that ship, sped up, and a receiver of alerts."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def alertmanager_config(webhook: str) -> str:
 
 @dataclass
 class Receiver:
-    """A webhook that keeps every alert it is told of, in order."""
+    """A webhook that keeps every alert that it gets, in order."""
 
     url: str = ""
     alerts: queue.SimpleQueue[dict[str, Any]] = field(default_factory=queue.SimpleQueue)

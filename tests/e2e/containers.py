@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gc
 import json
 import re
 import shutil
@@ -18,6 +19,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import uuid
+import warnings
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -63,15 +65,24 @@ def service_images() -> dict[str, str]:
     return {name: service["image"] for name, service in services.items() if name != "exporter"}
 
 
+def _client() -> docker.DockerClient:
+    """A client of the engine, which has answered once."""
+    with warnings.catch_warnings():
+        # Where no engine answers, docker-py leaves its socket to the garbage collector.
+        warnings.simplefilter("ignore", ResourceWarning)
+        try:
+            return docker.from_env()
+        except (docker.errors.DockerException, OSError) as error:
+            reason = f"no Docker engine answers ({error})"
+        gc.collect()
+    return unmet(reason)
+
+
 class Engine:
     """The Docker engine that DOCKER_HOST names, or this machine's."""
 
     def __init__(self) -> None:
-        try:
-            self.client = docker.from_env()
-            self.client.ping()
-        except (docker.errors.DockerException, OSError) as error:
-            unmet(f"no Docker engine answers ({error})")
+        self.client = _client()
 
     def has(self, image: str) -> bool:
         """Whether it has an image."""

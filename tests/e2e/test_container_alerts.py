@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The image, Prometheus and Alertmanager in containers: an idle GPU of the demo is told of."""
+"""The image, Prometheus and Alertmanager in containers: an idle GPU of the demo is reported."""
 
 from __future__ import annotations
 

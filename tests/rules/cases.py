@@ -856,7 +856,7 @@ CASES: Sequence[Case] = (
     ),
     Case(
         "GpuNvlinkDown",
-        "products with different links",
+        "GPU models with different links",
         [*links(6, 0, "Tesla V100"), *links(12, 1, "NVIDIA A100"), *links(12, 2, "NVIDIA A100")],
         60 * MINUTE,
     ),

@@ -285,7 +285,7 @@ def hours(
     to: float = 0.01,
     event: Interruption | None = None,
 ) -> None:
-    """Check what is added up over time, to a hundredth or as told."""
+    """Check what is added up over time, to a hundredth or the tolerance given."""
     expected = [(selector("", dict(sorted(labels.items()))), value) for labels, value in rows]
     check(tmp_path, [name], series, [Expected(f"round({name}, {to})", at, expected)], event)
 
@@ -495,7 +495,7 @@ def test_the_ratio_of_a_window_is_of_its_holder(tmp_path: Path) -> None:
 
 
 def test_the_ratio_needs_no_time_without_a_holder(tmp_path: Path) -> None:
-    """It is 1 from the first second, also where time without a holder is not told (excluded)."""
+    """It is 1 from the first second, also where time without a holder is excluded."""
     name = "holder:gpu_held_idle:ratio_rate2m"
     alice = {**BY_UUID, **HOLDER}
     came = AT - MINUTE

@@ -43,13 +43,13 @@ def test_without_a_daemon_it_is_looked_for_every_five_seconds(
     path = tmp_path / "late.sock"
     monkeypatch.setattr(reporter, "candidates", lambda _: (str(path),))
     looked: list[int] = []
-    real = Lane.tell
+    real = Lane.report
 
-    def tell(lane: Lane, now_ns: int, *, ending: bool = False) -> None:
+    def report(lane: Lane, now_ns: int, *, ending: bool = False) -> None:
         looked.append(now_ns)
         real(lane, now_ns, ending=ending)
 
-    monkeypatch.setattr(Lane, "tell", tell)
+    monkeypatch.setattr(Lane, "report", report)
     batches = iter(watch(range(1_000), job="job"))
     for _ in range(100):
         next(batches)

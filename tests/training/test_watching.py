@@ -383,7 +383,7 @@ def test_a_failure_of_ours_leaves_the_iterable_alone(
         (watching, "_wrapped"),
         (torch_hooks, "install"),
         (Loop, "_open"),
-        (Lane, "tell"),
+        (Lane, "report"),
     ):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, "torch", sys.modules["sys"])

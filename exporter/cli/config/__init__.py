@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the operator wants: flags, environment and a YAML file, read through one table."""
 
-from exporter.cli.config.arguments import Arguments, Parser, parse
-from exporter.cli.config.flags import BY_NAME, FLAGS, Flag, Given, Settings
+from exporter.cli.config.arguments import Parser, parse
+from exporter.cli.config.flags import BY_NAME, FLAGS, Flag, Settings
 from exporter.cli.config.layers import Reloaded, check_all, load, reload
 from exporter.cli.config.suggest import did_you_mean
 from exporter.cli.config.values import Address, bracketed, shown
@@ -11,9 +11,7 @@ __all__ = [
     "BY_NAME",
     "FLAGS",
     "Address",
-    "Arguments",
     "Flag",
-    "Given",
     "Parser",
     "Reloaded",
     "Settings",

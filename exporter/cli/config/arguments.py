@@ -20,7 +20,7 @@ _SEE = "(see roofline-exporter --help)"
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What a command line says."""
+    """What a command line asks for."""
 
     flags: Mapping[str, str]
     """The text of each flag that was given, by name; the last one counts."""

@@ -4,7 +4,7 @@
 Each field of Settings is a row. ``--a.b-c`` is YAML ``a: {b-c: …}`` is ``ROOFLINE_A_B_C``.
 """
 
-# The defaults below are fields whose values are all immutable.
+# The defaults below are immutable values, so sharing them is safe.
 # ruff: noqa: RUF009
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A value that somebody set, in their words, and where."""
+    """A value that the operator set, as it was written, and where."""
 
     value: Any
     text: str
@@ -124,7 +124,7 @@ class Settings:
         "poll.slow-interval",
         duration("100ms", "1h"),
         "10s",
-        "Time between two readings of what changes rarely or is dear to ask for: processes, "
+        "Time between two readings of what changes rarely or is expensive to read: processes, "
         "ECC, links, health. At least poll.interval, and raised to it unless set.",
     )
     source_nvml: bool = _source("nvml")
@@ -184,7 +184,7 @@ class Settings:
         "specs",
         optional(PATH),
         "",
-        "YAML file of GPU models that adds to, or replaces, the bundled ones.",
+        "YAML file of GPU models that are added to the bundled ones, or replace them.",
         reloadable=True,
     )
     precision: str | None = _flag(
@@ -193,8 +193,8 @@ class Settings:
             choice("fp64", "tf32", "fp16", "bf16", "fp8", "fp4", "int8", "int4", "none"), "none"
         ),
         "none",
-        "Precision assumed for tensor work, which counters do not tell apart; none is by "
-        "architecture: bf16, but fp16 on Volta and Turing.",
+        "Precision assumed for tensor work, which counters do not distinguish; none depends on "
+        "the architecture: fp16 on Volta and Turing, else bf16.",
         reloadable=True,
     )
     idle_threshold_ratio: float = _flag(
@@ -222,7 +222,7 @@ class Settings:
         "process.owner",
         BOOLEAN,
         "true",
-        "Tell whose the processes on a GPU are, in the label owner; without it the label is empty.",
+        "Publish the owner of the processes on a GPU, in the label owner; else it is empty.",
     )
     process_memory: bool = _flag(
         "process.memory",
@@ -242,7 +242,7 @@ class Settings:
         "training.socket",
         optional(PATH),
         "",
-        "The socket that training jobs report to. Unless set, the first that can be made of "
+        "The socket that training jobs report to. Unless set, the first that can be created of "
         "/run/roofline-exporter/training.sock and "
         "$XDG_RUNTIME_DIR/roofline-exporter/training.sock.",
     )
@@ -262,34 +262,35 @@ class Settings:
         "training.max-jobs",
         integer(1, 4096),
         "64",
-        "The most jobs known at a time. When there are as many, a user below its fair share takes "
-        "the place of whoever has most; another only that of an own job that was silent for 10 s.",
+        "The most jobs known at a time. At this limit a user with less than a fair share takes a "
+        "place of the user with the most jobs; any other user only replaces a job of their own "
+        "that was silent for 10 s.",
     )
     training_max_ranks: int = _flag(
         "training.max-ranks",
         integer(1, 8192),
         "512",
-        "The most reporting processes known at a time, of all jobs together; users share them as "
-        "they do jobs.",
+        "The most reporting processes known at a time, of all jobs together; users share them in "
+        "the same way as jobs.",
     )
     gpu_include: tuple[str, ...] = _flag(
         "gpu.include",
         GPUS,
         "",
-        "Read only these GPUs; none is all.",
+        "Read only these GPUs; unset, all of them.",
     )
     gpu_exclude: tuple[str, ...] = _flag(
         "gpu.exclude",
         GPUS,
         "",
-        "Leave out these GPUs, also of those in gpu.include. One named by its index is never "
-        "opened, one named by its UUID only to ask for it.",
+        "Leave out these GPUs, even if gpu.include names them. One named by its index is never "
+        "opened, one named by its UUID only to read the UUID.",
     )
     gpu_skip_suspended: bool = _flag(
         "gpu.skip-suspended",
         BOOLEAN,
         "false",
-        "Do not wake a GPU that sleeps to save power, as those of laptops do; it has gpu_up 0.",
+        "Do not wake a GPU that sleeps to save power, as in laptops; its gpu_up is 0.",
     )
     gpu_forget_after_seconds: float = _flag(
         "gpu.forget-after",
@@ -339,7 +340,7 @@ class Settings:
         reloadable=True,
     )
     given: Mapping[str, Given] = field(default_factory=dict, compare=False, repr=False)
-    """By flag name: what was set, by whom; a flag that is not in here has its default."""
+    """By flag name: what was set, and where; a flag that is not in here has its default."""
 
     @property
     def counter_sources(self) -> tuple[str, ...]:

@@ -77,7 +77,7 @@ def check_all(
 ) -> tuple[str, ...]:
     """Return every problem of the configuration and of the files it names, each on one line."""
     settings, problems = _resolve(argv, environ, parser)
-    # These read long files: only those that need them pay.
+    # These read long files: only this command waits for it.
     from exporter.sources.recording import Recording
     from exporter.sources.simulate import load_scenario
     from exporter.specs import load_specs
@@ -95,7 +95,7 @@ def check_all(
 
 
 def reload(old: Settings, argv: Sequence[str], environ: Mapping[str, str]) -> Reloaded:
-    """Read everything again; raise ConfigError where it is bad, and the old settings hold on."""
+    """Read everything again; raise ConfigError where it is bad: then the old settings stay."""
     new = load(argv, environ)
     kept = {
         flag.attribute: getattr(old, flag.attribute)
@@ -169,7 +169,7 @@ def _is_foreign(variable: str, services: Sequence[str]) -> bool:
 
 
 def _from_file(path: Path) -> _Layer:
-    from exporter.yaml_lines import load as load_yaml  # only those with a file pay for YAML
+    from exporter.yaml_lines import load as load_yaml  # loaded only where there is a file
 
     layer = _Layer()
     try:
@@ -234,7 +234,7 @@ def _text(value: Any, flag: Flag) -> str | None:
 
 
 def _description(value: Any) -> str:
-    """Return what a message says of a YAML value of the wrong type."""
+    """Return how a message describes a YAML value of the wrong type."""
     if isinstance(value, dict | list):
         return "a mapping" if isinstance(value, dict) else "a list"
     if isinstance(value, int) and value.bit_length() > _MAX_INTEGER_BITS:

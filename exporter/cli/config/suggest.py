@@ -12,7 +12,7 @@ MAX_LENGTH = 100
 def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
     """Return ``, did you mean NAME?`` for the nearest known name, else nothing.
 
-    What all names start with says nothing about nearness: `prefix` is left out of it.
+    What all names start with, `prefix`, is left out of the comparison.
     """
     if len(name) > MAX_LENGTH:
         return ""

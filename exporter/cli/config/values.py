@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the text of a flag, variable or YAML value means, and what was expected if nothing."""
+"""What the text of a flag, variable or YAML value means, and what was expected instead."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _HOST_NAME = re.compile(r"(?![0-9.]+$)[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_]
 
 
 class Unexpected(ValueError):
-    """The text means nothing here; a message replaces the kind's own word on what was expected."""
+    """The text cannot be read; a message replaces what the kind says was expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ def _gpus(text: str) -> tuple[str, ...]:
 def _pattern(text: str) -> re.Pattern[str]:
     try:
         with warnings.catch_warnings():
-            # What a later Python may read otherwise is no problem of today.
+            # A warning about how a later Python may read it does not concern the operator.
             warnings.simplefilter("ignore")
             return re.compile(text)
     except (re.error, ValueError, OverflowError, RecursionError) as error:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from exporter import log
 from exporter.cli import config
 from exporter.cli.ask import base_url
+from exporter.cli.command import Invocation
 from exporter.cli.status.answer import view
 from exporter.cli.status.readers import Reader, Told, ask_daemon, local_reader
 from exporter.cli.status.render import rendered
@@ -51,6 +52,13 @@ def add_options(parser: config.Parser) -> None:
         metavar="URL",
         help="Where the daemon is. (default: this node, at web.listen-address)",
     )
+
+
+def run(invocation: Invocation) -> int:
+    """Run the command; return the exit code."""
+    # The table is for a person: logging starts only where there is something to log.
+    settings, given = invocation.settings(), invocation.options
+    return status(settings, Options(given.url, given.watch, given.json), invocation.environ)
 
 
 def status(settings: config.Settings, options: Options, environ: Mapping[str, str]) -> int:

@@ -79,7 +79,7 @@ def local_reader(settings: Settings, why: str) -> Iterator[Reader]:
     `why` says why there is no daemon to ask. Raises SourceError with one line if no GPU can be
     read at all.
     """
-    from exporter.cli.serve import Parts, settle
+    from exporter.cli.parts import Parts, settle
     from exporter.web.convert import gpus_answer
 
     notice = f"no daemon ({why}): idle time is unknown"

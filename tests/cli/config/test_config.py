@@ -513,7 +513,7 @@ def test_words_for_false(word: str) -> None:
     | st.text(string.punctuation + "ab1", max_size=12)
 )
 def test_any_text_is_read_or_refused(kind: Any, text: str) -> None:
-    """No text makes a parser fail in another way, and none makes a number that is none."""
+    """No text makes a parser fail in another way, or return a number that is not finite."""
     value, expected = None, ""
     try:
         value = kind.parse(text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wires the parts into the daemon, and into the one-shot page."""
+"""The daemon: serves the parts over HTTP until a signal ends it."""
 
 from __future__ import annotations
 
@@ -9,116 +9,24 @@ import gc
 import logging
 import signal
 import socket
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import uvicorn
 
-from exporter import log as logs
-from exporter.cli.config import Address, Reloaded, Settings
-from exporter.cli.nodes import (
-    NodeReaders,
-    as_played,
-    choose_readers,
-    choose_training,
-    looked_for,
-    node_clock,
-    node_pace,
-)
-from exporter.derive import IdleRules
+from exporter.cli.config import Address, Reloaded, Settings, bracketed
+from exporter.cli.parts import Parts
+from exporter.cli.signals import on_stop
 from exporter.errors import ConfigError, ExporterError
-from exporter.exposition.pages import Pages
-from exporter.exposition.processes import ProcessMemory
-from exporter.exposition.render import RenderOptions
-from exporter.publisher import Publisher, Rules
-from exporter.sources.fleet.fleet import Fleet
-from exporter.specs import SpecBook, load_specs
 from exporter.version import revision, version
 from exporter.web.app import create_app
-from exporter.web.store import Store
-from exporter.web.stream import Streams
-from exporter.web.views import Views
 
 GRACEFUL_SHUTDOWN_SECONDS = 1
 DATE_HEADER_SECONDS = 1.0
 HEEDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""The signals that `serve` has handlers for."""
-FIRST_READING_SECONDS = 10.0
+"""The signals that have a handler while it serves, unless SIGINT is ignored."""
 
 log = logging.getLogger(__name__)
-
-
-def _rules(settings: Settings) -> Rules:
-    return Rules(
-        interval_seconds=settings.poll_interval_seconds,
-        forget_after_seconds=settings.gpu_forget_after_seconds,
-        precision=settings.precision,
-        idle=IdleRules(
-            activity_ratio=settings.idle_threshold_ratio,
-            link_bytes_per_second=settings.idle_link_rate_bytes_per_second,
-            ignored_commands=frozenset(settings.hold_ignore),
-        ),
-        owners=settings.process_owner,
-    )
-
-
-def _render_options(settings: Settings) -> RenderOptions:
-    return RenderOptions(
-        level=settings.metrics_level,
-        exclude=settings.metrics_exclude,
-        process_memory=ProcessMemory(settings.process_memory, settings.process_max),
-        revision=revision(),
-    )
-
-
-class Parts:
-    """The long-lived objects of one process, wired but not started."""
-
-    def __init__(self, settings: Settings) -> None:
-        settings = as_played(settings)
-        clock = node_clock(settings)
-        self.settings = settings
-        self.specs: SpecBook = load_specs(settings.specs)
-        self.store = Store()
-        self.pages = Pages(_render_options(settings))
-        self.streams = Streams(
-            Views(
-                self.store,
-                lambda: self.settings.poll_interval_seconds,
-                lambda: looked_for(self.settings),
-            )
-        )
-        self.fleet: NodeReaders = choose_readers(settings, self.specs, clock)
-        self.training = choose_training(settings, self.fleet, clock)
-        self.publisher = Publisher(
-            self.fleet,
-            self.specs,
-            _rules(settings),
-            clock,
-            # What is scraped first: a fault in what is looked at must not delay it.
-            (self.pages.publish, self.store.publish, self.streams.publish),
-            training=self.training,
-            pace=node_pace(settings),
-        )
-
-    def reconfigure(self, settings: Settings) -> None:
-        """Use what may change while running; the caller has validated it."""
-        settings = as_played(settings)
-        specs = load_specs(settings.specs)
-        logs.setup(settings.log_level, settings.log_format)
-        self.settings, self.specs = settings, specs
-        self.publisher.reconfigure(specs, _rules(settings))
-        self.pages.reconfigure(_render_options(settings))
-
-    def stop(self) -> None:
-        """Stop every thread that can be stopped, and NVML if no call is under way."""
-        self.publisher.stop()
-        for source in self.training:
-            source.stop()
-        self.fleet.stop()
 
 
 class _Server(uvicorn.Server):
@@ -240,14 +148,13 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
     )
     reloader = _Reloader(parts, reload)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _signal, _frame: server.request_stop())
+    on_stop(server.request_stop)
     signal.signal(signal.SIGHUP, lambda _signal, _frame: reloader.start())
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HEEDED)
 
     log.info("roofline-exporter %s (revision %s) started", version(), revision())
     host = settings.web_listen_address.host
-    shown = f"[{host}]" if ":" in host else host or "localhost"
+    shown = bracketed(host or "localhost")
     log.info("listening on http://%s:%d/ (metrics at /metrics)", shown, port)
     parts.fleet.start()
     for source in parts.training:
@@ -262,59 +169,3 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
         parts.stop()
     log.info("stopped")
     return 0
-
-
-@contextlib.contextmanager
-def _quiet(module: str) -> Iterator[None]:
-    """Let only errors of a module into the log for a while."""
-    logger = logging.getLogger(module)
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-
-
-def once(settings: Settings) -> int:
-    """Read every GPU twice, one interval apart, and print one page; return the exit code."""
-    # Why there is no driver is told below, in one line, and nothing is tried again.
-    with _quiet(Fleet.__module__):
-        # Kernel log and training jobs say what happens from now on.
-        parts = Parts(replace(settings, source_kmsg=False, source_training=False))
-        parts.fleet.start()
-        try:
-            problem = settle(parts)
-            if problem is not None:
-                print(f"roofline-exporter: {problem}", file=sys.stderr)
-                return 1
-            time.sleep(parts.settings.poll_interval_seconds)
-            parts.publisher.tick()
-            sys.stdout.buffer.write(parts.pages.page("text-0.0.4", False))
-            sys.stdout.buffer.flush()
-        finally:
-            parts.stop()
-    return 0
-
-
-def settle(parts: Parts) -> str | None:
-    """Tick until every GPU was read or failed; return why none can be read, in one line, or None.
-
-    What runs slower than that is not waited for.
-    """
-    deadline = time.monotonic() + FIRST_READING_SECONDS
-    snapshot = parts.publisher.tick()
-    while snapshot.problem is not None or _any_awaited(parts.fleet):
-        is_late = time.monotonic() > deadline
-        if snapshot.problem is not None and (is_late or parts.fleet.problem is not None):
-            return snapshot.problem
-        if is_late:
-            break
-        time.sleep(0.05)
-        snapshot = parts.publisher.tick()
-    return None
-
-
-def _any_awaited(fleet: NodeReaders) -> bool:
-    """Return whether a GPU has neither been read nor failed yet: waking one up takes seconds."""
-    return any(report.reading is None and report.problem is None for report in fleet.reports())

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The objects that read, publish and show this node's GPUs, wired together but not started."""
+
+from __future__ import annotations
+
+import time
+
+from exporter import log as logs
+from exporter.cli.config import Settings
+from exporter.cli.nodes import (
+    NodeReaders,
+    as_played,
+    choose_readers,
+    choose_training,
+    looked_for,
+    node_clock,
+    node_pace,
+)
+from exporter.derive import IdleRules
+from exporter.exposition.pages import Pages
+from exporter.exposition.processes import ProcessMemory
+from exporter.exposition.render import RenderOptions
+from exporter.publisher import Publisher, Rules
+from exporter.specs import SpecBook, load_specs
+from exporter.version import revision
+from exporter.web.store import Store
+from exporter.web.stream import Streams
+from exporter.web.views import Views
+
+FIRST_READING_SECONDS = 10.0
+"""How long `settle` waits for a GPU that opens slowly."""
+
+
+def _rules(settings: Settings) -> Rules:
+    return Rules(
+        interval_seconds=settings.poll_interval_seconds,
+        forget_after_seconds=settings.gpu_forget_after_seconds,
+        precision=settings.precision,
+        idle=IdleRules(
+            activity_ratio=settings.idle_threshold_ratio,
+            link_bytes_per_second=settings.idle_link_rate_bytes_per_second,
+            ignored_commands=frozenset(settings.hold_ignore),
+        ),
+        owners=settings.process_owner,
+    )
+
+
+def _render_options(settings: Settings) -> RenderOptions:
+    return RenderOptions(
+        level=settings.metrics_level,
+        exclude=settings.metrics_exclude,
+        process_memory=ProcessMemory(settings.process_memory, settings.process_max),
+        revision=revision(),
+    )
+
+
+class Parts:
+    """The long-lived objects of one process, wired but not started."""
+
+    def __init__(self, settings: Settings) -> None:
+        settings = as_played(settings)
+        clock = node_clock(settings)
+        self.settings = settings
+        self.specs: SpecBook = load_specs(settings.specs)
+        self.store = Store()
+        self.pages = Pages(_render_options(settings))
+        self.streams = Streams(
+            Views(
+                self.store,
+                lambda: self.settings.poll_interval_seconds,
+                lambda: looked_for(self.settings),
+            )
+        )
+        self.fleet: NodeReaders = choose_readers(settings, self.specs, clock)
+        self.training = choose_training(settings, self.fleet, clock)
+        self.publisher = Publisher(
+            self.fleet,
+            self.specs,
+            _rules(settings),
+            clock,
+            # The pages of /metrics first: a fault in the live page must not delay them.
+            (self.pages.publish, self.store.publish, self.streams.publish),
+            training=self.training,
+            pace=node_pace(settings),
+        )
+
+    def reconfigure(self, settings: Settings) -> None:
+        """Use what may change while running; the caller has validated it."""
+        settings = as_played(settings)
+        specs = load_specs(settings.specs)
+        logs.setup(settings.log_level, settings.log_format)
+        self.settings, self.specs = settings, specs
+        self.publisher.reconfigure(specs, _rules(settings))
+        self.pages.reconfigure(_render_options(settings))
+
+    def stop(self) -> None:
+        """Stop every thread that can be stopped, and NVML if no call is under way."""
+        self.publisher.stop()
+        for source in self.training:
+            source.stop()
+        self.fleet.stop()
+
+
+def settle(parts: Parts) -> str | None:
+    """Tick until every GPU was read or failed; return why none can be read, in one line, or None.
+
+    What runs slower than that is not waited for.
+    """
+    deadline = time.monotonic() + FIRST_READING_SECONDS
+    snapshot = parts.publisher.tick()
+    while snapshot.problem is not None or _any_awaited(parts.fleet):
+        is_late = time.monotonic() > deadline
+        if snapshot.problem is not None and (is_late or parts.fleet.problem is not None):
+            return snapshot.problem
+        if is_late:
+            break
+        time.sleep(0.05)
+        snapshot = parts.publisher.tick()
+    return None
+
+
+def _any_awaited(fleet: NodeReaders) -> bool:
+    """Return whether a GPU has neither been read nor failed yet: waking one up takes seconds."""
+    return any(report.reading is None and report.problem is None for report in fleet.reports())

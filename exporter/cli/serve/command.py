@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs ``serve``: reads the settings while signals wait, then loads and starts the daemon."""
+
+from __future__ import annotations
+
+import logging
+import signal
+
+from exporter.cli import config
+from exporter.cli.command import Invocation
+
+log = logging.getLogger(__name__)
+
+
+def add_options(parser: config.Parser) -> None:
+    """Add nothing: every flag is a setting."""
+
+
+def run(invocation: Invocation) -> int:
+    """Serve until stopped; return the exit code."""
+    # Both wait until there are handlers: a reload or a stop right after the start is meant.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGHUP))
+    try:
+        settings = invocation.start()
+        # A mistake in the settings is reported before the web framework is loaded.
+        from exporter.cli.serve.server import serve
+
+        given = {
+            name: value for name, value in settings.describe().items() if name in settings.given
+        }
+        log.debug("settings", extra={"fields": given})
+        return serve(settings, lambda: config.reload(settings, invocation.argv, invocation.environ))
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)

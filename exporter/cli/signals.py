@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which signals end a command that runs until it is stopped."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+
+def on_stop(stop: Callable[[], object]) -> None:
+    """Call `stop` on SIGTERM, and on SIGINT unless the command was started to ignore it.
+
+    Scripts and ``nohup`` start what runs in the background so: a Ctrl-C is not meant for it.
+    """
+    signal.signal(signal.SIGTERM, lambda _number, _frame: stop())
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, lambda _number, _frame: stop())

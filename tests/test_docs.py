@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documentation is complete and its links lead somewhere."""
+"""The documentation is complete and readable, and its links lead somewhere."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,15 +13,25 @@ from exporter.cli.config import FLAGS
 from exporter.exposition.catalogue import CATALOGUE
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted((*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")))
+GUIDES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = sorted((*ROOT.glob("*.md"), *GUIDES))
 PROMETHEUS_OWNS = {"job", "instance", "pod", "namespace", "container", "node", "cluster"}
 LABELS = {"gpu_instance", "gpu_max"}
 """Labels and label values that look like metrics."""
 MISTYPED = {"poll.intreval"}
 """What docs/configuration.md shows the refusal of."""
-LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]+)?\)")
+LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]+)?\)")
 METRIC = re.compile(r"(?<![\w:\"])(?:gpu|roofline_exporter)_[a-z0-9_]+")
 FLAG = re.compile(r"(?<![\w-])--(?!no-)([a-z]+(?:\.[a-z-]+)+)")
+LONGEST_LINE = 120
+LONGEST_WITHOUT_CONTENTS = 90
+"""Lines: about two screens."""
+NOT_PROSE = re.compile(r"\||<|\s*(?:[-*] )?!?\[[^]]*\]\(\S+\)$")
+"""Rows of tables, HTML and comments, and lines that are one link or picture."""
+OUTDATED = re.compile(
+    r"\b(?:tells (?!them apart)|told|dear|lately|of late|is none|by so much|whosoever)\b", re.IGNORECASE
+)
+"""Say reports, logs or shows; expensive; recently; does not exist."""
 
 
 def _text(name: str) -> str:
@@ -47,12 +58,67 @@ def test_no_family_uses_a_label_that_prometheus_owns() -> None:
         assert not PROMETHEUS_OWNS & set(family.all_labels), family.name
 
 
+def _lines(page: Path) -> Iterator[tuple[int, str]]:
+    """Yield each line outside code blocks with its number."""
+    in_code = False
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
+        if line.lstrip().startswith("```"):
+            in_code = not in_code
+        elif not in_code:
+            yield number, line
+
+
+def _anchor(heading: str) -> str:
+    """Return the anchor that GitHub gives to a heading."""
+    shown = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
+    return "#" + re.sub(r"[^\w\- ]", "", shown).replace(" ", "-")
+
+
+def _anchors(page: Path) -> list[str]:
+    return [_anchor(line.lstrip("#")) for _, line in _lines(page) if re.match(r"#{1,6} ", line)]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    """Relative links name files that exist."""
-    for target, _ in LINK.findall(page.read_text(encoding="utf-8")):
-        if "://" not in target:
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+    """Relative links name files that exist, and headings that are in them once."""
+    for number, line in _lines(page):
+        for target, anchor in LINK.findall(line):
+            if "://" in target:
+                continue
+            linked = page.parent / target if target else page
+            assert linked.exists(), f"{page.name}:{number} links to {target}"
+            if anchor:
+                found = _anchors(linked).count(anchor)
+                assert found == 1, f"{page.name}:{number} links to {target}{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_lines_of_prose_are_not_too_long(page: Path) -> None:
+    """A page can be read in a terminal and reviewed line by line."""
+    for number, line in _lines(page):
+        if not NOT_PROSE.match(line):
+            assert len(line) <= LONGEST_LINE, f"{page.name}:{number} has {len(line)} characters"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_use_plain_words(page: Path) -> None:
+    """The words that a reader of English documentation expects."""
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
+        found = OUTDATED.search(line)
+        assert found is None, f"{page.name}:{number} says {found[0]!r}"
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.name)
+def test_long_pages_begin_with_their_contents(page: Path) -> None:
+    """They link to each of their sections before the first one begins."""
+    if len(page.read_text(encoding="utf-8").splitlines()) <= LONGEST_WITHOUT_CONTENTS:
+        return
+    lines = [line for _, line in _lines(page)]
+    first = next(number for number, line in enumerate(lines) if line.startswith("## "))
+    linked = {anchor for line in lines[:first] for _, anchor in LINK.findall(line)}
+    for line in lines:
+        if line.startswith("## "):
+            assert _anchor(line.lstrip("#")) in linked, f"{page.name} does not list {line!r}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -74,5 +140,5 @@ def test_every_page_is_linked_from_the_readme() -> None:
     """Whoever starts at the README finds all of it."""
     linked = {target for target, _ in LINK.findall(_text("README.md"))}
 
-    for page in (ROOT / "docs").glob("*.md"):
+    for page in GUIDES:
         assert f"docs/{page.name}" in linked, page.name

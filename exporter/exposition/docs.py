@@ -59,9 +59,14 @@ def _row(family: Family) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
+def _contents() -> str:
+    links = (f"- [{section}](#{section.lower().replace(' ', '-')})\n" for section in SECTIONS)
+    return "\nOn this page:\n\n" + "".join(links)
+
+
 def metrics_page() -> str:
     """Return the whole page."""
-    parts = [_INTRODUCTION]
+    parts = [_INTRODUCTION, _contents()]
     for section, families in SECTIONS.items():
         parts.append(f"\n## {section}\n\n| metric | type | level | labels | meaning | source |\n")
         parts.append("|---|---|---|---|---|---|\n")

@@ -74,7 +74,7 @@ def choose_readers(settings: Settings, specs: SpecBook, clock: Clock) -> NodeRea
     if settings.demo_if_no_driver:
         problem = (
             driver_problem(library)
-            if settings.source_nvml
+            if NVML in settings.sources
             else f"the source {NVML} is switched off"
         )
         if problem is not None:
@@ -93,8 +93,8 @@ def choose_readers(settings: Settings, specs: SpecBook, clock: Clock) -> NodeRea
         ),
         clock,
         stale_after_seconds(settings.poll_interval_seconds),
-        enabled=settings.source_nvml,
-        kernel_log=KERNEL_LOG if settings.source_kmsg else None,
+        enabled=NVML in settings.sources,
+        kernel_log=KERNEL_LOG if "kmsg" in settings.sources else None,
     )
 
 
@@ -105,7 +105,7 @@ def choose_training(
     sources: list[NodeReports] = []
     if isinstance(readers, Simulation):
         sources.append(readers.jobs)
-    if settings.source_training:
+    if "training" in settings.sources:
         socket_path = settings.training_socket
         options = TrainingOptions(
             paths=candidates(None if socket_path is None else str(socket_path), os.environ),
@@ -146,7 +146,7 @@ def looked_for(settings: Settings) -> tuple[str, ...]:
     if settings.demo:
         return ("simulated GPUs (--demo)",)
     library = settings.nvml_library or f"{SONAME}, where the dynamic linker finds it"
-    if not settings.source_nvml:
+    if NVML not in settings.sources:
         library = "not loaded, the source nvml is switched off (--no-source.nvml)"
     given = [
         f"{settings.given[name].place}: {settings.given[name].text}"

@@ -32,7 +32,7 @@ def once(settings: config.Settings) -> int:
     # Why there is no driver is printed below, in one line, and nothing is tried again.
     with _quiet(Fleet.__module__):
         # The kernel log and training jobs only report what happens from now on.
-        parts = Parts(replace(settings, source_kmsg=False, source_training=False))
+        parts = Parts(replace(settings, sources=settings.sources - {"kmsg", "training"}))
         parts.fleet.start()
         try:
             problem = settle(parts)

@@ -2,8 +2,7 @@
 """The table of sources: their names, what each gives, and how a counter source is opened.
 
 The command line makes the `--source.NAME` flags from it; therefore a source is imported only when
-it is opened. A new counter source is a folder beside this file, a row of COUNTER_SOURCES, and a
-line in `exporter/cli/config/flags.py`.
+it is opened. A new counter source is a folder beside this file and a row of COUNTER_SOURCES.
 """
 
 from __future__ import annotations

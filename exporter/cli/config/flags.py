@@ -55,6 +55,8 @@ class Flag:
     reloadable: bool
     attribute: str = ""
     """The field of Settings that holds its value."""
+    member: str = ""
+    """Of a switch among several: what it puts into the set that this field holds."""
 
     @property
     def variable(self) -> str:
@@ -84,12 +86,17 @@ class Given:
 
 def _flag(name: str, kind: Kind[T], default: str, help: str, *, reloadable: bool = False) -> T:
     row = Flag(name, kind, default, help, reloadable)
-    return field(default=kind.parse(default), metadata={"flag": row})
+    return field(default=kind.parse(default), metadata={"flags": (row,)})
 
 
-def _source(name: str) -> bool:
-    (row,) = (row for row in SOURCES if row.name == name)
-    return _flag(row.flag, BOOLEAN, "true" if row.enabled else "false", row.gives)
+def _sources() -> frozenset[str]:
+    """Return the field of the sources: a switch for each row of their table."""
+    flags = tuple(
+        Flag(row.flag, BOOLEAN, str(row.enabled).lower(), row.gives, False, member=row.name)
+        for row in SOURCES
+    )
+    enabled = frozenset(row.name for row in SOURCES if row.enabled)
+    return field(default=enabled, metadata={"flags": flags})
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +134,8 @@ class Settings:
         "Time between two readings of what changes rarely or is expensive to read: processes, "
         "ECC, links, health. At least poll.interval, and raised to it unless set.",
     )
-    source_nvml: bool = _source("nvml")
-    source_gpm: bool = _source("gpm")
-    source_kmsg: bool = _source("kmsg")
-    source_training: bool = _source("training")
+    sources: frozenset[str] = _sources()
+    """The names of those that are switched on."""
     nvml_library: str | None = _flag(
         "nvml.library",
         optional(LIBRARY),
@@ -345,9 +350,12 @@ class Settings:
     @property
     def counter_sources(self) -> tuple[str, ...]:
         """The counter sources that are switched on, in order of preference."""
-        return tuple(
-            row.name for row in COUNTER_SOURCES if getattr(self, BY_NAME[row.flag].attribute)
-        )
+        return tuple(row.name for row in COUNTER_SOURCES if row.name in self.sources)
+
+    def value(self, flag: Flag) -> Any:
+        """Return the value of a flag."""
+        value = getattr(self, flag.attribute)
+        return flag.member in value if flag.member else value
 
     def describe(self) -> Mapping[str, str]:
         """Return the text and, in brackets, the origin of every setting, by flag name."""
@@ -360,9 +368,22 @@ class Settings:
 
 
 FLAGS: tuple[Flag, ...] = tuple(
-    replace(row.metadata["flag"], attribute=row.name)
+    replace(flag, attribute=row.name)
     for row in fields(Settings)
-    if "flag" in row.metadata
+    for flag in row.metadata.get("flags", ())
 )
 BY_NAME: Mapping[str, Flag] = {flag.name: flag for flag in FLAGS}
 BY_VARIABLE: Mapping[str, Flag] = {flag.variable: flag for flag in FLAGS}
+
+
+def settings_of(given: Mapping[str, Given]) -> Settings:
+    """Return the settings in which these flags, by name, have these values."""
+    values: dict[str, Any] = {}
+    for name, item in given.items():
+        flag = BY_NAME[name]
+        if flag.member:
+            on = values.get(flag.attribute, getattr(Settings(), flag.attribute))
+            values[flag.attribute] = on | {flag.member} if item.value else on - {flag.member}
+        else:
+            values[flag.attribute] = item.value
+    return Settings(**values, given=given)

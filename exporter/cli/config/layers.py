@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from exporter.cli.config.arguments import Parser, parse
-from exporter.cli.config.flags import BY_NAME, BY_VARIABLE, FLAGS, PREFIX, Flag, Given, Settings
+from exporter.cli.config.flags import (
+    BY_NAME,
+    BY_VARIABLE,
+    FLAGS,
+    PREFIX,
+    Flag,
+    Given,
+    Settings,
+    settings_of,
+)
 from exporter.cli.config.suggest import did_you_mean
 from exporter.cli.config.values import Unexpected, shown
 from exporter.errors import ConfigError, one_line
@@ -97,12 +106,9 @@ def check_all(
 def reload(old: Settings, argv: Sequence[str], environ: Mapping[str, str]) -> Reloaded:
     """Read everything again; raise ConfigError where it is bad: then the old settings stay."""
     new = load(argv, environ)
-    kept = {
-        flag.attribute: getattr(old, flag.attribute)
-        for flag in FLAGS
-        if not flag.reloadable and getattr(old, flag.attribute) != getattr(new, flag.attribute)
-    }
-    needs_restart = tuple(flag.name for flag in FLAGS if flag.attribute in kept)
+    changed = [flag for flag in FLAGS if not flag.reloadable and old.value(flag) != new.value(flag)]
+    kept = {flag.attribute: getattr(old, flag.attribute) for flag in changed}
+    needs_restart = tuple(flag.name for flag in changed)
     given = {name: new.given[name] for name in new.given if name not in needs_restart}
     given |= {name: old.given[name] for name in needs_restart if name in old.given}
     return Reloaded(replace(new, **kept, given=given), needs_restart)
@@ -119,8 +125,7 @@ def _resolve(
     problems = flags.problems + variables.problems + file.problems
     given = file.given | variables.given | flags.given
     _order_intervals(given, problems)
-    values = {BY_NAME[name].attribute: item.value for name, item in given.items()}
-    return Settings(**values, given=given), problems
+    return settings_of(given), problems
 
 
 def _order_intervals(given: dict[str, Given], problems: list[str]) -> None:

@@ -83,7 +83,7 @@ def local_reader(settings: Settings, why: str) -> Iterator[Reader]:
     from exporter.web.convert import gpus_answer
 
     notice = f"no daemon ({why}): idle time is unknown"
-    parts = Parts(replace(settings, source_kmsg=False, source_training=False))
+    parts = Parts(replace(settings, sources=settings.sources - {"kmsg", "training"}))
     parts.fleet.start()
     due = 0.0
 

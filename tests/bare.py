@@ -6,6 +6,7 @@ Only the tests run that look for such a program or send SIGINT: no other finds a
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import signal
@@ -26,13 +27,31 @@ ABSENT = (
 """The programs that tests look for and can do without, as patterns of file names."""
 NO_ENGINE = "unix:///nonexistent/docker.sock"
 
-_DIFFERS = re.compile(r"\b(?:require_tool|promtool|StartPrometheus|Engine|OpenPage|SIGINT)\b")
-"""The words by which a module of tests shows that it looks for one of them or sends SIGINT."""
+WORDS = frozenset({"require_tool", "StartPrometheus", "Engine", "OpenPage", "SIGINT"})
+"""What a test, or a fixture of its module, names if it looks for one of them or sends SIGINT."""
+HELPERS = "tests.rules.promtool"
+"""A module whose functions look for one."""
 
 
-def differs(module: Path) -> bool:
-    """Whether tests of a module may meet a difference."""
-    return _DIFFERS.search(module.read_text(encoding="utf-8")) is not None
+def differing(text: str) -> frozenset[str]:
+    """Return the functions and classes of a module that name such a word, or one that does."""
+    body, lines = ast.parse(text).body, text.splitlines()
+    words = WORDS | {
+        alias.name
+        for node in body
+        if isinstance(node, ast.ImportFrom) and node.module == HELPERS
+        for alias in node.names
+    }
+    named: dict[str, set[str]] = {}
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            first = min(each.lineno for each in (node, *node.decorator_list))
+            source = "\n".join(lines[first - 1 : node.end_lineno])
+            named[node.name] = set(re.findall(r"\w+", source))
+    found: set[str] = set()
+    while more := {name for name, used in named.items() if used & (words | found)} - found:
+        found |= more
+    return frozenset(found)
 
 
 def hide_programs(folder: Path) -> None:
@@ -54,7 +73,12 @@ def ignore_interrupts() -> None:
 
 def only_what_differs(items: list[pytest.Item]) -> list[pytest.Item]:
     """Keep the tests that may meet a difference; return the others."""
-    modules = {module: differs(module) for module in {item.path for item in items}}
-    others = [item for item in items if not modules[item.path]]
-    items[:] = [item for item in items if modules[item.path]]
+    modules = {path: differing(path.read_text("utf-8")) for path in {each.path for each in items}}
+
+    def differs(item: pytest.Item) -> bool:
+        # FILE::function[parameters], or FILE::Class::function[parameters]
+        return re.split(r"::|\[", item.nodeid)[1] in modules[item.path]
+
+    others = [item for item in items if not differs(item)]
+    items[:] = [item for item in items if differs(item)]
     return others

@@ -7,9 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from exporter.derive.clocks import REFERENCES
-from exporter.derive.flops import clock_unit
-from exporter.model.snapshot import Ceilings, Gpu, Snapshot
+from exporter.model.snapshot import CLOCK_UNITS, PEAK_CLOCKS, Ceilings, Gpu, Snapshot
 from exporter.web.numbers import known, rounded
 from exporter.web.words import precision_name, product_name
 
@@ -42,10 +40,9 @@ def roof_key(ceilings: Ceilings | None) -> str | None:
 
 def peak_clock_hertz(ceilings: Ceilings, precision: str) -> float | None:
     """Return the clock at which the peak of a precision holds; None where it is not published."""
-    unit = clock_unit(precision) if "_tensor" in precision else "fma"
-    known_clocks, _ = REFERENCES[unit]
     clocks = ceilings.peak_clock_hertz
-    return next((clocks[name] for name in known_clocks if name in clocks), None)
+    names = PEAK_CLOCKS[CLOCK_UNITS[precision]]
+    return next((clocks[name] for name in names if name in clocks), None)
 
 
 def whole_ceilings(gpu: Gpu) -> Ceilings | None:

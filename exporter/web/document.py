@@ -10,7 +10,7 @@ from typing import Any
 
 from exporter import __version__
 from exporter.web.static import asset_url
-from exporter.web.words import clock_time, iso_time
+from exporter.web.wording.numbers import clock_time, iso_time
 
 DOCUMENTATION = "https://github.com/roofline-exporter/roofline-exporter"
 MANY = 16

@@ -11,8 +11,8 @@ from typing import Any, Literal
 from exporter.web.document import data_block
 from exporter.web.history import Columns, Series
 from exporter.web.numbers import known
-from exporter.web.standing import HIGH_STALL_RATIO, MODERATE_STALL_RATIO
-from exporter.web.words import clock_time, fixed, percent, si
+from exporter.web.wording.numbers import clock_time, fixed, percent, si
+from exporter.web.wording.state import HIGH_STALL_RATIO, MODERATE_STALL_RATIO
 
 TABLE_SECONDS = 330.0
 TABLE_STEP_SECONDS = 60.0

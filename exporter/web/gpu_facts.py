@@ -11,7 +11,15 @@ from exporter.model.reading import Health
 from exporter.model.snapshot import Ceilings, Gpu, Share
 from exporter.specs import Product, SpecBook
 from exporter.web.roofs import peak_clock_hertz
-from exporter.web.words import bytes_rate, cut, flops, gibibytes, plain, precision_name, si
+from exporter.web.wording.numbers import (
+    bytes_rate,
+    cut,
+    flops,
+    gibibytes,
+    plain,
+    precision_name,
+    si,
+)
 
 STATES = {
     "unsupported": "this GPU or driver does not have it",

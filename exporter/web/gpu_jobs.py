@@ -8,10 +8,10 @@ from html import escape
 
 from exporter.model.reading import TRAINING_DEGRADATIONS, TRAINING_PHASES
 from exporter.model.snapshot import Rank
-from exporter.web.facts import stall_level
 from exporter.web.job_names import display_names
 from exporter.web.waits import live_ranks
-from exporter.web.words import cut, fixed, percent, plain
+from exporter.web.wording.numbers import cut, fixed, percent, plain
+from exporter.web.wording.state import stall_level
 
 SHOWN_RANKS = 4
 """More ranks on one GPU are only counted."""

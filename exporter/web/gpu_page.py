@@ -10,13 +10,13 @@ from typing import Any
 from exporter.model.snapshot import Gpu
 from exporter.specs import SpecBook
 from exporter.web.addresses import history_address
-from exporter.web.facts import Row
 from exporter.web.gpu_charts import gpu_charts
 from exporter.web.gpu_facts import gpu_facts
 from exporter.web.gpu_table import gpu_table
 from exporter.web.history import Series
 from exporter.web.node_page import roofline_figure
-from exporter.web.words import product_name
+from exporter.web.row_words import Row
+from exporter.web.wording.numbers import model_name
 
 
 def _title(row: Row) -> str:
@@ -62,7 +62,7 @@ def gpu_content(
     said = row["words"]
     state = ", ".join(filter(None, (said["word"], said.get("limit"), said.get("reason"))))
     return f"""{_neighbours(view["rows"], key)}
-<h1 id="headline">{_title(row)} <small>{escape(product_name(gpu.device.name))}</small></h1>
+<h1 id="headline">{_title(row)} <small>{escape(model_name(gpu.device.name))}</small></h1>
 <p id="totals">{escape(state)}</p>
 <div id="gpu" data-key="{escape(key)}" data-history="{escape(history_address(key))}">
 <section class="card wide" aria-labelledby="gpus-title"><h2 id="gpus-title">Now</h2>

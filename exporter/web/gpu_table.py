@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from html import escape
 
 from exporter.web.document import data_block
-from exporter.web.facts import Row, values_of
-from exporter.web.words import clock_time, iso_time
+from exporter.web.row_words import Row, values_of
+from exporter.web.wording.numbers import clock_time, iso_time
 
 COLUMNS = (
     "GPU",

@@ -357,7 +357,9 @@ def _share(share: Share, ranks: Sequence[Rank], board_rates: Values) -> Values:
     activity, saturation, parts = share.activity, share.saturation, share.time_parts
     roofline = share.roofline
     stall = measured_stall(ranks)
-    inferred = inferred_stall(share) if stall is None and share.data_stall else None
+    inferred = None
+    if stall is None and share.data_stall:
+        inferred = inferred_stall((each.lower, each.upper) for each in share.data_stall.values())
     links = board_rates
     if activity is not None and activity.seconds > 0:
         seconds = activity.seconds

@@ -6,21 +6,16 @@ from __future__ import annotations
 from typing import Any
 
 from exporter.model.snapshot import Snapshot
-from exporter.web.facts import COLUMNS, Row
 from exporter.web.numbers import cut, known, moment, rounded
 from exporter.web.roofs import roofs
+from exporter.web.row_words import COLUMNS, Row
 from exporter.web.rows import rows
-from exporter.web.standing import Told, headline, totals
+from exporter.web.wording.facts import Facts
+from exporter.web.wording.summary import headline, totals, unreal
 
 NodeView = dict[str, Any]
 """sequence, timestamp, interval, notice, problem, headline, totals, columns, roofs, rows; what is
 not known is absent. `notice` says that these are no real GPUs, `problem` why there are none."""
-
-_NOTICES = {
-    "nvml": "",
-    "simulate": "This data is simulated.",
-    "replay": "This data is a recording, played back.",
-}
 
 
 def node_view(
@@ -47,30 +42,22 @@ def node_view(
             "rows": {},
         }
     found: dict[str, Row] = {}
-    told: list[Told] = []
-    for key, row, tells in rows(snapshot):
+    facts: list[Facts] = []
+    for key, row, known_of_it in rows(snapshot):
         found[key] = row
-        if tells is not None:
-            told.append(tells)
+        facts.append(known_of_it)
     problem = snapshot.problem
     return {
         "sequence": sequence,
         **known(
             timestamp=moment(snapshot.timestamp_seconds),
             interval=rounded(interval_seconds),
-            notice=_notice(snapshot),
+            notice=unreal({gpu.device.source for gpu in snapshot.gpus}),
             problem=None if problem is None else cut(" ".join(problem.split())),
         ),
-        "headline": headline(told),
-        "totals": totals(len(snapshot.gpus), told) if told else "No GPUs",
+        "headline": headline(facts),
+        "totals": totals(facts),
         "columns": list(COLUMNS),
         "roofs": roofs(snapshot),
         "rows": found,
     }
-
-
-def _notice(snapshot: Snapshot) -> str | None:
-    """Return where data comes from that is not of real GPUs."""
-    sources = sorted({gpu.device.source for gpu in snapshot.gpus})
-    said = [_NOTICES.get(each, f"This data comes from {cut(each)}.") for each in sources]
-    return " ".join(filter(None, said)) or None

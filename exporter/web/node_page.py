@@ -8,8 +8,8 @@ from html import escape
 from typing import Any
 
 from exporter.web.document import data_block
-from exporter.web.facts import Row
 from exporter.web.gpu_table import gpu_table
+from exporter.web.row_words import Row
 
 
 def _list(lines: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from exporter.model.snapshot import CLOCK_UNITS, PEAK_CLOCKS, Ceilings, Gpu, Snapshot
 from exporter.web.numbers import known, rounded
-from exporter.web.words import precision_name, product_name
+from exporter.web.wording.numbers import model_name, precision_name
 
 NEARLY = 1.01
 """Peaks that differ by less are one line."""
@@ -73,7 +73,7 @@ def _roof(ceilings: Ceilings, name: str) -> dict[str, Any]:
     part = ceilings.share_of_sms != 1.0 and ceilings.sm_count
     of = f", instance of {ceilings.sm_count} SMs" if part else ""
     return known(
-        title=product_name(name) + of,
+        title=model_name(name) + of,
         bandwidth=_pair(bandwidth, ceilings.achievable_ratio.get("memory")),
         lines=[_line(ceilings, precisions) for precisions in _groups(ceilings)],
         **_ranges(list(ceilings.peak_flops_per_second.values()), bandwidth),

@@ -1,58 +1,146 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One row of the live view: what a browser is told of a GPU, or of one MIG instance."""
+"""The rows of the live view: what a browser gets of each GPU and each MIG instance."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from exporter.model.reading import SUSPENDED
-from exporter.model.snapshot import Gpu, Rank, Share, Snapshot
+from exporter.model.snapshot import Gpu, Share, Snapshot
 from exporter.web.addresses import page_address, row_key
-from exporter.web.facts import AMOUNTS, RATIOS, Row, title, told
-from exporter.web.history import busy_ratio, readings
-from exporter.web.numbers import cut, known, moment, ratio, ratios, rounded
+from exporter.web.history import readings
+from exporter.web.numbers import cut, known, moment, ratio, rounded
 from exporter.web.roofs import roof_key, whole_ceilings
-from exporter.web.standing import Standing, Told, word
+from exporter.web.row_words import AMOUNTS, RATIOS, Row, worded
 from exporter.web.waits import live_ranks
+from exporter.web.wording.facts import Facts, Holder, Range, Saturation
+from exporter.web.wording.numbers import profile_name
 
 
-def rows(snapshot: Snapshot) -> Iterator[tuple[str, Row, Told | None]]:
-    """Yield name, row and what the sentences tell of it.
+def rows(snapshot: Snapshot) -> Iterator[tuple[str, Row, Facts]]:
+    """Yield name and row, and the facts that its words are made from.
 
     A GPU with MIG on has a row of its own, of what is the board's, and one for each instance.
     """
     now = snapshot.timestamp_seconds
-    for key, raw, tells in _raw_rows(snapshot):
-        yield key, {**told(raw, now), "href": page_address(key)}, tells
-
-
-def _raw_rows(snapshot: Snapshot) -> Iterator[tuple[str, dict[str, Any], Told | None]]:
     ranks = live_ranks(snapshot.ranks)
     indices = Counter(gpu.device.index for gpu in snapshot.gpus)
     for gpu in snapshot.gpus:
-        uuid, label = gpu.device.uuid, title(gpu.device.index)
-        if not gpu.up:
-            # Another GPU may have got the index of one that is lost.
-            yield uuid, *_down(gpu, uuid[-4:] if indices[gpu.device.index] > 1 else None)
-            continue
-        shares = gpu.shares
-        if gpu.device.mig:
-            board = {**_head(gpu), "state": "up", "mig": True, **_board(gpu, None)}
-            yield uuid, board, None if shares else Told(label, "free")
-        for share in shares:
-            instance = share.gpu_instance
-            name = label if instance is None else f"{label}/{instance}"
-            here = ranks.get((uuid, instance), ())
-            yield row_key(uuid, instance), *_share(gpu, share, here, name)
-        if not shares and not gpu.device.mig:
-            row = {**_head(gpu), "state": "up", "word": "unknown", **_board(gpu, None)}
-            yield uuid, row, Told(label, "unknown")
+        for share in _shares(gpu):
+            instance = None if share is None else share.gpu_instance
+            key = row_key(gpu.device.uuid, instance)
+            found = readings(gpu, share, ranks.get((gpu.device.uuid, instance), ()))
+            facts = _facts(gpu, share, found)
+            if not gpu.up and indices[gpu.device.index] > 1:
+                # Another GPU has got the index of this one, which is lost.
+                facts = replace(facts, digits=gpu.device.uuid[-4:])
+            row = worded(facts, _numbers(gpu, share, found), now)
+            yield key, {**row, "href": page_address(key)}, facts
 
 
-def _head(gpu: Gpu) -> dict[str, Any]:
-    return known(gpu=gpu.device.index, name=cut(gpu.device.name), xid=_xid(gpu))
+def _shares(gpu: Gpu) -> Sequence[Share | None]:
+    """Return the shares that have a row; None is the row of a GPU without one."""
+    if not gpu.up:
+        return (None,)
+    if gpu.device.mig:
+        return (None, *gpu.shares)
+    return gpu.shares or (None,)
+
+
+def _facts(gpu: Gpu, share: Share | None, found: dict[str, float]) -> Facts:
+    device = gpu.device
+    if not gpu.up:
+        reason = cut(gpu.down_reason or "no answer")
+        return Facts(device.index, cut(device.name), down_reason=reason)
+    instance = None if share is None else share.gpu_instance
+    reasons = None if gpu.vitals is None or instance is not None else gpu.vitals.throttle_reasons
+    board = Facts(
+        device.index,
+        cut(device.name),
+        instance=instance,
+        divided=share is None and device.mig,
+        power_watts=found.get("power"),
+        power_limit_watts=found.get("power_limit"),
+        throttle_reasons=tuple(sorted(reasons or ())),
+    )
+    return board if share is None else _with_work(board, gpu, share, found)
+
+
+def _with_work(board: Facts, gpu: Gpu, share: Share, found: dict[str, float]) -> Facts:
+    roofline, memory, idle_seconds = share.roofline, share.memory, share.totals.idle_for_seconds
+    return replace(
+        board,
+        profile=_profile(gpu, share.gpu_instance),
+        busy_ratio=found.get("utilization"),
+        saturation=_saturation(share),
+        limiter=share.limiter,
+        roof_ratio={} if roofline is None else roofline.roof_ratio,
+        data_stall=_data_stall(found),
+        data_wait_ratio=found.get("wait"),
+        idle=None if idle_seconds is None else idle_seconds > 0,
+        idle_seconds=idle_seconds,
+        held=share.held,
+        held_idle_seconds=share.totals.held_idle_seconds,
+        holder=_holder(share),
+        memory_used_bytes=None if memory is None else memory.used_bytes,
+        memory_total_bytes=None if memory is None else memory.total_bytes,
+    )
+
+
+def _profile(gpu: Gpu, gpu_instance: int | None) -> str | None:
+    for each in gpu.device.instances:
+        if each.gpu_instance == gpu_instance:
+            return profile_name(each.profile)
+    return None
+
+
+def _saturation(share: Share) -> Saturation | None:
+    found = share.saturation
+    if found is None:
+        return None
+    lower, upper = found.bounds.lower, found.bounds.upper
+    bounds = Range(lower, upper) if found.ratio is None else Range(found.ratio, found.ratio)
+    return Saturation(bounds, found.ratio is not None, found.source, found.unit)
+
+
+def _data_stall(found: dict[str, float]) -> Range | None:
+    if "stall" in found:
+        return Range(found["stall"], found["stall"])
+    if "stall_lower" in found:
+        return Range(found["stall_lower"], found["stall_upper"])
+    return None
+
+
+def _holder(share: Share) -> Holder | None:
+    found = share.holder
+    return None if found is None else Holder(found.owner, found.command, found.workload)
+
+
+def _numbers(gpu: Gpu, share: Share | None, found: dict[str, float]) -> dict[str, Any]:
+    """Return what a row has beside its words."""
+    if not gpu.up:
+        return known(
+            xid=_xid(gpu),
+            since=moment(gpu.last_read_timestamp_seconds),
+            ceilings=roof_key(whole_ceilings(gpu)),
+        )
+    values = {name: ratio(found[name]) for name in RATIOS if name in found}
+    values |= {name: rounded(found[name]) for name in AMOUNTS if name in found}
+    if share is None:
+        return {**known(xid=_xid(gpu), mig=gpu.device.mig or None), "values": values}
+    memory = share.memory
+    of_memory = memory.used_bytes / memory.total_bytes if memory and memory.total_bytes else None
+    return {
+        **known(
+            xid=_xid(gpu),
+            memory_ratio=ratio(of_memory),
+            **_bounds(share),
+            ceilings=roof_key(share.ceilings),
+        ),
+        "values": values,
+    }
 
 
 def _xid(gpu: Gpu) -> dict[str, Any] | None:
@@ -60,96 +148,6 @@ def _xid(gpu: Gpu) -> dict[str, Any] | None:
         return None
     code, record = max(gpu.xids.items(), key=lambda item: item[1].last_timestamp_seconds)
     return {"code": code, "at": record.last_timestamp_seconds}
-
-
-def _down(gpu: Gpu, digits: str | None) -> tuple[dict[str, Any], Told]:
-    """Return the row of a GPU, named with the last `digits` of its UUID where it has to be."""
-    reason = gpu.down_reason or "no answer"
-    state = "suspended" if reason == SUSPENDED else "lost"
-    row = known(
-        **_head(gpu),
-        digits=digits,
-        state=state,
-        word=word(Standing(state)),
-        reason=cut(reason),
-        since=moment(gpu.last_read_timestamp_seconds),
-        ceilings=roof_key(whole_ceilings(gpu)),
-    )
-    label = title(gpu.device.index, digits=digits)
-    return row, Told(label, row["word"], reason=row["reason"])
-
-
-def _board(gpu: Gpu, share: Share | None, ranks: Sequence[Rank] = ()) -> dict[str, Any]:
-    """Return the readings of a share, with those of the board where they are not an instance's."""
-    found = readings(gpu, share, ranks)
-    values = {name: ratio(found[name]) for name in RATIOS if name in found}
-    values |= {name: rounded(found[name]) for name in AMOUNTS if name in found}
-    if share is not None and gpu.device.mig:
-        return {"values": values}
-    reasons = None if gpu.vitals is None else gpu.vitals.throttle_reasons
-    return {"values": values, "throttle": sorted(reasons or ())}
-
-
-def _share(
-    gpu: Gpu, share: Share, ranks: Sequence[Rank], label: str
-) -> tuple[dict[str, Any], Told]:
-    saturation, roofline, memory = share.saturation, share.roofline, share.memory
-    board = _board(gpu, share, ranks)
-    values = board["values"]
-    idle_seconds = share.totals.idle_for_seconds
-    name = word(
-        Standing(
-            "up",
-            busy=busy_ratio(share),
-            saturation_lower=None if saturation is None else saturation.bounds.lower,
-            saturation_upper=None if saturation is None else saturation.bounds.upper,
-            of_achievable=None if roofline is None else roofline.roof_ratio.get("achievable"),
-            limiter=share.limiter,
-            stall=values.get("stall", values.get("stall_lower")),
-            held=share.held,
-            idle_seconds=idle_seconds,
-        )
-    )
-    row = known(
-        **_head(gpu),
-        instance=share.gpu_instance,
-        profile=_profile(gpu, share.gpu_instance),
-        state="up",
-        word=name,
-        limiter=None if share.limiter is None else cut(share.limiter),
-        memory=None if memory is None else {"used": memory.used_bytes, "total": memory.total_bytes},
-        memory_ratio=(
-            ratio(memory.used_bytes / memory.total_bytes) if memory and memory.total_bytes else None
-        ),
-        idle_seconds=idle_seconds,
-        held=share.held,
-        holder=_holder(share),
-        roof=None if roofline is None else ratios(roofline.roof_ratio),
-        **_bounds(share),
-        ceilings=roof_key(share.ceilings),
-    )
-    holder = share.holder
-    who = None if holder is None else holder.owner or holder.command
-    return {**row, **board}, Told(label, name, idle_seconds, None if who is None else cut(who))
-
-
-def _profile(gpu: Gpu, gpu_instance: int | None) -> str | None:
-    """Return the profile of a GPU instance: 3g.40gb, also of one divided into 1c.3g.40gb ..."""
-    for each in gpu.device.instances:
-        if each.gpu_instance == gpu_instance:
-            return cut(each.profile.split("c.", 1)[-1])
-    return None
-
-
-def _holder(share: Share) -> dict[str, Any] | None:
-    holder = share.holder
-    if holder is None:
-        return None
-    return known(
-        owner=None if holder.owner is None else cut(holder.owner),
-        command=None if holder.command is None else cut(holder.command),
-        **{"class": cut(holder.workload)},
-    )
 
 
 def _bounds(share: Share) -> dict[str, Any]:

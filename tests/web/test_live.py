@@ -11,9 +11,9 @@ import pytest
 
 from exporter.model.reading import SUSPENDED, THROTTLE_REASONS
 from exporter.model.snapshot import Bounds, Gpu, Rank, Snapshot
-from exporter.web.facts import COLUMNS, values_of
 from exporter.web.live import NodeView, node_view
 from exporter.web.problem import problem_view
+from exporter.web.row_words import COLUMNS, values_of
 from tests import snapshots
 from tests.web.test_api import nulls
 
@@ -47,7 +47,7 @@ def test_a_measured_gpu() -> None:
             "glyph": "▲",
             "word": "starved",
             "limit": "limited by compute",
-            "note": "Xid 94, 5 min ago; held down: sw power cap",
+            "note": "Xid 94, 5 min ago; throttled: sw power cap",
             "used": "99 % used",
             "saturated": "56 % saturated",
             "stall": "24 %",
@@ -214,7 +214,7 @@ def test_the_node() -> None:
     """Totals and headline are of all rows, in the order of the GPUs."""
     found = view(snapshots.EXAMPLES["mixed"])
     assert (found["sequence"], found["timestamp"], found["interval"]) == (7, snapshots.NOW, 1)
-    assert found["totals"].startswith("5 GPUs, 2 instances: ")
+    assert found["totals"].startswith("5 GPUs, 2 MIG instances: ")
     assert found["headline"] == "GPU 3 is lost"
     assert [each["gpu"] for each in found["rows"].values()] == [0, 1, 2, 2, 2, 3, 4]
     assert "problem" not in found

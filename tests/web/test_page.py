@@ -14,10 +14,10 @@ from starlette.testclient import TestClient
 
 from exporter import __version__
 from exporter.model.snapshot import Holder
-from exporter.web import words
 from exporter.web.node_page import problem_section
 from exporter.web.problem import problem_view
 from exporter.web.static import HEADERS
+from exporter.web.wording import numbers
 from tests import snapshots
 from tests.web.conftest import Daemon
 
@@ -269,7 +269,7 @@ def test_tables_behind_the_charts(daemon: Daemon) -> None:
     assert tables["power"].count("<td>641 W</td><td>700 W</td>") == 4
     times = re.findall(r'scope="row">([^<]+)', tables["use"])
     newest = snapshots.NOW + 199
-    assert times == [words.clock_time(newest - 60 * minute) for minute in range(4)]
+    assert times == [numbers.clock_time(newest - 60 * minute) for minute in range(4)]
     assert "<td>99 %</td><td>56 %</td>" in tables["use"]
     assert "GHz</td>" in tables["clock"]
 
@@ -371,7 +371,7 @@ def test_the_facts_of_an_instance_are_its_own(client: TestClient) -> None:
     assert "MIG-00000000-0000-0000-0000-000000000010" in identity
     memory = snapshots.h100_mig(2).shares[0].memory
     assert memory is not None
-    assert f"<dd>{words.gibibytes(memory.total_bytes)} GiB</dd>" in identity
+    assert f"<dd>{numbers.gibibytes(memory.total_bytes)} GiB</dd>" in identity
     assert "<dt>Memory</dt>" not in facts(client.get("/gpu/2?instance=2").text, "identity")
     board = client.get("/gpu/2").text
     assert "989 TFLOP/s" in facts(board, "ceilings")
@@ -438,7 +438,7 @@ def test_a_gpu_that_is_not_there(client: TestClient, path: str, status: int) -> 
 )
 def test_lengths_of_time(seconds: float, text: str) -> None:
     """As a person would say them, rounded down."""
-    assert words.duration(seconds) == text
+    assert numbers.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -447,7 +447,7 @@ def test_lengths_of_time(seconds: float, text: str) -> None:
 )
 def test_percents(ratio: float, text: str) -> None:
     """Small ones have a decimal, halves are rounded up."""
-    assert words.percent(ratio) == text
+    assert numbers.percent(ratio) == text
 
 
 def test_names_of_precisions() -> None:
@@ -457,7 +457,7 @@ def test_names_of_precisions() -> None:
         "fp8_tensor_fp16acc": "FP8 tensor (FP16 sums)",
         "int8": "INT8",
     }
-    assert {key: words.precision_name(key) for key in names} == names
+    assert {key: numbers.precision_name(key) for key in names} == names
 
 
 @pytest.mark.parametrize(
@@ -471,4 +471,4 @@ def test_names_of_precisions() -> None:
 )
 def test_rates(value: float, text: str) -> None:
     """Three digits and a prefix."""
-    assert words.flops(value) == text
+    assert numbers.flops(value) == text

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers as a person reads them; static/format.js says the same, rounding alike."""
+"""Numbers and names as a person reads them; static/format.js writes and rounds numbers alike."""
 
 from __future__ import annotations
 
 import math
+import re
 from datetime import datetime, timezone
 
 CUT = 60
 """Longer texts from outside are cut."""
 _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+_MAKERS = re.compile(r"^(NVIDIA |GeForce |Tesla |Quadro )+")
 _TYPES = {
     name: name.upper()
     for name in ("fp64", "fp32", "fp16", "bf16", "tf32", "fp8", "fp4", "int8", "int4")
@@ -29,6 +31,11 @@ def fixed(value: float, digits: int) -> str:
 def _percent_number(ratio: float) -> str:
     percents = ratio * 100
     return fixed(percents, 0 if percents >= 9.95 or percents < 0.05 else 1)
+
+
+def whole_percent(ratio: float) -> str:
+    """Return a ratio in whole percents, without the sign."""
+    return fixed(100 * ratio, 0)
 
 
 def percent(ratio: float) -> str:
@@ -103,9 +110,14 @@ def precision_name(key: str) -> str:
     return name + (" tensor" if len(parts) > 1 else "") + (" (FP16 sums)" if len(parts) > 2 else "")
 
 
-def product_name(name: str) -> str:
-    """Return a product's name without the vendor's."""
-    return cut(name.removeprefix("NVIDIA "))
+def model_name(name: str) -> str:
+    """Return the name of a GPU model without those of its maker: H100 80GB HBM3, RTX 4090."""
+    return cut(_MAKERS.sub("", name) or name)
+
+
+def profile_name(profile: str) -> str:
+    """Return the profile of a GPU instance: 3g.40gb, also of one divided into 1c.3g.40gb."""
+    return profile.split("c.", 1)[-1]
 
 
 def plain(slug: str) -> str:

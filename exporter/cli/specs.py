@@ -14,8 +14,9 @@ from exporter.cli.terminal.table import NOTHING, UNKNOWN, Cell, Column, laid_out
 from exporter.errors import ConfigError
 from exporter.specs import Product, SpecBook, assumed_precision, load_specs
 from exporter.specs.book import bare_name
-from exporter.web.convert import product_json
-from exporter.web.models import CeilingJson, ProductJson, SpecsAnswer
+from exporter.web.api.convert import product_json
+from exporter.web.api.models.roofline import CeilingJson
+from exporter.web.api.models.specs import ProductJson, SpecsAnswer
 
 TERA, GIGA, MEGA = 1e12, 1e9, 1e6
 MOST_CANDIDATES = 8

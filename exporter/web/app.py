@@ -14,11 +14,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from exporter.exposition.pages import Pages
 from exporter.specs import SpecBook
+from exporter.web.api.history import history_routes
 from exporter.web.health import health_routes
 from exporter.web.metrics import PARALLEL_SCRAPES, MetricsEndpoint
 from exporter.web.page import page_routes
 from exporter.web.refusal import refuse
-from exporter.web.series import history_routes
 from exporter.web.static import static_routes
 from exporter.web.store import Store
 from exporter.web.stream import STREAM_PATH, Streams
@@ -40,7 +40,7 @@ class ApiEndpoint:
         self._app: ASGIApp | None = None
 
     def _build(self) -> ASGIApp:
-        from exporter.web.api import api_app
+        from exporter.web.api.app import api_app
 
         with self._lock:
             if self._app is None:

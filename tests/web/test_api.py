@@ -14,8 +14,11 @@ from starlette.testclient import TestClient
 from exporter.model.reading import Device
 from exporter.model.snapshot import Ceilings
 from exporter.specs import SpecBook
-from exporter.web import models
-from exporter.web.training import TrainingAnswer
+from exporter.web.api.models.gpus import GpuAnswer, GpusAnswer
+from exporter.web.api.models.problem import Problem
+from exporter.web.api.models.roofline import RooflineAnswer
+from exporter.web.api.models.specs import SpecsAnswer
+from exporter.web.api.models.training import TrainingAnswer
 from tests import snapshots
 from tests.web.conftest import Daemon
 
@@ -34,10 +37,10 @@ def nulls(value: Any, path: str = "") -> list[str]:
 @pytest.mark.parametrize(
     ("path", "model"),
     [
-        ("/api/v1/gpus", models.GpusAnswer),
-        (f"/api/v1/gpus/{H100}", models.GpuAnswer),
-        ("/api/v1/roofline", models.RooflineAnswer),
-        ("/api/v1/specs", models.SpecsAnswer),
+        ("/api/v1/gpus", GpusAnswer),
+        (f"/api/v1/gpus/{H100}", GpuAnswer),
+        ("/api/v1/roofline", RooflineAnswer),
+        ("/api/v1/specs", SpecsAnswer),
         ("/api/v1/training", TrainingAnswer),
     ],
 )
@@ -140,7 +143,7 @@ def test_unknown_gpu(client: TestClient, key: str) -> None:
     assert answer.status_code == 404
     assert answer.json()["error"].startswith("no GPU has the UUID or index")
     assert "\n" not in answer.json()["error"]
-    assert models.Problem.model_validate(answer.json())
+    assert Problem.model_validate(answer.json())
 
 
 def test_before_the_first_snapshot(daemon: Daemon) -> None:

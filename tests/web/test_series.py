@@ -10,8 +10,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from exporter.model.reading import THROTTLE_REASONS
+from exporter.web.api.models.history import HistoryAnswer, TrailsAnswer
 from exporter.web.history import COLUMNS
-from exporter.web.models import HistoryAnswer, TrailsAnswer
 from tests import snapshots
 from tests.web.conftest import Daemon
 from tests.web.working import at_work

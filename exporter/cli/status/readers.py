@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
-from typing import Any, Protocol
+from typing import Protocol
+
+from pydantic import ValidationError
 
 from exporter.cli.ask import Answer, get
-from exporter.cli.config import Settings
+from exporter.cli.config import Settings, shown
 from exporter.errors import SourceError, one_line
+from exporter.web.api.models.gpus import GpusAnswer
 
 PATH = "/api/v1/gpus"
 CONNECT_SECONDS = 1.0
@@ -24,13 +26,25 @@ OLD_SECONDS = 5.0
 """A snapshot of this age is said to be old: it should be a second old."""
 
 
+_EXPECTED = {
+    "int": "a whole number",
+    "float": "a number",
+    "string": "text",
+    "bool": "true or false",
+    "list": "a list",
+    "dict": "an object",
+    "model": "an object",
+}
+"""By the first word of what pydantic calls the complaint."""
+
+
 @dataclass(frozen=True, slots=True)
-class Told:
+class Answered:
     """One answer."""
 
     text: str
     """As JSON, in one line."""
-    answer: Any
+    answer: GpusAnswer
     notices: tuple[str, ...] = ()
     since_start: bool = False
     """Whether nobody had looked before: its idle times are those of this process."""
@@ -39,12 +53,15 @@ class Told:
 class Reader(Protocol):
     """Answers what the GPUs do now."""
 
-    def __call__(self) -> Told:
+    def __call__(self) -> Answered:
         """Ask once; raises SourceError with one line."""
 
 
-def ask_daemon(url: str) -> Told:
-    """Return what the daemon at `url` says; raises SourceError with one line."""
+def ask_daemon(url: str) -> Answered:
+    """Return what the daemon at `url` answers; raises SourceError with one line.
+
+    A newer daemon may answer with more than is known here.
+    """
     answer = get(
         url,
         PATH,
@@ -54,20 +71,38 @@ def ask_daemon(url: str) -> Told:
     )
     if answer.status != 200:
         raise SourceError(f"{answer.url}: expected status 200, got {answer.status}")
+    found = read_answer(answer.url, answer.body)
+    return Answered(answer.body.decode("utf-8", "replace").strip(), found, _age(answer, found))
+
+
+def read_answer(url: str, body: bytes) -> GpusAnswer:
+    """Return what the page at `url` answered; raises SourceError with one line."""
     try:
-        found = json.loads(answer.body)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or not isinstance(found.get("gpus"), list):
-        raise SourceError(f"{answer.url}: expected the JSON of a roofline-exporter")
-    return Told(answer.body.decode("utf-8", "replace").strip(), found, _age(answer, found))
+        return GpusAnswer.model_validate_json(body)
+    except ValidationError as error:
+        raise SourceError(f"{url}: {_complaint(error)}") from None
 
 
-def _age(answer: Answer, found: dict[str, Any]) -> tuple[str, ...]:
+def _complaint(error: ValidationError) -> str:
+    """Return the first thing that is wrong with an answer: the key, and what was expected there."""
+    first = error.errors(include_url=False)[0]
+    key = "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in first["loc"])
+    if not key:
+        return "expected the JSON of a roofline-exporter"
+    key = one_line(key.removeprefix("."))
+    if first["type"] == "missing":
+        return f"{key}: missing, expected the JSON of a roofline-exporter"
+    expected = _EXPECTED.get(first["type"].partition("_")[0], "another value")
+    return f"{key}: expected {expected}, got {shown(str(first['input']))}"
+
+
+def _age(answer: Answer, found: GpusAnswer) -> tuple[str, ...]:
     """Say so if the snapshot is old, by the daemon's own clock."""
+    if found.timestamp_seconds is None:
+        return ()
     try:
-        age = parsedate_to_datetime(answer.date or "").timestamp() - found["timestamp_seconds"]
-    except (ValueError, TypeError, KeyError, OverflowError):
+        age = parsedate_to_datetime(answer.date or "").timestamp() - found.timestamp_seconds
+    except (ValueError, TypeError, OverflowError):
         return ()
     return (f"these readings are {age:.0f} s old",) if age >= OLD_SECONDS else ()
 
@@ -80,20 +115,20 @@ def local_reader(settings: Settings, why: str) -> Iterator[Reader]:
     read at all.
     """
     from exporter.cli.serve import Parts, settle
-    from exporter.web.convert import gpus_answer
+    from exporter.web.api.convert import gpus_answer
 
     notice = f"no daemon ({why}): idle time is unknown"
     parts = Parts(replace(settings, source_kmsg=False, source_training=False))
     parts.fleet.start()
     due = 0.0
 
-    def read() -> Told:
+    def read() -> Answered:
         nonlocal due
         time.sleep(max(0.0, due - time.monotonic()))
         due = time.monotonic() + settings.poll_interval_seconds
         answer = gpus_answer(parts.publisher.tick())
         text = answer.model_dump_json(exclude_none=True, by_alias=True)
-        return Told(text, json.loads(text), (notice,), since_start=True)
+        return Answered(text, answer, (notice,), since_start=True)
 
     try:
         problem = settle(parts)

@@ -25,8 +25,24 @@ from exporter.model.snapshot import (
     Snapshot,
 )
 from exporter.specs import Product
-from exporter.web import models
-from exporter.web.training import gpu_ranks
+from exporter.web.api.models.gpus import (
+    ActivityJson,
+    BoardJson,
+    BoundsJson,
+    GpuJson,
+    GpusAnswer,
+    HolderJson,
+    IdentityJson,
+    IdleJson,
+    InstanceJson,
+    MemoryJson,
+    PointJson,
+    SaturationJson,
+    ShareJson,
+)
+from exporter.web.api.models.roofline import CeilingJson, RooflineJson
+from exporter.web.api.models.specs import ProductJson
+from exporter.web.api.training import gpu_ranks
 
 
 def _known(**values: float | None) -> dict[str, float]:
@@ -37,8 +53,8 @@ def _capability(capability: tuple[int, int] | None) -> str | None:
     return None if capability is None else f"{capability[0]}.{capability[1]}"
 
 
-def _identity(device: Device, spec: str | None) -> models.IdentityJson:
-    return models.IdentityJson(
+def _identity(device: Device, spec: str | None) -> IdentityJson:
+    return IdentityJson(
         name=device.name,
         architecture=device.architecture,
         compute_capability=_capability(device.compute_capability),
@@ -55,12 +71,12 @@ def _identity(device: Device, spec: str | None) -> models.IdentityJson:
     )
 
 
-def _board(gpu: Gpu) -> models.BoardJson | None:
+def _board(gpu: Gpu) -> BoardJson | None:
     vitals, board = gpu.vitals, gpu.board
     if vitals is None or board is None:
         return None
     reasons = vitals.throttle_reasons
-    return models.BoardJson(
+    return BoardJson(
         power_watts=vitals.power_watts,
         power_limit_watts=board.power_limit_watts,
         module_power_watts=vitals.module_power_watts,
@@ -78,8 +94,8 @@ def _board(gpu: Gpu) -> models.BoardJson | None:
     )
 
 
-def _activity(activity: Activity) -> models.ActivityJson:
-    return models.ActivityJson(
+def _activity(activity: Activity) -> ActivityJson:
+    return ActivityJson(
         source=activity.source,
         seconds=activity.seconds,
         engine_ratio=activity.engine,
@@ -91,15 +107,15 @@ def _activity(activity: Activity) -> models.ActivityJson:
     )
 
 
-def _bounds(bounds: Mapping[str, Bounds]) -> dict[str, models.BoundsJson]:
+def _bounds(bounds: Mapping[str, Bounds]) -> dict[str, BoundsJson]:
     return {
-        name: models.BoundsJson(lower_ratio=each.lower, upper_ratio=each.upper)
+        name: BoundsJson(lower_ratio=each.lower, upper_ratio=each.upper)
         for name, each in bounds.items()
     }
 
 
-def _saturation(saturation: Saturation) -> models.SaturationJson:
-    return models.SaturationJson(
+def _saturation(saturation: Saturation) -> SaturationJson:
+    return SaturationJson(
         source=saturation.source,
         complete=saturation.complete,
         ratio=saturation.ratio,
@@ -110,9 +126,9 @@ def _saturation(saturation: Saturation) -> models.SaturationJson:
     )
 
 
-def _point(roofline: Roofline) -> models.PointJson:
+def _point(roofline: Roofline) -> PointJson:
     bounds = roofline.flops_bounds_per_second
-    return models.PointJson(
+    return PointJson(
         flops_per_second=total_flops(roofline),
         flops_lower_per_second=None if bounds is None else bounds.lower,
         flops_upper_per_second=None if bounds is None else bounds.upper,
@@ -124,22 +140,22 @@ def _point(roofline: Roofline) -> models.PointJson:
     )
 
 
-def _share(share: Share) -> models.ShareJson:
+def _share(share: Share) -> ShareJson:
     totals = share.totals
-    return models.ShareJson(
+    return ShareJson(
         gpu_instance=share.gpu_instance,
         held=share.held,
-        holder=None if share.holder is None else models.HolderJson(**asdict(share.holder)),
+        holder=None if share.holder is None else HolderJson(**asdict(share.holder)),
         limiter=share.limiter,
         utilization_ratio=None if share.utilization is None else share.utilization.ratio,
-        memory=None if share.memory is None else models.MemoryJson(**asdict(share.memory)),
+        memory=None if share.memory is None else MemoryJson(**asdict(share.memory)),
         processes=None if share.processes is None else process_counts(share.processes),
         activity=None if share.activity is None else _activity(share.activity),
         saturation=None if share.saturation is None else _saturation(share.saturation),
         time_parts=None if share.time_parts is None else asdict(share.time_parts),
         roofline=None if share.roofline is None else _point(share.roofline),
         data_stall=_bounds(share.data_stall),
-        idle=models.IdleJson(
+        idle=IdleJson(
             idle_seconds_total=totals.idle_seconds,
             held_idle_seconds_total=totals.held_idle_seconds,
             idle_energy_joules_total=totals.idle_energy_joules,
@@ -150,13 +166,13 @@ def _share(share: Share) -> models.ShareJson:
     )
 
 
-def gpu_json(gpu: Gpu, ranks: Iterable[Rank] = ()) -> models.GpuJson:
+def gpu_json(gpu: Gpu, ranks: Iterable[Rank] = ()) -> GpuJson:
     """Return one GPU with the ranks of `ranks` that are on it.
 
     Of one that is not up there are only its identity, when it was last read, and the ranks.
     """
     device = gpu.device
-    return models.GpuJson(
+    return GpuJson(
         index=device.index,
         uuid=device.uuid,
         up=gpu.up,
@@ -165,7 +181,7 @@ def gpu_json(gpu: Gpu, ranks: Iterable[Rank] = ()) -> models.GpuJson:
         identity=_identity(device, None if gpu.ceilings is None else gpu.ceilings.spec),
         modes=dict(device.modes) if gpu.up else {},
         mig=device.mig,
-        instances=[models.InstanceJson(**asdict(each)) for each in device.instances if gpu.up],
+        instances=[InstanceJson(**asdict(each)) for each in device.instances if gpu.up],
         board=_board(gpu) if gpu.up else None,
         shares=[_share(share) for share in gpu.shares if gpu.up],
         ranks=gpu_ranks(device.uuid, ranks),
@@ -173,18 +189,18 @@ def gpu_json(gpu: Gpu, ranks: Iterable[Rank] = ()) -> models.GpuJson:
     )
 
 
-def gpus_answer(snapshot: Snapshot | None) -> models.GpusAnswer:
+def gpus_answer(snapshot: Snapshot | None) -> GpusAnswer:
     """Return every GPU of the node; none before the first snapshot."""
     if snapshot is None:
-        return models.GpusAnswer(problem="no snapshot yet", gpus=[])
-    return models.GpusAnswer(
+        return GpusAnswer(problem="no snapshot yet", gpus=[])
+    return GpusAnswer(
         timestamp_seconds=snapshot.timestamp_seconds,
         problem=snapshot.problem,
         gpus=[gpu_json(gpu, snapshot.ranks) for gpu in snapshot.gpus],
     )
 
 
-def _ceilings(ceilings: Ceilings | Product) -> list[models.CeilingJson]:
+def _ceilings(ceilings: Ceilings | Product) -> list[CeilingJson]:
     """Ridge point = peak FLOP/s / peak bytes/s: the intensity from which compute is the roof."""
     bandwidth = ceilings.memory_bandwidth_bytes_per_second
     reached = ceilings.achievable_ratio.get("memory")
@@ -193,7 +209,7 @@ def _ceilings(ceilings: Ceilings | Product) -> list[models.CeilingJson]:
         ratio = ceilings.achievable_ratio.get(precision)
         achievable = None if ratio is None else peak * ratio
         rows.append(
-            models.CeilingJson(
+            CeilingJson(
                 precision=precision,
                 spec_flops_per_second=peak,
                 spec_ridge_flops_per_byte=None if not bandwidth else peak / bandwidth,
@@ -208,10 +224,10 @@ def _ceilings(ceilings: Ceilings | Product) -> list[models.CeilingJson]:
     return rows
 
 
-def rooflines(snapshot: Snapshot) -> list[models.RooflineJson]:
+def rooflines(snapshot: Snapshot) -> list[RooflineJson]:
     """Return the roofline of every share of a GPU that is up and has ceilings."""
     return [
-        models.RooflineJson(
+        RooflineJson(
             gpu=gpu.device.index,
             uuid=gpu.device.uuid,
             name=gpu.device.name,
@@ -234,9 +250,9 @@ def rooflines(snapshot: Snapshot) -> list[models.RooflineJson]:
     ]
 
 
-def product_json(product: Product) -> models.ProductJson:
+def product_json(product: Product) -> ProductJson:
     """Return one product of the spec file."""
     plain = {field.name: getattr(product, field.name) for field in fields(product)}
     plain["pci_ids"] = [f"{pci_id:04X}" for pci_id in product.pci_ids]
     plain["compute_capability"] = _capability(product.compute_capability)
-    return models.ProductJson(**plain, core_count=product.core_count, ceilings=_ceilings(product))
+    return ProductJson(**plain, core_count=product.core_count, ceilings=_ceilings(product))

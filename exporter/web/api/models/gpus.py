@@ -1,22 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The JSON that the API answers with, as types.
-
-What is not known is left out of the JSON; it is never null, 0 or a special value.
-"""
+"""``/api/v1/gpus``: the GPUs of the node, as ``status`` reads them too."""
 
 from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from exporter.web.refusal import SCHEMA_VERSION
-from exporter.web.training import GpuRankJson
-
-
-class Problem(BaseModel):
-    """Why a request was not answered."""
-
-    schema_version: int = SCHEMA_VERSION
-    error: str
+from exporter.web.api import SCHEMA_VERSION
+from exporter.web.api.models.ranks import GpuRankJson
 
 
 class IdentityJson(BaseModel):
@@ -198,112 +188,3 @@ class GpuAnswer(BaseModel):
     schema_version: int = SCHEMA_VERSION
     timestamp_seconds: float
     gpu: GpuJson
-
-
-class CeilingJson(BaseModel):
-    """The ceiling of one precision; dense, FMA = 2 operations."""
-
-    precision: str
-    spec_flops_per_second: float
-    spec_ridge_flops_per_byte: float | None = None
-    achievable_flops_per_second: float | None = None
-    achievable_ridge_flops_per_byte: float | None = Field(
-        None, description="Where the achievable ceilings of compute and memory meet."
-    )
-
-
-class RooflineJson(BaseModel):
-    """The roofline of one share: its ceilings and where the last interval lies."""
-
-    gpu: int
-    uuid: str
-    name: str
-    gpu_instance: int | None = None
-    spec: str
-    assumed_precision: str | None = None
-    memory_bandwidth_bytes_per_second: dict[str, float] = Field(description="By basis.")
-    link_bandwidth_bytes_per_second: dict[str, float] = Field(description="By link.")
-    peak_clock_hertz: dict[str, float] = Field(description="By unit.")
-    ceilings: list[CeilingJson]
-    point: PointJson | None = None
-    saturation: SaturationJson | None = None
-
-
-class RooflineAnswer(BaseModel):
-    """The rooflines of every share whose ceilings are known."""
-
-    schema_version: int = SCHEMA_VERSION
-    timestamp_seconds: float | None = None
-    rooflines: list[RooflineJson]
-
-
-class HistoryAnswer(BaseModel):
-    """The last 15 minutes of one GPU or instance, at most one point a second."""
-
-    schema_version: int = SCHEMA_VERSION
-    uuid: str = Field(description="Of the physical GPU.")
-    gpu_instance: int | None = None
-    throttle_reasons: list[str] = Field(
-        description="What the bits of the column throttled stand for, from the lowest."
-    )
-    timestamps: list[float] = Field(description="Unix time of each point, rising.")
-    columns: dict[str, list[float | None]] = Field(
-        description="By reading, a value for each point; null where it is not known then. A "
-        "column in which nothing is known is left out."
-    )
-
-
-class TrailJson(BaseModel):
-    """Where one GPU or instance was; null where that is not known."""
-
-    flops: list[float | None] = Field(description="FLOP/s, over all precisions.")
-    bytes: list[float | None] = Field(description="Bytes/s of DRAM traffic.")
-
-
-class TrailsAnswer(BaseModel):
-    """The last 3 minutes of every GPU or instance in the roofline, in means of 5 s."""
-
-    schema_version: int = SCHEMA_VERSION
-    timestamps: list[float] = Field(description="Unix time of each point, rising.")
-    trails: dict[str, TrailJson] = Field(description="By UUID, or UUID/instance.")
-
-
-class ProductJson(BaseModel):
-    """One product of the spec file."""
-
-    key: str
-    product: str
-    names: list[str]
-    pci_ids: list[str] = Field(description="Hexadecimal device ids under vendor 10DE.")
-    architecture: str
-    chip: str | None = None
-    compute_capability: str
-    sm_count: int | None = None
-    cores_per_sm: int
-    core_count: int | None = None
-    peak_clock_hertz: dict[str, float]
-    peak_flops_per_second: dict[str, float]
-    ceilings: list[CeilingJson] = Field(description="The same peaks with their ridge points.")
-    derived_precisions: list[str]
-    achievable_ratio: dict[str, float]
-    achievable_sources: list[str]
-    memory_bytes: float | None = None
-    memory_type: str | None = None
-    memory_bus_width_bits: int | None = None
-    memory_bandwidth_bytes_per_second: float | None = None
-    nvlink_bandwidth_bytes_per_second: float | None = None
-    c2c_bandwidth_bytes_per_second: float | None = None
-    pcie_generation: int | None = None
-    pcie_lanes: int | None = None
-    tdp_watts: float | None = None
-    confidence: str | None = None
-    sources: list[str]
-    note: str | None = None
-
-
-class SpecsAnswer(BaseModel):
-    """Every product of the spec file."""
-
-    schema_version: int = SCHEMA_VERSION
-    products: list[ProductJson]
-    sources: dict[str, str] = Field(description="What the codes under sources stand for.")

@@ -15,13 +15,17 @@ from starlette.responses import JSONResponse
 
 from exporter import __version__
 from exporter.specs import SpecBook
-from exporter.web import models
+from exporter.web.api.convert import gpu_json, gpus_answer, product_json, rooflines
+from exporter.web.api.described import described
+from exporter.web.api.models.gpus import GpuAnswer, GpusAnswer
+from exporter.web.api.models.problem import Problem
+from exporter.web.api.models.roofline import RooflineAnswer
+from exporter.web.api.models.specs import SpecsAnswer
+from exporter.web.api.models.training import TrainingAnswer
+from exporter.web.api.training import training_answer
 from exporter.web.asked import asked_gpu
-from exporter.web.convert import gpu_json, gpus_answer, product_json, rooflines
-from exporter.web.described import described
 from exporter.web.refusal import refuse
 from exporter.web.store import Store
-from exporter.web.training import TrainingAnswer, training_answer
 
 DESCRIPTION = (
     "How busy, how saturated and how idle each NVIDIA GPU of this node is. What is not known is "
@@ -29,7 +33,7 @@ DESCRIPTION = (
     "Ratios are 0 to 1, all else is in base units: seconds, bytes, joules, watts, hertz, FLOP/s."
 )
 
-NOT_FOUND: dict[int | str, dict[str, object]] = {404: {"model": models.Problem}}
+NOT_FOUND: dict[int | str, dict[str, object]] = {404: {"model": Problem}}
 
 
 def _answer(model: BaseModel) -> Response:
@@ -52,12 +56,12 @@ def api_app(store: Store, specs: Callable[[], SpecBook]) -> FastAPI:
         exception_handlers={HTTPException: refuse},
     )
 
-    @app.get("/api/v1/gpus", response_model=models.GpusAnswer)
+    @app.get("/api/v1/gpus", response_model=GpusAnswer)
     def gpus() -> Response:
         """Every GPU of the node with its newest readings; empty before the first snapshot."""
         return _answer(gpus_answer(store.latest()))
 
-    @app.get("/api/v1/gpus/{uuid}", response_model=models.GpuAnswer, responses=NOT_FOUND)
+    @app.get("/api/v1/gpus/{uuid}", response_model=GpuAnswer, responses=NOT_FOUND)
     def gpu(uuid: str) -> Response:
         """One GPU, by its UUID or its index."""
         snapshot = store.latest()
@@ -65,19 +69,19 @@ def api_app(store: Store, specs: Callable[[], SpecBook]) -> FastAPI:
         if snapshot is None or found is None:
             raise HTTPException(404, f"no GPU has the UUID or index {uuid!r}")
         return _answer(
-            models.GpuAnswer(
+            GpuAnswer(
                 timestamp_seconds=snapshot.timestamp_seconds, gpu=gpu_json(found, snapshot.ranks)
             )
         )
 
-    @app.get("/api/v1/roofline", response_model=models.RooflineAnswer)
+    @app.get("/api/v1/roofline", response_model=RooflineAnswer)
     def roofline() -> Response:
         """Ceilings, ridge points and the current point of each GPU or MIG instance."""
         snapshot = store.latest()
         if snapshot is None:
-            return _answer(models.RooflineAnswer(rooflines=[]))
+            return _answer(RooflineAnswer(rooflines=[]))
         return _answer(
-            models.RooflineAnswer(
+            RooflineAnswer(
                 timestamp_seconds=snapshot.timestamp_seconds, rooflines=rooflines(snapshot)
             )
         )
@@ -87,12 +91,12 @@ def api_app(store: Store, specs: Callable[[], SpecBook]) -> FastAPI:
         """Training jobs that report, rank by rank: what they waited for, and what that cost."""
         return _answer(training_answer(store.latest()))
 
-    @app.get("/api/v1/specs", response_model=models.SpecsAnswer)
+    @app.get("/api/v1/specs", response_model=SpecsAnswer)
     def products() -> Response:
         """Every product of the spec file in use."""
         book = specs()
         return _answer(
-            models.SpecsAnswer(
+            SpecsAnswer(
                 products=[product_json(product) for product in book.products.values()],
                 sources=dict(book.sources),
             )

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from exporter.web.models import HistoryAnswer, TrailsAnswer
-from exporter.web.series import HISTORY_PATH, TRAILS_PATH
+from exporter.web.api.history import HISTORY_PATH, TRAILS_PATH
+from exporter.web.api.models.history import HistoryAnswer, TrailsAnswer
 from exporter.web.stream import STREAM_PATH
 
 _REFERENCE = "#/components/schemas/{model}"

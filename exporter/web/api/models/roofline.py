@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``/api/v1/roofline``: ceilings and where the last interval lies."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field
+
+from exporter.web.api import SCHEMA_VERSION
+from exporter.web.api.models.gpus import PointJson, SaturationJson
+
+
+class CeilingJson(BaseModel):
+    """The ceiling of one precision; dense, FMA = 2 operations."""
+
+    precision: str
+    spec_flops_per_second: float
+    spec_ridge_flops_per_byte: float | None = None
+    achievable_flops_per_second: float | None = None
+    achievable_ridge_flops_per_byte: float | None = Field(
+        None, description="Where the achievable ceilings of compute and memory meet."
+    )
+
+
+class RooflineJson(BaseModel):
+    """The roofline of one share: its ceilings and where the last interval lies."""
+
+    gpu: int
+    uuid: str
+    name: str
+    gpu_instance: int | None = None
+    spec: str
+    assumed_precision: str | None = None
+    memory_bandwidth_bytes_per_second: dict[str, float] = Field(description="By basis.")
+    link_bandwidth_bytes_per_second: dict[str, float] = Field(description="By link.")
+    peak_clock_hertz: dict[str, float] = Field(description="By unit.")
+    ceilings: list[CeilingJson]
+    point: PointJson | None = None
+    saturation: SaturationJson | None = None
+
+
+class RooflineAnswer(BaseModel):
+    """The rooflines of every share whose ceilings are known."""
+
+    schema_version: int = SCHEMA_VERSION
+    timestamp_seconds: float | None = None
+    rooflines: list[RooflineJson]

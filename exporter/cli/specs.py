@@ -17,6 +17,7 @@ from exporter.specs.book import bare_name
 from exporter.web.api.convert import product_json
 from exporter.web.api.models.roofline import CeilingJson
 from exporter.web.api.models.specs import ProductJson, SpecsAnswer
+from exporter.web.api.write import json_text
 
 TERA, GIGA, MEGA = 1e12, 1e9, 1e6
 MOST_CANDIDATES = 8
@@ -88,7 +89,7 @@ def as_json(products: Sequence[Product], book: SpecBook) -> str:
     answer = SpecsAnswer(
         products=[product_json(product) for product in products], sources=dict(book.sources)
     )
-    return answer.model_dump_json(exclude_none=True, indent=2)
+    return json_text(answer, indent=2)
 
 
 # All products, a line each.

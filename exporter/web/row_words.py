@@ -40,10 +40,10 @@ def values_of(row: Row) -> dict[str, float]:
 
 def _notes(facts: Facts, numbers: Numbers, now: float) -> str:
     xid = numbers.get("xid")
-    # Of a GPU that is divided the GPU's own row says it.
-    last = xid and facts.instance is None
-    notes = [f"Xid {xid['code']}, {duration(now - xid['at'])} ago"] if last else []
-    return "; ".join(filter(None, (*notes, phrases.throttled(facts))))
+    notes = [phrases.throttled(facts)]
+    if xid is not None and facts.instance is None:  # an instance leaves that to its GPU's own row
+        notes.insert(0, f"Xid {xid['code']}, {duration(now - xid['at'])} ago")
+    return "; ".join(filter(None, notes))
 
 
 def _point(facts: Facts, numbers: Numbers) -> Numbers:

@@ -45,6 +45,8 @@ from exporter.model.snapshot import Bounds, Gpu, Rank, Saturation, Snapshot
 from exporter.specs import load_specs
 from exporter.web.api.convert import gpus_answer
 from exporter.web.api.models.gpus import GpusAnswer
+from exporter.web.api.models.read import read
+from exporter.web.api.write import json_text
 from exporter.web.app import create_app
 from exporter.web.store import Store
 from tests import snapshots
@@ -70,7 +72,7 @@ HOSTILE = (
 
 def answer_of(snapshot: Snapshot) -> dict[str, Any]:
     """The JSON that the daemon would serve."""
-    text = gpus_answer(snapshot).model_dump_json(exclude_none=True, by_alias=True)
+    text = json_text(gpus_answer(snapshot))
     return json.loads(text)  # type: ignore[no-any-return]
 
 
@@ -97,7 +99,7 @@ def node() -> dict[str, Any]:
 
 
 def lines_of(answer: object, columns: int = 160, **options: Any) -> list[str]:
-    shown = view(GpusAnswer.model_validate(answer), **options)
+    shown = view(read(GpusAnswer, answer), **options)
     return list(rendered(shown, Screen(columns)))
 
 
@@ -180,7 +182,7 @@ def test_data_stall_belongs_to_live_ranks_of_that_gpu() -> None:
 def test_a_lost_gpu_is_one_grey_line_with_the_reason() -> None:
     """What it last did is not shown as if it still held."""
     screen = Screen(160, colour=True)
-    answer = GpusAnswer.model_validate(answer_of(EXAMPLES["lost"]))
+    answer = read(GpusAnswer, answer_of(EXAMPLES["lost"]))
     line = list(rendered(view(answer), screen))[-1]
 
     assert line.count("\x1b[2m") == 3
@@ -650,11 +652,11 @@ def test_a_daemon_without_gpus_is_one_line() -> None:
 
 
 def test_nothing_heavy_is_imported(stub: Stub) -> None:
-    """With a daemon, it starts without web framework, driver binding or YAML."""
+    """With a daemon, it starts without web framework, driver binding, YAML or validation."""
     code = (
         "import sys; from exporter.cli.main import main;"
         f"code = main(['status', '--url', {stub.url!r}]);"
-        "heavy = {'fastapi', 'starlette', 'uvicorn', 'pynvml', 'yaml', 'asyncio',"
+        "heavy = {'fastapi', 'starlette', 'uvicorn', 'pydantic', 'pynvml', 'yaml', 'asyncio',"
         " 'prometheus_client'} & set(sys.modules);"
         "sys.exit(f'{code} {sorted(heavy)}' if code or heavy else 0)"
     )
@@ -669,9 +671,9 @@ def test_nothing_heavy_is_imported(stub: Stub) -> None:
     ("body", "status", "reason"),
     [
         (b"<html>", 200, "expected the JSON of a roofline-exporter"),
-        (b"[]", 200, "expected the JSON of a roofline-exporter"),
-        (b'{"gpus": 1}', 200, "gpus: expected a list, got '1'"),
-        (b'{"error": "x"}', 200, "gpus: missing, expected the JSON of a roofline-exporter"),
+        (b"[]", 200, "expected an object, got []"),
+        (b'{"gpus": 1}', 200, "gpus: expected a list, got 1"),
+        (b'{"error": "x"}', 200, "expected the key 'gpus', got {'error': 'x'}"),
         (
             b'{"gpus": [{"index": "first"}]}',
             200,

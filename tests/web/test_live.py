@@ -15,7 +15,7 @@ from exporter.web.live import NodeView, node_view
 from exporter.web.problem import problem_view
 from exporter.web.row_words import COLUMNS, values_of
 from tests import snapshots
-from tests.web.test_api import nulls
+from tests.web.api.test_app import nulls
 
 H100 = snapshots.h100_training().device.uuid
 MIG = snapshots.h100_mig(2).device.uuid

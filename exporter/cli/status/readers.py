@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,12 +11,11 @@ from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from typing import Protocol
 
-from pydantic import ValidationError
-
 from exporter.cli.ask import Answer, get
-from exporter.cli.config import Settings, shown
+from exporter.cli.config import Settings
 from exporter.errors import SourceError, one_line
 from exporter.web.api.models.gpus import GpusAnswer
+from exporter.web.api.models.read import UnexpectedError, read
 
 PATH = "/api/v1/gpus"
 CONNECT_SECONDS = 1.0
@@ -24,18 +24,6 @@ ANSWER_SECONDS = 3.0
 MOST_BYTES = 32 * 1024 * 1024
 OLD_SECONDS = 5.0
 """A snapshot of this age is said to be old: it should be a second old."""
-
-
-_EXPECTED = {
-    "int": "a whole number",
-    "float": "a number",
-    "string": "text",
-    "bool": "true or false",
-    "list": "a list",
-    "dict": "an object",
-    "model": "an object",
-}
-"""By the first word of what pydantic calls the complaint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,22 +66,11 @@ def ask_daemon(url: str) -> Answered:
 def read_answer(url: str, body: bytes) -> GpusAnswer:
     """Return what the page at `url` answered; raises SourceError with one line."""
     try:
-        return GpusAnswer.model_validate_json(body)
-    except ValidationError as error:
-        raise SourceError(f"{url}: {_complaint(error)}") from None
-
-
-def _complaint(error: ValidationError) -> str:
-    """Return the first thing that is wrong with an answer: the key, and what was expected there."""
-    first = error.errors(include_url=False)[0]
-    key = "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in first["loc"])
-    if not key:
-        return "expected the JSON of a roofline-exporter"
-    key = one_line(key.removeprefix("."))
-    if first["type"] == "missing":
-        return f"{key}: missing, expected the JSON of a roofline-exporter"
-    expected = _EXPECTED.get(first["type"].partition("_")[0], "another value")
-    return f"{key}: expected {expected}, got {shown(str(first['input']))}"
+        return read(GpusAnswer, json.loads(body))
+    except UnexpectedError as error:
+        raise SourceError(one_line(f"{url}: {error}")) from None
+    except (ValueError, RecursionError):
+        raise SourceError(f"{url}: expected the JSON of a roofline-exporter") from None
 
 
 def _age(answer: Answer, found: GpusAnswer) -> tuple[str, ...]:
@@ -116,6 +93,7 @@ def local_reader(settings: Settings, why: str) -> Iterator[Reader]:
     """
     from exporter.cli.serve import Parts, settle
     from exporter.web.api.convert import gpus_answer
+    from exporter.web.api.write import json_text
 
     notice = f"no daemon ({why}): idle time is unknown"
     parts = Parts(replace(settings, source_kmsg=False, source_training=False))
@@ -127,8 +105,7 @@ def local_reader(settings: Settings, why: str) -> Iterator[Reader]:
         time.sleep(max(0.0, due - time.monotonic()))
         due = time.monotonic() + settings.poll_interval_seconds
         answer = gpus_answer(parts.publisher.tick())
-        text = answer.model_dump_json(exclude_none=True, by_alias=True)
-        return Answered(text, answer, (notice,), since_start=True)
+        return Answered(json_text(answer), answer, (notice,), since_start=True)
 
     try:
         problem = settle(parts)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fastapi import FastAPI, Response
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
@@ -18,11 +17,13 @@ from exporter.specs import SpecBook
 from exporter.web.api.convert import gpu_json, gpus_answer, product_json, rooflines
 from exporter.web.api.described import described
 from exporter.web.api.models.gpus import GpuAnswer, GpusAnswer
+from exporter.web.api.models.json import Json
 from exporter.web.api.models.problem import Problem
 from exporter.web.api.models.roofline import RooflineAnswer
 from exporter.web.api.models.specs import SpecsAnswer
 from exporter.web.api.models.training import TrainingAnswer
 from exporter.web.api.training import training_answer
+from exporter.web.api.write import json_text
 from exporter.web.asked import asked_gpu
 from exporter.web.refusal import refuse
 from exporter.web.store import Store
@@ -36,9 +37,8 @@ DESCRIPTION = (
 NOT_FOUND: dict[int | str, dict[str, object]] = {404: {"model": Problem}}
 
 
-def _answer(model: BaseModel) -> Response:
-    body = model.model_dump_json(exclude_none=True, by_alias=True) + "\n"
-    return Response(body, media_type="application/json")
+def _answer(answer: Json) -> Response:
+    return Response(f"{json_text(answer)}\n", media_type="application/json")
 
 
 def api_app(store: Store, specs: Callable[[], SpecBook]) -> FastAPI:

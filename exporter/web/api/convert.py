@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
+from typing import Any
 
 from exporter.exposition.families import (
     memory_ceilings,
@@ -252,7 +253,9 @@ def rooflines(snapshot: Snapshot) -> list[RooflineJson]:
 
 def product_json(product: Product) -> ProductJson:
     """Return one product of the spec file."""
-    plain = {field.name: getattr(product, field.name) for field in fields(product)}
+    plain: dict[str, Any] = {each.name: getattr(product, each.name) for each in fields(product)}
+    plain |= {name: list(value) for name, value in plain.items() if isinstance(value, tuple)}
+    plain |= {name: dict(value) for name, value in plain.items() if isinstance(value, Mapping)}
     plain["pci_ids"] = [f"{pci_id:04X}" for pci_id in product.pci_ids]
     plain["compute_capability"] = _capability(product.compute_capability)
     return ProductJson(**plain, core_count=product.core_count, ceilings=_ceilings(product))

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from exporter.web.api.history import HISTORY_PATH, TRAILS_PATH
 from exporter.web.api.models.history import HistoryAnswer, TrailsAnswer
 from exporter.web.stream import STREAM_PATH
@@ -41,8 +43,8 @@ def _parameter(name: str, where: str, kind: str, what: str) -> dict[str, Any]:
 def described(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a schema with the paths that the framework does not know of."""
     answers = {
-        "HistoryAnswer": HistoryAnswer.model_json_schema(ref_template=_REFERENCE),
-        "TrailsAnswer": TrailsAnswer.model_json_schema(ref_template=_REFERENCE),
+        "HistoryAnswer": TypeAdapter(HistoryAnswer).json_schema(ref_template=_REFERENCE),
+        "TrailsAnswer": TypeAdapter(TrailsAnswer).json_schema(ref_template=_REFERENCE),
     }
     for answer in tuple(answers.values()):
         answers |= answer.pop("$defs", {})

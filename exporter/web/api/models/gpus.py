@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from dataclasses import dataclass
 
 from exporter.web.api import SCHEMA_VERSION
+from exporter.web.api.models.json import Json
 from exporter.web.api.models.ranks import GpuRankJson
 
 
-class IdentityJson(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdentityJson(Json):
     """What a GPU is."""
 
     name: str
@@ -23,11 +25,14 @@ class IdentityJson(BaseModel):
     driver_version: str | None = None
     cuda_version: str | None = None
     vbios_version: str | None = None
-    spec: str | None = Field(None, description="Product key of the spec file, or derived.")
-    source: str = Field(description="nvml, replay or simulate.")
+    spec: str | None = None
+    """Product key of the spec file, or derived."""
+    source: str
+    """nvml, replay or simulate."""
 
 
-class InstanceJson(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceJson(Json):
     """One MIG compute instance."""
 
     gpu_instance: int
@@ -38,24 +43,31 @@ class InstanceJson(BaseModel):
     memory_bytes: int | None = None
 
 
-class BoardJson(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardJson(Json):
     """Readings of the whole board."""
 
     power_watts: float | None = None
     power_limit_watts: float | None = None
     module_power_watts: float | None = None
     energy_joules_total: float | None = None
-    temperature_celsius: dict[str, float] = Field(description="By sensor.")
-    clock_hertz: dict[str, float] = Field(description="By clock.")
-    clock_max_hertz: dict[str, float] = Field(description="By clock.")
-    throttle_reasons: list[str] | None = Field(None, description="Those that hold now.")
-    throttle_seconds_total: dict[str, float] = Field(description="By reason.")
+    temperature_celsius: dict[str, float]
+    """By sensor."""
+    clock_hertz: dict[str, float]
+    """By clock."""
+    clock_max_hertz: dict[str, float]
+    """By clock."""
+    throttle_reasons: list[str] | None = None
+    """Those that hold now."""
+    throttle_seconds_total: dict[str, float]
+    """By reason."""
     performance_state: int | None = None
     pcie_generation: int | None = None
     pcie_width: int | None = None
 
 
-class MemoryJson(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryJson(Json):
     """Device memory in bytes."""
 
     total_bytes: int
@@ -64,7 +76,8 @@ class MemoryJson(BaseModel):
     reserved_bytes: int | None = None
 
 
-class ActivityJson(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivityJson(Json):
     """Hardware counters averaged over the last interval."""
 
     source: str
@@ -73,28 +86,37 @@ class ActivityJson(BaseModel):
     sm_ratio: float | None = None
     occupancy_ratio: float | None = None
     dram_ratio: float | None = None
-    pipe_ratio: dict[str, float] = Field(description="By pipe.")
-    tensor_op_ratio: dict[str, float] = Field(description="By operation.")
+    pipe_ratio: dict[str, float]
+    """By pipe."""
+    tensor_op_ratio: dict[str, float]
+    """By operation."""
 
 
-class BoundsJson(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundsJson(Json):
     """A closed interval that holds the true ratio."""
 
     lower_ratio: float
     upper_ratio: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SaturationJson(BoundsJson):
     """How close the units that can be read are to their limit."""
 
-    source: str = Field(description="gpm, dcgm or estimate.")
+    source: str
+    """gpm, dcgm or estimate."""
     complete: bool
-    ratio: float | None = Field(None, description="Only where measured and complete.")
-    unit: str | None = Field(None, description="The unit that gives the ratio.")
-    unmeasured: dict[str, BoundsJson] = Field(description="By resource that is not measured.")
+    ratio: float | None = None
+    """Only where measured and complete."""
+    unit: str | None = None
+    """The unit that gives the ratio."""
+    unmeasured: dict[str, BoundsJson]
+    """By resource that is not measured."""
 
 
-class PointJson(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointJson(Json):
     """Where the last interval lies on the roofline chart."""
 
     flops_per_second: float | None = None
@@ -104,58 +126,62 @@ class PointJson(BaseModel):
     dram_bytes_per_second: float | None = None
     intensity_flops_per_byte: float | None = None
     tensor_flops_utilization_ratio: float | None = None
-    roof_ratio: dict[str, float] = Field(description="By basis; may exceed 1.")
+    roof_ratio: dict[str, float]
+    """By basis; may exceed 1."""
 
 
-class IdleJson(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleJson(Json):
     """Idle time since the exporter started."""
 
     idle_seconds_total: float | None = None
     held_idle_seconds_total: float | None = None
     idle_energy_joules_total: float | None = None
     last_busy_timestamp_seconds: float | None = None
-    idle_for_seconds: float | None = Field(
-        default=None,
-        description="How long it was seen to be idle without a break; 0 where it is not idle.",
-    )
+    idle_for_seconds: float | None = None
+    """How long it was seen to be idle without a break; 0 where it is not idle."""
 
 
-class HolderJson(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HolderJson(Json):
     """The process that holds a share; of several that with the most memory."""
 
-    model_config = ConfigDict(populate_by_name=True)
-
     owner: str | None = None
-    command: str | None = Field(None, description="The command's name, without arguments.")
-    workload: str = Field(
-        alias="class",
-        description="training, serving, notebook, display, system or other.",
-    )
+    command: str | None = None
+    """The command's name, without arguments."""
+    workload: str
+    """training, serving, notebook, display, system or other."""
 
 
-class ShareJson(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareJson(Json):
     """A whole GPU or, while MIG is on, one GPU instance."""
 
     gpu_instance: int | None = None
     held: bool | None = None
-    holder: HolderJson | None = Field(None, description="Present while held.")
-    limiter: str | None = Field(None, description="What limited the last interval.")
+    holder: HolderJson | None = None
+    """Present while held."""
+    limiter: str | None = None
+    """What limited the last interval."""
     utilization_ratio: float | None = None
     memory: MemoryJson | None = None
-    processes: dict[str, int] | None = Field(None, description="Number by type.")
+    processes: dict[str, int] | None = None
+    """Number by type."""
     activity: ActivityJson | None = None
     saturation: SaturationJson | None = None
-    time_parts: dict[str, float] | None = Field(None, description="Ratios that add up to 1.")
+    time_parts: dict[str, float] | None = None
+    """Ratios that add up to 1."""
     roofline: PointJson | None = None
-    data_stall: dict[str, BoundsJson] = Field(
-        description="By method: bounds of the share of time in which it sat idle while its job "
-        "waited for data, where the job does not measure it."
-    )
+    data_stall: dict[str, BoundsJson]
+    """By method: bounds of the share of time in which it sat idle while its job waited for data,
+    where the job does not measure it."""
     idle: IdleJson
-    observed_seconds_total: dict[str, float] = Field(description="By reading.")
+    observed_seconds_total: dict[str, float]
+    """By reading."""
 
 
-class GpuJson(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuJson(Json):
     """One physical GPU."""
 
     index: int
@@ -169,20 +195,25 @@ class GpuJson(BaseModel):
     instances: list[InstanceJson]
     board: BoardJson | None = None
     shares: list[ShareJson]
-    ranks: list[GpuRankJson] = Field(description="Of training jobs that report.")
-    absent_readings: dict[str, str] = Field(description="By group of readings: why it is absent.")
+    ranks: list[GpuRankJson]
+    """Of training jobs that report."""
+    absent_readings: dict[str, str]
+    """By group of readings: why it is absent."""
 
 
-class GpusAnswer(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpusAnswer(Json):
     """Every GPU of the node."""
 
     schema_version: int = SCHEMA_VERSION
-    timestamp_seconds: float | None = Field(None, description="Of the snapshot; none before it.")
+    timestamp_seconds: float | None = None
+    """Of the snapshot; none before it."""
     problem: str | None = None
     gpus: list[GpuJson]
 
 
-class GpuAnswer(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuAnswer(Json):
     """One GPU of the node."""
 
     schema_version: int = SCHEMA_VERSION

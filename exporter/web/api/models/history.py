@@ -3,37 +3,45 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, Field
+from dataclasses import dataclass
 
 from exporter.web.api import SCHEMA_VERSION
+from exporter.web.api.models.json import Json
 
 
-class HistoryAnswer(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryAnswer(Json):
     """The last 15 minutes of one GPU or instance, at most one point a second."""
 
     schema_version: int = SCHEMA_VERSION
-    uuid: str = Field(description="Of the physical GPU.")
+    uuid: str
+    """Of the physical GPU."""
     gpu_instance: int | None = None
-    throttle_reasons: list[str] = Field(
-        description="What the bits of the column throttled stand for, from the lowest."
-    )
-    timestamps: list[float] = Field(description="Unix time of each point, rising.")
-    columns: dict[str, list[float | None]] = Field(
-        description="By reading, a value for each point; null where it is not known then. A "
-        "column in which nothing is known is left out."
-    )
+    throttle_reasons: list[str]
+    """What the bits of the column throttled stand for, from the lowest."""
+    timestamps: list[float]
+    """Unix time of each point, rising."""
+    columns: dict[str, list[float | None]]
+    """By reading, a value for each point; null where it is not known then. A column in
+    which nothing is known is left out."""
 
 
-class TrailJson(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrailJson(Json):
     """Where one GPU or instance was; null where that is not known."""
 
-    flops: list[float | None] = Field(description="FLOP/s, over all precisions.")
-    bytes: list[float | None] = Field(description="Bytes/s of DRAM traffic.")
+    flops: list[float | None]
+    """FLOP/s, over all precisions."""
+    bytes: list[float | None]
+    """Bytes/s of DRAM traffic."""
 
 
-class TrailsAnswer(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrailsAnswer(Json):
     """The last 3 minutes of every GPU or instance in the roofline, in means of 5 s."""
 
     schema_version: int = SCHEMA_VERSION
-    timestamps: list[float] = Field(description="Unix time of each point, rising.")
-    trails: dict[str, TrailJson] = Field(description="By UUID, or UUID/instance.")
+    timestamps: list[float]
+    """Unix time of each point, rising."""
+    trails: dict[str, TrailJson]
+    """By UUID, or UUID/instance."""

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel
+from dataclasses import dataclass
 
 from exporter.web.api import SCHEMA_VERSION
+from exporter.web.api.models.json import Json
 
 
-class Problem(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem(Json):
     """Why a request was not answered."""
 
     schema_version: int = SCHEMA_VERSION

@@ -3,30 +3,30 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, Field
+from dataclasses import dataclass
 
-WAIT = "Share of the last seconds in which the host waited for data (W)."
-STALL = "The part of it in which the GPU had nothing to do (S), only where measured."
-PROCESSES = "How many are alive."
-JOB = "The label training_job."
-DISPLAY_NAME = "Without the run, where that is unique on this node."
-OWNER = "Whose job it is, where names of users are shown."
-VERIFIED = (
-    "Whether the driver lists a process of it on its GPU. If not, its report does not count for "
-    "the GPU's own numbers. Absent without a GPU."
-)
+from exporter.web.api.models.json import Json
 
 
-class GpuRankJson(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuRankJson(Json):
     """A rank as its GPU shows it."""
 
-    job: str = Field(description=JOB)
-    display_name: str = Field(description=DISPLAY_NAME)
-    owner: str | None = Field(None, description=OWNER)
+    job: str
+    """The label training_job."""
+    display_name: str
+    """Without the run, where that is unique on this node."""
+    owner: str | None = None
+    """Whose job it is, where names of users are shown."""
     rank: int
-    verified: bool | None = Field(None, description=VERIFIED)
+    verified: bool | None = None
+    """Whether the driver lists a process of it on its GPU. If not, its report does not
+    count for the GPU's own numbers. Absent without a GPU."""
     gpu_instance: int | None = None
-    processes: int = Field(description=PROCESSES)
+    processes: int
+    """How many are alive."""
     last_report_timestamp_seconds: float
-    data_wait_ratio: float | None = Field(None, description=WAIT)
-    data_stall_ratio: float | None = Field(None, description=STALL)
+    data_wait_ratio: float | None = None
+    """Share of the last seconds in which the host waited for data (W)."""
+    data_stall_ratio: float | None = None
+    """The part of it in which the GPU had nothing to do (S), only where measured."""

@@ -3,25 +3,27 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, Field
+from dataclasses import dataclass
 
 from exporter.web.api import SCHEMA_VERSION
 from exporter.web.api.models.gpus import PointJson, SaturationJson
+from exporter.web.api.models.json import Json
 
 
-class CeilingJson(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CeilingJson(Json):
     """The ceiling of one precision; dense, FMA = 2 operations."""
 
     precision: str
     spec_flops_per_second: float
     spec_ridge_flops_per_byte: float | None = None
     achievable_flops_per_second: float | None = None
-    achievable_ridge_flops_per_byte: float | None = Field(
-        None, description="Where the achievable ceilings of compute and memory meet."
-    )
+    achievable_ridge_flops_per_byte: float | None = None
+    """Where the achievable ceilings of compute and memory meet."""
 
 
-class RooflineJson(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RooflineJson(Json):
     """The roofline of one share: its ceilings and where the last interval lies."""
 
     gpu: int
@@ -30,15 +32,19 @@ class RooflineJson(BaseModel):
     gpu_instance: int | None = None
     spec: str
     assumed_precision: str | None = None
-    memory_bandwidth_bytes_per_second: dict[str, float] = Field(description="By basis.")
-    link_bandwidth_bytes_per_second: dict[str, float] = Field(description="By link.")
-    peak_clock_hertz: dict[str, float] = Field(description="By unit.")
+    memory_bandwidth_bytes_per_second: dict[str, float]
+    """By basis."""
+    link_bandwidth_bytes_per_second: dict[str, float]
+    """By link."""
+    peak_clock_hertz: dict[str, float]
+    """By unit."""
     ceilings: list[CeilingJson]
     point: PointJson | None = None
     saturation: SaturationJson | None = None
 
 
-class RooflineAnswer(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RooflineAnswer(Json):
     """The rooflines of every share whose ceilings are known."""
 
     schema_version: int = SCHEMA_VERSION

@@ -3,19 +3,22 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, Field
+from dataclasses import dataclass
 
 from exporter.web.api import SCHEMA_VERSION
+from exporter.web.api.models.json import Json
 from exporter.web.api.models.roofline import CeilingJson
 
 
-class ProductJson(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProductJson(Json):
     """One product of the spec file."""
 
     key: str
     product: str
     names: list[str]
-    pci_ids: list[str] = Field(description="Hexadecimal device ids under vendor 10DE.")
+    pci_ids: list[str]
+    """Hexadecimal device ids under vendor 10DE."""
     architecture: str
     chip: str | None = None
     compute_capability: str
@@ -24,7 +27,8 @@ class ProductJson(BaseModel):
     core_count: int | None = None
     peak_clock_hertz: dict[str, float]
     peak_flops_per_second: dict[str, float]
-    ceilings: list[CeilingJson] = Field(description="The same peaks with their ridge points.")
+    ceilings: list[CeilingJson]
+    """The same peaks with their ridge points."""
     derived_precisions: list[str]
     achievable_ratio: dict[str, float]
     achievable_sources: list[str]
@@ -42,9 +46,11 @@ class ProductJson(BaseModel):
     note: str | None = None
 
 
-class SpecsAnswer(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecsAnswer(Json):
     """Every product of the spec file."""
 
     schema_version: int = SCHEMA_VERSION
     products: list[ProductJson]
-    sources: dict[str, str] = Field(description="What the codes under sources stand for.")
+    sources: dict[str, str]
+    """What the codes under sources stand for."""

@@ -11,6 +11,7 @@ from starlette.testclient import TestClient
 
 from exporter.model.reading import THROTTLE_REASONS
 from exporter.web.api.models.history import HistoryAnswer, TrailsAnswer
+from exporter.web.api.models.read import read
 from exporter.web.history import COLUMNS
 from tests import snapshots
 from tests.web.conftest import Daemon
@@ -29,7 +30,7 @@ def test_columns(daemon: Daemon) -> None:
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/json"
     assert answer.headers["cache-control"] == "no-store"
-    found = HistoryAnswer.model_validate_json(answer.content, strict=True)
+    found = read(HistoryAnswer, answer.json())
     assert found.uuid == H100
     assert found.throttle_reasons == list(THROTTLE_REASONS)
     assert found.timestamps == [snapshots.NOW, snapshots.NOW + 1, snapshots.NOW + 2]
@@ -127,7 +128,7 @@ def trails(daemon: Daemon) -> TrailsAnswer:
     answer = daemon.client.get(TRAILS)
     assert answer.status_code == 200
     assert answer.headers["cache-control"] == "no-store"
-    return TrailsAnswer.model_validate_json(answer.content, strict=True)
+    return read(TrailsAnswer, answer.json())
 
 
 def test_trails(daemon: Daemon) -> None:

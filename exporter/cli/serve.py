@@ -39,9 +39,9 @@ from exporter.sources.fleet.fleet import Fleet
 from exporter.specs import SpecBook, load_specs
 from exporter.version import revision, version
 from exporter.web.app import create_app
+from exporter.web.live.stream import Streams
+from exporter.web.live.views import Views
 from exporter.web.store import Store
-from exporter.web.stream import Streams
-from exporter.web.views import Views
 
 GRACEFUL_SHUTDOWN_SECONDS = 1
 DATE_HEADER_SECONDS = 1.0

@@ -16,13 +16,13 @@ from exporter.exposition.pages import Pages
 from exporter.specs import SpecBook
 from exporter.web.api.history import history_routes
 from exporter.web.health import health_routes
+from exporter.web.live.stream import STREAM_PATH, Streams
+from exporter.web.live.views import Views
 from exporter.web.metrics import PARALLEL_SCRAPES, MetricsEndpoint
-from exporter.web.page import page_routes
+from exporter.web.page.routes import page_routes
 from exporter.web.refusal import refuse
 from exporter.web.static import static_routes
 from exporter.web.store import Store
-from exporter.web.stream import STREAM_PATH, Streams
-from exporter.web.views import Views
 
 
 class ApiEndpoint:

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from exporter.web.api import SCHEMA_VERSION
-from exporter.web.document import document
+from exporter.web.page.document import document
 from exporter.web.static import HEADERS
 
 

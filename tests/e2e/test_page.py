@@ -16,7 +16,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
 from exporter.model.snapshot import Bounds, Gpu, Holder, Snapshot
-from exporter.web.stream import EVENT_SECONDS
+from exporter.web.live.stream import EVENT_SECONDS
 from tests import snapshots
 from tests.conftest import MEASURED
 from tests.e2e.browser import SCHEMES, SIZES, View

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import expect
 
 from exporter.model.snapshot import Snapshot
-from exporter.web.stream import EVENT_SECONDS
+from exporter.web.live.stream import EVENT_SECONDS
 from tests import snapshots
 from tests.e2e.browser import SIZES, View
 from tests.e2e.conftest import OpenPage, Serve

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from exporter.web.api.history import HISTORY_PATH, TRAILS_PATH
 from exporter.web.api.models.history import HistoryAnswer, TrailsAnswer
-from exporter.web.stream import STREAM_PATH
+from exporter.web.live.stream import STREAM_PATH
 
 _REFERENCE = "#/components/schemas/{model}"
 _STREAM = (

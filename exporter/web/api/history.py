@@ -17,11 +17,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from exporter.model.reading import THROTTLE_REASONS
-from exporter.web.addresses import row_key
 from exporter.web.api import SCHEMA_VERSION
 from exporter.web.asked import asked_gpu, asked_instance
 from exporter.web.compressed import answer
 from exporter.web.history import Columns, Key, Series
+from exporter.web.live.addresses import row_key
 from exporter.web.store import Store
 
 HISTORY_PATH = "/api/v1/gpus/{uuid}/history"

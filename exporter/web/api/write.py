@@ -12,11 +12,13 @@ from exporter.web.api.models.json import Json
 
 
 @lru_cache
-def _adapter(kind: type[Json]) -> TypeAdapter[Any]:
+def _adapter(kind: type) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
 def json_text(answer: Json, indent: int | None = None) -> str:
     """Return an answer as JSON; what is not known is left out."""
-    adapter = _adapter(type(answer))
-    return adapter.dump_json(answer, exclude_none=True, by_alias=True, indent=indent).decode()
+    kind: type = type(answer)
+    return (
+        _adapter(kind).dump_json(answer, exclude_none=True, by_alias=True, indent=indent).decode()
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, fields
 from functools import lru_cache
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -34,7 +34,7 @@ def read(kind: type[T], value: object) -> T:
 
 
 def _value(kind: Any, value: object, key: str) -> Any:
-    if is_dataclass(kind):
+    if isinstance(kind, type) and issubclass(kind, Json):
         return _object(kind, value, key)
     origin, inner = get_origin(kind), get_args(kind)
     if origin is list:

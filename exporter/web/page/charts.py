@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from exporter.web.document import data_block
 from exporter.web.history import Columns, Series
-from exporter.web.numbers import known
+from exporter.web.live.rounding import known
+from exporter.web.page.document import data_block
 from exporter.web.wording.numbers import clock_time, fixed, percent, si
 from exporter.web.wording.state import HIGH_STALL_RATIO, MODERATE_STALL_RATIO
 

@@ -14,8 +14,8 @@ from starlette.testclient import TestClient
 
 from exporter import __version__
 from exporter.model.snapshot import Holder
-from exporter.web.node_page import problem_section
-from exporter.web.problem import problem_view
+from exporter.web.page.node import problem_section
+from exporter.web.page.problem import problem_view
 from exporter.web.static import HEADERS
 from exporter.web.wording import numbers
 from tests import snapshots

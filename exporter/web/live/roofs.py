@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from exporter.model.snapshot import CLOCK_UNITS, PEAK_CLOCKS, Ceilings, Gpu, Snapshot
-from exporter.web.numbers import known, rounded
+from exporter.web.live.rounding import known, rounded
 from exporter.web.wording.numbers import model_name, precision_name
 
 NEARLY = 1.01

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from exporter.model.snapshot import Rank
-from exporter.web.gpu_jobs import SHOWN_RANKS, gpu_jobs, job_phases, job_words
+from exporter.web.page.jobs import SHOWN_RANKS, gpu_jobs, job_phases, job_words
 from tests import snapshots
 
 NOW = snapshots.rank_on_gpu()

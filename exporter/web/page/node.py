@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from exporter.web.document import data_block
-from exporter.web.gpu_table import gpu_table
-from exporter.web.row_words import Row
+from exporter.web.live.row_words import Row
+from exporter.web.page.document import data_block
+from exporter.web.page.table import gpu_table
 
 
 def _list(lines: Sequence[str]) -> str:

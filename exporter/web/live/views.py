@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from exporter.web.live import NodeView, node_view
+from exporter.web.live.view import NodeView, node_view
 from exporter.web.store import Store
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 from exporter.model.snapshot import Gpu
 from exporter.specs import SpecBook
-from exporter.web.addresses import history_address
-from exporter.web.gpu_charts import gpu_charts
-from exporter.web.gpu_facts import gpu_facts
-from exporter.web.gpu_table import gpu_table
 from exporter.web.history import Series
-from exporter.web.node_page import roofline_figure
-from exporter.web.row_words import Row
+from exporter.web.live.addresses import history_address
+from exporter.web.live.row_words import Row
+from exporter.web.page.charts import gpu_charts
+from exporter.web.page.details import gpu_facts
+from exporter.web.page.node import roofline_figure
+from exporter.web.page.table import gpu_table
 from exporter.web.wording.numbers import model_name
 
 

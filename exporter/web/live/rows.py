@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from exporter.model.snapshot import Gpu, Share, Snapshot
-from exporter.web.addresses import page_address, row_key
 from exporter.web.history import readings
-from exporter.web.numbers import cut, known, moment, ratio, rounded
-from exporter.web.roofs import roof_key, whole_ceilings
-from exporter.web.row_words import AMOUNTS, RATIOS, Row, worded
+from exporter.web.live.addresses import page_address, row_key
+from exporter.web.live.roofs import roof_key, whole_ceilings
+from exporter.web.live.rounding import cut, known, moment, ratio, rounded
+from exporter.web.live.row_words import AMOUNTS, RATIOS, Row, worded
 from exporter.web.waits import live_ranks
 from exporter.web.wording.facts import Facts, Holder, Range, Saturation
 from exporter.web.wording.numbers import profile_name

@@ -8,8 +8,8 @@ from html import escape
 
 from exporter.model.reading import TRAINING_DEGRADATIONS, TRAINING_PHASES
 from exporter.model.snapshot import Rank
-from exporter.web.job_names import display_names
 from exporter.web.waits import live_ranks
+from exporter.web.wording.job_names import display_names
 from exporter.web.wording.numbers import cut, fixed, percent, plain
 from exporter.web.wording.state import stall_level
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from html import escape
 
-from exporter.web.document import data_block
-from exporter.web.row_words import Row, values_of
+from exporter.web.live.row_words import Row, values_of
+from exporter.web.page.document import data_block
 from exporter.web.wording.numbers import clock_time, iso_time
 
 COLUMNS = (

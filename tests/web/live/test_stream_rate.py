@@ -9,10 +9,10 @@ from exporter.publisher.gpu import Rules
 from exporter.publisher.tick import Publisher
 from exporter.sources.simulate import Simulation, load_scenario
 from exporter.specs import SpecBook
-from exporter.web.patch import merge_patch
+from exporter.web.live.patch import merge_patch
+from exporter.web.live.stream import encoded
+from exporter.web.live.views import Views
 from exporter.web.store import Store
-from exporter.web.stream import encoded
-from exporter.web.views import Views
 from tests.clocks import ManualClock
 
 SECONDS = 600

@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 from exporter.model.snapshot import Snapshot
-from exporter.web.numbers import cut, known, moment, rounded
-from exporter.web.roofs import roofs
-from exporter.web.row_words import COLUMNS, Row
-from exporter.web.rows import rows
+from exporter.web.live.roofs import roofs
+from exporter.web.live.rounding import cut, known, moment, rounded
+from exporter.web.live.row_words import COLUMNS, Row
+from exporter.web.live.rows import rows
 from exporter.web.wording.facts import Facts
 from exporter.web.wording.summary import headline, totals, unreal
 

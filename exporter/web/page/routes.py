@@ -12,17 +12,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from exporter.specs import SpecBook
-from exporter.web.addresses import row_key
 from exporter.web.asked import asked_gpu, asked_instance
 from exporter.web.compressed import answer
-from exporter.web.document import document, frame
-from exporter.web.gpu_charts import TABLE_SECONDS
-from exporter.web.gpu_jobs import gpu_jobs
-from exporter.web.gpu_page import gpu_content, rows_of
-from exporter.web.node_page import node_content
-from exporter.web.problem import problem_view
+from exporter.web.live.addresses import row_key
+from exporter.web.live.views import Views
+from exporter.web.page.charts import TABLE_SECONDS
+from exporter.web.page.document import document, frame
+from exporter.web.page.gpu import gpu_content, rows_of
+from exporter.web.page.jobs import gpu_jobs
+from exporter.web.page.node import node_content
+from exporter.web.page.problem import problem_view
 from exporter.web.static import HEADERS
-from exporter.web.views import Views
 
 SHARED_MODULES = (
     "dom.js",

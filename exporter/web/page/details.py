@@ -10,7 +10,7 @@ from exporter.exposition.health import RECOVERY_ACTIONS
 from exporter.model.reading import Health
 from exporter.model.snapshot import Ceilings, Gpu, Share
 from exporter.specs import Product, SpecBook
-from exporter.web.roofs import peak_clock_hertz
+from exporter.web.live.roofs import peak_clock_hertz
 from exporter.web.wording.numbers import (
     bytes_rate,
     cut,

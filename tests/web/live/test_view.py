@@ -11,9 +11,9 @@ import pytest
 
 from exporter.model.reading import SUSPENDED, THROTTLE_REASONS
 from exporter.model.snapshot import Bounds, Gpu, Rank, Snapshot
-from exporter.web.live import NodeView, node_view
-from exporter.web.problem import problem_view
-from exporter.web.row_words import COLUMNS, values_of
+from exporter.web.live.row_words import COLUMNS, values_of
+from exporter.web.live.view import NodeView, node_view
+from exporter.web.page.problem import problem_view
 from tests import snapshots
 from tests.web.api.test_app import nulls
 

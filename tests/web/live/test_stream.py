@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from exporter.model.snapshot import Snapshot
-from exporter.web import stream
-from exporter.web.live import NodeView
+from exporter.web.live import stream
+from exporter.web.live.view import NodeView
 from tests import snapshots
 from tests.web.conftest import Daemon
 from tests.web.merging import merged

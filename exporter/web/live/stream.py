@@ -20,10 +20,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
 from exporter.model.snapshot import Snapshot
-from exporter.web.live import NodeView
-from exporter.web.patch import merge_patch
+from exporter.web.live.patch import merge_patch
+from exporter.web.live.view import NodeView
+from exporter.web.live.views import Views
 from exporter.web.static import HEADERS
-from exporter.web.views import Views
 
 STREAM_PATH = "/api/v1/stream"
 MOST_STREAMS = 32

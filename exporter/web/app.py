@@ -75,7 +75,7 @@ def create_app(
         specs: gives the spec file in use, which a reload may replace.
         poll_interval_seconds: gives the poll interval in use.
         parallel_scrapes: how many scrapes are answered at the same time.
-        streams: the live view for those who watch, to be told of each snapshot and to be ended
+        streams: the live view for those who watch, which gets each snapshot and is to be ended
             before the server; without them a page stays as it was loaded.
     """
     streams = streams or Streams(Views(store, poll_interval_seconds))

@@ -204,7 +204,7 @@ class History:
         columns = {name: _column(values, name) for name in COLUMNS}
         return Series(times, {name: each for name, each in columns.items() if _any(each)})
 
-    def lately(
+    def recent(
         self, names: Sequence[str], seconds: float
     ) -> tuple[list[float], dict[Key, Columns]]:
         """Return the times of the last `seconds`, and these columns of every share there is."""

@@ -93,7 +93,7 @@ def api_app(store: Store, specs: Callable[[], SpecBook]) -> FastAPI:
 
     @app.get("/api/v1/specs", response_model=SpecsAnswer)
     def products() -> Response:
-        """Every product of the spec file in use."""
+        """Every GPU model of the spec file in use."""
         book = specs()
         return _answer(
             SpecsAnswer(

@@ -252,7 +252,7 @@ def rooflines(snapshot: Snapshot) -> list[RooflineJson]:
 
 
 def product_json(product: Product) -> ProductJson:
-    """Return one product of the spec file."""
+    """Return one GPU model of the spec file."""
     plain: dict[str, Any] = {each.name: getattr(product, each.name) for each in fields(product)}
     plain |= {name: list(value) for name, value in plain.items() if isinstance(value, tuple)}
     plain |= {name: dict(value) for name, value in plain.items() if isinstance(value, Mapping)}

@@ -106,7 +106,7 @@ def history_routes(store: Store) -> list[Route]:
         return _answer(request, series_json(series, uuid, instance))
 
     def trails(request: Request) -> Response:
-        times, found = store.history.lately(TRAIL_COLUMNS, TRAIL_SECONDS)
+        times, found = store.history.recent(TRAIL_COLUMNS, TRAIL_SECONDS)
         return _answer(request, trails_json(times, found))
 
     return [Route(HISTORY_PATH, history), Route(TRAILS_PATH, trails)]

@@ -18,8 +18,8 @@ NEARLY = 1.01
 def roof_key(ceilings: Ceilings | None) -> str | None:
     """Return the name of a set of ceilings; equal ceilings have equal names.
 
-    The product, the part of it that a MIG instance has, and the precision that tensor work is
-    counted in: h100-sxm5-80gb, h100-sxm5-80gb/60sm/4of8. Derived ceilings are told apart by their
+    The GPU model, the part of it that a MIG instance has, and the precision that tensor work is
+    counted in: h100-sxm5-80gb, h100-sxm5-80gb/60sm/4of8. Derived ceilings differ by their
     figures.
     """
     if ceilings is None:

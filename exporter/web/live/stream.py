@@ -115,7 +115,7 @@ class Streams:
     # The publisher's thread.
 
     def publish(self, _: Snapshot) -> None:
-        """Tell all viewers what changed, now that the store has a new snapshot."""
+        """Send all viewers what changed, now that the store has a new snapshot."""
         if not self._viewers and self._shown is None:
             return
         with self._lock:
@@ -136,7 +136,7 @@ class Streams:
                     loop.call_soon_threadsafe(self._deliver, event)
 
     def _due(self) -> bool:
-        """Tell whether another event may follow: one a second, within half an interval."""
+        """Return whether another event may follow: one a second, within half an interval."""
         now, sent = self._clock(), self._sent_at
         gap, self._gap = self._gap, now - (self._published_at or now)
         self._published_at = now
@@ -205,26 +205,26 @@ class Streams:
         if self._beat is None:
             self._schedule_heartbeat()
         try:
-            await self._tell(viewer, send)
+            await self._serve(viewer, send)
             await send({"type": "http.response.body", "body": b""})
         finally:
             listener.cancel()
             self._viewers.discard(viewer)
 
-    async def _tell(self, viewer: _Viewer, send: Send) -> None:
-        async def tell(data: bytes) -> None:
+    async def _serve(self, viewer: _Viewer, send: Send) -> None:
+        async def write(data: bytes) -> None:
             viewer.sending_since = self._clock()
             await send({"type": "http.response.body", "body": data, "more_body": True})
             viewer.sending_since = None
 
         whole = await run_in_threadpool(self._all)
-        await tell(RETRY + whole.data)
+        await write(RETRY + whole.data)
         has = whole.sequence
         while not viewer.gone:
             await viewer.news()
             if viewer.heartbeat:
                 viewer.heartbeat = False
-                await tell(HEARTBEAT)
+                await write(HEARTBEAT)
             while viewer.pending and not viewer.gone:
                 event = viewer.pending.popleft()
                 if event.sequence <= has and not viewer.behind:
@@ -232,7 +232,7 @@ class Streams:
                 if viewer.behind or event.base != has:
                     viewer.behind = False
                     event = await run_in_threadpool(self._all)
-                await tell(event.data)
+                await write(event.data)
                 has = event.sequence
 
 

@@ -34,7 +34,7 @@ class Line:
     colour: str
     """A variable of page.css."""
     dash: tuple[int, ...] = ()
-    """Pixels on and off: lines are told apart by more than their colour."""
+    """Pixels on and off: lines differ by more than their colour."""
     apart: str = ""
     """The label of a lower bound while an upper one is shown as well."""
 
@@ -56,7 +56,7 @@ class Chart:
     marks: tuple[float, ...] = ()
     """Values with a line across."""
     reasons: bool = False
-    """Times in which something holds the clock down are shaded."""
+    """Times in which something throttles the clock are shaded."""
 
 
 CHARTS = (
@@ -111,7 +111,7 @@ CHARTS = (
     ),
     Chart(
         "clock",
-        "SM clock, and what holds it down",
+        "SM clock, and what throttles it",
         (Line("sm_clock", "SM clock", "s0"),),
         unit="Hz",
         reasons=True,
@@ -150,8 +150,8 @@ def gpu_charts(series: Series | None) -> str:
     return "\n".join([*figures, data_block("charts", charts)])
 
 
-def _tells(column: str, columns: Columns) -> bool:
-    """Tell whether a line is known; an upper bound that is always the lower one says nothing."""
+def _is_known(column: str, columns: Columns) -> bool:
+    """Return whether a line is known; an upper bound that is always the lower one adds nothing."""
     values = columns.get(column, [])
     lower = columns.get(column.replace("_upper", "_lower")) if "_upper" in column else None
     below = lower or [None] * len(values)
@@ -159,7 +159,7 @@ def _tells(column: str, columns: Columns) -> bool:
 
 
 def _table(chart: Chart, timestamps: Sequence[float], columns: Columns) -> str:
-    shown = [line for line in chart.lines if _tells(line.column, columns)]
+    shown = [line for line in chart.lines if _is_known(line.column, columns)]
     if not shown:
         return "<table><tbody><tr><td>Nothing is known of it.</td></tr></tbody></table>"
     bounds = any(line.column.endswith("_upper") for line in shown)

@@ -30,7 +30,7 @@ STATES = {
     "suspended": "the GPU sleeps",
 }
 CONFIDENCES = {"A": "A: its sources agree", "B": "B: two sources", "C": "C: one source"}
-"""How well the figures of a product are known."""
+"""How well the figures of a GPU model are known."""
 Facts = Iterable[tuple[str, str | None]]
 
 
@@ -65,7 +65,7 @@ def _identity(gpu: Gpu, spec: str | None, gpu_instance: int | None) -> Facts:
         yield "GPU instance", _count(gpu_instance)
         yield "Profile", ", ".join(each.profile for each in parts)
         yield "UUID of the instance", ", ".join(each.mig_uuid for each in parts)
-    yield "Product in the spec file", spec
+    yield "GPU model in the spec file", spec
     yield "Architecture", device.architecture
     yield "Compute capability", None if capability is None else f"{capability[0]}.{capability[1]}"
     yield "PCI address", device.pci_bus_id
@@ -164,8 +164,8 @@ def _sources(ceilings: Ceilings, product: Product | None, codes: Mapping[str, st
     """Return where the figures come from; the codes of the spec file are spelled out."""
     if product is None:
         return (
-            "<p>Derived from what the driver says (cores, clocks, bus width): a guide, not a fact."
-            "</p>"
+            "<p>Derived from what the driver reports (cores, clocks, bus width): a guide, not a "
+            "fact.</p>"
         )
     grade = CONFIDENCES.get(product.confidence or "", "unknown")
     lines = [f"Row {ceilings.spec} of the spec file, confidence {grade}."]

@@ -33,7 +33,7 @@ def problem_section(problem: Mapping[str, Any] | None) -> str:
 
 
 _PLOT = """\
-<label class="product" hidden>Product <select id="product"></select></label>
+<label class="model" hidden>GPU model <select id="model"></select></label>
 <div class="plot"><svg class="roofline" role="group" aria-labelledby="roofline-title"></svg>
 <div class="tip" id="tip" role="tooltip" hidden></div></div>
 <ul class="legend">

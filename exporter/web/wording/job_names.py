@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What training jobs are called where room is short: without the part that tells runs apart."""
+"""What training jobs are called where room is short: without what names a single run."""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ def test_ceilings_without_bandwidth_have_no_ridge(daemon: Daemon) -> None:
 
 
 def test_specs(client: TestClient, book: SpecBook) -> None:
-    """Every product of the spec file is listed, in readable form."""
+    """Every GPU model of the spec file is listed, in readable form."""
     answer = client.get("/api/v1/specs").json()
     assert [product["key"] for product in answer["products"]] == list(book.products)
     by_key = {product["key"]: product for product in answer["products"]}

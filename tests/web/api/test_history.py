@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The history over HTTP: columns by GPU and instance, trails of all, one line where is none."""
+"""The history over HTTP: columns by GPU and instance, trails of all, else one line."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_gzip(client: TestClient) -> None:
     ],
 )
 def test_refusals(client: TestClient, path: str, status: int, error: str | None) -> None:
-    """What is not there or not understood is told in one line."""
+    """What is not there or not understood is one line."""
     key, _, query = path.partition("?")
     answer = client.get(f"/api/v1/gpus/{key}/history?{query}")
     assert answer.status_code == status

@@ -83,7 +83,7 @@ def test_a_snapshot_and_then_diffs(play: Play) -> None:
 
 
 def test_before_the_first_snapshot(play: Play) -> None:
-    """Whoever comes early is told so, and then everything."""
+    """Whoever comes early gets that, and then everything."""
 
     async def act(stage: Stage) -> None:
         viewer = Viewer(stage.daemon.app)

@@ -133,7 +133,7 @@ def test_idle_and_lost_gpus() -> None:
 
 
 def test_idle_for_less_than_a_second() -> None:
-    """No length of time is told that rounds to nothing."""
+    """No length of time is shown that rounds to nothing."""
     totals = snapshots.h100_idle().shares[0].totals
     asked = shared(snapshots.h100_idle(), totals=replace(totals, idle_for_seconds=0.4))
     assert row(asked)["words"]["idle"].endswith("idle just now")
@@ -145,7 +145,7 @@ def shared(gpu: Gpu, **changes: Any) -> Gpu:
 
 
 def test_what_was_not_seen_is_not_idle() -> None:
-    """A GPU of which nothing tells whether it is idle is not free, whenever it was last busy."""
+    """A GPU that may or may not be idle is not free, whenever it was last busy."""
     idle = snapshots.h100_idle()
     totals = replace(idle.shares[0].totals, idle_for_seconds=None)
     words = row(shared(idle, totals=totals, utilization=None, activity=None, limiter=None))["words"]
@@ -176,7 +176,7 @@ def test_a_gpu_without_ceilings() -> None:
 
 
 def test_a_lost_gpu_keeps_its_roof() -> None:
-    """Its own, not that of another product; of one that was divided there is none."""
+    """Its own, not that of another GPU model; of one that was divided there is none."""
     t4 = snapshots.t4_estimate(1)
     gone = replace(t4, up=False, down_reason="lost", shares=())
     found = view(snapshots.snapshot(snapshots.h100_training(0), gone))
@@ -269,14 +269,14 @@ def test_the_line_of_the_assumed_precision_has_its_figures() -> None:
     ]
 
 
-def test_a_part_of_a_product_has_a_title_of_its_own() -> None:
+def test_a_part_of_a_gpu_has_a_title_of_its_own() -> None:
     """Ceilings of an instance are not taken for those of the whole GPU."""
     roofs = view(snapshots.snapshot(snapshots.h100_mig(2)))["roofs"]
     assert [roof["title"] for roof in roofs.values()] == ["H100 80GB HBM3, instance of 60 SMs"]
 
 
-def test_derived_roofs_are_told_apart() -> None:
-    """Two unlisted products do not share one set of ceilings."""
+def test_derived_roofs_differ() -> None:
+    """Two unlisted GPU models do not share one set of ceilings."""
     gpus = []
     for index, peak in enumerate((1e12, 2e12)):
         gpu = snapshots.t4_estimate(index)
@@ -304,7 +304,7 @@ def test_data_of_no_real_gpus_is_marked(source: str, notice: str | None) -> None
 
 
 def test_measured_stall_wins_over_inferred_bounds() -> None:
-    """What the job measures is told, by the rank that loses most."""
+    """What the job measures is shown, of the rank that loses most."""
     gpu = snapshots.h100_training()
     gpu = replace(gpu, shares=(replace(gpu.shares[0], data_stall={"client": Bounds(0.5, 0.9)}),))
     rank = snapshots.rank_on_gpu()
@@ -351,7 +351,7 @@ def test_without_a_gpu_there_is_help() -> None:
 
 
 def test_without_a_gpu_that_is_up_there_is_other_help() -> None:
-    """Rows of lost GPUs stay; what the bus counts is told."""
+    """Rows of lost GPUs stay; what the bus counts is shown."""
     found = view(snapshots.EXAMPLES["lost"])
     problem = problem_view(snapshots.EXAMPLES["lost"])
     assert problem is not None

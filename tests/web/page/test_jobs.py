@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The jobs on a GPU: what each did lately, as shares of its steps, in words and a bar."""
+"""The jobs on a GPU: what each did in the last seconds, as shares of its steps."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def html(*ranks: Rank, earlier: tuple[Rank, ...] = ()) -> str:
     return gpu_jobs(ranks, earlier, snapshots.h100_training().device.uuid, None)
 
 
-def test_what_a_rank_did_lately() -> None:
+def test_what_a_rank_did_in_the_last_seconds() -> None:
     """Phases are shares of the step time since an earlier picture, steps are per second."""
     assert job_phases(NOW, BEFORE) == pytest.approx({"data": 0.3, "h2d": 0.1})
     assert job_words(NOW, BEFORE) == (
@@ -43,7 +43,7 @@ def test_what_a_rank_did_lately() -> None:
 
 
 def test_words_and_bar_are_of_the_same_seconds() -> None:
-    """What a report said of its own moment is only told while there is nothing else."""
+    """What a report said of its own moment is only shown while there is nothing else."""
     assert job_words(NOW, None) == (
         "GPU idle for its data 24 % of the time (high), waits for data 31 %"
     )

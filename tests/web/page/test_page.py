@@ -96,8 +96,8 @@ def test_the_sentence_that_matters_comes_first(client: TestClient) -> None:
     assert "5 GPUs" in text[totals:]
 
 
-def test_product_and_links(client: TestClient) -> None:
-    """The page names the product and leads to everything else that is served."""
+def test_gpu_model_and_links(client: TestClient) -> None:
+    """The page names the GPU model and leads to everything else that is served."""
     text = client.get("/").text
     assert f"roofline-exporter {__version__}" in text
     page = Page(text)
@@ -195,7 +195,7 @@ def test_the_end_of_a_recording_is_no_fault_of_hardware(daemon: Daemon, what: st
 
 
 def test_two_gpus_of_one_index(daemon: Daemon) -> None:
-    """One that is lost is told apart from the one that has got its index, wherever it is named."""
+    """One that is lost and the one that has got its index have different names everywhere."""
     here = snapshots.h100_training(1)
     gone = snapshots.lost(1)
     daemon.publish(snapshots.snapshot(gone, here))
@@ -241,8 +241,8 @@ def test_what_only_scripts_fill_is_not_there(client: TestClient, path: str) -> N
     """A text browser shows no empty row, choice, link or legend of a chart that is not drawn."""
     page = Page(client.get(path).text)
     assert not {"template", "select", "label", "canvas"} & set(page.tags)
-    for word in ("Product", "Open", "best public kernels\n", "From the bottom", "Use", "Idle\n"):
-        assert word not in page.text.replace("Product in the spec file", ""), word
+    for word in ("GPU model", "Open", "best public kernels\n", "From the bottom", "Use", "Idle\n"):
+        assert word not in page.text.replace("GPU model in the spec file", ""), word
 
 
 def test_words_of_a_row_are_apart(client: TestClient) -> None:
@@ -396,7 +396,7 @@ def test_the_clock_of_a_ceiling(client: TestClient, precision: str, clock: str) 
 
 
 def test_the_facts_of_a_lost_gpu(client: TestClient) -> None:
-    """What its product can reach is still so; what it could read is not known."""
+    """What its GPU model can reach is still so; what it could read is not known."""
     text = client.get("/gpu/3").text
     assert "989 TFLOP/s" in facts(text, "ceilings")
     assert "Not readable." in facts(text, "readings")

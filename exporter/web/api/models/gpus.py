@@ -26,7 +26,7 @@ class IdentityJson(Json):
     cuda_version: str | None = None
     vbios_version: str | None = None
     spec: str | None = None
-    """Product key of the spec file, or derived."""
+    """Key of the GPU model in the spec file, or derived."""
     source: str
     """nvml, replay or simulate."""
 

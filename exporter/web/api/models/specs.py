@@ -12,7 +12,7 @@ from exporter.web.api.models.roofline import CeilingJson
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProductJson(Json):
-    """One product of the spec file."""
+    """One GPU model of the spec file."""
 
     key: str
     product: str
@@ -48,7 +48,7 @@ class ProductJson(Json):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecsAnswer(Json):
-    """Every product of the spec file."""
+    """Every GPU model of the spec file."""
 
     schema_version: int = SCHEMA_VERSION
     products: list[ProductJson]

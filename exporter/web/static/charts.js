@@ -52,7 +52,7 @@ class SeriesChart {
     new ResizeObserver(() => this.#resize()).observe(this.place);
   }
 
-  /** Show `history`, which is drawn, and `newest`, which is written; returns whether any of it is known. */
+  /** Draw `history`, write `newest`; returns whether any of it is known. */
   show(history, newest) {
     Object.assign(this, { history, newest });
     const shown = this.spec.lines.filter(({ column }) => this.#isKnown(column));

@@ -44,7 +44,7 @@ def get(
     """Ask the daemon whose pages start at `url` for one of them.
 
     Goes there directly: no proxy that the environment names is asked. Raises SourceError, in one
-    line that names the page, if no answer comes in time, and ConfigError for a `url` that is none.
+    line that names the page, if no answer comes in time, and ConfigError if `url` is not a URL.
     """
     parts = urlsplit(_checked(url))
     host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]

@@ -23,9 +23,9 @@ from exporter.exposition.render import RenderOptions
 from exporter.publisher import Publisher, Rules
 from exporter.specs import SpecBook, load_specs
 from exporter.version import revision
+from exporter.web.live.stream import Streams
+from exporter.web.live.views import Views
 from exporter.web.store import Store
-from exporter.web.stream import Streams
-from exporter.web.views import Views
 
 FIRST_READING_SECONDS = 10.0
 """How long `settle` waits for a GPU that opens slowly."""

@@ -15,8 +15,10 @@ from exporter.cli.terminal.table import NOTHING, UNKNOWN, Cell, Column, laid_out
 from exporter.errors import ConfigError
 from exporter.specs import GpuModel, SpecBook, assumed_precision, load_specs
 from exporter.specs.book import bare_name
-from exporter.web.convert import gpu_model_json
-from exporter.web.models import CeilingJson, GpuModelJson, SpecsAnswer
+from exporter.web.api.convert import gpu_model_json
+from exporter.web.api.models.roofline import CeilingJson
+from exporter.web.api.models.specs import GpuModelJson, SpecsAnswer
+from exporter.web.api.write import json_text
 
 TERA, GIGA, MEGA = 1e12, 1e9, 1e6
 MOST_CANDIDATES = 8
@@ -88,7 +90,7 @@ def as_json(models: Sequence[GpuModel], book: SpecBook) -> str:
     answer = SpecsAnswer(
         products=[gpu_model_json(model) for model in models], sources=dict(book.sources)
     )
-    return answer.model_dump_json(exclude_none=True, indent=2)
+    return json_text(answer, indent=2)
 
 
 # All GPU models, one line each.

@@ -9,16 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from exporter.model.reading import Activity, Device, Vitals
-from exporter.model.snapshot import Ceilings
-
-REFERENCES: dict[str, tuple[tuple[str, ...], str]] = {
-    "tensor": (("tensor", "vector"), "sm"),
-    "fp64": (("vector",), "sm"),
-    "fma": (("vector",), "sm"),
-    "int": (("vector",), "sm"),
-    "dram": (("memory",), "memory"),
-}
-"""By unit: the spec clocks in order of preference, then the maximum clock of the device."""
+from exporter.model.snapshot import PEAK_CLOCKS, Ceilings
 
 HIGHEST_COUNTED = 2.0
 """A counted clock may be this many times the highest clock of a GPU: both are measured."""
@@ -57,13 +48,12 @@ def reference_clock(unit: str, ceilings: Ceilings | None, device: Device) -> flo
     hence one clock per unit. A GPU model without a published tensor clock is held to its vector
     clock, and one without any to the maximum that the driver reports.
     """
-    spec_clocks, device_clock = REFERENCES[unit]
     if ceilings is not None:
-        for name in spec_clocks:
+        for name in PEAK_CLOCKS[unit]:
             hertz = ceilings.peak_clock_hertz.get(name)
             if hertz:
                 return hertz
-    return device.clock_max_hertz.get(device_clock)
+    return device.clock_max_hertz.get("memory" if unit == "dram" else "sm")
 
 
 def read_clocks(vitals: Vitals, ceilings: Ceilings | None, device: Device) -> Clocks:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from exporter.derive.clocks import Clocks
 from exporter.derive.units import cut, fma_is_shared
 from exporter.model.reading import Activity
-from exporter.model.snapshot import Bounds, Ceilings, Saturation
+from exporter.model.snapshot import CLOCK_UNITS, Bounds, Ceilings, Saturation
 
 FLOAT_TENSOR = (
     "tf32_tensor",
@@ -50,7 +50,7 @@ def assumed_flops(
     if tensor_cores:
         precision = ceilings.assumed_precision
         peak = None if precision is None else peaks.get(precision)
-        ratio = None if precision is None else clocks.ratio(clock_unit(precision))
+        ratio = None if precision is None else clocks.ratio(CLOCK_UNITS[precision])
         if precision is None or peak is None or ratio is None or activity.tensor is None:
             return flops
         flops[precision] = cut(activity.tensor) * peak * ratio
@@ -140,15 +140,6 @@ def estimated_flops_bounds(
         tensor = clock / clocks.tensor_reference
         upper += tensor_rates(ceilings, compute_capability, tensor, vector, integers=False)[1]
     return Bounds(0.0, cut(utilization_ratio) * upper)
-
-
-def clock_unit(precision: str) -> str:
-    """Return the unit at whose reference clock a tensor peak holds (`Clocks.ratio`).
-
-    FP64 on the tensor pipe is published at the vector clock: H100 SXM 66.9 TFLOP/s = 132 SMs x 256
-    FLOP x 1980 MHz, against 989.4 = 132 x 4096 x 1830 MHz for FP16.
-    """
-    return "fp64" if precision == "fp64_tensor" else "tensor"
 
 
 def tensor_rates(

@@ -61,6 +61,23 @@ name says fp16acc; ``int8`` is the dot product of the CUDA cores (DP4A)."""
 
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 
+PEAK_CLOCKS: dict[str, tuple[str, ...]] = {
+    "tensor": ("tensor", "vector"),
+    "fp64": ("vector",),
+    "fma": ("vector",),
+    "int": ("vector",),
+    "dram": ("memory",),
+}
+"""By unit: which of `Ceilings.peak_clock_hertz` its datasheet peak holds at, the first known."""
+
+CLOCK_UNITS: dict[str, str] = {
+    precision: "tensor" if "_tensor" in precision else "fma" for precision in PRECISIONS
+} | {"fp64": "fp64", "fp64_tensor": "fp64", "int8": "int"}
+"""By precision: the unit whose clock its peak holds at.
+
+FP64 on the tensor pipe is published at the vector clock: H100 SXM 66.9 TFLOP/s = 132 SMs x 256 FLOP
+x 1980 MHz, against 989.4 = 132 x 4096 x 1830 MHz for FP16."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon answers over HTTP: metrics, API, page and live stream, and the last minutes.
+"""What the daemon answers over HTTP.
 
-May import model, exposition, specs and derive.
+Pages (page), what they show (live), its words (wording), the JSON (api), files (static), and beside
+them metrics, health, and the last minutes (store, history). May import model, exposition and specs.
 """

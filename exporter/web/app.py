@@ -14,15 +14,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from exporter.exposition.pages import Pages
 from exporter.specs import SpecBook
+from exporter.web.api.history import history_routes
 from exporter.web.health import health_routes
+from exporter.web.live.stream import STREAM_PATH, Streams
+from exporter.web.live.views import Views
 from exporter.web.metrics import PARALLEL_SCRAPES, MetricsEndpoint
-from exporter.web.page import page_routes
+from exporter.web.page.routes import page_routes
 from exporter.web.refusal import refuse
-from exporter.web.series import history_routes
 from exporter.web.static import static_routes
 from exporter.web.store import Store
-from exporter.web.stream import STREAM_PATH, Streams
-from exporter.web.views import Views
 
 
 class ApiEndpoint:
@@ -40,7 +40,7 @@ class ApiEndpoint:
         self._app: ASGIApp | None = None
 
     def _build(self) -> ASGIApp:
-        from exporter.web.api import api_app
+        from exporter.web.api.app import api_app
 
         with self._lock:
             if self._app is None:
@@ -75,7 +75,7 @@ def create_app(
         specs: gives the spec file in use, which a reload may replace.
         poll_interval_seconds: gives the poll interval in use.
         parallel_scrapes: how many scrapes are answered at the same time.
-        streams: the live view for those who watch, to be told of each snapshot and to be ended
+        streams: the live view for those who watch, which gets each snapshot and is to be ended
             before the server; without them a page stays as it was loaded.
     """
     streams = streams or Streams(Views(store, poll_interval_seconds))

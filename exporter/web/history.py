@@ -204,7 +204,7 @@ class History:
         columns = {name: _column(values, name) for name in COLUMNS}
         return Series(times, {name: each for name, each in columns.items() if _any(each)})
 
-    def lately(
+    def recent(
         self, names: Sequence[str], seconds: float
     ) -> tuple[list[float], dict[Key, Columns]]:
         """Return the times of the last `seconds`, and these columns of every share there is."""
@@ -357,7 +357,9 @@ def _share(share: Share, ranks: Sequence[Rank], board_rates: Values) -> Values:
     activity, saturation, parts = share.activity, share.saturation, share.time_parts
     roofline = share.roofline
     stall = measured_stall(ranks)
-    inferred = inferred_stall(share) if stall is None and share.data_stall else None
+    inferred = None
+    if stall is None and share.data_stall:
+        inferred = inferred_stall((each.lower, each.upper) for each in share.data_stall.values())
     links = board_rates
     if activity is not None and activity.seconds > 0:
         seconds = activity.seconds

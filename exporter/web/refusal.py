@@ -9,10 +9,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from exporter.web.document import document
+from exporter.web.api import SCHEMA_VERSION
+from exporter.web.page.document import document
 from exporter.web.static import HEADERS
-
-SCHEMA_VERSION = 1
 
 
 async def refuse(request: Request, problem: Exception) -> Response:

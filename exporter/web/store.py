@@ -10,8 +10,8 @@ from typing import NamedTuple
 from exporter.model.snapshot import Rank, Snapshot
 from exporter.web.history import History
 
-LATELY_SECONDS = 10.0
-"""What ranks do now is told from what they did since then."""
+RECENT_SECONDS = 10.0
+"""What ranks do now is what they did since then."""
 _SPACING_SECONDS = 1.0
 
 
@@ -31,7 +31,7 @@ class Store:
         self.history = History()
         self._clock = clock
         self._latest: Published | None = None
-        self._lately: tuple[tuple[float, tuple[Rank, ...]], ...] = ()
+        self._recent: tuple[tuple[float, tuple[Rank, ...]], ...] = ()
 
     def publish(self, snapshot: Snapshot) -> None:
         """Make this snapshot the latest."""
@@ -58,18 +58,18 @@ class Store:
 
     def earlier_ranks(self) -> Iterator[Rank]:
         """Yield the training ranks of the last 10 seconds, of each the oldest picture last."""
-        for _, ranks in reversed(self._lately):
+        for _, ranks in reversed(self._recent):
             yield from ranks
 
     def _keep_ranks(self, snapshot: Snapshot) -> None:
-        now, kept = snapshot.timestamp_seconds, self._lately
+        now, kept = snapshot.timestamp_seconds, self._recent
         if not snapshot.ranks:
-            self._lately = ()
+            self._recent = ()
             return
         if kept and 0 <= now - kept[-1][0] < _SPACING_SECONDS / 2:
             return
         if kept and now < kept[-1][0]:  # the clock was set back
             kept = ()
-        while len(kept) > 1 and now - kept[1][0] >= LATELY_SECONDS:
+        while len(kept) > 1 and now - kept[1][0] >= RECENT_SECONDS:
             kept = kept[1:]
-        self._lately = (*kept, (now, snapshot.ranks))
+        self._recent = (*kept, (now, snapshot.ranks))

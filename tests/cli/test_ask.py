@@ -19,7 +19,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nDate: Mon, 21 Sep 2026 14:13:21 GMT\r\n\r\n"
 
 @contextmanager
 def server(speak: Callable[[socket.socket], None]) -> Iterator[str]:
-    """A server that says what it is told to."""
+    """A server that answers with what it is given."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def run() -> None:

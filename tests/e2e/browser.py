@@ -31,7 +31,7 @@ document.addEventListener("securitypolicyviolation", (event) =>
 
 
 def chromium() -> str | None:
-    """Return the path of the browser, or None where there is none."""
+    """Return the path of the browser, or None without one."""
     return next(filter(None, map(shutil.which, CHROMIUM)), None)
 
 

@@ -16,7 +16,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
 from exporter.model.snapshot import Bounds, Gpu, Holder, Snapshot
-from exporter.web.stream import EVENT_SECONDS
+from exporter.web.live.stream import EVENT_SECONDS
 from tests import snapshots
 from tests.conftest import MEASURED
 from tests.e2e.browser import SCHEMES, SIZES, View
@@ -282,7 +282,7 @@ def test_tab_stops_have_names(demo: Daemon, view: OpenPage) -> None:
 
 
 def test_what_is_announced(serve: Serve, view: OpenPage) -> None:
-    """Live regions tell changes of state, not the seconds that pass."""
+    """Live regions announce changes of state, not the seconds that pass."""
     gpu = snapshots.h100_idle(0)
     share = replace(gpu.shares[0], held=True, holder=Holder("ann", "python3"))
 

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import expect
 
 from exporter.model.snapshot import Snapshot
-from exporter.web.stream import EVENT_SECONDS
+from exporter.web.live.stream import EVENT_SECONDS
 from tests import snapshots
 from tests.e2e.browser import SIZES, View
 from tests.e2e.conftest import OpenPage, Serve
@@ -141,9 +141,9 @@ def test_products_and_bounds(serve: Serve, view: OpenPage) -> None:
     """Each set of ceilings can be chosen; a GPU without counters is a bar, not a point."""
     shown = view().open(serve(MIXED).url)
     page = shown.page
-    products = page.locator("#product option")
+    products = page.locator("#model option")
     expect(products).to_have_count(3)
-    page.locator("#product").select_option(label="\u2068Tesla T4\u2069 (1)")
+    page.locator("#model").select_option(label="\u2068T4\u2069 (1)")
     point = page.locator("#roofline .point:not([hidden])")
     expect(point).to_have_count(1)
     expect(point).to_have_class("point series-1 estimate")
@@ -152,7 +152,7 @@ def test_products_and_bounds(serve: Serve, view: OpenPage) -> None:
     )
     shown.screenshot("bounds")
     shown.row("GPU 2, MIG 1").locator(".state").click()
-    expect(page.locator("#product")).to_have_value("h100-sxm5-80gb/60sm/4of8/bf16_tensor")
+    expect(page.locator("#model")).to_have_value("h100-sxm5-80gb/60sm/4of8/bf16_tensor")
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_the_legend_names_what_is_drawn(serve: Serve, view: OpenPage) -> None:
     shown.row("GPU 0").locator(".state").click()
     expect(legend).to_have_text(words)
     expect(clock).to_have_count(1)
-    page.locator("#product").select_option(index=1)
+    page.locator("#model").select_option(index=1)
     expect(legend).to_have_text(words[:1])
     expect(clock).to_have_count(0)
     shown.row("GPU 1").locator(".state").click()
@@ -239,9 +239,9 @@ def test_a_page_of_one_gpu_draws_its_own_roof(serve: Serve, view: OpenPage) -> N
     for path, bandwidth in (("gpu/1", "DRAM 320 GB/s"), ("gpu/0", "DRAM 3.35 TB/s")):
         page = view().open(f"{lost.url}/{path}").page
         expect(page.locator("#roofline .marks")).to_contain_text(bandwidth)
-        expect(page.locator("#roofline .product")).to_be_hidden()
-        expect(page.locator("#product option")).to_have_count(1)
-    expect(page.locator("#product option")).to_have_text("\u2068H100 80GB HBM3\u2069 (1)")
+        expect(page.locator("#roofline .model")).to_be_hidden()
+        expect(page.locator("#model option")).to_have_count(1)
+    expect(page.locator("#model option")).to_have_text("\u2068H100 80GB HBM3\u2069 (1)")
     unknown = replace(gone, ceilings=None)
     live = serve(snapshots.snapshot(snapshots.h100_training(0), unknown))
     expect(view().open(f"{live.url}/gpu/1").page.locator("#chart")).to_be_hidden()
@@ -252,12 +252,12 @@ def test_a_product_that_goes_is_not_offered(serve: Serve, view: OpenPage) -> Non
     h100, t4 = snapshots.h100_training(0), snapshots.t4_estimate(1)
     live = serve(snapshots.snapshot(h100, t4))
     page = view().open(live.url).page
-    options = page.locator("#product option")
-    expect(options).to_have_text(["\u2068H100 80GB HBM3\u2069 (1)", "\u2068Tesla T4\u2069 (1)"])
+    options = page.locator("#model option")
+    expect(options).to_have_text(["\u2068H100 80GB HBM3\u2069 (1)", "\u2068T4\u2069 (1)"])
     two = (h100, snapshots.h100_training(2))
     live.publish(replace(snapshots.snapshot(*two), timestamp_seconds=snapshots.NOW + 1))
     expect(options).to_have_text(["\u2068H100 80GB HBM3\u2069 (2)"])
-    expect(page.locator("#roofline .product")).to_be_hidden()
+    expect(page.locator("#roofline .model")).to_be_hidden()
 
 
 def test_a_gpu_without_ceilings_is_named(serve: Serve, view: OpenPage) -> None:

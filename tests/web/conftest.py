@@ -16,9 +16,9 @@ from exporter.exposition.render import RenderOptions
 from exporter.model.snapshot import Snapshot
 from exporter.specs import SpecBook, load_specs
 from exporter.web.app import create_app
+from exporter.web.live.stream import Streams
+from exporter.web.live.views import Views
 from exporter.web.store import Store
-from exporter.web.stream import Streams
-from exporter.web.views import Views
 from tests import snapshots
 
 

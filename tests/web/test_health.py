@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Probes tell a daemon that is alive from one that has something to show."""
+"""A daemon that is alive is not yet one that has something to show."""
 
 from __future__ import annotations
 

@@ -247,13 +247,13 @@ def test_a_share_is_busy_as_its_counters_say() -> None:
 
 
 @pytest.mark.parametrize("seconds", [5, 600, POINTS + 250])
-def test_lately(seconds: int) -> None:
+def test_recent(seconds: int) -> None:
     """The newest points of every share, oldest first, also where the ring begins anew."""
     history = History()
     for second in range(seconds):
         board = snapshots.h100_idle(1)
         history.add(at(second, with_power(float(second)), board))
-    times, found = history.lately(("power", "fp64"), 100.0)
+    times, found = history.recent(("power", "fp64"), 100.0)
     since = max(0, seconds - 100)
     assert [time - NOW for time in times] == list(range(since, seconds))
     assert found[UUID, None]["power"] == list(range(since, seconds))
@@ -292,7 +292,7 @@ def test_what_is_long_gone_is_forgotten() -> None:
 def test_nothing_is_known_before_the_first_snapshot() -> None:
     """There is no series, and no error."""
     assert History().series(UUID, None) is None
-    assert History().lately(("power",), 60.0) == ([], {})
+    assert History().recent(("power",), 60.0) == ([], {})
 
 
 def test_memory_of_a_full_node() -> None:

@@ -59,7 +59,7 @@ def test_every_asset_is_used(client: TestClient) -> None:
 
 
 def test_the_address_follows_the_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another byte, or another name, is another address for all; what is not an asset is none."""
+    """Another byte, or another name, is another address for all; what is not an asset has none."""
     monkeypatch.setattr(static, "FOLDER", tmp_path)
     urls = set()
     for name, text in (("a.js", "1"), ("a.js", "2"), ("b.js", "2")):

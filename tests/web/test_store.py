@@ -71,7 +71,7 @@ def test_ranks_at_other_paces() -> None:
 
 
 def test_ranks_that_are_gone_and_clocks_that_are_set_back() -> None:
-    """Nothing is told from pictures of another time."""
+    """Nothing is shown from another time."""
     store = Store()
     assert _steps(store, 100, 101, 50) == [50]
     store.publish(snapshots.EXAMPLES["training"])

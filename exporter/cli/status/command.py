@@ -13,16 +13,17 @@ from exporter import log
 from exporter.cli import config
 from exporter.cli.ask import base_url
 from exporter.cli.command import Invocation
-from exporter.cli.status.answer import view
-from exporter.cli.status.readers import Reader, Told, ask_daemon, local_reader
+from exporter.cli.status.readers import Answered, Reader, ask_daemon, local_reader
 from exporter.cli.status.render import rendered
+from exporter.cli.status.view import view
 from exporter.cli.status.watch import Frame, watch
 from exporter.cli.terminal.screen import Screen, encodable, safe, screen_of
 from exporter.errors import ConfigError, SourceError
+from exporter.web.api.models.gpus import GpusAnswer
 
 WATCH_SECONDS = "1s"
 
-_NOTHING_YET = Told("", {"gpus": []})
+_NOTHING_YET = Answered("", GpusAnswer(gpus=[]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +92,14 @@ def _interval_seconds(text: str) -> float:
 
 def _reader(
     settings: config.Settings, options: Options, interval: float | None, stack: ExitStack
-) -> tuple[Reader, Told | None]:
+) -> tuple[Reader, Answered | None]:
     """Return whom to ask from now on, and the first answer if there is one already.
 
     A daemon that the user named is the only one to ask; another node's GPUs are not this one's.
     """
     url = options.url or base_url(settings.web_listen_address, "status")
 
-    def ask() -> Told:
+    def ask() -> Answered:
         return ask_daemon(url)
 
     try:
@@ -116,12 +117,12 @@ def _reader(
     return stack.enter_context(local_reader(settings, why)), None
 
 
-def _print_once(told: Told, options: Options, environ: Mapping[str, str]) -> int:
-    shown = view(told.answer, told.notices, since_start=told.since_start)
+def _print_once(answered: Answered, options: Options, environ: Mapping[str, str]) -> int:
+    shown = view(answered.answer, answered.notices, since_start=answered.since_start)
     if options.json:
-        _print(told.text)
-    elif not shown.lines:
-        raise SourceError(": ".join(("no GPU", *view(told.answer).notices)))
+        _print(answered.text)
+    elif not shown.gpus:
+        raise SourceError(": ".join(("no GPU", *view(answered.answer).notices)))
     else:
         for line in rendered(shown, screen_of(sys.stdout, environ)):
             _print(line)
@@ -133,24 +134,25 @@ def _print(line: str) -> None:
 
 
 class Frames:
-    """Reads what to show next; while nobody answers, the last answer stays and it is said so."""
+    """Reads what to show next; while nobody answers, the last answer stays below the reason."""
 
-    def __init__(self, reader: Reader, first: Told | None) -> None:
+    def __init__(self, reader: Reader, first: Answered | None) -> None:
         self._reader = reader
         self._next = first
         self._last = first
 
     def __call__(self) -> Frame:
         """Read once; return what to show of it."""
-        told, self._next = self._next, None
+        answered, self._next = self._next, None
         notices: tuple[str, ...] = ()
-        if told is None:
+        if answered is None:
             try:
-                told = self._last = self._reader()
+                answered = self._last = self._reader()
             except SourceError as error:
-                told, notices = self._last, (safe(str(error)),)
-        told = told or _NOTHING_YET
-        shown = view(told.answer, (*notices, *told.notices), since_start=told.since_start)
+                answered, notices = self._last, (safe(str(error)),)
+        answered = answered or _NOTHING_YET
+        notices = (*notices, *answered.notices)
+        shown = view(answered.answer, notices, since_start=answered.since_start)
 
         def frame(screen: Screen) -> list[str]:
             return list(rendered(shown, screen))
@@ -158,16 +160,16 @@ class Frames:
         return frame
 
 
-def _print_for_ever(reader: Reader, first: Told | None, interval_seconds: float) -> int:
+def _print_for_ever(reader: Reader, first: Answered | None, interval_seconds: float) -> int:
     """Print one line of JSON every interval until interrupted, and none while nobody answers."""
-    told = first
+    answered = first
     with suppress(KeyboardInterrupt):
         while True:
             try:
-                _print((told or reader()).text)
+                _print((answered or reader()).text)
                 sys.stdout.flush()
             except SourceError as error:
                 print(encodable(safe(str(error)), sys.stderr.encoding), file=sys.stderr)
-            told = None
+            answered = None
             time.sleep(interval_seconds)
     return 0

@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 from exporter.cli.ask import Answer, get
 from exporter.cli.config import Settings
 from exporter.errors import SourceError, one_line
+from exporter.web.api.models.gpus import GpusAnswer
+from exporter.web.api.models.read import UnexpectedError, read
 
 PATH = "/api/v1/gpus"
 CONNECT_SECONDS = 1.0
@@ -25,12 +27,12 @@ OLD_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Answered:
     """One answer."""
 
     text: str
     """As JSON, in one line."""
-    answer: Any
+    answer: GpusAnswer
     notices: tuple[str, ...] = ()
     since_start: bool = False
     """Whether nobody had looked before: its idle times are those of this process."""
@@ -39,12 +41,15 @@ class Told:
 class Reader(Protocol):
     """Answers what the GPUs do now."""
 
-    def __call__(self) -> Told:
+    def __call__(self) -> Answered:
         """Ask once; raises SourceError with one line."""
 
 
-def ask_daemon(url: str) -> Told:
-    """Return what the daemon at `url` says; raises SourceError with one line."""
+def ask_daemon(url: str) -> Answered:
+    """Return what the daemon at `url` answers; raises SourceError with one line.
+
+    A newer daemon may answer with more than is known here.
+    """
     answer = get(
         url,
         PATH,
@@ -54,20 +59,27 @@ def ask_daemon(url: str) -> Told:
     )
     if answer.status != 200:
         raise SourceError(f"{answer.url}: expected status 200, got {answer.status}")
+    found = read_answer(answer.url, answer.body)
+    return Answered(answer.body.decode("utf-8", "replace").strip(), found, _age(answer, found))
+
+
+def read_answer(url: str, body: bytes) -> GpusAnswer:
+    """Return what the page at `url` answered; raises SourceError with one line."""
     try:
-        found = json.loads(answer.body)
+        return read(GpusAnswer, json.loads(body))
+    except UnexpectedError as error:
+        raise SourceError(one_line(f"{url}: {error}")) from None
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or not isinstance(found.get("gpus"), list):
-        raise SourceError(f"{answer.url}: expected the JSON of a roofline-exporter")
-    return Told(answer.body.decode("utf-8", "replace").strip(), found, _age(answer, found))
+        raise SourceError(f"{url}: expected the JSON of a roofline-exporter") from None
 
 
-def _age(answer: Answer, found: dict[str, Any]) -> tuple[str, ...]:
+def _age(answer: Answer, found: GpusAnswer) -> tuple[str, ...]:
     """Say so if the snapshot is old, by the daemon's own clock."""
+    if found.timestamp_seconds is None:
+        return ()
     try:
-        age = parsedate_to_datetime(answer.date or "").timestamp() - found["timestamp_seconds"]
-    except (ValueError, TypeError, KeyError, OverflowError):
+        age = parsedate_to_datetime(answer.date or "").timestamp() - found.timestamp_seconds
+    except (ValueError, TypeError, OverflowError):
         return ()
     return (f"these readings are {age:.0f} s old",) if age >= OLD_SECONDS else ()
 
@@ -80,20 +92,20 @@ def local_reader(settings: Settings, why: str) -> Iterator[Reader]:
     read at all.
     """
     from exporter.cli.parts import Parts, settle
-    from exporter.web.convert import gpus_answer
+    from exporter.web.api.convert import gpus_answer
+    from exporter.web.api.write import json_text
 
     notice = f"no daemon ({why}): idle time is unknown"
     parts = Parts(replace(settings, sources=settings.sources - {"kmsg", "training"}))
     parts.fleet.start()
     due = 0.0
 
-    def read() -> Told:
+    def read() -> Answered:
         nonlocal due
         time.sleep(max(0.0, due - time.monotonic()))
         due = time.monotonic() + settings.poll_interval_seconds
         answer = gpus_answer(parts.publisher.tick())
-        text = answer.model_dump_json(exclude_none=True, by_alias=True)
-        return Told(text, json.loads(text), (notice,), since_start=True)
+        return Answered(json_text(answer), answer, (notice,), since_start=True)
 
     try:
         problem = settle(parts)

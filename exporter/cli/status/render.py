@@ -5,18 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from exporter.cli.status.answer import Line, View
 from exporter.cli.status.columns import COLUMNS
+from exporter.cli.status.view import View
 from exporter.cli.terminal.screen import Screen, cells, wrapped
 from exporter.cli.terminal.table import laid_out
+from exporter.web.wording import short
+from exporter.web.wording.facts import Facts
 
 
-def _tone(line: Line) -> str:
-    return "faint" if line.down is not None else ""
-
-
-def _across(line: Line) -> str | None:
-    return None if line.down is None else f"down: {line.down}"
+def _tone(facts: Facts) -> str:
+    return "faint" if facts.down_reason is not None else ""
 
 
 def rendered(view: View, screen: Screen) -> Iterator[str]:
@@ -30,5 +28,5 @@ def rendered(view: View, screen: Screen) -> Iterator[str]:
     for notice in view.notices:
         for line in wrapped(notice, screen.columns):
             yield screen.painted(line, "warning")
-    if view.lines:
-        yield from laid_out(COLUMNS, view.lines, screen, tone=_tone, across=_across)
+    if view.gpus:
+        yield from laid_out(COLUMNS, view.gpus, screen, tone=_tone, across=short.down)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The time series of one GPU, drawn by uPlot; gpu_charts.py says what is in each.
+// The time series of one GPU, drawn by uPlot; page/charts.py says what is in each.
 
 import { element, setAttribute, setText, tableRow } from "./dom.js";
 import { clockTime, fixed, minutes, percent, plain, si } from "./format.js";
@@ -30,7 +30,7 @@ const held = ({ timestamps, columns: { throttled = [] }, reasons }) => {
     for (const reason of reasonsOf(bits, reasons)) seconds.set(reason, (seconds.get(reason) ?? 0) + passed);
   });
   const said = [...seconds].map(([reason, time]) => `${reason} for ${minutes(time)}`);
-  return said.length ? `Held down (shaded): ${said.join(", ")}.` : "Nothing held the clock down.";
+  return said.length ? `Throttled (shaded): ${said.join(", ")}.` : "Nothing throttled the clock.";
 };
 
 const stacked = (columns) => {
@@ -52,10 +52,10 @@ class SeriesChart {
     new ResizeObserver(() => this.#resize()).observe(this.place);
   }
 
-  /** Show `history`, which is drawn, and `newest`, which is told; returns whether any of it is known. */
+  /** Draw `history`, write `newest`; returns whether any of it is known. */
   show(history, newest) {
     Object.assign(this, { history, newest });
-    const shown = this.spec.lines.filter(({ column }) => this.#tells(column));
+    const shown = this.spec.lines.filter(({ column }) => this.#isKnown(column));
     this.figure.hidden = !shown.length;
     if (!shown.length) return false;
     const changed = shown.length !== this.shown.length || shown.some((each, index) => each !== this.shown[index]);
@@ -68,8 +68,8 @@ class SeriesChart {
     return true;
   }
 
-  /** Whether anything is known of a column; an upper bound that is always the lower one says nothing. */
-  #tells(column) {
+  /** Whether anything is known of a column; an upper bound that is always the lower one adds nothing. */
+  #isKnown(column) {
     const { columns } = this.newest;
     const lower = column.endsWith("_upper") ? columns[column.replace("_upper", "_lower")] : [];
     return (columns[column] ?? []).some((value, index) => value !== null && value !== lower?.[index]);
@@ -90,20 +90,20 @@ class SeriesChart {
 
   #series(colour, thick) {
     const { stack, reasons } = this.spec;
-    const told = (name, say) => (_, __, ___, at) => {
+    const written = (name, say) => (_, __, ___, at) => {
       const value = at === null ? lastKnown(this.newest, this.newest.columns[name] ?? []) : this.history.columns[name]?.[at];
       return value === null || value === undefined ? "not known" : say(value);
     };
     const series = this.shown.map(({ column, label, apart, colour: name, dash }) => ({
       label: (this.bounds && apart) || label, dash, width: stack ? thick / 2 : thick, stroke: colour(name), points: { show: false },
       fill: stack ? `${colour(name)}59` : undefined,
-      // A stack is drawn in sums, but told part by part.
-      value: told(column, this.format),
+      // A stack is drawn in sums, but written part by part.
+      value: written(column, this.format),
     }));
     if (reasons) {
       series.push({
-        label: "held down by", scale: "reasons", stroke: colour("clock"), paths: () => null, points: { show: false },
-        value: told("throttled", (bits) => reasonsOf(bits, this.history.reasons).join(", ") || "nothing"),
+        label: "throttled by", scale: "reasons", stroke: colour("clock"), paths: () => null, points: { show: false },
+        value: written("throttled", (bits) => reasonsOf(bits, this.history.reasons).join(", ") || "nothing"),
       });
     }
     return series;
@@ -146,7 +146,7 @@ class SeriesChart {
     setAttribute(this.place.querySelector(".u-legend"), "aria-hidden", true);
   }
 
-  /** Times in which something holds the clock down, and lines that mark thresholds. */
+  /** Times in which something throttles the clock, and lines that mark thresholds. */
   #shade(plot, colour) {
     const { ctx, bbox } = plot;
     const { timestamps, columns: { throttled = [] } } = this.history;

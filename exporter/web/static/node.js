@@ -20,7 +20,7 @@ byId("roofline").prepend(parts("plot"));
 const chart = new RooflineChart(byId("roofline"), (key) => select(key));
 const numbers = byId("numbers");
 
-/** Why there is no GPU is seldom told, and at length: the server writes it. */
+/** Why there is no GPU: a rare, long text that the server writes. */
 const showProblem = async () => {
   const now = view.problem;
   if (now !== problem && (await renew("problem"))) problem = now;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The roofline chart: ceilings of one product, and a point with its trail for each of its GPUs.
+// The roofline chart: ceilings of one GPU model, and a point with its trail for each of its GPUs.
 
 import { element, setAttribute, setText, svg } from "./dom.js";
 import { flops, intensity, si, tick } from "./format.js";
@@ -24,7 +24,7 @@ const shortName = ({ gpu, instance }) => (instance === undefined ? `${gpu}` : `$
 
 const some = (names, most, rest) => names.slice(0, most).join(", ") + (names.length > most ? rest(names.length - most) : "");
 
-/** Counters do not tell the precision of tensor work: what it can be at least and at most. */
+/** Counters do not show the precision of tensor work: what it can be at least and at most. */
 export const precisionWords = (view, row) => {
   const { flops: work, bytes } = numbersOf(view, row);
   return row.flops_bounds && pointOf(work, bytes) ? `${row.flops_bounds.map(flops).join(" to ")} by precision` : "";
@@ -42,7 +42,7 @@ export class RooflineChart {
     this.tip = figure.querySelector(".tip");
     this.note = figure.querySelector(".note");
     [this.bestNote, this.clockNote] = figure.querySelectorAll("[data-c]");
-    this.products = figure.querySelector("select");
+    this.models = figure.querySelector("select");
     this.layers = {};
     for (const name of ["grid", "roofs", "clock", "trails", "bounds", "marks", "points", "labels"]) {
       this.layers[name] = svg("g", { class: name });
@@ -55,7 +55,7 @@ export class RooflineChart {
     this.selected = only;
     this.width = 0;
     new ResizeObserver(() => this.#resize()).observe(this.svg.parentElement);
-    this.products.addEventListener("change", () => this.#choose(this.products.value));
+    this.models.addEventListener("change", () => this.#choose(this.models.value));
     this.#listen();
   }
 
@@ -84,7 +84,7 @@ export class RooflineChart {
     this.#refresh();
   }
 
-  /** The products to choose from; their ceilings come with the view and rarely change. */
+  /** The GPU models to choose from; their ceilings come with the view and rarely change. */
   #offer() {
     const { roofs, rows } = this.view;
     const used = this.#own().map(([, { ceilings }]) => ceilings);
@@ -93,15 +93,15 @@ export class RooflineChart {
     if (known === this.known) return;
     this.known = known;
     this.roofs = Object.fromEntries(counts.map(([key]) => [key, roofs[key]]));
-    this.products.replaceChildren(...counts.map(([key, count]) => element("option", { value: key }, `\u2068${roofs[key].title}\u2069 (${count})`)));
-    this.products.parentElement.hidden = counts.length < 2;
+    this.models.replaceChildren(...counts.map(([key, count]) => element("option", { value: key }, `\u2068${roofs[key].title}\u2069 (${count})`)));
+    this.models.parentElement.hidden = counts.length < 2;
     const [most] = counts.sort(([, a], [, b]) => b - a).map(([key]) => key);
     this.#choose([rows[this.selected]?.ceilings, this.chosen, most].find((key) => key in this.roofs));
   }
 
   #choose(key) {
     this.chosen = key;
-    if (key !== undefined) this.products.value = key;
+    if (key !== undefined) this.models.value = key;
     for (const mark of this.marks.values()) mark.remove();
     this.marks.clear();
     this.#frame();
@@ -276,7 +276,7 @@ export class RooflineChart {
     this.order = placed.map(([key]) => key);
     this.#rove(this.order.includes(this.stop) ? this.stop : (this.order.find((key) => key === this.selected) ?? this.order[0]));
     this.#say(absent);
-    if (this.told) this.#tell(this.told);
+    if (this.pointed) this.#showTip(this.pointed);
   }
 
   /** What is not on the chart, and why. */
@@ -304,14 +304,14 @@ export class RooflineChart {
     for (const [key, { node }] of this.marks) setAttribute(node, "tabindex", key === stop ? 0 : -1);
   }
 
-  #tell(key) {
+  #showTip(key) {
     const row = this.view.rows[key];
     const place = this.marks.get(key)?.place;
     if (!row || !place) {
-      this.#hush();
+      this.#hideTip();
       return;
     }
-    this.told = key;
+    this.pointed = key;
     const { title, point, roof } = row.words;
     const traffic = numbersOf(this.view, row).bytes;
     const lines = [element("b", {}, title), point, traffic && `${si(traffic, "B/s")} of DRAM traffic`, precisionWords(this.view, row), roof && `of the roof: ${roof}`];
@@ -322,8 +322,8 @@ export class RooflineChart {
     style.top = `${place.y - high > 14 ? place.y - high - 14 : place.y + 16}px`;
   }
 
-  #hush() {
-    this.told = null;
+  #hideTip() {
+    this.pointed = null;
     this.tip.hidden = true;
   }
 
@@ -334,14 +334,14 @@ export class RooflineChart {
         const key = event.target.closest(".point")?.dataset.key;
         if (key !== undefined) act(key, event);
       });
-    onPoint("pointerover", (key) => this.#tell(key));
-    onPoint("pointerout", () => this.#hush());
-    onPoint("focusin", (key) => this.#tell(key));
-    onPoint("focusout", () => this.#hush());
+    onPoint("pointerover", (key) => this.#showTip(key));
+    onPoint("pointerout", () => this.#hideTip());
+    onPoint("focusin", (key) => this.#showTip(key));
+    onPoint("focusout", () => this.#hideTip());
     onPoint("click", (key) => this.onSelect(key));
     onPoint("keydown", (key, event) => {
       const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-      if (event.key === "Escape") this.#hush();
+      if (event.key === "Escape") this.#hideTip();
       else if (event.key === "Enter" || event.key === " ") this.onSelect(key);
       else if (step) {
         this.#rove(this.order.at((this.order.indexOf(key) + step) % this.order.length));

@@ -23,7 +23,7 @@ export const mergePatch = (target, patch) => {
 
 /**
  * Follow the stream from a view that is already shown. `onView(view, whole)` gets every new one,
- * `whole` where it does not continue the one before. `onState(live, since)` tells when data comes,
+ * `whole` where it does not continue the one before. `onState(live, since)` says when data comes,
  * and when it stops, since when (Unix milliseconds) what is shown is old.
  */
 export const follow = (address, view, onView, onState) => {
@@ -32,7 +32,7 @@ export const follow = (address, view, onView, onState) => {
   let heard = Date.now();
   let live = null;
 
-  const tell = (now) => {
+  const report = (now) => {
     if (live === now) return;
     live = now;
     onState(live, heard);
@@ -40,7 +40,7 @@ export const follow = (address, view, onView, onState) => {
   const accept = (next, whole) => {
     view = next;
     heard = Date.now();
-    tell(true);
+    report(true);
     onView(view, whole);
   };
   const close = () => {
@@ -60,7 +60,7 @@ export const follow = (address, view, onView, onState) => {
     if (document.hidden) return;
     const patience = Math.max(SILENCE_MILLISECONDS, SILENCE_INTERVALS * 1000 * (view.interval ?? 1));
     const silent = Date.now() - heard;
-    if (silent > patience) tell(false);
+    if (silent > patience) report(false);
     // A stream that was refused is not tried again by the browser; one that was cut while the
     // machine slept may look open for ever.
     const refused = source === null || source.readyState === EventSource.CLOSED;

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The JSON API: the latest snapshot and the spec file, with types.
+
+The handlers are plain functions, so they run in threads and never hold up a scrape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fastapi import FastAPI, Response
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from exporter import __version__
+from exporter.specs import SpecBook
+from exporter.web.api.convert import gpu_json, gpu_model_json, gpus_answer, rooflines
+from exporter.web.api.described import described
+from exporter.web.api.models.gpus import GpuAnswer, GpusAnswer
+from exporter.web.api.models.json import Json
+from exporter.web.api.models.problem import Problem
+from exporter.web.api.models.roofline import RooflineAnswer
+from exporter.web.api.models.specs import SpecsAnswer
+from exporter.web.api.models.training import TrainingAnswer
+from exporter.web.api.training import training_answer
+from exporter.web.api.write import json_text
+from exporter.web.asked import asked_gpu
+from exporter.web.refusal import refuse
+from exporter.web.store import Store
+
+DESCRIPTION = (
+    "How busy, how saturated and how idle each NVIDIA GPU of this node is. What is not known is "
+    "left out of the JSON; it is never null (but in columns of a history), 0 or a special value. "
+    "Ratios are 0 to 1, all else is in base units: seconds, bytes, joules, watts, hertz, FLOP/s."
+)
+
+NOT_FOUND: dict[int | str, dict[str, object]] = {404: {"model": Problem}}
+
+
+def _answer(answer: Json) -> Response:
+    return Response(f"{json_text(answer)}\n", media_type="application/json")
+
+
+def api_app(store: Store, specs: Callable[[], SpecBook]) -> FastAPI:
+    """Return the application that answers below ``/api/``."""
+    app = FastAPI(
+        title="roofline-exporter",
+        version=__version__,
+        description=DESCRIPTION,
+        # Their pages load scripts from elsewhere; the schema has a route of its own that builds
+        # it in a thread.
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+        exception_handlers={HTTPException: refuse},
+    )
+
+    @app.get("/api/v1/gpus", response_model=GpusAnswer)
+    def gpus() -> Response:
+        """Every GPU of the node with its newest readings; empty before the first snapshot."""
+        return _answer(gpus_answer(store.latest()))
+
+    @app.get("/api/v1/gpus/{uuid}", response_model=GpuAnswer, responses=NOT_FOUND)
+    def gpu(uuid: str) -> Response:
+        """One GPU, by its UUID or its index."""
+        snapshot = store.latest()
+        found = asked_gpu(snapshot, uuid)
+        if snapshot is None or found is None:
+            raise HTTPException(404, f"no GPU has the UUID or index {uuid!r}")
+        return _answer(
+            GpuAnswer(
+                timestamp_seconds=snapshot.timestamp_seconds, gpu=gpu_json(found, snapshot.ranks)
+            )
+        )
+
+    @app.get("/api/v1/roofline", response_model=RooflineAnswer)
+    def roofline() -> Response:
+        """Ceilings, ridge points and the current point of each GPU or MIG instance."""
+        snapshot = store.latest()
+        if snapshot is None:
+            return _answer(RooflineAnswer(rooflines=[]))
+        return _answer(
+            RooflineAnswer(
+                timestamp_seconds=snapshot.timestamp_seconds, rooflines=rooflines(snapshot)
+            )
+        )
+
+    @app.get("/api/v1/training", response_model=TrainingAnswer)
+    def training() -> Response:
+        """Training jobs that report, rank by rank: what they waited for, and what that cost."""
+        return _answer(training_answer(store.latest()))
+
+    @app.get("/api/v1/specs", response_model=SpecsAnswer)
+    def gpu_models() -> Response:
+        """Every GPU model of the spec file in use."""
+        book = specs()
+        return _answer(
+            SpecsAnswer(
+                products=[gpu_model_json(model) for model in book.models.values()],
+                sources=dict(book.sources),
+            )
+        )
+
+    @app.get("/api/openapi.json", include_in_schema=False)
+    def openapi() -> JSONResponse:
+        """Describe this API; built when first asked for."""
+        return JSONResponse(described(app.openapi()))
+
+    return app

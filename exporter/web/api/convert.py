@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From snapshot and spec file to the JSON of the API: what goes where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
+from typing import Any
+
+from exporter.model.reading import Activity, Device, process_counts
+from exporter.model.snapshot import (
+    Bounds,
+    Ceilings,
+    Gpu,
+    Rank,
+    Roofline,
+    Saturation,
+    Share,
+    Snapshot,
+)
+from exporter.specs import GpuModel
+from exporter.web.api.models.gpus import (
+    ActivityJson,
+    BoardJson,
+    BoundsJson,
+    GpuJson,
+    GpusAnswer,
+    HolderJson,
+    IdentityJson,
+    IdleJson,
+    InstanceJson,
+    MemoryJson,
+    PointJson,
+    SaturationJson,
+    ShareJson,
+)
+from exporter.web.api.models.roofline import CeilingJson, RooflineJson
+from exporter.web.api.models.specs import GpuModelJson
+from exporter.web.api.training import gpu_ranks
+
+
+def _capability(capability: tuple[int, int] | None) -> str | None:
+    return None if capability is None else f"{capability[0]}.{capability[1]}"
+
+
+def _identity(device: Device, spec: str | None) -> IdentityJson:
+    return IdentityJson(
+        name=device.name,
+        architecture=device.architecture,
+        compute_capability=_capability(device.compute_capability),
+        pci_bus_id=device.pci_bus_id,
+        serial=device.serial,
+        board_part_number=device.board_part_number,
+        minor_number=device.minor_number,
+        numa_node=device.numa_node,
+        driver_version=device.driver_version,
+        cuda_version=device.cuda_version,
+        vbios_version=device.vbios_version,
+        spec=spec,
+        source=device.source,
+    )
+
+
+def _board(gpu: Gpu) -> BoardJson | None:
+    vitals, board = gpu.vitals, gpu.board
+    if vitals is None or board is None:
+        return None
+    reasons = vitals.throttle_reasons
+    return BoardJson(
+        power_watts=vitals.power_watts,
+        power_limit_watts=board.power_limit_watts,
+        module_power_watts=vitals.module_power_watts,
+        energy_joules_total=gpu.totals.energy_joules,
+        temperature_celsius=vitals.temperatures_celsius,
+        clock_hertz=dict(vitals.clock_hertz),
+        clock_max_hertz=dict(gpu.device.clock_max_hertz),
+        throttle_reasons=None if reasons is None else sorted(reasons),
+        throttle_seconds_total=dict(gpu.totals.throttle_seconds),
+        performance_state=board.performance_state,
+        pcie_generation=board.pcie_generation,
+        pcie_width=board.pcie_width,
+    )
+
+
+def _activity(activity: Activity) -> ActivityJson:
+    return ActivityJson(
+        source=activity.source,
+        seconds=activity.seconds,
+        engine_ratio=activity.engine,
+        sm_ratio=activity.sm,
+        occupancy_ratio=activity.occupancy,
+        dram_ratio=activity.dram,
+        pipe_ratio=activity.pipe_ratios,
+        tensor_op_ratio=activity.tensor_op_ratios,
+    )
+
+
+def _bounds(bounds: Mapping[str, Bounds]) -> dict[str, BoundsJson]:
+    return {
+        name: BoundsJson(lower_ratio=each.lower, upper_ratio=each.upper)
+        for name, each in bounds.items()
+    }
+
+
+def _saturation(saturation: Saturation) -> SaturationJson:
+    return SaturationJson(
+        source=saturation.source,
+        complete=saturation.complete,
+        ratio=saturation.ratio,
+        unit=saturation.unit,
+        lower_ratio=saturation.bounds.lower,
+        upper_ratio=saturation.bounds.upper,
+        unmeasured=_bounds(saturation.unmeasured),
+    )
+
+
+def _point(roofline: Roofline) -> PointJson:
+    bounds = roofline.flops_bounds_per_second
+    return PointJson(
+        flops_per_second=roofline.total_flops_per_second,
+        flops_lower_per_second=None if bounds is None else bounds.lower,
+        flops_upper_per_second=None if bounds is None else bounds.upper,
+        flops_per_second_by_precision=dict(roofline.flops_per_second),
+        dram_bytes_per_second=roofline.dram_bytes_per_second,
+        intensity_flops_per_byte=roofline.intensity_flops_per_byte,
+        tensor_flops_utilization_ratio=roofline.tensor_flops_utilization_ratio,
+        roof_ratio=dict(roofline.roof_ratio),
+    )
+
+
+def _share(share: Share) -> ShareJson:
+    totals = share.totals
+    return ShareJson(
+        gpu_instance=share.gpu_instance,
+        held=share.held,
+        holder=None if share.holder is None else HolderJson(**asdict(share.holder)),
+        limiter=share.limiter,
+        utilization_ratio=None if share.utilization is None else share.utilization.ratio,
+        memory=None if share.memory is None else MemoryJson(**asdict(share.memory)),
+        processes=None if share.processes is None else process_counts(share.processes),
+        activity=None if share.activity is None else _activity(share.activity),
+        saturation=None if share.saturation is None else _saturation(share.saturation),
+        time_parts=None if share.time_parts is None else asdict(share.time_parts),
+        roofline=None if share.roofline is None else _point(share.roofline),
+        data_stall=_bounds(share.data_stall),
+        idle=IdleJson(
+            idle_seconds_total=totals.idle_seconds,
+            held_idle_seconds_total=totals.held_idle_seconds,
+            idle_energy_joules_total=totals.idle_energy_joules,
+            last_busy_timestamp_seconds=totals.last_busy_timestamp_seconds,
+            idle_for_seconds=totals.idle_for_seconds,
+        ),
+        observed_seconds_total=dict(totals.observed_seconds),
+    )
+
+
+def gpu_json(gpu: Gpu, ranks: Iterable[Rank] = ()) -> GpuJson:
+    """Return one GPU with the ranks of `ranks` that are on it.
+
+    Of one that is not up there are only its identity, when it was last read, and the ranks.
+    """
+    device = gpu.device
+    return GpuJson(
+        index=device.index,
+        uuid=device.uuid,
+        up=gpu.up,
+        down_reason=gpu.down_reason,
+        last_read_timestamp_seconds=gpu.last_read_timestamp_seconds,
+        identity=_identity(device, None if gpu.ceilings is None else gpu.ceilings.spec),
+        modes=dict(device.modes) if gpu.up else {},
+        mig=device.mig,
+        instances=[InstanceJson(**asdict(each)) for each in device.instances if gpu.up],
+        board=_board(gpu) if gpu.up else None,
+        shares=[_share(share) for share in gpu.shares if gpu.up],
+        ranks=gpu_ranks(device.uuid, ranks),
+        absent_readings=dict(gpu.states) if gpu.up else {},
+    )
+
+
+def gpus_answer(snapshot: Snapshot | None) -> GpusAnswer:
+    """Return every GPU of the node; none before the first snapshot."""
+    if snapshot is None:
+        return GpusAnswer(problem="no snapshot yet", gpus=[])
+    return GpusAnswer(
+        timestamp_seconds=snapshot.timestamp_seconds,
+        problem=snapshot.problem,
+        gpus=[gpu_json(gpu, snapshot.ranks) for gpu in snapshot.gpus],
+    )
+
+
+def _ceilings(ceilings: Ceilings | GpuModel) -> list[CeilingJson]:
+    """Ridge point = peak FLOP/s / peak bytes/s: the intensity from which compute is the roof."""
+    bandwidth = ceilings.memory_bandwidth_bytes_per_second
+    reached = ceilings.achievable_ratio.get("memory")
+    rows = []
+    for precision, peak in ceilings.peak_flops_per_second.items():
+        ratio = ceilings.achievable_ratio.get(precision)
+        achievable = None if ratio is None else peak * ratio
+        rows.append(
+            CeilingJson(
+                precision=precision,
+                spec_flops_per_second=peak,
+                spec_ridge_flops_per_byte=None if not bandwidth else peak / bandwidth,
+                achievable_flops_per_second=achievable,
+                achievable_ridge_flops_per_byte=(
+                    achievable / (bandwidth * reached)
+                    if achievable is not None and bandwidth and reached
+                    else None
+                ),
+            )
+        )
+    return rows
+
+
+def rooflines(snapshot: Snapshot) -> list[RooflineJson]:
+    """Return the roofline of every share of a GPU that is up and has ceilings."""
+    return [
+        RooflineJson(
+            gpu=gpu.device.index,
+            uuid=gpu.device.uuid,
+            name=gpu.device.name,
+            gpu_instance=share.gpu_instance,
+            spec=ceilings.spec,
+            assumed_precision=ceilings.assumed_precision,
+            memory_bandwidth_bytes_per_second=ceilings.memory_bandwidth_by_basis,
+            link_bandwidth_bytes_per_second=(
+                dict(ceilings.link_bandwidth_bytes_per_second) if not gpu.device.mig else {}
+            ),
+            peak_clock_hertz=dict(ceilings.peak_clock_hertz),
+            ceilings=_ceilings(ceilings),
+            point=None if share.roofline is None else _point(share.roofline),
+            saturation=None if share.saturation is None else _saturation(share.saturation),
+        )
+        for gpu in snapshot.gpus
+        if gpu.up
+        for share in gpu.shares
+        if (ceilings := share.ceilings) is not None
+    ]
+
+
+def gpu_model_json(model: GpuModel) -> GpuModelJson:
+    """Return one GPU model of the spec file."""
+    plain: dict[str, Any] = {each.name: getattr(model, each.name) for each in fields(model)}
+    plain |= {name: list(value) for name, value in plain.items() if isinstance(value, tuple)}
+    plain |= {name: dict(value) for name, value in plain.items() if isinstance(value, Mapping)}
+    plain["pci_ids"] = [f"{pci_id:04X}" for pci_id in model.pci_ids]
+    plain["compute_capability"] = _capability(model.compute_capability)
+    return GpuModelJson(**plain, core_count=model.core_count, ceilings=_ceilings(model))

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``/api/v1/gpus``: the GPUs of the node, as ``status`` reads them too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from exporter.web.api import SCHEMA_VERSION
+from exporter.web.api.models.json import Json
+from exporter.web.api.models.ranks import GpuRankJson
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdentityJson(Json):
+    """What a GPU is."""
+
+    name: str
+    architecture: str | None = None
+    compute_capability: str | None = None
+    pci_bus_id: str | None = None
+    serial: str | None = None
+    board_part_number: str | None = None
+    minor_number: int | None = None
+    numa_node: int | None = None
+    driver_version: str | None = None
+    cuda_version: str | None = None
+    vbios_version: str | None = None
+    spec: str | None = None
+    """Key of the GPU model in the spec file, or derived."""
+    source: str
+    """nvml, replay or simulate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceJson(Json):
+    """One MIG compute instance."""
+
+    gpu_instance: int
+    compute_instance: int
+    profile: str
+    mig_uuid: str
+    sm_count: int | None = None
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardJson(Json):
+    """Readings of the whole board."""
+
+    power_watts: float | None = None
+    power_limit_watts: float | None = None
+    module_power_watts: float | None = None
+    energy_joules_total: float | None = None
+    temperature_celsius: dict[str, float]
+    """By sensor."""
+    clock_hertz: dict[str, float]
+    """By clock."""
+    clock_max_hertz: dict[str, float]
+    """By clock."""
+    throttle_reasons: list[str] | None = None
+    """Those that hold now."""
+    throttle_seconds_total: dict[str, float]
+    """By reason."""
+    performance_state: int | None = None
+    pcie_generation: int | None = None
+    pcie_width: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryJson(Json):
+    """Device memory in bytes."""
+
+    total_bytes: int
+    used_bytes: int
+    free_bytes: int
+    reserved_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivityJson(Json):
+    """Hardware counters averaged over the last interval."""
+
+    source: str
+    seconds: float
+    engine_ratio: float | None = None
+    sm_ratio: float | None = None
+    occupancy_ratio: float | None = None
+    dram_ratio: float | None = None
+    pipe_ratio: dict[str, float]
+    """By pipe."""
+    tensor_op_ratio: dict[str, float]
+    """By operation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundsJson(Json):
+    """A closed interval that holds the true ratio."""
+
+    lower_ratio: float
+    upper_ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaturationJson(BoundsJson):
+    """How close the units that can be read are to their limit."""
+
+    source: str
+    """gpm, dcgm or estimate."""
+    complete: bool
+    ratio: float | None = None
+    """Only where measured and complete."""
+    unit: str | None = None
+    """The unit that gives the ratio."""
+    unmeasured: dict[str, BoundsJson]
+    """By resource that is not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointJson(Json):
+    """Where the last interval lies on the roofline chart."""
+
+    flops_per_second: float | None = None
+    flops_lower_per_second: float | None = None
+    flops_upper_per_second: float | None = None
+    flops_per_second_by_precision: dict[str, float]
+    dram_bytes_per_second: float | None = None
+    intensity_flops_per_byte: float | None = None
+    tensor_flops_utilization_ratio: float | None = None
+    roof_ratio: dict[str, float]
+    """By basis; may exceed 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleJson(Json):
+    """Idle time since the exporter started."""
+
+    idle_seconds_total: float | None = None
+    held_idle_seconds_total: float | None = None
+    idle_energy_joules_total: float | None = None
+    last_busy_timestamp_seconds: float | None = None
+    idle_for_seconds: float | None = None
+    """How long it was seen to be idle without a break; 0 where it is not idle."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HolderJson(Json):
+    """The process that holds a share; of several that with the most memory."""
+
+    owner: str | None = None
+    command: str | None = None
+    """The command's name, without arguments."""
+    workload: str
+    """training, serving, notebook, display, system or other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareJson(Json):
+    """A whole GPU or, while MIG is on, one GPU instance."""
+
+    gpu_instance: int | None = None
+    held: bool | None = None
+    holder: HolderJson | None = None
+    """Present while held."""
+    limiter: str | None = None
+    """What limited the last interval."""
+    utilization_ratio: float | None = None
+    memory: MemoryJson | None = None
+    processes: dict[str, int] | None = None
+    """Number by type."""
+    activity: ActivityJson | None = None
+    saturation: SaturationJson | None = None
+    time_parts: dict[str, float] | None = None
+    """Ratios that add up to 1."""
+    roofline: PointJson | None = None
+    data_stall: dict[str, BoundsJson]
+    """By method: bounds of the share of time in which it sat idle while its job waited for data,
+    where the job does not measure it."""
+    idle: IdleJson
+    observed_seconds_total: dict[str, float]
+    """By reading."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuJson(Json):
+    """One physical GPU."""
+
+    index: int
+    uuid: str
+    up: bool
+    down_reason: str | None = None
+    last_read_timestamp_seconds: float | None = None
+    identity: IdentityJson
+    modes: dict[str, str]
+    mig: bool
+    instances: list[InstanceJson]
+    board: BoardJson | None = None
+    shares: list[ShareJson]
+    ranks: list[GpuRankJson]
+    """Of training jobs that report."""
+    absent_readings: dict[str, str]
+    """By group of readings: why it is absent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpusAnswer(Json):
+    """Every GPU of the node."""
+
+    schema_version: int = SCHEMA_VERSION
+    timestamp_seconds: float | None = None
+    """Of the snapshot; none before it."""
+    problem: str | None = None
+    gpus: list[GpuJson]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuAnswer(Json):
+    """One GPU of the node."""
+
+    schema_version: int = SCHEMA_VERSION
+    timestamp_seconds: float
+    gpu: GpuJson

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all types of the API have in common."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+NAMES = {"workload": "class"}
+"""How fields are called in the JSON that cannot be called so in Python."""
+
+
+def json_name(field: str) -> str:
+    """Return how a field is called in the JSON."""
+    return NAMES.get(field, field)
+
+
+class Json:
+    """An object of the JSON: a plain dataclass, so that it can be read without a framework.
+
+    The schema is made from it by pydantic, which takes the descriptions from the docstrings.
+    """
+
+    __slots__ = ()
+    __pydantic_config__: ClassVar[dict[str, Any]] = {
+        "use_attribute_docstrings": True,
+        "alias_generator": json_name,
+        "populate_by_name": True,
+    }

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``/api/v1/roofline``: ceilings and where the last interval lies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from exporter.web.api import SCHEMA_VERSION
+from exporter.web.api.models.gpus import PointJson, SaturationJson
+from exporter.web.api.models.json import Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CeilingJson(Json):
+    """The ceiling of one precision; dense, FMA = 2 operations."""
+
+    precision: str
+    spec_flops_per_second: float
+    spec_ridge_flops_per_byte: float | None = None
+    achievable_flops_per_second: float | None = None
+    achievable_ridge_flops_per_byte: float | None = None
+    """Where the achievable ceilings of compute and memory meet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RooflineJson(Json):
+    """The roofline of one share: its ceilings and where the last interval lies."""
+
+    gpu: int
+    uuid: str
+    name: str
+    gpu_instance: int | None = None
+    spec: str
+    assumed_precision: str | None = None
+    memory_bandwidth_bytes_per_second: dict[str, float]
+    """By basis."""
+    link_bandwidth_bytes_per_second: dict[str, float]
+    """By link."""
+    peak_clock_hertz: dict[str, float]
+    """By unit."""
+    ceilings: list[CeilingJson]
+    point: PointJson | None = None
+    saturation: SaturationJson | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RooflineAnswer(Json):
+    """The rooflines of every share whose ceilings are known."""
+
+    schema_version: int = SCHEMA_VERSION
+    timestamp_seconds: float | None = None
+    rooflines: list[RooflineJson]

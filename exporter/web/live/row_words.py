@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one row of the page says in words: made here, for the first paint and for the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from exporter.web.wording import phrases
+from exporter.web.wording.facts import Facts
+from exporter.web.wording.numbers import bytes_rate, duration, flops, intensity
+from exporter.web.wording.state import DIVIDED, UP, condition, stall_level, state, tone
+
+Row = dict[str, Any]
+Numbers = Mapping[str, Any]
+"""What a row has beside its words: what scripts draw, and when something was."""
+
+GLYPHS = {"good": "●", "warn": "▲", "calm": "○", "bad": "✕", "neutral": "◆"}
+RATIOS = (
+    *("utilization", "saturation_lower", "saturation_upper", "sm", "dram"),
+    *("tensor", "fp64", "fp32", "fp16", "int"),
+    *("idle", "narrow", "unsaturated", "clock", "saturated"),
+    *("stall", "stall_lower", "stall_upper", "wait"),
+)
+AMOUNTS = ("flops", "bytes", "power", "power_limit", "sm_clock", "throttled")
+COLUMNS = RATIOS + AMOUNTS
+"""The numbers that scripts draw, as the history names them."""
+_SHOWN = (
+    *("gpu", "instance", "state", "mig", "since", "memory_ratio"),
+    *("flops_bounds", "bytes_bounds", "ceilings"),
+)
+"""What scripts know of a row besides; the rest is only said in words."""
+
+
+def values_of(row: Row) -> dict[str, float]:
+    """Return the numbers of a row that are known, by column."""
+    found = zip(COLUMNS, row.get("values", ()), strict=False)
+    return {name: value for name, value in found if value is not None}
+
+
+def _notes(facts: Facts, numbers: Numbers, now: float) -> str:
+    xid = numbers.get("xid")
+    notes = [phrases.throttled(facts)]
+    if xid is not None and facts.instance is None:  # an instance leaves that to its GPU's own row
+        notes.insert(0, f"Xid {xid['code']}, {duration(now - xid['at'])} ago")
+    return "; ".join(filter(None, notes))
+
+
+def _point(facts: Facts, numbers: Numbers) -> Numbers:
+    """Return where a row stands on the chart, and how much of each roof it reaches."""
+    work, traffic = (numbers["values"].get(name) for name in ("flops", "bytes"))
+    bounds = numbers.get("flops_bounds")
+    point = "no work, or no memory traffic, so no place on the chart"
+    if work and traffic:
+        point = f"{flops(work)} at {intensity(work / traffic)}"
+    elif bounds is not None and "bytes_bounds" in numbers:
+        least = f"{flops(bounds[0])} to " if bounds[0] > 0 else "at most "
+        many = numbers["bytes_bounds"][1]
+        most = f", at most {bytes_rate(many)}" if many else ""
+        point = f"{least}{flops(bounds[1])}{most} (estimated)"
+    elif "ceilings" not in numbers:
+        point = "its ceilings are not known, so no place on the chart"
+    return {"point": point, "roof": phrases.roof(facts)}
+
+
+def _words_up(facts: Facts, numbers: Numbers, word: str) -> Numbers:
+    """Return what is said of a GPU or instance that is up."""
+    if word == DIVIDED:
+        # It is shown for its board alone; what it does is said of its instances.
+        return {"limit": "divided into instances", "power": phrases.power(facts)}
+    stall = facts.data_stall
+    return {
+        "limit": phrases.limiter(facts, word),
+        "used": phrases.use(facts),
+        "saturated": phrases.saturation(facts),
+        "stall": phrases.data_stall(facts),
+        "level": "" if stall is None else stall_level(stall.lower),
+        "memory": phrases.memory(facts),
+        "power": phrases.power(facts),
+        "idle": phrases.idle(facts),
+        "holder": phrases.holder(facts),
+        **_point(facts, numbers),
+    }
+
+
+def _words_down(facts: Facts, numbers: Numbers, now: float) -> Numbers:
+    since = numbers.get("since")
+    ago = "never read" if since is None else f"last read {duration(now - since)} ago,"
+    return {"reason": phrases.down_reason(facts), "ago": ago, "point": "not read"}
+
+
+def worded(facts: Facts, numbers: Numbers, now: float) -> Row:
+    """Return a row as it is shown at the Unix time `now`: its words by their place, its look."""
+    readable, word = condition(facts), state(facts)
+    up = readable == UP
+    look_as = tone(word)
+    words = {
+        "title": phrases.title(facts),
+        "name": phrases.name(facts),
+        "glyph": GLYPHS[look_as],
+        "word": word,
+        "note": _notes(facts, numbers, now),
+        **(_words_up(facts, numbers, word) if up else _words_down(facts, numbers, now)),
+    }
+    level = words.get("level")
+    look = [f"tone-{look_as}"]
+    look += [f"level-{level}"] if level else []
+    look += ["divided"] if facts.divided else [] if up else ["down"]
+    row = {**numbers, "gpu": facts.gpu, "instance": facts.instance, "state": readable}
+    return {
+        **{name: row[name] for name in _SHOWN if row.get(name) is not None},
+        # Most of these change in each second: without their names they are half as long.
+        **({"values": [numbers["values"].get(name) for name in COLUMNS]} if up else {}),
+        "look": " ".join(look),
+        "words": {place: said for place, said in words.items() if said},
+    }

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``/api/v1/stream``: the live view as server-sent events, encoded once for all who watch.
+
+The publisher's thread makes the events, the event loop hands them out. While nobody watches,
+neither does anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from starlette.concurrency import run_in_threadpool
+from starlette.types import Receive, Scope, Send
+
+from exporter.model.snapshot import Snapshot
+from exporter.web.live.patch import merge_patch
+from exporter.web.live.view import NodeView
+from exporter.web.live.views import Views
+from exporter.web.static import HEADERS
+
+STREAM_PATH = "/api/v1/stream"
+MOST_STREAMS = 32
+MOST_PENDING = 8
+"""A viewer that is further behind is given the whole view when it has caught up."""
+EVENT_SECONDS = 1.0
+"""Snapshots that come faster are left out."""
+HEARTBEAT_SECONDS = 15.0
+STUCK_SECONDS = 30.0
+"""A viewer that takes nothing for so long does not count as one any more."""
+
+RETRY = b"retry: 2000\n\n"
+HEARTBEAT = b": still here\n\n"
+
+
+class Event(NamedTuple):
+    """One event, ready to be sent."""
+
+    data: bytes
+    sequence: int
+    base: int | None
+    """The view that a diff is to be applied to."""
+
+
+def encoded(name: str, sequence: int, value: dict[str, Any]) -> bytes:
+    """Return an event on the wire; JSON written so has no line breaks."""
+    text = json.dumps(value, separators=(",", ":"))
+    return f"id: {sequence}\nevent: {name}\ndata: {text}\n\n".encode("ascii")
+
+
+class _Viewer:
+    """One open stream; all but `sending_since` is for the event loop alone."""
+
+    def __init__(self) -> None:
+        self.pending: deque[Event] = deque()
+        self.heartbeat = False
+        self.behind = False
+        """Events were dropped: only the whole view helps."""
+        self.gone = False
+        self.sending_since: float | None = None
+        self._news = asyncio.Event()
+
+    def put(self, event: Event) -> None:
+        if len(self.pending) >= MOST_PENDING:
+            self.pending.clear()
+            self.behind = True
+        self.pending.append(event)
+        self._news.set()
+
+    def beat(self) -> None:
+        self.heartbeat = True
+        self._news.set()
+
+    def end(self) -> None:
+        self.gone = True
+        self._news.set()
+
+    async def news(self) -> None:
+        await self._news.wait()
+        self._news.clear()
+
+
+class Streams:
+    """Every open stream, and the ASGI application behind them."""
+
+    def __init__(
+        self,
+        views: Views,
+        most: int = MOST_STREAMS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.views = views
+        self._most = most
+        self._clock = clock
+        self._viewers: set[_Viewer] = set()
+        """Changed in the event loop only; the publisher looks whether there are any."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._beat: asyncio.TimerHandle | None = None
+        self._ended = False
+        self._lock = threading.Lock()
+        self._shown: NodeView | None = None
+        """What every viewer has once it has got all events; None while there are none."""
+        self._whole: Event | None = None
+        self._published_at: float | None = None
+        self._gap = 0.0
+        """Between the last two snapshots."""
+        self._sent_at: float | None = None
+
+    # The publisher's thread.
+
+    def publish(self, _: Snapshot) -> None:
+        """Send all viewers what changed, now that the store has a new snapshot."""
+        if not self._viewers and self._shown is None:
+            return
+        with self._lock:
+            before = self._shown
+            if not self._viewers or before is None:  # none, or the first is yet to ask for all
+                self._shown = self._whole = self._sent_at = self._published_at = None
+                return
+            if not self._due():
+                return
+            after = self.views.latest()
+            self._shown = after
+            sequence = after["sequence"]
+            data = encoded("diff", sequence, merge_patch(before, after))
+            event = Event(data, sequence, before["sequence"])
+            loop = self._loop
+            if loop is not None:
+                with contextlib.suppress(RuntimeError):  # it has ended
+                    loop.call_soon_threadsafe(self._deliver, event)
+
+    def _due(self) -> bool:
+        """Return whether another event may follow: one a second, within half an interval."""
+        now, sent = self._clock(), self._sent_at
+        gap, self._gap = self._gap, now - (self._published_at or now)
+        self._published_at = now
+        # After a late one the next may come soon.
+        if sent is not None and now - sent + max(gap, self._gap) / 2 < EVENT_SECONDS:
+            return False
+        self._sent_at = now
+        return True
+
+    # Any thread but the event loop's.
+
+    def _all(self) -> Event:
+        """Return the event that holds the whole view, from which the next diff goes on."""
+        with self._lock:
+            if self._shown is None:
+                self._shown = self.views.latest()
+            sequence = self._shown["sequence"]
+            if self._whole is None or self._whole.sequence != sequence:
+                self._whole = Event(encoded("snapshot", sequence, self._shown), sequence, None)
+            return self._whole
+
+    # The event loop.
+
+    def _deliver(self, event: Event) -> None:
+        now = self._clock()
+        for viewer in tuple(self._viewers):
+            viewer.put(event)
+            if viewer.sending_since is not None and now - viewer.sending_since > STUCK_SECONDS:
+                self._viewers.discard(viewer)
+                viewer.end()
+        self._schedule_heartbeat()
+
+    def _schedule_heartbeat(self) -> None:
+        if self._beat is not None:
+            self._beat.cancel()
+            self._beat = None
+        if self._viewers and self._loop is not None:
+            self._beat = self._loop.call_later(HEARTBEAT_SECONDS, self._send_heartbeat)
+
+    def _send_heartbeat(self) -> None:
+        for viewer in self._viewers:
+            viewer.beat()
+        self._schedule_heartbeat()
+
+    def end(self) -> None:
+        """End all streams, and begin no others: the daemon stops."""
+        self._ended = True
+        for viewer in self._viewers:
+            viewer.end()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one viewer until it goes."""
+        if len(self._viewers) >= self._most or self._ended:
+            await _refuse(scope, send, len(self._viewers), ended=self._ended)
+            return
+        self._loop = asyncio.get_running_loop()
+        headers = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+        headers += [(b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        if scope["method"] == "HEAD":
+            await send({"type": "http.response.body", "body": b""})
+            return
+        viewer = _Viewer()
+        self._viewers.add(viewer)
+        listener = asyncio.create_task(_until_gone(receive, viewer))
+        if self._beat is None:
+            self._schedule_heartbeat()
+        try:
+            await self._serve(viewer, send)
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            listener.cancel()
+            self._viewers.discard(viewer)
+
+    async def _serve(self, viewer: _Viewer, send: Send) -> None:
+        async def write(data: bytes) -> None:
+            viewer.sending_since = self._clock()
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+            viewer.sending_since = None
+
+        whole = await run_in_threadpool(self._all)
+        await write(RETRY + whole.data)
+        has = whole.sequence
+        while not viewer.gone:
+            await viewer.news()
+            if viewer.heartbeat:
+                viewer.heartbeat = False
+                await write(HEARTBEAT)
+            while viewer.pending and not viewer.gone:
+                event = viewer.pending.popleft()
+                if event.sequence <= has and not viewer.behind:
+                    continue
+                if viewer.behind or event.base != has:
+                    viewer.behind = False
+                    event = await run_in_threadpool(self._all)
+                await write(event.data)
+                has = event.sequence
+
+
+async def _until_gone(receive: Receive, viewer: _Viewer) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    viewer.end()
+
+
+async def _refuse(scope: Scope, send: Send, viewers: int, *, ended: bool) -> None:
+    what = "the exporter stops" if ended else f"{viewers} streams are open, which is the limit"
+    body = f"{what}\n".encode()
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", str(len(body)).encode()),
+        (b"retry-after", b"5"),
+    ]
+    await send({"type": "http.response.start", "status": 503, "headers": headers})
+    sent = b"" if scope["method"] == "HEAD" else body
+    await send({"type": "http.response.body", "body": sent})

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of a GPU that changes rarely: identity, health, ceilings, readings it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from html import escape
+
+from exporter.model.reading import RECOVERY_ACTIONS, Health
+from exporter.model.snapshot import Ceilings, Gpu, Share
+from exporter.specs import GpuModel, SpecBook
+from exporter.web.live.roofs import peak_clock_hertz
+from exporter.web.wording.numbers import (
+    bytes_rate,
+    cut,
+    flops,
+    gibibytes,
+    plain,
+    precision_name,
+    si,
+)
+
+STATES = {
+    "unsupported": "this GPU or driver does not have it",
+    "no_permission": "the driver refuses it to this user",
+    "old_driver": "a newer driver has it",
+    "mig": "not readable while MIG is on",
+    "disabled": "switched off",
+    "suspended": "the GPU sleeps",
+}
+CONFIDENCES = {"A": "A: its sources agree", "B": "B: two sources", "C": "C: one source"}
+"""How well the figures of a GPU model are known."""
+Facts = Iterable[tuple[str, str | None]]
+
+
+def _list(heading: str, name: str, facts: Facts, empty: str = "") -> str:
+    """Return what is known of these as a list; what is None is left out."""
+    known = [(term, value) for term, value in facts if value]
+    items = "".join(
+        f"<div><dt>{escape(term)}</dt><dd>{escape(cut(value, 160))}</dd></div>"
+        for term, value in known
+    )
+    body = f"<dl>{items}</dl>" if items else f"<p>{empty}</p>"
+    return f'<section class="card" id="{name}"><h2>{heading}</h2>\n{body}</section>'
+
+
+def _count(value: float | None) -> str | None:
+    return None if value is None else f"{value:g}"
+
+
+def _yes(value: bool | None, bad: str, good: str) -> str | None:
+    return None if value is None else bad if value else good
+
+
+def _identity(gpu: Gpu, spec: str | None, gpu_instance: int | None) -> Facts:
+    device = gpu.device
+    capability = device.compute_capability
+    memory = device.memory_bytes
+    yield "Name", device.name
+    yield "UUID", device.uuid
+    if gpu_instance is not None:
+        memory = _memory_of(gpu, gpu_instance)
+        parts = [each for each in device.instances if each.gpu_instance == gpu_instance]
+        yield "GPU instance", _count(gpu_instance)
+        yield "Profile", ", ".join(each.profile for each in parts)
+        yield "UUID of the instance", ", ".join(each.mig_uuid for each in parts)
+    yield "GPU model in the spec file", spec
+    yield "Architecture", device.architecture
+    yield "Compute capability", None if capability is None else f"{capability[0]}.{capability[1]}"
+    yield "PCI address", device.pci_bus_id
+    yield "Serial number", device.serial
+    yield "Board part number", device.board_part_number
+    yield "NUMA node", _count(device.numa_node)
+    yield "Memory", None if memory is None else f"{gibibytes(memory)} GiB"
+    yield "Driver", device.driver_version
+    yield "CUDA", device.cuda_version
+    yield "VBIOS", device.vbios_version
+    yield "Read from", device.source
+    yield "Modes", ", ".join(f"{plain(name)} {value}" for name, value in device.modes.items())
+
+
+def _share(gpu: Gpu, gpu_instance: int) -> Share | None:
+    return next((each for each in gpu.shares if each.gpu_instance == gpu_instance), None)
+
+
+def _memory_of(gpu: Gpu, gpu_instance: int) -> int | None:
+    """Return the bytes of a GPU instance, which its compute instances share."""
+    share = _share(gpu, gpu_instance)
+    if share is not None and share.memory is not None:
+        return share.memory.total_bytes
+    parts = (each for each in gpu.device.instances if each.gpu_instance == gpu_instance)
+    return next((each.memory_bytes for each in parts), None)
+
+
+def _counts(values: Mapping[str, int]) -> str | None:
+    return ", ".join(f"{count} {plain(name)}" for name, count in values.items()) or None
+
+
+def _health(gpu: Gpu) -> Facts:
+    health = gpu.health or Health()
+    for code, record in gpu.xids.items():
+        yield f"Xid {code}", f"{record.count} since the exporter started"
+    for severity, places in health.ecc_errors_total.items():
+        yield f"ECC errors, {severity}", _counts(places)
+    for severity, places in health.ecc_lifetime_errors.items():
+        yield f"ECC errors of its life, {severity}", _counts(places)
+    yield "Remapped rows", _counts(health.remapped_rows)
+    yield "Row remapping", _yes(health.row_remap_pending, "waits for a reset", "nothing pending")
+    yield "Row remapping failed", _yes(health.row_remap_failure, "yes", "no")
+    yield "Spare rows, banks", _counts(health.row_remap_banks)
+    yield "Retired pages", _counts(health.retired_pages)
+    yield "SRAM error threshold", _yes(health.sram_error_threshold_exceeded, "exceeded", "kept")
+    yield "Memory", _yes(health.unrepairable_memory, "cannot be repaired", "repairable")
+    action = health.recovery_action
+    if action is not None:
+        named = dict(enumerate(RECOVERY_ACTIONS))
+        yield "The driver advises", named.get(action, f"action {action}")
+    yield "NVLinks", _counts(health.nvlink_links)
+    yield "NVSwitch fabric", _yes(health.fabric_healthy, "healthy", "not healthy")
+
+
+def _readings(states: Mapping[str, str]) -> Facts:
+    return ((plain(group), STATES.get(state, plain(state))) for group, state in states.items())
+
+
+def _ceilings(ceilings: Ceilings | None, model: GpuModel | None, codes: Mapping[str, str]) -> str:
+    if ceilings is None:
+        return _list("Ceilings", "ceilings", (), "They are not known.")
+    derived = frozenset(model.derived_precisions if model is not None else ())
+    achievable = ceilings.achievable_ratio
+    rows = []
+    bandwidth = ceilings.memory_bandwidth_bytes_per_second
+    if bandwidth is not None:
+        reached = achievable.get("memory")
+        best = "" if reached is None else bytes_rate(bandwidth * reached)
+        clock = ceilings.peak_clock_hertz.get("memory")
+        at = "" if clock is None else si(clock, "Hz")
+        rows.append(("Device memory", bytes_rate(bandwidth), best, at))
+    for precision, peak in ceilings.peak_flops_per_second.items():
+        reached = achievable.get(precision)
+        best = "" if reached is None else flops(peak * reached)
+        note = " (computed)" if precision in derived else ""
+        name = precision_name(precision)
+        clock = peak_clock_hertz(ceilings, precision)
+        at = "" if clock is None else si(clock, "Hz")
+        rows.append((name, flops(peak) + note, best, at))
+    heads = ("", "Datasheet", "Best kernels", "At clock")
+    head = "".join(f'<th scope="col">{each}</th>' if each else "<td></td>" for each in heads)
+    body = "".join(
+        f'<tr><th scope="row">{escape(first)}</th>'
+        + "".join(f"<td>{escape(each)}</td>" for each in rest)
+        + "</tr>"
+        for first, *rest in rows
+    )
+    return (
+        '<section class="card" id="ceilings"><h2>Ceilings</h2>\n<div class="scroll" tabindex="0" '
+        f'role="region" aria-label="Ceilings"><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>\n{_sources(ceilings, model, codes)}</section>"
+    )
+
+
+def _sources(ceilings: Ceilings, model: GpuModel | None, codes: Mapping[str, str]) -> str:
+    """Return where the figures come from; the codes of the spec file are spelled out."""
+    if model is None:
+        return (
+            "<p>Derived from what the driver reports (cores, clocks, bus width): a guide, not a "
+            "fact.</p>"
+        )
+    grade = CONFIDENCES.get(model.confidence or "", "unknown")
+    lines = [f"Row {ceilings.spec} of the spec file, confidence {grade}."]
+    if model.note:
+        lines.append(model.note)
+    text = "".join(f"<p>{escape(cut(line, 400))}</p>" for line in lines)
+    for heading, sources in (
+        ("Sources of the datasheet figures", model.sources),
+        ("Sources of the best public kernels", model.achievable_sources),
+    ):
+        if sources:
+            items = "".join(
+                f"<li>{escape(cut(codes.get(source, source), 400))}</li>" for source in sources
+            )
+            text += f"<details><summary>{heading}</summary><ul>{items}</ul></details>"
+    return text
+
+
+def gpu_facts(gpu: Gpu, specs: SpecBook, gpu_instance: int | None = None) -> str:
+    """Return these facts as HTML; of a GPU instance its own ceilings and memory."""
+    part = gpu if gpu_instance is None else _share(gpu, gpu_instance)
+    ceilings = None if part is None else part.ceilings
+    spec = None if ceilings is None else ceilings.spec
+    model = specs.models.get(spec) if spec is not None else None
+    return "\n".join(
+        (
+            _list("Health", "health", _health(gpu) if gpu.up or gpu.xids else (), "Not readable."),
+            _ceilings(ceilings, model, specs.sources),
+            _list("Identity", "identity", _identity(gpu, spec, gpu_instance)),
+            _list(
+                "Readings that it does not have",
+                "readings",
+                _readings(gpu.states),
+                "None: every group of readings answers." if gpu.up else "Not readable.",
+            ),
+        )
+    )

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every HTML page has around its content: head, banner, state of the connection, links."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from exporter import __version__
+from exporter.web.static import asset_url
+from exporter.web.wording.numbers import clock_time, iso_time
+
+DOCUMENTATION = "https://github.com/roofline-exporter/roofline-exporter"
+MANY = 16
+"""More rows than this are compact, as static/node.js says too."""
+LINKS = (
+    ("/metrics", "Metrics"),
+    ("/api/v1/gpus", "GPUs as JSON"),
+    ("/api/v1/roofline", "Rooflines as JSON"),
+    ("/api/v1/training", "Training as JSON"),
+    ("/-/ready", "Readiness"),
+    ("/api/openapi.json", "API schema"),
+    (DOCUMENTATION, "Documentation"),
+)
+
+
+def document(
+    title: str,
+    body: str,
+    *,
+    scripts: Sequence[str] = (),
+    modules: Sequence[str] = (),
+) -> str:
+    """Return a whole HTML document; `title` is text, `body` is HTML, the others are assets."""
+    head = [f'<link rel="icon" href="{asset_url("icon.svg")}" type="image/svg+xml">']
+    head += [f'<link rel="stylesheet" href="{asset_url("page.css")}">']
+    head += [f'<script defer src="{asset_url(name)}"></script>' for name in scripts]
+    # A preloaded module is fetched beside the others instead of after the one that asks for it.
+    head += [f'<link rel="modulepreload" href="{asset_url(name)}">' for name in modules[1:]]
+    head += [f'<script type="module" src="{asset_url(name)}"></script>' for name in modules[:1]]
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{escape(title)}</title>\n" + "\n".join(head) + f"\n</head>\n{body}\n</html>\n"
+    )
+
+
+def data_block(name: str, data: Any) -> str:
+    """Return data for a script as an element that is not run; no text in it can end it."""
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+    for letter in "<>&":
+        text = text.replace(letter, f"\\u{ord(letter):04x}")
+    return f'<script type="application/json" id="{name}">{text}</script>'
+
+
+def banner(view: Mapping[str, Any]) -> str:
+    """Return the line that says that these are no real GPUs; an empty one where they are.
+
+    It is a script's to fill when that changes: `hidden` text is read out by text browsers.
+    """
+    notice = view.get("notice")
+    said = "" if notice is None else f"<strong>Not real GPUs.</strong> {escape(notice)}"
+    return f'<p id="banner" role="note">{said}</p>'
+
+
+def frame(view: Mapping[str, Any], content: str, *, home: bool = False) -> str:
+    """Return the body of a page around its content."""
+    read = view.get("timestamp")
+    when = "" if read is None else f' datetime="{iso_time(read)}"'
+    shown = "not read yet" if read is None else clock_time(read)
+    here = ' aria-current="page"' if home else ""
+    look = ' class="many"' if home and len(view["rows"]) > MANY else ""
+    links = " · ".join(f'<a href="{to}">{text}</a>' for to, text in LINKS)
+    return f"""<body{look}>
+<a class="skip" href="#content">Skip to the content</a>
+<header><div class="top"><a class="brand" href="/"{here}>roofline-exporter</a>
+<p id="connection"><span class="dot" aria-hidden="true"></span>
+<span role="status" data-c="word">as of</span> <time id="read"{when}>{shown}</time></p></div>
+{banner(view)}</header>
+<main id="content">
+{content}
+</main>
+<footer><p>{links}</p><p>roofline-exporter {escape(__version__)}</p></footer>
+{data_block("view", view)}
+</body>"""

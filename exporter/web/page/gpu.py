@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The content of ``/gpu/{uuid}``: one GPU or GPU instance now, over 15 minutes, and what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+from exporter.model.snapshot import Gpu
+from exporter.specs import SpecBook
+from exporter.web.history import Series
+from exporter.web.live.addresses import history_address
+from exporter.web.live.row_words import Row
+from exporter.web.page.charts import gpu_charts
+from exporter.web.page.details import gpu_facts
+from exporter.web.page.node import roofline_figure
+from exporter.web.page.table import gpu_table
+from exporter.web.wording.numbers import model_name
+
+
+def _title(row: Row) -> str:
+    return escape(row["words"]["title"])
+
+
+def _neighbours(rows: Mapping[str, Row], key: str) -> str:
+    """Return links to all GPUs, and to the GPUs before and after this one."""
+    keys = list(rows)
+    at = keys.index(key)
+    links = ['<a href="/">All GPUs</a>']
+    if at > 0:
+        before = keys[at - 1]
+        links.append(f'<a href="{escape(rows[before]["href"])}">← {_title(rows[before])}</a>')
+    if at + 1 < len(keys):
+        after = keys[at + 1]
+        links.append(f'<a href="{escape(rows[after]["href"])}">{_title(rows[after])} →</a>')
+    return f'<nav aria-label="GPUs">{" ".join(links)}</nav>'
+
+
+def rows_of(rows: Mapping[str, Row], key: str) -> dict[str, Row]:
+    """Return a row, with the instances of a GPU that is divided."""
+    return {
+        name: row
+        for name, row in rows.items()
+        if name == key or (rows[key].get("mig") and name.startswith(f"{key}/"))
+    }
+
+
+def gpu_content(
+    view: Mapping[str, Any],
+    key: str,
+    gpu: Gpu,
+    specs: SpecBook,
+    jobs: str,
+    series: Series | None,
+) -> str:
+    """Return the content of the page of the row `key`, which is one of `view`.
+
+    `series` are its last minutes.
+    """
+    row = view["rows"][key]
+    said = row["words"]
+    state = ", ".join(filter(None, (said["word"], said.get("limit"), said.get("reason"))))
+    return f"""{_neighbours(view["rows"], key)}
+<h1 id="headline">{_title(row)} <small>{escape(model_name(gpu.device.name))}</small></h1>
+<p id="totals">{escape(state)}</p>
+<div id="gpu" data-key="{escape(key)}" data-history="{escape(history_address(key))}">
+<section class="card wide" aria-labelledby="gpus-title"><h2 id="gpus-title">Now</h2>
+{gpu_table(rows_of(view["rows"], key))}</section>
+<div class="wide" id="jobs">{jobs}</div>
+<section class="card" id="chart" aria-labelledby="roofline-title">
+<h2 id="roofline-title">Roofline</h2>
+{roofline_figure({key: row})}</section>
+{gpu_charts(series)}
+<p class="wide" id="means"></p>
+<p class="wide" id="absent" hidden></p>
+<div class="wide" id="facts">
+{gpu_facts(gpu, specs, row.get("instance"))}
+</div>
+</div>"""

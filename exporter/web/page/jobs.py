@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The training jobs on a GPU: where the time of a step goes, phase by phase."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+
+from exporter.model.reading import TRAINING_DEGRADATIONS, TRAINING_PHASES
+from exporter.model.snapshot import Rank
+from exporter.web.waits import live_ranks
+from exporter.web.wording.job_names import display_names
+from exporter.web.wording.numbers import cut, fixed, percent, plain
+from exporter.web.wording.state import stall_level
+
+SHOWN_RANKS = 4
+"""More ranks on one GPU are only counted."""
+LEAST_SHARE = 0.001
+MOST_NAME = 128
+_COLOURS = 8
+_RECT = '<rect class="phase {colour}" x="{x:.2f}" width="{width:.2f}" height="10"/>'
+_KEY = (
+    '<li><svg viewBox="0 0 10 10" class="key" aria-hidden="true">'
+    '<rect class="phase {colour}" width="10" height="10"/></svg> {name} {share}</li>'
+)
+
+
+def job_phases(rank: Rank, before: Rank | None) -> dict[str, float]:
+    """Return what a rank did since `before`, as shares of the step time by phase."""
+    spent = _step_seconds(rank, before)
+    if before is None or spent <= 0:
+        return {}
+    now, then = rank.totals.phase_seconds, before.totals.phase_seconds
+    shares = {
+        name: (now[name] - then.get(name, 0.0)) / spent for name in TRAINING_PHASES if name in now
+    }
+    return {name: share for name, share in shares.items() if share >= LEAST_SHARE}
+
+
+def _step_seconds(rank: Rank, before: Rank | None) -> float:
+    return 0.0 if before is None else rank.totals.step_seconds - before.totals.step_seconds
+
+
+def _stall(rank: Rank, before: Rank | None) -> float | None:
+    """Return the exposed data stall since `before`, as a share of the step time."""
+    spent = _step_seconds(rank, before)
+    now = rank.totals.phase_gpu_idle_seconds.get("data")
+    if before is None or spent <= 0 or now is None:
+        return None
+    return (now - before.totals.phase_gpu_idle_seconds.get("data", 0.0)) / spent
+
+
+def job_words(rank: Rank, before: Rank | None) -> str:
+    """Return how much a rank waits, and how fast it steps.
+
+    Over the same seconds as its phases where these are known, else over its last ones.
+    """
+    said = []
+    phases = job_phases(rank, before)
+    stall = _stall(rank, before) if phases else rank.data_stall_ratio
+    wait = phases.get("data", 0.0) if phases and _waits(rank) else rank.data_wait_ratio
+    if stall is not None:
+        said.append(f"GPU idle for its data {percent(stall)} of the time ({stall_level(stall)})")
+    if wait is not None:
+        said.append(f"waits for data {percent(wait)}")
+    if before is None:
+        return ", ".join(said)
+    passed = rank.last_report_timestamp_seconds - before.last_report_timestamp_seconds
+    if passed > 0:
+        rate = max(0.0, rank.totals.steps - before.totals.steps) / passed
+        said.append(f"{fixed(rate, 1 if rate < 10 else 0)} steps/s")
+    if phases and passed >= 1:
+        return f"in the last {fixed(passed, 0)} s: {', '.join(said)}"
+    return ", ".join(said)
+
+
+def _waits(rank: Rank) -> bool:
+    return "data" in rank.totals.phase_seconds
+
+
+def _phases_html(phases: Mapping[str, float]) -> str:
+    colours = {
+        name: f"series-{index}" if index < _COLOURS else "rest"
+        for index, name in enumerate(TRAINING_PHASES)
+    }
+    begin, rects, keys = 0.0, "", ""
+    for name, share in phases.items():
+        colour, width = colours[name], 100 * share
+        rects += _RECT.format(colour=colour, x=begin, width=width)
+        keys += _KEY.format(colour=colour, name=plain(name), share=percent(share))
+        begin += width
+    return (
+        '<svg class="bar thick" viewBox="0 0 100 10" preserveAspectRatio="none" '
+        f'aria-hidden="true">{rects}</svg><ul class="legend">{keys}</ul>'
+    )
+
+
+def _job(rank: Rank, before: Rank | None, name: str) -> str:
+    title, shown = escape(cut(rank.job, MOST_NAME)), escape(f"{cut(name)} rank {rank.rank}")
+    whose = "" if rank.owner is None else f" of {escape(cut(rank.owner))}"
+    phases = job_phases(rank, before)
+    return (
+        f'<p><b title="{title}">{shown}</b>{whose} {escape(job_words(rank, before))}</p>'
+        f"{_phases_html(phases) if phases else ''}{_degraded_html(rank.degraded)}\n"
+    )
+
+
+def _degraded_html(reasons: Iterable[str]) -> str:
+    """Return what of a rank is not measured or not believed, a line for each."""
+    lines = "".join(
+        f"<li>{plain(reason)}: {escape(TRAINING_DEGRADATIONS[reason])}</li>" for reason in reasons
+    )
+    return f'<ul class="degraded">{lines}</ul>' if lines else ""
+
+
+def _identity(rank: Rank) -> tuple[object, ...]:
+    return rank.job, rank.rank, rank.gpu_uuid, rank.gpu_instance
+
+
+def gpu_jobs(
+    ranks: Sequence[Rank], earlier: Iterable[Rank], uuid: str, gpu_instance: int | None
+) -> str:
+    """Return the jobs on a GPU or instance as HTML; nothing where there are none.
+
+    Those that the driver does not list there come last: they push none of the others out.
+    `earlier` are the ranks some seconds ago, of each the oldest picture last.
+    """
+    live = live_ranks(ranks).get((uuid, gpu_instance), [])
+    here = sorted(live, key=lambda rank: rank.verified is False)
+    if not here:
+        return ""
+    before = {_identity(rank): rank for rank in earlier}
+    names = display_names({rank.job for rank in ranks})
+    jobs = "".join(
+        _job(rank, before.get(_identity(rank)), names[rank.job]) for rank in here[:SHOWN_RANKS]
+    )
+    more = len(here) - SHOWN_RANKS
+    return (
+        '<section class="card" aria-labelledby="jobs-title"><h2 id="jobs-title">Training jobs on '
+        f"it: where a step goes</h2>\n{jobs}{f'<p>and {more} more ranks</p>' if more > 0 else ''}"
+        "</section>"
+    )

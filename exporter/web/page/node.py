@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The content of ``/``: the sentence that matters most, the table of GPUs, the roofline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from exporter.web.live.row_words import Row
+from exporter.web.page.document import data_block
+from exporter.web.page.table import gpu_table
+
+
+def _list(lines: Sequence[str]) -> str:
+    return f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>"
+
+
+def problem_section(problem: Mapping[str, Any] | None) -> str:
+    """Return why there is no GPU, what was tried and what to do; nothing where there is one.
+
+    A script puts the section in or out when that changes.
+    """
+    if problem is None:
+        return '<div id="problem"></div>'
+    tried = problem["tried"]
+    return (
+        '<div id="problem"><section aria-labelledby="problem-title">\n'
+        f'<h2 id="problem-title">No GPU is up</h2>\n<p>{escape(problem["what"])}</p>\n'
+        f"{f'<h3>What was tried</h3>{_list(tried)}' if tried else ''}\n"
+        f"<h3>What to do</h3>\n{_list(problem['do'])}\n</section></div>"
+    )
+
+
+_PLOT = """\
+<label class="model" hidden>GPU model <select id="model"></select></label>
+<div class="plot"><svg class="roofline" role="group" aria-labelledby="roofline-title"></svg>
+<div class="tip" id="tip" role="tooltip" hidden></div></div>
+<ul class="legend">
+<li><svg viewBox="0 0 30 8" aria-hidden="true"><path class="roof spec assumed" d="M0 4H30"/></svg>
+datasheet</li>
+<li data-c="best" hidden>
+<svg viewBox="0 0 30 8" aria-hidden="true"><path class="roof achievable" d="M0 4H30"/></svg>
+best public kernels</li>
+<li hidden><svg viewBox="0 0 30 8" aria-hidden="true"><path class="roof clock" d="M0 4H30"/></svg>
+<span data-c="clock"></span></li>
+</ul>
+<p class="note"></p>
+<p id="selected" hidden><a href="/">Open</a> <span></span></p>
+"""
+"""What only a script can fill: it puts this into the page, so that nobody reads it empty."""
+
+
+def roofline_figure(rows: Mapping[str, Row]) -> str:
+    """Return the place of the chart, what a script puts there, and its numbers as a table."""
+    numbers = "".join(
+        f'<tr><th scope="row">{escape(words["title"])}</th><td>{escape(words["point"])}</td>'
+        f"<td>{escape(words.get('roof', 'not known'))}</td></tr>"
+        for words in (row["words"] for row in rows.values())
+        if "point" in words
+    )
+    return f"""<figure id="roofline">
+{data_block("plot", _PLOT)}
+<details id="numbers"><summary>The chart as a table</summary>
+<table><thead><tr><th scope="col">GPU</th><th scope="col">Work and intensity</th>
+<th scope="col">Of the roof</th></tr></thead><tbody>{numbers}</tbody></table></details>
+</figure>"""
+
+
+def node_content(view: Mapping[str, Any], problem: Mapping[str, Any] | None) -> str:
+    """Return the content of the node view."""
+    rows = view["rows"]
+    return f"""<h1 id="headline">{escape(view["headline"])}</h1>
+<p id="announced" class="unseen" role="status"></p>
+<p id="totals">{escape(view["totals"])}</p>
+{problem_section(problem)}
+<div id="node"{"" if rows else " hidden"}>
+<section aria-labelledby="gpus-title"><h2 id="gpus-title">GPUs</h2>
+{gpu_table(rows)}</section>
+<section id="chart" aria-labelledby="roofline-title"><h2 id="roofline-title">Roofline</h2>
+{roofline_figure(rows)}</section>
+</div>"""

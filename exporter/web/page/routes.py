@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``/`` and ``/gpu/{uuid}``: readable without scripts, and kept up to date by them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from exporter.specs import SpecBook
+from exporter.web.asked import asked_gpu, asked_instance
+from exporter.web.compressed import answer
+from exporter.web.live.addresses import row_key
+from exporter.web.live.views import Views
+from exporter.web.page.charts import TABLE_SECONDS
+from exporter.web.page.document import document, frame
+from exporter.web.page.gpu import gpu_content, rows_of
+from exporter.web.page.jobs import gpu_jobs
+from exporter.web.page.node import node_content
+from exporter.web.page.problem import problem_view
+from exporter.web.static import HEADERS
+
+SHARED_MODULES = (
+    "dom.js",
+    "format.js",
+    "frame.js",
+    "geometry.js",
+    "roofline.js",
+    "roofline_mark.js",
+    "rows.js",
+    "stream.js",
+    "trails.js",
+)
+NODE_MODULES = ("node.js", *SHARED_MODULES)
+GPU_MODULES = ("gpu.js", "charts.js", "history.js", *SHARED_MODULES)
+HTML = "text/html; charset=utf-8"
+
+
+def node_html(views: Views) -> str:
+    """Return the page of the node."""
+    view, snapshot = views.latest(), views.store.latest()
+    problem = None if snapshot is None else problem_view(snapshot, views.tried())
+    heading = f"{view['headline']} · roofline-exporter"
+    body = frame(view, node_content(view, problem), home=True)
+    return document(heading, body, modules=NODE_MODULES)
+
+
+def gpu_html(view: dict[str, Any], key: str, content: str) -> str:
+    """Return the page of the row `key`, which is one of `view`."""
+    of_it = {**view, "rows": rows_of(view["rows"], key)}
+    return document(
+        f"{view['rows'][key]['words']['title']} · roofline-exporter",
+        frame(of_it, content),
+        scripts=("uplot/uPlot.iife.min.js",),
+        modules=GPU_MODULES,
+    )
+
+
+def page_routes(views: Views, specs: Callable[[], SpecBook]) -> list[Route]:
+    """Return ``/`` and ``/gpu/{uuid}``, which takes an index as well."""
+
+    def index(request: Request) -> Response:
+        return answer(request, node_html(views).encode(), HTML, HEADERS)
+
+    def gpu(request: Request) -> Response:
+        name = request.path_params["uuid"]
+        instance, view = asked_instance(request), views.latest()
+        snapshot = views.store.latest()
+        found = asked_gpu(snapshot, name)
+        if snapshot is not None and found is not None:
+            uuid = found.device.uuid
+            key = row_key(uuid, instance)
+            if key in view["rows"]:
+                jobs = gpu_jobs(snapshot.ranks, views.store.earlier_ranks(), uuid, instance)
+                since = snapshot.timestamp_seconds - TABLE_SECONDS
+                series = views.store.history.series(uuid, instance, since)
+                html = gpu_html(view, key, gpu_content(view, key, found, specs(), jobs, series))
+                return answer(request, html.encode(), HTML, HEADERS)
+        of = "" if instance is None else f" with a GPU instance {instance}"
+        raise HTTPException(404, f"no GPU has the UUID or index {name[:80]!r}{of}")
+
+    return [Route("/", index), Route("/gpu/{uuid}", gpu)]

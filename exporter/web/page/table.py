@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of the node view: one row a GPU or GPU instance, and what a script makes rows of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+
+from exporter.web.live.row_words import Row, values_of
+from exporter.web.page.document import data_block
+from exporter.web.wording.numbers import clock_time, iso_time
+
+COLUMNS = (
+    "GPU",
+    "State",
+    "Utilization, with saturation inside",
+    "Data stall",
+    "Memory",
+    "Power",
+    "Idle, holder",
+)
+_PLACES = (
+    *("title", "name", "glyph", "word", "limit", "note", "reason", "ago", "used", "saturated"),
+    *("stall", "level", "memory", "power", "idle", "holder"),
+)
+_ROW = """\
+<tr role="row" class="row {look}" data-key="{key}">
+<th role="rowheader" scope="row">
+ <a data-f="title" href="{href}">{title}</a>
+ <small data-f="name" title="{name}">{name}</small></th>
+<td role="cell" class="state"{span}>
+ <span class="badge"><span aria-hidden="true" data-f="glyph">{glyph}</span>
+  <b data-f="word">{word}</b></span>
+ <small data-f="limit">{limit}</small>
+ <small class="reason" data-f="reason">{reason}</small>
+ <small class="reason"><span data-f="ago">{ago}</span>
+  <time data-f="at"{datetime}>{at}</time></small>
+ <small class="note" data-f="note">{note}</small></td>
+<td role="cell" class="use" data-cap="Use"{hidden}>{use_bar}
+ <small><span data-f="used">{used}</span> <span data-f="saturated">{saturated}</span></small></td>
+<td role="cell" class="stall" data-cap="Data stall"{hidden}>
+ <span class="value" data-f="stall">{stall}</span> <small data-f="level">{level}</small></td>
+<td role="cell" class="load" data-cap="Memory"{hidden}>{memory_bar}
+ <small data-f="memory">{memory}</small></td>
+<td role="cell" class="load" data-cap="Power"{hidden}>{power_bar}
+ <small data-f="power">{power}</small></td>
+<td role="cell" class="idle" data-cap="Idle"{hidden}>
+ <span class="value" data-f="idle">{idle}</span>
+ <small data-f="holder" title="{holder}">{holder}</small></td>
+</tr>
+"""
+_BAR = (
+    '<svg class="bar {kind}" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
+    '<rect class="track" width="100" height="10"/>{rects}</svg>'
+)
+_RECT = '<rect data-bar="{name}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}"/>'
+_NOTHING: Row = {"state": "up", "look": "", "href": "/", "words": {"title": "GPU"}}
+
+
+def _rect(name: str, to: float, begin: float = 0.0, y: float = 0.0, height: float = 10.0) -> str:
+    start, end = (min(1.0, max(0.0, ratio)) * 100 for ratio in (begin, to))
+    x = round(start, 1)
+    return _RECT.format(name=name, x=x, y=y, width=round(end - x, 1), height=height)
+
+
+def _bars(row: Row) -> dict[str, str]:
+    values = values_of(row)
+    lower = values.get("saturation_lower", 0.0)
+    use = (
+        _rect("used", values.get("utilization", 0.0))
+        + _rect("band", values.get("saturation_upper", lower), lower, 2.5, 5.0)
+        + _rect("saturated", lower, 0.0, 2.5, 5.0)
+    )
+    limit = values.get("power_limit")
+    power = values.get("power", 0.0) / limit if limit else 0.0
+    return {
+        "use_bar": _BAR.format(kind="thick", rects=use),
+        "memory_bar": _BAR.format(kind="thin", rects=_rect("memory", row.get("memory_ratio", 0.0))),
+        "power_bar": _BAR.format(kind="thin", rects=_rect("power", power)),
+    }
+
+
+def _html(key: str, row: Row) -> str:
+    up, since = row["state"] == "up", row.get("since")
+    words = {**dict.fromkeys(_PLACES, ""), **row["words"]}
+    return _ROW.format(
+        **{place: escape(word) for place, word in words.items()},
+        **_bars(row),
+        look=row["look"],
+        key=escape(key),
+        href=escape(row["href"]),
+        at="" if since is None else clock_time(since),
+        datetime="" if since is None else f' datetime="{iso_time(since)}"',
+        span="" if up else ' colspan="6"',
+        hidden="" if up else " hidden",
+    )
+
+
+def gpu_table(rows: Mapping[str, Row]) -> str:
+    """Return the table, and an empty row as data, which a script copies for GPUs that come."""
+    heads = "".join(f'<th role="columnheader" scope="col">{name}</th>' for name in COLUMNS)
+    body = "".join(_html(key, row) for key, row in rows.items())
+    return (
+        '<table id="gpus" role="table" class="gpus" aria-labelledby="gpus-title">'
+        f'<thead role="rowgroup"><tr role="row">{heads}</tr></thead>\n'
+        f'<tbody role="rowgroup">\n{body}</tbody></table>\n'
+        f"{data_block('row', _html('', _NOTHING))}\n"
+    )

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is said of one GPU beside its state, piece by piece."""
+
+from __future__ import annotations
+
+from exporter.web.wording.facts import Facts
+from exporter.web.wording.numbers import (
+    cut,
+    duration,
+    fixed,
+    gibibytes,
+    model_name,
+    percent,
+    plain,
+    span,
+)
+from exporter.web.wording.state import condition
+
+_LIMITERS = {
+    "idle": "often idle",
+    "input": "waits for its input",
+    "clock": "limited by its clock",
+    "unknown": "limiter not known",
+}
+"""What is said of a limiter; any other "limits"."""
+_IDLE_STATES = ("held idle", "free", "idle", "often idle")
+"""States beside which it need not be said that the last interval was often idle."""
+BASES = ("spec", "clock", "achievable")
+_REASON = 160
+NOT_KNOWN = "not known"
+
+
+def title(facts: Facts) -> str:
+    """Return "GPU 3", "GPU 3, MIG 1", or with the last digits of its UUID "GPU 3 (…9f0c)"."""
+    instance = "" if facts.instance is None else f", MIG {facts.instance}"
+    return f"GPU {facts.gpu}{instance}{_digits(facts)}"
+
+
+def label(facts: Facts) -> str:
+    """Return how a sentence names it: GPU 3, or GPU 2/1 for a MIG instance."""
+    instance = "" if facts.instance is None else f"/{facts.instance}"
+    return f"GPU {facts.gpu}{instance}{_digits(facts)}"
+
+
+def _digits(facts: Facts) -> str:
+    return "" if facts.digits is None else f" (…{facts.digits})"
+
+
+def name(facts: Facts) -> str:
+    """Return the GPU model, or the profile of an instance."""
+    if facts.instance is None:
+        return model_name(facts.name)
+    return cut(facts.profile or "MIG")
+
+
+def down_reason(facts: Facts) -> str:
+    """Return why a GPU is not up, without the word that its state says already."""
+    reason, said = facts.down_reason or "", condition(facts)
+    return cut("" if reason == said else reason.removeprefix(f"{said}: "), _REASON)
+
+
+def use(facts: Facts) -> str:
+    """Return the utilization: 99 % used."""
+    return "use not known" if facts.busy_ratio is None else f"{percent(facts.busy_ratio)} used"
+
+
+def saturation(facts: Facts) -> str:
+    """Return the saturation, or its bounds: 0 to 43 % saturated."""
+    if facts.saturation is None:
+        return "saturation not known"
+    return f"{span(*facts.saturation.ratio)} saturated"
+
+
+def limiter(facts: Facts, state: str) -> str:
+    """Return what limited the last interval; nothing where `state` says so already."""
+    found = facts.limiter
+    if found is None or (found == "idle" and state in _IDLE_STATES):
+        return ""
+    return _LIMITERS.get(found, f"limited by {cut(plain(found), 24)}")
+
+
+def roof(facts: Facts) -> str:
+    """Return how much of each roof is reached: 54 % (spec), 67 % (achievable)."""
+    reached = facts.roof_ratio
+    return ", ".join(f"{percent(reached[basis])} ({basis})" for basis in BASES if basis in reached)
+
+
+def data_stall(facts: Facts) -> str:
+    """Return the exposed data stall, or what bounds it: 24 %, 12 to 31 %, at most 31 %."""
+    if facts.data_stall is not None:
+        return span(*facts.data_stall)
+    if facts.data_wait_ratio is not None:
+        return f"at most {percent(facts.data_wait_ratio)}"
+    return "no report"
+
+
+def memory(facts: Facts) -> str:
+    """Return the memory in use, of what there is: 57/80 GiB."""
+    used, total = facts.memory_used_bytes, facts.memory_total_bytes
+    if used is None:
+        return NOT_KNOWN
+    return _of_limit(gibibytes(used), gibibytes(total) if total else None, "GiB")
+
+
+def power(facts: Facts) -> str:
+    """Return the power drawn, of the limit: 641/700 W."""
+    watts, limit = facts.power_watts, facts.power_limit_watts
+    if watts is None:
+        return NOT_KNOWN if facts.instance is None else "of the board"
+    return _of_limit(fixed(watts, 0), fixed(limit, 0) if limit else None, "W")
+
+
+def _of_limit(value: str, limit: str | None, unit: str) -> str:
+    return f"{value} {unit}" if limit is None else f"{value}/{limit} {unit}"
+
+
+def idle(facts: Facts) -> str:
+    """Return for how long it is idle: held idle 2 h 10 min."""
+    if not facts.idle:
+        return "idle time not known" if facts.idle is None else "not idle"
+    seconds, kind = facts.idle_seconds, "held idle" if facts.held else "idle"
+    if seconds is None:
+        return kind
+    return f"{kind} {duration(seconds) if seconds >= 1 else 'just now'}"
+
+
+def holder(facts: Facts) -> str:
+    """Return who holds it: ada: python3 (training)."""
+    found = facts.holder
+    if found is not None:
+        who = ": ".join(cut(each, 24) for each in (found.owner, found.command) if each)
+        return f"{who or 'somebody'} ({cut(found.workload or 'other', 16)})"
+    if facts.held is None:
+        return ""
+    return "held" if facts.held else "held by nobody"
+
+
+def throttled(facts: Facts) -> str:
+    """Return what throttles its clocks now: throttled: sw power cap."""
+    reasons = ", ".join(cut(plain(each), 24) for each in facts.throttle_reasons)
+    return f"throttled: {reasons}" if reasons else ""

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The phrases in few letters, for the columns of a table; None is not known."""
+
+from __future__ import annotations
+
+from exporter.web.wording.facts import Facts, Range
+from exporter.web.wording.numbers import fixed, gibibytes, whole_percent
+from exporter.web.wording.phrases import down_reason
+from exporter.web.wording.state import condition
+
+_EN_DASH = "\N{EN DASH}"
+
+
+def duration(seconds: float) -> str:
+    """Return a length of time in two units at most: 12s, 5m03s, 1h02m, 3d04h."""
+    whole = int(seconds)
+    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
+    if days:
+        return f"{days}d{hours % 24:02}h"
+    if hours:
+        return f"{hours}h{minutes % 60:02}m"
+    return f"{minutes}m{whole % 60:02}s" if minutes else f"{whole}s"
+
+
+def _bounds(found: Range) -> str:
+    return f"{whole_percent(found.lower)}{_EN_DASH}{whole_percent(found.upper)} %"
+
+
+def ratio(value: float | None) -> str | None:
+    """Return a ratio in whole percents: 61 %."""
+    return None if value is None else f"{whole_percent(value)} %"
+
+
+def down(facts: Facts) -> str | None:
+    """Return why nothing is known of it: lost: a driver call does not return; None while up."""
+    if facts.down_reason is None:
+        return None
+    return ": ".join(filter(None, (condition(facts), down_reason(facts))))
+
+
+def saturation(facts: Facts) -> str | None:
+    """Return a measured value as one number, an estimate as its bounds, even if they are equal."""
+    found = facts.saturation
+    if found is None:
+        return None
+    return ratio(found.ratio.lower) if found.measured else _bounds(found.ratio)
+
+
+def limiter(facts: Facts) -> str | None:
+    """Return the limiter; a GPU that works and lost most by being idle was "often idle"."""
+    return "often idle" if facts.limiter == "idle" and facts.idle is False else facts.limiter
+
+
+def data_stall(facts: Facts) -> str | None:
+    """Return the data stall: 24 %, bounds, or <= 31 % where only the job's wait is known."""
+    stall = facts.data_stall
+    if stall is not None:
+        return ratio(stall.lower) if stall.lower == stall.upper else _bounds(stall)
+    wait = ratio(facts.data_wait_ratio)
+    return None if wait is None else f"<= {wait}"
+
+
+def _of_limit(value: str | None, limit: str | None) -> str | None:
+    return None if value is None and limit is None else f"{value or '-'}/{limit or '-'}"
+
+
+def memory(facts: Facts) -> str | None:
+    """Return the memory in use, of what there is, in GiB: 57/80."""
+    used, total = facts.memory_used_bytes, facts.memory_total_bytes
+    return _of_limit(
+        None if used is None else gibibytes(used), None if total is None else gibibytes(total)
+    )
+
+
+def power(facts: Facts) -> str | None:
+    """Return the power drawn, of the limit, in watts: 641/700."""
+    watts, limit = facts.power_watts, facts.power_limit_watts
+    return _of_limit(
+        None if watts is None else fixed(watts, 0), None if limit is None else fixed(limit, 0)
+    )
+
+
+def temperature(facts: Facts) -> str | None:
+    """Return the temperature: 61 °C."""
+    celsius = facts.temperature_celsius
+    return None if celsius is None else f"{fixed(celsius, 0)} °C"
+
+
+def idle(facts: Facts) -> str | None:
+    """Return for how long it is idle, and whether somebody holds it: 1h01m held."""
+    if not facts.idle:
+        return None if facts.idle is None else "not idle"
+    length = "idle" if facts.idle_seconds is None else duration(facts.idle_seconds)
+    return length if facts.held is None else f"{length} {'held' if facts.held else 'free'}"
+
+
+def held_idle(facts: Facts) -> str | None:
+    """Return for how long it was held idle altogether: 3d04h."""
+    seconds = facts.held_idle_seconds
+    return None if seconds is None else duration(max(0.0, seconds))
+
+
+def holder(facts: Facts) -> str | None:
+    """Return who holds it: ada: python3 (training); what is not known of it is left out."""
+    found = facts.holder
+    if found is None:
+        return None
+    who = ": ".join(filter(None, (found.owner, found.command)))
+    workload = f"({found.workload})" if found.workload else ""
+    return " ".join(filter(None, (who, workload))) or None

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state of a GPU in one word, and how good that is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from exporter.web.wording.facts import Facts
+
+MODERATE_STALL_RATIO = 0.05
+HIGH_STALL_RATIO = 0.20
+"""Below the first an exposed data stall is fine, above the second a GPU starves. The bands are
+those of TensorFlow's profiler for input-bound programs."""
+STALL_LEVELS = ((HIGH_STALL_RATIO, "high"), (MODERATE_STALL_RATIO, "some"), (0.0, "fine"))
+"""The stall from which on each word holds."""
+NEAR_ROOF_SATURATION = 0.8
+NEAR_ROOF_ACHIEVABLE = 0.75
+"""A GPU is near its roof from this saturation on, or from this share of what the best public
+kernels reach."""
+LOOKS_BUSY_RATIO = 0.8
+HARDLY_USED_RATIO = 0.2
+"""A GPU that looks busy and whose saturation stays below this does little with its time."""
+OFTEN_IDLE_RATIO = 0.5
+"""Busy for less than this, a GPU that waits for its input is idle more often than not."""
+LEAST_BUSY_RATIO = 0.01
+"""Less activity than this counts as idle."""
+HELD_IDLE_SECONDS = 10.0
+"""A shorter pause of a GPU that is held is not reported."""
+
+UP, DIVIDED, UNKNOWN = "up", "MIG", "unknown"
+
+
+def condition(facts: Facts) -> str:
+    """Return whether it can be read: up, suspended or lost."""
+    if facts.down_reason is None:
+        return UP
+    return "suspended" if facts.down_reason.startswith("suspended") else "lost"
+
+
+def _starved(one: Facts) -> bool:
+    if one.data_stall is None:
+        return one.limiter == "input"
+    return one.data_stall.lower >= HIGH_STALL_RATIO
+
+
+def _quiet(one: Facts) -> bool:
+    if one.idle is not None:
+        return one.idle
+    return (
+        one.limiter == "idle" and one.busy_ratio is not None and one.busy_ratio < LEAST_BUSY_RATIO
+    )
+
+
+def _held_idle(one: Facts) -> bool:
+    seconds = one.idle_seconds
+    return bool(one.held) and seconds is not None and seconds >= HELD_IDLE_SECONDS
+
+
+def _near_its_roof(one: Facts) -> bool:
+    lower = 0.0 if one.saturation is None else one.saturation.ratio.lower
+    achieved = one.roof_ratio.get("achievable", 0.0)
+    return lower >= NEAR_ROOF_SATURATION or achieved >= NEAR_ROOF_ACHIEVABLE
+
+
+def _underused(one: Facts) -> bool:
+    return (
+        one.busy_ratio is not None
+        and one.busy_ratio >= LOOKS_BUSY_RATIO
+        and one.saturation is not None
+        and one.saturation.ratio.upper < HARDLY_USED_RATIO
+    )
+
+
+def _often_idle(one: Facts) -> bool:
+    busy = one.busy_ratio
+    waits = one.limiter == "input" and busy is not None and busy < OFTEN_IDLE_RATIO
+    return waits or one.limiter == "idle"
+
+
+_RULES: tuple[tuple[str, Callable[[Facts], bool]], ...] = (
+    ("lost", lambda one: condition(one) == "lost"),
+    ("suspended", lambda one: condition(one) == "suspended"),
+    (DIVIDED, lambda one: one.divided),
+    ("starved", _starved),
+    ("held idle", _held_idle),
+    ("free", lambda one: _quiet(one) and one.held is False),
+    ("idle", _quiet),
+    # Before the roof: a pipe that is active all the time at half its clock reaches half its roof.
+    ("clock-throttled", lambda one: one.limiter == "clock"),
+    ("near its roof", _near_its_roof),
+    ("underused", _underused),
+    ("often idle", _often_idle),
+    ("busy", lambda one: one.busy_ratio is not None or one.saturation is not None),
+)
+
+
+def state(facts: Facts) -> str:
+    """Return the first word whose rule holds.
+
+    lost, suspended: not readable. MIG: divided into instances, which have states of their own.
+    starved: idle for its data at least 20 % of the time. held idle: idle for 10 s and more while
+    someone holds it. free: idle, held by nobody. idle: idle otherwise. clock-throttled: limited by
+    its clock. near its roof: at least 80 % saturated, or 75 % of what the best public kernels
+    reach. underused: something ran 80 % of the time and reached less than 20 % of any roof. often
+    idle: it did something, and lost most by being idle, or waited for its input and was busy less
+    than half of the time. busy: none of these.
+    """
+    return next((name for name, holds in _RULES if holds(facts)), UNKNOWN)
+
+
+TONES = {
+    "near its roof": "good",
+    "busy": "good",
+    "underused": "warn",
+    "starved": "warn",
+    "clock-throttled": "warn",
+    "held idle": "warn",
+    DIVIDED: "calm",
+    "often idle": "calm",
+    "idle": "calm",
+    "free": "calm",
+    "suspended": "calm",
+    "lost": "bad",
+}
+
+
+def tone(state: str) -> str:
+    """Return how good a state is: good, warn, calm, bad or neutral."""
+    return TONES.get(state, "neutral")
+
+
+def stall_level(ratio: float) -> str:
+    """Return how bad an exposed data stall is: fine, some or high."""
+    return next(word for above, word in STALL_LEVELS if ratio >= above)

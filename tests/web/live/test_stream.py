@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whoever watches sees every snapshot; nobody is held up, and nothing is done for nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from exporter.model.snapshot import Snapshot
+from exporter.web.live import stream
+from exporter.web.live.view import NodeView
+from tests import snapshots
+from tests.web.conftest import Daemon
+from tests.web.merging import merged
+from tests.web.watching import Viewer
+
+
+def node(number: int) -> Snapshot:
+    """A snapshot that differs from those of other numbers."""
+    gpu = snapshots.h100_training()
+    assert gpu.vitals is not None
+    gpu = replace(gpu, vitals=replace(gpu.vitals, power_watts=100.0 + number))
+    return replace(snapshots.snapshot(gpu), timestamp_seconds=snapshots.NOW + number)
+
+
+class Stage:
+    """A daemon whose publisher is a thread, as it is in life."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self.daemon = daemon
+        self.number = 0
+
+    async def publish(self, times: int = 1, seconds: float = 1.0) -> None:
+        """Publish so many snapshots, so many seconds apart."""
+        for _ in range(times):
+            self.number += 1
+            self.daemon.now += seconds
+            await asyncio.to_thread(self.daemon.publish, node(self.number))
+            await asyncio.sleep(0)  # the event loop hands it out
+
+    async def view(self) -> NodeView:
+        return await asyncio.to_thread(self.daemon.views.latest)
+
+
+Play = Callable[[Callable[[Stage], Coroutine[Any, Any, None]]], None]
+
+
+@pytest.fixture
+def play(daemon: Daemon) -> Play:
+    """Runs a test's coroutine on a stage."""
+    return lambda act: asyncio.run(act(Stage(daemon)))
+
+
+def test_a_snapshot_and_then_diffs(play: Play) -> None:
+    """First the whole view, then patches that lead to each later view."""
+
+    async def act(stage: Stage) -> None:
+        await stage.publish(3)
+        viewer = Viewer(stage.daemon.app)
+        retry, whole = await viewer.event(), await viewer.event()
+        assert (retry.name, retry.value) == ("retry", "2000")
+        assert (whole.name, whole.sequence) == ("snapshot", 3)
+        assert whole.value == await stage.view()
+        assert viewer.status == 200
+        assert viewer.headers["content-type"] == "text/event-stream"
+        assert viewer.headers["cache-control"] == "no-store"
+        assert viewer.headers["x-content-type-options"] == "nosniff"
+        shown = whole.value
+        for number in (4, 5, 6):
+            await stage.publish()
+            diff = await viewer.event()
+            assert (diff.name, diff.sequence) == ("diff", number)
+            assert len(diff.value["rows"]) == 1
+            shown = merged(shown, diff.value)
+            assert shown == await stage.view()
+        await viewer.leave()
+
+    play(act)
+
+
+def test_before_the_first_snapshot(play: Play) -> None:
+    """Whoever comes early gets that, and then everything."""
+
+    async def act(stage: Stage) -> None:
+        viewer = Viewer(stage.daemon.app)
+        await viewer.event()
+        whole = await viewer.event()
+        assert (whole.sequence, whole.value["rows"]) == (0, {})
+        await stage.publish()
+        diff = await viewer.event()
+        assert merged(whole.value, diff.value) == await stage.view()
+        await viewer.leave()
+
+    play(act)
+
+
+def test_one_encoding_for_all(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten viewers cost one view and one encoding a snapshot."""
+    made: list[str] = []
+    encode = stream.encoded
+
+    def counted(name: str, sequence: int, value: dict[str, Any]) -> bytes:
+        made.append(name)
+        return encode(name, sequence, value)
+
+    monkeypatch.setattr(stream, "encoded", counted)
+
+    async def act(stage: Stage) -> None:
+        await stage.publish()
+        viewers = [Viewer(stage.daemon.app) for _ in range(10)]
+        for viewer in viewers:
+            await viewer.event()
+            await viewer.event()
+        await stage.publish(3)
+        for viewer in viewers:
+            assert [(await viewer.event()).sequence for _ in range(3)] == [2, 3, 4]
+        assert made == ["snapshot", "diff", "diff", "diff"]
+        for viewer in viewers:
+            await viewer.leave()
+
+    play(act)
+
+
+def test_nothing_is_made_while_nobody_watches(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first viewer, and after the last, no view is made."""
+    made: list[int] = []
+
+    async def act(stage: Stage) -> None:
+        latest = stage.daemon.views.latest
+
+        def counted() -> NodeView:
+            made.append(stage.number)
+            return latest()
+
+        monkeypatch.setattr(stage.daemon.views, "latest", counted)
+        await stage.publish(5)
+        assert made == []
+        viewer = Viewer(stage.daemon.app)
+        await viewer.event()
+        await viewer.event()
+        await stage.publish()
+        await viewer.event()
+        assert made == [5, 6]
+        await viewer.leave()
+        await stage.publish(5)
+        assert made == [5, 6]
+        again = Viewer(stage.daemon.app)
+        await again.event()
+        assert (await again.event()).sequence == 11
+        await again.leave()
+
+    play(act)
+
+
+def test_a_slow_viewer_holds_nobody_up(play: Play) -> None:
+    """Others get every diff; the slow one gets the whole view when it reads again, then diffs."""
+
+    async def act(stage: Stage) -> None:
+        await stage.publish()
+        quick, slow = Viewer(stage.daemon.app), Viewer(stage.daemon.app)
+        for viewer in (quick, slow):
+            await viewer.event()
+            await viewer.event()
+        slow.stop_reading()
+        await stage.publish(stream.MOST_PENDING + 3)
+        sequences = [(await quick.event()).sequence for _ in range(stream.MOST_PENDING + 3)]
+        assert sequences == list(range(2, stream.MOST_PENDING + 5))
+        slow.read_on()
+        # The one that was under way, then the whole.
+        assert (await slow.event()).name == "diff"
+        whole = await slow.event()
+        assert (whole.name, whole.value) == ("snapshot", await stage.view())
+        await stage.publish()
+        diff = await slow.event()
+        assert diff.name == "diff"
+        assert merged(whole.value, diff.value) == await stage.view()
+        await quick.leave()
+        await slow.leave()
+
+    play(act)
+
+
+def test_a_stuck_viewer_makes_room(play: Play) -> None:
+    """One that takes nothing for half a minute does not count any more."""
+
+    async def act(stage: Stage) -> None:
+        await stage.publish()
+        stuck = Viewer(stage.daemon.app)
+        await stuck.event()
+        await stuck.event()
+        stuck.stop_reading()
+        others = [Viewer(stage.daemon.app) for _ in range(stream.MOST_STREAMS - 1)]
+        for viewer in others:
+            await viewer.event()
+        refused = Viewer(stage.daemon.app)
+        await refused.ended()
+        assert refused.status == 503
+        await stage.publish(round(stream.STUCK_SECONDS) + 3)
+        welcome = Viewer(stage.daemon.app)
+        await welcome.event()
+        assert welcome.status == 200
+        stuck.read_on()
+        await stuck.ended()
+        for viewer in (*others, welcome):
+            await viewer.leave()
+
+    play(act)
+
+
+def test_too_many_streams(play: Play) -> None:
+    """The 33rd is refused in one line; when one goes there is room again."""
+
+    async def act(stage: Stage) -> None:
+        await stage.publish()
+        viewers = [Viewer(stage.daemon.app) for _ in range(stream.MOST_STREAMS)]
+        for viewer in viewers:
+            await viewer.event()
+        refused = Viewer(stage.daemon.app)
+        await refused.ended()
+        assert refused.status == 503
+        assert refused.body == b"32 streams are open, which is the limit\n"
+        assert refused.headers["retry-after"] == "5"
+        await viewers.pop().leave()
+        viewers.append(Viewer(stage.daemon.app))
+        await viewers[-1].event()
+        assert viewers[-1].status == 200
+        for viewer in viewers:
+            await viewer.leave()
+
+    play(act)
+
+
+def test_streams_end_with_the_daemon(play: Play) -> None:
+    """All end at once, and no new one begins."""
+
+    async def act(stage: Stage) -> None:
+        await stage.publish()
+        viewers = [Viewer(stage.daemon.app) for _ in range(3)]
+        for viewer in viewers:
+            await viewer.event()
+        stage.daemon.streams.end()
+        for viewer in viewers:
+            await viewer.ended()
+            assert viewer.complete
+        late = Viewer(stage.daemon.app)
+        await late.ended()
+        assert (late.status, late.body) == (503, b"the exporter stops\n")
+
+    play(act)
+
+
+def test_snapshots_after_the_event_loop_ended(daemon: Daemon) -> None:
+    """The publisher goes on when the server has gone, as at shutdown."""
+
+    async def act() -> None:
+        await asyncio.to_thread(daemon.publish, node(1))
+        viewer = Viewer(daemon.app)
+        await viewer.event()
+        await viewer.event()
+        # As when the loop is closed under an open stream.
+        viewer.task.cancel()
+
+    asyncio.run(act())
+    daemon.now += 1
+    daemon.publish(node(2))
+
+
+def test_fast_snapshots_are_left_out(play: Play) -> None:
+    """At ten snapshots a second there is one event a second, with all that changed."""
+
+    async def act(stage: Stage) -> None:
+        await stage.publish(20, 0.1)
+        viewer = Viewer(stage.daemon.app)
+        await viewer.event()
+        whole = await viewer.event()
+        shown, sequences = whole.value, []
+        await stage.publish(31, 0.1)
+        while viewer.waiting:
+            diff = await viewer.event()
+            sequences.append(diff.sequence)
+            shown = merged(shown, diff.value)
+        assert sequences == [21, 31, 41, 51]
+        assert shown == await stage.view()
+        await viewer.leave()
+
+    play(act)
+
+
+def test_viewers_that_come_between_two_events(play: Play) -> None:
+    """Whoever comes while snapshots are left out still ends with the same view as the others."""
+
+    async def act(stage: Stage) -> None:
+        await stage.publish(5, 0.1)
+        first = Viewer(stage.daemon.app)
+        await first.event()
+        shown = (await first.event()).value
+        await stage.publish(5, 0.1)
+        second = Viewer(stage.daemon.app)
+        await second.event()
+        also = (await second.event()).value
+        await stage.publish(20, 0.1)
+        for viewer, seen in ((first, shown), (second, also)):
+            while viewer.waiting:
+                seen = merged(seen, (await viewer.event()).value)
+            assert seen["sequence"] in range(26, 31)
+        await first.leave()
+        await second.leave()
+
+    play(act)
+
+
+def test_heartbeat(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While there is no data a comment keeps the connection alive."""
+    monkeypatch.setattr(stream, "HEARTBEAT_SECONDS", 0.01)
+
+    async def act(stage: Stage) -> None:
+        await stage.publish()
+        viewer = Viewer(stage.daemon.app)
+        await viewer.event()
+        await viewer.event()
+        for _ in range(2):
+            assert (await viewer.event()).name == "comment"
+        await viewer.leave()
+
+    play(act)
+
+
+def test_head(play: Play) -> None:
+    """A HEAD request gets the headers and is over."""
+
+    async def act(stage: Stage) -> None:
+        viewer = Viewer(stage.daemon.app, "HEAD")
+        await viewer.ended()
+        assert (viewer.status, viewer.body, viewer.complete) == (200, b"", True)
+
+    play(act)
+
+
+def test_post_is_refused(daemon: Daemon) -> None:
+    """Nothing can be changed over HTTP."""
+    answer = daemon.client.post("/api/v1/stream")
+    assert answer.status_code == 405

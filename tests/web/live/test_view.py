@@ -1,0 +1,378 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The live view says in short what the snapshot says, and nothing that is not known."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from exporter.model.reading import SUSPENDED, THROTTLE_REASONS
+from exporter.model.snapshot import Bounds, Gpu, Rank, Snapshot
+from exporter.web.live.row_words import COLUMNS, values_of
+from exporter.web.live.view import NodeView, node_view
+from exporter.web.page.problem import problem_view
+from tests import snapshots
+from tests.web.api.test_app import nulls
+
+H100 = snapshots.h100_training().device.uuid
+MIG = snapshots.h100_mig(2).device.uuid
+
+
+def view(snapshot: Snapshot | None) -> NodeView:
+    return node_view(snapshot, sequence=7, interval_seconds=1.0)
+
+
+def row(gpu: Gpu, *ranks: Rank) -> dict[str, Any]:
+    """The first row of a node with this GPU, its numbers by column."""
+    node = snapshots.with_training(snapshots.snapshot(gpu), *ranks)
+    [first, *_] = view(node)["rows"].values()
+    return {**first, "values": values_of(first)}
+
+
+def test_a_measured_gpu() -> None:
+    """Every reading is there: ratios to tenths of a percent, the rest to 4 digits; and in words."""
+    found = row(snapshots.h100_training(), snapshots.rank_on_gpu())
+    throttled = 1 << THROTTLE_REASONS.index("sw_power_cap")
+    assert found == {
+        "gpu": 0,
+        "state": "up",
+        "href": f"/gpu/{H100}",
+        "look": "tone-warn level-high",
+        "words": {
+            "title": "GPU 0",
+            "name": "H100 80GB HBM3",
+            "glyph": "▲",
+            "word": "starved",
+            "limit": "limited by compute",
+            "note": "Xid 94, 5 min ago; throttled: sw power cap",
+            "used": "99 % used",
+            "saturated": "56 % saturated",
+            "stall": "24 %",
+            "level": "high",
+            "memory": "57/80 GiB",
+            "power": "641/700 W",
+            "idle": "not idle",
+            "holder": "ada: python3 (training)",
+            "point": "541 TFLOP/s at 426 FLOP/B",
+            "roof": "54 % (spec), 56 % (clock), 67 % (achievable)",
+        },
+        "values": {
+            "utilization": 0.993,
+            "saturation_lower": 0.561,
+            "saturation_upper": 0.561,
+            "sm": 0.942,
+            "dram": 0.38,
+            "tensor": 0.561,
+            "fp64": 0,
+            "fp32": 0.113,
+            "fp16": 0.021,
+            "int": 0.204,
+            "idle": 0.009,
+            "narrow": 0.049,
+            "unsaturated": 0.381,
+            "clock": 0.027,
+            "saturated": 0.534,
+            "stall": 0.24,
+            "wait": 0.31,
+            "flops": 541_200_000_000_000,
+            "bytes": 1_270_000_000_000,
+            "power": 641.4,
+            "power_limit": 700,
+            "sm_clock": 1_755_000_000,
+            "throttled": throttled,
+        },
+        "memory_ratio": 0.716,
+        "flops_bounds": found["flops_bounds"],
+        "ceilings": "h100-sxm5-80gb/bf16_tensor",
+    }
+
+
+def test_an_estimated_gpu() -> None:
+    """Bounds stand where a point would be an invention."""
+    found = row(snapshots.t4_estimate())
+    values = found["values"]
+    assert (values["saturation_lower"], values["saturation_upper"]) == (0, 0.43)
+    assert (values["stall_lower"], values["stall_upper"]) == (0.125, 0.312)
+    assert (found["flops_bounds"], found["bytes_bounds"]) == ([0, 28e12], [0, 137.6e9])
+    assert not {"stall", "wait", "flops", "bytes", "idle", "tensor"} & set(values)
+    assert found["words"]["point"] == "at most 28.0 TFLOP/s, at most 138 GB/s (estimated)"
+
+
+def test_idle_and_lost_gpus() -> None:
+    """Since when a GPU is idle, or when a lost one was last read, and why."""
+    idle = row(snapshots.h100_idle())
+    assert (idle["words"]["word"], idle["words"]["holder"]) == ("free", "held by nobody")
+    assert idle["words"]["idle"] == "idle 1 h 1 min"
+    assert "limit" not in idle["words"]
+    assert idle["words"]["point"].startswith("no work")
+    lost = row(snapshots.lost())
+    assert lost == {
+        "gpu": 0,
+        "state": "lost",
+        "since": snapshots.NOW - 61,
+        "href": lost["href"],
+        "look": "tone-bad down",
+        "words": {
+            "title": "GPU 0",
+            "name": "H100 80GB HBM3",
+            "glyph": "✕",
+            "word": "lost",
+            "note": "Xid 79, 1 min ago",
+            "ago": "last read 1 min ago,",
+            "point": "not read",
+        },
+        "ceilings": "h100-sxm5-80gb/bf16_tensor",
+        "values": {},
+    }
+    assert row(snapshots.h100_training())["words"]["idle"] == "not idle"
+    asleep = row(replace(snapshots.lost(), down_reason=SUSPENDED))
+    assert (asleep["state"], asleep["words"]["word"]) == ("suspended", "suspended")
+
+
+def test_idle_for_less_than_a_second() -> None:
+    """No length of time is shown that rounds to nothing."""
+    totals = snapshots.h100_idle().shares[0].totals
+    asked = shared(snapshots.h100_idle(), totals=replace(totals, idle_for_seconds=0.4))
+    assert row(asked)["words"]["idle"].endswith("idle just now")
+
+
+def shared(gpu: Gpu, **changes: Any) -> Gpu:
+    """The GPU with another share."""
+    return replace(gpu, shares=(replace(gpu.shares[0], **changes),))
+
+
+def test_what_was_not_seen_is_not_idle() -> None:
+    """A GPU that may or may not be idle is not free, whenever it was last busy."""
+    idle = snapshots.h100_idle()
+    totals = replace(idle.shares[0].totals, idle_for_seconds=None)
+    words = row(shared(idle, totals=totals, utilization=None, activity=None, limiter=None))["words"]
+    assert words["idle"] == "idle time not known"
+    assert words["used"] == "use not known"
+    assert words["word"] not in {"free", "idle", "held idle"}
+
+
+def test_often_idle() -> None:
+    """A GPU that works less than half of the time is not called busy here and idle there."""
+    node = snapshots.snapshot(shared(snapshots.t4_estimate(), limiter="idle", data_stall={}))
+    found = view(node)
+    [words] = [each["words"] for each in found["rows"].values()]
+    assert (words["word"], words["idle"]) == ("often idle", "not idle")
+    assert "limit" not in words
+    assert (found["headline"], found["totals"]) == ("GPU 0 is often idle", "1 GPU: 1 often idle")
+    starved = row(
+        shared(snapshots.t4_estimate(), limiter="idle", data_stall={"x": Bounds(0.3, 1.0)})
+    )
+    assert (starved["words"]["word"], starved["words"]["limit"]) == ("starved", "often idle")
+
+
+def test_a_gpu_without_ceilings() -> None:
+    """It is not for lack of work that it has no place on the chart."""
+    words = row(shared(snapshots.t4_estimate(), ceilings=None, roofline=None))["words"]
+    assert words["used"] == "42 % used"
+    assert words["point"] == "its ceilings are not known, so no place on the chart"
+
+
+def test_a_lost_gpu_keeps_its_roof() -> None:
+    """Its own, not that of another GPU model; of one that was divided there is none."""
+    t4 = snapshots.t4_estimate(1)
+    gone = replace(t4, up=False, down_reason="lost", shares=())
+    found = view(snapshots.snapshot(snapshots.h100_training(0), gone))
+    assert found["rows"][t4.device.uuid]["ceilings"] == "t4/fp16_tensor"
+    assert set(found["roofs"]) == {"h100-sxm5-80gb/bf16_tensor", "t4/fp16_tensor"}
+    divided = replace(snapshots.h100_mig(0), up=False, shares=())
+    assert "ceilings" not in row(divided)
+
+
+def test_mig() -> None:
+    """The board has a row of its own; what is the board's is not said of instances again."""
+    node = snapshots.with_training(
+        snapshots.snapshot(snapshots.h100_mig(2)), snapshots.rank_on_instance(2)
+    )
+    rows = view(node)["rows"]
+    assert list(rows) == [MIG, f"{MIG}/1", f"{MIG}/2"]
+    board, first, second = rows.values()
+    assert board["mig"] is True
+    assert (board["words"]["word"], board["words"]["power"]) == ("MIG", "641/700 W")
+    assert not {"used", "memory", "point"} & set(board["words"])
+    assert set(values_of(board)) == {"power", "power_limit", "sm_clock", "throttled"}
+    assert (first["instance"], first["words"]["name"]) == (1, "3g.40gb")
+    assert first["href"] == f"/gpu/{MIG}?instance=1"
+    assert values_of(first)["utilization"] == 0.991
+    assert values_of(first)["wait"] == 0.5
+    assert not set(values_of(board)) & set(values_of(first))
+    assert "note" not in first["words"]
+    assert second["words"]["word"] == "unknown"
+    assert first["ceilings"] == "h100-sxm5-80gb/60sm/4of8/bf16_tensor"
+    empty = replace(snapshots.h100_mig(2), shares=())
+    assert view(snapshots.snapshot(empty))["totals"] == "1 GPU: 1 free"
+
+
+def test_the_node() -> None:
+    """Totals and headline are of all rows, in the order of the GPUs."""
+    found = view(snapshots.EXAMPLES["mixed"])
+    assert (found["sequence"], found["timestamp"], found["interval"]) == (7, snapshots.NOW, 1)
+    assert found["totals"].startswith("5 GPUs, 2 MIG instances: ")
+    assert found["headline"] == "GPU 3 is lost"
+    assert [each["gpu"] for each in found["rows"].values()] == [0, 1, 2, 2, 2, 3, 4]
+    assert "problem" not in found
+    assert "notice" not in found
+
+
+@pytest.mark.parametrize("name", snapshots.EXAMPLES)
+def test_every_view_is_json_without_nulls(name: str) -> None:
+    """What is not known is left out, but in columns; every row's ceilings are in the view."""
+    found = view(snapshots.EXAMPLES[name])
+    for each in found["rows"].values():
+        assert len(each.pop("values", COLUMNS)) == len(COLUMNS)
+        assert each.get("ceilings") in {None, *found["roofs"]}
+    assert nulls(json.loads(json.dumps(found, allow_nan=False))) == []
+
+
+def test_roofs() -> None:
+    """Ceilings are the datasheet's, with what kernels reach beside them; equal ones are one."""
+    node = snapshots.snapshot(
+        snapshots.h100_training(0), snapshots.h100_idle(1), snapshots.t4_estimate(2)
+    )
+    roofs = view(node)["roofs"]
+    assert set(roofs) == {"h100-sxm5-80gb/bf16_tensor", "t4/fp16_tensor"}
+    roof = roofs["h100-sxm5-80gb/bf16_tensor"]
+    lines = {line["name"]: line for line in roof["lines"]}
+    assert [line["peak"][0] for line in roof["lines"]] == sorted(
+        (line["peak"][0] for line in roof["lines"]), reverse=True
+    )
+    assert lines["FP16/BF16 tensor"] == {
+        "name": "FP16/BF16 tensor",
+        "peak": [989.4e12, 791.5e12],
+        "clock": 1830e6,
+        "assumed": True,
+    }
+    assert lines["FP64 tensor, FP32"]["peak"] == [66.9e12]
+    assert roof["title"] == "H100 80GB HBM3"
+    assert roof["bandwidth"] == [3350e9, 3015e9]
+    assert (roof["intensity"], roof["flops"]) == ([1.0, 1e4], [1e12, 2.5 * 1978.9e12])
+
+
+def test_the_line_of_the_assumed_precision_has_its_figures() -> None:
+    """Where several nearly equal peaks are one line, it lies where tensor work is counted."""
+    share = snapshots.h100_training().shares[0]
+    assert share.ceilings is not None
+    peaks = {"fp16_tensor": 100e12, "bf16_tensor": 99.5e12, "fp32": 98e12}
+    ceilings = replace(share.ceilings, peak_flops_per_second=peaks, achievable_ratio={})
+    gpu = replace(snapshots.h100_training(), shares=(replace(share, ceilings=ceilings),))
+    [roof] = view(snapshots.snapshot(gpu))["roofs"].values()
+    assert [(line["name"], line["peak"]) for line in roof["lines"]] == [
+        ("FP16/BF16 tensor", [99.5e12]),
+        ("FP32", [98e12]),
+    ]
+
+
+def test_a_part_of_a_gpu_has_a_title_of_its_own() -> None:
+    """Ceilings of an instance are not taken for those of the whole GPU."""
+    roofs = view(snapshots.snapshot(snapshots.h100_mig(2)))["roofs"]
+    assert [roof["title"] for roof in roofs.values()] == ["H100 80GB HBM3, instance of 60 SMs"]
+
+
+def test_derived_roofs_differ() -> None:
+    """Two unlisted GPU models do not share one set of ceilings."""
+    gpus = []
+    for index, peak in enumerate((1e12, 2e12)):
+        gpu = snapshots.t4_estimate(index)
+        ceilings = gpu.shares[0].ceilings
+        assert ceilings is not None
+        ceilings = replace(ceilings, spec="derived", peak_flops_per_second={"fp32": peak})
+        gpus.append(replace(gpu, shares=(replace(gpu.shares[0], ceilings=ceilings),)))
+    assert len(view(snapshots.snapshot(*gpus))["roofs"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "notice"),
+    [
+        ("nvml", None),
+        ("simulate", "This data is simulated."),
+        ("replay", "This data is a recording, played back."),
+        ("x" * 300, f"This data comes from {'x' * 119}…."),
+    ],
+)
+def test_data_of_no_real_gpus_is_marked(source: str, notice: str | None) -> None:
+    """Where readings are not of real GPUs, the view says where they come from."""
+    gpu = snapshots.h100_training()
+    gpu = replace(gpu, device=replace(gpu.device, source=source))
+    assert view(snapshots.snapshot(gpu)).get("notice") == notice
+
+
+def test_measured_stall_wins_over_inferred_bounds() -> None:
+    """What the job measures is shown, of the rank that loses most."""
+    gpu = snapshots.h100_training()
+    gpu = replace(gpu, shares=(replace(gpu.shares[0], data_stall={"client": Bounds(0.5, 0.9)}),))
+    rank = snapshots.rank_on_gpu()
+    found = row(gpu, rank, replace(rank, rank=1, data_stall_ratio=0.31))
+    assert found["values"]["stall"] == 0.31
+    assert not {"stall_lower", "stall_upper"} & set(found["values"])
+    assert found["words"]["stall"] == "31 %"
+    assert row(gpu)["words"]["stall"] == "50 to 90 %"
+
+
+def test_text_from_outside_is_cut() -> None:
+    """Four kilobytes of name are not sent to every viewer."""
+    long = "x" * 4096
+    gpu = snapshots.h100_training()
+    holder = gpu.shares[0].holder
+    assert holder is not None
+    gpu = replace(
+        gpu,
+        device=replace(gpu.device, name=long),
+        shares=(replace(gpu.shares[0], holder=replace(holder, owner=long, command=long)),),
+    )
+    found = row(gpu, replace(snapshots.rank_on_gpu(), job=long))
+    assert found["words"]["name"] == "x" * 59 + "…"
+    assert len(json.dumps(found)) < 2000
+    lost = row(replace(snapshots.lost(), down_reason=long))
+    assert len(lost["words"]["reason"]) == 120
+    problem = view(replace(snapshots.NO_DRIVER, problem=long))["problem"]
+    assert len(problem) == 120
+
+
+def test_without_a_gpu_there_is_help() -> None:
+    """What is wrong, where GPUs were looked for, and what to do."""
+    found = view(snapshots.NO_DRIVER)
+    assert "cannot be loaded" in found["problem"]
+    problem = problem_view(snapshots.NO_DRIVER, ("driver library: libnvidia-ml.so.1",))
+    assert problem is not None
+    assert "cannot be loaded" in problem["what"]
+    assert problem["tried"] == ["driver library: libnvidia-ml.so.1"]
+    text = " ".join(problem["do"])
+    for word in ("nvidia-smi", "--gpus all", "--nvml.library", "--demo"):
+        assert word in text
+    assert (found["headline"], found["totals"]) == ("No GPU can be read", "No GPUs")
+    assert found["rows"] == {}
+
+
+def test_without_a_gpu_that_is_up_there_is_other_help() -> None:
+    """Rows of lost GPUs stay; what the bus counts is shown."""
+    found = view(snapshots.EXAMPLES["lost"])
+    problem = problem_view(snapshots.EXAMPLES["lost"])
+    assert problem is not None
+    assert problem["tried"] == [
+        "GPUs counted: 1 on the PCI bus, 1 known to the kernel driver, "
+        "1 listed by the driver library (NVML)"
+    ]
+    assert "Xid" in " ".join(problem["do"])
+    assert found["headline"] == "GPU 0 is lost"
+
+
+def test_before_the_first_snapshot() -> None:
+    """There is a view, without time, rows or a made-up problem."""
+    found = view(None)
+    assert found["rows"] == {}
+    assert not {"timestamp", "problem", "notice"} & set(found)
+
+
+def test_a_gpu_that_answers_hardly_anything() -> None:
+    """It has a row, and no reading."""
+    words = {"title": "GPU 0", "name": "GPU", "word": "unknown"}
+    for found in (row(snapshots.bare()), row(replace(snapshots.bare(), shares=()))):
+        assert (found["gpu"], found["state"], found["values"]) == (0, "up", {})
+        assert found["words"].items() >= words.items()

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The jobs on a GPU: what each did in the last seconds, as shares of its steps."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from exporter.model.snapshot import Rank
+from exporter.web.page.jobs import SHOWN_RANKS, gpu_jobs, job_phases, job_words
+from tests import snapshots
+
+NOW = snapshots.rank_on_gpu()
+BEFORE = replace(
+    NOW,
+    totals=replace(
+        NOW.totals,
+        steps=NOW.totals.steps - 41,
+        step_seconds=NOW.totals.step_seconds - 10,
+        phase_seconds={"data": 152.0, "checkpoint": 12.5, "logging": 2.5, "h2d": 4.0},
+        phase_gpu_idle_seconds={
+            **NOW.totals.phase_gpu_idle_seconds,
+            "data": NOW.totals.phase_gpu_idle_seconds["data"] - 2.1,
+        },
+    ),
+    last_report_timestamp_seconds=NOW.last_report_timestamp_seconds - 10,
+)
+
+
+def html(*ranks: Rank, earlier: tuple[Rank, ...] = ()) -> str:
+    return gpu_jobs(ranks, earlier, snapshots.h100_training().device.uuid, None)
+
+
+def test_what_a_rank_did_in_the_last_seconds() -> None:
+    """Phases are shares of the step time since an earlier picture, steps are per second."""
+    assert job_phases(NOW, BEFORE) == pytest.approx({"data": 0.3, "h2d": 0.1})
+    assert job_words(NOW, BEFORE) == (
+        "in the last 10 s: GPU idle for its data 21 % of the time (high), waits for data 30 %, "
+        "4.1 steps/s"
+    )
+
+
+def test_words_and_bar_are_of_the_same_seconds() -> None:
+    """What a report said of its own moment is only shown while there is nothing else."""
+    assert job_words(NOW, None) == (
+        "GPU idle for its data 24 % of the time (high), waits for data 31 %"
+    )
+    unmeasured = replace(NOW, totals=replace(NOW.totals, phase_gpu_idle_seconds={}))
+    assert "idle" not in job_words(unmeasured, BEFORE)
+
+
+@pytest.mark.parametrize("before", [None, NOW])
+def test_without_an_earlier_picture(before: Rank | None) -> None:
+    """Nothing is made up of the phases and of the rate."""
+    assert job_phases(NOW, before) == {}
+    assert "steps/s" not in job_words(NOW, before)
+
+
+def test_the_oldest_picture_counts() -> None:
+    """The bar and its legend show the phases since then, one beside the other."""
+    text = html(NOW, earlier=(NOW, BEFORE))
+    assert '<b title="resnet">resnet rank 0</b> of ada' in text
+    bars = re.findall(r'<rect class="phase ([a-z0-9-]+)" x="([0-9.]+)" width="([0-9.]+)"', text)
+    assert bars == [("series-0", "0.00", "30.00"), ("series-1", "30.00", "10.00")]
+    assert "data 30 %" in text
+
+
+def test_many_ranks_on_one_gpu_are_counted() -> None:
+    """Four are shown; those without a live process are not there."""
+    ranks = [replace(NOW, rank=number) for number in range(7)]
+    text = html(*ranks, replace(NOW, job="ended", processes=0))
+    assert re.findall(r"rank (\d)", text) == [str(number) for number in range(SHOWN_RANKS)]
+    assert "and 3 more ranks" in text
+    assert "ended" not in text
+
+
+def test_jobs_that_are_not_on_the_gpu_come_last() -> None:
+    """Whatever they are called, they do not push out the one that is."""
+    junk = [replace(NOW, job=f"a{number}", verified=False) for number in range(SHOWN_RANKS)]
+    text = html(*junk, NOW)
+    assert re.findall(r">(\w+) rank 0<", text) == ["resnet", "a0", "a1", "a2"]
+    assert "and 1 more ranks" in text
+
+
+def test_a_gpu_without_jobs_says_nothing() -> None:
+    """No empty section, also not for a job on another GPU."""
+    assert html() == ""
+    assert gpu_jobs((NOW,), (), "GPU-other", None) == ""
+
+
+def test_names_of_jobs_are_text() -> None:
+    """And cut."""
+    text = html(replace(NOW, job="<script>" + "y" * 4096))
+    assert "<script>" not in text
+    assert "&lt;script&gt;y" in text
+    assert text.count("y" * 100) == 1
+    assert "y" * 130 not in text
+
+
+def test_what_is_not_measured_is_said_in_words() -> None:
+    """And that the driver does not list the process; a whole rank needs no words."""
+    text = html(replace(NOW, verified=False, degraded=("helper_thread", "unverified")))
+    assert "<li>helper thread: the loader is read in a helper thread: the wait of the " in text
+    assert "<li>unverified: the driver does not list it on this GPU, whose own numbers" in text
+    assert "degraded" not in html(NOW)
+
+
+def test_names_are_short_where_one_job_has_them() -> None:
+    """The full name is in the tooltip."""
+    run = replace(NOW, job="main@20261122T131520-4242")
+    assert '<b title="main@20261122T131520-4242">main rank 0</b>' in html(run)
+    text = html(run, replace(run, job="main@slurm-7"))
+    assert ">main@20261122T131520-4242 rank 0<" in text
+    assert ">main@slurm-7 rank 0<" in text
+
+
+def test_a_rank_that_does_not_measure_its_wait_says_nothing_of_it() -> None:
+    """No 0 % is made up."""
+    totals = replace(NOW.totals, phase_seconds={"eval": 5.0}, phase_gpu_idle_seconds={})
+    before = replace(BEFORE, totals=replace(BEFORE.totals, phase_seconds={"eval": 3.0}))
+    now = replace(NOW, totals=totals, data_wait_ratio=None, data_stall_ratio=None)
+    assert job_phases(now, before) == pytest.approx({"eval": 0.2})
+    assert "data" not in job_words(now, before)

@@ -1,0 +1,474 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pages as the server sends them: useful without scripts, nothing from elsewhere, no trust."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from starlette.testclient import TestClient
+
+from exporter import __version__
+from exporter.model.snapshot import Holder
+from exporter.web.page.node import problem_section
+from exporter.web.page.problem import problem_view
+from exporter.web.static import HEADERS
+from exporter.web.wording import numbers
+from tests import snapshots
+from tests.web.conftest import Daemon
+
+EVIL = "<script>alert(1)</script>\"'&"
+
+
+class Page(HTMLParser):
+    """Tags, links, what is loaded, the embedded view, and the words of each row by place."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.attributes: set[str] = set()
+        self.rows: list[dict[str, str]] = []
+        self.data: dict[str, str] = {}
+        self.text = ""
+        self._place: str | None = None
+        self._in_data = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.tags.append(tag)
+        self.attributes |= set(found)
+        if tag == "a":
+            self.links.append(found["href"] or "")
+        elif tag != "a":
+            self.loads.extend(str(found[key]) for key in ("src", "href", "data") if key in found)
+        self._in_data = found["id"] or "" if found.get("type") == "application/json" else ""
+        if "data-key" in found and tag == "tr":
+            self.rows.append({"class": found["class"] or ""})
+        self._place = found.get("data-f")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._place = None
+        self._in_data = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._in_data:
+            self.data[self._in_data] = self.data.get(self._in_data, "") + data
+            return
+        self.text += data
+        if self._place is not None and self.rows:
+            row = self.rows[-1]
+            row[self._place] = row.get(self._place, "") + data
+
+
+def test_rows(client: TestClient) -> None:
+    """One row a GPU or instance, with its readings in words; a lost GPU keeps its row."""
+    page = Page(client.get("/").text)
+    training, estimate, board, first, second, lost, idle = page.rows
+    assert (training["title"], training["name"]) == ("GPU 0", "H100 80GB HBM3")
+    assert (training["used"], training["saturated"]) == ("99 % used", "56 % saturated")
+    assert (training["stall"], training["level"]) == ("24 %", "high")
+    assert "level-high" in training["class"]
+    assert training["power"] == "641/700 W"
+    assert re.fullmatch(r"\d+ to \d+ % saturated", estimate["saturated"])
+    assert (estimate["stall"], estimate["level"]) == ("13 to 31 %", "some")
+    assert (board["word"], board["limit"]) == ("MIG", "divided into instances")
+    assert (first["title"], second["title"]) == ("GPU 2, MIG 1", "GPU 2, MIG 2")
+    assert lost["class"].endswith("down")
+    assert lost["word"] == "lost"
+    assert re.fullmatch(r"last read .+ ago,", lost["ago"])
+    assert re.fullmatch(r"\d\d:\d\d:\d\d UTC", lost["at"])
+    assert (idle["idle"], idle["holder"]) == ("idle 1 h 1 min", "held by nobody")
+
+
+def test_the_sentence_that_matters_comes_first(client: TestClient) -> None:
+    """Before any row: what is worst, then the totals of the node."""
+    text = client.get("/").text
+    headline, totals = text.index('id="headline"'), text.index('id="totals"')
+    assert headline < totals < text.index('id="gpus"')
+    assert "GPU 3 is lost" in text[headline:totals]
+    assert "5 GPUs" in text[totals:]
+
+
+def test_gpu_model_and_links(client: TestClient) -> None:
+    """The page names the GPU model and leads to everything else that is served."""
+    text = client.get("/").text
+    assert f"roofline-exporter {__version__}" in text
+    page = Page(text)
+    for link in page.links:
+        if link.startswith("/"):
+            assert client.get(link).status_code == 200, link
+    assert {"/metrics", "/api/v1/gpus", "/-/ready"} <= set(page.links)
+    assert any("github.com" in link for link in page.links)
+
+
+@pytest.mark.parametrize("path", ["/", "/gpu/0", "/gpu/2?instance=1"])
+def test_nothing_comes_from_elsewhere(client: TestClient, path: str) -> None:
+    """Only the daemon's own files are loaded; no style and no script is written into the page."""
+    answer = client.get(path)
+    page = Page(answer.text)
+    assert page.loads
+    for address in page.loads:
+        assert re.match(r"/static/[0-9a-f]+/", address), address
+        assert client.get(address).status_code == 200, address
+    assert "style" not in page.attributes | set(page.tags)
+    assert not {name for name in page.attributes if name.startswith("on")}
+    assert answer.text.count("<script") == answer.text.count("<script ")
+    assert answer.headers["content-security-policy"] == HEADERS["Content-Security-Policy"]
+    assert "unsafe" not in answer.headers["content-security-policy"]
+
+
+def test_the_view_is_in_the_page(client: TestClient) -> None:
+    """What scripts start from is what the rows were made of."""
+    page = Page(client.get("/").text)
+    view = json.loads(page.data["view"])
+    assert len(view["rows"]) == len(page.rows)
+    assert view["headline"] in page.text
+
+
+def test_hostile_names_stay_text(daemon: Daemon) -> None:
+    """Names from the driver, owners and reasons cannot become markup, nor end a data block."""
+    gpu, lost = snapshots.h100_training(0), snapshots.lost(1)
+    gpu = replace(
+        gpu,
+        device=replace(gpu.device, name=EVIL, source=EVIL, serial=EVIL),
+        shares=(replace(gpu.shares[0], limiter=EVIL, holder=Holder(EVIL, EVIL)),),
+    )
+    lost = replace(lost, down_reason=EVIL)
+    daemon.publish(replace(snapshots.snapshot(gpu, lost), problem=EVIL))
+    for path in ("/", "/gpu/0", "/gpu/1"):
+        text = daemon.client.get(path).text
+        assert "<script>" not in text
+        assert "alert(1)" in text
+    first, second = Page(daemon.client.get("/").text).rows
+    assert first["name"] == EVIL
+    assert first["holder"].startswith("<script>alert(1)")
+    assert second["reason"] == EVIL
+
+
+def test_long_names_are_cut(daemon: Daemon) -> None:
+    """Four kilobytes of name do not make a page of them."""
+    gpu = snapshots.h100_training(0)
+    daemon.publish(snapshots.snapshot(replace(gpu, device=replace(gpu.device, name="x" * 4096))))
+    [row] = Page(daemon.client.get("/").text).rows
+    assert row["name"] == "x" * 59 + "…"
+    assert "x" * 200 not in daemon.client.get("/gpu/0").text
+
+
+def test_without_gpus_the_page_says_why(daemon: Daemon) -> None:
+    """No table of nothing, but what was tried and what to do."""
+    assert "No reading yet" in daemon.client.get("/").text
+    daemon.publish(snapshots.NO_DRIVER)
+    text = daemon.client.get("/").text
+    assert "libnvidia-ml.so.1 cannot be loaded" in text
+    assert "What to do" in text
+    assert "--demo" in text
+    assert '<div id="problem"><section aria-labelledby="problem-title">' in text
+    assert '<div id="node" hidden>' in text
+
+
+def test_what_was_tried_is_said_where_something_was() -> None:
+    """No heading stands above an empty list."""
+    assert "What was tried" not in problem_section(problem_view(snapshots.NO_DRIVER))
+    text = problem_section(problem_view(snapshots.NO_DRIVER, ("driver library: somewhere",)))
+    assert "<h3>What was tried</h3><ul><li>driver library: somewhere</li>" in text
+
+
+@pytest.mark.parametrize(
+    "what", ["the recording a/b c.jsonl has ended", "the recording has ended: a.jsonl:3: cut off"]
+)
+def test_the_end_of_a_recording_is_no_fault_of_hardware(daemon: Daemon, what: str) -> None:
+    """How to play it again is said, not what to do about a GPU that is lost."""
+    node = snapshots.EXAMPLES["lost"]
+    daemon.publish(replace(node, problem=what, devices={"pci": 0}))
+    text = daemon.client.get("/").text
+    assert what in text
+    assert "--replay.loop" in text
+    for wrong in ("dmesg", "What was tried", "PCI bus", "--gpus all"):
+        assert wrong not in text
+
+
+def test_two_gpus_of_one_index(daemon: Daemon) -> None:
+    """One that is lost and the one that has got its index have different names everywhere."""
+    here = snapshots.h100_training(1)
+    gone = snapshots.lost(1)
+    daemon.publish(snapshots.snapshot(gone, here))
+    text = daemon.client.get("/").text
+    name = f"GPU 1 (…{gone.device.uuid[-4:]})"
+    assert [row["title"] for row in Page(text).rows] == [name, "GPU 1"]
+    assert re.search(rf'id="headline">{re.escape(name)} is lost', text)
+    by_index = Page(daemon.client.get("/gpu/1").text)
+    assert [row["title"] for row in by_index.rows] == ["GPU 1"]
+    assert name in Page(daemon.client.get(f"/gpu/{gone.device.uuid}").text).text
+
+
+def test_with_gpus_it_says_nothing_of_a_problem(client: TestClient) -> None:
+    """What does not apply is not in the page either, for those who read it as plain text."""
+    text = client.get("/").text
+    assert "No GPU is up" not in text
+    assert "What to do" not in text
+    assert '<div id="problem"></div>' in text
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("simulate", "This data is simulated."),
+        ("replay", "This data is a recording, played back."),
+    ],
+)
+def test_data_that_is_not_real_is_marked(daemon: Daemon, source: str, said: str) -> None:
+    """Simulated or replayed GPUs are announced on every page; real ones are not."""
+    daemon.publish(snapshots.EXAMPLES["training"])
+    for path in ("/", "/gpu/0"):
+        assert "Not real GPUs" not in daemon.client.get(path).text  # hidden is not hidden in curl
+    gpu = snapshots.h100_training()
+    daemon.publish(snapshots.snapshot(replace(gpu, device=replace(gpu.device, source=source))))
+    for path in ("/", "/gpu/0"):
+        text = daemon.client.get(path).text
+        assert '<p id="banner" role="note"><strong>Not real GPUs.</strong> ' in text
+        assert said in text
+
+
+@pytest.mark.parametrize("path", ["/", "/gpu/0", "/gpu/3"])
+def test_what_only_scripts_fill_is_not_there(client: TestClient, path: str) -> None:
+    """A text browser shows no empty row, choice, link or legend of a chart that is not drawn."""
+    page = Page(client.get(path).text)
+    assert not {"template", "select", "label", "canvas"} & set(page.tags)
+    for word in ("GPU model", "Open", "best public kernels\n", "From the bottom", "Use", "Idle\n"):
+        assert word not in page.text.replace("GPU model in the spec file", ""), word
+
+
+def test_words_of_a_row_are_apart(client: TestClient) -> None:
+    """Nothing but the layout may part two words: text browsers have none."""
+    text = Page(client.get("/").text).text
+    assert re.search(r"idle 1 h \d min\s+held by nobody", text)
+    assert re.search(r"GPU 0\s+H100", text)
+
+
+def chart_tables(text: str) -> dict[str, str]:
+    """The table of each chart by the name of it."""
+    return dict(re.findall(r'<figure class="card" id="chart-(\w+)">.*?(<table>.*?</table>)', text))
+
+
+def test_tables_behind_the_charts(daemon: Daemon) -> None:
+    """The last five minutes, minute by minute, the newest first, in the units of the charts."""
+    for second in range(200):
+        node = snapshots.EXAMPLES["training"]
+        daemon.store.publish(replace(node, timestamp_seconds=snapshots.NOW + second))
+    text = daemon.client.get("/gpu/0").text
+    tables = chart_tables(text)
+    assert set(tables) == {"use", "parts", "pipes", "stall", "clock", "power"}
+    assert re.findall(r'scope="col">([^<]+)', tables["power"]) == ["Time", "power", "limit"]
+    assert tables["power"].count("<td>641 W</td><td>700 W</td>") == 4
+    times = re.findall(r'scope="row">([^<]+)', tables["use"])
+    newest = snapshots.NOW + 199
+    assert times == [numbers.clock_time(newest - 60 * minute) for minute in range(4)]
+    assert "<td>99 %</td><td>56 %</td>" in tables["use"]
+    assert "GHz</td>" in tables["clock"]
+
+
+def test_the_limit_of_the_power_is_the_one_of_its_time(daemon: Daemon) -> None:
+    """A limit that is lowered now was not so before."""
+    gpu = snapshots.h100_training(0)
+    assert gpu.board is not None
+    lowered = replace(gpu, board=replace(gpu.board, power_limit_watts=350.0))
+    for second in range(120):
+        node = snapshots.snapshot(gpu if second < 110 else lowered)
+        daemon.store.publish(replace(node, timestamp_seconds=snapshots.NOW + second))
+    table = chart_tables(daemon.client.get("/gpu/0").text)["power"]
+    assert re.findall("<td>([^<]*)</td>", table) == ["641 W", "350 W", "641 W", "700 W"]
+
+
+def test_bounds_that_differ_are_called_so(daemon: Daemon) -> None:
+    """The lower bound of an estimate is no saturation; of a measured GPU there is one line."""
+    daemon.publish(snapshots.snapshot(snapshots.h100_training(0), snapshots.t4_estimate(1)))
+    heads = [
+        re.findall(
+            'scope="col">([^<]+)', chart_tables(daemon.client.get(f"/gpu/{gpu}").text)["use"]
+        )
+        for gpu in (0, 1)
+    ]
+    assert heads == [
+        ["Time", "utilization", "saturation"],
+        ["Time", "utilization", "saturation, at least", "saturation, at most"],
+    ]
+
+
+def test_tables_without_a_history(client: TestClient) -> None:
+    """A lost GPU has none: it is said, and the page is there."""
+    text = client.get("/gpu/3").text
+    assert text.count("Nothing is known of it.") == 6
+    assert "<table></table>" not in text
+
+
+@pytest.mark.parametrize("path", ["/", "/gpu/0"])
+def test_pages_are_compressed(client: TestClient, path: str) -> None:
+    """For those who take that."""
+    with client.stream("GET", path, headers={"accept-encoding": "gzip"}) as answer:
+        assert answer.headers["content-encoding"] == "gzip"
+        assert answer.headers["vary"] == "Accept-Encoding"
+        zipped = b"".join(answer.iter_raw())
+    plain = client.get(path, headers={"accept-encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    assert gzip.decompress(zipped) == plain.content
+    assert len(zipped) < len(plain.content) / 2
+
+
+def test_many_rows_are_compact_at_once(daemon: Daemon) -> None:
+    """Before any script runs, so that nothing moves when one does."""
+    for count, compact in ((16, False), (17, True)):
+        daemon.publish(snapshots.snapshot(*map(snapshots.h100_training, range(count))))
+        assert ('<body class="many">' in daemon.client.get("/").text) is compact
+        assert '<body class="many">' not in daemon.client.get("/gpu/0").text
+
+
+def test_only_what_changes_its_meaning_is_announced(client: TestClient) -> None:
+    """Neither the clock nor a sentence that counts seconds is a live region."""
+    text = client.get("/").text
+    assert re.search(r'<h1 id="headline">', text)
+    assert re.search(r'<span role="status" data-c="word">as of</span>\s*<time id="read"', text)
+    assert '<p id="connection">' in text
+
+
+def test_a_gpu(client: TestClient) -> None:
+    """Identity, health, ceilings with their sources, and what cannot be read."""
+    page = Page(client.get("/gpu/0").text)
+    [row] = page.rows
+    assert row["title"] == "GPU 0"
+    for said in (
+        snapshots.H100_DEVICE.uuid,
+        "580.95.05",
+        "989 TFLOP/s",
+        "BF16 tensor",
+        "of the spec file, confidence A: its sources agree.",
+        "NVIDIA/open-gpu-kernel-modules",
+        "ECC errors, corrected",
+        "Readings that it does not have",
+    ):
+        assert said in page.text, said
+
+
+def facts(text: str, name: str) -> str:
+    """The text of one of the cards below the charts."""
+    return text.split(f'id="{name}"')[1].split("</section>")[0]
+
+
+def test_the_facts_of_an_instance_are_its_own(client: TestClient) -> None:
+    """Its ceilings, memory and profile, where those of the board would be of another device."""
+    text = client.get("/gpu/2?instance=1").text
+    ceilings, identity = facts(text, "ceilings"), facts(text, "identity")
+    assert "450 TFLOP/s" in ceilings
+    assert "1.68 TB/s" in ceilings
+    assert "989 TFLOP/s" not in ceilings
+    assert "1c.3g.40gb, 2c.3g.40gb" in identity
+    assert "MIG-00000000-0000-0000-0000-000000000010" in identity
+    memory = snapshots.h100_mig(2).shares[0].memory
+    assert memory is not None
+    assert f"<dd>{numbers.gibibytes(memory.total_bytes)} GiB</dd>" in identity
+    assert "<dt>Memory</dt>" not in facts(client.get("/gpu/2?instance=2").text, "identity")
+    board = client.get("/gpu/2").text
+    assert "989 TFLOP/s" in facts(board, "ceilings")
+    assert "Profile" not in facts(board, "identity")
+
+
+@pytest.mark.parametrize(
+    ("precision", "clock"),
+    [
+        ("FP64 tensor", "1.98 GHz"),
+        ("FP64", "1.98 GHz"),
+        ("BF16 tensor", "1.83 GHz"),
+        ("FP32", "1.98 GHz"),
+    ],
+)
+def test_the_clock_of_a_ceiling(client: TestClient, precision: str, clock: str) -> None:
+    """Hopper's FP64 tensor peak holds at the vector clock, the other tensor peaks at their own."""
+    [cells] = re.findall(
+        rf'<th scope="row">{precision}</th>(.*?)</tr>', facts(client.get("/gpu/0").text, "ceilings")
+    )
+    assert re.findall("<td>([^<]*)</td>", cells)[-1] == clock
+
+
+def test_the_facts_of_a_lost_gpu(client: TestClient) -> None:
+    """What its GPU model can reach is still so; what it could read is not known."""
+    text = client.get("/gpu/3").text
+    assert "989 TFLOP/s" in facts(text, "ceilings")
+    assert "Not readable." in facts(text, "readings")
+    assert "None" not in facts(text, "readings")
+
+
+def test_a_gpu_by_uuid_index_and_instance(client: TestClient) -> None:
+    """The same page by UUID and by index; an instance has its own, its GPU shows all of them."""
+    uuid = snapshots.H100_DEVICE.uuid
+    for path in ("/gpu/0", f"/gpu/{uuid}"):
+        [row] = Page(client.get(path).text).rows
+        assert row["title"] == "GPU 0"
+    [row] = Page(client.get("/gpu/2?instance=1").text).rows
+    assert row["title"] == "GPU 2, MIG 1"
+    assert len(Page(client.get("/gpu/2").text).rows) == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/gpu/77", 404), ("/gpu/0?instance=3", 404), ("/gpu/2?instance=x", 400), ("/gpu/", 404)],
+)
+def test_a_gpu_that_is_not_there(client: TestClient, path: str, status: int) -> None:
+    """An unknown GPU or instance is refused in one line."""
+    answer = client.get(path)
+    assert answer.status_code == status
+    assert "error" in answer.json()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0 s"),
+        (59.9, "59 s"),
+        (60.0, "1 min"),
+        (3600.0, "1 h 0 min"),
+        (7860.0, "2 h 11 min"),
+        (277200.0, "3 d 5 h"),
+    ],
+)
+def test_lengths_of_time(seconds: float, text: str) -> None:
+    """As a person would say them, rounded down."""
+    assert numbers.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [(0.0, "0 %"), (0.0004, "0 %"), (0.002, "0.2 %"), (0.0994, "9.9 %"), (0.125, "13 %")],
+)
+def test_percents(ratio: float, text: str) -> None:
+    """Small ones have a decimal, halves are rounded up."""
+    assert numbers.percent(ratio) == text
+
+
+def test_names_of_precisions() -> None:
+    """One name has no comma, so that a list of them is not read as more."""
+    names = {
+        "bf16_tensor": "BF16 tensor",
+        "fp8_tensor_fp16acc": "FP8 tensor (FP16 sums)",
+        "int8": "INT8",
+    }
+    assert {key: numbers.precision_name(key) for key in names} == names
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (656.4e12, "656 TFLOP/s"),
+        (999.9e12, "1.00 PFLOP/s"),
+        (1.35e12, "1.35 TFLOP/s"),
+        (0.0, "0 FLOP/s"),
+    ],
+)
+def test_rates(value: float, text: str) -> None:
+    """Three digits and a prefix."""
+    assert numbers.flops(value) == text

@@ -61,7 +61,7 @@ clean: ## Remove everything that the other targets made
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage tests/.cache
 
 # A stamp file instead of the folder: an interrupted installation starts over.
-$(READY): pyproject.toml
+$(READY): pyproject.toml bin/roofline-exporter
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || \
 	  { echo "Python 3.10 or newer is needed (found: $$($(PYTHON) --version 2>&1)); set PYTHON=/path/to/python3"; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \

@@ -13,10 +13,8 @@ from exporter.model.reading import (
     Device,
     Health,
     Instance,
-    Loader,
     Memory,
     Process,
-    TrainingTotals,
     Utilization,
     Vitals,
     XidRecord,
@@ -39,6 +37,7 @@ from exporter.model.snapshot import (
     TimeParts,
     TrainingState,
 )
+from exporter.model.training import Loader, TrainingTotals
 
 NOW = 1_790_000_000.25
 

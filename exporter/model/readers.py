@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from exporter.model.reading import SlotReport, TrainingReport, XidRecord
+from exporter.model.reading import SlotReport, XidRecord
+from exporter.model.training import TrainingReport
 
 
 class Readers(Protocol):

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from exporter.model.readers import Readers, TrainingReports
 from exporter.model.reading import SlotReport
 from exporter.model.snapshot import Gpu, SourceState, TrainingState
-from exporter.publisher.ranks.check import STALL_EXCEEDS_IDLE
+from exporter.model.training import STALL_EXCEEDS_IDLE
 
 TRAINING = "training"
 MOST_REASONS = 4

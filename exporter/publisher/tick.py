@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from exporter.clock import Clock
 from exporter.model.readers import Readers, TrainingReports
-from exporter.model.reading import SUSPENDED, SlotReport, TrainingReport
+from exporter.model.reading import SUSPENDED, SlotReport
 from exporter.model.snapshot import Gpu, Snapshot
+from exporter.model.training import TrainingReport
 from exporter.publisher.gpu import TrackedGpu
 from exporter.publisher.owners import without_owner, without_owners
 from exporter.publisher.ranks import GapClock, Place, Ranks

@@ -13,7 +13,7 @@ from exporter.exposition.docs import metrics_page
 from exporter.exposition.family import Family
 from exporter.exposition.processes import PROCESS_MEMORY, ProcessMemory
 from exporter.exposition.roofline import COUNTED_PRECISION, PEAK_PRECISION
-from exporter.model.reading import TRAINING_PHASES
+from exporter.model.training import TRAINING_PHASES
 from exporter.specs import PRECISIONS, assumed_precision
 
 ROOT = Path(__file__).parents[2]

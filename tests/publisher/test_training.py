@@ -9,16 +9,9 @@ from typing import Any
 
 import pytest
 
-from exporter.model.reading import (
-    Activity,
-    Instance,
-    Process,
-    ShareReading,
-    TrainingReport,
-    TrainingTotals,
-    Utilization,
-)
+from exporter.model.reading import Activity, Instance, Process, ShareReading, Utilization
 from exporter.model.snapshot import LIMITERS, Snapshot, TrainingState
+from exporter.model.training import TrainingReport, TrainingTotals
 from exporter.publisher import Publisher, Rules
 from tests.clocks import ManualClock
 from tests.publisher.test_tick import BUSY, H100, QUIET, SPECS, Script, gpu

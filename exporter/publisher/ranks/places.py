@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from exporter.model.reading import NO_DEVICE, Device, ShareReading, TrainingReport
+from exporter.model.reading import Device, ShareReading
+from exporter.model.training import NO_DEVICE, TrainingReport
 
 
 class Place(NamedTuple):

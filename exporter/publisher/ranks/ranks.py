@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from exporter.derive.stall import Stall, together
 from exporter.errors import one_line
-from exporter.model.reading import TrainingReport
 from exporter.model.snapshot import Rank
+from exporter.model.training import TrainingReport
 from exporter.publisher.ranks.gaps import GapClock
 from exporter.publisher.ranks.names import JobNames, job_of
 from exporter.publisher.ranks.places import KnownGpu, Place, locate

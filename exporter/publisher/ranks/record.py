@@ -10,8 +10,13 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from exporter.derive.stall import stall_bounds
-from exporter.model.reading import TRAINING_DEGRADATIONS, UNVERIFIED, TrainingReport, TrainingTotals
 from exporter.model.snapshot import Bounds, Rank
+from exporter.model.training import (
+    TRAINING_DEGRADATIONS,
+    UNVERIFIED,
+    TrainingReport,
+    TrainingTotals,
+)
 from exporter.publisher.ranks.check import StallCheck
 from exporter.publisher.ranks.gaps import GapClock
 from exporter.publisher.ranks.places import Place

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from operator import add
 
-from exporter.model.reading import TrainingTotals
+from exporter.model.training import TrainingTotals
 from exporter.publisher.sums import merged
 
 _FIELDS = tuple(field.name for field in fields(TrainingTotals))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from exporter.model.reading import TrainingReport
+from exporter.model.training import TrainingReport
 from exporter.publisher.ranks.places import KnownGpu, Place
 
 Listed = Mapping[str, frozenset[int]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from exporter.model.reading import Loader, TrainingReport, TrainingTotals
+from exporter.model.training import Loader, TrainingReport, TrainingTotals
 from exporter.sources.simulate.stories import Behaviour
 from exporter.sources.simulate.waves import Rates
 

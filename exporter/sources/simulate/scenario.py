@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from exporter.errors import ConfigError, one_line
+from exporter.model.reading import WORKLOADS
 from exporter.sources.simulate.physics import hardware
 from exporter.sources.simulate.stories import STORIES, Holder, Parameter
 from exporter.specs import SpecBook
@@ -18,7 +19,6 @@ from exporter.yaml_lines import Document, KeyPath, load
 
 BUNDLED = Path(__file__).parent / "scenarios"
 MOST_GPUS = 256
-WORKLOADS = ("training", "serving", "notebook", "display", "system", "other")
 LENGTH_IN_SEQUENCE = Parameter(math.inf, 1.0, 7 * 86400.0, "duration")
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

@@ -17,11 +17,11 @@ from exporter.model.reading import (
     Reading,
     ShareReading,
     SlotReport,
-    TrainingReport,
     Utilization,
     Vitals,
     XidRecord,
 )
+from exporter.model.training import TrainingReport
 from exporter.sources.selection import Selection
 from exporter.sources.simulate.board import (
     healthy,

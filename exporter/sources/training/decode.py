@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from exporter.model.reading import (
+from exporter.model.training import (
     NO_DEVICE,
     OTHER_DEGRADATION,
     TRAINING_DEGRADATIONS,

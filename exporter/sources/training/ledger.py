@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from exporter.clock import Clock
-from exporter.model.reading import TrainingReport, TrainingTotals
+from exporter.model.training import TrainingReport, TrainingTotals
 from exporter.sources.proc.procfs import user_name
 from exporter.sources.training.bounds import check_age, check_growth
 from exporter.sources.training.credentials import Peer, Processes

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from exporter.clock import Clock
 from exporter.errors import one_line
-from exporter.model.reading import TrainingReport
+from exporter.model.training import TrainingReport
 from exporter.sources.training.credentials import Processes
 from exporter.sources.training.decode import Claim, decode
 from exporter.sources.training.endpoint import Access

@@ -12,16 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.model.reading import (
-    NO_DEVICE,
-    Device,
-    Instance,
-    Process,
-    ShareReading,
-    TrainingReport,
-    TrainingTotals,
-)
+from exporter.model.reading import Device, Instance, Process, ShareReading
 from exporter.model.snapshot import Rank
+from exporter.model.training import NO_DEVICE, TrainingReport, TrainingTotals
 from exporter.publisher.ranks import NOWHERE, GapClock, KnownGpu, Place, Ranks, locate
 
 DIGITS = "01234567-89ab-cdef-0123-456789abcdef"

@@ -73,7 +73,6 @@ H100_DEVICE = Device(
     compute_capability=(9, 0),
     pci_bus_id="00000000:19:00.0",
     pci_device_id=0x2330,
-    pci_subsystem_id=0x16C110DE,
     serial="1654922006536",
     board_part_number="692-2G520-0200-000",
     minor_number=0,

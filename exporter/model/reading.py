@@ -76,8 +76,6 @@ class Device:
     pci_bus_id: str | None = None
     pci_device_id: int | None = None
     """The 16-bit device id under vendor 10DE."""
-    pci_subsystem_id: int | None = None
-    """Subsystem device id (upper 16 bits) and vendor id, as the driver packs them."""
     serial: str | None = None
     board_part_number: str | None = None
     minor_number: int | None = None

@@ -40,6 +40,9 @@ class Readers(Protocol):
 class TrainingReports(Protocol):
     """Hands over the reports of training jobs: those of a socket, or simulated ones."""
 
+    name: str
+    """The source whose state the publisher shows for these reports."""
+
     def reports(self) -> Sequence[TrainingReport]:
         """Return the last report of every process."""
 

@@ -22,6 +22,8 @@ MIXED = dataclasses.replace(BUSY, engine=0.4, sm=0.4, tensor=0.3, dram=0.1)
 class Jobs:
     """Training reports as the test sets them."""
 
+    name = "training"
+
     def __init__(self) -> None:
         self.sent: tuple[TrainingReport, ...] = ()
         self.received_total = 0

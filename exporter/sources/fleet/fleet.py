@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Iterable, Mapping
 
@@ -30,8 +29,6 @@ SLOW_INIT_SECONDS = 5.0
 MOST_STUCK_THREADS = 2
 """A GPU of which the worker and its replacement are both inside the driver gets no third one."""
 HUNG = "hung: a driver call does not return"
-
-log = logging.getLogger(__name__)
 
 
 class Fleet:

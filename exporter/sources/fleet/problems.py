@@ -7,7 +7,7 @@ import logging
 
 from exporter.errors import one_line
 
-log = logging.getLogger("exporter.sources.fleet.fleet")
+log = logging.getLogger(__name__)
 
 
 class Problems:

@@ -188,6 +188,14 @@ def test_a_restarted_process_goes_on_counting() -> None:
     assert (alone.totals.steps, alone.processes) == (12, 1)
 
 
+def test_the_phases_of_several_processes_come_in_the_order_of_their_table() -> None:
+    """Whichever of them a process reports first."""
+    one = report(100.0, totals=totals(logging=1.0))
+    other = report(100.0, report_id="b" * 32, totals=totals(eval=2.0, forward=3.0))
+    rank = after(Ranks(), [one, other])
+    assert list(rank.totals.phase_seconds) == ["data", "forward", "eval", "logging"]
+
+
 def test_a_run_is_that_of_the_longest_running_process() -> None:
     """A restart begins a new one, while the totals go on; silence ends none."""
     ranks = Ranks()

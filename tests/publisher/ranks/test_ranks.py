@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from exporter.model.reading import Device, Instance, Process, ShareReading
 from exporter.model.snapshot import Rank
 from exporter.model.training import NO_DEVICE, TrainingReport, TrainingTotals
-from exporter.publisher.ranks import NOWHERE, GapClock, KnownGpu, Place, Ranks, locate
+from exporter.publisher.ranks import GapClock, GpuShares, Place, Ranks
+from exporter.publisher.ranks.places import NOWHERE, locate
 
 DIGITS = "01234567-89ab-cdef-0123-456789abcdef"
 GPU = Device(index=0, uuid=f"GPU-{DIGITS}", name="NVIDIA H100 80GB HBM3")
@@ -29,11 +30,11 @@ SPLIT = replace(
     ),
 )
 HERE = Place(GPU.uuid, None)
-KNOWN: list[KnownGpu] = [
+KNOWN: list[GpuShares] = [
     (GPU, (ShareReading(processes=(Process(4242, "compute"),)),)),
     (OTHER, (ShareReading(),)),
 ]
-UNREADABLE: list[KnownGpu] = [(GPU, (ShareReading(processes=None),))]
+UNREADABLE: list[GpuShares] = [(GPU, (ShareReading(processes=None),))]
 
 
 def report(seconds: float = 100.0, **changes: object) -> TrainingReport:
@@ -608,7 +609,7 @@ def test_no_two_jobs_ever_share_a_name(ticks: list[list[tuple[int, str]]]) -> No
 # Whether it is there.
 
 
-def listed(*pids: int) -> list[KnownGpu]:
+def listed(*pids: int) -> list[GpuShares]:
     return [(GPU, (ShareReading(processes=tuple(Process(pid, "compute") for pid in pids)),))]
 
 
@@ -629,7 +630,7 @@ def listed(*pids: int) -> list[KnownGpu]:
     ],
 )
 def test_a_rank_is_on_the_gpu_that_the_driver_lists_it_on(
-    changes: dict[str, object], gpus: list[KnownGpu], expected: bool | None
+    changes: dict[str, object], gpus: list[GpuShares], expected: bool | None
 ) -> None:
     """Or an ancestor of it, and on no other: nothing is believed where no list can be read."""
     ranks = Ranks()

@@ -15,7 +15,7 @@ MOST_BYTES = 64 * 1024
 
 _UCRED = struct.Struct("=iII")
 ANCILLARY_BYTES = socket.CMSG_SPACE(_UCRED.size)
-"""Room for the sender's credentials alone: file descriptors that it passes are dropped."""
+"""Space for the sender's credentials alone: file descriptors that it passes are dropped."""
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _STATE = 0
@@ -50,7 +50,7 @@ def peer_of(ancillary: Iterable[tuple[int, int, bytes]]) -> Peer | None:
 
 
 class Processes:
-    """What /proc says of the processes that report: nothing, where no /proc fits."""
+    """Reads /proc on the processes that report; nothing is known of them where no /proc fits."""
 
     def __init__(self, *roots: str) -> None:
         """Use the first of these mounts of /proc that numbers processes as this one is numbered.

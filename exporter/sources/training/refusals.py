@@ -13,7 +13,7 @@ from exporter.model.training import TRAINING_REJECTIONS
 
 LOG_INTERVAL_SECONDS = 60.0
 MOST_CHARACTERS = 200
-"""Of a message that quotes a report."""
+"""The longest message that quotes a report."""
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Refusals:
         """By reason: when a line was last written, and the count at that time."""
 
     def note(self, reason: str, detail: str, sender: str) -> None:
-        """Count one report; `detail` may quote it and `sender` says where it came from."""
+        """Count one report; `detail` may quote it and `sender` is where it came from."""
         now = self._clock.monotonic()
         with self._lock:
             count = self._counts[reason] = self._counts[reason] + 1

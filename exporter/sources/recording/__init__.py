@@ -2,8 +2,8 @@
 """Recordings: everything that the sources handed over, as JSON lines in one file."""
 
 from exporter.sources.recording.files import Damage, LineFile
-from exporter.sources.recording.play import Recording
 from exporter.sources.recording.record import Recorder, header_of
+from exporter.sources.recording.recording import Recording
 from exporter.sources.recording.ticks import Tick
 
 __all__ = [

@@ -76,7 +76,7 @@ def training_report(
     monotonic_seconds: float,
     unix_seconds: float,
 ) -> TrainingReport:
-    """Return what the one process of a simulated rank says now.
+    """Return what the one process of a simulated rank reports now.
 
     `peak_memory` is the highest share of `memory_bytes` that it has needed so far.
     """

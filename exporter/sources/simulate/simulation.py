@@ -221,7 +221,7 @@ class _Gpu:
         self.report = SlotReport(self.device.index, self.device, reading, None, {})
 
     def training(self, job: str, rank: int, world_size: int) -> TrainingReport | None:
-        """Return what a training job said when this GPU was read; None while it is not on it."""
+        """Return what a training job reported when this GPU was read; None while none is on it."""
         reading = self.report.reading
         if self._last is None or reading is None:
             return None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exporter.errors import ConfigError, one_line
+from exporter.errors import ConfigError, shown
 from exporter.model.reading import WORKLOADS
 from exporter.sources.simulate.physics import hardware
 from exporter.sources.simulate.stories import STORIES, Holder, Parameter
@@ -68,17 +68,11 @@ class _Reader:
 
     def __init__(self, document: Document, book: SpecBook) -> None:
         self._document = document
+        self._error = document.error
         self._book = book
 
-    def _error(self, path: KeyPath, problem: str) -> ConfigError:
-        key = ".".join(str(part) for part in path)
-        where = self._document.where(path)
-        return ConfigError(one_line(f"{where}: key '{key}': {problem}"))
-
     def _expected(self, path: KeyPath, expected: str, value: Any) -> ConfigError:
-        text = repr(value)
-        shown = text if len(text) <= 60 else f"{text[:57]}..."
-        return self._error(path, f"expected {expected}, got {shown}")
+        return self._error(path, f"expected {expected}, got {shown(value)}")
 
     def gpus(self) -> tuple[SimulatedGpu, ...]:
         top = self._document.value

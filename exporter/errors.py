@@ -36,6 +36,12 @@ class DeviceSilent(SourceError):
     """The GPU is there, but not one of its readings answers."""
 
 
+def shown(value: object) -> str:
+    """Return a value as messages show it: its representation, cut at 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
 def one_line(text: str) -> str:
     """Return the text with line breaks, control and other unprintable characters escaped."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -71,6 +71,11 @@ class Document:
         """Return ``FILE:LINE`` of this key, as messages begin."""
         return f"{self.name}:{self.line(key_path)}"
 
+    def error(self, key_path: KeyPath, problem: str) -> ConfigError:
+        """Return the error, for the caller to raise, that something is wrong with this key."""
+        key = ".".join(str(part) for part in key_path)
+        return ConfigError(one_line(f"{self.where(key_path)}: key '{key}': {problem}"))
+
 
 def load(path: Path) -> Document:
     """Read a file of at most 4 MiB of UTF-8; raise ConfigError with one line if that fails."""

@@ -13,10 +13,8 @@ from exporter.model.reading import (
     Device,
     Health,
     Instance,
-    Loader,
     Memory,
     Process,
-    TrainingTotals,
     Utilization,
     Vitals,
     XidRecord,
@@ -39,6 +37,7 @@ from exporter.model.snapshot import (
     TimeParts,
     TrainingState,
 )
+from exporter.model.training import Loader, TrainingTotals
 
 NOW = 1_790_000_000.25
 
@@ -74,7 +73,6 @@ H100_DEVICE = Device(
     compute_capability=(9, 0),
     pci_bus_id="00000000:19:00.0",
     pci_device_id=0x2330,
-    pci_subsystem_id=0x16C110DE,
     serial="1654922006536",
     board_part_number="692-2G520-0200-000",
     minor_number=0,

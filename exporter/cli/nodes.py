@@ -24,6 +24,7 @@ from exporter.sources.recording import Recording
 from exporter.sources.recording.replay import FastClock, Replay
 from exporter.sources.selection import Selection
 from exporter.sources.simulate import Simulation, load_scenario
+from exporter.sources.source import KMSG, TRAINING
 from exporter.sources.training import Access, TrainingOptions, TrainingSource, candidates
 from exporter.specs import SpecBook
 
@@ -94,7 +95,7 @@ def choose_readers(settings: Settings, specs: SpecBook, clock: Clock) -> NodeRea
         clock,
         stale_after_seconds(settings.poll_interval_seconds),
         enabled=NVML in settings.sources,
-        kernel_log=KERNEL_LOG if "kmsg" in settings.sources else None,
+        kernel_log=KERNEL_LOG if KMSG in settings.sources else None,
     )
 
 
@@ -105,7 +106,7 @@ def choose_training(
     sources: list[NodeReports] = []
     if isinstance(readers, Simulation):
         sources.append(readers.jobs)
-    if "training" in settings.sources:
+    if TRAINING in settings.sources:
         socket_path = settings.training_socket
         options = TrainingOptions(
             paths=candidates(None if socket_path is None else str(socket_path), os.environ),

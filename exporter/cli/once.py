@@ -27,12 +27,12 @@ def once(settings: config.Settings) -> int:
     """Read every GPU twice, one interval apart, and print one page; return the exit code."""
     # A mistake in the settings is reported before the web framework is loaded.
     from exporter.cli.parts import Parts, settle
-    from exporter.sources.fleet.fleet import Fleet
+    from exporter.sources.fleet.problems import Problems
+    from exporter.sources.source import EVENT_SOURCES
 
     # Why there is no driver is printed below, in one line, and nothing is tried again.
-    with _quiet(Fleet.__module__):
-        # The kernel log and training jobs only report what happens from now on.
-        parts = Parts(replace(settings, sources=settings.sources - {"kmsg", "training"}))
+    with _quiet(Problems.__module__):
+        parts = Parts(replace(settings, sources=settings.sources - EVENT_SOURCES))
         parts.fleet.start()
         try:
             problem = settle(parts)

@@ -6,10 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from exporter.model.reading import Activity, Memory, Process, Vitals
-
-COMMAND_LENGTH = 15
-"""The kernel cuts a process name in /proc/PID/comm at 15 bytes (TASK_COMM_LEN)."""
+from exporter.model.reading import COMMAND_LENGTH, Activity, Memory, Process, Vitals
 
 
 @dataclass(frozen=True, slots=True)

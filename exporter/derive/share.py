@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All that is derived of one share of a GPU from one interval, in one call."""
+"""Everything that is derived from one interval of one share of a GPU, in one call."""
 
 from __future__ import annotations
 

@@ -11,15 +11,6 @@ from exporter.model.snapshot import Ceilings
 
 FIRST_WITH_TENSOR_CORES = (7, 0)
 FIRST_WITH_SHARED_FMA = (8, 6)
-
-
-def cut(ratio: float) -> float:
-    """Return a ratio cut to [0, 1]; drivers overshoot by rounding."""
-    if ratio <= 0.0:
-        return 0.0
-    return 1.0 if ratio > 1.0 else ratio
-
-
 RATIOS = (
     "engine",
     "sm",
@@ -35,11 +26,18 @@ RATIOS = (
     "dmma",
     "dfma",
 )
-"""The activities that are shown each by itself."""
+"""The fields of `Activity` that are ratios of a unit and shown each by itself."""
 
 
-def shown(activity: Activity) -> Activity:
-    """Return the activities as they are shown: what rounding lifts above 1 is 1."""
+def cut(ratio: float) -> float:
+    """Return a ratio cut to [0, 1]; drivers overshoot by rounding."""
+    if ratio <= 0.0:
+        return 0.0
+    return 1.0 if ratio > 1.0 else ratio
+
+
+def cut_activity(activity: Activity) -> Activity:
+    """Return the activity with those of RATIOS cut to 1 that are above; itself if none is."""
     above: dict[str, Any] = {name: 1.0 for name in RATIOS if (getattr(activity, name) or 0.0) > 1.0}
     return replace(activity, **above) if above else activity
 

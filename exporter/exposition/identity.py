@@ -99,7 +99,10 @@ FAMILIES: tuple[Family, ...] = (
         "Where saturation comes from, and whether every unit that it needs was read.",
         "the best source that answers for this GPU: hardware counters, else an estimate",
         SATURATION.rows(
-            (Label("source", ("gpm", "estimate")), Label("complete", ("yes", "no"))),
+            (
+                Label("source", meaning="a counter source such as gpm, or estimate"),
+                Label("complete", ("yes", "no")),
+            ),
             _saturation_source,
         ),
     ),

@@ -7,6 +7,7 @@ from exporter.exposition.family import Family, counter, gauge, info
 from exporter.exposition.labels import Label
 from exporter.exposition.parts import HOLDER, SHARE, TOTALS, Rows
 from exporter.exposition.values import flag, text
+from exporter.model.reading import WORKLOADS
 from exporter.model.snapshot import Holder
 
 
@@ -37,7 +38,7 @@ FAMILIES: tuple[Family, ...] = (
                 Label(
                     "command", meaning="name of the command, at most 32 bytes, never its arguments"
                 ),
-                Label("class", ("training", "serving", "notebook", "display", "system", "other")),
+                Label("class", WORKLOADS),
             ),
             _holder,
         ),

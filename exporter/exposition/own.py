@@ -10,27 +10,11 @@ from exporter.exposition.family import Family, counter, gauge, info
 from exporter.exposition.labels import Label
 from exporter.exposition.parts import NODE, SNAPSHOT, TRAINING_STATE, Node, Rows
 from exporter.exposition.processes import PROCESS_MEMORY
-from exporter.model.reading import TRAINING_DEGRADATIONS
 from exporter.model.snapshot import Snapshot
+from exporter.model.training import STALL_EXCEEDS_IDLE, TRAINING_DEGRADATIONS, TRAINING_REJECTIONS
 
 SOURCE = Label("source", meaning="nvml, gpm, ...")
-REJECTION = Label(
-    "reason",
-    (
-        "too_large",
-        "not_json",
-        "version",
-        "schema",
-        "label",
-        "credentials",
-        "rate",
-        "jobs",
-        "ranks",
-        "old",
-        "implausible",
-        "stall_exceeds_idle",
-    ),
-)
+REJECTION = Label("reason", (*TRAINING_REJECTIONS, STALL_EXCEEDS_IDLE))
 DEGRADATION = Label("reason", tuple(TRAINING_DEGRADATIONS))
 
 

@@ -13,10 +13,8 @@ from exporter.model.reading import (
     Board,
     Device,
     Health,
-    Loader,
     Memory,
     Process,
-    TrainingTotals,
     Utilization,
     Vitals,
 )
@@ -33,6 +31,7 @@ from exporter.model.snapshot import (
     Snapshot,
     TrainingState,
 )
+from exporter.model.training import Loader, TrainingTotals
 
 Number = float  # an int is welcome wherever a float is, and is written exactly
 LabelValues = tuple[str, ...]

@@ -7,8 +7,8 @@ from exporter.exposition.family import Family, counter, gauge, info
 from exporter.exposition.labels import Label
 from exporter.exposition.parts import LOADER, RANK, RANK_TOTALS, SHARE, TOTALS, Rows
 from exporter.exposition.values import flag, lower, text, upper
-from exporter.model.reading import TRAINING_PHASES
 from exporter.model.snapshot import Rank
+from exporter.model.training import TRAINING_PHASES
 
 _REPORT = "reports of the training client in the job"
 _EVENTS = "two CUDA events around the wait, on the stream of the loop, as the job reports them"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What flows: what sources hand over, what everything after the publisher reads, what Xids mean.
+"""The data that the rooms pass on: readings, reports of training jobs, snapshots, Xids.
 
-Frozen data without logic, and the interfaces of who hands it over; imports no other room.
+Frozen data without logic, and the interfaces through which it comes; imports no other room.
 """

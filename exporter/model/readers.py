@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from exporter.model.reading import SlotReport, TrainingReport, XidRecord
+from exporter.model.reading import SlotReport, XidRecord
+from exporter.model.training import TrainingReport
 
 
 class Readers(Protocol):
@@ -38,6 +39,9 @@ class Readers(Protocol):
 
 class TrainingReports(Protocol):
     """Hands over the reports of training jobs: those of a socket, or simulated ones."""
+
+    name: str
+    """The source whose state the publisher shows for these reports."""
 
     def reports(self) -> Sequence[TrainingReport]:
         """Return the last report of every process."""

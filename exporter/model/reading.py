@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sources hand over: frozen data in base units; properties only regroup it.
+"""What is read of GPUs: frozen data in base units; properties only regroup it.
 
 Ratios are 0 to 1 (a driver's value above 1 is passed on as it is: cutting belongs to the
 integrals), times are seconds, sizes are bytes, clocks are hertz. ``None`` is "not known".
@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 SUSPENDED = "suspended: it sleeps and is not woken"
 """The problem of a healthy GPU that is left asleep."""
 
-
 THROTTLE_REASONS = (
     "sw_power_cap",
     "hw_power_brake",
@@ -26,43 +25,11 @@ THROTTLE_REASONS = (
 )
 """Why a clock is held down, as ``gpu_throttle_seconds_total`` names it."""
 
-TRAINING_PHASES = (
-    "data",
-    "h2d",
-    "forward",
-    "backward",
-    "optimizer",
-    "checkpoint",
-    "eval",
-    "logging",
-    "other",
-)
-"""What a training job spends its time on, as ``gpu_training_phase_seconds_total`` names it."""
-
-UNVERIFIED = "unverified"
-OTHER_DEGRADATION = "other"
-TRAINING_DEGRADATIONS: Mapping[str, str] = {
-    "loaders": "loops over data loaders are not measured: the loader is not as the client knows it",
-    "loader_details": "ready batches and workers are not known",
-    "optimizers": "optimizer steps are not seen: a step is a batch",
-    "checkpoints": "saving is not measured, or only in part",
-    "autocast": "the precision is not known",
-    "captures": "captures of CUDA graphs cannot be seen, so S is not measured",
-    "cuda_events": "S is not measured although CUDA is used",
-    "helper_thread": "the loader is read in a helper thread: the wait of the loop is not measured",
-    "stated": "what the script states is no number that can be counted",
-    "client": "the client failed: this process is measured in part, or no longer",
-    UNVERIFIED: "the driver does not list it on this GPU, whose own numbers leave it out",
-    OTHER_DEGRADATION: "a reason that this exporter does not know",
-}
-"""What of a training process is not measured or not believed, as
-``roofline_exporter_training_degraded`` names it, and what that means. The last two come from the
-daemon itself."""
-
-NO_DEVICE = ""
-"""The device of a training process that is known to use no GPU."""
-
 PROCESS_KINDS = ("compute", "graphics", "mps")
+WORKLOADS = ("training", "serving", "notebook", "display", "system", "other")
+"""What kinds of work a process may do."""
+COMMAND_LENGTH = 15
+"""The kernel cuts a process name in /proc/PID/comm at 15 bytes (TASK_COMM_LEN)."""
 
 RECOVERY_ACTIONS = (
     "none",
@@ -75,11 +42,12 @@ RECOVERY_ACTIONS = (
     "system reboot",
 )
 """What the driver may ask for to make a GPU well again, as nvml.h numbers it."""
+
 FABRIC_STATES = ("not supported", "not started", "in progress", "completed")
 """How far the registration with the NVSwitch fabric is, as nvml.h numbers it."""
 
 
-def _known(**values: float | None) -> dict[str, float]:
+def _without_none(**values: float | None) -> dict[str, float]:
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -108,8 +76,6 @@ class Device:
     pci_bus_id: str | None = None
     pci_device_id: int | None = None
     """The 16-bit device id under vendor 10DE."""
-    pci_subsystem_id: int | None = None
-    """Subsystem device id (upper 16 bits) and vendor id, as the driver packs them."""
     serial: str | None = None
     board_part_number: str | None = None
     minor_number: int | None = None
@@ -181,7 +147,7 @@ class Process:
     """The command's name from /proc, at most 32 bytes; never its arguments."""
     owner: str | None = None
     workload: str | None = None
-    """What kind of work it is: training, serving, notebook, display, system or other."""
+    """One of ``WORKLOADS``."""
 
 
 def process_counts(processes: Iterable[Process]) -> dict[str, int]:
@@ -229,14 +195,14 @@ class Activity:
     @property
     def pipe_ratios(self) -> dict[str, float]:
         """The activity of each math pipe that is known: tensor, fp64, fp32, fp16, int."""
-        return _known(
+        return _without_none(
             tensor=self.tensor, fp64=self.fp64, fp32=self.fp32, fp16=self.fp16, int=self.integer
         )
 
     @property
     def tensor_op_ratios(self) -> dict[str, float]:
         """The activity of the tensor pipe by operation, where the source splits it."""
-        return _known(hmma=self.hmma, imma=self.imma, dmma=self.dmma, dfma=self.dfma)
+        return _without_none(hmma=self.hmma, imma=self.imma, dmma=self.dmma, dfma=self.dfma)
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +236,7 @@ class Vitals:
     @property
     def temperatures_celsius(self) -> dict[str, float]:
         """The temperatures that are known, by sensor: gpu, memory."""
-        return _known(gpu=self.temperature_celsius, memory=self.memory_temperature_celsius)
+        return _without_none(gpu=self.temperature_celsius, memory=self.memory_temperature_celsius)
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,76 +341,3 @@ class SlotReport:
     problem: str | None
     failures: Mapping[str, int]
     """Failed reads so far, by source."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingTotals:
-    """What one training process, or one rank over its processes, did since it began."""
-
-    steps: float = 0.0
-    """Optimizer steps where seen, else batches."""
-    batches: float = 0.0
-    samples: float | None = None
-    step_seconds: float = 0.0
-    """Wall time of the training loops."""
-    phase_seconds: Mapping[str, float] = field(default_factory=dict)
-    """Host time by phase; phases exclude each other. A phase that is missing is not measured."""
-    phase_gpu_idle_seconds: Mapping[str, float] = field(default_factory=dict)
-    """The part of it in which the loop's stream had nothing to do, by measured phase; empty where
-    nothing was measured."""
-    model_flops: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Loader:
-    """The data loader of a training process, as it was set up and as it is now."""
-
-    workers: int | None = None
-    prefetch_factor: int | None = None
-    pin_memory: bool | None = None
-    persistent_workers: bool | None = None
-    ready_batches: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingReport:
-    """The last report of one training process. Only its sender is certain: the rest is a claim."""
-
-    report_id: str
-    """32 hexadecimal digits, drawn by the process."""
-    job: str
-    """As the process calls it; another user's may have the same name."""
-    rank: int
-    received_monotonic_seconds: float
-    received_timestamp_seconds: float
-    totals: TrainingTotals
-    device: str | None = None
-    """UUID of a GPU or of a MIG device as the process sees it, ``NO_DEVICE``, or None: not known
-    yet."""
-    uid: int | None = None
-    """Number of the user whose process it is, from the kernel; None where there is no such user."""
-    owner: str | None = None
-    """The name of that user, or the number of one without a name."""
-    host_pids: tuple[int, ...] = ()
-    """The pid of the process, from the kernel, then those of its ancestors within its own pid
-    namespace, nearest first, as they are numbered in the namespace of this daemon. Empty where the
-    process cannot be seen."""
-    verified: bool = False
-    """True where it is known without the driver's list of processes that it is on its device."""
-    world_size: int | None = None
-    framework: str | None = None
-    precision: str | None = None
-    """What the model computes in: fp32, tf32, bf16, fp16, fp8 ..."""
-    instrumentation: str = "client"
-    """client or auto."""
-    loader: Loader = field(default_factory=Loader)
-    memory_bytes: Mapping[str, int] = field(default_factory=dict)
-    """Of the framework's allocator, by kind: allocated, reserved, peak."""
-    degraded: tuple[str, ...] = ()
-    """What of it is not measured, by the names of ``TRAINING_DEGRADATIONS``."""
-    errors: int = 0
-    """Failures inside the client, which it swallowed."""
-    alive: bool = True
-    """False once the process reported that it ends, or was found to be gone."""
-    silent: bool = False
-    """True for a living process that has not reported for so long that it is not shown."""

@@ -19,14 +19,13 @@ from exporter.model.reading import (
     Board,
     Device,
     Health,
-    Loader,
     Memory,
     Process,
-    TrainingTotals,
     Utilization,
     Vitals,
     XidRecord,
 )
+from exporter.model.training import Loader, TrainingTotals
 
 TIME_PARTS = ("idle", "narrow", "unsaturated", "clock", "saturated")
 LIMITERS = (
@@ -212,7 +211,7 @@ class Holder:
     owner: str | None = None
     command: str | None = None
     workload: str = "other"
-    """training, serving, notebook, display, system or other."""
+    """One of ``reading.WORKLOADS``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ class Tally:
         """None until one of them was there."""
 
     def follow(self, total: float | None) -> None:
-        """Take the driver's total; None says that it is not known now."""
+        """Take the driver's total; None means that it is not known now."""
         if self._ours:
             return
         if total is not None:
@@ -81,9 +81,8 @@ def _pcie(field: str) -> Callable[[Vitals, Activity | None, float], float | None
     """Return the bytes that the counters give, else those of the driver's own readings."""
 
     def moved(vitals: Vitals, activity: Activity | None, _: float) -> float | None:
-        counted = activity is not None and activity.pcie_transmit_bytes is not None
-        found: float | None = getattr(activity if counted else vitals, field)
-        return found
+        counted: float | None = None if activity is None else getattr(activity, field)
+        return getattr(vitals, field) if counted is None else counted
 
     return moved
 

@@ -12,7 +12,7 @@ from exporter.errors import one_line
 from exporter.model.reading import SUSPENDED, Device, Reading, ShareReading, SlotReport, XidRecord
 from exporter.model.snapshot import Ceilings, Gpu
 from exporter.publisher.board import BoardIntegral
-from exporter.publisher.ranks import Claims, KnownGpu, Place
+from exporter.publisher.ranks import Claims, GpuShares, Place
 from exporter.publisher.rules import Rules
 from exporter.publisher.share import Round, TrackedShare, share_picture, within_gap
 from exporter.specs import SpecBook, share_ceilings
@@ -35,7 +35,7 @@ class TrackedGpu:
         """The last one that was integrated."""
         self.problem: str | None = None
         self.seen_at = now
-        """Monotonic time at which it was last known to be there."""
+        """Monotonic time at which it was last read, or found asleep."""
         self.stale = False
         self._specs = specs
         self._rules = rules
@@ -43,7 +43,7 @@ class TrackedGpu:
         """What its training ranks report to compute in, when its ceilings were last set."""
         self._ceilings_due = True
         self._ended_cuts: Counter[str] = Counter()
-        """Those of shares that no longer exist."""
+        """The cuts of shares that no longer exist."""
         self._fault: str | None = None
         """What went wrong with the last reading."""
         self._logged_fault: type[Exception] | None = None
@@ -63,12 +63,12 @@ class TrackedGpu:
         return cuts
 
     @property
-    def known(self) -> KnownGpu:
-        """The GPU and who is on it, by its last reading."""
+    def last_shares(self) -> GpuShares:
+        """The GPU and its shares, with the processes on them, by its last reading."""
         return self.device, self.reading.shares if self.reading is not None else ()
 
     def take(self, report: SlotReport, claims: Claims, now: float) -> None:
-        """Take what is known after a round; integrate the reading if it is a new one.
+        """Take the report after a round; integrate its reading if that is a new one.
 
         A fault in it leaves every other GPU alone: this one is down until a later reading.
         """
@@ -139,7 +139,7 @@ class TrackedGpu:
         self.shares = present
 
     def _round(self, reading: Reading, last: Reading | None) -> Round:
-        """Return the reading with the interval that ends with it; none reaches over a gap."""
+        """Return the reading with the interval that ends with it, which never spans a gap."""
         if last is None:
             return Round(reading, None, 0.0)
         seconds = reading.monotonic_seconds - last.monotonic_seconds

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from exporter.model.reading import ShareReading, SlotReport, TrainingReport
+from exporter.model.reading import ShareReading, SlotReport
+from exporter.model.training import TrainingReport
 
 
 def without_owners(report: SlotReport) -> SlotReport:

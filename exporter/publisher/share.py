@@ -9,7 +9,7 @@ from typing import NamedTuple
 from exporter.clock import stale_after_seconds
 from exporter.derive import Derived, derive_share
 from exporter.derive.stall import Stall
-from exporter.derive.units import shown
+from exporter.derive.units import cut_activity
 from exporter.model.reading import Activity, Reading, ShareReading
 from exporter.model.snapshot import Ceilings, Share
 from exporter.publisher.ranks import GapClock
@@ -102,7 +102,8 @@ class TrackedShare:
         if derived.idle is None:
             self.integral.end_idle(reading.timestamp_seconds)
         self.derived = derived
-        self.activity = None if share_reading.activity is None else shown(share_reading.activity)
+        given = share_reading.activity
+        self.activity = None if given is None else cut_activity(given)
 
     def _expected(self, share_reading: ShareReading, now: float, rules: Rules) -> ShareReading:
         """Return the reading, as one without counters once these were silent for too long.

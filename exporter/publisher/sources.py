@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from exporter.model.readers import Readers, TrainingReports
 from exporter.model.reading import SlotReport
 from exporter.model.snapshot import Gpu, SourceState, TrainingState
-from exporter.publisher.ranks.check import STALL_EXCEEDS_IDLE
+from exporter.model.training import STALL_EXCEEDS_IDLE
 
-TRAINING = "training"
 MOST_REASONS = 4
 """So many GPUs are named when none is up."""
 
@@ -46,10 +45,17 @@ def source_states(
         source: SourceState(is_up, seconds.get(source), failures[source])
         for source, is_up in up.items()
     }
-    if training:
-        states[TRAINING] = SourceState(
-            up=any(source.up for source in training),
-            failures_total=sum(_rejected(training).values()),
+    return states | _training_sources(training)
+
+
+def _training_sources(training: Sequence[TrainingReports]) -> dict[str, SourceState]:
+    """Return the states of the sources of training reports; those of one name are one source."""
+    states: dict[str, SourceState] = {}
+    for source in training:
+        other = states.get(source.name, SourceState(up=False))
+        states[source.name] = SourceState(
+            up=source.up or other.up,
+            failures_total=sum(source.rejected_total.values()) + other.failures_total,
         )
     return states
 
@@ -63,18 +69,13 @@ def training_state(
     """
     if not training:
         return None
-    return TrainingState(
-        sum(source.received_total for source in training),
-        {**_rejected(training), STALL_EXCEEDS_IDLE: stall_exceeds_idle},
-    )
-
-
-def _rejected(training: Sequence[TrainingReports]) -> Counter[str]:
-    """Return how many training reports were refused, by reason."""
     rejected: Counter[str] = Counter()
     for source in training:
         rejected.update(source.rejected_total)
-    return rejected
+    return TrainingState(
+        sum(source.received_total for source in training),
+        {**rejected, STALL_EXCEEDS_IDLE: stall_exceeds_idle},
+    )
 
 
 def problem_of(readers: Readers, reports: Sequence[SlotReport], gpus: Sequence[Gpu]) -> str | None:

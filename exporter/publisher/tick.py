@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from exporter.clock import Clock
 from exporter.model.readers import Readers, TrainingReports
-from exporter.model.reading import SUSPENDED, SlotReport, TrainingReport
+from exporter.model.reading import SUSPENDED, SlotReport
 from exporter.model.snapshot import Gpu, Snapshot
+from exporter.model.training import TrainingReport
 from exporter.publisher.gpu import TrackedGpu
 from exporter.publisher.owners import without_owner, without_owners
 from exporter.publisher.ranks import GapClock, Place, Ranks
@@ -87,7 +88,8 @@ class Publisher:
         self._readers.round(self._rules.interval_seconds / 2)
         now = self._clock.monotonic()
         reports = self._slot_reports()
-        self._ranks.take(self._training_reports(), [gpu.known for gpu in self._gpus.values()], now)
+        shares = [gpu.last_shares for gpu in self._gpus.values()]
+        self._ranks.take(self._training_reports(), shares, now)
         for report in _once_each(reports):
             self._take(report, now)
         self._ranks.settle(self._gaps())
@@ -113,17 +115,17 @@ class Publisher:
                 gpu.reconfigure(self._specs, self._rules)
 
     def _slot_reports(self) -> Sequence[SlotReport]:
-        """Return what is known of every GPU, with no more of the owners than may be shown."""
+        """Return the report on every GPU; without owners where these are not to be shown."""
         reports = self._readers.reports()
         return reports if self._rules.owners else [without_owners(report) for report in reports]
 
     def _training_reports(self) -> Sequence[TrainingReport]:
-        """Return what every training process reports, with no more of its owner either."""
+        """Return the last report of every training process; without owners likewise."""
         reports = [report for source in self._training for report in source.reports()]
         return reports if self._rules.owners else [without_owner(report) for report in reports]
 
     def _take(self, report: SlotReport, now: float) -> None:
-        """Give a report to the GPU that it is of, unless that is gone for good."""
+        """Hand a report to the GPU that it is about, unless that GPU was forgotten."""
         reading = report.reading
         device = reading.device if reading is not None else report.device
         if device is None:
@@ -139,7 +141,7 @@ class Publisher:
         gpu.take(report, self._ranks.claims, now)
 
     def _gaps(self) -> dict[Place, GapClock]:
-        """Return how long every share was observed and idle."""
+        """Return the times of every share: how long it was observed, and how long idle."""
         return {
             Place(uuid, gpu_instance): share.gaps
             for uuid, gpu in self._gpus.items()
@@ -157,7 +159,7 @@ class Publisher:
             self._forgotten.add(uuid)
 
     def _pictures(self, now: float) -> tuple[Gpu, ...]:
-        """Return what is shown of every GPU, by index."""
+        """Return what is shown of every GPU, in the order of their indexes."""
         xids = self._readers.xids()
         return tuple(
             gpu.picture(now, xids.get(gpu.device.uuid, {}))
@@ -173,13 +175,13 @@ class Publisher:
 
 
 def _once_each(reports: Sequence[SlotReport]) -> list[SlotReport]:
-    """Return one report of each GPU, however often it was read: that with the newest reading."""
+    """Return one report for each GPU: of several, that with the newest reading."""
     newest: dict[str | int, SlotReport] = {}
     for report in reports:
         device = report.device if report.reading is None else report.reading.device
         key = report.index if device is None else device.uuid
-        known = newest.get(key)
-        if known is None or _read_at(report) > _read_at(known):
+        other = newest.get(key)
+        if other is None or _read_at(report) > _read_at(other):
             newest[key] = report
     return list(newest.values())
 

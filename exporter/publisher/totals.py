@@ -14,25 +14,13 @@ from operator import add
 from typing import Any, NamedTuple
 
 from exporter.derive import Derived
-from exporter.derive.units import shown
+from exporter.derive.units import cut_activity
 from exporter.model.reading import Activity, Utilization
 from exporter.model.snapshot import LIMITERS, TIME_PARTS, ShareTotals
 from exporter.publisher.sums import merged
 
-PIPES: Mapping[str, str] = {
-    "tensor": "tensor",
-    "fp64": "fp64",
-    "fp32": "fp32",
-    "fp16": "fp16",
-    "int": "integer",
-}
-"""By the label's value: the field of `Activity`."""
-TENSOR_OPS: Mapping[str, str] = {op: op for op in ("hmma", "imma", "dmma", "dfma")}
-INTEGRATED = ("engine", "sm", "dram", *PIPES.values(), *TENSOR_OPS.values())
-"""The fields of `Activity` that are integrated."""
 CUT_TOLERANCE = 0.01
 """A counter may read a little above 1 from rounding; beyond that the value is wrong."""
-
 
 _NO_LIMITS = dict.fromkeys(LIMITERS, 0.0)
 
@@ -48,25 +36,13 @@ class Interval(NamedTuple):
     """Of the board; None where it is not known, or is not the share's alone."""
     seconds: float
 
-    def active(self, field: str) -> float | None:
-        """Return how long a unit was active, by the field of `Activity` that holds its ratio."""
-        ratio = None if self.activity is None else getattr(self.activity, field)
-        return None if ratio is None else ratio * self.seconds
-
-    def active_by(self, fields: Mapping[str, str]) -> Mapping[str, float]:
-        """Return how long each unit was active whose ratio is known, by label."""
-        activity = self.activity
-        if activity is None:
-            return {}
-        return {
-            label: ratio * self.seconds
-            for label, field in fields.items()
-            if (ratio := getattr(activity, field)) is not None
-        }
-
     def times(self, rate: float | None) -> float | None:
-        """Return what a rate adds up to."""
+        """Return what a rate, or a ratio of time, adds up to."""
         return None if rate is None else rate * self.seconds
+
+    def times_each(self, rates: Mapping[str, float]) -> Mapping[str, float]:
+        """Return what each of these rates adds up to."""
+        return {label: rate * self.seconds for label, rate in rates.items()}
 
 
 def _busy(interval: Interval) -> float | None:
@@ -83,6 +59,28 @@ def _observed(interval: Interval) -> Mapping[str, float]:
     return seen
 
 
+def _engine(interval: Interval) -> float | None:
+    return None if interval.activity is None else interval.times(interval.activity.engine)
+
+
+def _sm(interval: Interval) -> float | None:
+    return None if interval.activity is None else interval.times(interval.activity.sm)
+
+
+def _dram(interval: Interval) -> float | None:
+    return None if interval.activity is None else interval.times(interval.activity.dram)
+
+
+def _pipes(interval: Interval) -> Mapping[str, float] | None:
+    activity = interval.activity
+    return None if activity is None else interval.times_each(activity.pipe_ratios)
+
+
+def _tensor_ops(interval: Interval) -> Mapping[str, float] | None:
+    activity = interval.activity
+    return None if activity is None else interval.times_each(activity.tensor_op_ratios)
+
+
 def _saturation(interval: Interval) -> float | None:
     saturation = interval.derived.saturation
     return None if saturation is None else interval.times(saturation.ratio)
@@ -92,15 +90,12 @@ def _parts(interval: Interval) -> Mapping[str, float] | None:
     parts = interval.derived.time_parts
     if parts is None:
         return None
-    return {name: getattr(parts, name) * interval.seconds for name in TIME_PARTS}
+    return interval.times_each({name: getattr(parts, name) for name in TIME_PARTS})
 
 
 def _flops(interval: Interval) -> Mapping[str, float] | None:
     roofline = interval.derived.roofline
-    if roofline is None:
-        return None
-    rates = roofline.flops_per_second
-    return {precision: rate * interval.seconds for precision, rate in rates.items()}
+    return None if roofline is None else interval.times_each(roofline.flops_per_second)
 
 
 def _flops_lower(interval: Interval) -> float | None:
@@ -147,22 +142,22 @@ def _idle_energy(interval: Interval) -> float | None:
 
 def _stall_lower(interval: Interval) -> Mapping[str, float]:
     stalls = interval.derived.data_stall
-    return {method: bounds.lower * interval.seconds for method, bounds in stalls.items()}
+    return interval.times_each({method: bounds.lower for method, bounds in stalls.items()})
 
 
 def _stall_upper(interval: Interval) -> Mapping[str, float]:
     stalls = interval.derived.data_stall
-    return {method: bounds.upper * interval.seconds for method, bounds in stalls.items()}
+    return interval.times_each({method: bounds.upper for method, bounds in stalls.items()})
 
 
 SHARE_TOTALS: Mapping[str, Callable[[Interval], float | Mapping[str, float] | None]] = {
     "busy_seconds": _busy,
     "observed_seconds": _observed,
-    "engine_active_seconds": lambda interval: interval.active("engine"),
-    "sm_active_seconds": lambda interval: interval.active("sm"),
-    "dram_active_seconds": lambda interval: interval.active("dram"),
-    "pipe_active_seconds": lambda interval: interval.active_by(PIPES),
-    "tensor_op_active_seconds": lambda interval: interval.active_by(TENSOR_OPS),
+    "engine_active_seconds": _engine,
+    "sm_active_seconds": _sm,
+    "dram_active_seconds": _dram,
+    "pipe_active_seconds": _pipes,
+    "tensor_op_active_seconds": _tensor_ops,
     "saturation_seconds": _saturation,
     "time_seconds": _parts,
     "flops": _flops,
@@ -176,9 +171,9 @@ SHARE_TOTALS: Mapping[str, Callable[[Interval], float | Mapping[str, float] | No
     "data_stall_lower_seconds": _stall_lower,
     "data_stall_upper_seconds": _stall_upper,
 }
-"""By the field of `ShareTotals`: what an interval adds to it; None adds nothing. The two fields
-that are no sums, when the share was last busy and for how long it has been idle, are kept by
-`ShareIntegral` itself."""
+"""By the field of `ShareTotals`: what an interval adds to it; None adds nothing. `ShareIntegral`
+itself keeps the two fields that are not sums: when the share was last busy, and for how long it has
+been idle."""
 
 
 class ShareIntegral:
@@ -222,9 +217,14 @@ class ShareIntegral:
             self._last_busy = unix_seconds
 
     def _cut(self, activity: Activity) -> Activity:
-        within = shown(activity)
+        """Return the activity with no ratio above 1, and count those that were wrong."""
+        within = cut_activity(activity)
         if within is not activity:
-            ratios = (getattr(activity, field) for field in INTEGRATED)
+            ratios = (
+                *(activity.engine, activity.sm, activity.dram),
+                *activity.pipe_ratios.values(),
+                *activity.tensor_op_ratios.values(),
+            )
             wrong = sum(ratio is not None and ratio > 1.0 + CUT_TOLERANCE for ratio in ratios)
             if wrong:
                 self.cuts[activity.source] += wrong

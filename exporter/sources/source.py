@@ -17,6 +17,12 @@ if TYPE_CHECKING:  # the command line starts faster without them
     from exporter.model.reading import Activity, Device
     from exporter.sources.journal import Journal
 
+KMSG = "kmsg"
+TRAINING = "training"
+EVENT_SOURCES = frozenset({KMSG, TRAINING})
+"""Sources that report only what happens from their start on; a command that reads the GPUs once
+leaves them out."""
+
 
 class CounterSource(Protocol):
     """The hardware counters of one GPU, opened; a share is None (whole GPU) or a GPU instance.
@@ -92,12 +98,12 @@ SOURCES: tuple[SourceRow, ...] = (
     SourceRow(NVML, "Read the GPUs through the driver's library (NVML)."),
     *COUNTER_SOURCES,
     SourceRow(
-        "kmsg",
+        KMSG,
         "Read Xids from the kernel log (/dev/kmsg) as well, if it can be read: it also has those "
         "of a GPU that has left the bus.",
     ),
     SourceRow(
-        "training", "Take the reports of training jobs that carry the client, on a Unix socket."
+        TRAINING, "Take the reports of training jobs that carry the client, on a Unix socket."
     ),
 )
 """In the order of the help."""

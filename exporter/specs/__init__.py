@@ -6,15 +6,12 @@ May import model.
 
 from __future__ import annotations
 
-from exporter.model.snapshot import PRECISIONS
 from exporter.specs.book import SpecBook
-from exporter.specs.gpu_model import DERIVED, GpuModel, assumed_precision
+from exporter.specs.gpu_model import GpuModel, assumed_precision
 from exporter.specs.load import load_specs
 from exporter.specs.mig import share_ceilings
 
 __all__ = [
-    "DERIVED",
-    "PRECISIONS",
     "GpuModel",
     "SpecBook",
     "assumed_precision",

@@ -94,7 +94,7 @@ class DerivedPeaks:
 
 
 def rule_for(device: Device) -> Rule | None:
-    """Return the rule of this GPU's architecture and class, or None where there is none."""
+    """Return the rule of this GPU's architecture and class, or None."""
     capability = device.compute_capability
     if capability is None:
         return None

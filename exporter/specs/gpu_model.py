@@ -12,7 +12,7 @@ DERIVED = "derived"
 
 @dataclass(frozen=True, slots=True)
 class GpuModel:
-    """One row of the spec file. None, or missing, is not known or not in the hardware."""
+    """One row of the spec file. What is None or missing is not known, or not in the hardware."""
 
     key: str
     product: str
@@ -49,7 +49,7 @@ class GpuModel:
     sources: tuple[str, ...]
     """Codes of the spec file's table of sources, or free text."""
     confidence: str | None
-    """A, B or C, as the head of the spec file says."""
+    """A, B or C, as the head of the spec file defines them."""
     note: str | None
 
     @property

@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from exporter.errors import ConfigError, one_line
+from exporter.errors import ConfigError, shown
 from exporter.specs.book import SpecBook, bare_name
 from exporter.specs.gpu_model import DERIVED, GpuModel
-from exporter.specs.schema import EntryError, parse_gpu_model, shown
-from exporter.yaml_lines import Document, KeyPath, load
+from exporter.specs.schema import EntryError, parse_gpu_model
+from exporter.yaml_lines import Document, load
 
 BUNDLED = Path(__file__).with_name("gpus.yaml")
 
@@ -58,24 +58,23 @@ def _read(path: Path) -> tuple[dict[str, GpuModel], dict[str, str]]:
         )
     for key in top:
         if key not in ("products", "sources"):
-            raise _error(document, (key,), "not known, expected products or sources")
+            raise document.error((key,), "not known, expected products or sources")
     entries = _mapping(document, top, "products")
     models = {}
     for key, entry in entries.items():
         if not _KEY.fullmatch(key) or key == DERIVED:
-            raise _error(
-                document,
+            raise document.error(
                 ("products", key),
                 f"expected lower-case letters, digits, '-' and '.', and not '{DERIVED}'",
             )
         try:
             models[key] = parse_gpu_model(key, entry)
         except EntryError as error:
-            raise _error(document, ("products", key, *error.path), error.problem) from None
+            raise document.error(("products", key, *error.path), error.problem) from None
     sources = _mapping(document, top, "sources")
     for code, text in sources.items():
         if not isinstance(text, str):
-            raise _error(document, ("sources", code), f"expected text, got {shown(text)}")
+            raise document.error(("sources", code), f"expected text, got {shown(text)}")
     _refuse_repeated_names(document, models)
     return models, sources
 
@@ -83,7 +82,7 @@ def _read(path: Path) -> tuple[dict[str, GpuModel], dict[str, str]]:
 def _mapping(document: Document, top: dict[str, Any], key: str) -> dict[str, Any]:
     value = top.get(key, {})
     if not isinstance(value, dict):
-        raise _error(document, (key,), f"expected a mapping, got {shown(value)}")
+        raise document.error((key,), f"expected a mapping, got {shown(value)}")
     return value
 
 
@@ -94,13 +93,7 @@ def _refuse_repeated_names(document: Document, models: dict[str, GpuModel]) -> N
         for position, name in enumerate(model.names):
             owner = owners.setdefault(bare_name(name), key)
             if owner != key:
-                raise _error(
-                    document,
+                raise document.error(
                     ("products", key, "names", position),
                     f"expected a name of one GPU model only, '{name}' is also that of '{owner}'",
                 )
-
-
-def _error(document: Document, path: KeyPath, problem: str) -> ConfigError:
-    key = ".".join(str(part) for part in path)
-    return ConfigError(one_line(f"{document.where(path)}: key '{key}': {problem}"))

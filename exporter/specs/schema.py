@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from exporter.errors import shown
 from exporter.model.snapshot import PRECISIONS, Precision
 from exporter.specs.gpu_model import GpuModel
 
@@ -191,9 +192,3 @@ def _entry_error(error: ValidationError) -> EntryError:
     if kind == "less_than_equal" and expected in (_NUMBER, _COUNT):
         expected = f"{expected} up to 1e9"
     return EntryError(path, f"expected {expected}, got {shown(first['input'])}")
-
-
-def shown(value: Any) -> str:
-    """Return a value as messages show it: one line, cut at 60 characters."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

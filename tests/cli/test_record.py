@@ -23,13 +23,12 @@ from exporter.cli.record import length_seconds, record
 from exporter.errors import ConfigError, ExporterError
 from exporter.model.reading import Board, Device, Reading, SlotReport, Vitals, XidRecord
 from exporter.sources.recording import (
-    Header,
     LineFile,
     Recorder,
     Recording,
     header_of,
-    iso_time,
 )
+from exporter.sources.recording.header import Header, iso_time
 from exporter.sources.simulate import Simulation, load_scenario
 from exporter.version import version
 from tests.clocks import ManualClock

@@ -13,8 +13,9 @@ from exporter.exposition.docs import metrics_page
 from exporter.exposition.family import Family
 from exporter.exposition.processes import PROCESS_MEMORY, ProcessMemory
 from exporter.exposition.roofline import COUNTED_PRECISION, PEAK_PRECISION
-from exporter.model.reading import TRAINING_PHASES
-from exporter.specs import PRECISIONS, assumed_precision
+from exporter.model.snapshot import PRECISIONS
+from exporter.model.training import TRAINING_PHASES
+from exporter.specs import assumed_precision
 
 ROOT = Path(__file__).parents[2]
 

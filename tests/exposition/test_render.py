@@ -24,8 +24,9 @@ from exporter.exposition.formats import FORMATS, Format
 from exporter.exposition.parts import Node
 from exporter.exposition.processes import ProcessMemory
 from exporter.exposition.render import Renderer, RenderOptions, page
-from exporter.model.reading import TRAINING_PHASES, Process
+from exporter.model.reading import Process
 from exporter.model.snapshot import Bounds, Gpu, Rank, Snapshot
+from exporter.model.training import TRAINING_PHASES
 from tests import snapshots
 from tests.conftest import require_tool
 from tests.rows import Row, expected_rows, parsed_rows

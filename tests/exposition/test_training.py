@@ -12,10 +12,8 @@ import pytest
 
 from exporter.exposition.catalogue import CATALOGUE
 from exporter.exposition.parts import Node
-from exporter.model.reading import TRAINING_DEGRADATIONS, Loader, TrainingTotals
 from exporter.model.snapshot import Rank, Snapshot
-from exporter.publisher.ranks.check import STALL_EXCEEDS_IDLE
-from exporter.sources.training.refusals import REASONS
+from exporter.model.training import TRAINING_DEGRADATIONS, Loader, TrainingTotals
 from tests import snapshots
 from tests.rows import Row, expected_rows
 
@@ -157,9 +155,3 @@ def test_degraded_ranks_are_counted_by_reason() -> None:
     assert counts == expected
     off = expected_rows(Node(snapshots.EXAMPLES["training"]))
     assert not series(off, "roofline_exporter_training_degraded")
-
-
-def test_every_reason_of_the_source_is_listed() -> None:
-    """A refusal under a reason that no label lists would be dropped from the page."""
-    [reason] = CATALOGUE["roofline_exporter_training_rejected_total"].labels
-    assert reason.values == (*REASONS, STALL_EXCEEDS_IDLE)

@@ -3,17 +3,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from exporter.model.reading import (
-    Board,
-    Device,
-    Process,
-    Reading,
-    ShareReading,
-    SlotReport,
-    TrainingReport,
-    TrainingTotals,
-    Vitals,
-)
+from exporter.model.reading import Board, Device, Process, Reading, ShareReading, SlotReport, Vitals
+from exporter.model.training import TrainingReport, TrainingTotals
 from exporter.publisher.owners import without_owner, without_owners
 
 DEVICE = Device(0, "GPU-0", "NVIDIA H100 80GB HBM3")

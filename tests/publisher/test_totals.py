@@ -215,6 +215,20 @@ def test_what_we_began_to_count_we_count_on() -> None:
     assert totals.nvlink_transmit_bytes == 14.0
 
 
+@pytest.mark.parametrize("counted", [{}, {"transmit"}, {"receive"}, {"transmit", "receive"}])
+def test_each_direction_of_pcie_is_counted_once(counted: set[str]) -> None:
+    """By the counters where they give it, else by the driver's own readings; never by both."""
+    board = BoardIntegral()
+    vitals = Vitals(pcie_transmit_bytes=50.0, pcie_receive_bytes=60.0)
+    moved = {"transmit": 3.0, "receive": 4.0}
+    board.add(vitals, activity(**{f"pcie_{way}_bytes": moved[way] for way in counted}), 1.0)
+
+    totals = board.totals()
+
+    assert totals.pcie_transmit_bytes == (3.0 if "transmit" in counted else 50.0)
+    assert totals.pcie_receive_bytes == (4.0 if "receive" in counted else 60.0)
+
+
 def test_throttle_reasons_come_from_the_driver_where_it_counts_else_from_the_bits() -> None:
     """Each reason has one source; all eight exist from the first read on."""
     board = BoardIntegral()

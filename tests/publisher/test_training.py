@@ -9,16 +9,9 @@ from typing import Any
 
 import pytest
 
-from exporter.model.reading import (
-    Activity,
-    Instance,
-    Process,
-    ShareReading,
-    TrainingReport,
-    TrainingTotals,
-    Utilization,
-)
+from exporter.model.reading import Activity, Instance, Process, ShareReading, Utilization
 from exporter.model.snapshot import LIMITERS, Snapshot, TrainingState
+from exporter.model.training import TrainingReport, TrainingTotals
 from exporter.publisher import Publisher, Rules
 from tests.clocks import ManualClock
 from tests.publisher.test_tick import BUSY, H100, QUIET, SPECS, Script, gpu
@@ -28,6 +21,8 @@ MIXED = dataclasses.replace(BUSY, engine=0.4, sm=0.4, tensor=0.3, dram=0.1)
 
 class Jobs:
     """Training reports as the test sets them."""
+
+    name = "training"
 
     def __init__(self) -> None:
         self.sent: tuple[TrainingReport, ...] = ()

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.model.reading import Device
-from exporter.specs import DERIVED, PRECISIONS, load_specs
+from exporter.model.snapshot import PRECISIONS
+from exporter.specs import load_specs
+from exporter.specs.gpu_model import DERIVED
 
 BOOK = load_specs()
 

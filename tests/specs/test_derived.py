@@ -7,7 +7,8 @@ import pytest
 
 from exporter.model.reading import Device
 from exporter.model.snapshot import Ceilings
-from exporter.specs import DERIVED, SpecBook
+from exporter.specs import SpecBook
+from exporter.specs.gpu_model import DERIVED
 
 BOOK = SpecBook({}, {})
 """Without any row: every GPU is one that is not listed."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from exporter.specs import PRECISIONS, assumed_precision, load_specs
+from exporter.model.snapshot import PRECISIONS
+from exporter.specs import assumed_precision, load_specs
 
 MODELS = load_specs().models
 

@@ -8,7 +8,8 @@ import re
 
 import pytest
 
-from exporter.specs import PRECISIONS, GpuModel, load_specs
+from exporter.model.snapshot import PRECISIONS
+from exporter.specs import GpuModel, load_specs
 from exporter.specs.derived import GEFORCE_RULES, RULES, Rule
 from exporter.specs.pcie import pcie_bytes_per_second
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import re
 
-from exporter.model.reading import TRAINING_PHASES
+from exporter.model.training import TRAINING_PHASES, TRAINING_REJECTIONS
 from exporter.sources.training.decode import decode
-from exporter.sources.training.refusals import REASONS
 from tests.training.listener import ROOT, Listener
 
 PAGE = (ROOT / "docs" / "training-protocol.md").read_text(encoding="utf-8")
@@ -33,7 +32,7 @@ def test_every_phase_and_every_reason_is_named() -> None:
     """The tables are complete."""
     reasons = re.findall(r"^\| `(\w+)` \|", PAGE.partition("## What is refused")[2], re.MULTILINE)
 
-    assert reasons == list(REASONS)
+    assert reasons == list(TRAINING_REJECTIONS)
     assert ", ".join(f"`{phase}`" for phase in TRAINING_PHASES) in PAGE
 
 

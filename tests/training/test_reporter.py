@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.model.reading import NO_DEVICE
+from exporter.model.training import NO_DEVICE
 from exporter.sources.training.decode import MOST_BYTES, VERSION, decode
 from roofline_job import degraded, identity, reporter
 from roofline_job.degraded import REASONS
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("client")
 
 def test_limits_and_phases_are_the_daemons() -> None:
     """The client cannot import them, so this compares them."""
-    from exporter.model.reading import TRAINING_PHASES
+    from exporter.model.training import TRAINING_PHASES
 
     assert (REPORT_BYTES, reporter.VERSION) == (MOST_BYTES, VERSION)
     assert PHASES == TRAINING_PHASES

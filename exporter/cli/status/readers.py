@@ -92,11 +92,12 @@ def local_reader(settings: Settings, why: str) -> Iterator[Reader]:
     read at all.
     """
     from exporter.cli.parts import Parts, settle
+    from exporter.sources.source import EVENT_SOURCES
     from exporter.web.api.convert import gpus_answer
     from exporter.web.api.write import json_text
 
     notice = f"no daemon ({why}): idle time is unknown"
-    parts = Parts(replace(settings, sources=settings.sources - {"kmsg", "training"}))
+    parts = Parts(replace(settings, sources=settings.sources - EVENT_SOURCES))
     parts.fleet.start()
     due = 0.0
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from exporter.publisher.ranks.gaps import GapClock
-from exporter.publisher.ranks.places import NOWHERE, KnownGpu, Place, locate
+from exporter.publisher.ranks.places import GpuShares, Place
 from exporter.publisher.ranks.ranks import Claims, Ranks
 
-__all__ = ["NOWHERE", "Claims", "GapClock", "KnownGpu", "Place", "Ranks", "locate"]
+__all__ = ["Claims", "GapClock", "GpuShares", "Place", "Ranks"]

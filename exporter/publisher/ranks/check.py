@@ -7,8 +7,6 @@ from collections.abc import Mapping
 
 from exporter.derive.stall import CHECK_SECONDS, believable_seconds
 
-STALL_EXCEEDS_IDLE = "stall_exceeds_idle"
-"""Under this reason the windows are counted in which a claim was cut."""
 NOTICED_SECONDS = 0.001
 """A claim that exceeds what is believable by less than this is rounding."""
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 
-from exporter.model.reading import TrainingReport
+from exporter.model.training import TrainingReport
 
 MOST_BYTES = 128
 """The most that a name may have, with what is added to it."""

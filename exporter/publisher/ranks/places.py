@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from exporter.model.reading import NO_DEVICE, Device, ShareReading, TrainingReport
+from exporter.model.reading import Device, ShareReading
+from exporter.model.training import NO_DEVICE, TrainingReport
 
 
 class Place(NamedTuple):
@@ -18,14 +19,14 @@ class Place(NamedTuple):
 
 NOWHERE = Place(None, None)
 
-KnownGpu = tuple[Device, Sequence[ShareReading]]
+GpuShares = tuple[Device, Sequence[ShareReading]]
 """A GPU, and its shares with the processes on them."""
 
 
-def locate(report: TrainingReport, gpus: Iterable[KnownGpu]) -> Place | None:
+def locate(report: TrainingReport, gpus: Iterable[GpuShares]) -> Place | None:
     """Return where a process runs: by the device that it reports, else by its pid.
 
-    None where neither is known here.
+    None where neither names a GPU of this node.
 
     A UUID counts by its digits alone: under MIG some runtimes give the parent's, and older drivers
     name a MIG device ``MIG-GPU-<uuid of the GPU>/<GPU instance>/<compute instance>``.
@@ -43,12 +44,12 @@ def locate(report: TrainingReport, gpus: Iterable[KnownGpu]) -> Place | None:
             continue
         if not device.mig:
             return Place(device.uuid, None)
-        known = {instance.gpu_instance for instance in device.instances}
+        numbers = {instance.gpu_instance for instance in device.instances}
         named = instances.partition("/")[0]
-        if named.isdecimal() and int(named) in known:
+        if named.isdecimal() and int(named) in numbers:
             return Place(device.uuid, int(named))
-        if len(known) == 1:
-            return Place(device.uuid, known.pop())
+        if len(numbers) == 1:
+            return Place(device.uuid, numbers.pop())
         return _by_pid(report, [(device, shares)])
     return None
 
@@ -57,7 +58,7 @@ def _digits(uuid: str) -> str:
     return uuid.lower().removeprefix("mig-").removeprefix("gpu-")
 
 
-def _by_pid(report: TrainingReport, gpus: Iterable[KnownGpu]) -> Place | None:
+def _by_pid(report: TrainingReport, gpus: Iterable[GpuShares]) -> Place | None:
     itself = report.host_pids[:1]
     for device, shares in gpus:
         for share in shares:

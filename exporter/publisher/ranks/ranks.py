@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 from exporter.derive.stall import Stall, together
 from exporter.errors import one_line
-from exporter.model.reading import TrainingReport
 from exporter.model.snapshot import Rank
+from exporter.model.training import TrainingReport
 from exporter.publisher.ranks.gaps import GapClock
 from exporter.publisher.ranks.names import JobNames, job_of
-from exporter.publisher.ranks.places import KnownGpu, Place, locate
+from exporter.publisher.ranks.places import GpuShares, Place, locate
 from exporter.publisher.ranks.record import RankRecord, rank_picture
 from exporter.publisher.ranks.verify import listed_processes
 
@@ -50,7 +50,7 @@ class Ranks:
         the same."""
         self._searched: dict[str, float] = {}
         """By report id: since when its GPU is sought; infinite once that was logged."""
-        self._known: dict[_RankKey, RankRecord] = {}
+        self._records: dict[_RankKey, RankRecord] = {}
         """In the order in which they are shown."""
         self._exceeded_before = 0
         """Of ranks that are no longer known."""
@@ -58,20 +58,24 @@ class Ranks:
     @property
     def stall_exceeds_idle(self) -> int:
         """How often a minute's stall was more than its GPU's idle time allows."""
-        return self._exceeded_before + sum(known.check.exceeded for known in self._known.values())
+        return self._exceeded_before + sum(
+            record.check.exceeded for record in self._records.values()
+        )
 
-    def take(self, reports: Sequence[TrainingReport], gpus: Sequence[KnownGpu], now: float) -> None:
+    def take(
+        self, reports: Sequence[TrainingReport], gpus: Sequence[GpuShares], now: float
+    ) -> None:
         """Take the last report of every process; a process without one is forgotten."""
-        before = len(self._known)
+        before = len(self._records)
         for report in reports:
             key = self._key(report, self._names.name(report), gpus, now)
             if key is not None:
-                known = self._known.get(key)
-                if known is None:
-                    known = self._known[key] = RankRecord()
-                known.put(report)
-        if len(self._known) > before:
-            self._known = dict(sorted(self._known.items(), key=_order))
+                record = self._records.get(key)
+                if record is None:
+                    record = self._records[key] = RankRecord()
+                record.put(report)
+        if len(self._records) > before:
+            self._records = dict(sorted(self._records.items(), key=_order))
         self._drop({report.report_id for report in reports})
         # A name is given again only once nothing of the job that had it is known.
         self._names.keep({job_of(report) for report in reports})
@@ -80,19 +84,19 @@ class Ranks:
 
     def settle(self, gaps: Mapping[Place, GapClock]) -> None:
         """Judge what was taken, once the interval that it was reported in has been integrated."""
-        for (_, _, place), known in self._known.items():
-            known.settle(gaps.get(place))
+        for (_, _, place), record in self._records.items():
+            record.settle(gaps.get(place))
 
     def pictures(self, now: float) -> tuple[Rank, ...]:
         """Return what is shown of every rank."""
         return tuple(
-            rank_picture(job, rank, place, known, now)
-            for (job, rank, place), known in self._known.items()
-            if not known.silent
+            rank_picture(job, rank, place, record, now)
+            for (job, rank, place), record in self._records.items()
+            if not record.silent
         )
 
     def _key(
-        self, report: TrainingReport, job: str, gpus: Sequence[KnownGpu], now: float
+        self, report: TrainingReport, job: str, gpus: Sequence[GpuShares], now: float
     ) -> _RankKey | None:
         key = self._keys.get(report.report_id)
         if key is None:
@@ -121,31 +125,31 @@ class Ranks:
             del self._searched[report_id]
         for report_id in self._keys.keys() - present:
             key = self._keys.pop(report_id)
-            known = self._known[key]
-            known.retire(report_id)
-            if not known.last:
-                self._exceeded_before += known.check.exceeded
-                del self._known[key]
+            record = self._records[key]
+            record.retire(report_id)
+            if not record.last:
+                self._exceeded_before += record.check.exceeded
+                del self._records[key]
 
-    def _verify(self, gpus: Sequence[KnownGpu]) -> None:
+    def _verify(self, gpus: Sequence[GpuShares]) -> None:
         """Find out which of the living ranks are on the GPU that they name."""
-        listed = listed_processes(gpus) if self._known else {}
-        for (_, _, place), known in self._known.items():
-            known.verify(place, listed)
+        listed = listed_processes(gpus) if self._records else {}
+        for (_, _, place), record in self._records.items():
+            record.verify(place, listed)
 
     def _claims(self, now: float) -> Claims:
         """Return what the living ranks report of the GPUs that they are on."""
         fresh: dict[Place, list[RankRecord]] = {}
         precisions: dict[str, set[str]] = {}
-        for (_, _, place), known in self._known.items():
-            if place.uuid is None or not known.alive or known.silent:
+        for (_, _, place), record in self._records.items():
+            if place.uuid is None or not record.alive or record.silent:
                 continue
-            if not known.verified:
+            if not record.verified:
                 continue
-            if known.newest.precision is not None:
-                precisions.setdefault(place.uuid, set()).add(known.newest.precision)
-            if known.fresh(now):
-                fresh.setdefault(place, []).append(known)
+            if record.newest.precision is not None:
+                precisions.setdefault(place.uuid, set()).add(record.newest.precision)
+            if record.fresh(now):
+                fresh.setdefault(place, []).append(record)
         return Claims(
             stalls={place: _stall(found) for place, found in fresh.items()},
             precisions={
@@ -156,8 +160,8 @@ class Ranks:
 
 def _stall(ranks: Sequence[RankRecord]) -> Stall:
     """Return what the ranks on one share report of the last seconds."""
-    covered = [known.stall_of_idle for known in ranks if known.stall_of_idle is not None]
-    inferred = together(known.bounds for known in ranks if known.bounds is not None)
+    covered = [record.stall_of_idle for record in ranks if record.stall_of_idle is not None]
+    inferred = together(record.bounds for record in ranks if record.bounds is not None)
     return Stall(
         max(covered, default=None), {} if inferred is None else {INFERRED_BY_CLIENT: inferred}
     )

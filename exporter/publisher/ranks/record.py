@@ -10,8 +10,13 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from exporter.derive.stall import stall_bounds
-from exporter.model.reading import TRAINING_DEGRADATIONS, UNVERIFIED, TrainingReport, TrainingTotals
 from exporter.model.snapshot import Bounds, Rank
+from exporter.model.training import (
+    TRAINING_DEGRADATIONS,
+    UNVERIFIED,
+    TrainingReport,
+    TrainingTotals,
+)
 from exporter.publisher.ranks.check import StallCheck
 from exporter.publisher.ranks.gaps import GapClock
 from exporter.publisher.ranks.places import Place
@@ -215,21 +220,21 @@ class RankRecord:
         self._fresh_until = now.seconds + max(FRESH_SECONDS, 2 * spacing)
 
 
-def rank_picture(job: str, rank: int, place: Place, known: RankRecord, now: float) -> Rank:
+def rank_picture(job: str, rank: int, place: Place, record: RankRecord, now: float) -> Rank:
     """Return what is shown of a rank at monotonic time `now`."""
-    newest = known.newest
-    totals = known.totals
-    fresh = known.fresh(now)
-    if totals.phase_gpu_idle_seconds and known.check.passed is not totals.phase_gpu_idle_seconds:
-        totals = replace(totals, phase_gpu_idle_seconds=known.check.passed)
+    newest = record.newest
+    totals = record.totals
+    fresh = record.fresh(now)
+    if totals.phase_gpu_idle_seconds and record.check.passed is not totals.phase_gpu_idle_seconds:
+        totals = replace(totals, phase_gpu_idle_seconds=record.check.passed)
     return Rank(
         job=job,
         rank=rank,
         gpu_uuid=place.uuid,
         gpu_instance=place.gpu_instance,
         totals=totals,
-        processes=known.alive,
-        run_seconds=known.run_seconds,
+        processes=record.alive,
+        run_seconds=record.run_seconds,
         last_report_timestamp_seconds=newest.received_timestamp_seconds,
         world_size=newest.world_size,
         framework=newest.framework,
@@ -237,9 +242,9 @@ def rank_picture(job: str, rank: int, place: Place, known: RankRecord, now: floa
         instrumentation=newest.instrumentation,
         loader=newest.loader,
         memory_bytes=newest.memory_bytes,
-        data_wait_ratio=known.wait_ratio if fresh else None,
-        data_stall_ratio=known.stall_ratio if fresh else None,
+        data_wait_ratio=record.wait_ratio if fresh else None,
+        data_stall_ratio=record.stall_ratio if fresh else None,
         owner=newest.owner,
-        verified=known.verified,
-        degraded=known.degraded,
+        verified=record.verified,
+        degraded=record.degraded,
     )

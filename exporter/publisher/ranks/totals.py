@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 from operator import add
+from typing import Any
 
-from exporter.model.reading import TrainingTotals
+from exporter.model.training import TRAINING_PHASES, TrainingTotals
 from exporter.publisher.sums import merged
 
 _FIELDS = tuple(field.name for field in fields(TrainingTotals))
@@ -30,6 +31,13 @@ def at_least(totals: TrainingTotals, floor: TrainingTotals) -> TrainingTotals:
 def _each(
     one: TrainingTotals, other: TrainingTotals, of: Callable[[float, float], float]
 ) -> TrainingTotals:
+    """Return `of` each two totals; those by phase come in the order of the table of phases."""
     return TrainingTotals(
-        **{name: merged(getattr(one, name), getattr(other, name), of) for name in _FIELDS}
+        **{name: _ordered(merged(getattr(one, name), getattr(other, name), of)) for name in _FIELDS}
     )
+
+
+def _ordered(total: Any) -> Any:
+    if not isinstance(total, dict):
+        return total
+    return {phase: total[phase] for phase in TRAINING_PHASES if phase in total}

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from exporter.model.reading import TrainingReport
-from exporter.publisher.ranks.places import KnownGpu, Place
+from exporter.model.training import TrainingReport
+from exporter.publisher.ranks.places import GpuShares, Place
 
 Listed = Mapping[str, frozenset[int]]
 """By UUID of the physical GPU: every process on any of its shares, as far as they are listed."""
 
 
-def listed_processes(gpus: Iterable[KnownGpu]) -> Listed:
+def listed_processes(gpus: Iterable[GpuShares]) -> Listed:
     """Return the processes that the driver lists, of whatever type."""
     return {
         device.uuid: frozenset(process.pid for share in shares for process in share.processes or ())

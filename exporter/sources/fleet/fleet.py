@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Iterable, Mapping
 
@@ -30,8 +29,6 @@ SLOW_INIT_SECONDS = 5.0
 MOST_STUCK_THREADS = 2
 """A GPU of which the worker and its replacement are both inside the driver gets no third one."""
 HUNG = "hung: a driver call does not return"
-
-log = logging.getLogger(__name__)
 
 
 class Fleet:
@@ -167,7 +164,7 @@ class Fleet:
             if not answering <= self._disowned:
                 return
             self._generation = 0
-        self._problems.of_driver(reason)
+        self._problems.note_driver(reason)
         self._wake.set()
 
     def driver_answers(self, slot: Slot) -> None:
@@ -175,7 +172,7 @@ class Fleet:
         self._disowned.discard(slot)
         if not self._answered:
             self._answered = True
-            self._problems.of_driver(None)
+            self._problems.note_driver(None)
 
     # The supervisor's thread.
 
@@ -190,11 +187,11 @@ class Fleet:
             except LibraryUnavailable as error:
                 self._generation = 0
                 self._initialisations_failed += 1
-                self._problems.of_driver(str(error))
+                self._problems.note_driver(str(error))
             except Exception as error:  # without this thread no GPU would be found again
-                self._problems.of_supervisor(error)
+                self._problems.note_supervisor(error)
             else:
-                self._problems.of_supervisor(None)
+                self._problems.note_supervisor(None)
                 self._wake.wait(ENUMERATION_INTERVAL_SECONDS)
                 if self._answered:
                     back_off.reset()
@@ -229,15 +226,15 @@ class Fleet:
             code = code_of(error)
             if outcome_of(code) is Outcome.LIBRARY_STATE:
                 raise LibraryUnavailable(LIBRARY_REASONS[code or 0]) from error
-            self._problems.of_driver(f"counting the GPUs failed: {error}")
+            self._problems.note_driver(f"counting the GPUs failed: {error}")
             return
         self._counts.count(count)
         admitted = self._admission.admitted(count)
         if not count:
             self._answered = True
-            self._problems.of_driver("the driver lists no GPU")
+            self._problems.note_driver("the driver lists no GPU")
         elif self._answered or not admitted:
-            self._problems.of_driver(None)
+            self._problems.note_driver(None)
         else:
             self._problems.suspend()  # the workers find out whether it answers
         with self._slots.lock:
@@ -312,14 +309,14 @@ class Fleet:
         self._watch()
         workers = [slot.current for slot in self._slots if slot.current is not None]
         self._rounds.run(workers, wait_seconds)
-        self._xids.know(self.reports())
+        self._xids.update(self.reports())
 
     def _watch(self) -> None:
         """Find workers that hang, and start one replacement for each."""
         now = self._clock.monotonic()
         since = self._initialising_since
         if since is not None and now - since >= SLOW_INIT_SECONDS:
-            self._problems.of_driver("NVML's initialisation does not return")
+            self._problems.note_driver("NVML's initialisation does not return")
         with self._slots.lock:
             if self._stopping:
                 return

@@ -7,11 +7,11 @@ import logging
 
 from exporter.errors import one_line
 
-log = logging.getLogger("exporter.sources.fleet.fleet")
+log = logging.getLogger(__name__)
 
 
 class Problems:
-    """The driver's problem and the supervisor's, each in one line; None if there is none."""
+    """The driver's problem and the supervisor's, each in one line; None while all is well."""
 
     def __init__(self, driver: str | None = None) -> None:
         """Start with a problem of the driver, which is not logged."""
@@ -30,7 +30,7 @@ class Problems:
         """What is wrong with the driver."""
         return self._driver
 
-    def of_driver(self, problem: str | None) -> None:
+    def note_driver(self, problem: str | None) -> None:
         """Note what is wrong with the driver, or that it answers (None)."""
         self._driver = problem
         if problem == self._logged:
@@ -45,7 +45,7 @@ class Problems:
         """Forget the driver's problem, without a word in the log, until its state is known."""
         self._driver = None
 
-    def of_supervisor(self, error: Exception | None) -> None:
+    def note_supervisor(self, error: Exception | None) -> None:
         """Note an unexpected error of the supervisor, or that it works (None)."""
         fault = None if error is None else f"supervising the GPUs failed: {in_words(error)}"
         if fault == self._fault:

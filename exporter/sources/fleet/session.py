@@ -26,7 +26,7 @@ STATIC_INTERVAL_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """What the configuration says about reading a GPU."""
+    """How a GPU is read, as it is configured."""
 
     slow_interval_seconds: float = 10.0
     counters: tuple[str, ...] = tuple(row.name for row in COUNTER_SOURCES if row.enabled)

@@ -56,7 +56,7 @@ def read_fabric(call: Callable[[Any, Any], object], handle: Any, info: Any) -> F
 
 
 def fabric_health(summary: int, mask: int) -> bool | None:
-    """Return whether the fabric is healthy, by the summary or by the mask; None if neither says."""
+    """Return whether the fabric is healthy, by the summary, else by the mask; None if unknown."""
     if summary in FABRIC_SUMMARY:
         return FABRIC_SUMMARY[summary]
     parts = [(mask >> shift & width, good) for shift, width, good in FABRIC_MASK]

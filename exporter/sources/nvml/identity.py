@@ -146,7 +146,6 @@ class Identity:
             compute_capability=ask("capability", lambda: nv.nvmlDeviceGetCudaComputeCapability(h)),
             pci_bus_id=pci.busId if pci else None,
             pci_device_id=pci.pciDeviceId >> 16 if pci else None,
-            pci_subsystem_id=pci.pciSubSystemId if pci else None,
             serial=ask("serial", lambda: text("nvmlDeviceGetSerial", h)),
             board_part_number=ask("part", lambda: text("nvmlDeviceGetBoardPartNumber", h)),
             minor_number=ask(

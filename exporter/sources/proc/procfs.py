@@ -12,9 +12,9 @@ from exporter.sources.proc.workload import classify
 
 LONGEST_NAME_BYTES = 32
 MOST_BYTES = 64 * 1024
-"""The rest of a longer command line or environment is not read."""
-_START_TIME = 19
-"""Field 22 of /proc/PID/stat, counted from the third, which follows the name."""
+"""The rest of a longer file, such as a command line or an environment, is not read."""
+STATE, START_TIME = 0, 19
+"""Fields 3 and 22 of /proc/PID/stat, counted from the third, which follows the name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,24 +104,27 @@ def user_name(uid: int) -> str:
 
 def start_time(procfs: str, pid: int) -> int | None:
     """Return when the process started, in clock ticks since boot; None if it cannot be seen."""
-    line = _read(procfs, pid, "stat")
-    # The name in brackets may hold blanks and brackets itself.
-    fields = line.rpartition(b")")[2].split()
     try:
-        return int(fields[_START_TIME])
+        return int(stat_fields(procfs, pid)[START_TIME])
     except (IndexError, ValueError):
         return None
 
 
+def stat_fields(procfs: str, pid: int) -> list[bytes]:
+    """Return the fields of /proc/PID/stat from the third on; empty if it cannot be read."""
+    # The name in brackets may hold blanks and brackets itself.
+    return read_file(procfs, pid, "stat").rpartition(b")")[2].split()
+
+
 def arguments(procfs: str, pid: int) -> tuple[str, ...]:
     """Return the command line; empty if it cannot be read."""
-    line = _read(procfs, pid, "cmdline").rstrip(b"\0")
+    line = read_file(procfs, pid, "cmdline").rstrip(b"\0")
     return tuple(line.decode("utf-8", "replace").split("\0")) if line else ()
 
 
 def variable_names(procfs: str, pid: int) -> frozenset[str]:
     """Return the names in the environment, without values; empty if it cannot be read."""
-    environment = _read(procfs, pid, "environ")
+    environment = read_file(procfs, pid, "environ")
     return frozenset(
         name.decode("utf-8", "replace")
         for name, equals, _ in (entry.partition(b"=") for entry in environment.split(b"\0"))
@@ -129,7 +132,8 @@ def variable_names(procfs: str, pid: int) -> frozenset[str]:
     )
 
 
-def _read(procfs: str, pid: int, file: str) -> bytes:
+def read_file(procfs: str, pid: int, file: str) -> bytes:
+    """Return the first 64 KiB of a file in /proc/PID; empty if it cannot be read."""
     try:
         with open(f"{procfs}/{pid}/{file}", "rb") as opened:
             return opened.read(MOST_BYTES)

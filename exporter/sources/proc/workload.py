@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
 
+from exporter.model.reading import COMMAND_LENGTH
+
 OTHER = "other"
-COMMAND_LENGTH = 15
-"""The kernel cuts a process name in /proc/PID/comm at 15 bytes (TASK_COMM_LEN)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +153,6 @@ RULES: tuple[Rule, ...] = (
     ),
 )
 """The first rule that matches decides: a notebook that was started with a RANK is a notebook."""
-
-WORKLOADS = ("training", "serving", "notebook", "display", "system", OTHER)
 
 _PYTHON = re.compile(r"(?:python|pypy)[0-9.]*t?")
 _SHORT_OPTION = re.compile(r"-[bBdEhiIOPqRsStuvVx?]*(?:([mcXW])(.*))?", re.DOTALL)

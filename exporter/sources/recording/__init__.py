@@ -2,19 +2,15 @@
 """Recordings: everything that the sources handed over, as JSON lines in one file."""
 
 from exporter.sources.recording.files import Damage, LineFile
-from exporter.sources.recording.header import Header, RecordedDevice, iso_time
-from exporter.sources.recording.play import Recording
 from exporter.sources.recording.record import Recorder, header_of
+from exporter.sources.recording.recording import Recording
 from exporter.sources.recording.ticks import Tick
 
 __all__ = [
     "Damage",
-    "Header",
     "LineFile",
-    "RecordedDevice",
     "Recorder",
     "Recording",
     "Tick",
     "header_of",
-    "iso_time",
 ]

@@ -79,14 +79,14 @@ class Replay:
         """The tick that is shown."""
         self._played = False
         """Whether this pass had a tick."""
-        self._said_damage = False
+        self._logged_damage = False
         self._ended: str | None = None
         self._rebase = Rebase()
         self._shown: dict[int, _Shown] = {}
         self._reports: tuple[SlotReport, ...] = ()
         self._xids: dict[str, dict[int, XidRecord]] = {}
         self._earlier_xids: dict[str, dict[int, XidRecord]] = {}
-        """As shown when this pass began, like the two below."""
+        """As shown when this pass began; so are the two below."""
         self._earlier_failures: dict[int, dict[str, int]] = {}
         self._earlier_initialisations = 0
 
@@ -98,7 +98,7 @@ class Replay:
 
     @property
     def problem(self) -> str | None:
-        """Why nothing is played any more, else what the recorded node had as its problem."""
+        """Why the recording has ended, else the problem that the recorded node had."""
         return self._ended or self._tick.problem
 
     @property
@@ -145,8 +145,8 @@ class Replay:
             except StopIteration:
                 self._end_pass(f"the recording {self._recording.path} has ended")
             except Damage as damage:
-                if not self._said_damage:
-                    self._said_damage = True
+                if not self._logged_damage:
+                    self._logged_damage = True
                     log.warning("%s; the recording plays up to there", damage)
                 self._end_pass(f"the recording has ended: {damage}")
             else:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from exporter.sources.simulate.scenario import Scenario, load_scenario
+from exporter.sources.simulate.scenario import load_scenario
 from exporter.sources.simulate.simulation import Simulation
 
-__all__ = ["Scenario", "Simulation", "load_scenario"]
+__all__ = ["Simulation", "load_scenario"]

@@ -11,6 +11,8 @@ from exporter.sources.simulate.physics import Hardware
 from exporter.sources.simulate.stories import Behaviour, Holder
 from exporter.specs import GpuModel
 
+SIMULATE = "simulate"
+"""The name of this source, as its GPUs and its state show it."""
 GENERATION_CHANGE = (8, 0)
 """Ampere: from here on rows are remapped; before, pages are retired."""
 LINK_BYTES_PER_SECOND = 25e9
@@ -33,7 +35,7 @@ def simulated_device(model: GpuModel, board: Hardware, index: int, identity: str
         index=index,
         uuid=f"GPU-{uuid}",
         name=model.names[0],
-        source="simulate",
+        source=SIMULATE,
         architecture=model.architecture,
         compute_capability=model.compute_capability,
         pci_bus_id=f"{index // 16:08X}:{0x10 + index % 16 * 8:02X}:00.0",

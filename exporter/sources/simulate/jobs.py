@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from exporter.model.reading import Loader, TrainingReport, TrainingTotals
+from exporter.model.training import Loader, TrainingReport, TrainingTotals
 from exporter.sources.simulate.stories import Behaviour
 from exporter.sources.simulate.waves import Rates
 
@@ -76,7 +76,7 @@ def training_report(
     monotonic_seconds: float,
     unix_seconds: float,
 ) -> TrainingReport:
-    """Return what the one process of a simulated rank says now.
+    """Return what the one process of a simulated rank reports now.
 
     `peak_memory` is the highest share of `memory_bytes` that it has needed so far.
     """

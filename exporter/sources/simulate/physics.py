@@ -120,13 +120,12 @@ def phase(
     limit_ratio: float = 1.0,
     wobble_ratio: float = 0.0,
 ) -> Phase:
-    """Return `seconds` of `load` on `board`; `awake` says that a context is open.
+    """Return `seconds` of `load` on `board`; `awake` is whether a context is open.
 
-    `trains` says that it is the load of a training job, which waits for data while the engine is
-    idle.
-    `limit_ratio` is the power limit over the default one. Where it is hit the clock wobbles and the
-    power does not; elsewhere activities, traffic and dynamic power wobble together, and an engine
-    that is always busy stays so.
+    `trains` is whether it is the load of a training job, which waits for data while the engine is
+    idle. `limit_ratio` is the power limit over the default one. Where it is hit the clock wobbles
+    and the power does not; elsewhere activities, traffic and dynamic power wobble together, and an
+    engine that is always busy stays so.
     """
     weight = sum(share * getattr(load, unit) for unit, share in POWER_WEIGHTS.items())
     floor = IDLE_POWER_RATIO + (CONTEXT_POWER_RATIO if awake else 0.0)

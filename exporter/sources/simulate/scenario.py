@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exporter.errors import ConfigError, one_line
+from exporter.errors import ConfigError, shown
+from exporter.model.reading import WORKLOADS
 from exporter.sources.simulate.physics import hardware
 from exporter.sources.simulate.stories import STORIES, Holder, Parameter
 from exporter.specs import SpecBook
@@ -18,7 +19,6 @@ from exporter.yaml_lines import Document, KeyPath, load
 
 BUNDLED = Path(__file__).parent / "scenarios"
 MOST_GPUS = 256
-WORKLOADS = ("training", "serving", "notebook", "display", "system", "other")
 LENGTH_IN_SEQUENCE = Parameter(math.inf, 1.0, 7 * 86400.0, "duration")
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -68,17 +68,11 @@ class _Reader:
 
     def __init__(self, document: Document, book: SpecBook) -> None:
         self._document = document
+        self._error = document.error
         self._book = book
 
-    def _error(self, path: KeyPath, problem: str) -> ConfigError:
-        key = ".".join(str(part) for part in path)
-        where = self._document.where(path)
-        return ConfigError(one_line(f"{where}: key '{key}': {problem}"))
-
     def _expected(self, path: KeyPath, expected: str, value: Any) -> ConfigError:
-        text = repr(value)
-        shown = text if len(text) <= 60 else f"{text[:57]}..."
-        return self._error(path, f"expected {expected}, got {shown}")
+        return self._error(path, f"expected {expected}, got {shown(value)}")
 
     def gpus(self) -> tuple[SimulatedGpu, ...]:
         top = self._document.value

@@ -17,13 +17,15 @@ from exporter.model.reading import (
     Reading,
     ShareReading,
     SlotReport,
-    TrainingReport,
     Utilization,
     Vitals,
     XidRecord,
 )
+from exporter.model.training import TrainingReport
+from exporter.sources.nvml import GPM
 from exporter.sources.selection import Selection
 from exporter.sources.simulate.board import (
+    SIMULATE,
     healthy,
     memory_of,
     processes_of,
@@ -35,6 +37,7 @@ from exporter.sources.simulate.physics import hardware
 from exporter.sources.simulate.scenario import Scenario, SimulatedGpu
 from exporter.sources.simulate.timeline import Act, Timeline, is_training
 from exporter.sources.simulate.waves import Rates, mixed
+from exporter.sources.source import TRAINING
 from exporter.specs import SpecBook
 
 LOST = "lost: it fell off the bus (simulated)"
@@ -55,7 +58,7 @@ UNCAPPED: frozenset[str] = frozenset()
 class Simulation:
     """A node whose GPUs play a scenario; readings are taken when a round is asked for."""
 
-    name = "simulate"
+    name = SIMULATE
     problem: str | None = None
     failed_initialisations = 0
 
@@ -114,6 +117,7 @@ class Simulation:
 class SimulatedJobs:
     """The training jobs on simulated GPUs, as they reported at the last round."""
 
+    name = TRAINING
     received_total = 0
     """Nothing is sent, so nothing is counted."""
     up = True
@@ -207,17 +211,17 @@ class _Gpu:
                     memory=memory,
                     processes=processes_of(act.holder, memory, self.device.index),
                     activity=_activity(moved, length) if measured and length else None,
-                    counters="gpm" if measured else None,
+                    counters=GPM if measured else None,
                 ),
             ),
             health=self._health,
-            states={} if measured else {"gpm": "unsupported"},
+            states={} if measured else {GPM: "unsupported"},
             read_seconds={Simulation.name: clock.monotonic() - monotonic},
         )
         self.report = SlotReport(self.device.index, self.device, reading, None, {})
 
     def training(self, job: str, rank: int, world_size: int) -> TrainingReport | None:
-        """Return what a training job said when this GPU was read; None while it is not on it."""
+        """Return what a training job reported when this GPU was read; None while none is on it."""
         reading = self.report.reading
         if self._last is None or reading is None:
             return None
@@ -318,7 +322,7 @@ def _utilization(moved: Rates, rates: Rates, seconds: float, length: float) -> U
 def _activity(moved: Rates, seconds: float) -> Activity:
     tensor = _mean(moved.tensor, seconds)
     return Activity(
-        source="gpm",
+        source=GPM,
         seconds=seconds,
         engine=_mean(moved.engine, seconds),
         sm=_mean(moved.sm, seconds),

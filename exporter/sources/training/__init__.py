@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from exporter.sources.training.endpoint import Access, candidates
-from exporter.sources.training.refusals import REASONS
 from exporter.sources.training.source import TrainingOptions, TrainingSource
 
-__all__ = ["REASONS", "Access", "TrainingOptions", "TrainingSource", "candidates"]
+__all__ = ["Access", "TrainingOptions", "TrainingSource", "candidates"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from exporter.model.reading import TrainingTotals
+from exporter.model.training import TrainingTotals
 from exporter.sources.training.refusals import Refused
 
 FASTER_RATIO = 1.05

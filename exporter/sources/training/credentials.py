@@ -10,17 +10,13 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
-MOST_BYTES = 64 * 1024
-"""The most that is read of a file in /proc."""
+from exporter.sources.proc.procfs import START_TIME, STATE, read_file, stat_fields
 
 _UCRED = struct.Struct("=iII")
 ANCILLARY_BYTES = socket.CMSG_SPACE(_UCRED.size)
-"""Room for the sender's credentials alone: file descriptors that it passes are dropped."""
+"""Space for the sender's credentials alone: file descriptors that it passes are dropped."""
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-_STATE = 0
-_START_TIME = 19
-"""Field 22 of /proc/PID/stat, counted from the one behind the name, which is the third."""
 _DEAD = (b"Z", b"X", b"x")
 MOST_ANCESTORS = 32
 
@@ -50,7 +46,7 @@ def peer_of(ancillary: Iterable[tuple[int, int, bytes]]) -> Peer | None:
 
 
 class Processes:
-    """What /proc says of the processes that report: nothing, where no /proc fits."""
+    """Reads /proc on the processes that report; nothing is known of them where no /proc fits."""
 
     def __init__(self, *roots: str) -> None:
         """Use the first of these mounts of /proc that numbers processes as this one is numbered.
@@ -64,7 +60,7 @@ class Processes:
         """Return False if the process is known and has the pid `claimed` in no namespace."""
         if not pid or self._root is None:
             return True
-        numbers = self._status(pid).get(b"NSpid")
+        numbers = _status(self._root, pid).get(b"NSpid")
         # Where there is no such line, it has ended or the kernel is older than 4.1.
         return numbers is None or str(claimed).encode() in numbers
 
@@ -73,11 +69,11 @@ class Processes:
         if not pid or self._root is None:
             return ()
         found: list[int] = []
-        status = self._status(pid)
+        status = _status(self._root, pid)
         depth = len(status.get(b"NSpid", ()))
         while len(found) < MOST_ANCESTORS:
             parent = int(next(iter(status.get(b"PPid", ())), 0))
-            status = self._status(parent) if parent else {}
+            status = _status(self._root, parent) if parent else {}
             if not depth or len(status.get(b"NSpid", ())) != depth:
                 break
             found.append(parent)
@@ -87,21 +83,21 @@ class Processes:
         """Return when a process started, in ticks since boot; None if it ended or is not seen."""
         if not pid or self._root is None:
             return None
-        # The name in brackets may hold blanks and brackets itself.
-        fields = _read(f"{self._root}/{pid}/stat").rpartition(b")")[2].split()
-        if len(fields) <= _START_TIME or fields[_STATE] in _DEAD:
+        fields = stat_fields(self._root, pid)
+        if len(fields) <= START_TIME or fields[STATE] in _DEAD:
             return None
-        return int(fields[_START_TIME])
+        return int(fields[START_TIME])
 
     def age_seconds(self, started: int | None) -> float:
         """Return how long a process has run at most: since it started, else since boot."""
         since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
         return since_boot if started is None else since_boot - started / _TICKS_PER_SECOND
 
-    def _status(self, pid: int) -> dict[bytes, list[bytes]]:
-        """Return the words behind each name in /proc/PID/status; nothing of one that ended."""
-        lines = _read(f"{self._root}/{pid}/status").split(b"\n")
-        return {name: words.split() for name, _, words in (line.partition(b":") for line in lines)}
+
+def _status(root: str, pid: int) -> dict[bytes, list[bytes]]:
+    """Return the words behind each name in /proc/PID/status; nothing of one that ended."""
+    lines = read_file(root, pid, "status").split(b"\n")
+    return {name: words.split() for name, _, words in (line.partition(b":") for line in lines)}
 
 
 def _is_ours(root: str) -> bool:
@@ -109,11 +105,3 @@ def _is_ours(root: str) -> bool:
         return os.readlink(f"{root}/self") == str(os.getpid())
     except OSError:
         return False
-
-
-def _read(path: str) -> bytes:
-    try:
-        with open(path, "rb", buffering=0) as file:
-            return file.read(MOST_BYTES)
-    except OSError:
-        return b""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a datagram claims: its contents, checked for form, or a refusal that says what is wrong.
+"""What a datagram claims: its contents, checked for form, or a refusal that names what is wrong.
 
 Everything in a datagram is untrusted. The wire format is in ``docs/training-protocol.md``.
 """
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from exporter.model.reading import (
+from exporter.model.training import (
     NO_DEVICE,
     OTHER_DEGRADATION,
     TRAINING_DEGRADATIONS,
@@ -26,16 +26,16 @@ from exporter.sources.training.refusals import Refused
 
 VERSION = 1
 MOST_BYTES = 8192
-"""Of a datagram."""
+"""The longest datagram."""
 MOST = 1e18
-"""Of a count, of seconds or of bytes."""
+"""The highest count, seconds or bytes."""
 _MOST_WHOLE = int(MOST)
 MOST_FLOPS = 1e30
 MOST_RANK = 1_000_000
 MOST_PID = 2**31 - 1
 MOST_JOB_BYTES = 128
 MOST_NAME_BYTES = 64
-"""Of the name of a framework, of a precision or of what is degraded."""
+"""The longest name of a framework, of a precision or of what is degraded."""
 MOST_DEGRADED = 16
 MOST_ERROR_CHARACTERS = 200
 """The most that is kept of a message about the client's own failure."""
@@ -53,13 +53,13 @@ _ID = re.compile(r"[0-9a-f]{32}")
 # before 470.
 _DEVICE = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z][0-9A-Za-z/-]{0,90}")
 _PHASES = frozenset(TRAINING_PHASES)
-_SAID_BY_CLIENTS = TRAINING_DEGRADATIONS.keys() - {UNVERIFIED}
+_CLIENT_DEGRADATIONS = TRAINING_DEGRADATIONS.keys() - {UNVERIFIED}
 _NUMBERS = (float, int)
 """Nothing else: true and false are not numbers."""
 
 
 class Claim(NamedTuple):
-    """What a process says of itself, checked for form alone."""
+    """What a process reports of itself, checked for form alone."""
 
     report_id: str
     sequence: int
@@ -280,7 +280,7 @@ def _degraded(value: Any) -> tuple[str, ...]:
     if type(value) is not list or len(value) > MOST_DEGRADED:
         raise _unfit("degraded", f"a list of at most {MOST_DEGRADED} names", value)
     named = {_name(reason, "degraded", MOST_NAME_BYTES) for reason in value}
-    found = {reason if reason in _SAID_BY_CLIENTS else OTHER_DEGRADATION for reason in named}
+    found = {reason if reason in _CLIENT_DEGRADATIONS else OTHER_DEGRADATION for reason in named}
     return tuple(reason for reason in TRAINING_DEGRADATIONS if reason in found)
 
 

@@ -42,7 +42,7 @@ class Endpoint:
     """One bound socket, and the file that leads to it."""
 
     def __init__(self, path: str, access: Access) -> None:
-        """Bind it; missing directories are made, and a file that nobody listens at is removed.
+        """Bind it; make missing directories, and remove the file of a socket without a listener.
 
         Raises:
             SourceError: it cannot be bound there; the message is one line and names the path.
@@ -106,10 +106,10 @@ def _make_directory(path: str) -> None:
 
 
 def _remove_stale(path: str) -> None:
-    """Remove a socket's file that nobody listens at.
+    """Remove the file of a socket without a listener.
 
     Raises:
-        SourceError: there is something else, or somebody listens.
+        SourceError: there is something else, or a process listens.
         OSError: what is there cannot be looked at or removed.
     """
     try:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from exporter.clock import Clock
 from exporter.sources.training.credentials import Peer, peer_of
 from exporter.sources.training.rate import RateLimit
-from exporter.sources.training.refusals import REASONS, Refusals, Refused
+from exporter.sources.training.refusals import Refusals, Refused
 
 MOST_WAITING = 256
 
@@ -61,9 +61,9 @@ class Inbox:
                 data, ancillary, now = self._waiting.popleft()
                 peer = peer_of(ancillary)
                 if peer is None:
-                    self._refuse("credentials", REASONS["credentials"], "an unknown process")
+                    self._refuse(Refused("credentials"), "an unknown process")
                 elif not self._rate.allows(peer, len(data), now):
-                    self._refuse("rate", REASONS["rate"], peer)
+                    self._refuse(Refused("rate"), peer)
                     too_many += 1
                 else:
                     self._read_one(Arrival(data, peer, now, now + ahead))
@@ -73,11 +73,11 @@ class Inbox:
         try:
             self._take(arrival)
         except Refused as refused:
-            self._refuse(refused.reason, str(refused), arrival.peer)
+            self._refuse(refused, arrival.peer)
         except Exception:
             # A mistake of ours must not let a sender switch the source off.
-            self._refuse("schema", "it could not be understood", arrival.peer)
+            self._refuse(Refused("schema", "it could not be understood"), arrival.peer)
             log.exception("a training report from %s could not be understood", arrival.peer)
 
-    def _refuse(self, reason: str, detail: str, sender: Peer | str) -> None:
-        self._refusals.note(reason, detail, str(sender))
+    def _refuse(self, refused: Refused, sender: Peer | str) -> None:
+        self._refusals.note(refused.reason, str(refused), str(sender))

@@ -4,30 +4,31 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
+from typing import Any
 
 from exporter.clock import Clock
-from exporter.model.reading import TrainingReport, TrainingTotals
+from exporter.model.training import TrainingReport, TrainingTotals
 from exporter.sources.proc.procfs import user_name
 from exporter.sources.training.bounds import check_age, check_growth
 from exporter.sources.training.credentials import Peer, Processes
 from exporter.sources.training.decode import Claim
 from exporter.sources.training.inbox import Arrival
+from exporter.sources.training.quota import FullError, Quota
 from exporter.sources.training.refusals import Refused
-from exporter.sources.training.room import FullError, Room
 
 KEPT_SECONDS = 300.0
-"""How long a process is kept after its last report, be it the one in which it says that it ends.
-One that is still alive then counts as silent: its totals are kept, for it may report again."""
+"""How long a process is kept after its last report, also if it has reported that it ends. One that
+is still alive then counts as silent: its totals are kept, for it may report again."""
 SILENT_SECONDS = 60.0
 """A process that cannot be seen counts as ended after this long without a report."""
-LOOK_SECONDS = 1.0
-"""Between two looks at the processes that have not reported for a while."""
+CHECK_SECONDS = 1.0
+"""Between two checks whether the processes that have not reported for a while are alive."""
 QUIET_SECONDS = 2.0
-"""A process that reported within this time need not be looked at."""
+"""A process that reported within this time is not checked."""
 _MOST_USERS = 256
+_TOTALS = tuple(field.name for field in fields(TrainingTotals))
 
 _Job = tuple[int, str]
 """The uid, and the name that the user gave the job."""
@@ -77,12 +78,12 @@ class Ledger:
         self._owner = lru_cache(_MOST_USERS)(user_name) if owners else _nobody
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry] = {}
-        """In the order in which they came."""
+        """By report id, in the order in which the processes appeared."""
         self._ids: dict[_Job, set[str]] = {}
-        self._jobs: Room[_Job] = Room(max_jobs)
-        self._ranks: Room[str] = Room(max_ranks)
+        self._job_quota: Quota[_Job] = Quota(max_jobs)
+        self._rank_quota: Quota[str] = Quota(max_ranks)
         self._taken = 0
-        self._looked_at = float("-inf")
+        self._checked_at = float("-inf")
 
     @property
     def taken_total(self) -> int:
@@ -110,8 +111,8 @@ class Ledger:
                 entry.report = None
             entry.received_monotonic_seconds = now
             entry.received_timestamp_seconds = arrival.timestamp_seconds
-            self._ranks.hear(arrival.peer.uid, claim.report_id, now)
-            self._jobs.hear(arrival.peer.uid, entry.job, now)
+            self._rank_quota.use(arrival.peer.uid, claim.report_id, now)
+            self._job_quota.use(arrival.peer.uid, entry.job, now)
             self._taken += 1
 
     def reports(self) -> tuple[TrainingReport, ...]:
@@ -121,9 +122,9 @@ class Ledger:
         """
         with self._lock:
             now = self._clock.monotonic()
-            if now - self._looked_at >= LOOK_SECONDS:
-                self._looked_at = now
-                self._look(now)
+            if now - self._checked_at >= CHECK_SECONDS:
+                self._checked_at = now
+                self._check(now)
             return tuple(
                 entry.report or _report(report_id, entry)
                 for report_id, entry in self._entries.items()
@@ -156,16 +157,16 @@ class Ledger:
         return entry
 
     def _leaving(self, uid: int, name: str, now: float) -> set[str]:
-        """Return the ids that have to leave before one of this user's job can come in."""
+        """Return the ids to drop before a process of this user's job can be added."""
         leaving: set[str] = set()
         if (uid, name) not in self._ids:
             try:
-                job = self._jobs.leaving(uid, now)
+                job = self._job_quota.makes_room(uid, now)
             except FullError:
                 raise Refused("jobs", f"job: {name} is one more than {self._max_jobs}") from None
             leaving |= self._ids[job] if job is not None else set()
         try:
-            rank = self._ranks.leaving(uid, now)
+            rank = self._rank_quota.makes_room(uid, now)
         except FullError:
             why = f"a process of {name} is one more than {self._max_ranks}"
             raise Refused("ranks", why) from None
@@ -173,14 +174,14 @@ class Ledger:
 
     def _drop(self, report_id: str) -> None:
         entry = self._entries.pop(report_id)
-        self._ranks.leave(entry.peer.uid, report_id)
+        self._rank_quota.remove(entry.peer.uid, report_id)
         ids = self._ids[entry.job]
         ids.remove(report_id)
         if not ids:
             del self._ids[entry.job]
-            self._jobs.leave(entry.peer.uid, entry.job)
+            self._job_quota.remove(entry.peer.uid, entry.job)
 
-    def _look(self, now: float) -> None:
+    def _check(self, now: float) -> None:
         """Forget what is old and find out which of the quiet processes are gone."""
         for report_id, entry in list(self._entries.items()):
             silent = now - entry.received_monotonic_seconds
@@ -230,32 +231,20 @@ def _check_next(entry: _Entry, claim: Claim, peer: Peer) -> None:
 
 
 def _falling(before: TrainingTotals, now: TrainingTotals) -> str | None:
-    """Return the total that fell or is no longer reported, or None."""
-    if now.steps < before.steps:
-        return "steps"
-    if now.batches < before.batches:
-        return "batches"
-    if now.step_seconds < before.step_seconds:
-        return "step_seconds"
-    if _is_less(now.samples, before.samples):
-        return "samples"
-    if _is_less(now.model_flops, before.model_flops):
-        return "model_flops"
-    if _fallen(now.phase_seconds, before.phase_seconds):
-        return "phase_seconds"
-    if _fallen(now.phase_gpu_idle_seconds, before.phase_gpu_idle_seconds):
-        return "phase_gpu_idle_seconds"
+    """Return the name of a total that fell or is no longer reported, or None."""
+    for name in _TOTALS:
+        if _fell(getattr(before, name), getattr(now, name)):
+            return name
     return None
 
 
-def _is_less(now: float | None, before: float | None) -> bool:
-    return before is not None and (now is None or now < before)
-
-
-def _fallen(now: Mapping[str, float], before: Mapping[str, float]) -> list[str]:
-    return [
-        phase for phase, seconds in before.items() if seconds and now.get(phase, -1.0) < seconds
-    ]
+def _fell(before: Any, now: Any) -> bool:
+    """Return whether a number is lower or missing now, or that of a phase which had taken time."""
+    if before is None:
+        return False
+    if isinstance(before, dict):
+        return any(seconds and now.get(phase, -1.0) < seconds for phase, seconds in before.items())
+    return bool(now is None or now < before)
 
 
 def _report(report_id: str, entry: _Entry) -> TrainingReport:

@@ -121,7 +121,7 @@ class Receiver:
         return None
 
     def _read(self, endpoint: Endpoint) -> None:
-        """Take what arrives until the end, or until nothing can arrive any more."""
+        """Take what arrives until the end, or until the path leads to another socket."""
         receive, put, now = endpoint.socket.recvmsg, self._inbox.put, self._clock.monotonic
         check_at = now() + self._patience.check_seconds
         while True:

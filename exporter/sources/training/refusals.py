@@ -9,34 +9,20 @@ from collections.abc import Mapping
 
 from exporter.clock import Clock
 from exporter.errors import one_line
-
-REASONS: Mapping[str, str] = {
-    "too_large": "longer than 8192 bytes",
-    "not_json": "not JSON in UTF-8",
-    "version": "of another version of the protocol",
-    "schema": "a value is missing, of the wrong type, out of range or contradicts another",
-    "label": "a name is empty, too long or not printable",
-    "credentials": "the sender is not the process that it claims to be",
-    "rate": "too many in a short time",
-    "jobs": "too many jobs",
-    "ranks": "too many processes",
-    "old": "not newer than what is known",
-    "implausible": "more than the process can have done since it began",
-}
-"""What ``roofline_exporter_training_rejected_total`` counts, by reason."""
+from exporter.model.training import TRAINING_REJECTIONS
 
 LOG_INTERVAL_SECONDS = 60.0
 MOST_CHARACTERS = 200
-"""Of a message that quotes a report."""
+"""The longest message that quotes a report."""
 
 log = logging.getLogger(__name__)
 
 
 class Refused(Exception):
-    """A report is refused, for one of REASONS."""
+    """A report is refused, for one of ``TRAINING_REJECTIONS``."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
-        super().__init__(detail or REASONS[reason])
+        super().__init__(detail or TRAINING_REJECTIONS[reason])
         self.reason = reason
 
 
@@ -46,12 +32,12 @@ class Refusals:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._counts = dict.fromkeys(REASONS, 0)
+        self._counts = dict.fromkeys(TRAINING_REJECTIONS, 0)
         self._logged: dict[str, tuple[float, int]] = {}
         """By reason: when a line was last written, and the count at that time."""
 
     def note(self, reason: str, detail: str, sender: str) -> None:
-        """Count one report; `detail` may quote it and `sender` says where it came from."""
+        """Count one report; `detail` may quote it and `sender` is where it came from."""
         now = self._clock.monotonic()
         with self._lock:
             count = self._counts[reason] = self._counts[reason] + 1

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from exporter.clock import Clock
 from exporter.errors import one_line
-from exporter.model.reading import TrainingReport
+from exporter.model.training import TrainingReport
+from exporter.sources.source import TRAINING
 from exporter.sources.training.credentials import Processes
 from exporter.sources.training.decode import Claim, decode
 from exporter.sources.training.endpoint import Access
@@ -40,6 +41,8 @@ class TrainingOptions:
 
 class TrainingSource:
     """Takes reports on a thread of its own; any thread may ask."""
+
+    name = TRAINING
 
     def __init__(self, options: TrainingOptions, clock: Clock) -> None:
         self._clock = clock

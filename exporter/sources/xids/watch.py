@@ -30,7 +30,7 @@ class XidWatch:
         self._events: XidEvents | None = None
         self._left_behind: list[XidEvents] = []
         """Threads that were inside a driver call when their generation ended."""
-        self._kernel_log = None if kernel_log is None else KernelLog(kernel_log, self._hear)
+        self._kernel_log = None if kernel_log is None else KernelLog(kernel_log, self._note_logged)
         self._readable: Mapping[int, str] = {}
         self._places: dict[PciAddress, str] = {}
         """The UUID of every GPU that has been seen, by PCI address."""
@@ -70,7 +70,7 @@ class XidWatch:
             self._kernel_log.stop()
         self.driver_ended(wait_seconds=0.0)
 
-    def know(self, reports: Iterable[SlotReport]) -> None:
+    def update(self, reports: Iterable[SlotReport]) -> None:
         """Note the PCI addresses of all GPUs, and which of them can be read now."""
         readable: dict[int, str] = {}
         for report in reports:
@@ -84,7 +84,7 @@ class XidWatch:
                 self._places[address] = device.uuid
         self._readable = readable
 
-    def _hear(self, xid: KernelXid) -> None:
+    def _note_logged(self, xid: KernelXid) -> None:
         uuid = self._places.get(xid.address)
         if uuid is None:
             log.debug("Xid %d of a GPU that was never read", xid.code)

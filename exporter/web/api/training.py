@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict
 
-from exporter.model.reading import TRAINING_DEGRADATIONS
 from exporter.model.snapshot import Rank, Snapshot
+from exporter.model.training import TRAINING_DEGRADATIONS
 from exporter.web.api.models.ranks import GpuRankJson
 from exporter.web.api.models.training import (
     DegradedJson,

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from exporter.model.reading import TRAINING_DEGRADATIONS, TRAINING_PHASES
 from exporter.model.snapshot import Rank
+from exporter.model.training import TRAINING_DEGRADATIONS, TRAINING_PHASES
 from exporter.web.waits import live_ranks
 from exporter.web.wording.job_names import display_names
 from exporter.web.wording.numbers import cut, fixed, percent, plain

@@ -12,17 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.model.reading import (
-    NO_DEVICE,
-    Device,
-    Instance,
-    Process,
-    ShareReading,
-    TrainingReport,
-    TrainingTotals,
-)
+from exporter.model.reading import Device, Instance, Process, ShareReading
 from exporter.model.snapshot import Rank
-from exporter.publisher.ranks import NOWHERE, GapClock, KnownGpu, Place, Ranks, locate
+from exporter.model.training import NO_DEVICE, TrainingReport, TrainingTotals
+from exporter.publisher.ranks import GapClock, GpuShares, Place, Ranks
+from exporter.publisher.ranks.places import NOWHERE, locate
 
 DIGITS = "01234567-89ab-cdef-0123-456789abcdef"
 GPU = Device(index=0, uuid=f"GPU-{DIGITS}", name="NVIDIA H100 80GB HBM3")
@@ -36,11 +30,11 @@ SPLIT = replace(
     ),
 )
 HERE = Place(GPU.uuid, None)
-KNOWN: list[KnownGpu] = [
+KNOWN: list[GpuShares] = [
     (GPU, (ShareReading(processes=(Process(4242, "compute"),)),)),
     (OTHER, (ShareReading(),)),
 ]
-UNREADABLE: list[KnownGpu] = [(GPU, (ShareReading(processes=None),))]
+UNREADABLE: list[GpuShares] = [(GPU, (ShareReading(processes=None),))]
 
 
 def report(seconds: float = 100.0, **changes: object) -> TrainingReport:
@@ -193,6 +187,14 @@ def test_a_restarted_process_goes_on_counting() -> None:
     assert both.totals.phase_seconds["data"] == 6.0
     alone = after(ranks, [replace(new, received_monotonic_seconds=111.0)])
     assert (alone.totals.steps, alone.processes) == (12, 1)
+
+
+def test_the_phases_of_several_processes_come_in_the_order_of_their_table() -> None:
+    """Whichever of them a process reports first."""
+    one = report(100.0, totals=totals(logging=1.0))
+    other = report(100.0, report_id="b" * 32, totals=totals(eval=2.0, forward=3.0))
+    rank = after(Ranks(), [one, other])
+    assert list(rank.totals.phase_seconds) == ["data", "forward", "eval", "logging"]
 
 
 def test_a_run_is_that_of_the_longest_running_process() -> None:
@@ -607,7 +609,7 @@ def test_no_two_jobs_ever_share_a_name(ticks: list[list[tuple[int, str]]]) -> No
 # Whether it is there.
 
 
-def listed(*pids: int) -> list[KnownGpu]:
+def listed(*pids: int) -> list[GpuShares]:
     return [(GPU, (ShareReading(processes=tuple(Process(pid, "compute") for pid in pids)),))]
 
 
@@ -628,7 +630,7 @@ def listed(*pids: int) -> list[KnownGpu]:
     ],
 )
 def test_a_rank_is_on_the_gpu_that_the_driver_lists_it_on(
-    changes: dict[str, object], gpus: list[KnownGpu], expected: bool | None
+    changes: dict[str, object], gpus: list[GpuShares], expected: bool | None
 ) -> None:
     """Or an ancestor of it, and on no other: nothing is believed where no list can be read."""
     ranks = Ranks()

@@ -27,9 +27,9 @@ from exporter.model.reading import (
     Vitals,
     XidRecord,
 )
-from exporter.sources.recording import Damage, Header, LineFile, Recording, Tick, iso_time
+from exporter.sources.recording import Damage, LineFile, Recording, Tick
 from exporter.sources.recording.files import LONGEST_LINE_BYTES, read_lines
-from exporter.sources.recording.header import header_line
+from exporter.sources.recording.header import Header, header_line, iso_time
 from exporter.sources.recording.lines import decode, encode
 from exporter.sources.recording.ticks import TickReader, recorded
 

@@ -34,8 +34,8 @@ from exporter.model.reading import (
 )
 from exporter.model.snapshot import Snapshot
 from exporter.publisher import Publisher, Rules
-from exporter.sources.recording import Header, LineFile, Recording, Tick, iso_time
-from exporter.sources.recording.header import header_line
+from exporter.sources.recording import LineFile, Recording, Tick
+from exporter.sources.recording.header import Header, header_line, iso_time
 from exporter.sources.recording.lines import encode
 from exporter.sources.recording.replay import FastClock, Replay
 from exporter.sources.recording.ticks import recorded

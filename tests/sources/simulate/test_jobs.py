@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.model.reading import TrainingReport
 from exporter.model.snapshot import Rank, Snapshot
+from exporter.model.training import TrainingReport
 from exporter.publisher import Publisher, Rules
 from exporter.sources.simulate import Simulation, load_scenario
 from exporter.specs import load_specs

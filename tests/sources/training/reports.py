@@ -8,7 +8,7 @@ import os
 import socket
 from typing import Any
 
-from exporter.model.reading import TrainingReport
+from exporter.model.training import TrainingReport
 from exporter.sources.training import TrainingSource
 
 MISSING = object()

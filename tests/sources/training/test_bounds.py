@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from exporter.model.reading import TrainingTotals
+from exporter.model.training import TrainingTotals
 from exporter.sources.training.bounds import check_age, check_growth
 from exporter.sources.training.refusals import Refused
 

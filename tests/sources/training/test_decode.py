@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.errors import one_line
-from exporter.model.reading import (
+from exporter.model.training import (
     NO_DEVICE,
     TRAINING_DEGRADATIONS,
     TRAINING_PHASES,
+    TRAINING_REJECTIONS,
     Loader,
     TrainingTotals,
 )
-from exporter.sources.training import REASONS
 from exporter.sources.training.decode import MOST_BYTES, Claim, decode
 from exporter.sources.training.refusals import Refused
 from roofline_job.degraded import REASONS as REASONS_OF_CLIENT
@@ -307,7 +307,7 @@ def assert_sound(data: bytes) -> None:
         refused = error
     if claim is None:
         assert refused is not None
-        assert refused.reason in REASONS
+        assert refused.reason in TRAINING_REJECTIONS
         assert one_line(str(refused)).isprintable()
         return
     totals = claim.totals

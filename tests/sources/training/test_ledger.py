@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.model.reading import TrainingReport
+from exporter.model.training import TrainingReport
 from exporter.sources.training import ledger
 from exporter.sources.training.credentials import Peer, Processes
 from exporter.sources.training.decode import decode

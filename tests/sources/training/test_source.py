@@ -20,7 +20,8 @@ from typing import Any
 import pytest
 
 from exporter.clock import SystemClock
-from exporter.sources.training import REASONS, TrainingOptions, TrainingSource
+from exporter.model.training import TRAINING_REJECTIONS
+from exporter.sources.training import TrainingOptions, TrainingSource
 from exporter.sources.training.inbox import MOST_WAITING, Ancillary, Inbox
 from exporter.sources.training.receiver import Patience
 from tests.clocks import ManualClock
@@ -94,8 +95,8 @@ def test_a_report_arrives(source: TrainingSource, path: str) -> None:
 
 def test_every_reason_counts_from_the_start(source: TrainingSource) -> None:
     """A counter that first appears at 1 has no increase."""
-    assert source.rejected_total == dict.fromkeys(REASONS, 0)
-    assert list(REASONS) == [
+    assert source.rejected_total == dict.fromkeys(TRAINING_REJECTIONS, 0)
+    assert list(TRAINING_REJECTIONS) == [
         *("too_large", "not_json", "version", "schema", "label"),
         *("credentials", "rate", "jobs", "ranks", "old", "implausible"),
     ]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from starlette.testclient import TestClient
 
-from exporter.model.reading import TRAINING_DEGRADATIONS, Loader, TrainingTotals
+from exporter.model.training import TRAINING_DEGRADATIONS, Loader, TrainingTotals
 from tests import snapshots
 from tests.web.conftest import Daemon
 

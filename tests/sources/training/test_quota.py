@@ -9,31 +9,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.sources.training.room import MAKES_ROOM_SECONDS, FullError, Room
+from exporter.sources.training.quota import MAKES_ROOM_SECONDS, FullError, Quota
 
 ALICE, EVE, MALLORY = 1, 2, 3
 
 
 class Table:
-    """A room, and what is in it by the word of its answers alone."""
+    """A table that follows the answers of a quota."""
 
     def __init__(self, size: int) -> None:
-        self.room: Room[str] = Room(size)
+        self.quota: Quota[str] = Quota(size)
         self.now = 100.0
         self.held: dict[str, int] = {}
 
-    def hear(self, uid: int, key: str) -> bool:
-        """Let a user be heard under a key; return whether there was room."""
+    def use(self, uid: int, key: str) -> bool:
+        """Use a user's entry; return whether there was room for it."""
         key = f"{uid}/{key}"
         if key not in self.held:
             try:
-                leaving = self.room.leaving(uid, self.now)
+                leaving = self.quota.makes_room(uid, self.now)
             except FullError:
                 return False
             if leaving is not None:
-                self.room.leave(self.held.pop(leaving), leaving)
+                self.quota.remove(self.held.pop(leaving), leaving)
         self.held[key] = uid
-        self.room.hear(uid, key, self.now)
+        self.quota.use(uid, key, self.now)
         return True
 
     def of(self, uid: int) -> list[str]:
@@ -44,12 +44,12 @@ def test_one_user_may_fill_the_table() -> None:
     """And has to wait for room of its own, where the one that was silent longest goes first."""
     table = Table(3)
 
-    assert [table.hear(ALICE, key) for key in "abcd"] == [True] * 3 + [False]
+    assert [table.use(ALICE, key) for key in "abcd"] == [True] * 3 + [False]
     table.now += MAKES_ROOM_SECONDS
-    assert not table.hear(ALICE, "d")
-    table.hear(ALICE, "a")
+    assert not table.use(ALICE, "d")
+    table.use(ALICE, "a")
     table.now += 0.1
-    assert table.hear(ALICE, "d")
+    assert table.use(ALICE, "d")
     assert table.of(ALICE) == ["a", "c", "d"]
 
 
@@ -57,16 +57,16 @@ def test_a_newcomer_takes_the_room_of_who_holds_most() -> None:
     """Up to its share; the one that was silent longest goes first, also if it is not silent."""
     table = Table(8)
     for key in "abcdefgh":
-        table.hear(ALICE, key)
+        table.use(ALICE, key)
         table.now += 1
-    table.hear(ALICE, "a")
+    table.use(ALICE, "a")
 
-    assert [table.hear(EVE, key) for key in "12345"] == [True] * 4 + [False]
+    assert [table.use(EVE, key) for key in "12345"] == [True] * 4 + [False]
     assert table.of(ALICE) == ["a", "f", "g", "h"]
     table.now += 1000
-    assert table.hear(EVE, "5")
+    assert table.use(EVE, "5")
     assert table.of(EVE) == ["2", "3", "4", "5"]
-    assert [table.hear(MALLORY, key) for key in "xyz"] == [True] * 2 + [False]
+    assert [table.use(MALLORY, key) for key in "xyz"] == [True] * 2 + [False]
     assert (len(table.of(ALICE)), len(table.of(EVE))) == (3, 3)
 
 
@@ -74,11 +74,11 @@ def test_a_newcomer_takes_the_room_of_who_holds_most() -> None:
 def test_a_user_at_its_share_takes_nothing_from_another(silent: float) -> None:
     """However long the other was silent: 64 junk names erase nobody's job."""
     table = Table(64)
-    table.hear(ALICE, "resnet")
+    table.use(ALICE, "resnet")
     table.now += silent
-    heard = [table.hear(EVE, f"junk {number}") for number in range(64)]
+    used = [table.use(EVE, f"junk {number}") for number in range(64)]
 
-    assert heard == [True] * 63 + [False]
+    assert used == [True] * 63 + [False]
     assert table.of(ALICE) == ["resnet"]
 
 
@@ -86,7 +86,7 @@ def test_more_users_than_places() -> None:
     """Who has one place keeps it: nobody could hold less."""
     table = Table(2)
 
-    assert [table.hear(uid, "only") for uid in range(10)] == [True, True] + [False] * 8
+    assert [table.use(uid, "only") for uid in range(10)] == [True, True] + [False] * 8
 
 
 EVENTS = st.lists(
@@ -103,11 +103,11 @@ def test_nothing_that_others_do_takes_a_place_from_a_user_within_its_share(
     table = Table(18)
     keys = [str(number) for number in range(alices)]
     for (uid, key, _), _ in zip(events, range(before), strict=False):
-        table.hear(100 + uid, str(key))
-    assert all(table.hear(ALICE, key) for key in keys)
+        table.use(100 + uid, str(key))
+    assert all(table.use(ALICE, key) for key in keys)
     for uid, key, pause in events:
         table.now += pause
-        table.hear(100 + uid, str(key))
+        table.use(100 + uid, str(key))
 
     assert table.of(ALICE) == keys
 
@@ -122,7 +122,7 @@ def test_the_table_is_never_too_full_and_never_wasted(
         table.now += pause
         users = len(set(table.held.values()) | {uid})
         own = len(table.of(uid))
-        if not table.hear(uid, str(key)):
+        if not table.use(uid, str(key)):
             assert len(table.held) == size
             assert own * users >= size or own + 1 >= max(len(table.of(other)) for other in range(5))
         assert len(table.held) <= size
@@ -135,9 +135,9 @@ def test_two_users_in_turn_do_not_push_each_other_out_for_ever(
     """Once every user has its place, those that are heard stay."""
     table = Table(5)
     for uid, _, _ in events:
-        table.hear(uid, "main")
+        table.use(uid, "main")
     places = {uid for uid in range(5) if table.of(uid)}
     for _, uid in zip(count(), [0, 1, 2, 3, 4] * 3, strict=False):
-        table.hear(uid, "main")
+        table.use(uid, "main")
 
     assert places <= {uid for uid in range(5) if table.of(uid)}

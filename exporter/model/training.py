@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What training jobs report: frozen data in base units, and the names that reports may use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+TRAINING_PHASES = (
+    "data",
+    "h2d",
+    "forward",
+    "backward",
+    "optimizer",
+    "checkpoint",
+    "eval",
+    "logging",
+    "other",
+)
+"""What a training job spends its time on, as ``gpu_training_phase_seconds_total`` names it."""
+
+UNVERIFIED = "unverified"
+OTHER_DEGRADATION = "other"
+TRAINING_DEGRADATIONS: Mapping[str, str] = {
+    "loaders": "loops over data loaders are not measured: the loader is not as the client knows it",
+    "loader_details": "ready batches and workers are not known",
+    "optimizers": "optimizer steps are not seen: a step is a batch",
+    "checkpoints": "saving is not measured, or only in part",
+    "autocast": "the precision is not known",
+    "captures": "captures of CUDA graphs cannot be seen, so S is not measured",
+    "cuda_events": "S is not measured although CUDA is used",
+    "helper_thread": "the loader is read in a helper thread: the wait of the loop is not measured",
+    "stated": "what the script states is no number that can be counted",
+    "client": "the client failed: this process is measured in part, or no longer",
+    UNVERIFIED: "the driver does not list it on this GPU, whose own numbers leave it out",
+    OTHER_DEGRADATION: "a reason that this exporter does not know",
+}
+"""What of a training process is not measured or not believed, as
+``roofline_exporter_training_degraded`` names it, and what that means. The last two come from the
+daemon itself."""
+
+TRAINING_REJECTIONS: Mapping[str, str] = {
+    "too_large": "longer than 8192 bytes",
+    "not_json": "not JSON in UTF-8",
+    "version": "of another version of the protocol",
+    "schema": "a value is missing, of the wrong type, out of range or contradicts another",
+    "label": "a name is empty, too long or not printable",
+    "credentials": "the sender is not the process that it claims to be",
+    "rate": "too many in a short time",
+    "jobs": "too many jobs",
+    "ranks": "too many processes",
+    "old": "not newer than what is known",
+    "implausible": "more than the process can have done since it began",
+}
+"""Why a report is refused, as ``roofline_exporter_training_rejected_total`` names it, and what that
+means."""
+STALL_EXCEEDS_IDLE = "stall_exceeds_idle"
+"""Under this reason the same metric counts the minutes in which a rank reported more exposed stall
+than its GPU was idle: the report is taken, and what is too much of the stall is not believed."""
+
+NO_DEVICE = ""
+"""The device of a training process that is known to use no GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingTotals:
+    """What one training process, or one rank over its processes, did since it began."""
+
+    steps: float = 0.0
+    """Optimizer steps where seen, else batches."""
+    batches: float = 0.0
+    samples: float | None = None
+    step_seconds: float = 0.0
+    """Wall time of the training loops."""
+    phase_seconds: Mapping[str, float] = field(default_factory=dict)
+    """Host time by phase; phases exclude each other. A phase that is missing is not measured."""
+    phase_gpu_idle_seconds: Mapping[str, float] = field(default_factory=dict)
+    """The part of it in which the loop's stream had nothing to do, by measured phase; empty where
+    nothing was measured."""
+    model_flops: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loader:
+    """The data loader of a training process, as it was set up and as it is now."""
+
+    workers: int | None = None
+    prefetch_factor: int | None = None
+    pin_memory: bool | None = None
+    persistent_workers: bool | None = None
+    ready_batches: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingReport:
+    """The last report of one training process. Only its sender is certain: the rest is a claim."""
+
+    report_id: str
+    """32 hexadecimal digits, drawn by the process."""
+    job: str
+    """As the process calls it; another user's may have the same name."""
+    rank: int
+    received_monotonic_seconds: float
+    received_timestamp_seconds: float
+    totals: TrainingTotals
+    device: str | None = None
+    """UUID of a GPU or of a MIG device as the process sees it, ``NO_DEVICE``, or None: not known
+    yet."""
+    uid: int | None = None
+    """Number of the user whose process it is, from the kernel; None where there is no such user."""
+    owner: str | None = None
+    """The name of that user, or the number of one without a name."""
+    host_pids: tuple[int, ...] = ()
+    """The pid of the process, from the kernel, then those of its ancestors within its own pid
+    namespace, nearest first, as they are numbered in the namespace of this daemon. Empty where the
+    process cannot be seen."""
+    verified: bool = False
+    """True where it is known without the driver's list of processes that it is on its device."""
+    world_size: int | None = None
+    framework: str | None = None
+    precision: str | None = None
+    """What the model computes in: fp32, tf32, bf16, fp16, fp8 ..."""
+    instrumentation: str = "client"
+    """client or auto."""
+    loader: Loader = field(default_factory=Loader)
+    memory_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Of the framework's allocator, by kind: allocated, reserved, peak."""
+    degraded: tuple[str, ...] = ()
+    """What of it is not measured, by the names of ``TRAINING_DEGRADATIONS``."""
+    errors: int = 0
+    """Failures inside the client, which it swallowed."""
+    alive: bool = True
+    """False once the process reported that it ends, or was found to be gone."""
+    silent: bool = False
+    """True for a living process that has not reported for so long that it is not shown."""

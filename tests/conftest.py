@@ -13,10 +13,15 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from hypothesis import settings
 
 from tests import bare
 
 MEASURED = "measured"
+
+# How long an example takes on a busy machine decides no test.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -360,7 +360,7 @@ def assert_fits(lines: Sequence[str], columns: int) -> None:
         assert line.isprintable(), line
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(gpus(), max_size=4), st.integers(1, 200), st.none() | texts)
 def test_no_line_is_wider_than_the_terminal(
     some: list[Gpu], columns: int, problem: str | None
@@ -390,7 +390,7 @@ NODE = node()
 PLACES = list(places({"": NODE}))[1:]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.tuples(st.sampled_from(PLACES), anything), max_size=4), st.integers(1, 200))
 def test_an_answer_of_another_version_does_not_raise(
     changes: list[tuple[tuple[Any, ...], Any]], columns: int

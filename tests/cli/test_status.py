@@ -417,6 +417,18 @@ def test_an_answer_of_another_version_does_not_raise(
     assert_fits(lines, columns)
 
 
+def test_an_answer_of_an_older_version_is_read() -> None:
+    """A list or a mapping that it does not know of yet is empty."""
+    older, empty = node(), node()
+    for gpu, other in zip(older["gpus"], empty["gpus"], strict=True):
+        del gpu["ranks"], gpu["absent_readings"]
+        other["ranks"], other["absent_readings"] = [], {}
+        for share, other_share in zip(gpu["shares"], other["shares"], strict=True):
+            del share["data_stall"]
+            other_share["data_stall"] = {}
+    assert lines_of(older) == lines_of(empty)
+
+
 def test_an_answer_of_a_newer_version_is_read() -> None:
     """What is not known of it yet is left out."""
     newer = node() | {"schema_version": 2, "cooling": {"fans": 3}}
@@ -667,17 +679,26 @@ def test_nothing_heavy_is_imported(stub: Stub) -> None:
     assert (found.returncode, found.stderr) == (0, "")
 
 
+ANOTHER_VERSION = "(is the daemon of another version?)"
+
+
 @pytest.mark.parametrize(
     ("body", "status", "reason"),
     [
         (b"<html>", 200, "expected the JSON of a roofline-exporter"),
-        (b"[]", 200, "expected an object, got []"),
-        (b'{"gpus": 1}', 200, "gpus: expected a list, got 1"),
-        (b'{"error": "x"}', 200, "expected the key 'gpus', got {'error': 'x'}"),
+        (b"[]", 200, "expected the JSON of a roofline-exporter"),
+        (b"null", 200, "expected the JSON of a roofline-exporter"),
+        (b'{"error": "x"}', 200, "expected the JSON of a roofline-exporter"),
+        (b'{"gpus": 1}', 200, f"gpus: expected a list, got 1 {ANOTHER_VERSION}"),
         (
             b'{"gpus": [{"index": "first"}]}',
             200,
-            "gpus[0].index: expected a whole number, got 'first'",
+            f'gpus[0].index: expected a whole number, got "first" {ANOTHER_VERSION}',
+        ),
+        (
+            b'{"gpus": [{"index": 0}]}',
+            200,
+            f"gpus[0]: expected the key 'uuid', got {{\"index\": 0}} {ANOTHER_VERSION}",
         ),
         (b"\xff" * 10, 200, "expected the JSON of a roofline-exporter"),
         (b"[" * 100_000, 200, "expected the JSON of a roofline-exporter"),

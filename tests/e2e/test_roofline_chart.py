@@ -17,7 +17,7 @@ from exporter.web.live.stream import EVENT_SECONDS
 from tests import snapshots
 from tests.e2e.browser import SIZES, View
 from tests.e2e.conftest import OpenPage, Serve
-from tests.web.working import at_work
+from tests.web.at_work import at_work
 
 TOLERANCE_PIXELS = 2.0
 MIXED = snapshots.EXAMPLES["mixed"]

@@ -272,6 +272,17 @@ def test_one_renderer_follows_gpus_that_come_and_go() -> None:
         assert read_back(text, "text-0.0.4") == expected_rows(Node(snapshot)), name
 
 
+def kept_objects(tick: Callable[[int], None]) -> int:
+    """Return how many more objects there are after 600 ticks than after 100."""
+    counts = []
+    for number in range(600):
+        tick(number)
+        if number in (100, 599):
+            gc.collect()
+            counts.append(len(gc.get_objects()))
+    return counts[1] - counts[0]
+
+
 def test_memory_is_flat() -> None:
     """Neither vanished GPUs nor ended processes are remembered."""
     renderer = Renderer(WITH_PROCESSES)
@@ -285,13 +296,7 @@ def test_memory_is_flat() -> None:
         gone = replace(gpu, device=renewed)
         renderer.blocks(Node(snapshots.snapshot(gone, stable)))
 
-    counts = []
-    for number in range(600):
-        tick(number)
-        if number in (100, 599):
-            gc.collect()
-            counts.append(len(gc.get_objects()))
-    assert counts[1] - counts[0] < 200
+    assert kept_objects(tick) < 200
 
 
 def test_memory_is_flat_as_jobs_come_and_go() -> None:
@@ -302,13 +307,7 @@ def test_memory_is_flat_as_jobs_come_and_go() -> None:
         job = replace(snapshots.rank_on_gpu(), job=f"job{number}")
         renderer.blocks(Node(snapshots.with_training(snapshots.NO_DRIVER, job)))
 
-    counts = []
-    for number in range(600):
-        tick(number)
-        if number in (100, 599):
-            gc.collect()
-            counts.append(len(gc.get_objects()))
-    assert counts[1] - counts[0] < 200
+    assert kept_objects(tick) < 200
 
 
 def test_values_follow_the_reports() -> None:

@@ -23,6 +23,7 @@ from exporter.cli import main as cli
 from exporter.cli.config import Address
 from exporter.errors import ConfigError, SourceError
 from exporter.version import revision, version
+from tests.serving import serving
 
 REPOSITORY = Path(__file__).parent.parent.parent
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -30,15 +31,9 @@ SHORT = "0123456"
 
 
 @pytest.fixture(autouse=True)
-def _clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _clean(monkeypatch: pytest.MonkeyPatch, restored_logging: None) -> None:
     for variable in config.FLAGS:
         monkeypatch.delenv(variable.variable, raising=False)
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    logging.captureWarnings(False)
 
 
 @pytest.fixture
@@ -297,12 +292,8 @@ class _Daemon(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Daemon) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        yield server.server_address[1]
-        server.shutdown()
-        thread.join()
+    with serving(http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Daemon)) as port:
+        yield port
 
 
 def test_healthcheck_of_a_healthy_daemon(port: int, capsys: pytest.CaptureFixture[str]) -> None:

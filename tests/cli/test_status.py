@@ -51,6 +51,7 @@ from exporter.web.app import create_app
 from exporter.web.store import Store
 from tests import snapshots
 from tests.fake_nvml import FakeNvml
+from tests.serving import serving
 from tests.snapshots import EXAMPLES
 from tests.terminals import REPOSITORY, Terminal, environment
 from tests.waiting import wait_until
@@ -480,12 +481,8 @@ class Stub:
 @pytest.fixture
 def stub() -> Iterator[Stub]:
     stub = Stub()
-    thread = threading.Thread(target=stub.server.serve_forever, args=(0.01,))
-    thread.start()
-    yield stub
-    stub.server.shutdown()
-    thread.join()
-    stub.server.server_close()
+    with serving(stub.server):
+        yield stub
 
 
 @pytest.fixture

@@ -453,7 +453,7 @@ def test_a_capture_that_nobody_announced(gpu: ScriptedGpu) -> None:
 
 
 def test_only_its_own_thread(gpu: ScriptedGpu) -> None:
-    """Another thread neither starts, stops, collects nor tells of a stream."""
+    """Another thread neither starts, stops, collects nor reports a stream."""
     meter = _meter()
     _wait(gpu, meter, 10)
     held = meter.start()
@@ -592,7 +592,7 @@ def test_a_signal_handler_may_come_in_between(gpu: ScriptedGpu, call: str) -> No
 
 
 def test_a_torch_with_fewer_functions(gpu: ScriptedGpu) -> None:
-    """Where torch cannot tell of tracing or contexts, there is nothing to heed."""
+    """Where torch does not say whether it traces, nothing is left out."""
     del gpu.torch.compiler.is_compiling
     del gpu.torch._C._cuda_hasPrimaryContext
     meter = _meter()

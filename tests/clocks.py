@@ -5,7 +5,7 @@ from __future__ import annotations
 
 
 class ManualClock:
-    """Stands still until told; wall time and monotonic time advance together."""
+    """Stands still until a test moves it; wall time and monotonic time advance together."""
 
     def __init__(self, unix_seconds: float = 1_000_000.0, monotonic_seconds: float = 100.0) -> None:
         self._unix = unix_seconds

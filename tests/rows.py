@@ -8,6 +8,8 @@ import math
 from prometheus_client.metrics_core import Metric
 
 from exporter.exposition.catalogue import selected
+from exporter.exposition.family import Family
+from exporter.exposition.labels import LABELS_OF
 from exporter.exposition.parts import Node, subjects
 from exporter.exposition.processes import ProcessMemory
 from exporter.model.reading import Device
@@ -16,6 +18,11 @@ from exporter.model.snapshot import Rank
 NO_DEVICE: dict[str, str] = {}
 
 Row = tuple[str, frozenset[tuple[str, str]], float]
+
+
+def label_names(family: Family) -> tuple[str, ...]:
+    """Return the labels of a family, in the order of its lines; those that some lines lack too."""
+    return (*LABELS_OF[family.scope], *(label.name for label in family.labels))
 
 
 def _device_labels(device: Device, instance: int | None) -> dict[str, str]:

@@ -475,7 +475,7 @@ def lost(index: int = 0) -> Gpu:
 
 
 def bare(index: int = 0) -> Gpu:
-    """A GPU whose driver answers hardly anything, and whose product has no known ceilings."""
+    """A GPU whose driver answers hardly anything, and whose ceilings are not known."""
     return Gpu(
         device=Device(index=index, uuid=f"GPU-eeeeeeee-0000-0000-0000-{index:012d}", name="GPU"),
         up=True,

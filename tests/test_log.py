@@ -8,7 +8,6 @@ import json
 import logging
 import re
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,14 +19,7 @@ from exporter import log
 FIELD = re.compile(r'([A-Za-z0-9_.:-]+)=("(?:[^"\\]|\\.)*"|[^ "=\\]+)(?: |$)')
 
 
-@pytest.fixture(autouse=True)
-def _restored() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    logging.captureWarnings(False)
+pytestmark = pytest.mark.usefixtures("restored_logging")
 
 
 def parsed_logfmt(line: str) -> dict[str, str]:

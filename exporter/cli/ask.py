@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from exporter.cli.config import Address, bracketed, shown
+from exporter.cli.config import Address, Parser, bracketed, shown
 from exporter.errors import ConfigError, SourceError, one_line
 
 CHUNK_BYTES = 65536
@@ -29,6 +29,15 @@ class Answer:
     """Cut at the most that was asked for."""
     date: str | None = None
     """The Date header: the daemon's clock, by which its timestamps are."""
+
+
+def add_url(parser: Parser) -> None:
+    """Add the option that says where the daemon is."""
+    parser.own.add_argument(
+        "--url",
+        metavar="URL",
+        help="Where the daemon is. (default: this node, at web.listen-address)",
+    )
 
 
 def base_url(address: Address, command: str) -> str:

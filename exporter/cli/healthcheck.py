@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 
 from exporter.cli import config
-from exporter.cli.ask import base_url, get
+from exporter.cli.ask import add_url, base_url, get
 from exporter.cli.command import FAILED, STOPPED, Invocation
 from exporter.errors import SourceError, one_line
 
@@ -19,11 +19,7 @@ def add_options(parser: config.Parser) -> None:
     parser.own.add_argument(
         "--ready", action="store_true", help="Ask whether a GPU is up, not only whether it runs."
     )
-    parser.own.add_argument(
-        "--url",
-        metavar="URL",
-        help="Where the daemon is. (default: this node, at web.listen-address)",
-    )
+    add_url(parser)
 
 
 def run(invocation: Invocation) -> int:

@@ -27,7 +27,8 @@ class Command:
 
     help: str
     module: str
-    """What adds its options and runs it; loaded only for this command."""
+    """What adds its options and runs it; loaded only for this command. What takes long to import is
+    imported in its `run`, so that help and mistakes come at once."""
     usage: str = "[FLAGS]"
 
 
@@ -53,12 +54,12 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "specs": Command(
         "Show the ceilings of GPU models and where they come from.",
-        "exporter.cli.specs",
+        "exporter.cli.specs.command",
         "[NAME] [--format table|json] [FLAGS]",
     ),
     "record": Command(
         "Write all readings to FILE, for --replay or a support case.",
-        "exporter.cli.record",
+        "exporter.cli.record.command",
         "FILE [--duration 60s] [--force] [FLAGS]",
     ),
     "run": Command(launch.SUMMARY, "roofline_job.launch"),

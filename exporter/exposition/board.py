@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the driver says of a board: memory apertures, power, temperatures, clocks, fans."""
+"""What the driver reports of a board: memory apertures, power, temperatures, clocks, fans."""
 
 from __future__ import annotations
 

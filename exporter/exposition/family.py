@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from exporter.exposition.labels import LABELS_OF, Label, Scope
+from exporter.exposition.labels import Label, Scope
 from exporter.exposition.parts import Reader
 
 Kind = Literal["counter", "gauge", "info"]
@@ -62,11 +62,6 @@ class Family:
     def help(self) -> str:
         """The HELP line: the meaning, then where the value comes from."""
         return f"{self.meaning} Source: {self.origin}."
-
-    @property
-    def all_labels(self) -> tuple[str, ...]:
-        """Every label name, in the order of the sample lines; those that some lack included."""
-        return (*LABELS_OF[self.scope], *(label.name for label in self.labels))
 
 
 def counter(

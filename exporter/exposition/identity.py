@@ -59,7 +59,7 @@ FAMILIES: tuple[Family, ...] = (
         "NVML identity queries at enumeration; spec names the row of the spec file, or derived",
         GPU.rows(
             (
-                Label("name", meaning="product name as the driver reports it"),
+                Label("name", meaning="GPU model as the driver names it"),
                 Label("architecture", meaning="such as Hopper"),
                 Label("compute_capability", meaning="such as 9.0"),
                 Label("pci_bus_id", meaning="domain:bus:device.function"),
@@ -70,7 +70,7 @@ FAMILIES: tuple[Family, ...] = (
                 Label("driver_version"),
                 Label("cuda_version", meaning="newest CUDA version that the driver supports"),
                 Label("vbios_version"),
-                Label("spec", meaning="product key of the spec file, or derived"),
+                Label("spec", meaning="key of the GPU model in the spec file, or derived"),
                 Label("source", ("nvml", "replay", "simulate")),
             ),
             _info,

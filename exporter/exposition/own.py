@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the exporter itself fares: its sources, its snapshots, and the reports that it takes."""
+"""The exporter itself: its sources, its snapshots, and the training reports that it takes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the driver says of the use of a GPU and of its memory."""
+"""How busy the driver reports a GPU and its engines to be, and how full its memory is."""
 
 from __future__ import annotations
 

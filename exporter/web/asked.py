@@ -12,7 +12,7 @@ _MOST_DIGITS = 4
 
 
 def asked_gpu(snapshot: Snapshot | None, key: str) -> Gpu | None:
-    """Return the GPU whose UUID or index `key` is; rather one that is up than one that was it."""
+    """Return the GPU with this UUID or index; of several one that is up, not one that is lost."""
     gpus = () if snapshot is None else snapshot.gpus
     found = [gpu for gpu in gpus if key in (gpu.device.uuid, str(gpu.device.index))]
     return max(found, key=lambda gpu: gpu.up, default=None)

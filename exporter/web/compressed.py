@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers that are compressed one by one, for those who take that.
+"""Compresses an answer for a client that accepts it.
 
-A middleware would also hold the event stream and work at each scrape.
+Not a middleware, which would hold back the event stream and take time at each scrape.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LEVEL = 6
 def answer(
     request: Request, body: bytes, content_type: str, headers: Mapping[str, str]
 ) -> Response:
-    """Return `body` as an answer of this type."""
+    """Return `body` as an answer of this type, compressed where the request accepts that."""
     sent = {**headers, "Vary": "Accept-Encoding", "Content-Type": content_type}
     if accepts_gzip(request.headers.get("accept-encoding", "")):
         body = gzip.compress(body, LEVEL, mtime=0)

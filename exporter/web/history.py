@@ -79,8 +79,6 @@ _parts_of = attrgetter("idle", "narrow", "unsaturated", "clock", "saturated")
 Key = tuple[str, int | None]
 """UUID and GPU instance; without an instance the whole GPU, or its board while MIG is on."""
 Values = tuple[float | None, ...]
-
-
 Columns = dict[str, list[float | None]]
 
 
@@ -103,7 +101,7 @@ def _any(points: Iterable[float | None]) -> bool:
 
 
 class _Ring:
-    """The points of one share, row after row; where each lies is the history's to know."""
+    """The points of one share, row after row; the history knows where each of them lies."""
 
     def __init__(self, points: int, now: float) -> None:
         self.values = _NO_ROW * points
@@ -150,7 +148,7 @@ class _Ring:
 class History:
     """A ring of points for each share. One thread adds; any thread reads.
 
-    All rings share their points in time: of a GPU that is away nothing is known at some of them.
+    All rings share their points in time; at some of them nothing is known of a GPU that was away.
     """
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ PARALLEL_SCRAPES = 40
 
 @lru_cache(maxsize=64)
 def accepts_gzip(accept_encoding: str) -> bool:
-    """Tell whether an Accept-Encoding header names gzip with a weight above 0."""
+    """Return whether an Accept-Encoding header names gzip with a weight above 0."""
     for entry in accept_encoding.lower().split(","):
         coding, *parameters = (part.strip() for part in entry.split(";"))
         if coding in ("gzip", "x-gzip"):

@@ -57,7 +57,7 @@ class Store:
         return None if latest is None else self._clock() - latest.monotonic_seconds
 
     def earlier_ranks(self) -> Iterator[Rank]:
-        """Yield the training ranks of the last 10 seconds, of each the oldest picture last."""
+        """Yield the training ranks of the last 10 seconds, the newest first."""
         for _, ranks in reversed(self._recent):
             yield from ranks
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How much a GPU waits for data: what the training jobs on it report, and what bounds it.
 
-A rank that the driver does not list on the GPU is shown there, but says nothing about it.
+A rank that the driver does not list on the GPU is shown there, but does not count.
 """
 
 from __future__ import annotations

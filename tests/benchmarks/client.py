@@ -2,7 +2,7 @@
 """What the training client costs a job: per watched step, per report, and of a 10 ms step.
 
 The named peer is prometheus-client's ``Histogram.observe``, with which a job would count its steps
-by hand: it needs a clock read before and after besides, and tells less.
+by hand: it needs a clock read before and after besides, and shows less.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class Running:
         self._cpu = self._began = 0.0
 
     def wait(self) -> None:
-        """Wait until the page tells of every GPU.
+        """Wait until the page shows every GPU.
 
         Raises:
             RuntimeError: it never does.
@@ -103,7 +103,7 @@ class Running:
         raise RuntimeError(message)
 
     def _powers(self, page: str) -> dict[str, str]:
-        """Return the power of each GPU that the page tells of, by its labels."""
+        """Return the power of each GPU that the page shows, by its labels."""
         lines = [line for line in page.splitlines() if line.startswith(POWER[self.name])]
         pairs = (line.rpartition(" ") for line in lines)
         return {labels: value for labels, _, value in pairs}

@@ -40,6 +40,7 @@ from tests.benchmarks.rig import machine, table
 from tests.e2e.daemons import Daemon
 from tests.e2e.processes import Process
 from tests.e2e.prometheus import PrometheusServer
+from tests.serving import serving
 from tests.waiting import wait_until
 
 SCRAPE_SECONDS = 15
@@ -213,20 +214,14 @@ def served(fleet: Fleet) -> Iterator[int]:
 
     class Server(ThreadingHTTPServer):
         def handle_error(self, request: Any, client_address: Any) -> None:
-            """Prometheus cuts its connections when it stops; anything else is told."""
+            """Prometheus cuts its connections when it stops; anything else is shown."""
             if not isinstance(sys.exc_info()[1], ConnectionError):
                 super().handle_error(request, client_address)
 
     server = Server(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield server.server_address[1]
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(server) as port:
+        yield port
 
 
 def config(port: int, nodes: int, rule_folder: Path, scrape_seconds: int) -> str:

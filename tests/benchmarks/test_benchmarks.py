@@ -101,7 +101,7 @@ def test_viewers_prints_one_line_for_each_number() -> None:
 
 
 def test_the_target_of_viewers_can_be_missed() -> None:
-    """`--check` tells what ten viewers add, beside none."""
+    """`--check` shows what ten viewers add, compared with none."""
     alone = viewers.Cost(0, 1.5, 0.0, 0.0, 50.0)
     assert viewers.missed([alone, replace(alone, viewers=10, cpu_percent=2.5)]) == []
     assert viewers.missed([alone, replace(alone, viewers=10, cpu_percent=2.6)]) == [

@@ -162,5 +162,5 @@ def test_a_driver_that_hangs_is_not_waited_for() -> None:
     ],
 )
 def test_where_gpus_are_looked_for(argv: list[str], lines: list[str]) -> None:
-    """Whoever sees no GPU is told what was tried, with the flags that decided."""
+    """A user who sees no GPU reads what was tried, with the flags that decided."""
     assert list(looked_for(config.load(argv, {}))) == lines

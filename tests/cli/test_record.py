@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 from exporter.cli.main import main
-from exporter.cli.record import length_seconds, record
+from exporter.cli.record.command import check_path, length_seconds
+from exporter.cli.record.loop import record
 from exporter.errors import ConfigError, ExporterError
 from exporter.model.reading import Board, Device, Reading, SlotReport, Vitals, XidRecord
 from exporter.sources.recording import (
@@ -195,8 +196,11 @@ def test_a_file_that_exists_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     path.write_text("precious")
     with pytest.raises(ConfigError, match=r"r\.jsonl: exists already; --force overwrites it$"):
-        Bench().record(path, 5.0)
+        check_path(path, force=False)
+    with pytest.raises(ConfigError, match=r"r\.jsonl: cannot be written: File exists$"):
+        Bench().record(path, 5.0)  # it came after the check
     assert path.read_text() == "precious"
+    check_path(path, force=True)
     Bench().record(path, 5.0, force=True)
     assert len(list(Recording(path).ticks())) == 5
 
@@ -204,10 +208,8 @@ def test_a_file_that_exists_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["nowhere/r.jsonl", "."])
 def test_a_path_that_cannot_be_written_is_refused(tmp_path: Path, name: str) -> None:
     """Before any GPU is asked."""
-    bench = Bench()
     with pytest.raises(ConfigError, match="expected the path of a file in a directory that exists"):
-        bench.record(tmp_path / name)
-    assert bench.script.rounds == 0
+        check_path(tmp_path / name, force=False)
 
 
 def test_a_duration_is_read_as_everywhere() -> None:

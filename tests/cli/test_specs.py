@@ -13,7 +13,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from exporter.cli import main as cli
-from exporter.cli import specs as datasheet
+from exporter.cli.specs.find import find
+from exporter.cli.specs.listing import listing
+from exporter.cli.specs.sheet import sheet
 from exporter.cli.terminal.screen import Screen, cells
 from exporter.errors import ConfigError
 from exporter.exposition.pages import Pages
@@ -69,8 +71,8 @@ def outcome(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, s
     return code, captured.out, captured.err
 
 
-def sheet(model: GpuModel, book: SpecBook, columns: int = 160) -> list[str]:
-    return list(datasheet.sheet(model, book, Screen(columns)))
+def lines_of(model: GpuModel, book: SpecBook, columns: int = 160) -> list[str]:
+    return list(sheet(model, book, Screen(columns)))
 
 
 def words_of(lines: list[str], start: str) -> list[str]:
@@ -97,14 +99,14 @@ def words_of(lines: list[str], start: str) -> list[str]:
 )
 def test_a_gpu_model_is_found(name: str, key: str, few: SpecBook) -> None:
     """By key, by the name that NVML reports, and by a part that only one has."""
-    assert datasheet.find(few, name).key == key
+    assert find(few, name).key == key
 
 
 def test_every_gpu_model_is_found_by_its_own_key_and_names(book: SpecBook) -> None:
     """An exact name is never ambiguous, even if it is a part of others."""
     for model in book.models.values():
         for name in (model.key, *model.names):
-            assert datasheet.find(book, name) is model
+            assert find(book, name) is model
 
 
 def test_an_ambiguous_name_lists_the_candidates(
@@ -112,7 +114,7 @@ def test_an_ambiguous_name_lists_the_candidates(
 ) -> None:
     """One line, exit code 2; of many only the first."""
     with pytest.raises(ConfigError) as caught:
-        datasheet.find(few, "a800")
+        find(few, "a800")
     assert str(caught.value) == (
         "specs: 'a800': expected one GPU model, may be a800-sxm4-80gb, a800-pcie-80gb, "
         "a800-40gb-active"
@@ -137,7 +139,7 @@ def test_an_ambiguous_name_lists_the_candidates(
 def test_an_unknown_name_is_one_line(name: str, message: str, few: SpecBook) -> None:
     """With the nearest key where there is one."""
     with pytest.raises(ConfigError) as caught:
-        datasheet.find(few, name)
+        find(few, name)
 
     assert str(caught.value).startswith("specs: '")
     assert str(caught.value).endswith(message)
@@ -166,17 +168,17 @@ def test_all_gpu_models(capsys: pytest.CaptureFixture[str], book: SpecBook) -> N
 def test_nothing_is_wider_than_the_terminal(columns: int, book: SpecBook) -> None:
     """The list and every sheet, at every width."""
     models = list(book.models.values())
-    for line in datasheet.listing(models, Screen(columns)):
+    for line in listing(models, Screen(columns)):
         assert cells(line) <= columns, line
     for model in models:
-        for line in sheet(model, book, columns):
+        for line in lines_of(model, book, columns):
             assert cells(line) <= columns, line
 
 
 def test_one_gpu_model(book: SpecBook) -> None:
     """Peaks, ridge points (peak over bandwidth), what kernels reach, clocks, links, origin."""
     model = book.models["h100-sxm5-80gb"]
-    lines = sheet(model, book)
+    lines = lines_of(model, book)
 
     assert lines[0] == "h100-sxm5-80gb: H100 SXM5 80GB"
     for precision, peak in model.peak_flops_per_second.items():
@@ -206,7 +208,7 @@ def test_one_gpu_model(book: SpecBook) -> None:
 
 def test_what_was_computed_is_marked(book: SpecBook) -> None:
     """A number that nobody published is not shown as if somebody had."""
-    lines = sheet(book.models["h100-nvl"], book)
+    lines = lines_of(book.models["h100-nvl"], book)
 
     assert lines[0] == "h100-nvl: H100 NVL 94GB (per GPU)"
     assert " ".join(words_of(lines, "fp16")[-3:]) == "SMs x clock"
@@ -215,7 +217,7 @@ def test_what_was_computed_is_marked(book: SpecBook) -> None:
 
 def test_what_is_unknown_is_not_there(book: SpecBook) -> None:
     """No row and no column of dashes."""
-    text = "\n".join(sheet(book.models["m40"], book))
+    text = "\n".join(lines_of(book.models["m40"], book))
 
     assert "NVLink" not in text
     assert "ACHIEVABLE" not in text

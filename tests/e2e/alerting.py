@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import queue
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ import yaml
 from deploy.prometheus.render_rules import rules
 from deploy.prometheus.thresholds import THRESHOLDS, load
 from tests.e2e.processes import ROOT, Process
+from tests.serving import serving
 
 DEPLOY = ROOT / "deploy"
 HURRY: Mapping[str, Mapping[str, str | float]] = {
@@ -105,14 +105,8 @@ def receiver(host: str = "127.0.0.1") -> Iterator[Receiver]:
 
     server = ThreadingHTTPServer((host, 0), Handler)
     kept.url = f"http://{host}:{server.server_address[1]}/"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
+    with serving(server):
         yield kept
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 class Alertmanager(Process):

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from tests.e2e.processes import Process
 from tests.e2e.prometheus import PrometheusServer
 from tests.rules.cases import CASES, NODE, Case
 from tests.rules.rules import ALERTS
+from tests.serving import serving
 from tests.waiting import wait_until
 
 PATIENCE_SECONDS = 60.0
@@ -81,15 +81,8 @@ def _served(cases: Sequence[Case]) -> Iterator[int]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
-        yield server.server_address[1]
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as port:
+        yield port
 
 
 def _config(port: int, count: int, rules: Path) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An idle GPU of the demo is found, named and told of; what is worse holds back what follows."""
+"""An idle GPU of the demo is found, named and reported; what is worse holds back what follows."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ def check_arrived(alert: Mapping[str, Any], instance: str) -> None:
     assert "var-gpu=4" in said["dashboard_url"]
 
 
-def test_an_idle_gpu_is_told_of_and_stays_when_the_exporter_goes(
+def test_an_idle_gpu_is_reported_and_stays_when_the_exporter_goes(
     start: StartDaemon,
     processes: list[Process],
     tmp_path: Path,
     record_property: Any,
 ) -> None:
     """demo -> Prometheus -> Alertmanager -> webhook: pending, firing, arrives; then the exporter
-    goes down: that arrives, and the idle alert is neither resolved nor told of again."""
+    goes down: that arrives, and the idle alert is neither resolved nor sent again."""
     require_tool("prometheus")
     program = require_tool("prometheus-alertmanager")
     daemon = start({}, "--demo", wait_for=8)
@@ -112,8 +112,8 @@ def test_an_idle_gpu_is_told_of_and_stays_when_the_exporter_goes(
         wait_until(lambda: prometheus.query(missed), 60, "15 s without a scrape")
         assert _state(prometheus, **IDLE) == {"firing"}
         while not inbox.alerts.empty():
-            told = inbox.alerts.get()
-            assert (told["labels"]["alertname"], told["status"]) != ("GpuHeldIdle", "resolved")
+            sent = inbox.alerts.get()
+            assert (sent["labels"]["alertname"], sent["status"]) != ("GpuHeldIdle", "resolved")
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ HELD_BACK = {
     "GpuHeldIdle": [_alert("GpuHeldIdle"), _alert("GpuHeldIdle", owner="bob")],
 }
 """By the alert that does it."""
-TOLD = {
+SENT = {
     "GpuLost": [
         _alert("GpuHeldIdle", uuid="GPU-b"),
         _alert("GpuHeldIdle", instance="n:2"),
@@ -180,7 +180,7 @@ TOLD = {
 def test_what_is_worse_holds_back_what_follows(source: str, alertmanager: Alertmanager) -> None:
     """On the same GPU or node, and nothing else."""
     extra = {"uuid": ""} if source == "GpuExporterDown" else {}
-    alerts = [_alert(source, "critical", **extra), *HELD_BACK[source], *TOLD[source]]
+    alerts = [_alert(source, "critical", **extra), *HELD_BACK[source], *SENT[source]]
     _json(
         f"{alertmanager.url}/api/v2/alerts",
         [{"labels": {key: value for key, value in one.items() if value}} for one in alerts],

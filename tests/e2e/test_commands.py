@@ -66,9 +66,9 @@ def test_healthcheck_asks_the_daemon(
     ):
         run = command({}, "healthcheck", "--url", url, *flags)
         assert run.wait() == expected, (url, flags, run.lines())
-        told = run.lines() if expected else run.stdout.decode().splitlines()
-        assert len(told) == 1
-        assert url in told[0]
+        said = run.lines() if expected else run.stdout.decode().splitlines()
+        assert len(said) == 1
+        assert url in said[0]
 
 
 def test_healthcheck_finds_the_daemon_by_the_same_flags(

@@ -158,7 +158,7 @@ def test_a_reloaded_driver_is_initialised_again(
         # The reason of the calls, that of the initialisation where it differs, and the GPUs'.
         warnings = daemon.lines("level=warning")
         assert 1 <= len(warnings) <= 2 + 2, (code, warnings)
-        assert len(set(map(_message, warnings))) == len(warnings), "each is told once"
+        assert len(set(map(_message, warnings))) == len(warnings), "each is logged once"
         assert len(daemon.lines("the driver answers")) == 1, (code, daemon.lines())
         assert not daemon.lines("Traceback")
 

@@ -209,10 +209,10 @@ def test_strange_and_partial_gpus_are_shown_as_far_as_they_answer(
     # A Hopper GPU without GPM is bounded like an older one.
     ((source, _),) = page.rows("gpu_saturation_source_info", gpu="6")
     assert (source["source"], source["complete"]) == ("estimate", "no")
-    # A product that is in no list.
+    # A GPU model that is in no list.
     ((info, _),) = page.rows("gpu_info", gpu="7")
     assert info["spec"] == "derived"
-    # All of it is told once, not at every tick.
+    # All of it is logged once, not at every tick.
     assert daemon.lines() == lines
 
 

@@ -17,7 +17,7 @@ from exporter.web.live.stream import EVENT_SECONDS
 from tests import snapshots
 from tests.e2e.browser import SIZES, View
 from tests.e2e.conftest import OpenPage, Serve
-from tests.web.working import at_work
+from tests.web.at_work import at_work
 
 TOLERANCE_PIXELS = 2.0
 MIXED = snapshots.EXAMPLES["mixed"]
@@ -137,12 +137,12 @@ def test_hover_click_and_keys(serve: Serve, view: OpenPage) -> None:
     expect(point).to_have_attribute("aria-pressed", "true")
 
 
-def test_products_and_bounds(serve: Serve, view: OpenPage) -> None:
+def test_gpu_models_and_bounds(serve: Serve, view: OpenPage) -> None:
     """Each set of ceilings can be chosen; a GPU without counters is a bar, not a point."""
     shown = view().open(serve(MIXED).url)
     page = shown.page
-    products = page.locator("#model option")
-    expect(products).to_have_count(3)
+    models = page.locator("#model option")
+    expect(models).to_have_count(3)
     page.locator("#model").select_option(label="\u2068T4\u2069 (1)")
     point = page.locator("#roofline .point:not([hidden])")
     expect(point).to_have_count(1)
@@ -232,7 +232,7 @@ def test_the_legend_names_what_is_drawn(serve: Serve, view: OpenPage) -> None:
 
 
 def test_a_page_of_one_gpu_draws_its_own_roof(serve: Serve, view: OpenPage) -> None:
-    """Also of a lost GPU on a node of several products; none is offered that it does not have."""
+    """Also of a lost GPU on a node of several GPU models; none is offered that it does not have."""
     t4 = snapshots.t4_estimate(1)
     gone = replace(t4, up=False, down_reason="lost", shares=())
     lost = serve(snapshots.snapshot(snapshots.h100_training(0), snapshots.h100_training(2), gone))
@@ -247,7 +247,7 @@ def test_a_page_of_one_gpu_draws_its_own_roof(serve: Serve, view: OpenPage) -> N
     expect(view().open(f"{live.url}/gpu/1").page.locator("#chart")).to_be_hidden()
 
 
-def test_a_product_that_goes_is_not_offered(serve: Serve, view: OpenPage) -> None:
+def test_a_gpu_model_that_goes_is_not_offered(serve: Serve, view: OpenPage) -> None:
     """The choice follows the GPUs that are there."""
     h100, t4 = snapshots.h100_training(0), snapshots.t4_estimate(1)
     live = serve(snapshots.snapshot(h100, t4))

@@ -13,7 +13,7 @@ from tests.e2e.conftest import StartDaemon
 from tests.e2e.daemons import Daemon
 from tests.e2e.processes import retry_once
 from tests.e2e.streams import StreamClient
-from tests.web.merging import merged
+from tests.web.live.merge_patch import merged
 
 WATCH_SECONDS = 6.0
 MOST_BYTES_PER_SECOND = 4000
@@ -49,7 +49,7 @@ def test_events_over_http(start: StartDaemon) -> None:
         view = merged(view, json.loads(data))
         assert view["sequence"] == int(number)
     assert len(view["rows"]) == GPUS
-    assert view["notice"] == "This data is simulated."
+    assert view["notice"] == "Not real GPUs. This data is simulated."
     assert WATCH_SECONDS - 2 <= came.count(b"event: diff") <= WATCH_SECONDS + 1
     rate = len(came) / WATCH_SECONDS
     print(f"{rate:.0f} bytes/s on the wire")

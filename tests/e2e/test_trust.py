@@ -46,7 +46,7 @@ for line in sys.stdin:
 
 
 class User:
-    """A process of a user, which sends what it is told."""
+    """A process of a user, which sends what a test asks it to."""
 
     def __init__(self, uid: int, socket: str) -> None:
         self.uid = uid

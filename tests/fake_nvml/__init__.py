@@ -24,14 +24,12 @@ __all__ = [
     "DRIVER_590",
     "FakeNvml",
     "build",
-    "deactivate",
     "fault",
     "integral",
     "mean",
     "sine",
     "square",
     "steps",
-    "value",
 ]
 
 Wave = float | Mapping[str, Any]
@@ -174,15 +172,6 @@ class FakeNvml:
         scratch.replace(path)
 
 
-def deactivate() -> None:
-    """Unload nothing, but make pynvml look for a library again at its next init."""
-    import pynvml
-
-    pynvml.nvmlLib = None
-    pynvml._nvmlGetFunctionPointer_cache.clear()
-    pynvml._nvmlLib_refcount = 0
-
-
 def _merged(old: Any, new: Any) -> Any:
     if not isinstance(old, dict) or not isinstance(new, dict):
         return copy.deepcopy(new)
@@ -216,24 +205,6 @@ def sine(period: float, mean: float, amplitude: float, phase: float = 0) -> dict
 def steps(*points: tuple[float, float]) -> dict[str, Any]:
     """Constant from each (time, value) to the next."""
     return {"steps": [list(point) for point in points]}
-
-
-def value(wave: Wave, t: float) -> float:
-    """What the wave is at `t` seconds after the epoch."""
-    if not isinstance(wave, Mapping):
-        return float(wave)
-    if "square" in wave:
-        body = wave["square"]
-        turn = (t - body.get("phase", 0)) / body["period"]
-        high = turn - math.floor(turn) < body["duty"]
-        return float(body["high"] if high else body.get("low", 0))
-    if "sine" in wave:
-        body = wave["sine"]
-        angle = math.tau * (t - body.get("phase", 0)) / body["period"]
-        return float(body["mean"] + body["amplitude"] * math.sin(angle))
-    points = wave["steps"]
-    reached = [point[1] for point in points if point[0] <= t]
-    return float(reached[-1] if reached else points[0][1])
 
 
 def integral(wave: Wave, a: float, b: float) -> float:

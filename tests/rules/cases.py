@@ -242,10 +242,10 @@ def xid(code: int, at: float) -> list[Series]:
     ]
 
 
-def links(active: float | Value, gpu: int = 0, product: str = "NVIDIA H100") -> list[Series]:
+def links(active: float | Value, gpu: int = 0, model: str = "NVIDIA H100") -> list[Series]:
     labels = {**GPU, "gpu": str(gpu), "uuid": f"GPU-{gpu}"}
     return [
-        gauge("gpu_info", 1, labels, name=product),
+        gauge("gpu_info", 1, labels, name=model),
         gauge("gpu_nvlink_links", active, labels, state="active"),
         gauge("gpu_nvlink_links", 0, labels, state="inactive"),
     ]

@@ -315,7 +315,7 @@ VALUES = st.recursive(
 FIELDS = ["names", "pci_ids", "clock_mhz", "peak_tflops", "sm_count", "memory_gb", "derived", "x"]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(FIELDS), VALUES)
 def test_any_value_is_taken_or_refused_in_one_line(
     tmp_path: Path, field: str, value: object

@@ -24,7 +24,7 @@ PARTS = [
 
 
 class Clock:
-    """Goes on only when it is told to, and starts at a second: 0 is no time."""
+    """Goes on only when a test moves it, and starts at a second: 0 is no time."""
 
     def __init__(self) -> None:
         self.now_ns = 1_000_000_000

@@ -590,7 +590,7 @@ def test_a_loader_that_a_helper_reads_is_not_the_training_loops(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The helper's waits are nobody's, the steps are told by steps, and the report says so."""
+    """The helper's waits are nobody's, the steps are counted, and the report says so."""
     start(monkeypatch)
     loader = iter(torch.loader([slow(clock, BATCH, 1)] * 10))
     for _ in range(10):
@@ -809,7 +809,7 @@ def test_a_torch_without_a_name_is_left_alone(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Private names may move: the job runs without that part then, and is told."""
+    """Private names may move: the job runs without that part then, and the log says so."""
     loader_class = torch.dataloader.DataLoader
     save = torch.torch.save
     delattr(getattr(torch, module), name)

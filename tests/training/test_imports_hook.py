@@ -178,7 +178,7 @@ def wish(folder: Path, monkeypatch: pytest.MonkeyPatch, ask: Callable[[], None])
 
 
 def test_a_module_under_execution_is_missed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half a module is never handed over, and that is told; an import anew is hooked."""
+    """Half a module is never handed over, and that is reported; an import anew is hooked."""
     called: list[int] = []
     missed: list[str] = []
 
@@ -343,7 +343,7 @@ class Slots:
 
 @pytest.mark.parametrize("loader", [Slots(), Slots])
 def test_loaders_that_take_nothing_are_left_alone(folder: Path, loader: Any) -> None:
-    """The import works; that it is not hooked is told."""
+    """The import works; that it is not hooked is reported."""
     if isinstance(loader, type):
         loader = type(
             "Static", (), {name: staticmethod(getattr(Slots(), name)) for name in METHODS}
@@ -409,7 +409,7 @@ def test_a_finder_that_makes_imports_lazy_is_served(folder: Path) -> None:
 
 
 def test_a_loader_that_serves_many_modules(folder: Path) -> None:
-    """A zip file has one for all of its modules: only the listed ones are told, each once."""
+    """A zip file has one for all of its modules: only the listed ones are reported, each once."""
     with zipfile.ZipFile(folder / "modules.zip", "w") as file:
         file.writestr("outer.py", "import other, inner\nvalue = inner.value\n")
         for name in ("inner", "other", "looked_at"):

@@ -315,7 +315,7 @@ def test_old_pythons_run_as_without_it(tmp_path: Path, name: str) -> None:
 
 
 def test_what_the_package_exports() -> None:
-    """Three names, loaded when they are asked for; any other is told as missing."""
+    """Three names, loaded when they are asked for; any other is missing."""
     assert roofline_job.__all__ == ["phase", "step", "watch"]
     for name in roofline_job.__all__:
         assert callable(getattr(roofline_job, name))

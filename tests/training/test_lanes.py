@@ -64,7 +64,7 @@ def bench(client: None) -> Iterator[Bench]:
 
 
 class Optimizer:
-    """Steps where the client is told of it."""
+    """Steps, and calls the client as an optimizer does."""
 
     def step(self) -> None:
         lane = PROCESS.lane_of_step()
@@ -416,7 +416,7 @@ def test_a_loop_that_is_no_iterator_runs_from_its_first_step(bench: Bench) -> No
 
 
 def test_flops_follow_the_steps(bench: Bench) -> None:
-    """FLOPs per step count steps, whatever a step turns out to be; none that were told fall."""
+    """FLOPs per step count steps, whatever a step turns out to be; reported ones never fall."""
     optimizer = Optimizer()
     iterator = iter(watch(range(9), flops_per_step=5.0))
     for _ in range(3):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a job reports, which of its threads and processes do, and that nobody else can tell."""
+"""When a job reports, which of its threads and processes do, and that nobody else notices."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_report_that_fails_ends_the_reports_and_not_the_job(
 
 
 class Optimizer:
-    """Steps where the client is told of it."""
+    """Steps, and calls the client as an optimizer does."""
 
     def step(self) -> None:
         lane = PROCESS.lane_of_step()

@@ -152,7 +152,7 @@ def test_seconds_are_exact(time_ns: int) -> None:
 
 
 def test_each_report_has_the_next_number() -> None:
-    """So the daemon tells an old one from a new one; what stays the same is written once."""
+    """So the daemon knows an old one from a new one; what stays the same is written once."""
     lane = Lane("job", 0, "client")
     report = Report(lane)
     first, second = (json.loads(report.write()) for _ in range(2))

@@ -453,7 +453,7 @@ def test_a_capture_that_nobody_announced(gpu: ScriptedGpu) -> None:
 
 
 def test_only_its_own_thread(gpu: ScriptedGpu) -> None:
-    """Another thread neither starts, stops, collects nor tells of a stream."""
+    """Another thread neither starts, stops, collects nor reports a stream."""
     meter = _meter()
     _wait(gpu, meter, 10)
     held = meter.start()
@@ -592,7 +592,7 @@ def test_a_signal_handler_may_come_in_between(gpu: ScriptedGpu, call: str) -> No
 
 
 def test_a_torch_with_fewer_functions(gpu: ScriptedGpu) -> None:
-    """Where torch cannot tell of tracing or contexts, there is nothing to heed."""
+    """Where torch does not say whether it traces, nothing is left out."""
     del gpu.torch.compiler.is_compiling
     del gpu.torch._C._cuda_hasPrimaryContext
     meter = _meter()
@@ -781,7 +781,7 @@ class _Player:
         return took_ns
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(_scripts(("eval", "forward", "optimizer"), 2), st.booleans())
 def test_random_scripts_agree_with_the_definition(script: list[Any], collecting: bool) -> None:
     """Per phase S = |its time without the stream's busy time|, never above W, never falling."""
@@ -835,7 +835,7 @@ def _run_loop(gpu: ScriptedGpu, meter: IdleMeter | None, steps: list[Any]) -> tu
     return gpu.now_ns - began_ns, waited_ns
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(_STEPS)
 def test_exposed_stall_and_host_wait_bracket_what_can_be_recovered(steps: list[Any]) -> None:
     """S <= C* <= W for every loop with one stream whose host and GPU meet at launches and syncs."""

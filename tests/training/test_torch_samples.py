@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A watched PyTorch loader tells its samples, precision and settings by itself."""
+"""A watched PyTorch loader reports its samples, precision and settings by itself."""
 
 from __future__ import annotations
 

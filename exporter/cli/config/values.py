@@ -82,7 +82,7 @@ def shown(text: str) -> str:
 
 
 def duration(least: str, most: str) -> Kind[float]:
-    """Seconds, written like 500ms, between two durations."""
+    """Return the kind of the durations between two bounds, such as 500ms, in seconds."""
     shortest, longest = (_seconds(text) for text in (least, most))
 
     def parse(text: str) -> float:
@@ -124,7 +124,7 @@ def decimal(least: float, most: float) -> Kind[float]:
 
 
 def choice(*names: Word) -> Kind[Word]:
-    """One of a few words."""
+    """Return the kind of a few words."""
 
     def parse(text: str) -> Word:
         for name in names:

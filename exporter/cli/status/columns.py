@@ -10,12 +10,7 @@ from exporter.cli.terminal.table import NOTHING, UNKNOWN, Cell, Column
 from exporter.web.wording import short
 from exporter.web.wording.facts import Facts
 from exporter.web.wording.numbers import model_name
-from exporter.web.wording.state import (
-    NEAR_ROOF_SATURATION,
-    stall_level,
-    state,
-    tone,
-)
+from exporter.web.wording.state import NEAR_ROOF_SATURATION, stall_level, state, tone
 from exporter.web.wording.state import UNKNOWN as UNKNOWN_STATE
 
 TONES = {"good": "good", "warn": "warning", "calm": "faint", "bad": "bad"}

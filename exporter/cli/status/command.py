@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from exporter import log
 from exporter.cli import config
-from exporter.cli.ask import base_url
+from exporter.cli.ask import add_url, base_url
 from exporter.cli.command import Invocation
 from exporter.cli.status.readers import Answered, Reader, ask_daemon, local_reader
 from exporter.cli.status.render import rendered
@@ -48,11 +48,7 @@ def add_options(parser: config.Parser) -> None:
     parser.own.add_argument(
         "--json", action="store_true", help="Print the answer of the API at /api/v1/gpus."
     )
-    parser.own.add_argument(
-        "--url",
-        metavar="URL",
-        help="Where the daemon is. (default: this node, at web.listen-address)",
-    )
+    add_url(parser)
 
 
 def run(invocation: Invocation) -> int:

@@ -66,11 +66,15 @@ def ask_daemon(url: str) -> Answered:
 def read_answer(url: str, body: bytes) -> GpusAnswer:
     """Return what the page at `url` answered; raises SourceError with one line."""
     try:
-        return read(GpusAnswer, json.loads(body))
-    except UnexpectedError as error:
-        raise SourceError(one_line(f"{url}: {error}")) from None
+        value = json.loads(body)
     except (ValueError, RecursionError):
-        raise SourceError(f"{url}: expected the JSON of a roofline-exporter") from None
+        value = None
+    if not isinstance(value, dict) or "gpus" not in value:
+        raise SourceError(f"{url}: expected the JSON of a roofline-exporter")
+    try:
+        return read(GpusAnswer, value)
+    except UnexpectedError as error:
+        raise SourceError(one_line(f"{url}: {error} (is the daemon of another version?)")) from None
 
 
 def _age(answer: Answer, found: GpusAnswer) -> tuple[str, ...]:

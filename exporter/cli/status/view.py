@@ -53,7 +53,7 @@ def view(answer: GpusAnswer, notices: Sequence[str] = (), *, since_start: bool =
         totals(found),
         ", ".join(sorted(map(str, drivers))) or None,
         (
-            *([f"Not real GPUs. {origin}"] if origin else ()),
+            *([origin] if origin else ()),
             *notices,
             *([problem] if problem else ()),
         ),

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse
 
 from exporter import __version__
 from exporter.specs import SpecBook
-from exporter.web.api.convert import gpu_json, gpu_model_json, gpus_answer, rooflines
+from exporter.web.api.convert import gpu_json, gpus_answer, rooflines, specs_answer
 from exporter.web.api.described import described
 from exporter.web.api.models.gpus import GpuAnswer, GpusAnswer
 from exporter.web.api.models.json import Json
@@ -91,16 +91,11 @@ def api_app(store: Store, specs: Callable[[], SpecBook]) -> FastAPI:
         """Training jobs that report, rank by rank: what they waited for, and what that cost."""
         return _answer(training_answer(store.latest()))
 
-    @app.get("/api/v1/specs", response_model=SpecsAnswer)
+    @app.get("/api/v1/specs", response_model=SpecsAnswer, summary="GPU models")
     def gpu_models() -> Response:
         """Every GPU model of the spec file in use."""
         book = specs()
-        return _answer(
-            SpecsAnswer(
-                products=[gpu_model_json(model) for model in book.models.values()],
-                sources=dict(book.sources),
-            )
-        )
+        return _answer(specs_answer(book.models.values(), book))
 
     @app.get("/api/openapi.json", include_in_schema=False)
     def openapi() -> JSONResponse:

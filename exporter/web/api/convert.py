@@ -18,7 +18,7 @@ from exporter.model.snapshot import (
     Share,
     Snapshot,
 )
-from exporter.specs import GpuModel
+from exporter.specs import GpuModel, SpecBook
 from exporter.web.api.models.gpus import (
     ActivityJson,
     BoardJson,
@@ -35,7 +35,7 @@ from exporter.web.api.models.gpus import (
     ShareJson,
 )
 from exporter.web.api.models.roofline import CeilingJson, RooflineJson
-from exporter.web.api.models.specs import GpuModelJson
+from exporter.web.api.models.specs import GpuModelJson, SpecsAnswer
 from exporter.web.api.training import gpu_ranks
 
 
@@ -246,3 +246,10 @@ def gpu_model_json(model: GpuModel) -> GpuModelJson:
     plain["pci_ids"] = [f"{pci_id:04X}" for pci_id in model.pci_ids]
     plain["compute_capability"] = _capability(model.compute_capability)
     return GpuModelJson(**plain, core_count=model.core_count, ceilings=_ceilings(model))
+
+
+def specs_answer(models: Iterable[GpuModel], book: SpecBook) -> SpecsAnswer:
+    """Return these GPU models of the spec file, and what the codes of its sources stand for."""
+    return SpecsAnswer(
+        products=[gpu_model_json(model) for model in models], sources=dict(book.sources)
+    )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How numbers and text from outside are sent to browsers: short, and only what is known."""
+"""How numbers are sent to browsers: short, and only what is known."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any
 SIGNIFICANT_DIGITS = 4
 RATIO_DIGITS = 3
 """Tenths of a percent: more would be noise, and would be sent each second."""
-LONGEST_TEXT = 120
-"""Longer texts from outside are cut."""
 
 
 def known(**values: Any) -> dict[str, Any]:
@@ -46,8 +44,3 @@ def ratios(values: Mapping[str, float]) -> dict[str, float | int | None]:
 def moment(timestamp_seconds: float | None) -> float | None:
     """Return Unix time to hundredths of a second."""
     return None if timestamp_seconds is None else round(timestamp_seconds, 2)
-
-
-def cut(text: str) -> str:
-    """Return text from outside, cut to a sensible length."""
-    return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…"

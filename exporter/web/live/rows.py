@@ -12,17 +12,17 @@ from exporter.model.snapshot import Gpu, Share, Snapshot
 from exporter.web.history import readings
 from exporter.web.live.addresses import page_address, row_key
 from exporter.web.live.roofs import roof_key, whole_ceilings
-from exporter.web.live.rounding import cut, known, moment, ratio, rounded
+from exporter.web.live.rounding import known, moment, ratio, rounded
 from exporter.web.live.row_words import AMOUNTS, RATIOS, Row, worded
 from exporter.web.waits import live_ranks
 from exporter.web.wording.facts import Facts, Holder, Range, Saturation
-from exporter.web.wording.numbers import profile_name
+from exporter.web.wording.numbers import LONG, cut, profile_name
 
 
 def rows(snapshot: Snapshot) -> Iterator[tuple[str, Row, Facts]]:
     """Yield name and row, and the facts that its words are made from.
 
-    A GPU with MIG on has a row of its own, of what is the board's, and one for each instance.
+    A GPU with MIG on has a row for its board, and one for each instance.
     """
     now = snapshot.timestamp_seconds
     ranks = live_ranks(snapshot.ranks)
@@ -52,13 +52,13 @@ def _shares(gpu: Gpu) -> Sequence[Share | None]:
 def _facts(gpu: Gpu, share: Share | None, found: dict[str, float]) -> Facts:
     device = gpu.device
     if not gpu.up:
-        reason = cut(gpu.down_reason or "no answer")
-        return Facts(device.index, cut(device.name), down_reason=reason)
+        reason = cut(gpu.down_reason or "no answer", LONG)
+        return Facts(device.index, cut(device.name, LONG), down_reason=reason)
     instance = None if share is None else share.gpu_instance
     reasons = None if gpu.vitals is None or instance is not None else gpu.vitals.throttle_reasons
     board = Facts(
         device.index,
-        cut(device.name),
+        cut(device.name, LONG),
         instance=instance,
         divided=share is None and device.mig,
         power_watts=found.get("power"),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``/api/v1/stream``: the live view as server-sent events, encoded once for all who watch.
 
-The publisher's thread makes the events, the event loop hands them out. While nobody watches,
-neither does anything.
+The publisher's thread makes the events, the event loop sends them. While nobody watches, neither
+has anything to do.
 """
 
 from __future__ import annotations

@@ -7,10 +7,11 @@ from typing import Any
 
 from exporter.model.snapshot import Snapshot
 from exporter.web.live.roofs import roofs
-from exporter.web.live.rounding import cut, known, moment, rounded
+from exporter.web.live.rounding import known, moment, rounded
 from exporter.web.live.row_words import COLUMNS, Row
 from exporter.web.live.rows import rows
 from exporter.web.wording.facts import Facts
+from exporter.web.wording.numbers import LONG, cut
 from exporter.web.wording.summary import headline, totals, unreal
 
 NodeView = dict[str, Any]
@@ -53,7 +54,7 @@ def node_view(
             timestamp=moment(snapshot.timestamp_seconds),
             interval=rounded(interval_seconds),
             notice=unreal({gpu.device.source for gpu in snapshot.gpus}),
-            problem=None if problem is None else cut(" ".join(problem.split())),
+            problem=None if problem is None else cut(" ".join(problem.split()), LONG),
         ),
         "headline": headline(facts),
         "totals": totals(facts),

@@ -106,7 +106,8 @@ CHARTS = (
             Line("stall_lower", "at least", "s1", (2, 3)),
             Line("stall_upper", "at most", "s1", (8, 3)),
         ),
-        note="Lines at 5 % (worth a look) and 20 % (the loader is the bottleneck).",
+        note=f"Lines at {percent(MODERATE_STALL_RATIO)} (worth a look) and "
+        f"{percent(HIGH_STALL_RATIO)} (the loader is the bottleneck).",
         marks=(MODERATE_STALL_RATIO, HIGH_STALL_RATIO),
     ),
     Chart(

@@ -30,12 +30,12 @@ STATES = {
 }
 CONFIDENCES = {"A": "A: its sources agree", "B": "B: two sources", "C": "C: one source"}
 """How well the figures of a GPU model are known."""
-Facts = Iterable[tuple[str, str | None]]
+Terms = Iterable[tuple[str, str | None]]
 
 
-def _list(heading: str, name: str, facts: Facts, empty: str = "") -> str:
+def _list(heading: str, name: str, terms: Terms, empty: str = "") -> str:
     """Return what is known of these as a list; what is None is left out."""
-    known = [(term, value) for term, value in facts if value]
+    known = [(term, value) for term, value in terms if value]
     items = "".join(
         f"<div><dt>{escape(term)}</dt><dd>{escape(cut(value, 160))}</dd></div>"
         for term, value in known
@@ -52,7 +52,7 @@ def _yes(value: bool | None, bad: str, good: str) -> str | None:
     return None if value is None else bad if value else good
 
 
-def _identity(gpu: Gpu, spec: str | None, gpu_instance: int | None) -> Facts:
+def _identity(gpu: Gpu, spec: str | None, gpu_instance: int | None) -> Terms:
     device = gpu.device
     capability = device.compute_capability
     memory = device.memory_bytes
@@ -96,7 +96,7 @@ def _counts(values: Mapping[str, int]) -> str | None:
     return ", ".join(f"{count} {plain(name)}" for name, count in values.items()) or None
 
 
-def _health(gpu: Gpu) -> Facts:
+def _health(gpu: Gpu) -> Terms:
     health = gpu.health or Health()
     for code, record in gpu.xids.items():
         yield f"Xid {code}", f"{record.count} since the exporter started"
@@ -119,7 +119,7 @@ def _health(gpu: Gpu) -> Facts:
     yield "NVSwitch fabric", _yes(health.fabric_healthy, "healthy", "not healthy")
 
 
-def _readings(states: Mapping[str, str]) -> Facts:
+def _readings(states: Mapping[str, str]) -> Terms:
     return ((plain(group), STATES.get(state, plain(state))) for group, state in states.items())
 
 

@@ -57,13 +57,12 @@ def data_block(name: str, data: Any) -> str:
 
 
 def banner(view: Mapping[str, Any]) -> str:
-    """Return the line that says that these are no real GPUs; an empty one where they are.
+    """Return the line that says that these are no real GPUs.
 
-    It is a script's to fill when that changes: `hidden` text is read out by text browsers.
+    Where they are it is empty, and a script fills it when that changes. It is not `hidden`: text
+    browsers show hidden text.
     """
-    notice = view.get("notice")
-    said = "" if notice is None else f"<strong>Not real GPUs.</strong> {escape(notice)}"
-    return f'<p id="banner" role="note">{said}</p>'
+    return f'<p id="banner" role="note">{escape(view.get("notice", ""))}</p>'
 
 
 def frame(view: Mapping[str, Any], content: str, *, home: bool = False) -> str:

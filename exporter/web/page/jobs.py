@@ -123,7 +123,7 @@ def gpu_jobs(
     """Return the jobs on a GPU or instance as HTML; nothing where there are none.
 
     Those that the driver does not list there come last: they push none of the others out.
-    `earlier` are the ranks some seconds ago, of each the oldest picture last.
+    `earlier` are the ranks of the last seconds, the newest first: each is compared with its oldest.
     """
     live = live_ranks(ranks).get((uuid, gpu_instance), [])
     here = sorted(live, key=lambda rank: rank.verified is False)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What both pages have: the state of the connection, the banner, and parts that the server renews.
 
-import { byId, element, setText, setTime } from "./dom.js";
+import { byId, setText, setTime } from "./dom.js";
 import { clockTime } from "./format.js";
 
 /** Say whether data comes; what is old is marked in words and on the whole page. */
@@ -13,9 +13,7 @@ export const showState = (live, since) => {
 };
 
 export const showFrame = ({ notice = "", timestamp }) => {
-  const banner = byId("banner");
-  if (!notice) banner.replaceChildren();
-  else if (!banner.textContent.endsWith(notice)) banner.replaceChildren(element("strong", {}, "Not real GPUs."), ` ${notice}`);
+  setText(byId("banner"), notice);
   if (timestamp !== undefined) setTime(byId("read"), timestamp);
 };
 

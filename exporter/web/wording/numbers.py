@@ -7,8 +7,8 @@ import math
 import re
 from datetime import datetime, timezone
 
-CUT = 60
-"""Longer texts from outside are cut."""
+CUT, LONG = 60, 120
+"""Longer texts from outside are cut: names, and what has room for a sentence."""
 _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _MAKERS = re.compile(r"^(NVIDIA |GeForce |Tesla |Quadro )+")
 _TYPES = {

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from exporter.web.wording.facts import Facts
-from exporter.web.wording.numbers import cut, duration
+from exporter.web.wording.numbers import LONG, cut, duration
 from exporter.web.wording.phrases import down_reason, label
 from exporter.web.wording.state import DIVIDED, UNKNOWN, state
 
@@ -147,10 +147,10 @@ def headline(found: Sequence[Facts]) -> str:
 
 
 def unreal(sources: Collection[str]) -> str | None:
-    """Return where data comes from that is not of real GPUs; None where it is of real ones.
+    """Return the notice that data is not of real GPUs; None where all of it is.
 
     `sources` are those of the GPUs' identities.
     """
     other = sorted({*sources} - {"nvml"})
-    said = [_UNREAL.get(each, f"This data comes from {cut(each, 120)}.") for each in other]
-    return " ".join(said) or None
+    said = [_UNREAL.get(each, f"This data comes from {cut(each, LONG)}.") for each in other]
+    return " ".join(("Not real GPUs.", *said)) if said else None

@@ -104,7 +104,7 @@ duties = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     duty=duties,
     sample_period=st.floats(0.02, 1.0),
@@ -132,7 +132,7 @@ def test_truth_is_within_the_bound_of_the_samples(
         now += poll_interval * jitter.uniform(0.9, 1.1)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     duty=duties,
     sample_period=st.floats(0.02, 1.0),

@@ -65,7 +65,6 @@ PEAKING = SimulatedGpu(
 """So much work that only the peaks of its power are above the limit."""
 
 
-@settings(deadline=None)
 @given(gpus(), st.floats(0, 200_000), st.floats(0.1, 100), st.integers(0, 99))
 @example(gpu=PEAKING, start=0.0, length=79.0, seed=2)
 def test_every_reading_is_physically_possible(
@@ -132,7 +131,6 @@ def _check_activity(activity: Activity, utilization: float, length: float) -> No
     assert activity.hmma == activity.tensor
 
 
-@settings(deadline=None)
 @given(gpus(), st.floats(0, 200_000), st.lists(st.floats(0.1, 30), min_size=1, max_size=6))
 def test_two_readers_agree(gpu: SimulatedGpu, start: float, steps: list[float]) -> None:
     """Totals do not depend on how often they are read; short averages add up to the long one."""
@@ -172,7 +170,7 @@ def test_two_readers_agree(gpu: SimulatedGpu, start: float, steps: list[float]) 
             )
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(gpus(), st.floats(0, 10_000))
 def test_energy_is_the_integral_of_power(gpu: SimulatedGpu, start: float) -> None:
     """Power is the mean of the last second, so that its sum over seconds is the energy."""
@@ -193,7 +191,7 @@ def test_energy_is_the_integral_of_power(gpu: SimulatedGpu, start: float) -> Non
     assert last.vitals.energy_joules - first.vitals.energy_joules == pytest.approx(joules, rel=1e-6)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(gpus(), st.lists(st.sampled_from([0.3, 1.0, 1.7]), min_size=2, max_size=12))
 def test_the_truth_lies_between_the_bounds(gpu: SimulatedGpu, steps: list[float]) -> None:
     """What is derived of a simulated GPU holds for what it really does, measured or not."""

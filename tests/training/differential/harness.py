@@ -121,7 +121,6 @@ VARIABLES = Mode("variables", prefix=_variables)
 _WATCH = {"DIFFERENTIAL_WATCH": "1"}
 SWITCHED_OFF = Mode("off", variables={**_WATCH, "ROOFLINE_JOB_INSTRUMENT": "0"})
 WATCH = Mode("watch", variables=_WATCH, frames=2)
-BOTH = Mode("watch-under-run", prefix=_run, variables=_WATCH, frames=2)
 
 
 _STOP = b"stop"

@@ -85,7 +85,7 @@ def watched(loader: Any) -> Any:
 def _as_watched(line: dict[str, Any]) -> None:
     """Change what a report has to say to what it can say of a watched loader.
 
-    ``watch`` alone hooks into no checkpoint and no autocast, and measures what it is told to,
+    ``watch`` alone hooks into no checkpoint and no autocast, and measures what it is asked to,
     whichever thread that is in.
     """
     if os.getpid() not in _watched:
@@ -192,7 +192,7 @@ class Own:
         values = [value for one in self.model.parameters() for value in one.detach().flatten()]
         return " ".join(float(value).hex() for value in values)
 
-    def tell(self, **expected: Any) -> None:
+    def expect(self, **expected: Any) -> None:
         """Print the result, and write down what the report of this process has to say.
 
         ``counted=False``: only steps are known, not what the loops count. ``clock=False``: no time

@@ -101,7 +101,7 @@ def test_two_frames_of_ours_stay() -> None:
     ],
 )
 def test_differences(job: Done, number: int) -> None:
-    """Each is told: exit code, outputs, files, and words of ours without a reason in a report."""
+    """Each is found: exit code, outputs, files, and words of ours without a reason in a report."""
     assert len(differences(JOB, job)) == number
 
 

@@ -228,8 +228,8 @@ def test_ceilings_without_bandwidth_have_no_ridge(daemon: Daemon) -> None:
 def test_specs(client: TestClient, book: SpecBook) -> None:
     """Every GPU model of the spec file is listed, in readable form."""
     answer = client.get("/api/v1/specs").json()
-    assert [product["key"] for product in answer["products"]] == list(book.models)
-    by_key = {product["key"]: product for product in answer["products"]}
+    assert [model["key"] for model in answer["products"]] == list(book.models)
+    by_key = {model["key"]: model for model in answer["products"]}
     h100 = by_key["h100-sxm5-80gb"]
     assert h100["compute_capability"] == "9.0"
     assert "2330" in h100["pci_ids"]
@@ -243,4 +243,4 @@ def test_specs_follow_a_reload(daemon: Daemon, book: SpecBook) -> None:
     key = "h100-sxm5-80gb"
     daemon.book = SpecBook({key: book.models[key]}, {})
     answer = daemon.client.get("/api/v1/specs").json()
-    assert [product["key"] for product in answer["products"]] == [key]
+    assert [model["key"] for model in answer["products"]] == [key]

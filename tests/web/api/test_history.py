@@ -14,8 +14,8 @@ from exporter.web.api.models.history import HistoryAnswer, TrailsAnswer
 from exporter.web.api.models.read import read
 from exporter.web.history import COLUMNS
 from tests import snapshots
+from tests.web.at_work import at_work
 from tests.web.conftest import Daemon
-from tests.web.working import at_work
 
 H100 = snapshots.h100_training().device.uuid
 MIG = snapshots.h100_mig(2).device.uuid

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.web.live.patch import merge_patch
-from tests.web.merging import merged
+from tests.web.live.merge_patch import merged
 
 scalars = st.one_of(st.booleans(), st.integers(), st.text(max_size=3), st.lists(st.integers()))
 objects = st.recursive(

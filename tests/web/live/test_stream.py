@@ -15,8 +15,8 @@ from exporter.web.live import stream
 from exporter.web.live.view import NodeView
 from tests import snapshots
 from tests.web.conftest import Daemon
-from tests.web.merging import merged
-from tests.web.watching import Viewer
+from tests.web.live.merge_patch import merged
+from tests.web.live.viewer import Viewer
 
 
 def node(number: int) -> Snapshot:

@@ -291,9 +291,9 @@ def test_derived_roofs_differ() -> None:
     ("source", "notice"),
     [
         ("nvml", None),
-        ("simulate", "This data is simulated."),
-        ("replay", "This data is a recording, played back."),
-        ("x" * 300, f"This data comes from {'x' * 119}…."),
+        ("simulate", "Not real GPUs. This data is simulated."),
+        ("replay", "Not real GPUs. This data is a recording, played back."),
+        ("x" * 300, f"Not real GPUs. This data comes from {'x' * 119}…."),
     ],
 )
 def test_data_of_no_real_gpus_is_marked(source: str, notice: str | None) -> None:

@@ -133,9 +133,9 @@ def test_headlines_do_not_call_an_instance_a_gpu(state: str, several: str) -> No
     [
         ((), None),
         (("nvml",), None),
-        (("nvml", "simulate"), "This data is simulated."),
-        (("replay",), "This data is a recording, played back."),
-        (("x" * 300,), f"This data comes from {'x' * 119}…."),
+        (("nvml", "simulate"), "Not real GPUs. This data is simulated."),
+        (("replay",), "Not real GPUs. This data is a recording, played back."),
+        (("x" * 300,), f"Not real GPUs. This data comes from {'x' * 119}…."),
     ],
 )
 def test_data_of_no_real_gpus_is_marked(sources: tuple[str, ...], notice: str | None) -> None:

@@ -105,7 +105,7 @@ class SaturationJson(BoundsJson):
     """How close the units that can be read are to their limit."""
 
     source: str
-    """gpm, dcgm or estimate."""
+    """gpm or estimate."""
     complete: bool
     ratio: float | None = None
     """Only where measured and complete."""
@@ -173,8 +173,7 @@ class ShareJson(Json):
     """Ratios that add up to 1."""
     roofline: PointJson | None = None
     data_stall: dict[str, BoundsJson]
-    """By method: bounds of the share of time in which it sat idle while its job waited for data,
-    where the job does not measure it."""
+    """By method, where the job does not measure it: bounds of the time idle for lack of data."""
     idle: IdleJson
     observed_seconds_total: dict[str, float]
     """By reading."""

@@ -24,10 +24,12 @@ class UnexpectedError(ValueError):
 
 
 def read(kind: type[T], value: object) -> T:
-    """Return parsed JSON as one of these types; what is not known of it is left out.
+    """Return parsed JSON as one of these types; members that the type lacks are left out.
+
+    Lists and mappings that are missing are empty: an older daemon knows of nothing in them.
 
     Raises:
-        UnexpectedError: something is missing, or of another type.
+        UnexpectedError: something else is missing, or something is of another type.
     """
     return _object(kind, value, "")
 
@@ -57,6 +59,8 @@ def _object(kind: Callable[..., T], value: object, key: str) -> T:
         shown = json_name(name)
         if shown in value:
             found[name] = _value(inner, value[shown], f"{key}.{shown}".removeprefix("."))
+        elif get_origin(inner) in (list, dict):
+            found[name] = get_origin(inner)()
         elif required:
             raise UnexpectedError(key, f"the key {shown!r}", value)
     return kind(**found)

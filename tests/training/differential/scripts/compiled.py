@@ -21,10 +21,10 @@ def loader() -> Any:
     return watched(DataLoader(Pairs(32), 4))
 
 
-def tell(own: Own, **expected: Any) -> None:
+def expect(own: Own, **expected: Any) -> None:
     """Dynamo compiles what it would without us: as many graphs, of as many calls."""
     print(dict(counters["stats"]))
-    own.tell(clock=False, **expected)
+    own.expect(clock=False, **expected)
 
 
 def shown(own: Own) -> None:
@@ -44,7 +44,7 @@ def the_loss() -> None:
         own.optimizer.zero_grad()
         loss(x, y).backward()
         own.step()
-    tell(own)
+    expect(own)
 
 
 def the_loss_under_autocast() -> None:
@@ -60,7 +60,7 @@ def the_loss_under_autocast() -> None:
         own.optimizer.zero_grad()
         loss(x, y).backward()
         own.step()
-    tell(own)
+    expect(own)
 
 
 def the_model() -> None:
@@ -70,7 +70,7 @@ def the_model() -> None:
         own.optimizer.zero_grad()
         ((model(x) - y) ** 2).mean().backward()
         own.step()
-    tell(own)
+    expect(own)
 
 
 def the_optimizers_step() -> None:
@@ -82,7 +82,7 @@ def the_optimizers_step() -> None:
         own.loss(batch).backward()
         step()
     own.steps = None  # compiled steps call no hook of Python's, or are counted: as PyTorch has it
-    tell(own)
+    expect(own)
 
 
 def the_whole_step() -> None:
@@ -97,7 +97,7 @@ def the_whole_step() -> None:
     for x, y in own.each(loader()):
         learn(x, y)
     own.steps = None
-    tell(own)
+    expect(own)
 
 
 def the_loop() -> None:
@@ -154,7 +154,7 @@ def refused() -> None:
             function(argument)
         except Exception as error:
             print(type(error).__name__)
-    tell(own)
+    expect(own)
 
 
 def scripted() -> None:
@@ -167,7 +167,7 @@ def scripted() -> None:
     for batch in own.each(loader()):
         own.learn(batch)
     print(product(torch.ones(2, 2)).dtype)
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 def exported() -> None:
@@ -175,7 +175,7 @@ def exported() -> None:
     for batch in own.each(loader()):
         own.learn(batch)
     print(torch.export.export(own.model, (batch[0],)).graph)
-    tell(own)
+    expect(own)
 
 
 cases(

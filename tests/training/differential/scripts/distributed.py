@@ -60,7 +60,7 @@ def train() -> None:
     if rank:  # lines of both would mix
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     expected: dict[str, Any] = {"rank": rank, "world_size": 2, "phases": ["checkpoint", "data"]}
-    own.tell(clock=False, case=f"rank {rank}", **expected)
+    own.expect(clock=False, case=f"rank {rank}", **expected)
     # Models that are dropped after their group hang or abort every now and then (gloo).
     gc.collect()
     dist.barrier()

@@ -31,7 +31,7 @@ def exits_in_the_loop() -> None:
     for batch in own.each(loader()):
         own.learn(batch)
         if own.steps == 5:
-            own.tell(clock=False)
+            own.expect(clock=False)
             sys.exit(7)
 
 
@@ -50,7 +50,7 @@ def exits_with_a_text() -> None:
     own = Own()
     for batch in own.each(loader()):
         own.learn(batch)
-        own.tell(clock=False)
+        own.expect(clock=False)
         sys.exit("that is enough")
 
 
@@ -58,7 +58,7 @@ def raises_in_the_body() -> None:
     own = Own()
     for batch in own.each(loader()):
         own.learn(batch)
-        own.tell(clock=False)
+        own.expect(clock=False)
         raise ValueError("the body")
 
 
@@ -74,7 +74,7 @@ def raises_below_a_kept_frame() -> None:
     for batch in own.each(loader()):
         own.learn(batch)
     print(len(traceback.extract_tb(kept.__traceback__)))
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 def raises_during_another() -> None:
@@ -86,7 +86,7 @@ def raises_during_another() -> None:
     except KeyError as error:
         unknown()
         raise RuntimeError("no data") from error
-    own.tell()
+    own.expect()
 
 
 def caught_and_logged() -> None:
@@ -100,14 +100,14 @@ def caught_and_logged() -> None:
         except StopIteration:
             logging.exception("the end")
             break
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 def fails_under_autocast() -> None:
     own = Own()
     for batch in own.each(loader()):
         own.learn(batch)
-        own.tell(clock=False)
+        own.expect(clock=False)
         with torch.autocast("cpu"):
             torch.zeros(2, 3) @ torch.zeros(2, 3)
 
@@ -116,7 +116,7 @@ def interrupted_in_the_body() -> None:
     own = Own()
     for batch in own.each(loader()):
         own.learn(batch)
-        own.tell(clock=False)
+        own.expect(clock=False)
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(1)
 
@@ -134,7 +134,7 @@ def interrupted_in_next() -> None:
             own.learn(batch)
     except KeyboardInterrupt:
         traceback.print_exc()
-        own.tell(clock=False)
+        own.expect(clock=False)
         raise
 
 
@@ -161,7 +161,7 @@ def terminated_with_a_handler() -> None:
             own.save("last.pt")
             break
     print(asked)
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 def alarmed(signum: int, frame: FrameType | None) -> None:
@@ -186,7 +186,7 @@ def timed_out_in_next() -> None:
             own.learn(own.ask(next, batches))
         except TimeoutError:
             traceback.print_exc()
-    own.tell(counted=False)
+    own.expect(counted=False)
 
 
 def timed_out_while_saving() -> None:
@@ -207,7 +207,7 @@ def timed_out_while_saving() -> None:
             except TimeoutError:
                 traceback.print_exc()
             own.saved += time.perf_counter() - began
-    own.tell()
+    own.expect()
 
 
 def ticking() -> None:
@@ -219,7 +219,7 @@ def ticking() -> None:
         own.learn(batch)
     signal.setitimer(signal.ITIMER_REAL, 0)
     print(len(ticks) > 20)
-    own.tell()
+    own.expect()
 
 
 def ticking_and_training() -> None:
@@ -239,7 +239,7 @@ def ticking_and_training() -> None:
 
     for batch in watched(DataLoader(Signalling(40), 4)):
         own.learn(batch)
-    own.tell(counted=False, clock=False)
+    own.expect(counted=False, clock=False)
 
 
 def said_at_exit() -> None:
@@ -255,14 +255,14 @@ def said_at_exit() -> None:
     for batch in own.each(loader()):
         own.learn(batch)
     atexit.register(print, "first", flush=True)
-    own.tell(steps=12, counted=False, clock=False)  # with those to come
+    own.expect(steps=12, counted=False, clock=False)  # with those to come
 
 
 def fails_at_exit() -> None:
     own = Own()
     for batch in own.each(loader()):
         own.learn(batch)
-    own.tell(clock=False)
+    own.expect(clock=False)
     atexit.register(lambda: 1 / 0)
 
 
@@ -281,7 +281,7 @@ def with_hooks_for_exceptions() -> None:
     for batch in own.each(loader()):
         own.learn(batch)
     own.steps = None if WATCH else own.steps  # the other thread trains as well then
-    own.tell(counted=False, clock=False)
+    own.expect(counted=False, clock=False)
     raise ValueError("in the main one")
 
 
@@ -291,14 +291,14 @@ def with_open_loops() -> None:
     KEPT.extend(iter(loader(num_workers=number)) for number in (0, 1))
     for batches in KEPT:
         own.learn(own.ask(next, batches))
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 def stdout_is_gone() -> None:
     own = Own()
     for batch in own.each(loader()):
         own.learn(batch)
-    own.tell(clock=False)
+    own.expect(clock=False)
     os.close(1)
     os.close(2)
 
@@ -312,7 +312,7 @@ def in_another_folder() -> None:
         own.learn(batch)
     own.save("here.pt")
     print(sorted(os.listdir()))
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 def with_an_empty_environment() -> None:
@@ -335,7 +335,7 @@ def descriptors_all_closed() -> None:
             one, two = os.pipe()
             print(one, two)
     print(sorted(map(int, os.listdir("/proc/self/fd"))))
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 cases(

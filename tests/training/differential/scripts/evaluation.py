@@ -28,7 +28,7 @@ def after_each_epoch() -> None:
             own.learn(batch)
         with torch.no_grad():
             evaluate(own, other)
-    own.tell(clock=False, phases=["data", "eval"])
+    own.expect(clock=False, phases=["data", "eval"])
 
 
 def by_decorator() -> None:
@@ -42,7 +42,7 @@ def by_decorator() -> None:
         for batch in own.each(one):
             own.learn(batch)
         evaluated()
-    own.tell(clock=False, phases=["data", "eval"])
+    own.expect(clock=False, phases=["data", "eval"])
 
 
 def in_inference_mode() -> None:
@@ -52,7 +52,7 @@ def in_inference_mode() -> None:
             own.learn(batch)
         with torch.inference_mode():
             evaluate(own, one)
-    own.tell(clock=False, phases=["data", "eval"])
+    own.expect(clock=False, phases=["data", "eval"])
 
 
 def with_gradients_switched_off() -> None:
@@ -63,7 +63,7 @@ def with_gradients_switched_off() -> None:
         torch.set_grad_enabled(False)
         evaluate(own, one)
         torch.set_grad_enabled(True)
-    own.tell(clock=False, phases=["data", "eval"])
+    own.expect(clock=False, phases=["data", "eval"])
 
 
 def in_the_body() -> None:
@@ -74,7 +74,7 @@ def in_the_body() -> None:
         if index % 5 == 4:
             with torch.no_grad():
                 evaluate(own, one)
-    own.tell(clock=False, phases=["data", "eval"])
+    own.expect(clock=False, phases=["data", "eval"])
 
 
 def under_no_grad_in_its_body() -> None:
@@ -89,7 +89,7 @@ def under_no_grad_in_its_body() -> None:
                 total += float(own.loss(batch))
         print(total.hex())
     # Whether it trains is known too late: its steps must not count, its batches may.
-    own.tell(counted=False, clock=False)
+    own.expect(counted=False, clock=False)
 
 
 def before_training() -> None:
@@ -99,7 +99,7 @@ def before_training() -> None:
         evaluate(own, loader(8))
     for batch in own.each(one):
         own.learn(batch)
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 def frozen_parts() -> None:
@@ -109,7 +109,7 @@ def frozen_parts() -> None:
         with torch.no_grad():
             x = frozen(x)
         own.learn((x, y))
-    own.tell(phases=["data"])
+    own.expect(phases=["data"])
 
 
 def asked_under_no_grad() -> None:
@@ -124,7 +124,7 @@ def asked_under_no_grad() -> None:
         if batch is None:
             break
         own.learn(batch)
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 def nothing_but() -> None:

@@ -121,12 +121,12 @@ def train(source: str, kind: type[BaseException], workers: int) -> None:
         text = "".join(traceback.format_exception(error))
         print(PIDS.sub("...", text), end="", file=sys.stderr)
         print(type(error).__name__, PIDS.sub("...", str(error)).splitlines()[:1])
-        own.tell(clock=False)
+        own.expect(clock=False)
         if not PIDS.search(text):
             raise
         del caught
         sys.exit(3)
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 KINDS: tuple[type[BaseException], ...] = (

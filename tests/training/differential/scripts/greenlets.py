@@ -30,7 +30,7 @@ def trained() -> None:
     own = Own(0.01)
     for batch in own.each(loader()):
         own.learn(batch)
-    own.tell()
+    own.expect()
 
 
 def in_one() -> None:
@@ -42,21 +42,21 @@ def called_by_greenlets() -> None:
     own, batches = Own(), iter(loader())
     for _ in range(10):
         own.learn(gevent.spawn(next, batches).get())
-    own.tell(clock=False, counted=False)
+    own.expect(clock=False, counted=False)
 
 
 def method_called_by_greenlets() -> None:
     own, batches = Own(), iter(loader())
     for _ in range(10):
         own.learn(gevent.spawn(batches.__next__).get())
-    own.tell(clock=False, counted=False)
+    own.expect(clock=False, counted=False)
 
 
 def bare_greenlets() -> None:
     own, batches = Own(), iter(loader())
     for _ in range(10):
         own.learn(greenlet.greenlet(next).switch(batches))
-    own.tell(clock=False, counted=False)
+    own.expect(clock=False, counted=False)
 
 
 def in_several() -> None:
@@ -71,7 +71,7 @@ def in_several() -> None:
     print(*(one.result() for one in owns), sep="\n")
     last = Own()
     last.steps = None  # which loop a step belongs to is not known
-    last.tell(clock=False, counted=False)
+    last.expect(clock=False, counted=False)
 
 
 def read_ahead() -> None:
@@ -85,7 +85,7 @@ def read_ahead() -> None:
     gevent.spawn(fill)
     for batch in iter(batches.get, None):
         own.learn(batch)
-    own.tell(clock=False, counted=False)
+    own.expect(clock=False, counted=False)
 
 
 def killed_in_next() -> None:
@@ -95,7 +95,7 @@ def killed_in_next() -> None:
     waiting.kill()
     for batch in batches:
         own.learn(batch)
-    own.tell(clock=False, counted=False)
+    own.expect(clock=False, counted=False)
 
 
 def timed_out() -> None:
@@ -106,7 +106,7 @@ def timed_out() -> None:
             print("in time")
     for batch in batches:
         own.learn(batch)
-    own.tell(clock=False, counted=False)
+    own.expect(clock=False, counted=False)
 
 
 def patched() -> None:

@@ -47,7 +47,7 @@ def iterators_are_freed() -> None:
     own.learn(next(batches))
     del batches
     print([one() is None for one in seen])
-    own.tell(counted=False, clock=False)
+    own.expect(counted=False, clock=False)
 
 
 def batches_are_freed() -> None:
@@ -61,7 +61,7 @@ def batches_are_freed() -> None:
         seen.append(weakref.ref(batch[0]))
         del batch
         print(seen[-1]() is None)
-    own.tell(counted=False, clock=False)
+    own.expect(counted=False, clock=False)
 
 
 def loaders_and_models_are_freed() -> None:
@@ -75,7 +75,7 @@ def loaders_and_models_are_freed() -> None:
     print([each() is None for each in seen], result)
     last = Own()
     last.steps = steps
-    last.tell(counted=False, clock=False)
+    last.expect(counted=False, clock=False)
 
 
 def exceptions_hold_no_more() -> None:
@@ -96,7 +96,7 @@ def exceptions_hold_no_more() -> None:
             own.learn(next(batches))
     del batches
     print(seen() is None)
-    own.tell(counted=False, clock=False)
+    own.expect(counted=False, clock=False)
 
 
 def dropped_midway() -> None:
@@ -106,7 +106,7 @@ def dropped_midway() -> None:
     del batches
     gc.collect()
     print(torch.multiprocessing.active_children())
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 def deep(depth: int, own: Own, batches: Any) -> None:
@@ -122,7 +122,7 @@ def deep_in_recursion() -> None:
     batches = iter(loader())
     for _ in range(10):
         deep(850, own, batches)
-    own.tell(clock=False, counted=False)
+    own.expect(clock=False, counted=False)
 
 
 def recursion_without_end() -> None:
@@ -137,7 +137,7 @@ def recursion_without_end() -> None:
         except RecursionError as error:
             print(error)
         own.learn(batch)
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 def at_the_limit() -> None:
@@ -155,7 +155,7 @@ def at_the_limit() -> None:
             sys.setrecursionlimit(old)
     for batch in DataLoader(Pairs(40), 4):
         own.learn(batch)
-    own.tell(clock=False, counted=False)
+    own.expect(clock=False, counted=False)
 
 
 def traced() -> None:
@@ -172,7 +172,7 @@ def traced() -> None:
     sys.settrace(None)
     threading.settrace(None)
     print(sorted(calls))
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 def traced_by_one_that_raises() -> None:
@@ -192,7 +192,7 @@ def traced_by_one_that_raises() -> None:
             print(error)
     for batch in batches:
         own.learn(batch)
-    own.tell(clock=False, counted=False)
+    own.expect(clock=False, counted=False)
 
 
 def profiled() -> None:
@@ -202,7 +202,7 @@ def profiled() -> None:
         for batch in own.each(loader()):
             own.learn(batch)
     print(bool(profile.getstats()))
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 def profiled_by_torch() -> None:
@@ -213,7 +213,7 @@ def profiled_by_torch() -> None:
     names = {one.key: one.count for one in profile.key_averages()}
     print(sorted((name, count) for name, count in names.items() if "DataLoader" in name))
     print(sorted((name, count) for name, count in names.items() if "Optimizer" in name))
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 def traced_memory() -> None:
@@ -222,7 +222,7 @@ def traced_memory() -> None:
     for batch in own.each(loader()):
         own.learn(batch)
     tracemalloc.stop()
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 class Longer(IterableDataset[Any]):
@@ -246,7 +246,7 @@ def warnings_are_errors() -> None:
         for batch in own.each(one):
             own.learn(batch)
     except UserWarning:
-        own.tell(clock=False)
+        own.expect(clock=False)
         raise
 
 
@@ -258,7 +258,7 @@ def logged() -> None:
         own.learn(batch)
         logging.info("step %d", own.steps, stack_info=own.steps == 3)
     logging.getLogger().setLevel(logging.WARNING)
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 def in_a_coroutine() -> None:
@@ -270,7 +270,7 @@ def in_a_coroutine() -> None:
             await asyncio.sleep(0)
 
     asyncio.run(train())
-    own.tell()
+    own.expect()
 
 
 def in_two_coroutines() -> None:
@@ -286,8 +286,8 @@ def in_two_coroutines() -> None:
         await asyncio.gather(train(24), train(40))
 
     asyncio.run(both())
-    own.steps = None  # those that fall into one loop and those of two are not told apart
-    own.tell(counted=False, clock=False)
+    own.steps = None  # it is not known which of them fall into one loop
+    own.expect(counted=False, clock=False)
 
 
 def asked_by_asyncio() -> None:
@@ -300,7 +300,7 @@ def asked_by_asyncio() -> None:
             own.learn(batch)
 
     asyncio.run(train())
-    own.tell(counted=False, clock=False, degraded=["helper_thread"], phases=[])
+    own.expect(counted=False, clock=False, degraded=["helper_thread"], phases=[])
 
 
 def in_an_async_generator() -> None:
@@ -315,7 +315,7 @@ def in_an_async_generator() -> None:
             own.learn(batch)
 
     asyncio.run(train())
-    own.tell()
+    own.expect()
 
 
 def stacks_are_dumped() -> None:
@@ -332,7 +332,7 @@ def stacks_are_dumped() -> None:
     for batch in own.each(watched(DataLoader(Dumping(40), 4))):
         own.learn(batch)
     faulthandler.disable()
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 def random_numbers_are_its_own() -> None:
@@ -345,7 +345,7 @@ def random_numbers_are_its_own() -> None:
         own.learn(batch)
         random.random()
     print(random.random(), torch.rand(1).item(), torch.initial_seed())
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 def modules_are_its_own() -> None:
@@ -355,7 +355,7 @@ def modules_are_its_own() -> None:
         own.learn(batch)
     print([name for name in sys.modules if name.split(".")[0] in ("exporter", "sitecustomize")])
     print([one.name for one in threading.enumerate()], gc.isenabled(), sys.gettrace())
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 cases(

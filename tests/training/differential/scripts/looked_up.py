@@ -35,7 +35,7 @@ def train(make: Callable[[], Callable[[], Any]], *, samples: bool = True) -> Non
             break
         own.learn(batch)
     own.samples = own.samples if samples else None
-    own.tell()
+    own.expect()
 
 
 def kept() -> None:
@@ -115,7 +115,7 @@ def by_map() -> None:
     own.asks()
     for batch in own.each(map(next, itertools.repeat(batches()))):
         own.learn(batch)
-    own.tell()
+    own.expect()
 
 
 def by_starmap() -> None:
@@ -124,7 +124,7 @@ def by_starmap() -> None:
     calls = itertools.starmap(batches().__next__, itertools.repeat((), 10))
     for batch in own.each(calls):
         own.learn(batch)
-    own.tell(share=False)
+    own.expect(share=False)
 
 
 def by_super() -> None:
@@ -171,7 +171,7 @@ def put_back_by_the_job() -> None:
     own = Own()
     for batch in found:
         own.learn(batch)
-    own.tell(counted=False, clock=False)
+    own.expect(counted=False, clock=False)
 
 
 def only_looked_at() -> None:
@@ -187,7 +187,7 @@ def only_looked_at() -> None:
         found.__next__  # noqa: B018 # the body runs after it
         own.learn((torch.ones(4, 4), torch.ones(4, 1)))
     own.steps = None  # of two for each batch, the second ones come in the same loop
-    own.tell(share=False)
+    own.expect(share=False)
 
 
 def kept_and_dropped() -> None:
@@ -207,7 +207,7 @@ def kept_and_dropped() -> None:
     own = Own(BODY)
     for batch in own.each(Prefetcher(watched(DataLoader(Pairs(40, SECONDS), 4)))):
         own.learn(batch)
-    own.tell()
+    own.expect()
 
 
 def described() -> None:
@@ -223,7 +223,7 @@ def described() -> None:
     own = Own()
     for batch in own.each(found):
         own.learn(batch)
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 cases(

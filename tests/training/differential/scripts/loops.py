@@ -27,7 +27,7 @@ def for_loop() -> None:
         own.learn(batch)
         own.asks()
     own.over()
-    own.tell()
+    own.expect()
 
 
 def for_else() -> None:
@@ -36,7 +36,7 @@ def for_else() -> None:
         own.learn(batch)
     else:
         print("else")
-    own.tell()
+    own.expect()
 
 
 def while_next() -> None:
@@ -49,7 +49,7 @@ def while_next() -> None:
             print("end", end.args, end.value)
             break
         own.learn(batch)
-    own.tell()
+    own.expect()
 
 
 def next_default() -> None:
@@ -58,7 +58,7 @@ def next_default() -> None:
     while (batch := own.ask(next, batches, None)) is not None:
         own.learn(batch)
     print(next(batches, "still at its end"))
-    own.tell()
+    own.expect()
 
 
 def sentinel() -> None:
@@ -66,7 +66,7 @@ def sentinel() -> None:
     batches = own.iterate(loader())
     for batch in own.each(iter(lambda: next(batches, None), None)):
         own.learn(batch)
-    own.tell()
+    own.expect()
 
 
 def enumerated() -> None:
@@ -78,7 +78,7 @@ def enumerated() -> None:
         own.asks()
     own.over()
     print(index)
-    own.tell()
+    own.expect()
 
 
 def zipped() -> None:
@@ -91,7 +91,7 @@ def zipped() -> None:
         own.asks()
     own.over()
     own.batches = None  # one each
-    own.tell()
+    own.expect()
 
 
 def zipped_unlike() -> None:
@@ -103,21 +103,21 @@ def zipped_unlike() -> None:
         own.learn(batch)
         own.asks()
     own.over()
-    own.tell(counted=False, share=False)
+    own.expect(counted=False, share=False)
 
 
 def sliced() -> None:
     own = Own(BODY)
     for batch in own.each(itertools.islice(loader(), 7)):
         own.learn(batch)
-    own.tell(share=False)
+    own.expect(share=False)
 
 
 def chained() -> None:
     own = Own(BODY)
     for batch in own.each(itertools.chain(loader(20), loader(24))):
         own.learn(batch)
-    own.tell()
+    own.expect()
 
 
 def by_generator() -> None:
@@ -128,7 +128,7 @@ def by_generator() -> None:
     own = Own(BODY)
     for batch in own.each(doubled(loader())):
         own.learn(batch)
-    own.tell()
+    own.expect()
 
 
 def delegated() -> None:
@@ -139,20 +139,20 @@ def delegated() -> None:
     own = Own(BODY)
     for batch in own.each(epochs(2)):
         own.learn(batch)
-    own.tell()
+    own.expect()
 
 
 def comprehended() -> None:
     own = Own(BODY)
     losses = [own.learned(batch) for batch in own.each(loader())]
     print(len(losses))
-    own.tell()
+    own.expect()
 
 
 def mapped() -> None:
     own = Own(BODY)
     print(len(list(map(own.learned, own.each(loader())))))
-    own.tell()
+    own.expect()
 
 
 def reduced() -> None:
@@ -163,7 +163,7 @@ def reduced() -> None:
         own.learn(batch)
         own.asks()
     own.over()
-    own.tell()
+    own.expect()
 
 
 def nested() -> None:
@@ -173,7 +173,7 @@ def nested() -> None:
         own.learn(batch)
         for inner in DataLoader(Pairs(12), 4):
             own.learn(inner)
-    own.tell(counted=False, clock=False)
+    own.expect(counted=False, clock=False)
 
 
 def broken_off() -> None:
@@ -187,7 +187,7 @@ def broken_off() -> None:
             own.learn(batch)
             own.asks()
         print(epoch, own.batches)
-    own.tell(counted=False, share=False)
+    own.expect(counted=False, share=False)
 
 
 def continued() -> None:
@@ -196,7 +196,7 @@ def continued() -> None:
         if index % 2:
             continue
         own.learn(batch)
-    own.tell()
+    own.expect()
 
 
 def persistent_twice() -> None:
@@ -205,7 +205,7 @@ def persistent_twice() -> None:
     for _ in range(2):
         for batch in own.each(one):
             own.learn(batch)
-    own.tell()
+    own.expect()
 
 
 def interleaved() -> None:
@@ -215,14 +215,14 @@ def interleaved() -> None:
     for _ in range(6):
         own.learn(own.ask(next, first))
         own.learn(own.ask(next, second))
-    own.tell(share=False)
+    own.expect(share=False)
 
 
 def unsized() -> None:
     own = Own(BODY)
     for batch in own.each(watched(DataLoader(Stream(48, SECONDS), 4))):
         own.learn(batch)
-    own.tell()
+    own.expect()
 
 
 def whole_samples() -> None:
@@ -230,7 +230,7 @@ def whole_samples() -> None:
     own = Own(BODY)
     for x, y in watched(DataLoader(Pairs(12, SECONDS), batch_size=None)):
         own.learn((x[None], y[None]))
-    own.tell(counted=False, clock=False)
+    own.expect(counted=False, clock=False)
 
 
 class Inner(Dataset[Any]):
@@ -247,7 +247,7 @@ def loader_in_dataset() -> None:
     own = Own(BODY)
     for x, y in own.each(watched(DataLoader(Inner(), 4))):
         own.learn((x[:, 0], y[:, 0]))
-    own.tell()
+    own.expect()
 
 
 class Ahead:
@@ -276,7 +276,7 @@ def prefetched() -> None:
     while batch is not None:
         own.learn(batch)
         batch = ahead.next()
-    own.tell()
+    own.expect()
 
 
 def endless() -> None:
@@ -287,7 +287,7 @@ def endless() -> None:
     own = Own(BODY)
     for batch in own.each(itertools.islice(forever(), 12)):
         own.learn(batch)
-    own.tell(counted=False, share=False)
+    own.expect(counted=False, share=False)
 
 
 def unpacked() -> None:
@@ -296,7 +296,7 @@ def unpacked() -> None:
     first, *rest = loader()
     for batch in (first, *rest):
         own.learn(batch)
-    own.tell(counted=False, clock=False)
+    own.expect(counted=False, clock=False)
 
 
 def empty() -> None:
@@ -306,7 +306,7 @@ def empty() -> None:
     print(list(DataLoader([], 4)))
     for batch in own.each(watched(DataLoader(Pairs(8), 4))):
         own.learn(batch)
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 def collated() -> None:
@@ -320,7 +320,7 @@ def collated() -> None:
     sampler = torch.utils.data.RandomSampler(Pairs(), generator=generator)
     for batch in DataLoader(Pairs(), 5, sampler=sampler, collate_fn=together, drop_last=True):
         own.learn((batch["x"], batch["y"]))
-    own.tell(counted=False, clock=False)
+    own.expect(counted=False, clock=False)
 
 
 cases(

@@ -165,7 +165,7 @@ def main() -> None:
     own.samples = None if reason == "loaders" else 40
     if reason == "loaders":
         expected["phases"] = ["checkpoint"]
-    own.tell(clock=False, **expected)
+    own.expect(clock=False, **expected)
 
 
 if __name__ == "__main__":

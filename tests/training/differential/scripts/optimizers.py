@@ -25,7 +25,7 @@ def accumulated() -> None:
         if index % 3 == 2:
             own.step()
             own.optimizer.zero_grad()
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 def accumulated_with_a_rest() -> None:
@@ -37,7 +37,7 @@ def accumulated_with_a_rest() -> None:
             own.step()
             own.optimizer.zero_grad()
     own.step()
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 def adversaries() -> None:
@@ -46,7 +46,7 @@ def adversaries() -> None:
     for batch in own.each(loader()):
         critic.learn(batch)
         own.learn(batch)
-    own.tell()
+    own.expect()
 
 
 def rare_adversary() -> None:
@@ -56,7 +56,7 @@ def rare_adversary() -> None:
         if index % 4 == 3:
             critic.learn(batch)
         own.learn(batch)
-    own.tell()
+    own.expect()
 
 
 def each_parameter_its_own() -> None:
@@ -68,7 +68,7 @@ def each_parameter_its_own() -> None:
             one.step()
             one.zero_grad()
         own.steps += 1
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 def several_kinds() -> None:
@@ -79,7 +79,7 @@ def several_kinds() -> None:
             own.learn(batch)
         print(own.result())
     own.steps = 4 * own.steps
-    own.tell(counted=False, clock=False)
+    own.expect(counted=False, clock=False)
 
 
 def with_closure() -> None:
@@ -96,7 +96,7 @@ def with_closure() -> None:
     for batch in own.each(loader()):
         print(float(own.optimizer.step(functools.partial(closure, batch))).hex())
         own.steps += 1
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 def of_the_jobs_own() -> None:
@@ -114,7 +114,7 @@ def of_the_jobs_own() -> None:
     own.optimizer = Signs(own.model.parameters())
     for batch in own.each(loader()):
         own.learn(batch)
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 def with_scheduler_and_hooks() -> None:
@@ -127,7 +127,7 @@ def with_scheduler_and_hooks() -> None:
         own.learn(batch)
         scheduler.step()
     print(scheduler.get_last_lr(), calls[:4], len(calls))
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 def scaled() -> None:
@@ -141,7 +141,7 @@ def scaled() -> None:
         scaler.update()
     own.steps = 11
     print(scaler.get_scale())
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 def averaged() -> None:
@@ -152,7 +152,7 @@ def averaged() -> None:
         own.learn(batch)
         average.update_parameters(own.model)
     print(float(sum(one.sum() for one in average.parameters())).hex())
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 def without_any() -> None:
@@ -165,7 +165,7 @@ def without_any() -> None:
                 one -= 0.05 * one.grad
                 one.grad = None
         own.steps += 1
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 def full_batch() -> None:
@@ -177,7 +177,7 @@ def full_batch() -> None:
             own.loss(batch).backward()
         own.step()
     own.steps = None  # which documentation says is counted in batches
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 def in_bfloat16() -> None:
@@ -186,7 +186,7 @@ def in_bfloat16() -> None:
     own.optimizer = torch.optim.SGD(own.model.parameters(), lr=0.05)
     for x, y in own.each(loader()):
         own.learn((x.bfloat16(), y.bfloat16()))
-    own.tell(clock=False, precision="bf16")
+    own.expect(clock=False, precision="bf16")
 
 
 def under_autocast() -> None:
@@ -198,7 +198,7 @@ def under_autocast() -> None:
         torch.nn.functional.mse_loss(output.float(), y).backward()
         own.step()
     print(output.dtype)
-    own.tell(clock=False, precision="bf16")
+    own.expect(clock=False, precision="bf16")
 
 
 def decorated_by_autocast() -> None:
@@ -212,7 +212,7 @@ def decorated_by_autocast() -> None:
         own.optimizer.zero_grad()
         torch.nn.functional.mse_loss(forward(x).float(), y).backward()
         own.step()
-    own.tell(clock=False, precision="bf16")
+    own.expect(clock=False, precision="bf16")
 
 
 def without_autocast() -> None:
@@ -221,7 +221,7 @@ def without_autocast() -> None:
     for batch in own.each(loader()):
         with torch.autocast("cpu", enabled=False):
             own.learn(batch)
-    own.tell(clock=False, precision=None)
+    own.expect(clock=False, precision=None)
 
 
 cases(

@@ -19,7 +19,7 @@ def train(name: str, samples: int = 40) -> None:
     own = Own()
     for batch in own.each(watched(DataLoader(Pairs(samples), 4))):
         own.learn(batch)
-    own.tell(clock=False, case=name)
+    own.expect(clock=False, case=name)
 
 
 def started(method: str) -> None:
@@ -54,7 +54,7 @@ def forked_in_the_loop() -> None:
             if child:
                 os.waitpid(child, 0)
     if child:
-        own.tell(clock=False)
+        own.expect(clock=False)
     else:
         print(own.result())
         unknown()
@@ -71,7 +71,7 @@ def forked_to_save() -> None:
                 own.save("forked.pt")
                 os._exit(0)
             os.waitpid(child, 0)
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 def in_a_pool() -> None:
@@ -96,7 +96,7 @@ def by_command() -> None:
     own = Own()
     own.steps = own.batches = 2
     own.samples = 8
-    own.tell(pid=child.pid, case="by_command child", clock=False)
+    own.expect(pid=child.pid, case="by_command child", clock=False)
 
 
 def replaced() -> None:

@@ -48,7 +48,7 @@ def in_the_loop() -> None:
         own.learn(batch)
         if own.steps % 3 == 0:
             timed(own, torch.save, [own.model.state_dict(), Slow()], f"{own.steps}.pt")
-    own.tell(phases=["data", "checkpoint"])
+    own.expect(phases=["data", "checkpoint"])
 
 
 def after_the_loop() -> None:
@@ -58,7 +58,7 @@ def after_the_loop() -> None:
             own.learn(batch)
         timed(own, torch.save, [own.model, own.optimizer, Slow()], "model.pt")
         own.ended = time.perf_counter()
-    own.tell(phases=["data", "checkpoint"])
+    own.expect(phases=["data", "checkpoint"])
 
 
 def before_any_loop() -> None:
@@ -74,7 +74,7 @@ def by_safetensors() -> None:
         own.learn(batch)
         if own.steps == 5:
             timed(own, safetensors.torch.save_file, own.model.state_dict(), "model.safetensors")
-    own.tell(phases=["data", "checkpoint"])
+    own.expect(phases=["data", "checkpoint"])
 
 
 def distributed_checkpoint() -> None:
@@ -87,7 +87,7 @@ def distributed_checkpoint() -> None:
             timed(own, functools.partial(checkpoints.save, state, checkpoint_id="checkpoint"))
     print(sorted(os.listdir("checkpoint")))
     Path("checkpoint/.metadata").unlink()  # it holds a random id
-    own.tell(phases=["data", "checkpoint"])
+    own.expect(phases=["data", "checkpoint"])
 
 
 def into_memory() -> None:
@@ -97,14 +97,14 @@ def into_memory() -> None:
     buffer = io.BytesIO()
     torch.save({"model": own.model, "optimizer": own.optimizer.state_dict()}, buffer)
     print(len(buffer.getvalue()))
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 def nowhere() -> None:
     own = Own()
     for batch in own.each(loader()):
         own.learn(batch)
-        own.tell(clock=False)
+        own.expect(clock=False)
         torch.save(own.model.state_dict(), "no/such/folder/model.pt")
 
 
@@ -112,7 +112,7 @@ def what_cannot_be() -> None:
     own = Own()
     for batch in own.each(loader()):
         own.learn(batch)
-        own.tell(clock=False)
+        own.expect(clock=False)
         torch.save(lambda: None, "model.pt")
 
 
@@ -143,7 +143,7 @@ def of_loaders() -> None:
     for other in (copy.copy(one), copy.deepcopy(one), pickle.loads(pickle.dumps(one))):
         for batch in own.each(other):
             own.learn(batch)
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 def of_optimizers() -> None:
@@ -157,7 +157,7 @@ def of_optimizers() -> None:
     own.model, kept = copy.deepcopy(own.model), own.model
     print(len(list(kept.parameters())))
     own.steps = None  # whether those of the copies count is another question
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 def handed_to_processes() -> None:
@@ -170,7 +170,7 @@ def handed_to_processes() -> None:
     child.start()
     child.join()
     print(child.exitcode)
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 cases(

@@ -25,7 +25,7 @@ def loader(samples: int = 40) -> Any:
 
 def helped(own: Own) -> None:
     """The loader was read in a helper thread: it is said so, and no wait is invented."""
-    own.tell(counted=False, clock=False, degraded=["helper_thread"], phases=[])
+    own.expect(counted=False, clock=False, degraded=["helper_thread"], phases=[])
 
 
 def submitted(submit: Callable[[Any], Callable[[Any], Any]]) -> None:
@@ -72,7 +72,7 @@ def started_bare() -> None:
     for batch in own.each(batches):
         own.learn(batch)
     print(own.steps)
-    own.tell(counted=False, clock=False, degraded=None)
+    own.expect(counted=False, clock=False, degraded=None)
 
 
 def background(own: Own) -> None:
@@ -110,7 +110,7 @@ def wholly(*arguments: Any) -> None:
         for _ in range(2):
             for batch in own.each(loader()):
                 own.learn(batch)
-        own.tell()
+        own.expect()
 
     thread = threading.Thread(target=train, args=arguments)
     thread.start()
@@ -128,7 +128,7 @@ def by_a_pool() -> None:
     for _ in range(2):
         with ThreadPoolExecutor(1) as pool:
             pool.submit(epoch).result()
-    own.tell()
+    own.expect()
 
 
 def two_at_once() -> None:
@@ -143,7 +143,7 @@ def two_at_once() -> None:
         print(*pool.map(train, (Own(BODY), Own(0.01))), sep="\n")
     own = Own()
     own.steps = None
-    own.tell(counted=False, clock=False)
+    own.expect(counted=False, clock=False)
 
 
 def stepping(elsewhere: Callable[[Callable[[], None]], None]) -> None:
@@ -153,7 +153,7 @@ def stepping(elsewhere: Callable[[Callable[[], None]], None]) -> None:
         own.loss(batch).backward()
         elsewhere(own.step)
         time.sleep(BODY)
-    own.tell()
+    own.expect()
 
 
 def steps_in_a_pool() -> None:
@@ -188,7 +188,7 @@ def in_backward(own: Own, call: Callable[[Callable[[], None]], None]) -> None:
         own.loss(batch).backward()
         own.steps += 1
         time.sleep(BODY)
-    own.tell()
+    own.expect()
 
 
 def steps_in_backward() -> None:
@@ -206,7 +206,7 @@ def backward_in_a_thread() -> None:
     with ThreadPoolExecutor(1) as pool:
         for batch in own.each(loader()):
             pool.submit(own.learn, batch).result()
-    own.tell()
+    own.expect()
 
 
 def saved_in_a_thread() -> None:
@@ -216,7 +216,7 @@ def saved_in_a_thread() -> None:
         for batch in own.each(loader()):
             own.learn(batch)
             pool.submit(torch.save, own.model.state_dict(), "model.pt").result()
-    own.tell(phases=["data"])
+    own.expect(phases=["data"])
 
 
 cases(

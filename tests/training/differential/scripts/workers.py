@@ -21,7 +21,7 @@ def trained(epochs: int, data: Any = None, **options: Any) -> None:
         for batch in own.each(one):
             own.learn(batch)
     settings = {"workers": options["num_workers"], "pin_memory": False}
-    own.tell(loader=settings)
+    own.expect(loader=settings)
 
 
 def one() -> None:
@@ -52,7 +52,7 @@ def out_of_order() -> None:
         own.optimizer.zero_grad()
         (own.loss(batch) * 0).backward()
         own.step()
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 def of_words() -> None:
@@ -62,7 +62,7 @@ def of_words() -> None:
         print(words)
         own.learn((torch.ones(4, 4), torch.ones(4, 1)))
     own.samples = None
-    own.tell(clock=False)
+    own.expect(clock=False)
 
 
 def slow_to_start(worker: int) -> None:
@@ -100,7 +100,7 @@ def reset_midway() -> None:
                 break
             own.learn(batch)
             own.asks()
-    own.tell(share=False)
+    own.expect(share=False)
 
 
 def thrown_away() -> None:
@@ -111,7 +111,7 @@ def thrown_away() -> None:
     workers = list(batches._workers)
     del batches
     print([worker.is_alive() for worker in workers])
-    own.tell(share=False)
+    own.expect(share=False)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``record``: writes what the sources hand over to a file until it is stopped."""
+"""Writes what the sources hand over to a file, tick by tick, until it is stopped."""
 
 from __future__ import annotations
 
@@ -7,45 +7,14 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from exporter.cli.command import STOPPED, Invocation
-from exporter.cli.config import Parser, shown
-from exporter.cli.config.values import Unexpected, duration
-from exporter.cli.nodes import NodeReaders, choose_readers
-from exporter.cli.signals import on_stop
-from exporter.clock import Clock, SystemClock
+from exporter.cli.nodes import NodeReaders
+from exporter.clock import Clock
 from exporter.errors import ConfigError, ExporterError
 from exporter.model.readers import Readers
 from exporter.sources.recording import LineFile, Recorder, header_of
-from exporter.specs import SpecBook, load_specs
+from exporter.specs import SpecBook
 
 FIRST_READING_SECONDS = 10.0
-LENGTH = duration("100ms", "365d")
-
-
-def length_seconds(text: str | None) -> float | None:
-    """Return what ``--duration`` says, in seconds; None where it was not given.
-
-    Raises:
-        ConfigError: it is no duration.
-    """
-    if text is None:
-        return None
-    try:
-        return LENGTH.parse(text)
-    except Unexpected:
-        raise ConfigError(f"--duration: expected {LENGTH.expected}, got {shown(text)}") from None
-
-
-def check_path(path: Path, *, force: bool) -> None:
-    """Refuse a file that exists, unless forced, or that cannot be made.
-
-    Raises:
-        ConfigError: it is refused.
-    """
-    if path.is_dir() or not path.parent.is_dir():
-        raise ConfigError(f"{path}: expected the path of a file in a directory that exists")
-    if not force and path.exists():
-        raise ConfigError(f"{path}: exists already; --force overwrites it")
 
 
 def record(
@@ -66,7 +35,6 @@ def record(
         ConfigError: the file may not be written.
         ExporterError: no GPU answers, or the disk is full; the file is whole up to there.
     """
-    check_path(path, force=force)
     stopped = stopped or threading.Event()
     wait = wait or stopped.wait
     readers.start()
@@ -141,34 +109,3 @@ def _run(
             wait(max(started + duration_seconds - now, 0.0))
             return
         wait(due - now)
-
-
-def add_options(parser: Parser) -> None:
-    """Add the options of the command."""
-    parser.own.add_argument("file", nargs="?", metavar="FILE", help="Compressed if it ends in .gz.")
-    parser.own.add_argument(
-        "--duration",
-        metavar="DURATION",
-        help="Stop after it, such as 60s. (default: on SIGINT or SIGTERM)",
-    )
-    parser.own.add_argument(
-        "--force", action="store_true", help="Overwrite FILE where it exists already."
-    )
-
-
-def run(invocation: Invocation) -> int:
-    """Run the command; return the exit code."""
-    settings, given = invocation.start(), invocation.options
-    if given.file is None:
-        raise ConfigError("record: expected a FILE, such as support.jsonl.gz")
-    if settings.replay is not None:
-        raise ConfigError("--replay: a recording cannot be recorded again, copy the file")
-    length, path = length_seconds(given.duration), Path(given.file)
-    check_path(path, force=given.force)
-    specs, clock = load_specs(settings.specs), SystemClock()
-    readers = choose_readers(settings, specs, clock)
-    interval = settings.poll_interval_seconds
-    stopped = threading.Event()
-    on_stop(stopped.set)
-    print(record(readers, specs, clock, path, interval, length, force=given.force, stopped=stopped))
-    return STOPPED

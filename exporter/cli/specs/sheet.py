@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One GPU model: all that is known of it, and where each figure comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from exporter.cli.specs.figures import GIGA, MEGA, RIDGE_DIGITS, TERA, known, number, scaled
+from exporter.cli.terminal.screen import Screen, pad, safe, wrapped
+from exporter.cli.terminal.table import NOTHING, Cell, Column, laid_out
+from exporter.specs import GpuModel, SpecBook
+from exporter.web.api.convert import gpu_model_json
+from exporter.web.api.models.roofline import CeilingJson
+from exporter.web.api.models.specs import GpuModelJson
+
+MARGIN = 24
+"""Width of the names before the values."""
+
+
+def _ceiling_columns(model: GpuModelJson) -> tuple[Column[CeilingJson], ...]:
+    ratios, derived = model.achievable_ratio, model.derived_precisions
+
+    def reached(ceiling: CeilingJson) -> Cell:
+        ratio = ratios.get(ceiling.precision)
+        return NOTHING if ratio is None else Cell(f"{100 * ratio:.1f} %")
+
+    return (
+        Column("PRECISION", lambda each: Cell(each.precision), 1, most=24),
+        Column(
+            "PEAK TFLOP/s",
+            lambda each: scaled(each.spec_flops_per_second, TERA),
+            2,
+            most=14,
+            right=True,
+        ),
+        Column(
+            "RIDGE FLOP/B",
+            lambda each: scaled(each.spec_ridge_flops_per_byte, 1, RIDGE_DIGITS),
+            3,
+            most=14,
+            right=True,
+        ),
+        Column("ACHIEVABLE", reached, 4, most=10, right=True),
+        Column(
+            "TFLOP/s",
+            lambda each: known(each.achievable_flops_per_second, TERA, 4),
+            6,
+            most=14,
+            right=True,
+        ),
+        Column(
+            "FLOP/B",
+            lambda each: known(each.achievable_ridge_flops_per_byte, 1, RIDGE_DIGITS),
+            7,
+            most=14,
+            right=True,
+        ),
+        Column(
+            "FROM",
+            lambda each: Cell("SMs x clock" if each.precision in derived else "published"),
+            5,
+            most=11,
+        ),
+    )
+
+
+def sheet(model: GpuModel, book: SpecBook, screen: Screen) -> Iterator[str]:
+    """Yield everything that is known of one GPU model, with its sources."""
+    row = gpu_model_json(model)
+    title = f"{safe(row.key)}: {safe(row.product)}"
+    yield from (screen.painted(line, "strong") for line in wrapped(title, screen.columns))
+    yield from _facts(_identity(row), screen)
+    yield ""
+    yield from laid_out(_ceiling_columns(row), row.ceilings, screen)
+    yield ""
+    yield from _facts(_limits(row), screen)
+    yield ""
+    yield from _facts(_origin(row, book), screen)
+
+
+def _identity(row: GpuModelJson) -> Iterator[tuple[str, str]]:
+    yield "names by NVML", ", ".join(row.names)
+    yield "PCI ids", ", ".join(row.pci_ids)
+    chip = "" if row.chip is None else f" {row.chip}"
+    capability = f"compute capability {row.compute_capability}"
+    yield "architecture", f"{row.architecture}{chip}, {capability}"
+    cores = "" if row.core_count is None else f", {row.core_count} cores"
+    yield "SMs", "" if row.sm_count is None else f"{row.sm_count}{cores}"
+
+
+def _limits(row: GpuModelJson) -> Iterator[tuple[str, str]]:
+    bandwidth = row.memory_bandwidth_bytes_per_second
+    reached = row.achievable_ratio.get("memory")
+    size = "" if row.memory_bytes is None else f"{row.memory_bytes / GIGA:.4g} GB"
+    bus = "" if row.memory_bus_width_bits is None else f"{row.memory_bus_width_bits} bits"
+    rate = "" if bandwidth is None else f"{number(bandwidth / GIGA)} GB/s"
+    best = "" if reached is None else f"{100 * reached:.1f} % of it achievable"
+    yield "memory", _listed(" ".join(filter(None, (size, row.memory_type or ""))), bus)
+    yield "memory bandwidth", _listed(rate, best)
+    for unit, hertz in row.peak_clock_hertz.items():
+        yield f"{unit} clock", f"{hertz / MEGA:.0f} MHz"
+    for link, per_second in (
+        ("NVLink", row.nvlink_bandwidth_bytes_per_second),
+        ("NVLink-C2C", row.c2c_bandwidth_bytes_per_second),
+    ):
+        yield (
+            link,
+            "" if per_second is None else f"{number(per_second / GIGA)} GB/s per direction",
+        )
+    lanes = "" if row.pcie_lanes is None else f"{row.pcie_lanes} lanes"
+    generation = "" if row.pcie_generation is None else f"generation {row.pcie_generation}"
+    yield "PCIe", _listed(generation, lanes)
+    yield "TDP", "" if row.tdp_watts is None else f"{number(row.tdp_watts)} W"
+
+
+def _origin(row: GpuModelJson, book: SpecBook) -> Iterator[tuple[str, str]]:
+    yield "confidence", _CONFIDENCE.get(row.confidence or "", "")
+    yield "note", row.note or ""
+    for title, codes in (("sources", row.sources), ("achievable by", row.achievable_sources)):
+        for code in codes:
+            text = book.sources.get(code)
+            yield title, code if text is None else f"{code}: {text}"
+            title = ""
+
+
+_CONFIDENCE = {
+    "A": "A: ids from the driver and two independent sources that agree, or a datasheet and a log",
+    "B": "B: two sources",
+    "C": "C: one source, or sources that disagree",
+}
+
+
+def _listed(*parts: str) -> str:
+    return ", ".join(filter(None, parts))
+
+
+def _facts(facts: Iterable[tuple[str, str]], screen: Screen) -> Iterator[str]:
+    """Yield the known facts with their names, wrapped beside these where there is room."""
+    for name, text in facts:
+        if not text:
+            continue
+        if screen.columns < 2 * MARGIN:
+            yield from wrapped(safe(f"{name}: {text}" if name else text), screen.columns)
+            continue
+        body = list(wrapped(safe(text), screen.columns - MARGIN))
+        yield screen.painted(pad(name, MARGIN), "faint") + body[0]
+        yield from (" " * MARGIN + line for line in body[1:])

@@ -47,8 +47,8 @@ FAMILIES: tuple[Family, ...] = (
         "gpu_last_busy_timestamp_seconds",
         "seconds",
         "core",
-        "Unix time at which the last interval ended that was not seen to be idle, or not seen "
-        "at all; at first the start of observation.",
+        "Unix time at which the last interval ended in which the GPU was busy or was not "
+        "observed; before there is one, the time at which observation began.",
         "derived, each poll interval",
         TOTALS.one(lambda t: t.last_busy_timestamp_seconds),
     ),

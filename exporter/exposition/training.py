@@ -84,8 +84,9 @@ FAMILIES: tuple[Family, ...] = (
         "gpu_training_run_seconds",
         "seconds",
         "core",
-        "Wall time of the training loop in the present run, whose counters may go on from a run "
-        "before it under the same labels: of the process that is in it for longest.",
+        "Wall time of the training loop in the current run, of its longest-running process; it "
+        "starts at 0 with each run, while counters under the same labels may continue from an "
+        "earlier one.",
         _REPORT,
         RANK.one(lambda r: r.run_seconds),
     ),

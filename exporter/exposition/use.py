@@ -90,7 +90,8 @@ FAMILIES: tuple[Family, ...] = (
         "gpu_memory_used_bytes",
         "bytes",
         "core",
-        "Device memory allocated; without the reserved part where the driver tells them apart.",
+        "Device memory allocated; without the reserved part where the driver reports that "
+        "separately.",
         "nvmlDeviceGetMemoryInfo (v2, else v1)",
         MEMORY.one(lambda m: m.used_bytes),
     ),

@@ -2,5 +2,6 @@
 """What the daemon answers over HTTP.
 
 Pages (page), what they show (live), its words (wording), the JSON (api), files (static), and beside
-them metrics, health, and the last minutes (store, history). May import model, exposition and specs.
+them metrics, health, and the last minutes (store, history, columns).
+May import model, exposition and specs.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last 15 minutes of every GPU in numbers: at most one point a second, no snapshots."""
+"""The last 15 minutes of every GPU in columns: at most one point a second, no snapshots."""
 
 from __future__ import annotations
 
@@ -7,12 +7,20 @@ import threading
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from operator import attrgetter
 from typing import NamedTuple
 
-from exporter.model.reading import THROTTLE_REASONS
-from exporter.model.snapshot import Gpu, Rank, Saturation, Share, Snapshot
-from exporter.web.waits import inferred_stall, live_ranks, measured_stall, wait_for_data
+from exporter.model.snapshot import Gpu, Snapshot
+from exporter.web.columns import (
+    COLUMNS,
+    NO_BOARD,
+    NO_LINKS,
+    NO_SHARE,
+    Values,
+    board_values,
+    links_of,
+    share_values,
+)
+from exporter.web.waits import live_ranks
 
 KEPT_SECONDS = 900.0
 POINTS = 900
@@ -21,64 +29,14 @@ POINT_SECONDS = 1.0
 SHORTEST_HOLE_SECONDS = 3.0
 HOLE_INTERVALS = 3
 
-_BOARD_COLUMNS = ("power", "power_limit", "sm_clock", "temperature", "throttled")
-_SHARE_COLUMNS = (
-    "utilization",
-    "saturation_lower",
-    "saturation_upper",
-    "sm",
-    "dram",
-    "engine",
-    "tensor",
-    "fp64",
-    "fp32",
-    "fp16",
-    "int",
-    "idle",
-    "narrow",
-    "unsaturated",
-    "clock",
-    "saturated",
-    "memory",
-    "pcie_rx",
-    "pcie_tx",
-    "nvlink_rx",
-    "nvlink_tx",
-    "stall",
-    "stall_lower",
-    "stall_upper",
-    "wait",
-    "flops",
-    "bytes",
-)
-COLUMNS = _BOARD_COLUMNS + _SHARE_COLUMNS
-"""Units as in the snapshot: ratios, watts, hertz, degrees Celsius, bytes, bytes/s, FLOP/s.
-`throttled` is a bit for each of `THROTTLE_REASONS` that held, in their order."""
-
 _WIDTH = len(COLUMNS)
 _THROTTLED = COLUMNS.index("throttled")
 _UNKNOWN = float("nan")
 """An array has no None; nothing outside this module sees it."""
 _NO_ROW = array("f", [_UNKNOWN]) * _WIDTH
-_NO_BOARD = (None,) * len(_BOARD_COLUMNS)
-_NO_SHARE = (None,) * len(_SHARE_COLUMNS)
-_BITS = {reason: 1 << bit for bit, reason in enumerate(THROTTLE_REASONS)}
-
-_NO_LINKS = (None,) * 4
-_NO_ACTIVITY = (None,) * 8
-_NO_PARTS = (None,) * 5
-_links_of = attrgetter(
-    "pcie_receive_bytes",
-    "pcie_transmit_bytes",
-    "nvlink_receive_bytes",
-    "nvlink_transmit_bytes",
-)
-_activity_of = attrgetter("sm", "dram", "engine", "tensor", "fp64", "fp32", "fp16", "integer")
-_parts_of = attrgetter("idle", "narrow", "unsaturated", "clock", "saturated")
 
 Key = tuple[str, int | None]
 """UUID and GPU instance; without an instance the whole GPU, or its board while MIG is on."""
-Values = tuple[float | None, ...]
 Columns = dict[str, list[float | None]]
 
 
@@ -279,15 +237,15 @@ class History:
         for gpu in snapshot.gpus:
             if not gpu.up:
                 continue
-            uuid, board = gpu.device.uuid, _board(gpu)
+            uuid, board = gpu.device.uuid, board_values(gpu)
             if gpu.device.mig:
-                found[uuid, None] = board + _NO_SHARE
+                found[uuid, None] = board + NO_SHARE
             rates = self._link_rates(gpu, totals)
             for share in gpu.shares:
                 instance = share.gpu_instance
-                own = _NO_BOARD if gpu.device.mig else board
+                own = NO_BOARD if gpu.device.mig else board
                 here = ranks.get((uuid, instance), ())
-                found[uuid, instance] = own + _share(share, here, rates)
+                found[uuid, instance] = own + share_values(share, here, rates)
         self._link_totals = totals
         return found
 
@@ -295,12 +253,12 @@ class History:
         """Return the bytes/s of the board's links; None for those of which no total is known."""
         read, moved = gpu.last_read_timestamp_seconds, gpu.totals
         if gpu.device.mig or read is None:
-            return _NO_LINKS
-        now: Values = _links_of(moved)
+            return NO_LINKS
+        now: Values = links_of(moved)
         totals[gpu.device.uuid] = (read, now)
         before = self._link_totals.get(gpu.device.uuid)
         if before is None or read <= before[0]:
-            return _NO_LINKS
+            return NO_LINKS
         seconds = read - before[0]
         return tuple(
             [
@@ -308,77 +266,3 @@ class History:
                 for one, other in zip(before[1], now, strict=True)
             ]
         )
-
-
-def readings(gpu: Gpu, share: Share | None, ranks: Sequence[Rank] = ()) -> dict[str, float]:
-    """Return what is known of a share now, or of the board, by the names of the columns.
-
-    What goes through the links is left out.
-    """
-    board = _NO_BOARD if share is not None and gpu.device.mig else _board(gpu)
-    own = _NO_SHARE if share is None else _share(share, ranks, _NO_LINKS)
-    found = zip(COLUMNS, board + own, strict=True)
-    return {name: value for name, value in found if value is not None}
-
-
-def busy_ratio(share: Share) -> float | None:
-    """Return the time in which something ran: as the driver samples it, else as counters say."""
-    if share.utilization is not None:
-        return share.utilization.ratio
-    return None if share.activity is None else share.activity.engine
-
-
-def _board(gpu: Gpu) -> Values:
-    vitals, limit = gpu.vitals, None if gpu.board is None else gpu.board.power_limit_watts
-    if vitals is None:
-        return None, limit, None, None, None
-    reasons = vitals.throttle_reasons
-    return (
-        vitals.power_watts,
-        limit,
-        vitals.clock_hertz.get("sm"),
-        vitals.temperature_celsius,
-        None if reasons is None else sum(_BITS.get(reason, 0) for reason in reasons),
-    )
-
-
-def _saturation(saturation: Saturation | None) -> Values:
-    """Return the lower and the upper bound; both are the measured ratio where there is one."""
-    if saturation is None:
-        return None, None
-    if saturation.ratio is not None:
-        return saturation.ratio, saturation.ratio
-    return saturation.bounds.lower, saturation.bounds.upper
-
-
-def _share(share: Share, ranks: Sequence[Rank], board_rates: Values) -> Values:
-    activity, saturation, parts = share.activity, share.saturation, share.time_parts
-    roofline = share.roofline
-    stall = measured_stall(ranks)
-    inferred = None
-    if stall is None and share.data_stall:
-        inferred = inferred_stall((each.lower, each.upper) for each in share.data_stall.values())
-    links = board_rates
-    if activity is not None and activity.seconds > 0:
-        seconds = activity.seconds
-        links = tuple(
-            [
-                rate if moved is None else moved / seconds
-                for moved, rate in zip(_links_of(activity), board_rates, strict=True)
-            ]
-        )
-    flops = None if roofline is None else roofline.flops_per_second
-    return (
-        busy_ratio(share),
-        *_saturation(saturation),
-        *(_NO_ACTIVITY if activity is None else _activity_of(activity)),
-        *(_NO_PARTS if parts is None else _parts_of(parts)),
-        None if share.memory is None else float(share.memory.used_bytes),
-        *links,
-        stall,
-        None if inferred is None else inferred.lower,
-        None if inferred is None else inferred.upper,
-        wait_for_data(ranks),
-        sum(flops.values()) if flops else None,
-        None if roofline is None else roofline.dram_bytes_per_second,
-    )

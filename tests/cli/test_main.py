@@ -3,37 +3,24 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import logging
 import platform
-import re
-import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from exporter.cli import ask, config, healthcheck
+from exporter.cli import config
 from exporter.cli import main as cli
-from exporter.cli.config import Address
 from exporter.errors import ConfigError, SourceError
 from exporter.version import revision, version
-from tests.serving import serving
+from tests.cli.outcomes import outcome
 
 REPOSITORY = Path(__file__).parent.parent.parent
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-SHORT = "0123456"
-
-
-@pytest.fixture(autouse=True)
-def _clean(monkeypatch: pytest.MonkeyPatch, restored_logging: None) -> None:
-    for variable in config.FLAGS:
-        monkeypatch.delenv(variable.variable, raising=False)
 
 
 @pytest.fixture
@@ -42,12 +29,6 @@ def daemon(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module = ModuleType("exporter.cli.serve.server")
     monkeypatch.setitem(sys.modules, "exporter.cli.serve.server", module)
     return module
-
-
-def outcome(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
-    code = cli.main(argv)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 # Help and version
@@ -272,109 +253,7 @@ def test_check_config_prints_every_problem(
     assert [line.startswith(start) for line, start in zip(lines, starts, strict=True)] == [True] * 4
 
 
-# healthcheck
-
-
-class _Daemon(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        status, text = {
-            "/-/healthy": (200, "healthy"),
-            "/-/ready": (503, "no GPU is up\nX: 1"),
-            "/gpus/-/ready": (200, ""),
-        }[self.path]
-        self.send_response(status)
-        self.end_headers()
-        self.wfile.write(text.encode())
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-@pytest.fixture
-def port() -> Iterator[int]:
-    with serving(http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Daemon)) as port:
-        yield port
-
-
-def test_healthcheck_of_a_healthy_daemon(port: int, capsys: pytest.CaptureFixture[str]) -> None:
-    """The listen address says where to ask; exit 0."""
-    code, out, err = outcome(capsys, "healthcheck", f"--web.listen-address=:{port}")
-    assert (code, out, err) == (0, f"http://127.0.0.1:{port}/-/healthy: 200 healthy\n", "")
-
-
-def test_healthcheck_of_a_daemon_that_is_not_ready(
-    port: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The daemon's reason is passed on, on one line; exit 1."""
-    code, out, err = outcome(capsys, "healthcheck", "--ready", f"--web.listen-address=:{port}")
-    assert (code, out) == (1, "")
-    assert err == f"http://127.0.0.1:{port}/-/ready: 503 no GPU is up\\nX: 1\n"
-
-
-def test_healthcheck_of_another_address(
-    port: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A URL may have a path, or no scheme; a proxy is never asked."""
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    url = f"http://127.0.0.1:{port}/gpus/"
-    code, out, _ = outcome(capsys, "healthcheck", "--url", url, "--ready")
-    assert (code, out) == (0, f"http://127.0.0.1:{port}/gpus/-/ready: 200\n")
-    assert outcome(capsys, "healthcheck", "--url", f"127.0.0.1:{port}")[0] == 0
-
-
-def test_healthcheck_without_a_daemon(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nobody listens: one line and exit 1."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        code, out, err = outcome(capsys, "healthcheck", f"--url=127.0.0.1:{taken.getsockname()[1]}")
-    assert (code, out) == (1, "")
-    assert err.endswith("/-/healthy: Connection refused\n")
-
-
-def test_healthcheck_does_not_wait_for_ever() -> None:
-    """A daemon that takes the connection and says nothing is not well."""
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        is_well, line = healthcheck.check(url, ready=False, timeout_seconds=0.05)
-    assert not is_well
-    assert line == f"{url}/-/healthy: timed out"
-
-
-@pytest.mark.parametrize("answer", [b"", b"SSH-2.0-x\r\n", b"HTTP/1.1 999999 x\r\n\r\n"])
-def test_healthcheck_of_something_else(answer: bytes) -> None:
-    """A peer that speaks no HTTP is not well, in one line."""
-    with socket.create_server(("127.0.0.1", 0)) as other:
-
-        def speak() -> None:
-            connection, _ = other.accept()
-            with connection:
-                connection.recv(1000)
-                connection.sendall(answer)
-
-        thread = threading.Thread(target=speak)
-        thread.start()
-        url = f"http://127.0.0.1:{other.getsockname()[1]}"
-        is_well, line = healthcheck.check(url, ready=False)
-        thread.join()
-    assert not is_well
-    assert line.startswith(f"{url}/-/healthy: ")
-    assert line.isprintable()
-
-
-@pytest.mark.parametrize(
-    ("address", "url"),
-    [
-        (Address("", 19400), "http://127.0.0.1:19400"),
-        (Address("0.0.0.0", 1), "http://127.0.0.1:1"),
-        (Address("::", 1), "http://[::1]:1"),
-        (Address("10.1.2.3", 1), "http://10.1.2.3:1"),
-        (Address("fd00::5", 1), "http://[fd00::5]:1"),
-        (Address("node7", 1), "http://node7:1"),
-    ],
-)
-def test_where_the_local_daemon_is_asked(address: Address, url: str) -> None:
-    """A daemon that listens on every address is asked on loopback."""
-    assert ask.base_url(address, "healthcheck") == url
+# What is loaded
 
 
 HEAVY = {
@@ -414,71 +293,3 @@ def test_help_and_mistakes_come_before_what_takes_long_to_load() -> None:
     own = [["specs", "--format=xml"], ["record"], ["record", "r.jsonl", "--duration=soon"]]
 
     assert not loaded_by(["--help"], ["check-config", "--help"], *words, *own) & HEAVY
-
-
-# Version
-
-
-@pytest.fixture
-def package(tmp_path: Path) -> Path:
-    package = tmp_path / "checkout" / "exporter"
-    package.mkdir(parents=True)
-    return package
-
-
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-
-
-def test_the_revision_of_a_branch(package: Path) -> None:
-    """HEAD names a branch, whose file holds the commit."""
-    write(package.parent / ".git/HEAD", "ref: refs/heads/work/a\n")
-    write(package.parent / ".git/refs/heads/work/a", f"{COMMIT}\n")
-    assert revision(package) == SHORT
-
-
-def test_the_revision_of_a_detached_head(package: Path) -> None:
-    """HEAD holds the commit itself."""
-    write(package.parent / ".git/HEAD", f"{COMMIT}\n")
-    assert revision(package) == SHORT
-
-
-def test_the_revision_of_a_packed_branch(package: Path) -> None:
-    """After git gc the branch is a line of packed-refs."""
-    write(package.parent / ".git/HEAD", "ref: refs/heads/main\n")
-    packed = f"# pack-refs with: peeled\n{'f' * 40} refs/heads/other\n{COMMIT} refs/heads/main\n"
-    write(package.parent / ".git/packed-refs", packed)
-    assert revision(package) == SHORT
-
-
-@pytest.mark.parametrize("where", ["refs/heads/side", "packed-refs"])
-def test_the_revision_of_a_worktree(package: Path, where: str) -> None:
-    """A worktree's .git is a file, and its branches are in the main repository."""
-    repository = package.parent.parent / "main/.git"
-    folder = repository / "worktrees/side"
-    write(package.parent / ".git", "gitdir: ../main/.git/worktrees/side\n")
-    write(folder / "HEAD", "ref: refs/heads/side\n")
-    write(folder / "commondir", "../..\n")
-    packed = f"{COMMIT} refs/heads/side\n"
-    write(repository / where, packed if where == "packed-refs" else COMMIT)
-    assert revision(package) == SHORT
-
-
-def test_the_revision_of_a_package_is_in_its_file(package: Path) -> None:
-    """Where there is no repository, the build has written the commit beside the code."""
-    write(package / "REVISION", f"{COMMIT}\n")
-    assert revision(package) == SHORT
-
-
-@pytest.mark.parametrize("head", ["", "ref: refs/heads/none", "ref:", "nonsense", "\x00", "ref: /"])
-def test_an_unknown_revision_is_called_unknown(package: Path, head: str) -> None:
-    """A repository without commits, or one that is damaged, is no failure."""
-    assert revision(package) == "unknown"
-    write(package.parent / ".git/HEAD", head)
-    assert revision(package) == "unknown"
-
-
-def test_the_version_is_that_of_the_package() -> None:
-    """The version is a release number."""
-    assert re.fullmatch(r"\d+\.\d+\.\d+\S*", version())

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from exporter.cli import main as cli
 from exporter.cli.specs.find import find
 from exporter.cli.specs.listing import listing
 from exporter.cli.specs.sheet import sheet
@@ -23,6 +22,7 @@ from exporter.exposition.render import RenderOptions
 from exporter.specs import GpuModel, SpecBook, load_specs
 from exporter.web.app import create_app
 from exporter.web.store import Store
+from tests.cli.outcomes import outcome
 from tests.terminals import REPOSITORY, Terminal, environment
 
 OWN = """
@@ -63,12 +63,6 @@ def own(tmp_path: Path) -> Path:
     path = tmp_path / "own.yaml"
     path.write_text(OWN)
     return path
-
-
-def outcome(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
-    code = cli.main(["specs", *argv])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def lines_of(model: GpuModel, book: SpecBook, columns: int = 160) -> list[str]:
@@ -120,7 +114,7 @@ def test_an_ambiguous_name_lists_the_candidates(
         "a800-40gb-active"
     )
 
-    code, out, err = outcome(capsys, "0")
+    code, out, err = outcome(capsys, "specs", "0")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith("roofline-exporter: specs: '0': expected one GPU model, may be ")
     assert err.endswith(" more\n")
@@ -151,7 +145,7 @@ def test_an_unknown_name_is_one_line(name: str, message: str, few: SpecBook) -> 
 
 def test_all_gpu_models(capsys: pytest.CaptureFixture[str], book: SpecBook) -> None:
     """One line for each, in the order of the file."""
-    code, out, err = outcome(capsys)
+    code, out, err = outcome(capsys, "specs")
     lines = out.splitlines()
 
     assert (code, err) == (0, "")
@@ -226,7 +220,7 @@ def test_what_is_unknown_is_not_there(book: SpecBook) -> None:
 
 def test_own_specs_are_shown(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """--specs FILE holds here as it does for the daemon."""
-    code, out, _ = outcome(capsys, "--specs", str(own), "our board")
+    code, out, _ = outcome(capsys, "specs", "--specs", str(own), "our board")
     lines = out.splitlines()
 
     assert code == 0
@@ -235,15 +229,15 @@ def test_own_specs_are_shown(own: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert " ".join(words_of(lines, "fp32")) == "fp32 10 5 SMs x clock"
     assert "LAB: our own bench" in out
     assert "a letter" in out
-    assert "our-board" in outcome(capsys, "--specs", str(own))[1]
-    assert outcome(capsys, "our board")[0] == 2
+    assert "our-board" in outcome(capsys, "specs", "--specs", str(own))[1]
+    assert outcome(capsys, "specs", "our board")[0] == 2
 
 
 def test_hostile_text_is_harmless(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Text of a spec file cannot move the cursor."""
     own.write_text(OWN.replace("Our Board\n", '"\\e[2Jx"\n').replace("Only for us.", '"\\u202ex"'))
     for words in ((), ("our-board",)):
-        out = outcome(capsys, f"--specs={own}", *words)[1]
+        out = outcome(capsys, "specs", f"--specs={own}", *words)[1]
         assert "\x1b" not in out
         assert "\u202e" not in out
         assert "\\x1b[2Jx" in out
@@ -265,12 +259,12 @@ def api() -> dict[str, Any]:
 
 def test_json_is_the_answer_of_the_api(capsys: pytest.CaptureFixture[str]) -> None:
     """One schema for both; one GPU model is a list of one."""
-    code, out, err = outcome(capsys, "--format", "json")
+    code, out, err = outcome(capsys, "specs", "--format", "json")
     assert (code, err) == (0, "")
     answer = json.loads(out)
     assert answer == api()
 
-    one = json.loads(outcome(capsys, "--format=json", "h100-sxm5-80gb")[1])
+    one = json.loads(outcome(capsys, "specs", "--format=json", "h100-sxm5-80gb")[1])
     (model,) = one["products"]
     assert model in answer["products"]
     (bf16,) = [each for each in model["ceilings"] if each["precision"] == "bf16_tensor"]
@@ -292,7 +286,7 @@ def test_a_mistake_is_one_line(
     words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit code 2, nothing on standard output."""
-    code, out, err = outcome(capsys, *words)
+    code, out, err = outcome(capsys, "specs", *words)
 
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith(f"roofline-exporter: {message}")
@@ -303,7 +297,7 @@ def test_flags_may_stand_before_and_after_the_name(
 ) -> None:
     """The order of words does not matter."""
     outs = {
-        outcome(capsys, *words)[1]
+        outcome(capsys, "specs", *words)[1]
         for words in (
             ("our-board", "--specs", str(own), "--format", "json"),
             ("--specs", str(own), "our-board", "--format", "json"),

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from exporter.model.reading import THROTTLE_REASONS
 from exporter.model.snapshot import BoardTotals, Bounds, Gpu, Share, Snapshot
-from exporter.web.history import COLUMNS, KEPT_SECONDS, POINTS, History, readings
+from exporter.web.columns import COLUMNS, readings
+from exporter.web.history import KEPT_SECONDS, POINTS, History
 from tests import snapshots
 
 NOW = snapshots.NOW

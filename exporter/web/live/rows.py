@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from exporter.model.snapshot import Gpu, Share, Snapshot
-from exporter.web.history import readings
+from exporter.web.columns import readings
 from exporter.web.live.addresses import page_address, row_key
 from exporter.web.live.roofs import roof_key, whole_ceilings
 from exporter.web.live.rounding import known, moment, ratio, rounded

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from exporter.model.reading import THROTTLE_REASONS
 from exporter.web.api.models.history import HistoryAnswer, TrailsAnswer
 from exporter.web.api.models.read import read
-from exporter.web.history import COLUMNS
+from exporter.web.columns import COLUMNS
 from tests import snapshots
 from tests.web.at_work import at_work
 from tests.web.conftest import Daemon

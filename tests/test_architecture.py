@@ -54,6 +54,12 @@ def test_the_table_says_where_to_change_everything(subject: str) -> None:
     assert any(_paths(row) for row in found)
 
 
+@pytest.mark.parametrize(("name", "path"), re.findall(r"`(\w+)` in `([\w./]+\.py)`", TEXT))
+def test_every_table_is_in_the_file_that_is_named_with_it(name: str, path: str) -> None:
+    """Such as `LIMITERS` in `exporter/model/snapshot.py`."""
+    assert re.search(rf"^{name}\b", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE)
+
+
 def test_the_arrows_are_those_of_the_code() -> None:
     """The table of rooms and the test of imports say the same."""
     said: dict[str, set[str]] = {}

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import MISSING, fields
@@ -10,7 +11,6 @@ from functools import lru_cache
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from exporter.errors import shown
 from exporter.web.api.models.json import Json, json_name
 
 T = TypeVar("T", bound=Json)
@@ -20,7 +20,9 @@ class UnexpectedError(ValueError):
     """Something in the JSON is not as expected; the text names the key and what was expected."""
 
     def __init__(self, key: str, expected: str, value: object) -> None:
-        super().__init__(f"{key}: expected {expected}, got {shown(value)}".removeprefix(": "))
+        got = json.dumps(value)
+        got = got if len(got) <= 60 else f"{got[:57]}..."
+        super().__init__(f"{key}: expected {expected}, got {got}".removeprefix(": "))
 
 
 def read(kind: type[T], value: object) -> T:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes ``docs/metrics.md`` from the catalogue: ``python -m exporter.exposition.docs``."""
+"""Writes the page of metrics from the catalogue: ``make docs``."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from exporter.exposition.catalogue import SECTIONS
 from exporter.exposition.family import Family
@@ -12,7 +13,7 @@ from exporter.exposition.labels import LABELS_OF, Label
 _INTRODUCTION = """\
 # Metrics
 
-<!-- Written by `python -m exporter.exposition.docs > docs/metrics.md`; do not edit by hand. -->
+<!-- Written by `make docs`; do not edit by hand. -->
 
 Every metric family of the exporter, from the table that the exporter itself works by. A family is
 present only where its value is known: what is not known is absent, never 0 or NaN.
@@ -75,4 +76,4 @@ def metrics_page() -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(metrics_page())
+    Path(sys.argv[1]).write_text(metrics_page(), encoding="utf-8")

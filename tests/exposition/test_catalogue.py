@@ -159,4 +159,4 @@ def test_exclude_matches_whole_names() -> None:
 def test_docs_are_up_to_date() -> None:
     """docs/metrics.md is what the catalogue says now."""
     written = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
-    assert written == metrics_page(), "run: python -m exporter.exposition.docs > docs/metrics.md"
+    assert written == metrics_page(), "run: make docs"

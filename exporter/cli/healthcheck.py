@@ -17,7 +17,9 @@ MAX_BYTES = 1000
 def add_options(parser: config.Parser) -> None:
     """Add the options of the command."""
     parser.own.add_argument(
-        "--ready", action="store_true", help="Ask whether a GPU is up, not only whether it runs."
+        "--ready",
+        action="store_true",
+        help="Ask whether a GPU is up, not only whether the daemon runs.",
     )
     add_url(parser)
 

@@ -48,7 +48,7 @@ COMMANDS: Mapping[str, Command] = {
         "Read the GPUs twice, one poll.interval apart; print one page.", "exporter.cli.once"
     ),
     "status": Command(
-        "Show what each GPU does now; asks the daemon, if one runs.",
+        "Show what each GPU does now; asks the daemon if one runs.",
         "exporter.cli.status.command",
         "[--watch [SECONDS]] [--json] [--url URL] [FLAGS]",
     ),
@@ -67,7 +67,7 @@ COMMANDS: Mapping[str, Command] = {
         "Print each problem of the configuration, one on a line.", "exporter.cli.check_config"
     ),
     "healthcheck": Command(
-        "Ask the daemon on this node how it is; exit 0 if well, else 1.",
+        "Ask the daemon whether it is healthy; exit 0 if it is, else 1.",
         "exporter.cli.healthcheck",
         "[--ready] [--url URL] [FLAGS]",
     ),

@@ -31,6 +31,8 @@ from exporter.specs import SpecBook
 KERNEL_LOG = "/dev/kmsg"
 PROBE_SECONDS = 10.0
 """How long to wait for the driver's answer."""
+FIRST_READING_SECONDS = 10.0
+"""How long to wait for a GPU that opens slowly."""
 
 _SELECTING = ("gpu.include", "gpu.exclude", "gpu.skip-suspended")
 """Flags that leave out GPUs."""
@@ -59,6 +61,11 @@ class NodeReports(TrainingReports, Protocol):
 
     def stop(self) -> None:
         """Take no more."""
+
+
+def any_awaited(readers: Readers) -> bool:
+    """Return whether a GPU has neither been read nor failed yet: waking one up takes seconds."""
+    return any(report.reading is None and report.problem is None for report in readers.reports())
 
 
 def choose_readers(settings: Settings, specs: SpecBook, clock: Clock) -> NodeReaders:

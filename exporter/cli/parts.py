@@ -8,7 +8,9 @@ import time
 from exporter import log as logs
 from exporter.cli.config import Settings
 from exporter.cli.nodes import (
+    FIRST_READING_SECONDS,
     NodeReaders,
+    any_awaited,
     as_played,
     choose_readers,
     choose_training,
@@ -26,9 +28,6 @@ from exporter.version import revision
 from exporter.web.live.stream import Streams
 from exporter.web.live.views import Views
 from exporter.web.store import Store
-
-FIRST_READING_SECONDS = 10.0
-"""How long `settle` waits for a GPU that opens slowly."""
 
 
 def _rules(settings: Settings) -> Rules:
@@ -108,7 +107,7 @@ def settle(parts: Parts) -> str | None:
     """
     deadline = time.monotonic() + FIRST_READING_SECONDS
     snapshot = parts.publisher.tick()
-    while snapshot.problem is not None or _any_awaited(parts.fleet):
+    while snapshot.problem is not None or any_awaited(parts.fleet):
         is_late = time.monotonic() > deadline
         if snapshot.problem is not None and (is_late or parts.fleet.problem is not None):
             return snapshot.problem
@@ -117,8 +116,3 @@ def settle(parts: Parts) -> str | None:
         time.sleep(0.05)
         snapshot = parts.publisher.tick()
     return None
-
-
-def _any_awaited(fleet: NodeReaders) -> bool:
-    """Return whether a GPU has neither been read nor failed yet: waking one up takes seconds."""
-    return any(report.reading is None and report.problem is None for report in fleet.reports())

@@ -18,15 +18,15 @@ LENGTH = duration("100ms", "365d")
 
 def add_options(parser: Parser) -> None:
     """Add the options of the command."""
-    parser.own.add_argument("file", nargs="?", metavar="FILE", help="Compressed if it ends in .gz.")
+    parser.own.add_argument(
+        "file", nargs="?", metavar="FILE", help="The recording; compressed if its name ends in .gz."
+    )
     parser.own.add_argument(
         "--duration",
         metavar="DURATION",
-        help="Stop after it, such as 60s. (default: on SIGINT or SIGTERM)",
+        help="Stop after this time, such as 60s. (default: on SIGINT or SIGTERM)",
     )
-    parser.own.add_argument(
-        "--force", action="store_true", help="Overwrite FILE where it exists already."
-    )
+    parser.own.add_argument("--force", action="store_true", help="Overwrite FILE if it exists.")
 
 
 def run(invocation: Invocation) -> int:

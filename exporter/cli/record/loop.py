@@ -7,14 +7,12 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from exporter.cli.nodes import NodeReaders
+from exporter.cli.nodes import FIRST_READING_SECONDS, NodeReaders, any_awaited
 from exporter.clock import Clock
 from exporter.errors import ConfigError, ExporterError
 from exporter.model.readers import Readers
 from exporter.sources.recording import LineFile, Recorder, header_of
 from exporter.specs import SpecBook
-
-FIRST_READING_SECONDS = 10.0
 
 
 def record(
@@ -77,8 +75,7 @@ def _await_readings(
         readers.round(interval_seconds / 2)
         reports = readers.reports()
         answered = any(report.reading is not None for report in reports)
-        awaited = any(report.reading is None and report.problem is None for report in reports)
-        if answered and not awaited:
+        if answered and not any_awaited(readers):
             return None
         if clock.monotonic() >= deadline or readers.problem is not None:
             problems = [report.problem for report in reports if report.problem is not None]

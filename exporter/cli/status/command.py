@@ -43,7 +43,7 @@ def add_options(parser: config.Parser) -> None:
         nargs="?",
         const=WATCH_SECONDS,
         metavar="SECONDS",
-        help=f"Show it again every so often, in the same place. (if not said: {WATCH_SECONDS})",
+        help=f"Refresh the table in place, at this interval. (default: {WATCH_SECONDS})",
     )
     parser.own.add_argument(
         "--json", action="store_true", help="Print the answer of the API at /api/v1/gpus."

@@ -22,8 +22,7 @@ class HistoryAnswer(Json):
     timestamps: list[float]
     """Unix time of each point, rising."""
     columns: dict[str, list[float | None]]
-    """By reading, a value for each point; null where it is not known then. A column in
-    which nothing is known is left out."""
+    """By reading: a value for each point, null where not known. One never known is left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,8 +20,7 @@ class GpuRankJson(Json):
     """Whose job it is, where names of users are shown."""
     rank: int
     verified: bool | None = None
-    """Whether the driver lists a process of it on its GPU. If not, its report does not
-    count for the GPU's own numbers. Absent without a GPU."""
+    """Whether the driver lists it on its GPU; only then it counts there. Absent without a GPU."""
     gpu_instance: int | None = None
     processes: int
     """How many are alive."""

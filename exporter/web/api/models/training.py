@@ -59,8 +59,7 @@ class RankJson(Json):
     owner: str | None = None
     """Whose job it is, where names of users are shown."""
     verified: bool | None = None
-    """Whether the driver lists a process of it on its GPU. If not, its report does not
-    count for the GPU's own numbers. Absent without a GPU."""
+    """Whether the driver lists it on its GPU; only then it counts there. Absent without a GPU."""
     degraded: list[DegradedJson]
     """What of it is not measured or not believed."""
     device: RankDeviceJson | None = None

@@ -1,0 +1,361 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of ``status``: one line a GPU that fits the terminal, whatever a driver says."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporter.cli.status.readers import read_answer
+from exporter.cli.status.render import rendered
+from exporter.cli.status.view import view
+from exporter.cli.terminal.screen import Screen, cells
+from exporter.errors import SourceError
+from exporter.model.reading import Memory, Utilization, Vitals
+from exporter.model.snapshot import Bounds, Gpu, Rank, Saturation, Snapshot
+from exporter.web.api.models.gpus import GpusAnswer
+from exporter.web.api.models.read import read
+from tests import snapshots
+from tests.cli.status.answers import HOSTILE, NODE, answer_of, assert_fits, lines_of, node, row
+from tests.snapshots import EXAMPLES
+
+GOLDEN = Path(__file__).parent.parent.parent / "golden"
+
+
+@pytest.mark.parametrize("columns", [60, 100, 160])
+def test_golden(columns: int) -> None:
+    """What a user sees, to the character."""
+    golden = (GOLDEN / f"status-{columns}.txt").read_text(encoding="utf-8")
+
+    assert "\n".join(lines_of(node(), columns)) + "\n" == golden
+
+
+def test_utilization_stands_beside_saturation() -> None:
+    """A busy GPU that is half saturated does not look like one that is saturated."""
+    (title, header, line) = lines_of(answer_of(EXAMPLES["training"]))
+
+    assert title.startswith("1 GPU: 1 busy · driver 580.95.05")
+    assert header.split()[:5] == ["GPU", "NAME", "STATE", "UTIL", "SAT"]
+    assert line.startswith("0    H100 80GB HBM3  busy              99 %      56 %  gpm")
+    assert "641/700  61 °C  not idle" in line
+
+
+def test_an_estimate_is_two_bounds() -> None:
+    """Never a point, and marked as an estimate."""
+    line = row(lines_of(answer_of(EXAMPLES["estimate"])), "0")
+
+    assert " 0\N{EN DASH}43 %  estimate" in line
+    close = answer_of(EXAMPLES["estimate"])
+    close["gpus"][0]["shares"][0]["saturation"]["lower_ratio"] = 0.43
+    assert " 43\N{EN DASH}43 %  estimate" in row(lines_of(close), "0")
+
+
+def with_ranks(gpu: Gpu, *ranks: Rank) -> list[str]:
+    return lines_of(answer_of(snapshots.with_training(snapshots.snapshot(gpu), *ranks)))
+
+
+def test_data_stall_is_shown_where_a_rank_reports() -> None:
+    """What is measured is a number; a wait alone, or what is seen from outside, bounds it."""
+    rank = snapshots.rank_on_gpu()
+    waits = replace(rank, data_stall_ratio=None)
+
+    _, header, line = with_ranks(snapshots.h100_training(), rank)
+    assert "LIMITER  DATA STALL" in header
+    assert "compute        24 %  " in line
+    assert "compute     <= 31 %  " in with_ranks(snapshots.h100_training(), waits)[-1]
+    assert "  24 %  " in with_ranks(snapshots.h100_training(), rank, replace(rank, rank=1))[-1]
+    assert "  24 %  " in with_ranks(snapshots.h100_training(), rank, replace(waits, rank=1))[-1]
+    assert " 13\N{EN DASH}31 %" in lines_of(answer_of(EXAMPLES["estimate"]))[-1]
+
+
+def test_data_stall_belongs_to_live_ranks_of_that_gpu() -> None:
+    """No column for a job that has ended, runs elsewhere or has not said anything yet.
+
+    Nor for one that the driver does not list there.
+    """
+    rank = snapshots.rank_on_gpu()
+    nothing = lines_of(answer_of(EXAMPLES["training"]))
+
+    for other in (
+        replace(rank, processes=0),
+        replace(rank, gpu_uuid=None),
+        replace(rank, gpu_instance=1),
+        replace(rank, data_wait_ratio=None, data_stall_ratio=None),
+        replace(rank, verified=False),
+    ):
+        assert with_ranks(snapshots.h100_training(), other) == nothing
+    lines = with_ranks(snapshots.h100_mig(2), snapshots.rank_on_instance(2))
+    assert "<= 50 %" in row(lines, "2/1")
+    assert "<=" not in row(lines, "2/2") + row(lines, "2")
+
+
+def test_a_lost_gpu_is_one_grey_line_with_the_reason() -> None:
+    """What it last did is not shown as if it still held."""
+    screen = Screen(160, colour=True)
+    answer = read(GpusAnswer, answer_of(EXAMPLES["lost"]))
+    line = list(rendered(view(answer), screen))[-1]
+
+    assert line.count("\x1b[2m") == 3
+    assert line.endswith("\x1b[2mlost\x1b[0m")
+    assert "%" not in line
+
+
+def test_mig_has_one_line_an_instance() -> None:
+    """The board's readings stand on the board's line, the work on those of its instances."""
+    lines = lines_of(answer_of(EXAMPLES["mig"]))
+
+    assert lines[0].startswith("1 GPU, 2 MIG instances: 1 busy, 1 not known")
+    board, first, second = row(lines, "0"), row(lines, "0/1"), row(lines, "0/2")
+    assert "641/700" in board
+    assert "idle" not in board
+    assert "3g.40gb" in first
+    assert "compute" in first
+    assert "W" not in first + second
+    assert "61 °C" not in first
+
+
+def test_idle_and_held() -> None:
+    """How long nothing was done, and whether somebody keeps it from others."""
+    answer = answer_of(EXAMPLES["idle"])
+    assert "1h01m free" in row(lines_of(answer), "0")
+    assert ": 1 free ·" in lines_of(answer)[0]
+
+    answer["gpus"][0]["shares"][0]["held"] = True
+    assert "1h01m held" in row(lines_of(answer), "0")
+    assert ": 1 held idle for 1 h 1 min ·" in lines_of(answer)[0]
+
+    del answer["gpus"][0]["shares"][0]["held"]
+    line = row(lines_of(answer), "0")
+    assert "1h01m" in line
+    assert "free" not in line
+
+
+def test_mostly_idle_is_not_idle() -> None:
+    """A GPU that works 40 % of the time is limited by being idle, and is not idle."""
+    answer = answer_of(EXAMPLES["training"])
+    answer["gpus"][0]["shares"][0]["limiter"] = "idle"
+
+    lines = lines_of(answer)
+    assert ": 1 often idle ·" in lines[0]
+    assert row(lines, "0").count("  often idle  ") == 2
+    assert "  not idle  " in row(lines, "0")
+
+
+def test_idle_is_what_was_seen_of_it() -> None:
+    """Where it is not known whether a GPU is idle, a last busy time long ago does not say so."""
+    answer = answer_of(EXAMPLES["idle"])
+    share = answer["gpus"][0]["shares"][0]
+    del share["idle"]["idle_for_seconds"], share["limiter"]
+    lines = lines_of(answer)
+    assert ": 1 busy ·" in lines[0]
+    assert "free" not in row(lines, "0")
+    assert "1h0" not in row(lines, "0")
+
+
+def test_an_idle_gpu_that_waits_for_its_data_is_counted_by_that() -> None:
+    """The line says for how long it is idle, the title why."""
+    answer = answer_of(EXAMPLES["idle"])
+    answer["gpus"][0]["shares"][0] |= {"limiter": "input", "held": True}
+    lines = lines_of(answer)
+    assert ": 1 starved for data ·" in lines[0]
+    assert "1h01m held" in row(lines, "0")
+
+
+def test_since_start_no_time_is_claimed() -> None:
+    """Whoever looked for a second only knows that it is idle now, not since when."""
+    line = row(lines_of(answer_of(EXAMPLES["idle"]), since_start=True), "0")
+
+    assert "idle free" in line
+    assert "1h01m" not in line
+    assert "49s" not in line
+
+
+def test_the_holder_is_named() -> None:
+    """Owner, command and class; an owner that is not known is left out."""
+    assert "ada: python3 (training)" in row(lines_of(node()), "0")
+    answer = node()
+    answer["gpus"][0]["shares"][0]["holder"] = {"command": "python3", "class": "other"}
+    assert " python3 (other) " in row(lines_of(answer), "0") + " "
+    for gpu in answer["gpus"]:
+        for share in gpu["shares"]:
+            share.pop("holder", None)
+    assert "HOLDER" not in lines_of(answer)[1]
+
+
+@pytest.mark.parametrize(
+    ("source", "notice"),
+    [
+        ("simulate", "This data is simulated."),
+        ("replay", "This data is a recording, played back."),
+    ],
+)
+def test_data_that_is_not_real_is_marked(source: str, notice: str) -> None:
+    """Nobody takes the demo for hardware, however narrow the terminal."""
+    answer = node()
+    answer["gpus"][1]["identity"]["source"] = source
+
+    for columns in (30, 160):
+        text = " ".join(lines_of(answer, columns)[:7])
+        assert f"Not real GPUs. {notice}" in text
+
+
+def test_what_is_unknown_is_a_dash() -> None:
+    """Never 0; and a column in which nothing is known is not there."""
+    lines = lines_of(answer_of(EXAMPLES["bare"]))
+
+    assert lines == ["1 GPU: 1 not known", "GPU  NAME", "0    GPU"]
+
+
+def test_narrow_terminals_lose_the_least_important_first() -> None:
+    """Each width shows all that a narrower one does."""
+    before: set[str] = set()
+    for columns in range(20, 181):
+        header = next(line for line in lines_of(node(), columns) if line.startswith("GPU "))
+        shown = {word.strip() for word in header.split("  ") if word.strip()}
+        assert before <= shown
+        before = shown
+    assert len(before) == 16
+
+
+# No width is exceeded, whatever the values.
+
+ratios = st.none() | st.floats(0, 1e6, allow_nan=False)
+amounts = st.none() | st.floats(0, 1e300, allow_nan=False)
+texts = st.text(max_size=300) | st.sampled_from(HOSTILE)
+
+
+@st.composite
+def gpus(draw: st.DrawFn) -> Gpu:
+    """A GPU of some kind with readings of any size and any text."""
+    example = draw(st.sampled_from([gpu for each in EXAMPLES.values() for gpu in each.gpus]))
+    lower, upper = draw(st.floats(0, 1e6)), draw(st.floats(0, 1e6))
+    shares = tuple(
+        replace(
+            share,
+            utilization=Utilization(draw(st.floats(0, 1e6)), 1.0, 1.0, None, None),
+            memory=Memory(draw(st.integers(0, 2**63)), draw(st.integers(0, 2**63)), 0),
+            saturation=Saturation(
+                draw(st.sampled_from(["gpm", "dcgm", "estimate"])),
+                True,
+                Bounds(lower, upper),
+                draw(ratios),
+                draw(st.none() | texts),
+            ),
+            held=draw(st.none() | st.booleans()),
+            limiter=draw(st.none() | texts),
+            totals=replace(
+                share.totals,
+                last_busy_timestamp_seconds=draw(amounts),
+                idle_for_seconds=draw(amounts),
+                held_idle_seconds=draw(amounts),
+            ),
+        )
+        for share in example.shares
+    )
+    vitals = Vitals(power_watts=draw(amounts), temperature_celsius=draw(amounts))
+    return replace(
+        example,
+        device=replace(
+            example.device, index=draw(st.integers(0, 2**40)), name=draw(texts), source=draw(texts)
+        ),
+        down_reason=draw(st.none() | texts),
+        vitals=vitals if example.up else None,
+        shares=shares,
+    )
+
+
+@settings(max_examples=150)
+@given(st.lists(gpus(), max_size=4), st.integers(1, 200), st.none() | texts)
+def test_no_line_is_wider_than_the_terminal(
+    some: list[Gpu], columns: int, problem: str | None
+) -> None:
+    """Nothing wraps and nothing unprintable is printed, whatever a driver says."""
+    answer = answer_of(Snapshot(1.0, tuple(some), {}, problem))
+
+    assert_fits(lines_of(answer, columns), columns)
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place in a JSON document."""
+    yield path
+    if isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from places(inner, (*path, key))
+
+
+PLACES = list(places({"": NODE}))[1:]
+
+
+@settings(max_examples=300)
+@given(st.lists(st.tuples(st.sampled_from(PLACES), anything), max_size=4), st.integers(1, 200))
+def test_an_answer_of_another_version_does_not_raise(
+    changes: list[tuple[tuple[Any, ...], Any]], columns: int
+) -> None:
+    """A daemon may be older or newer: it is understood, or refused in one line."""
+    document = {"": copy.deepcopy(NODE)}
+    for path, value in changes:
+        at: Any = document
+        for key in path[:-1]:
+            try:
+                at = at[key]
+            except (KeyError, IndexError, TypeError):
+                break
+        else:
+            key = path[-1]
+            if isinstance(at, dict) or (isinstance(at, list) and key in range(len(at))):
+                at[key] = value
+
+    try:
+        found = read_answer("page", json.dumps(document[""]).encode())
+        lines = list(rendered(view(found), Screen(columns)))
+    except SourceError as error:
+        lines, columns = [str(error)], 250
+    assert_fits(lines, columns)
+
+
+def test_an_answer_of_an_older_version_is_read() -> None:
+    """A list or a mapping that it does not know of yet is empty."""
+    older, empty = node(), node()
+    for gpu, other in zip(older["gpus"], empty["gpus"], strict=True):
+        del gpu["ranks"], gpu["absent_readings"]
+        other["ranks"], other["absent_readings"] = [], {}
+        for share, other_share in zip(gpu["shares"], other["shares"], strict=True):
+            del share["data_stall"]
+            other_share["data_stall"] = {}
+    assert lines_of(older) == lines_of(empty)
+
+
+def test_an_answer_of_a_newer_version_is_read() -> None:
+    """What is not known of it yet is left out."""
+    newer = node() | {"schema_version": 2, "cooling": {"fans": 3}}
+    newer["gpus"][0]["shares"][0]["mood"] = "good"
+    assert lines_of(newer) == lines_of(node())
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_are_harmless(name: str) -> None:
+    """No escape sequence, control character or bidi mark gets through; rows stay aligned."""
+    answer = node()
+    answer["gpus"][0]["identity"]["name"] = name
+    answer["gpus"][0]["shares"][0]["holder"] = {"owner": name, "command": name, "class": name}
+    answer["gpus"][3]["down_reason"] = name
+
+    lines = lines_of(answer)
+    assert_fits(lines, 160)
+    table = [line for line in lines if line.startswith(("0 ", "1 ", "4 "))]
+    assert len({cells(line[: line.index(" °C")]) for line in table}) == 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a lane has measured, in one piece."""
+"""What a lane has measured, in one piece, and an optimizer whose steps it counts."""
 
 from __future__ import annotations
 
@@ -34,3 +34,12 @@ def measured(lane: Lane | None = None, job: str | None = None) -> Measured:
     assert sum(phases_ns.values()) <= wall_ns
     spent = {phase: time_ns for phase, time_ns in phases_ns.items() if time_ns}
     return Measured(*lane.counts.totals(), wall_ns, spent)
+
+
+class Optimizer:
+    """Steps, and calls the client as an optimizer does."""
+
+    def step(self) -> None:
+        lane = PROCESS.lane_of_step()
+        assert lane is not None
+        lane.optimizer_step(self)

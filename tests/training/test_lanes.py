@@ -17,7 +17,7 @@ from roofline_job import phase, process, step, watch
 from roofline_job.lanes import PHASES, Lane, Span
 from roofline_job.process import PROCESS
 from tests.training.conftest import Clock
-from tests.training.measured import Measured, measured
+from tests.training.measured import Measured, Optimizer, measured
 
 pytestmark = pytest.mark.usefixtures("unheard")
 
@@ -61,15 +61,6 @@ def on_a_bench() -> Iterator[Bench]:
 def bench(client: None) -> Iterator[Bench]:
     with on_a_bench() as bench:
         yield bench
-
-
-class Optimizer:
-    """Steps, and calls the client as an optimizer does."""
-
-    def step(self) -> None:
-        lane = PROCESS.lane_of_step()
-        assert lane is not None
-        lane.optimizer_step(self)
 
 
 def begin(name: str) -> Span:

@@ -22,7 +22,7 @@ from roofline_job.process import PROCESS
 from roofline_job.reporter import RETRY_SECONDS, SECOND
 from tests.training.conftest import Clock
 from tests.training.listener import ROOT, Listener, run_job
-from tests.training.measured import measured
+from tests.training.measured import Optimizer, measured
 
 
 def test_at_most_one_report_a_second(clock: Clock, listener: Listener) -> None:
@@ -121,15 +121,6 @@ def test_a_report_that_fails_ends_the_reports_and_not_the_job(
 
 
 # Threads
-
-
-class Optimizer:
-    """Steps, and calls the client as an optimizer does."""
-
-    def step(self) -> None:
-        lane = PROCESS.lane_of_step()
-        assert lane is not None
-        lane.optimizer_step(self)
 
 
 def in_a_thread(work: Callable[[], object]) -> None:

@@ -83,7 +83,7 @@ class Ceilings:
     """The roofline ceilings of one share: dense peaks, FMA = 2 operations, decimal units."""
 
     spec: str
-    """The spec file's product key, or ``derived``."""
+    """The GPU model's key in the spec file, or ``derived``."""
     peak_flops_per_second: Mapping[str, float]
     """By precision, as the contract of ``gpu_peak_flops_per_second`` names them."""
     peak_clock_hertz: Mapping[str, float]

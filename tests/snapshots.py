@@ -214,9 +214,15 @@ TRAINING_TOTALS = ShareTotals(
     flops_lower=9.8e17,
     flops_upper=4.0e18,
     dram_bytes=4.55e15,
-    limited_seconds=dict(
-        zip(LIMITERS, (55.0, 0.0, 81.5, 420.25, 100.0, 2800.0, 143.0, 0.0), strict=True)
-    ),
+    limited_seconds={
+        **dict.fromkeys(LIMITERS, 0.0),
+        "idle": 55.0,
+        "communication": 81.5,
+        "latency": 420.25,
+        "memory": 100.0,
+        "compute": 2800.0,
+        "clock": 143.0,
+    },
     idle_seconds=52.5,
     held_idle_seconds=49.5,
     idle_energy_joules=5250.75,
@@ -486,6 +492,25 @@ def bare(index: int = 0) -> Gpu:
     )
 
 
+def gh200(index: int = 0) -> Gpu:
+    """A GPU with a link to a CPU on the same module, whose power is measured together."""
+    whole = h100_training(index)
+    device = replace(
+        whole.device,
+        uuid=f"GPU-cccccccc-0000-0000-0000-{index:012d}",
+        name="NVIDIA GH200 480GB",
+        c2c_bandwidth_bytes_per_second=450e9,
+    )
+    totals = replace(H100_BOARD_TOTALS, c2c_transmit_bytes=2.1e13, c2c_receive_bytes=3.4e13)
+    vitals = replace(H100_VITALS, module_power_watts=802.5)
+    return replace(whole, device=device, vitals=vitals, totals=totals)
+
+
+def two_fans(index: int = 0) -> Gpu:
+    """A GPU that cools itself."""
+    return replace(bare(index), board=Board(fan_speed_ratios=(0.41, 0.43)))
+
+
 def rank_on_gpu(index: int = 0) -> Rank:
     """A rank that measures with CUDA events and says all that a job can say."""
     return Rank(
@@ -598,6 +623,7 @@ EXAMPLES: dict[str, Snapshot] = {
     "mig": snapshot(h100_mig()),
     "lost": snapshot(lost()),
     "bare": snapshot(bare()),
+    "boards": snapshot(gh200(0), two_fans(1)),
     "cpu": with_training(NO_DRIVER, rank_on_cpu()),
     "mixed": with_training(
         snapshot(h100_training(0), t4_estimate(1), h100_mig(2), lost(3), h100_idle(4)),

@@ -19,18 +19,24 @@ from pathlib import Path
 if not __package__:
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from deploy.prometheus.thresholds import THRESHOLDS, BadThresholds, Value, amount, load, seconds
+from deploy.prometheus.thresholds import (
+    HERE,
+    PLACEHOLDER,
+    TEMPLATES,
+    THRESHOLDS,
+    BadThresholds,
+    Value,
+    amount,
+    load,
+    seconds,
+)
 from exporter.errors import one_line
 from exporter.model.reading import RECOVERY_ACTIONS
 from exporter.model.xids import XIDS, Tier, describe
 
-HERE = Path(__file__).parent
-TEMPLATES = HERE / "templates"
 RULES = HERE / "rules"
 LONGER = 1.5
 SHORTER = 0.9
-
-PLACEHOLDER = re.compile(r"<([a-z_]+\.[a-z_]+)(?::([a-z]+))?>")
 
 
 def _percent(share: Value) -> float:

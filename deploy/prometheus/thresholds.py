@@ -12,7 +12,11 @@ from exporter.errors import ConfigError
 from exporter.yaml_lines import Document
 from exporter.yaml_lines import load as load_yaml
 
-THRESHOLDS = Path(__file__).parent / "thresholds.yml"
+HERE = Path(__file__).parent
+THRESHOLDS = HERE / "thresholds.yml"
+TEMPLATES = HERE / "templates"
+PLACEHOLDER = re.compile(r"<([a-z_]+\.[a-z_]+)(?::([a-z]+))?>")
+"""How a template names a threshold, and the form that it takes it in."""
 LONGEST_SECONDS = 365 * 86400.0
 _DURATION = re.compile(
     "".join(rf"(?:(\d{{1,12}}){unit})?" for unit in ("d", "h", "m", "s", "ms")), re.ASCII
@@ -219,10 +223,16 @@ def _fitting(name: str, value: object) -> Value:
     try:
         kind = KINDS[name]
     except KeyError:
-        raise BadThresholds("no rule has such a threshold") from None
+        missing = "its kind is missing in thresholds.py, in _NAMES"
+        raise BadThresholds(missing if _is_used(name) else "no rule has such a threshold") from None
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise BadThresholds(f"expected a number or text, not {value!r}")
     return kind(value)
+
+
+def _is_used(name: str) -> bool:
+    texts = (path.read_text(encoding="utf-8") for path in TEMPLATES.glob("*.yml"))
+    return any(name == used for text in texts for used, _ in PLACEHOLDER.findall(text))
 
 
 def _check_pairs(document: Document, values: Mapping[str, Value]) -> None:

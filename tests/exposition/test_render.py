@@ -22,7 +22,7 @@ from exporter.exposition.catalogue import CATALOGUE
 from exporter.exposition.family import Level
 from exporter.exposition.formats import FORMATS, Format
 from exporter.exposition.parts import Node
-from exporter.exposition.processes import ProcessMemory
+from exporter.exposition.processes import ProcessMemory, dropped_series
 from exporter.exposition.render import Renderer, RenderOptions, page
 from exporter.model.reading import Process
 from exporter.model.snapshot import Bounds, Gpu, Rank, Snapshot
@@ -188,6 +188,18 @@ def test_series_of_a_training_rank(example: Callable[[], Gpu], *, measured: bool
     assert 20 < of_rank["full"] <= 35
     assert counts["core"] <= 121
     assert 10 < of_rank["core"] <= 21
+
+
+def test_every_family_has_an_example() -> None:
+    """A metric without one would be in none of the tests above."""
+    memory = WITH_PROCESSES.process_memory
+    found = {
+        row[0]
+        for example in snapshots.EXAMPLES.values()
+        for row in expected_rows(Node(example, dropped=dropped_series(example, memory)), memory)
+    }
+    missing = [name for name in CATALOGUE if name not in found]
+    assert not missing, f"in no snapshot of tests/snapshots.py: {', '.join(missing)}"
 
 
 def test_level_core_is_a_subset() -> None:

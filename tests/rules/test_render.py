@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from deploy.prometheus import render_rules
+from deploy.prometheus import render_rules, thresholds
 from deploy.prometheus.render_rules import main, render, rules
 from deploy.prometheus.thresholds import (
     KINDS,
+    PLACEHOLDER,
     SHORTER,
+    TEMPLATES,
     THRESHOLDS,
     WINDOWS,
     BadThresholds,
@@ -71,6 +73,14 @@ def test_a_template_that_does_not_fit_is_named(text: str, message: str) -> None:
     """The key, and what is wrong with it."""
     with pytest.raises(BadThresholds, match=message):
         render(text, {"a.share": 0.95, "a.window": "5m"})
+
+
+def test_a_threshold_without_a_kind_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule has it, and so has the file: what is missing is its row in thresholds.py."""
+    kinds = {name: kind for name, kind in KINDS.items() if name != "pcie.busy"}
+    monkeypatch.setattr(thresholds, "KINDS", kinds)
+    with pytest.raises(BadThresholds, match=r"\d: pcie.busy: its kind is missing in thresholds.py"):
+        load()
 
 
 @pytest.mark.parametrize(
@@ -233,19 +243,19 @@ def test_every_threshold_has_a_kind_and_is_used() -> None:
     """No value goes unchecked, and none is there for nothing."""
     sections = yaml.safe_load(THRESHOLDS.read_text(encoding="utf-8"))
     names = {f"{section}.{key}" for section, keys in sections.items() for key in keys}
-    texts = [path.read_text(encoding="utf-8") for path in render_rules.TEMPLATES.glob("*.yml")]
-    used = {name for text in texts for name, _ in render_rules.PLACEHOLDER.findall(text)}
+    texts = [path.read_text(encoding="utf-8") for path in TEMPLATES.glob("*.yml")]
+    used = {name for text in texts for name, _ in PLACEHOLDER.findall(text)}
     assert names == set(KINDS)
     assert names <= used
 
 
 def test_every_window_holds_two_evaluations() -> None:
     """Of the rules that look back so far: also those of the slowest group that does."""
-    texts = [path.read_text(encoding="utf-8") for path in render_rules.TEMPLATES.glob("*.yml")]
+    texts = [path.read_text(encoding="utf-8") for path in TEMPLATES.glob("*.yml")]
     found: dict[str, set[str]] = {}
     for group in [group for text in texts for group in yaml.safe_load(text)["groups"]]:
         for rule in group["rules"]:
-            for name, _ in render_rules.PLACEHOLDER.findall(rule["expr"]):
+            for name, _ in PLACEHOLDER.findall(rule["expr"]):
                 found.setdefault(name, set()).add(group["interval"].strip("<>"))
     slowest = {name: max(both, key=len) for name, both in found.items()}
     windows = {name for name in KINDS if KINDS[name] is KINDS["thermal.window"]}

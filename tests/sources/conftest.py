@@ -10,14 +10,27 @@ from typing import Any
 import pynvml
 import pytest
 
+from exporter.sources.fleet import session
 from exporter.sources.fleet.session import Session, SessionOptions
 from exporter.sources.journal import Journal, Past
+from exporter.sources.nvml import GPM
 from exporter.sources.nvml.gpm import GpmSource
 from exporter.sources.nvml.library import Library
 from exporter.sources.nvml.reader import NvmlSource
+from exporter.sources.source import COUNTER_SOURCES
 from tests.fake_nvml import FakeNvml
 
 START = 1_000_000.0
+GPM_ROWS = tuple(row for row in COUNTER_SOURCES if row.name == GPM)
+
+
+@pytest.fixture(autouse=True)
+def _only_gpm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Open GPM and no other counter source: the fake driver library has its counters.
+
+    What several sources give together is tested in fleet/test_counters.py.
+    """
+    monkeypatch.setattr(session, "COUNTER_SOURCES", GPM_ROWS)
 
 
 class Rig:

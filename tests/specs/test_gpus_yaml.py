@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
@@ -291,8 +293,34 @@ def test_only_boards_with_the_same_chip_share_a_pci_id() -> None:
         assert len({(model.architecture, model.chip) for model in models}) == 1, f"{pci_id:04X}"
 
 
+def _misplaced(models: Sequence[GpuModel]) -> str | None:
+    """Return the fewest entries that stand apart from their architecture, and where they belong."""
+    groups = [
+        (architecture, [model.key for model in group])
+        for architecture, group in itertools.groupby(models, lambda model: model.architecture)
+    ]
+    count = Counter(architecture for architecture, _ in groups)
+    parts = [(name, keys) for name, keys in groups if count[name] > 1]
+    if not parts:
+        return None
+    architecture, apart = min(parts, key=lambda part: len(part[1]))
+    others = (keys for name, keys in parts if name == architecture and keys is not apart)
+    return f"{architecture} is split: move {', '.join(apart)} to after {max(others, key=len)[-1]}"
+
+
 def test_file_is_grouped_by_architecture() -> None:
     """Each architecture is one group, so that a person finds a GPU model."""
-    architectures = [model.architecture for model in MODELS]
-    groups = [name for name, _ in itertools.groupby(architectures)]
-    assert len(groups) == len(set(groups))
+    misplaced = _misplaced(MODELS)
+    assert misplaced is None, misplaced
+
+
+@pytest.mark.parametrize("before", ["m40", "a100-sxm4-80gb", None])
+def test_an_entry_in_another_group_is_named(before: str | None) -> None:
+    """With the entry after which it belongs: the last of its architecture."""
+    hopper = [model.key for model in MODELS if model.architecture == "Hopper"]
+    models = [model for model in MODELS if model.key != "h20"]
+    place = [model.key for model in models].index(before) if before else len(models)
+    models.insert(place, BOOK.models["h20"])
+    last = [key for key in hopper if key != "h20"][-1]
+
+    assert _misplaced(models) == f"Hopper is split: move h20 to after {last}"

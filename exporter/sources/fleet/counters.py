@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from exporter.clock import Clock
 from exporter.model.reading import Activity
-from exporter.sources.source import COUNTER_SOURCES, CounterRow, CounterSource, OpenedGpu
+from exporter.sources.source import CounterRow, CounterSource, OpenedGpu
 
 SILENT_READS = 3
 """After so many reads without an activity a source is no longer expected to give one."""
@@ -41,9 +41,9 @@ class Counters:
         self,
         gpu: OpenedGpu,
         enabled: Collection[str],
-        rows: Iterable[CounterRow] = COUNTER_SOURCES,
+        rows: Iterable[CounterRow],
     ) -> None:
-        """Open the enabled sources.
+        """Open those of `rows` that are enabled; the rows are in order of preference.
 
         Raises:
             DeviceGone: the GPU is lost.

@@ -63,6 +63,7 @@ class Session:
         self._counters = Counters(
             OpenedGpu(handle, self._nvml.device, self._nvml.gpu_instances, self._journal),
             options.counters,
+            COUNTER_SOURCES,
         )
         self._counted_engines: frozenset[str] = frozenset()
         """The media engines that the counters measured in the last round."""

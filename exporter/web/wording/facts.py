@@ -32,7 +32,7 @@ class Saturation:
     ratio: Range
     measured: bool = True
     source: str | None = None
-    """gpm or estimate."""
+    """Name of the counter source, such as gpm, or estimate."""
     unit: str | None = None
     """The unit that gives the ratio: tensor, fp64, fma, int or dram."""
 

@@ -30,7 +30,7 @@ from exporter.cli.config.values import (
     duration,
 )
 from exporter.errors import ConfigError
-from exporter.sources.source import SOURCES
+from exporter.sources.source import COUNTER_SOURCES, SOURCES
 
 DOCUMENT = Path(__file__).parent.parent.parent.parent / "docs" / "configuration.md"
 
@@ -85,8 +85,14 @@ def test_every_source_has_its_flag() -> None:
 
 def test_counter_sources_are_those_switched_on() -> None:
     """By name, in order of preference."""
-    assert Settings().counter_sources == ("gpm",)
-    assert config.load(["--no-source.gpm"], {}).counter_sources == ()
+    names = tuple(row.name for row in COUNTER_SOURCES)
+    enabled = tuple(row.name for row in COUNTER_SOURCES if row.enabled)
+    assert Settings().counter_sources == enabled
+    every = [f"--source.{name}" for name in reversed(names)]
+    assert config.load(every, {}).counter_sources == names
+    for name in names:
+        others = tuple(other for other in names if other != name)
+        assert config.load([*every, f"--no-source.{name}"], {}).counter_sources == others
 
 
 def test_no_two_flags_share_a_variable() -> None:
@@ -99,7 +105,7 @@ EXAMPLES: dict[str, tuple[str, Any]] = {
     "web.max-requests": ("7", 7),
     "poll.interval": ("250ms", 0.25),
     "poll.slow-interval": ("1m", 60.0),
-    **{row.flag: ("false", False) for row in SOURCES},
+    **{row.flag: ("false", False) if row.enabled else ("true", True) for row in SOURCES},
     "nvml.library": ("libfake.so", "libfake.so"),
     "demo": ("true", True),
     "demo.if-no-driver": ("true", True),

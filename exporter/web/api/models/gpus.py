@@ -105,7 +105,7 @@ class SaturationJson(BoundsJson):
     """How close the units that can be read are to their limit."""
 
     source: str
-    """gpm or estimate."""
+    """Name of the counter source, such as gpm, or estimate."""
     complete: bool
     ratio: float | None = None
     """Only where measured and complete."""

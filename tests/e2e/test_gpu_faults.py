@@ -194,7 +194,7 @@ def test_strange_and_partial_gpus_are_shown_as_far_as_they_answer(
     # No permission: those readings are absent and say why, the others are there.
     assert page.get("gpu_power_watts", gpu="3") is None
     assert page.get("gpu_temperature_celsius", gpu="3", sensor="gpu") is None
-    assert page.value("gpu_utilization_ratio", gpu="3") == 0.3
+    assert page.value("gpu_utilization_ratio", gpu="3") == pytest.approx(0.3)
     states = page.rows("roofline_exporter_reading_state", state="no_permission")
     uuids = {index: page.rows("gpu_up", gpu=index)[0][0]["uuid"] for index in "0123567"}
     assert {"power", "temperature"} <= {

@@ -6,6 +6,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import pytest
+
 from tests.e2e.conftest import MakeDriver, StartDaemon
 from tests.e2e.daemons import SHOWN_WHILE_DOWN, Daemon, Page, Watch
 from tests.e2e.processes import retry_once

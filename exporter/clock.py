@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What time it is, as a parameter, so that tests need not wait; and when a reading is stale."""
+"""What time it is, as a parameter, so that tests need not wait; when a reading is stale, or due."""
 
 from __future__ import annotations
 
@@ -13,6 +13,17 @@ SHORTEST_STALE_SECONDS = 3.0
 def stale_after_seconds(interval_seconds: float) -> float:
     """Return the age at which a reading stops counting as fresh: three intervals, at least 3 s."""
     return max(GAP_INTERVALS * interval_seconds, SHORTEST_STALE_SECONDS)
+
+
+def next_due_seconds(due: float, interval_seconds: float, now: float) -> float:
+    """Return when to run next what was due at `due`; where that is late, skip, and keep the phase.
+
+    All on one monotonic clock; what is returned lies after `now`.
+    """
+    due += interval_seconds
+    if due <= now:
+        due += interval_seconds * ((now - due) // interval_seconds + 1)
+    return due
 
 
 class Clock(Protocol):

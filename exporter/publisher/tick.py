@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from exporter.clock import Clock
+from exporter.clock import Clock, next_due_seconds
 from exporter.model.readers import Readers, TrainingReports
 from exporter.model.reading import SUSPENDED, SlotReport
 from exporter.model.snapshot import Gpu, Snapshot
@@ -75,11 +75,8 @@ class Publisher:
                 self.tick()
             except Exception:
                 log.exception("a tick failed; the last snapshot stays")
-            interval = self._rules.interval_seconds
-            due += interval
             now = self._clock.monotonic()
-            if due <= now:  # late: skip what was missed, keep the phase
-                due += interval * ((now - due) // interval + 1)
+            due = next_due_seconds(due, self._rules.interval_seconds, now)
             self._stopped.wait((due - now) / self._pace)
 
     def tick(self) -> Snapshot:

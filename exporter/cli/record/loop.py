@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from exporter.cli.nodes import FIRST_READING_SECONDS, NodeReaders, any_awaited
-from exporter.clock import Clock
+from exporter.clock import Clock, next_due_seconds
 from exporter.errors import ConfigError, ExporterError
 from exporter.model.readers import Readers
 from exporter.sources.recording import LineFile, Recorder, header_of
@@ -98,10 +98,8 @@ def _run(
     while not stopped.is_set():
         readers.round(interval_seconds / 2)
         recorder.take(readers)
-        due += interval_seconds
         now = clock.monotonic()
-        if due <= now:  # late: skip what was missed, keep the phase
-            due += interval_seconds * ((now - due) // interval_seconds + 1)
+        due = next_due_seconds(due, interval_seconds, now)
         if duration_seconds is not None and due - started >= duration_seconds:
             wait(max(started + duration_seconds - now, 0.0))
             return

@@ -7,7 +7,7 @@ from exporter.exposition.family import Family, gauge, info
 from exporter.exposition.labels import Label
 from exporter.exposition.parts import DEVICE, GPU, SATURATION, Rows
 from exporter.exposition.values import text
-from exporter.model.reading import Device
+from exporter.model.reading import Device, capability_text
 from exporter.model.snapshot import Gpu, Saturation
 
 _MODES = ("persistence", "compute", "ecc", "mig", "virtualization", "confidential")
@@ -15,12 +15,11 @@ _MODES = ("persistence", "compute", "ecc", "mig", "virtualization", "confidentia
 
 def _info(gpu: Gpu) -> Rows:
     device = gpu.device
-    capability = device.compute_capability
     yield (
         (
             device.name,
             text(device.architecture),
-            "" if capability is None else f"{capability[0]}.{capability[1]}",
+            text(capability_text(device.compute_capability)),
             text(device.pci_bus_id),
             text(device.serial),
             text(device.board_part_number),

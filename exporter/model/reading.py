@@ -63,6 +63,11 @@ class Instance:
     memory_bytes: int | None = None
 
 
+def capability_text(capability: tuple[int, int] | None) -> str | None:
+    """Return a compute capability as it is written, such as 9.0; None where it is not known."""
+    return None if capability is None else f"{capability[0]}.{capability[1]}"
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """What does not change while a GPU stays as it is: identity, limits, modes, MIG layout."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
-from exporter.model.reading import Activity, Device, process_counts
+from exporter.model.reading import Activity, Device, capability_text, process_counts
 from exporter.model.snapshot import (
     Bounds,
     Ceilings,
@@ -39,15 +39,11 @@ from exporter.web.api.models.specs import GpuModelJson, SpecsAnswer
 from exporter.web.api.training import gpu_ranks
 
 
-def _capability(capability: tuple[int, int] | None) -> str | None:
-    return None if capability is None else f"{capability[0]}.{capability[1]}"
-
-
 def _identity(device: Device, spec: str | None) -> IdentityJson:
     return IdentityJson(
         name=device.name,
         architecture=device.architecture,
-        compute_capability=_capability(device.compute_capability),
+        compute_capability=capability_text(device.compute_capability),
         pci_bus_id=device.pci_bus_id,
         serial=device.serial,
         board_part_number=device.board_part_number,
@@ -244,7 +240,7 @@ def gpu_model_json(model: GpuModel) -> GpuModelJson:
     plain |= {name: list(value) for name, value in plain.items() if isinstance(value, tuple)}
     plain |= {name: dict(value) for name, value in plain.items() if isinstance(value, Mapping)}
     plain["pci_ids"] = [f"{pci_id:04X}" for pci_id in model.pci_ids]
-    plain["compute_capability"] = _capability(model.compute_capability)
+    plain["compute_capability"] = capability_text(model.compute_capability)
     return GpuModelJson(**plain, core_count=model.core_count, ceilings=_ceilings(model))
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from html import escape
 
-from exporter.model.reading import RECOVERY_ACTIONS, Health
+from exporter.model.reading import RECOVERY_ACTIONS, Health, capability_text
 from exporter.model.snapshot import Ceilings, Gpu, Share
 from exporter.specs import GpuModel, SpecBook
 from exporter.web.live.roofs import peak_clock_hertz
@@ -54,7 +54,6 @@ def _yes(value: bool | None, bad: str, good: str) -> str | None:
 
 def _identity(gpu: Gpu, spec: str | None, gpu_instance: int | None) -> Terms:
     device = gpu.device
-    capability = device.compute_capability
     memory = device.memory_bytes
     yield "Name", device.name
     yield "UUID", device.uuid
@@ -66,7 +65,7 @@ def _identity(gpu: Gpu, spec: str | None, gpu_instance: int | None) -> Terms:
         yield "UUID of the instance", ", ".join(each.mig_uuid for each in parts)
     yield "GPU model in the spec file", spec
     yield "Architecture", device.architecture
-    yield "Compute capability", None if capability is None else f"{capability[0]}.{capability[1]}"
+    yield "Compute capability", capability_text(device.compute_capability)
     yield "PCI address", device.pci_bus_id
     yield "Serial number", device.serial
     yield "Board part number", device.board_part_number

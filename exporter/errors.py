@@ -38,7 +38,11 @@ class DeviceSilent(SourceError):
 
 def shown(value: object) -> str:
     """Return a value as messages show it: its representation, cut at 60 characters."""
-    text = repr(value)
+    return clipped(repr(value))
+
+
+def clipped(text: str) -> str:
+    """Return text as messages quote it: cut at 60 characters."""
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+from exporter.errors import clipped
 from exporter.web.api.models.json import Json, json_name
 
 T = TypeVar("T", bound=Json)
@@ -20,8 +21,7 @@ class UnexpectedError(ValueError):
     """Something in the JSON is not as expected; the text names the key and what was expected."""
 
     def __init__(self, key: str, expected: str, value: object) -> None:
-        got = json.dumps(value)
-        got = got if len(got) <= 60 else f"{got[:57]}..."
+        got = clipped(json.dumps(value))
         super().__init__(f"{key}: expected {expected}, got {got}".removeprefix(": "))
 
 

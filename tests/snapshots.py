@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from exporter.exposition.own import REJECTION
+from exporter.model.daemon import Daemon
 from exporter.model.reading import (
     THROTTLE_REASONS,
     Activity,
@@ -615,6 +616,10 @@ NO_DRIVER = Snapshot(
     {"nvml": SourceState(up=False, failures_total=7)},
     "the NVIDIA driver library libnvidia-ml.so.1 cannot be loaded",
 )
+
+DAEMON = Daemon(log_lines_dropped_total=3, web_config_ok=True)
+"""What the daemon counts beside a snapshot."""
+
 
 EXAMPLES: dict[str, Snapshot] = {
     "training": snapshot(h100_training()),

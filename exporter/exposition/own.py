@@ -8,8 +8,9 @@ import platform
 import exporter
 from exporter.exposition.family import Family, counter, gauge, info
 from exporter.exposition.labels import Label
-from exporter.exposition.parts import NODE, SNAPSHOT, TRAINING_STATE, Node, Rows
+from exporter.exposition.parts import DAEMON, NODE, SNAPSHOT, TRAINING_STATE, Node, Rows
 from exporter.exposition.processes import PROCESS_MEMORY
+from exporter.model.daemon import CONNECTION_REFUSALS, REQUEST_ABORTS, REQUEST_REFUSALS
 from exporter.model.snapshot import Snapshot
 from exporter.model.training import STALL_EXCEEDS_IDLE, TRAINING_DEGRADATIONS, TRAINING_REJECTIONS
 
@@ -135,6 +136,51 @@ FAMILIES: tuple[Family, ...] = (
         "Series that a cap cut off, added up over the snapshots.",
         "counted since the exporter started",
         NODE.by_label(Label("family", (PROCESS_MEMORY.name,)), lambda n: n.dropped),
+    ),
+    counter(
+        "roofline_exporter_connections_refused_total",
+        "",
+        "full",
+        "Connections that were not let in, by why.",
+        "counted since the exporter started",
+        DAEMON.by_label(
+            Label("reason", tuple(CONNECTION_REFUSALS)), lambda d: d.connections_refused_total
+        ),
+    ),
+    counter(
+        "roofline_exporter_requests_refused_total",
+        "",
+        "full",
+        "Requests that were answered with an error before they were looked at, by why.",
+        "counted since the exporter started",
+        DAEMON.by_label(
+            Label("reason", tuple(REQUEST_REFUSALS)), lambda d: d.requests_refused_total
+        ),
+    ),
+    counter(
+        "roofline_exporter_requests_aborted_total",
+        "",
+        "full",
+        "Connections that were ended because the client did not go on, by what it did not do.",
+        "counted since the exporter started",
+        DAEMON.by_label(Label("reason", tuple(REQUEST_ABORTS)), lambda d: d.requests_aborted_total),
+    ),
+    counter(
+        "roofline_exporter_log_lines_dropped_total",
+        "",
+        "full",
+        "Log lines that were dropped because nobody read standard error.",
+        "counted since the exporter started",
+        DAEMON.one(lambda d: d.log_lines_dropped_total),
+    ),
+    gauge(
+        "roofline_exporter_web_config_success",
+        "",
+        "core",
+        "1 while the web configuration file can be used, 0 while it is broken and nobody new is "
+        "let in; absent without one.",
+        "the last look at the file and at those that it names",
+        DAEMON.one(lambda d: None if d.web_config_ok is None else int(d.web_config_ok)),
     ),
     counter(
         "roofline_exporter_training_reports_total",

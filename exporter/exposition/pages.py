@@ -13,6 +13,7 @@ from exporter.exposition.own_process import ProcessMetrics
 from exporter.exposition.parts import Node
 from exporter.exposition.processes import PROCESS_MEMORY, dropped_series
 from exporter.exposition.render import Block, Renderer, RenderOptions, page
+from exporter.model.daemon import Daemon
 from exporter.model.snapshot import Snapshot
 
 Variant = tuple[Format, bool]
@@ -34,8 +35,14 @@ class Pages:
     One thread publishes; any thread may ask.
     """
 
-    def __init__(self, options: RenderOptions, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        options: RenderOptions,
+        clock: Callable[[], float] = time.monotonic,
+        daemon: Callable[[], Daemon | None] = lambda: None,
+    ) -> None:
         self._clock = clock
+        self._daemon = daemon
         self._lock = threading.Lock()
         self._snapshot: Snapshot | None = None
         self._dropped = {PROCESS_MEMORY.name: 0}
@@ -109,6 +116,6 @@ class Pages:
 
     def _current(self) -> list[Block]:
         if self._blocks is None:
-            node = Node(self._snapshot, self._options.revision, dict(self._dropped))
+            node = Node(self._snapshot, self._options.revision, dict(self._dropped), self._daemon())
             self._blocks = self._renderer.blocks(node) + self._process.blocks()
         return self._blocks

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
 from exporter.exposition.labels import Label, Scope
+from exporter.model.daemon import Daemon
 from exporter.model.reading import (
     Activity,
     Board,
@@ -49,6 +50,8 @@ class Node:
     revision: str = ""
     dropped: Mapping[str, int] = field(default_factory=dict)
     """By family: series cut so far."""
+    daemon: Daemon | None = None
+    """None where pages are made without a daemon, as by `once`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,7 @@ RANK_TOTALS: Part[TrainingTotals] = Part("rank", lambda rank: rank.totals)
 LOADER: Part[Loader] = Part("rank", lambda rank: rank.loader)
 
 NODE: Part[Node] = Part("node", lambda node: node)
+DAEMON: Part[Daemon] = Part("node", lambda node: node.daemon)
 SNAPSHOT: Part[Snapshot] = Part("node", lambda node: node.snapshot)
 TRAINING_STATE: Part[TrainingState] = Part(
     "node", lambda node: None if node.snapshot is None else node.snapshot.training

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the daemon itself went through: whom it refused, what it gave up, what it could not log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+CONNECTION_REFUSALS: Mapping[str, str] = {
+    "limit": "as many connections as --web.max-connections are open, all of them at work",
+    "address_limit": "its address has as many as --web.max-connections-per-address, all at work",
+    "descriptors": "the process has no file descriptor left",
+    "handshake": "TLS was not agreed on within 10 s, or at all",
+    "client_name": "the client's certificate has none of the allowed names",
+    "web_config": "the web configuration cannot be used",
+}
+"""Why a connection was not let in."""
+
+REQUEST_REFUSALS: Mapping[str, str] = {
+    "malformed": "it is not HTTP/1.1 or 1.0, or not of the methods that are answered",
+    "head_size": "its head is longer than 32 kB",
+    "head_count": "its head has more than 100 fields",
+    "body": "it has a body, which nothing here reads",
+    "host": "its Host is no name of this node",
+    "password": "it has no valid user and password",
+    "rate": "more requests than the web configuration's rate_limit",
+    "scrapes": "more scrapes at once than --web.max-requests",
+    "streams": "more live views at once than are served",
+    "web_config": "the web configuration cannot be used",
+}
+"""Why a request was answered with an error before it was looked at."""
+
+REQUEST_ABORTS: Mapping[str, str] = {
+    "head_timeout": "the head was not there after 10 s",
+    "stalled": "the client took nothing of the answer for 10 s",
+    "room": "it did not move, and another connection needed its place",
+}
+"""Why a connection was ended that had been let in. One that idles too long is not counted."""
+
+
+def _none_yet(reasons: Mapping[str, str]) -> Mapping[str, int]:
+    return dict.fromkeys(reasons, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """Counts since the start of the process; every reason is listed."""
+
+    connections_refused_total: Mapping[str, int] = field(
+        default_factory=lambda: _none_yet(CONNECTION_REFUSALS)
+    )
+    requests_refused_total: Mapping[str, int] = field(
+        default_factory=lambda: _none_yet(REQUEST_REFUSALS)
+    )
+    requests_aborted_total: Mapping[str, int] = field(
+        default_factory=lambda: _none_yet(REQUEST_ABORTS)
+    )
+    log_lines_dropped_total: int = 0
+    web_config_ok: bool | None = None
+    """Whether the file of --web.config.file can be used; None without one."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # docker build -t roofline-exporter .      (or: make image)
-ARG PYTHON_IMAGE=python:3.13-slim-bookworm
+# Of requirements/Dockerfile, which Dependabot renews; `make lock` copies it here.
+ARG PYTHON_IMAGE=python:3.13-slim-bookworm@sha256:a1165e272e578941b84abc79e4ab38a0305cd12803a5c4247979ac7655f4d641
 
 FROM ${PYTHON_IMAGE} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PYTHONDONTWRITEBYTECODE=1

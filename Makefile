@@ -53,6 +53,8 @@ lock: $(READY) ## Pin what the image is made of, with hashes (ARGS=--upgrade tak
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV)
 	@$(LOCK) -o requirements/image.txt pyproject.toml $(ARGS)
 	@$(LOCK) -o requirements/build.txt requirements/build.in $(ARGS)
+	@$(LOCK) -o requirements/audit.txt requirements/audit.in $(ARGS)
+	@sed -i "s|^ARG PYTHON_IMAGE=.*|ARG PYTHON_IMAGE=$$(sed -n 's/^FROM //p' requirements/Dockerfile)|" Dockerfile
 
 image: ## Build the container image roofline-exporter:latest (ARGS="--build-arg PYTHON_IMAGE=...")
 	docker build --tag roofline-exporter --build-arg REVISION=$(REVISION) $(ARGS) .

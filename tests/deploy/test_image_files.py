@@ -29,8 +29,21 @@ def test_needs_no_buildkit(syntax: str) -> None:
 def test_has_two_stages_on_one_base() -> None:
     """The base image is an argument, the same for both."""
     assert DOCKERFILE.count("\nFROM ") == 2
-    assert re.search(r"^ARG PYTHON_IMAGE=python:3\.\d+-slim-\w+$", DOCKERFILE, re.MULTILINE)
+    assert re.search(
+        r"^ARG PYTHON_IMAGE=python:3\.\d+-slim-\w+@sha256:[0-9a-f]{64}$", DOCKERFILE, re.MULTILINE
+    )
     assert [stage.split()[1] for stage in STAGES] == ["${PYTHON_IMAGE}"] * 2
+
+
+def test_base_is_the_one_that_dependabot_renews() -> None:
+    """`make lock` copies it."""
+    renewed = (ROOT / "requirements" / "Dockerfile").read_text()
+    (image,) = re.findall(r"^FROM (\S+)$", renewed, re.MULTILINE)
+    assert f"\nARG PYTHON_IMAGE={image}\n" in DOCKERFILE, "run `make lock`"
+    makefile = (ROOT / "Makefile").read_text()
+    assert re.search(
+        r"^\t@sed -i .*PYTHON_IMAGE.* requirements/Dockerfile\)\|\" Dockerfile$", makefile, re.M
+    )
 
 
 def test_last_stage_installs_nothing() -> None:

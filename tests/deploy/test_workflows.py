@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 import sys
@@ -18,6 +20,20 @@ ROOT = Path(__file__).parents[2]
 GITHUB = ROOT / ".github"
 WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
 PINNED_ACTION = re.compile(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}")
+TESTED = "${{ env.IMAGE }}@${{ steps.build.outputs.digest }}"
+INDEXES = {"1" * 64: ["sha256:a", "sha256:b"], "2" * 64: ["sha256:c"]}
+"""What is in the images that were tested: by the digest of each architecture."""
+DOCKER = """#!/usr/bin/env python3
+import json, pathlib, sys
+index = lambda digests: print(json.dumps({"manifests": [{"digest": d} for d in digests]}))
+indexes, made = json.loads(pathlib.Path(__file__).with_name("answers.json").read_text())
+match sys.argv[3:]:
+    case ["inspect", "--raw", source]: index(indexes[source.rpartition(":")[2]])
+    case ["create", "--dry-run", *_]: index(made)
+    case ["create", *words]: pathlib.Path("tagged").write_text(" ".join(words))
+    case ["inspect", *_]: print("sha256:index")
+"""
+"""Answers as `docker buildx imagetools` does."""
 
 
 def _jobs(name: str) -> dict[str, Any]:
@@ -104,11 +120,147 @@ def test_release_has_images_for_both_architectures_with_provenance() -> None:
     jobs = _jobs("release.yml")
     rows = jobs["image"]["strategy"]["matrix"]["include"]
     assert [row["architecture"] for row in rows] == ["amd64", "arm64"]
-    pushed = [step for step in jobs["image"]["steps"] if step.get("id") == "push"]
-    assert pushed[0]["with"]["provenance"] == "mode=max"
+    (build,) = (step for step in jobs["image"]["steps"] if step.get("id") == "build")
+    assert build["with"]["provenance"] == "mode=max"
     for name in ("packages", "manifest"):
         uses = [step.get("uses", "") for step in jobs[name]["steps"]]
         assert any(use.startswith("actions/attest-build-provenance@") for use in uses), name
+
+
+def test_release_builds_one_image_and_tests_that_one() -> None:
+    """By its digest, which is handed on after the tests; no later job builds anything."""
+    jobs = _jobs("release.yml")
+    steps = jobs["image"]["steps"]
+    is_build = [
+        "build-push-action" in step.get("uses", "") or "docker build " in step.get("run", "")
+        for job in jobs.values()
+        for step in job.get("steps", ())
+    ]
+    assert sum(is_build) == 1
+
+    places = {step.get("id") or step.get("name", ""): at for at, step in enumerate(steps)}
+    build, test = (
+        steps[places["build"]],
+        steps[places["This image works, as the registry hands it out"]],
+    )
+    assert "push-by-digest=true" in build["with"]["outputs"]
+    assert not {"tags", "load"} & set(build["with"])
+    assert test["env"] == {"TESTED": TESTED}
+    for line in re.findall(r"docker run .*", test["run"]):
+        assert '"$TESTED"' in line
+        assert '"${hardened[@]}"' in line
+    keep = steps[places["Keep the digest of what was tested"]]
+    assert keep["env"] == {"DIGEST": "${{ steps.build.outputs.digest }}"}
+    assert places["build"] < steps.index(test) < steps.index(keep)
+    assert "if" not in keep
+
+
+@pytest.mark.parametrize(
+    ("made", "is_tagged"),
+    [
+        (["sha256:c", "sha256:a", "sha256:b"], True),
+        (["sha256:c", "sha256:a"], False),
+        (["sha256:c", "sha256:a", "sha256:b", "sha256:d"], False),
+    ],
+    ids=["what was tested", "less", "more"],
+)
+def test_release_tags_what_was_tested_and_nothing_else(
+    tmp_path: Path, made: list[str], is_tagged: bool
+) -> None:
+    """The step stops before it tags anything where the index would hold something else."""
+    (step,) = (
+        step for step in _jobs("release.yml")["manifest"]["steps"] if step.get("id") == "tag"
+    )
+    (tmp_path / "digests").mkdir()
+    for digest in INDEXES:
+        (tmp_path / "digests" / digest).touch()
+    docker = tmp_path / "docker"
+    docker.write_text(DOCKER.replace("/usr/bin/env python3", sys.executable))
+    docker.chmod(0o755)
+    (tmp_path / "answers.json").write_text(json.dumps([INDEXES, made]))
+    output = tmp_path / "output"
+    done = subprocess.run(
+        ["bash", "-e", "-o", "pipefail", "-c", step["run"]],
+        cwd=tmp_path,
+        env={
+            "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
+            "IMAGE": "ghcr.io/x/y",
+            "VERSION": "1.2.3",
+            "GITHUB_OUTPUT": str(output),
+        },
+        check=False,
+        timeout=30,
+    )
+    assert (done.returncode == 0) == is_tagged
+    tagged = tmp_path / "tagged"
+    assert tagged.exists() == is_tagged
+    if is_tagged:
+        assert "-t ghcr.io/x/y:1.2.3 " in tagged.read_text()
+        assert all(f"ghcr.io/x/y@sha256:{digest}" in tagged.read_text() for digest in INDEXES)
+        assert output.read_text() == "digest=sha256:index\n"
+
+
+def test_release_says_what_is_inside() -> None:
+    """A bill of materials of the wheel and of each image, from what was tested, on the page."""
+    jobs = _jobs("release.yml")
+    runs = {
+        name: "".join(step.get("run", "") for step in job.get("steps", ()))
+        for name, job in jobs.items()
+    }
+    assert "cyclonedx-py environment" in runs["packages"]
+    assert "/tmp/wheel/bin/python" in runs["packages"].partition("cyclonedx-py environment")[2]
+    attested = [
+        step["with"] for step in jobs["packages"]["steps"] if "sbom-path" in step.get("with", {})
+    ]
+    assert [row["subject-path"] for row in attested] == ["dist/*.whl"]
+    (sbom,) = (step for step in jobs["image"]["steps"] if ".SBOM.SPDX" in step.get("run", ""))
+    assert sbom["env"]["TESTED"] == TESTED
+    uploads = [
+        step["with"]["name"]
+        for name in ("packages", "image")
+        for step in jobs[name]["steps"]
+        if "upload-artifact" in step.get("uses", "")
+    ]
+    assert {"sbom-wheel", "sbom-image-${{ matrix.architecture }}"} <= set(uploads)
+    taken = [
+        step["with"].get("pattern")
+        for step in jobs["page"]["steps"]
+        if "download-artifact" in step.get("uses", "")
+    ]
+    assert "sbom-*" in taken
+
+
+def test_known_vulnerabilities_are_looked_for() -> None:
+    """In every lock file and in what the tests run with; with every test, and once a week."""
+    assert _jobs("test.yml")["audit"]["uses"] == "./.github/workflows/audit.yml"
+    workflow = yaml.safe_load((GITHUB / "workflows" / "audit.yml").read_text())
+    # YAML reads the key `on` as true.
+    assert {"schedule", "workflow_call"} <= set(workflow[True])
+    (minute, hour, day, month, weekday) = workflow[True]["schedule"][0]["cron"].split()
+    assert all(part.isdecimal() for part in (minute, hour, weekday))
+    assert (day, month) == ("*", "*")
+    runs = "".join(step.get("run", "") for step in workflow["jobs"]["packages"]["steps"])
+    assert "--require-hashes --only-binary=:all: -r requirements/audit.txt" in runs
+    assert "for file in requirements/*.txt" in runs
+    assert '--path "$(.venv/bin/python' in runs
+    assert "--ignore-vuln" not in runs
+
+
+def test_dependabot_renews_everything() -> None:
+    """Actions, packages, the base image, the images of the stack; nothing on its first day."""
+    updates = yaml.safe_load((GITHUB / "dependabot.yml").read_text())["updates"]
+    places = {
+        row["package-ecosystem"]: row.get("directories") or [row["directory"]] for row in updates
+    }
+    assert places == {
+        "github-actions": ["/"],
+        "pip": ["/", "/requirements"],
+        "docker": ["/requirements"],
+        "docker-compose": ["/deploy"],
+    }
+    assert all(row["cooldown"]["default-days"] >= 7 for row in updates)
+    for name in ("pyproject.toml", "requirements/Dockerfile", "deploy/docker-compose.yml"):
+        assert (ROOT / name).exists()
 
 
 def test_release_notes_are_this_versions_changes() -> None:

@@ -44,9 +44,8 @@ def test_an_idle_gpu_is_told_of(tmp_path: Path) -> None:
     engine = Engine()
     try:
         image = engine.build()
-        images = service_images()
-        for name in ("prometheus", "alertmanager"):
-            engine.require(images[name])
+        shipped = service_images()
+        images = {name: engine.require(shipped[name]) for name in ("prometheus", "alertmanager")}
         with Network() as network:
             config = engine.client.networks.get(network.id).attrs["IPAM"]["Config"]
             _told_of(tmp_path, network, image, images, config[0]["Gateway"])

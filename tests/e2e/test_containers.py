@@ -34,6 +34,7 @@ from tests.e2e.containers import (
     query,
     service_images,
     stop,
+    using,
     wait_for_json,
 )
 from tests.e2e.daemons import Page
@@ -87,7 +88,7 @@ def test_image_is_small_and_says_what_it_is(
     engine: Engine, image: str, record_property: Record
 ) -> None:
     """It adds little to its base, runs as a number, and is labelled; no compiler, no pip cache."""
-    added = (engine.size_bytes(image) - engine.size_bytes(base_image())) / 1e6
+    added = (engine.size_bytes(image) - engine.size_bytes(engine.require(base_image()))) / 1e6
     record_property(MEASURED, f"image: {added:.1f} MB above its base (limit {MOST_MEGABYTES:g})")
     assert added < MOST_MEGABYTES
 
@@ -221,9 +222,8 @@ def test_prometheus_scrapes_it_and_knows_alertmanager(
     engine: Engine, image: str, tmp_path: Path
 ) -> None:
     """The configuration that ships finds all three; counters of the demo grow as they should."""
-    images = service_images()
-    for name in ("prometheus", "alertmanager"):
-        engine.require(images[name])
+    shipped = service_images()
+    images = {name: engine.require(shipped[name]) for name in ("prometheus", "alertmanager")}
     with (
         Network() as network,
         _server(
@@ -271,18 +271,18 @@ def _check_inhibition(url: str) -> None:
 
 
 def test_compose_brings_the_stack_up_and_down(
-    engine: Engine, image: str, record_property: Record
+    engine: Engine, image: str, tmp_path: Path, record_property: Record
 ) -> None:
     """Every service becomes healthy, Prometheus scrapes the demo, and nothing is left behind."""
-    services = ["exporter"]
+    images = {}
     for name, reference in service_images().items():
         if name == "grafana" and not engine.has(reference):
             record_property(MEASURED, f"compose: grafana left out, there is no image {reference}")
             continue
-        engine.require(reference)
-        services.append(name)
+        images[name] = engine.require(reference)
+    services = ["exporter", *images]
     with engine.tagged(image) as tag:
-        compose = Compose(tag, COMPOSE_FILE)
+        compose = Compose(tag, COMPOSE_FILE, using(tmp_path, images))
         with compose.up(*services):
             url = compose.url("prometheus", 9090)
             scraped = {"roofline-exporter": 1.0}

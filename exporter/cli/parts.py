@@ -41,6 +41,7 @@ def _rules(settings: Settings) -> Rules:
             ignored_commands=frozenset(settings.hold_ignore),
         ),
         owners=settings.process_owner,
+        serials=settings.identity_serial,
     )
 
 

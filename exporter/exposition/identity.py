@@ -62,7 +62,7 @@ FAMILIES: tuple[Family, ...] = (
                 Label("architecture", meaning="such as Hopper"),
                 Label("compute_capability", meaning="such as 9.0"),
                 Label("pci_bus_id", meaning="domain:bus:device.function"),
-                Label("serial"),
+                Label("serial", meaning="empty with --no-identity.serial"),
                 Label("board_part_number"),
                 Label("minor_number", meaning="the N of /dev/nvidiaN"),
                 Label("numa_node"),

@@ -19,6 +19,8 @@ class Rules:
     idle: IdleRules = field(default_factory=IdleRules)
     owners: bool = True
     """Whether the snapshot shows whose the processes and the training jobs are."""
+    serials: bool = True
+    """Whether it shows the serial numbers of GPUs."""
 
     @property
     def longest_interval_seconds(self) -> float:

@@ -17,6 +17,7 @@ from exporter.publisher.gpu import TrackedGpu
 from exporter.publisher.owners import without_owner, without_owners
 from exporter.publisher.ranks import GapClock, Place, Ranks
 from exporter.publisher.rules import Rules
+from exporter.publisher.serials import WithoutSerials
 from exporter.publisher.sources import problem_of, source_states, training_state
 from exporter.specs import SpecBook
 
@@ -47,6 +48,7 @@ class Publisher:
         self._training = tuple(training)
         self._gpus: dict[str, TrackedGpu] = {}
         self._ranks = Ranks()
+        self._without_serials = WithoutSerials()
         self._forgotten: set[str] = set()
         """GPUs that readers may still name but that were not seen for too long."""
         self._forgotten_cuts: Counter[str] = Counter()
@@ -112,9 +114,13 @@ class Publisher:
                 gpu.reconfigure(self._specs, self._rules)
 
     def _slot_reports(self) -> Sequence[SlotReport]:
-        """Return the report on every GPU; without owners where these are not to be shown."""
+        """Return the report on every GPU, without what is not to be shown."""
         reports = self._readers.reports()
-        return reports if self._rules.owners else [without_owners(report) for report in reports]
+        if not self._rules.owners:
+            reports = [without_owners(report) for report in reports]
+        if not self._rules.serials:
+            reports = [self._without_serials.report(report) for report in reports]
+        return reports
 
     def _training_reports(self) -> Sequence[TrainingReport]:
         """Return the last report of every training process; without owners likewise."""

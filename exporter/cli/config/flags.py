@@ -223,6 +223,13 @@ class Settings:
         "Commands whose processes do not hold a GPU.",
         reloadable=True,
     )
+    identity_serial: bool = _flag(
+        "identity.serial",
+        BOOLEAN,
+        "true",
+        "Show and record the serial number of each GPU, in the label serial; else it is empty.",
+        reloadable=True,
+    )
     process_owner: bool = _flag(
         "process.owner",
         BOOLEAN,

@@ -41,6 +41,7 @@ def run(invocation: Invocation) -> int:
 
     from exporter.cli.nodes import choose_readers
     from exporter.cli.record.loop import record
+    from exporter.publisher.serials import WithoutSerials
     from exporter.specs import load_specs
 
     specs, clock = load_specs(settings.specs), SystemClock()
@@ -48,7 +49,11 @@ def run(invocation: Invocation) -> int:
     interval = settings.poll_interval_seconds
     stopped = threading.Event()
     on_stop(stopped.set)
-    print(record(readers, specs, clock, path, interval, length, force=given.force, stopped=stopped))
+    kept = None if settings.identity_serial else WithoutSerials().report
+    summary = record(
+        readers, specs, clock, path, interval, length, force=given.force, kept=kept, stopped=stopped
+    )
+    print(summary)
     return STOPPED
 
 

@@ -11,6 +11,7 @@ from exporter.cli.nodes import FIRST_READING_SECONDS, NodeReaders, any_awaited
 from exporter.clock import Clock, next_due_seconds
 from exporter.errors import ConfigError, ExporterError
 from exporter.model.readers import Readers
+from exporter.model.reading import SlotReport
 from exporter.sources.recording import LineFile, Recorder, header_of
 from exporter.specs import SpecBook
 
@@ -24,10 +25,13 @@ def record(
     duration_seconds: float | None,
     *,
     force: bool = False,
+    kept: Callable[[SlotReport], SlotReport] | None = None,
     stopped: threading.Event | None = None,
     wait: Callable[[float], object] | None = None,
 ) -> str:
     """Record until stopped or for `duration_seconds`; return one line on what was written.
+
+    `kept` returns of each report what is to be written; without it that is everything.
 
     Raises:
         ConfigError: the file may not be written.
@@ -48,7 +52,7 @@ def record(
         recorder: Recorder | None = None
         try:
             header = header_of(readers, specs, interval_seconds, unix)
-            recorder = Recorder(file, header, clock, started)
+            recorder = Recorder(file, header, clock, started, kept)
             _run(recorder, readers, clock, interval_seconds, duration_seconds, stopped, wait)
             size = recorder.end()
         except OSError as error:

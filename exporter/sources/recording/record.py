@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from exporter.clock import Clock
 from exporter.model.readers import Readers
+from exporter.model.reading import SlotReport
 from exporter.sources.recording.files import LineFile
 from exporter.sources.recording.header import Header, RecordedDevice, header_line, iso_time
 from exporter.sources.recording.lines import encode
@@ -19,8 +22,17 @@ FLUSH_SECONDS = 1.0
 class Recorder:
     """Writes one round after the other to a recording."""
 
-    def __init__(self, file: LineFile, header: Header, clock: Clock, started: float) -> None:
+    def __init__(
+        self,
+        file: LineFile,
+        header: Header,
+        clock: Clock,
+        started: float,
+        kept: Callable[[SlotReport], SlotReport] | None = None,
+    ) -> None:
         """Write the header; `started` is the monotonic time at which the recording begins.
+
+        `kept` returns of a report what is to be written; without it that is everything.
 
         Raises:
             OSError: nothing could be written.
@@ -32,6 +44,7 @@ class Recorder:
         self._file = file
         self._clock = clock
         self._started = started
+        self._kept = kept
         self._flushed_at = started
         file.write(header_line(header))
         file.flush()
@@ -44,6 +57,8 @@ class Recorder:
         """
         now = self._clock.monotonic()
         reports = readers.reports()
+        if self._kept is not None:
+            reports = [self._kept(report) for report in reports]
         tick = Tick(
             round(now - self._started, DIGITS),
             tuple([recorded(report, self._started) for report in reports]),

@@ -119,6 +119,7 @@ EXAMPLES: dict[str, tuple[str, Any]] = {
     "idle.threshold": ("0.02", 0.02),
     "idle.link-rate": ("5M", 5e6),
     "hold.ignore": ("a,b", ("a", "b")),
+    "identity.serial": ("false", False),
     "process.owner": ("false", False),
     "process.memory": ("true", True),
     "process.max": ("3", 3),

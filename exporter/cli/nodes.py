@@ -150,7 +150,7 @@ def as_played(settings: Settings) -> Settings:
 def looked_for(settings: Settings) -> tuple[str, ...]:
     """Return in a few lines where GPUs are looked for, for a user who sees none."""
     if settings.replay is not None:
-        return (f"recording {settings.replay}",)
+        return (f"recording {settings.replay.name}",)
     if settings.demo:
         return ("simulated GPUs (--demo)",)
     library = settings.nvml_library or f"{SONAME}, where the dynamic linker finds it"

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Mapping
 
 from exporter.derive import NO_STALL
-from exporter.errors import one_line
 from exporter.model.reading import SUSPENDED, Device, Reading, ShareReading, SlotReport, XidRecord
 from exporter.model.snapshot import Ceilings, Gpu
 from exporter.publisher.board import BoardIntegral
@@ -103,7 +102,7 @@ class TrackedGpu:
         if type(error) is not self._logged_fault:
             self._logged_fault = type(error)
             log.error("GPU %d (%s) %s", self.device.index, self.device.uuid, FAULT, exc_info=error)
-        return f"{FAULT}: {type(error).__name__}: {one_line(str(error))}"
+        return f"{FAULT}: {type(error).__name__}"
 
     def _set_ceilings(self, precision: str | None) -> None:
         self._ceilings_due = True

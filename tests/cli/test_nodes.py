@@ -158,7 +158,7 @@ def test_a_driver_that_hangs_is_not_waited_for() -> None:
             ],
         ),
         (["--demo"], ["simulated GPUs (--demo)"]),
-        (["--replay=/x/case.jsonl.gz"], ["recording /x/case.jsonl.gz"]),
+        (["--replay=/x/case.jsonl.gz"], ["recording case.jsonl.gz"]),
     ],
 )
 def test_where_gpus_are_looked_for(argv: list[str], lines: list[str]) -> None:

@@ -143,16 +143,21 @@ class Replay:
             try:
                 tick = next(self._ticks)
             except StopIteration:
-                self._end_pass(f"the recording {self._recording.path} has ended")
+                self._end_pass(f"the recording {self._recording.path.name} has ended")
             except Damage as damage:
                 if not self._logged_damage:
                     self._logged_damage = True
                     log.warning("%s; the recording plays up to there", damage)
-                self._end_pass(f"the recording has ended: {damage}")
+                self._end_pass(f"the recording has ended: {self._without_folder(damage)}")
             else:
                 self._played = True
                 return tick
         return None
+
+    def _without_folder(self, damage: Damage) -> str:
+        """Return what is wrong as everybody may read it: where the file lies is for the log."""
+        path = self._recording.path
+        return str(damage).replace(str(path), path.name)
 
     def _end_pass(self, reason: str) -> None:
         if not self._loop or not self._played:

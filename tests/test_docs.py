@@ -17,8 +17,8 @@ ROOT = Path(__file__).parent.parent
 GUIDES = sorted((ROOT / "docs").glob("*.md"))
 PAGES = sorted((*ROOT.glob("*.md"), *GUIDES))
 PROMETHEUS_OWNS = {"job", "instance", "pod", "namespace", "container", "node", "cluster"}
-LABELS = {"gpu_instance", "gpu_max"}
-"""Labels and label values that look like metrics."""
+LABELS = {"gpu_instance", "gpu_max", "gpu_idle_ratio", "gpu_idle_seconds_total"}
+"""Labels, label values and fields of the JSON that look like metrics."""
 MISTYPED = {"poll.intreval"}
 """What docs/configuration.md shows the refusal of."""
 LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]+)?\)")

@@ -235,3 +235,39 @@ def test_the_default_stream_is_standard_error(capsys: pytest.CaptureFixture[str]
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.endswith("level=info msg=m\n")
+
+
+@pytest.mark.parametrize("form", ["logfmt", "json"])
+def test_long_text_is_cut(form: str) -> None:
+    """A line is bounded, whatever a driver, a file or a report put into it."""
+    line = formatted(form, "m" * 10_000, {"k": "é" * 10_000})
+    read = json.loads(line) if form == "json" else parsed_logfmt(line)
+    assert read["msg"] == "m" * 2_000 + "..."
+    assert read["k"] == "é" * 2_000 + "..."
+
+
+@pytest.mark.parametrize("form", ["logfmt", "json"])
+def test_a_line_that_is_still_too_long_keeps_its_message(form: str) -> None:
+    """It can be read back, and says that it was cut."""
+    fields = {f"k{number}": "\N{GRINNING FACE}" * 2_000 for number in range(10)}
+    line = formatted(form, "\N{GRINNING FACE}" * 3_000, fields)
+    read = json.loads(line) if form == "json" else parsed_logfmt(line)
+    assert len(line) < 32 * 1024
+    assert read["msg"] == "\N{GRINNING FACE}" * 2_000 + "..."
+    assert str(read["cut"]).lower() == "true"
+    assert "k0" not in read
+
+
+def test_of_a_long_traceback_the_end_is_kept() -> None:
+    """There it says where it happened."""
+
+    stream = io.StringIO()
+    log.setup("debug", "logfmt", stream)
+    try:
+        exec("def f(n):\n" + "\n" * 5 + "  g(n)\ndef g(n):\n  n and f(n - 1) or 1 / 0\nf(200)", {})
+    except ZeroDivisionError:
+        logging.getLogger("exporter.test").exception("read failed")
+    read = parsed_logfmt(stream.getvalue().rstrip("\n"))
+    assert read["traceback"].startswith("...")
+    assert read["traceback"].endswith("ZeroDivisionError: division by zero\n")
+    assert len(read["traceback"]) == 8_003

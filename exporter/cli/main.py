@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol, cast
 
+from exporter import log
 from exporter.cli import config
 from exporter.cli.command import FAILED, INTERRUPTED, STOPPED, USAGE, Invocation
 from exporter.errors import ConfigError, ExporterError, one_line
@@ -164,5 +165,6 @@ def _version_line() -> str:
 
 
 def _fail(error: Exception, code: int) -> int:
-    print(f"{PROGRAM}: {one_line(str(error))}", file=sys.stderr)
+    if log.flush():
+        print(f"{PROGRAM}: {one_line(str(error))}", file=sys.stderr)
     return code

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
+from exporter import log
 from exporter.cli import config
 from exporter.cli.command import FAILED, STOPPED, Invocation
 
@@ -37,6 +38,7 @@ def once(settings: config.Settings) -> int:
         try:
             problem = settle(parts)
             if problem is not None:
+                log.flush()
                 print(f"roofline-exporter: {problem}", file=sys.stderr)
                 return FAILED
             time.sleep(parts.settings.poll_interval_seconds)

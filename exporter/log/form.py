@@ -6,51 +6,22 @@ from __future__ import annotations
 import json
 import logging
 import re
-import sys
 import traceback
 from collections.abc import Mapping
 from datetime import datetime, timezone
-from typing import Any, TextIO
+from typing import Any
 
-LEVELS = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-}
-FOREIGN_LOGGERS = {
-    "asyncio": logging.NOTSET,
-    "uvicorn": logging.WARNING,
-    "uvicorn.asgi": logging.WARNING,
-    "uvicorn.error": logging.WARNING,
-    "uvicorn.access": logging.CRITICAL,
-}
-"""Loggers of libraries, and the lowest level that is logged: requests and start-up are left out."""
-SILENT_LOGGER = "uvicorn.access"
-"""It formats a line for each request unless it finds no handler up to the root."""
+LONGEST_VALUE = 2_000
+"""Characters of the message and of each field; the rest is cut off."""
+LONGEST_TRACEBACK = 8_000
+"""Characters; the beginning is cut off."""
+LONGEST_LINE = 32 * 1024
+"""Bytes; a line that would be longer has only its message."""
+CUT = "..."
 
 _RESERVED = ("time", "level", "msg")
 _PLAIN = re.compile(r"[!#-<>-\[\]-~]+")  # ASCII without space, quote, equals sign and backslash
 _NOT_IN_KEYS = re.compile(r"[^A-Za-z0-9_.:-]")
-
-
-def setup(level: str, form: str, stream: TextIO | None = None) -> None:
-    """Send every logger of the process to standard error at `level`, as ``logfmt`` or ``json``.
-
-    May be called again with other values. A line ends with what its record carries in
-    ``extra={"fields": {…}}``.
-    """
-    handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(FORMATTERS[form](tracebacks=level == "debug"))
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(LEVELS[level])
-    for name, lowest in FOREIGN_LOGGERS.items():
-        logger = logging.getLogger(name)
-        logger.handlers.clear()
-        logger.setLevel(lowest)
-        logger.propagate = name != SILENT_LOGGER
-    logging.captureWarnings(True)
 
 
 class _Formatter(logging.Formatter):
@@ -61,7 +32,11 @@ class _Formatter(logging.Formatter):
         self._tracebacks = tracebacks
 
     def format(self, record: logging.LogRecord) -> str:
-        return self.write(self._pairs(record))
+        pairs = self._pairs(record)
+        line = self.write(pairs)
+        if len(line) <= LONGEST_LINE:
+            return line
+        return self.write({key: pairs[key] for key in _RESERVED} | {"cut": True})
 
     def write(self, pairs: Mapping[str, Any]) -> str:
         raise NotImplementedError
@@ -71,18 +46,20 @@ class _Formatter(logging.Formatter):
         pairs: dict[str, Any] = {
             "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),
-            "msg": record.getMessage(),
+            "msg": _cut(record.getMessage()),
         }
         for key, value in getattr(record, "fields", {}).items():
             if value is not None:
-                pairs[f"{key}_" if key in _RESERVED else key] = value
+                pairs[f"{key}_" if key in _RESERVED else key] = _plain(value)
         if record.exc_info and record.exc_info[1] is not None:
             error = record.exc_info[1]
             text = str(error)
             name = type(error).__name__
-            pairs.setdefault("error", f"{name}: {text}" if text else name)
-            if self._tracebacks:
-                pairs["traceback"] = "".join(traceback.format_exception(*record.exc_info))
+            pairs.setdefault("error", _cut(f"{name}: {text}" if text else name))
+            if self._tracebacks or getattr(record, "traceback", False):
+                frames = "".join(traceback.format_exception(*record.exc_info))
+                is_long = len(frames) > LONGEST_TRACEBACK
+                pairs["traceback"] = CUT * is_long + frames[-LONGEST_TRACEBACK:]
         return pairs
 
 
@@ -99,7 +76,7 @@ class JsonFormatter(_Formatter):
 
     def write(self, pairs: Mapping[str, Any]) -> str:
         """Return the line without its end."""
-        return _ascii({key: _json_value(value) for key, value in pairs.items()})
+        return _ascii(pairs)
 
 
 FORMATTERS = {"logfmt": LogfmtFormatter, "json": JsonFormatter}
@@ -110,15 +87,20 @@ def _key(key: str) -> str:
 
 
 def _value(value: object) -> str:
-    text = str(_json_value(value)) if not isinstance(value, bool) else str(value).lower()
+    text = str(value) if not isinstance(value, bool) else str(value).lower()
     return text if _PLAIN.fullmatch(text) else _ascii(text)
 
 
-def _json_value(value: object) -> object:
+def _plain(value: object) -> object:
+    """Return a value as JSON can have it, and no longer than it may be."""
     if isinstance(value, float):
         # JSON knows neither infinity nor NaN.
         return value if value - value == 0 else str(value)
-    return value if isinstance(value, bool | int) else str(value)
+    return value if isinstance(value, bool | int) else _cut(str(value))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_VALUE else text[:LONGEST_VALUE] + CUT
 
 
 def _ascii(value: object) -> str:

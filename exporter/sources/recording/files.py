@@ -4,10 +4,16 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
+import stat
 import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
+
+from exporter.sources.recording.bounds import LONGEST_LINE_BYTES, MOST_BYTES, MOST_LINES
 
 GZIP_MAGIC = b"\x1f\x8b"
 GZIP_HEADER = GZIP_MAGIC + b"\x08\x00\x00\x00\x00\x00\x00\xff"
@@ -18,7 +24,6 @@ LAST_BLOCK = b"\x03\x00"
 CHUNK_BYTES = 16384
 STEP_BYTES = 512
 """How much is decompressed at once: of what is before the damage, no more than that is lost."""
-LONGEST_LINE_BYTES = 8 * 2**20
 
 
 class Damage(Exception):
@@ -108,18 +113,24 @@ def read_lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a recording without their ends.
 
     Raises:
-        Damage: the rest cannot be read; all lines before it were yielded.
-        OSError: the file cannot be opened or read.
+        Damage: the rest cannot be read, or is too long; all lines before it were yielded.
+        OSError: the file cannot be opened or read, or is no regular file.
     """
     begun: list[bytes] = []
-    length = 0
+    length = total = lines = 0
     for piece in _pieces(path):
+        total += len(piece)
+        if total > MOST_BYTES:
+            raise Damage(f"expected at most {MOST_BYTES} bytes, unpacked")
         first, *others = piece.split(b"\n")
         begun.append(first)
         length += len(first)
         if length > LONGEST_LINE_BYTES:
-            raise Damage("the line is too long")
+            raise Damage(f"the line is too long, expected at most {LONGEST_LINE_BYTES} bytes")
         if others:
+            lines += len(others)
+            if lines > MOST_LINES:
+                raise Damage(f"expected at most {MOST_LINES} lines")
             yield b"".join(begun)
             yield from others[:-1]
             begun, length = [others[-1]], len(others[-1])
@@ -127,8 +138,17 @@ def read_lines(path: Path) -> Iterator[bytes]:
         raise Damage("the line is cut off")
 
 
+def _open(path: Path) -> BinaryIO:
+    """Open a regular file; one that could make its reader wait is refused."""
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "not a regular file")
+    return file
+
+
 def _pieces(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
+    with _open(path) as file:
         chunk = file.read(CHUNK_BYTES)
         if not chunk.startswith(GZIP_MAGIC):
             while chunk:

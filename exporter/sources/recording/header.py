@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import ConfigDict, Field
 
+from exporter.sources.recording.bounds import check_line, weight
 from exporter.sources.recording.lines import STRICT, Malformed, decode, encode
 
 FORMAT = "roofline-exporter-recording"
@@ -69,6 +70,7 @@ def read_header(line: bytes) -> Header:
     Raises:
         Malformed: it is not the header of a recording that this version can play.
     """
+    check_line(line)
     try:
         plain = json.loads(line)
     except (ValueError, RecursionError):
@@ -78,6 +80,7 @@ def read_header(line: bytes) -> Header:
     if plain.pop("version", None) != VERSION:
         raise Malformed("version", f"{VERSION}, the one that this exporter can play")
     header = decode(Header, json.dumps(plain).encode())
+    weight(header, "header")
     try:
         offset = datetime.fromisoformat(header.started).utcoffset()
         is_time = offset is not None and header.started_unix_seconds >= 0

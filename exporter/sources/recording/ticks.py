@@ -10,9 +10,9 @@ from typing import Annotated, ClassVar
 from pydantic import ConfigDict, Field
 
 from exporter.model.reading import Reading, SlotReport, XidRecord
+from exporter.sources.recording.bounds import MOST_ITEMS_OF, Kept, check_line, weight
 from exporter.sources.recording.lines import STRICT, Malformed, decode
 
-MOST_GPUS = 1024
 LONGEST_SECONDS = 1e9
 DIGITS = 9
 """Times are rounded to nanoseconds."""
@@ -26,7 +26,7 @@ class Tick:
 
     seconds: Annotated[float, Field(ge=0, le=LONGEST_SECONDS)]
     """Since the recording began."""
-    gpus: Annotated[tuple[SlotReport, ...], Field(max_length=MOST_GPUS)] = ()
+    gpus: Annotated[tuple[SlotReport, ...], Field(max_length=MOST_ITEMS_OF["gpus"])] = ()
     """Readings are stamped in seconds since the recording began, on both of their clocks."""
     xids: Mapping[str, Mapping[int, XidRecord]] = field(default_factory=dict)
     devices: Mapping[str, int] = field(default_factory=dict)
@@ -54,6 +54,7 @@ class TickReader:
         self._seconds = 0.0
         self._readings: dict[int, Reading] = {}
         """The last ones, by the report's index."""
+        self._kept = Kept()
 
     def read(self, line: bytes) -> Tick:
         """Return the tick of the next line.
@@ -62,15 +63,24 @@ class TickReader:
         and health.
 
         Raises:
-            Malformed: the line does not stand for a tick.
+            Malformed: the line does not stand for a tick, or a limit of `bounds` is reached.
         """
+        check_line(line)
         tick = decode(Tick, line)
+        self._count(tick)
         if tick.seconds < self._seconds:
             raise Malformed("seconds", "a time after that of the line before")
         self._seconds = tick.seconds
         gpus = tuple([self._shared(report) for report in tick.gpus])
         self._readings = _readings(gpus)
         return replace(tick, gpus=gpus)
+
+    def _count(self, tick: Tick) -> None:
+        for report in tick.gpus:
+            self._kept.add(report)
+        self._kept.add_table("xids", tick.xids)
+        self._kept.add_table("devices", tick.devices)
+        weight(tick.problem, "problem")
 
     def _shared(self, report: SlotReport) -> SlotReport:
         """Return the report with the objects of the last reading, where they are equal."""

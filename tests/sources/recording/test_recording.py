@@ -28,7 +28,8 @@ from exporter.model.reading import (
     XidRecord,
 )
 from exporter.sources.recording import Damage, LineFile, Recording, Tick
-from exporter.sources.recording.files import LONGEST_LINE_BYTES, read_lines
+from exporter.sources.recording.bounds import LONGEST_LINE_BYTES
+from exporter.sources.recording.files import read_lines
 from exporter.sources.recording.header import Header, header_line, iso_time
 from exporter.sources.recording.lines import decode, encode
 from exporter.sources.recording.ticks import TickReader, recorded
@@ -346,7 +347,7 @@ VITALS = "gpus[0].reading.vitals"
         (_line(devices={"pci": "8"}), "devices.pci: expected a valid integer"),
         (_line(xids={"G": {"x": {}}}), "xids.G.x: expected a valid integer"),
         (_line(gpus={}), "gpus: expected a valid array"),
-        (_line(gpus=[json.loads(FIRST)["gpus"][0]] * 1025), "gpus: expected fewer items"),
+        (_line(gpus=[json.loads(FIRST)["gpus"][0]] * 257), "gpus: expected fewer items"),
         (_gpu(hue=1), "gpus[0].hue: expected a field that this version knows"),
         (_gpu(reading=1), "gpus[0].reading: expected an object"),
         (_gpu(index=True), "gpus[0].index: expected a valid integer"),

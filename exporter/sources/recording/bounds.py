@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much a recording may hold: it may come from anyone, and 1 MB of it may unpack to gigabytes.
+
+A recording is read as it is played, so its length costs no memory. What does is the present line,
+and what is kept of each GPU, share and name for as long as the recording plays.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Mapping
+from functools import cache
+from typing import Any
+
+from exporter.model.reading import SlotReport
+from exporter.sources.recording.lines import Malformed
+
+LONGEST_LINE_BYTES = 4 * 2**20
+MOST_VALUES = 100_000
+"""In one line, before it is read: a value takes two bytes in the file and a hundred in memory."""
+MOST_LINES = 10_000_000
+MOST_BYTES = 64 * 2**30
+"""Unpacked. Eight GPUs at 100 ms fill a third of that in a day."""
+
+MOST_ITEMS = 64
+"""Of one list or table, unless it is named here."""
+MOST_ITEMS_OF: Mapping[str, int] = {
+    "gpus": 256,
+    "devices": 256,
+    "specs": 256,
+    "xids": 256,
+    "processes": 4096,
+}
+LONGEST_TEXT = 512
+LONGEST_KEY = 100
+"""Characters."""
+
+MOST_GPUS = 1024
+"""Under all their numbers, in the whole recording."""
+MOST_SHARES = 2048
+MOST_NAMES = 65_536
+"""Keys of tables, by GPU; each may become a counter."""
+MOST_KEPT_BYTES = 32 * 2**20
+"""The largest report of each GPU together, as estimated below."""
+
+_VALUE_BYTES = 32
+_ITEM_BYTES = 64
+_Name = tuple[str, Hashable]
+
+
+def check_line(line: bytes) -> None:
+    """Refuse a line of too many values, whatever they are.
+
+    Raises:
+        Malformed: there are more than MOST_VALUES.
+    """
+    if line.count(b",") + line.count(b"[") + line.count(b"{") > MOST_VALUES:
+        raise Malformed("", f"at most {MOST_VALUES} values in a line")
+
+
+def weight(value: Any, field: str, names: set[_Name] | None = None) -> int:
+    """Return about how many bytes a value takes in memory; add the keys of its tables to `names`.
+
+    Raises:
+        Malformed: a list or table within it has too many items, or a text is too long.
+    """
+    kind = type(value)
+    if kind is float or kind is int or kind is bool or value is None:
+        return _VALUE_BYTES
+    if kind is str:
+        return _text(value, field, LONGEST_TEXT)
+    if dataclasses.is_dataclass(kind):
+        return _ITEM_BYTES + sum(
+            [weight(getattr(value, name), name, names) for name in _fields(kind)]
+        )
+    most = MOST_ITEMS_OF.get(field, MOST_ITEMS)
+    if len(value) > most:
+        raise Malformed(field, f"at most {most} items")
+    total = _ITEM_BYTES * (1 + len(value))
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            total += _text(key, field, LONGEST_KEY) if type(key) is str else _VALUE_BYTES
+            total += weight(item, field, names)
+            if names is not None:
+                names.add((field, key))
+        return total
+    return total + sum([weight(item, field, names) for item in value])
+
+
+def _text(text: str, field: str, longest: int) -> int:
+    if len(text) > longest:
+        raise Malformed(field, f"text of at most {longest} characters")
+    return _ITEM_BYTES + len(text) * (1 if text.isascii() else 4)
+
+
+@cache
+def _fields(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind))
+
+
+class Kept:
+    """What is kept of a recording while it plays, over all of its lines."""
+
+    def __init__(self) -> None:
+        self._reports: dict[tuple[int, str | None], int] = {}
+        """The weight of the largest report, by the GPU's number and UUID."""
+        self._bytes = 0
+        self._shares: set[tuple[str, int | None]] = set()
+        self._names: set[tuple[str | None, _Name]] = set()
+
+    def add(self, report: SlotReport) -> None:
+        """Count what is kept of a GPU's report.
+
+        Raises:
+            Malformed: it, or all that is kept by now, is too much.
+        """
+        reading = report.reading
+        device = reading.device if reading is not None else report.device
+        uuid = None if device is None else device.uuid
+        names: set[_Name] = set()
+        size = weight(report, "gpus", names)
+        before = self._reports.get((report.index, uuid), 0)
+        if size > before:
+            self._reports[report.index, uuid] = size
+            self._bytes += size - before
+        if device is not None:
+            self._shares.update((device.uuid, item.gpu_instance) for item in device.instances)
+        if reading is not None:
+            self._shares.update((reading.device.uuid, item.gpu_instance) for item in reading.shares)
+        self._add_names(uuid, names)
+        if len(self._reports) > MOST_GPUS:
+            raise Malformed("gpus", f"at most {MOST_GPUS} different GPUs in a recording")
+        if len(self._shares) > MOST_SHARES:
+            raise Malformed("shares", f"at most {MOST_SHARES} different shares in a recording")
+        if self._bytes > MOST_KEPT_BYTES:
+            raise Malformed("gpus", f"all GPUs together to take at most {MOST_KEPT_BYTES} bytes")
+
+    def add_table(self, field: str, table: Mapping[Any, Any]) -> None:
+        """Count the names in a table that belongs to no GPU.
+
+        Raises:
+            Malformed: it, or all that is kept by now, is too much.
+        """
+        names: set[_Name] = set()
+        weight(table, field, names)
+        for key, item in table.items():
+            if isinstance(item, Mapping):
+                names.update((f"{field} {key}", code) for code in item)
+        self._add_names(None, names)
+
+    def _add_names(self, uuid: str | None, names: set[_Name]) -> None:
+        self._names.update((uuid, name) for name in names)
+        if len(self._names) > MOST_NAMES:
+            raise Malformed("", f"at most {MOST_NAMES} different names in a recording")

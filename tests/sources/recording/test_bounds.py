@@ -203,11 +203,13 @@ def test_a_day_of_a_large_node_is_far_from_every_limit() -> None:
 
 
 PLAY = """
-import resource, sys
+import sys
 from pathlib import Path
 from exporter.sources.recording import Damage, Recording
 from exporter.sources.recording.replay import Replay
-def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+def peak():
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) // 1024
 before = peak()
 ticks = 0
 try:
@@ -228,7 +230,7 @@ def test_a_bomb_is_refused_within_little_memory(
     unpacked = 0
     with (tmp_path / "bomb.gz").open("wb") as file:
         file.write(stream.compress(HEADER + b"\n"))
-        for number in range(1, 60 if name == "layouts" else 2):
+        for number in range(1, 4 if name == "layouts" else 2):
             start = json.dumps({"seconds": float(number), "gpus": [TICK["gpus"][0]]})
             head, tail = start.split('"timestamp_seconds"', 1)
             body = {

@@ -1,5 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where training jobs report to: a Unix socket that is made, checked and removed with care."""
+"""Where training jobs report to: a Unix socket that is made, checked and removed with care.
+
+Others may be allowed to write to its directory, and may put a link in the place of the socket at
+any time. So the directory is opened once, and permissions are changed only of what is open: a
+socket of this user that has no other name. What remains is harmless: who may write there can remove
+the socket, or put another one of this same user in its place, which then gets its permissions.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +24,7 @@ SYSTEM_DIRECTORY = "/run"
 USER_DIRECTORY_VARIABLE = "XDG_RUNTIME_DIR"
 NAME = "roofline-exporter/training.sock"
 DIRECTORY_MODE = 0o755
+_OPEN = os.O_PATH | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,7 @@ class Endpoint:
         """
         self.path = path
         self._file: tuple[int, int] | None = None
+        self._directory: int | None = None
         try:
             self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         except OSError as error:
@@ -66,13 +74,21 @@ class Endpoint:
         with contextlib.suppress(OSError):
             # Linux makes the file with the socket's permissions, so it is never open to more.
             os.fchmod(self.socket.fileno(), access.mode)
-        _make_directory(os.path.dirname(self.path))
-        _remove_stale(self.path)
+        folder, name = os.path.split(self.path)
+        self._directory = _open_directory(folder)
+        _refuse_open_to_all(self._directory)
+        _remove_stale(self._directory, name, self.path)
         self.socket.bind(self.path)
-        self._file = _file_at(self.path)
-        if access.group is not None:
-            os.chown(self.path, -1, _group_id(access.group))
-        os.chmod(self.path, access.mode)
+        file = _open_own_socket(self._directory, name)
+        try:
+            found = os.fstat(file)
+            self._file = found.st_dev, found.st_ino
+            if access.group is not None:
+                os.chown(_opened(file), -1, _group_id(access.group))
+            if stat.S_IMODE(os.fstat(file).st_mode) != access.mode:  # the umask took a part of it
+                os.chmod(_opened(file), access.mode)
+        finally:
+            os.close(file)
 
     def is_reachable(self) -> bool:
         """Return whether the path still leads to this socket."""
@@ -80,32 +96,85 @@ class Endpoint:
 
     def close(self) -> None:
         """Close the socket, and remove the file if it is still its own."""
-        if self.is_reachable():
-            with contextlib.suppress(OSError):
-                os.unlink(self.path)
-        self._file = None
+        if self._directory is not None:
+            name = os.path.basename(self.path)
+            if self._file is not None and _file_at(name, self._directory) == self._file:
+                with contextlib.suppress(OSError):
+                    os.unlink(name, dir_fd=self._directory)
+            os.close(self._directory)
+        self._file = self._directory = None
         self.socket.close()
 
 
-def _file_at(path: str) -> tuple[int, int] | None:
+def _file_at(path: str, directory: int | None = None) -> tuple[int, int] | None:
     """Return device and inode of what is at the path; None if nothing is."""
     try:
-        found = os.lstat(path)
+        found = os.stat(path, dir_fd=directory, follow_symlinks=False)
     except OSError:
         return None
     return found.st_dev, found.st_ino
 
 
-def _make_directory(path: str) -> None:
-    if os.path.isdir(path):
-        return
-    _make_directory(os.path.dirname(path))
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(path)
-        os.chmod(path, DIRECTORY_MODE)  # jobs of all users pass through, whatever the umask is
+def _opened(file: int) -> str:
+    """Return a path that leads to an open file itself, wherever its own path leads by now."""
+    return f"/proc/self/fd/{file}"
 
 
-def _remove_stale(path: str) -> None:
+def _open_directory(path: str) -> int:
+    """Open a directory, which is made if it is missing; links to directories are followed.
+
+    Raises:
+        SourceError: it is missing, and anybody may write to the one above it.
+        OSError: it cannot be opened or made.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        return os.open(path, _OPEN | os.O_DIRECTORY)
+    above = _open_directory(os.path.dirname(path))
+    try:
+        _refuse_open_to_all(above)
+        name = os.path.basename(path)
+        is_new = True
+        try:
+            os.mkdir(name, DIRECTORY_MODE, dir_fd=above)
+        except FileExistsError:
+            is_new = False
+        made = os.open(name, _OPEN | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
+    finally:
+        os.close(above)
+    if is_new:
+        with contextlib.suppress(OSError):
+            # Jobs of all users pass through, whatever the umask is.
+            os.chmod(_opened(made), DIRECTORY_MODE)
+    return made
+
+
+def _refuse_open_to_all(directory: int) -> None:
+    """Refuse a directory in which any user may replace the files of others."""
+    mode = os.fstat(directory).st_mode
+    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        raise SourceError("any user may write to its directory, which has no sticky bit")
+
+
+def _open_own_socket(directory: int, name: str) -> int:
+    """Open what was bound a moment ago, without following a link.
+
+    Raises:
+        SourceError: something else has taken its place.
+        OSError: it is gone.
+    """
+    try:
+        file = os.open(name, _OPEN | os.O_NOFOLLOW, dir_fd=directory)
+    except FileNotFoundError:
+        raise SourceError("it was removed, or its directory replaced, at once") from None
+    found = os.fstat(file)
+    is_own = stat.S_ISSOCK(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink == 1
+    if not is_own:
+        os.close(file)
+        raise SourceError("it was replaced at once")
+    return file
+
+
+def _remove_stale(directory: int, name: str, path: str) -> None:
     """Remove the file of a socket without a listener.
 
     Raises:
@@ -113,7 +182,7 @@ def _remove_stale(path: str) -> None:
         OSError: what is there cannot be looked at or removed.
     """
     try:
-        found = os.lstat(path)
+        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(found.st_mode):
@@ -125,9 +194,9 @@ def _remove_stale(path: str) -> None:
         raise SourceError("another process listens there")
     if code != errno.ECONNREFUSED:
         raise SourceError(os.strerror(code))
-    if _file_at(path) == (found.st_dev, found.st_ino):
+    if _file_at(name, directory) == (found.st_dev, found.st_ino):
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
+            os.unlink(name, dir_fd=directory)
 
 
 def _group_id(group: str) -> int:

@@ -6,8 +6,11 @@ from __future__ import annotations
 import os
 import socket
 import stat
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -167,3 +170,130 @@ def test_the_file_of_another_stays(path: Path) -> None:
         assert not endpoint.is_reachable()
         endpoint.close()
         assert path.exists()
+
+
+class Swapped(socket.socket):
+    """A socket in whose place something else is put as soon as it is bound."""
+
+    swap: Callable[[Path], object]
+
+    def bind(self, address: Any) -> None:
+        super().bind(address)
+        if self.type == socket.SOCK_DGRAM:
+            Path(address).unlink()
+            self.swap(Path(address))
+
+
+def other_file(path: Path, mode: int = 0o600) -> Path:
+    victim = path.parent / "victim"
+    victim.write_text("secret", encoding="utf-8")
+    victim.chmod(mode)
+    return victim
+
+
+def put_link(path: Path) -> None:
+    path.symlink_to("victim")
+
+
+def put_hard_link(path: Path) -> None:
+    os.link(path.parent / "victim", path)
+
+
+def put_socket_with_two_names(path: Path) -> None:
+    other = path.parent / "other.sock"
+    os.mknod(other, stat.S_IFSOCK | 0o600)
+    os.link(other, path)
+
+
+@pytest.mark.parametrize("swap", [put_link, put_hard_link, put_socket_with_two_names])
+def test_what_takes_its_place_at_once_keeps_its_permissions(
+    path: Path, monkeypatch: pytest.MonkeyPatch, swap: Callable[[Path], object]
+) -> None:
+    """Who may write to the directory cannot have the daemon open up another file."""
+    victim = other_file(path)
+    monkeypatch.setattr(Swapped, "swap", staticmethod(swap), raising=False)
+    monkeypatch.setattr(socket, "socket", Swapped)
+    before = victim.stat()
+
+    assert problem(path, Access(0o666, str(os.getegid()))) == f"{path}: it was replaced at once"
+    assert (victim.stat().st_mode, victim.stat().st_gid) == (before.st_mode, before.st_gid)
+    assert os.path.lexists(path)
+    if (path.parent / "other.sock").exists():
+        assert stat.S_IMODE((path.parent / "other.sock").stat().st_mode) == 0o600
+
+
+@pytest.mark.usefixtures("umask")
+def test_a_swap_after_the_check_does_not_redirect_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Permissions are changed of the socket that was opened, wherever its path leads by then."""
+    victim = other_file(path)
+    chown = os.chown
+
+    def swap_first(file: Any, *args: Any, **keywords: Any) -> None:
+        path.unlink()
+        put_link(path)
+        chown(file, *args, **keywords)
+
+    monkeypatch.setattr(os, "chown", swap_first)
+    endpoint = Endpoint(str(path), Access(0o666, str(os.getegid())))
+
+    assert stat.S_IMODE(victim.stat().st_mode) == 0o600
+    assert not endpoint.is_reachable()
+    endpoint.close()
+    assert path.is_symlink()
+
+
+def test_it_is_found_that_it_was_removed_at_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The receiver tries again later."""
+    monkeypatch.setattr(Swapped, "swap", staticmethod(lambda _path: None), raising=False)
+    monkeypatch.setattr(socket, "socket", Swapped)
+    assert problem(path) == f"{path}: it was removed, or its directory replaced, at once"
+
+
+def test_a_directory_that_anybody_may_write_to_is_refused(path: Path) -> None:
+    """With the sticky bit, as /tmp has it, nobody can remove the socket of another."""
+    path.parent.chmod(0o777)
+    why = "any user may write to its directory, which has no sticky bit"
+    assert problem(path) == f"{path}: {why}"
+    assert problem(path.parent / "new" / "t.sock") == f"{path.parent}/new/t.sock: {why}"
+
+    path.parent.chmod(0o1777)
+    Endpoint(str(path), Access()).close()
+
+
+def test_a_link_in_the_place_of_a_missing_directory_is_not_followed(tmp_path: Path) -> None:
+    """A link to a directory that is there is the administrator's; this one leads nowhere."""
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    assert problem(tmp_path / "a" / "t.sock").startswith(f"{tmp_path}/a/t.sock: ")
+    assert not (tmp_path / "b").exists()
+
+
+READ_ONLY = """
+import socket, subprocess, sys
+real, seen = sys.argv[1:]
+for options in (["--bind", real, seen], ["-o", "remount,bind,ro", seen]):
+    subprocess.run(["mount", *options], check=True)
+try:
+    open(f"{seen}/file", "w")
+except OSError as error:
+    print(error.strerror)
+with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+    sender.sendto(b"x", f"{seen}/t.sock")
+"""
+
+
+@needs_root
+def test_a_job_sends_through_a_directory_that_is_mounted_read_only(tmp_path: Path) -> None:
+    """As containers should have it: it can send, but not take the socket's place."""
+    real, seen = tmp_path / "real", tmp_path / "seen"
+    seen.mkdir()
+    endpoint = Endpoint(str(real / "t.sock"), Access())
+    command = ["unshare", "--mount", sys.executable, "-c", READ_ONLY, str(real), str(seen)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=30)
+
+    assert done.stdout == "Read-only file system\n"
+    assert endpoint.socket.recv(9, socket.MSG_DONTWAIT) == b"x"
+    endpoint.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from exporter.exposition.own import REJECTION
+from exporter.exposition.own import REJECTION, SENDER
 from exporter.model.daemon import Daemon
 from exporter.model.reading import (
     THROTTLE_REASONS,
@@ -593,6 +593,7 @@ def rank_on_cpu() -> Rank:
 TRAINING_STATE = TrainingState(
     reports_total=4321,
     rejected_total=dict.fromkeys(REJECTION.values, 0) | {"rate": 5, "stall_exceeds_idle": 2},
+    quota_hits_total=dict.fromkeys(SENDER.values, 0) | {"user": 5},
 )
 
 

@@ -12,10 +12,16 @@ from exporter.exposition.parts import DAEMON, NODE, SNAPSHOT, TRAINING_STATE, No
 from exporter.exposition.processes import PROCESS_MEMORY
 from exporter.model.daemon import CONNECTION_REFUSALS, REQUEST_ABORTS, REQUEST_REFUSALS
 from exporter.model.snapshot import Snapshot
-from exporter.model.training import STALL_EXCEEDS_IDLE, TRAINING_DEGRADATIONS, TRAINING_REJECTIONS
+from exporter.model.training import (
+    STALL_EXCEEDS_IDLE,
+    TRAINING_DEGRADATIONS,
+    TRAINING_REJECTIONS,
+    TRAINING_SENDERS,
+)
 
 SOURCE = Label("source", meaning="nvml, gpm, ...")
 REJECTION = Label("reason", (*TRAINING_REJECTIONS, STALL_EXCEEDS_IDLE))
+SENDER = Label("sender", tuple(TRAINING_SENDERS))
 DEGRADATION = Label("reason", tuple(TRAINING_DEGRADATIONS))
 
 
@@ -198,6 +204,15 @@ FAMILIES: tuple[Family, ...] = (
         "S was cut to the GPU's own idle time.",
         "counted since the exporter started",
         TRAINING_STATE.by_label(REJECTION, lambda s: s.rejected_total),
+    ),
+    counter(
+        "roofline_exporter_training_quota_hits_total",
+        "",
+        "full",
+        "Refused reports of training jobs that reached a limit of their user (rate, jobs, ranks), "
+        "by who sent them; never the uid itself.",
+        "counted since the exporter started; the sender as the kernel names it",
+        TRAINING_STATE.by_label(SENDER, lambda s: s.quota_hits_total),
     ),
     gauge(
         "roofline_exporter_training_degraded",

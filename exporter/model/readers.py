@@ -55,5 +55,9 @@ class TrainingReports(Protocol):
         """How many reports were refused; every reason is listed."""
 
     @property
+    def quota_hits_total(self) -> Mapping[str, int]:
+        """How many of them reached a limit, by the names of ``TRAINING_SENDERS``."""
+
+    @property
     def up(self) -> bool:
         """Whether reports can arrive."""

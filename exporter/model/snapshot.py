@@ -317,6 +317,8 @@ class TrainingState:
     """Accepted."""
     rejected_total: Mapping[str, int] = field(default_factory=dict)
     """By reason; every reason is listed."""
+    quota_hits_total: Mapping[str, int] = field(default_factory=dict)
+    """Those that reached a limit, by the names of ``TRAINING_SENDERS``; every one is listed."""
 
 
 @dataclass(frozen=True, slots=True)

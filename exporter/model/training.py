@@ -54,6 +54,16 @@ TRAINING_REJECTIONS: Mapping[str, str] = {
 }
 """Why a report is refused, as ``roofline_exporter_training_rejected_total`` names it, and what that
 means."""
+TRAINING_QUOTAS = frozenset({"rate", "jobs", "ranks"})
+"""The reasons that are limits of one user, or of all users together."""
+TRAINING_SENDERS: Mapping[str, str] = {
+    "root": "uid 0",
+    "system": "uids 1 to 999, of services",
+    "user": "uids from 1000 on, of people",
+    "unknown": "a uid that this daemon cannot see, as of another user namespace",
+}
+"""Who sent a report that reached such a limit, as
+``roofline_exporter_training_quota_hits_total`` names it. Never the uid itself: it is a person's."""
 STALL_EXCEEDS_IDLE = "stall_exceeds_idle"
 """Under this reason the same metric counts the minutes in which a rank reported more exposed stall
 than its GPU was idle: the report is taken, and what is too much of the stall is not believed."""

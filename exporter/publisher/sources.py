@@ -70,11 +70,14 @@ def training_state(
     if not training:
         return None
     rejected: Counter[str] = Counter()
+    quota_hits: Counter[str] = Counter()
     for source in training:
         rejected.update(source.rejected_total)
+        quota_hits.update(source.quota_hits_total)
     return TrainingState(
         sum(source.received_total for source in training),
         {**rejected, STALL_EXCEEDS_IDLE: stall_exceeds_idle},
+        dict(quota_hits),
     )
 
 

@@ -28,6 +28,7 @@ class Jobs:
         self.sent: tuple[TrainingReport, ...] = ()
         self.received_total = 0
         self.rejected_total: Mapping[str, int] = {"schema": 2}
+        self.quota_hits_total: Mapping[str, int] = {"user": 0}
         self.up = True
 
     def reports(self) -> tuple[TrainingReport, ...]:
@@ -170,7 +171,9 @@ def test_accepted_and_refused_reports_are_counted() -> None:
     bench = Bench()
     bench.jobs.received_total = 7
     snapshot = bench.tick(activity=QUIET)
-    assert snapshot.training == TrainingState(7, {"schema": 2, "stall_exceeds_idle": 0})
+    assert snapshot.training == TrainingState(
+        7, {"schema": 2, "stall_exceeds_idle": 0}, {"user": 0}
+    )
     assert snapshot.sources["training"].up
     assert snapshot.sources["training"].failures_total == 2
     bench.jobs.up = False
@@ -186,12 +189,15 @@ def test_several_sources_of_reports_are_one_to_the_reader() -> None:
     other.sent = (dataclasses.replace(report, report_id="b" * 32, rank=1),)
     bench.jobs.received_total, other.received_total = 7, 5
     other.rejected_total, other.up = {"schema": 1, "rate": 3}, False
+    other.quota_hits_total = {"user": 3, "root": 0}
     publisher = Publisher(bench.script, SPECS, Rules(), bench.clock, training=(bench.jobs, other))
     publisher.tick()
     snapshot = publisher.tick()
 
     assert [rank.rank for rank in snapshot.ranks] == [0, 1]
-    assert snapshot.training == TrainingState(12, {"schema": 3, "rate": 3, "stall_exceeds_idle": 0})
+    assert snapshot.training == TrainingState(
+        12, {"schema": 3, "rate": 3, "stall_exceeds_idle": 0}, {"user": 3, "root": 0}
+    )
     assert snapshot.sources["training"].up
     assert snapshot.sources["training"].failures_total == 6
 

@@ -127,6 +127,7 @@ class SimulatedJobs:
         self._gpus = gpus
         self._ranks = ranks
         self.rejected_total: Mapping[str, int] = {}
+        self.quota_hits_total: Mapping[str, int] = {}
 
     def start(self) -> None:
         """Begin; there is nothing to open."""

@@ -32,6 +32,20 @@ class Peer(NamedTuple):
         return f"{who} of uid {self.uid}"
 
 
+OVERFLOW_UIDS = frozenset({65534, 2**32 - 1})
+"""What the kernel puts in the place of a uid that this user namespace does not have."""
+FIRST_UID_OF_PEOPLE = 1000
+
+
+def sender_class(peer: Peer | None) -> str:
+    """Return which of ``TRAINING_SENDERS`` sent a datagram."""
+    if peer is None or peer.uid in OVERFLOW_UIDS:
+        return "unknown"
+    if peer.uid >= FIRST_UID_OF_PEOPLE:
+        return "user"
+    return "system" if peer.uid else "root"
+
+
 def peer_of(ancillary: Iterable[tuple[int, int, bytes]]) -> Peer | None:
     """Return the sender that the kernel attached to a datagram (SO_PASSCRED), or None."""
     for level, kind, data in ancillary:

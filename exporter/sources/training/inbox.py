@@ -16,7 +16,7 @@ from typing import NamedTuple
 from exporter.clock import Clock
 from exporter.sources.training.credentials import Peer, peer_of
 from exporter.sources.training.rate import RateLimit
-from exporter.sources.training.refusals import Refusals, Refused
+from exporter.sources.training.refusals import LOG_INTERVAL_SECONDS, Refusals, Refused
 
 MOST_WAITING = 256
 
@@ -46,6 +46,7 @@ class Inbox:
         self._rate = RateLimit()
         self._waiting: deque[tuple[bytes, Ancillary, float]] = deque()
         self._reading = threading.Lock()
+        self._fault_logged_at = float("-inf")
 
     def put(self, data: bytes, ancillary: Ancillary, monotonic_seconds: float) -> bool:
         """Keep a datagram for the next read; return whether so many wait that it is due now."""
@@ -61,7 +62,7 @@ class Inbox:
                 data, ancillary, now = self._waiting.popleft()
                 peer = peer_of(ancillary)
                 if peer is None:
-                    self._refuse(Refused("credentials"), "an unknown process")
+                    self._refuse(Refused("credentials"), None)
                 elif not self._rate.allows(peer, len(data), now):
                     self._refuse(Refused("rate"), peer)
                     too_many += 1
@@ -75,9 +76,12 @@ class Inbox:
         except Refused as refused:
             self._refuse(refused, arrival.peer)
         except Exception:
-            # A mistake of ours must not let a sender switch the source off.
+            # A mistake of ours must not let a sender switch the source off, or fill the log.
             self._refuse(Refused("schema", "it could not be understood"), arrival.peer)
-            log.exception("a training report from %s could not be understood", arrival.peer)
+            now = arrival.monotonic_seconds
+            if now - self._fault_logged_at >= LOG_INTERVAL_SECONDS:
+                self._fault_logged_at = now
+                log.exception("a training report from %s could not be understood", arrival.peer)
 
-    def _refuse(self, refused: Refused, sender: Peer | str) -> None:
-        self._refusals.note(refused.reason, str(refused), str(sender))
+    def _refuse(self, refused: Refused, peer: Peer | None) -> None:
+        self._refusals.note(refused.reason, str(refused), peer)

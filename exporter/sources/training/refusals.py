@@ -9,7 +9,8 @@ from collections.abc import Mapping
 
 from exporter.clock import Clock
 from exporter.errors import one_line
-from exporter.model.training import TRAINING_REJECTIONS
+from exporter.model.training import TRAINING_QUOTAS, TRAINING_REJECTIONS, TRAINING_SENDERS
+from exporter.sources.training.credentials import Peer, sender_class
 
 LOG_INTERVAL_SECONDS = 60.0
 MOST_CHARACTERS = 200
@@ -33,14 +34,17 @@ class Refusals:
         self._clock = clock
         self._lock = threading.Lock()
         self._counts = dict.fromkeys(TRAINING_REJECTIONS, 0)
+        self._quota_hits = dict.fromkeys(TRAINING_SENDERS, 0)
         self._logged: dict[str, tuple[float, int]] = {}
         """By reason: when a line was last written, and the count at that time."""
 
-    def note(self, reason: str, detail: str, sender: str) -> None:
-        """Count one report; `detail` may quote it and `sender` is where it came from."""
+    def note(self, reason: str, detail: str, peer: Peer | None) -> None:
+        """Count one report; `detail` may quote it and `peer` is who sent it, if known."""
         now = self._clock.monotonic()
         with self._lock:
             count = self._counts[reason] = self._counts[reason] + 1
+            if reason in TRAINING_QUOTAS:
+                self._quota_hits[sender_class(peer)] += 1
             logged_at, logged = self._logged.get(reason, (float("-inf"), 0))
             if now - logged_at < LOG_INTERVAL_SECONDS:
                 return
@@ -48,7 +52,7 @@ class Refusals:
         unlogged = count - logged - 1
         log.warning(
             "training report from %s refused (%s): %s%s",
-            sender,
+            "an unknown process" if peer is None else peer,
             reason,
             one_line(detail[:MOST_CHARACTERS]),
             f" ({unlogged} more for that reason since the last such line)" if unlogged else "",
@@ -58,3 +62,8 @@ class Refusals:
         """Return how many were refused so far, for every reason."""
         with self._lock:
             return dict(self._counts)
+
+    def quota_hits(self) -> Mapping[str, int]:
+        """Return how many of them reached a limit, for every class of sender."""
+        with self._lock:
+            return dict(self._quota_hits)

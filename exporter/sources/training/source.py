@@ -84,6 +84,11 @@ class TrainingSource:
         return self._refusals.counts()
 
     @property
+    def quota_hits_total(self) -> Mapping[str, int]:
+        """How many of them reached a limit, for every class of sender."""
+        return self._refusals.quota_hits()
+
+    @property
     def up(self) -> bool:
         """Whether reports can arrive."""
         return self._receiver.path is not None

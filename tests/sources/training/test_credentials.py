@@ -12,7 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from exporter.sources.training.credentials import MOST_ANCESTORS, Peer, Processes, peer_of
+from exporter.sources.training.credentials import (
+    MOST_ANCESTORS,
+    Peer,
+    Processes,
+    peer_of,
+    sender_class,
+)
 
 MINE = Processes("/proc")
 PEER = Peer(4242, 1000)
@@ -147,3 +153,22 @@ def test_the_age_of_a_process() -> None:
 
     assert -0.1 < age < 30
     assert MINE.age_seconds(None) == pytest.approx(uptime, abs=5)
+
+
+@pytest.mark.parametrize(
+    ("uid", "expected"),
+    [
+        (0, "root"),
+        (1, "system"),
+        (999, "system"),
+        (1000, "user"),
+        (65533, "user"),
+        (65534, "unknown"),
+        (100_000, "user"),
+        (2**32 - 1, "unknown"),
+    ],
+)
+def test_senders_are_counted_by_class(uid: int, expected: str) -> None:
+    """Services, people, and those of another user namespace; never by uid."""
+    assert sender_class(Peer(1, uid)) == expected
+    assert sender_class(None) == "unknown"

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from exporter.clock import SystemClock
-from exporter.model.training import TRAINING_REJECTIONS
+from exporter.model.training import TRAINING_REJECTIONS, TRAINING_SENDERS
 from exporter.sources.training import TrainingOptions, TrainingSource
 from exporter.sources.training.inbox import MOST_WAITING, Ancillary, Inbox
 from exporter.sources.training.receiver import Patience
@@ -124,6 +124,8 @@ def test_everything_that_is_refused_is_counted(
 
     assert source.rejected_total == {**dict.fromkeys(bad, 2), "rate": 0, "ranks": 1}
     assert source.received_total == 2
+    own = "user" if os.getuid() >= 1000 else "system" if os.getuid() else "root"
+    assert source.quota_hits_total == dict.fromkeys(TRAINING_SENDERS, 0) | {own: 3}
     logged = [line for line in lines(caplog) if "refused" in line]
     assert len(logged) == len(bad) + 1
     assert (
@@ -192,6 +194,29 @@ def test_a_mistake_in_here_does_not_end_the_source(
     assert source.rejected_total["schema"] == 1
     assert source.received_total == 1
     assert any("could not be understood" in line for line in lines(caplog))
+
+
+def test_a_mistake_in_here_is_logged_once_a_minute(
+    make_source: MakeSource,
+    path: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Whoever finds one must not fill the log with it."""
+
+    def broken(data: bytes) -> None:
+        raise ZeroDivisionError
+
+    clock = ManualClock()
+    source = make_source(path, clock=clock)
+    monkeypatch.setattr(DECODE, broken)
+    deliver(source, path, *[datagram()] * 5)
+    clock.advance(61)
+    deliver(source, path, datagram())
+
+    assert source.rejected_total["schema"] == 6
+    logged = [line for line in lines(caplog) if line.endswith("could not be understood")]
+    assert len(logged) == 2
 
 
 def test_failures_inside_a_client_are_told_of(

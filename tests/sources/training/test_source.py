@@ -215,7 +215,7 @@ def test_a_mistake_in_here_is_logged_once_a_minute(
     deliver(source, path, datagram())
 
     assert source.rejected_total["schema"] == 6
-    logged = [line for line in lines(caplog) if line.endswith("could not be understood")]
+    logged = [line for line in lines(caplog) if line.startswith("a training report from")]
     assert len(logged) == 2
 
 
@@ -313,7 +313,7 @@ def test_a_socket_that_was_removed_is_made_again(
 
     def is_back() -> bool:
         if is_busy:
-            with contextlib.suppress(ConnectionRefusedError):
+            with contextlib.suppress(ConnectionRefusedError, FileNotFoundError):
                 send(str(moved / "t.sock"), b"noise")
         return os.path.exists(path) and source.up
 

@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import re
+import time
 import warnings
 from typing import Any
 
@@ -271,3 +272,24 @@ def test_of_a_long_traceback_the_end_is_kept() -> None:
     assert read["traceback"].startswith("...")
     assert read["traceback"].endswith("ZeroDivisionError: division by zero\n")
     assert len(read["traceback"]) == 8_003
+
+
+@pytest.mark.parametrize("name", ["uvicorn.error", "asyncio"])
+def test_a_library_logs_ten_lines_a_minute(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients cause them at will, such as "Invalid HTTP request received."; the rest is counted."""
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    logger = logging.getLogger(name)
+    logger.filters.clear()
+    stream = io.StringIO()
+    for number in range(50):
+        log.setup("info", "logfmt", stream)
+        logger.warning("bad request %d", number)
+    now += 60
+    logger.warning("later")
+    logger.filters.clear()
+
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 11
+    assert lines[9].endswith('msg="bad request 9"')
+    assert lines[10].endswith("msg=later left_out=40")

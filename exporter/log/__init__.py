@@ -12,6 +12,7 @@ import logging
 import sys
 from typing import TextIO
 
+from exporter.log import foreign
 from exporter.log.faults import log_faults
 from exporter.log.form import FORMATTERS, JsonFormatter, LogfmtFormatter
 from exporter.log.writer import LineWriter
@@ -24,16 +25,6 @@ LEVELS = {
     "warning": logging.WARNING,
     "error": logging.ERROR,
 }
-FOREIGN_LOGGERS = {
-    "asyncio": logging.NOTSET,
-    "uvicorn": logging.WARNING,
-    "uvicorn.asgi": logging.WARNING,
-    "uvicorn.error": logging.WARNING,
-    "uvicorn.access": logging.CRITICAL,
-}
-"""Loggers of libraries, and the lowest level that is logged: requests and start-up are left out."""
-SILENT_LOGGER = "uvicorn.access"
-"""It formats a line for each request unless it finds no handler up to the root."""
 
 STANDARD_ERROR = 2
 EXIT_SECONDS = 1.0
@@ -59,11 +50,7 @@ def setup(level: str, form: str, stream: TextIO | None = None) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(LEVELS[level])
-    for name, lowest in FOREIGN_LOGGERS.items():
-        logger = logging.getLogger(name)
-        logger.handlers.clear()
-        logger.setLevel(lowest)
-        logger.propagate = name != SILENT_LOGGER
+    foreign.tame()
     logging.captureWarnings(True)
 
 

@@ -21,6 +21,8 @@ INFERRED_BY_CLIENT = "client"
 """The method of inference from the host wait that a job reports."""
 LOST_SECONDS = 30.0
 """A rank whose GPU is not found for so long is logged."""
+LOST_LOG_SECONDS = 10.0
+"""Between two such lines: any user can cause them."""
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +52,7 @@ class Ranks:
         the same."""
         self._searched: dict[str, float] = {}
         """By report id: since when its GPU is sought; infinite once that was logged."""
+        self._lost_logged_at = float("-inf")
         self._records: dict[_RankKey, RankRecord] = {}
         """In the order in which they are shown."""
         self._exceeded_before = 0
@@ -109,10 +112,11 @@ class Ranks:
         return key
 
     def _log_lost(self, report: TrainingReport, now: float) -> None:
-        """Log, once, that the GPU of a process was not found for long."""
+        """Log, once, that the GPU of a process was not found for long; one in ten seconds."""
         since = self._searched.setdefault(report.report_id, now)
-        if now - since >= LOST_SECONDS:
+        if now - since >= LOST_SECONDS and now - self._lost_logged_at >= LOST_LOG_SECONDS:
             self._searched[report.report_id] = float("inf")
+            self._lost_logged_at = now
             log.info(
                 "training job %s, rank %d is not shown: its device (%s) is not a GPU of this node",
                 one_line(report.job),

@@ -173,6 +173,22 @@ def test_a_rank_whose_gpu_is_not_found_is_logged_once(caplog: pytest.LogCaptureF
     ]
 
 
+def test_ranks_without_a_gpu_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Any user can report hundreds of them: each is logged, but one in ten seconds."""
+    caplog.set_level(logging.INFO)
+    ranks = Ranks()
+    device = "GPU-" + "9" * 32
+    for now in range(100, 161):
+        lost = [
+            report(now, report_id=f"{number:032x}", rank=number, device=device)
+            for number in range(50)
+        ]
+        ranks.take(lost, KNOWN, now)
+    assert [r.getMessage().split(" is not shown")[0] for r in caplog.records] == [
+        f"training job {lost[0].job}, rank {rank}" for rank in range(4)
+    ]
+
+
 # Totals.
 
 

@@ -31,7 +31,7 @@ MOST_ITEMS_OF: Mapping[str, int] = {
     "xids": 256,
     "processes": 4096,
 }
-LONGEST_TEXT = 512
+LONGEST_TEXT = 4096
 LONGEST_KEY = 100
 """Characters."""
 

@@ -16,6 +16,7 @@ import pytest
 
 from exporter.errors import SourceError
 from exporter.sources.training.endpoint import Access, Endpoint, candidates
+from tests.conftest import require_tool, unmet
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 
@@ -288,10 +289,13 @@ with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
 @needs_root
 def test_a_job_sends_through_a_directory_that_is_mounted_read_only(tmp_path: Path) -> None:
     """As containers should have it: it can send, but not take the socket's place."""
+    unshare = require_tool("unshare")
+    if subprocess.run([unshare, "--mount", "true"], check=False, timeout=30).returncode:
+        unmet("mounts cannot be made here")
     real, seen = tmp_path / "real", tmp_path / "seen"
     seen.mkdir()
     endpoint = Endpoint(str(real / "t.sock"), Access())
-    command = ["unshare", "--mount", sys.executable, "-c", READ_ONLY, str(real), str(seen)]
+    command = [unshare, "--mount", sys.executable, "-c", READ_ONLY, str(real), str(seen)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=30)
 
     assert done.stdout == "Read-only file system\n"

@@ -27,6 +27,7 @@ from exporter.specs import SpecBook, load_specs
 from exporter.version import revision
 from exporter.web.live.stream import Streams
 from exporter.web.live.views import Views
+from exporter.web.server.counts import Counts, uncounted
 from exporter.web.store import Store
 
 
@@ -54,22 +55,28 @@ def _render_options(settings: Settings) -> RenderOptions:
     )
 
 
+def _no_server() -> None:
+    """Return no counts: nobody can be refused."""
+
+
 class Parts:
     """The long-lived objects of one process, wired but not started."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, counts: Counts | None = None) -> None:
+        """Take what to wire, and what a server counts where there is one."""
         settings = as_played(settings)
         clock = node_clock(settings)
         self.settings = settings
         self.specs: SpecBook = load_specs(settings.specs)
         self.store = Store()
-        self.pages = Pages(_render_options(settings))
+        self.pages = Pages(_render_options(settings), daemon=counts.read if counts else _no_server)
         self.streams = Streams(
             Views(
                 self.store,
                 lambda: self.settings.poll_interval_seconds,
                 lambda: looked_for(self.settings),
-            )
+            ),
+            refused=counts.refuse_request if counts else uncounted,
         )
         self.fleet: NodeReaders = choose_readers(settings, self.specs, clock)
         self.training = choose_training(settings, self.fleet, clock)

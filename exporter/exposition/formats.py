@@ -59,13 +59,20 @@ def heading(form: Format, name: str, base_name: str, kind: str, unit: str, text:
     return f"# HELP {name} {text}\n# TYPE {name} {'gauge' if kind == 'info' else kind}\n"
 
 
-@lru_cache(maxsize=64)
+LONGEST_KEPT = 1024
+"""Characters of an Accept header whose meaning is kept for the next request."""
+
+
 def negotiate(accept: str) -> tuple[Format, str]:
     """Return the format for an Accept header, and the Content-Type to answer with.
 
     The choice is client_python's. All names here are legal without escaping, so every escaping
     scheme leaves them as they are, except ``dots``, which is answered with ``underscores``.
     """
+    return _negotiated(accept) if len(accept) > LONGEST_KEPT else _kept_negotiated(accept)
+
+
+def _negotiated(accept: str) -> tuple[Format, str]:
     try:
         chosen = choose_encoder(accept)[1]
     except TypeError:  # it compares the parts of a version that is no number with numbers
@@ -79,3 +86,6 @@ def negotiate(accept: str) -> tuple[Format, str]:
     if not scheme:
         return form, _CONTENT_TYPE[form]
     return form, f"{_CONTENT_TYPE[form]}; escaping={'underscores' if scheme == 'dots' else scheme}"
+
+
+_kept_negotiated = lru_cache(maxsize=64)(_negotiated)

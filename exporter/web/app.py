@@ -21,6 +21,7 @@ from exporter.web.live.views import Views
 from exporter.web.metrics import PARALLEL_SCRAPES, MetricsEndpoint
 from exporter.web.page.routes import page_routes
 from exporter.web.refusal import refuse
+from exporter.web.server.counts import uncounted
 from exporter.web.static import static_routes
 from exporter.web.store import Store
 
@@ -66,6 +67,7 @@ def create_app(
     poll_interval_seconds: Callable[[], float],
     parallel_scrapes: int = PARALLEL_SCRAPES,
     streams: Streams | None = None,
+    refused: Callable[[str], None] = uncounted,
 ) -> Starlette:
     """Return the application.
 
@@ -77,13 +79,14 @@ def create_app(
         parallel_scrapes: how many scrapes are answered at the same time.
         streams: the live view for those who watch, which gets each snapshot and is to be ended
             before the server; without them a page stays as it was loaded.
+        refused: is called with the reason when a scrape is refused.
     """
-    streams = streams or Streams(Views(store, poll_interval_seconds))
+    streams = streams or Streams(Views(store, poll_interval_seconds), refused=refused)
     app = Starlette(
         exception_handlers={HTTPException: refuse},
         routes=[
             # First, so that a scrape passes one comparison only.
-            Route("/metrics", MetricsEndpoint(pages, parallel_scrapes), methods=["GET"]),
+            Route("/metrics", MetricsEndpoint(pages, parallel_scrapes, refused), methods=["GET"]),
             *health_routes(store, poll_interval_seconds),
             *page_routes(streams.views, specs),
             *static_routes(),

@@ -18,7 +18,8 @@ async def refuse(request: Request, problem: Exception) -> Response:
     """Answer an error in one line."""
     if not isinstance(problem, HTTPException):
         raise problem
-    path = request.url.path
+    # Not the whole address: urllib keeps what it has split.
+    path: str = request.scope["path"]
     text = problem.detail
     if problem.status_code == 404 and text == "Not Found":
         text = f"there is nothing at {path}"

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -173,35 +174,61 @@ async def never() -> dict[str, Any]:
     raise AssertionError("the endpoint reads no body")
 
 
-def test_parallel_scrapes_are_limited() -> None:
-    """While slow readers hold all places the next scrape gets 503; then it is served again."""
+def test_parallel_scrapes_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While all places make a page the next scrape gets 503, and counts; then it is served."""
+    pages = Pages(RenderOptions())
+    release = threading.Event()
+    refused: list[str] = []
+    statuses: list[int] = []
+
+    def slowly(names: Any, form: Format, zipped: bool) -> bytes:
+        release.wait(10)
+        return b""
+
+    monkeypatch.setattr(pages, "filtered", slowly)
+    endpoint = MetricsEndpoint(pages, parallel_scrapes=2, refused=refused.append)
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    async def run() -> None:
+        query = {"query_string": b"name[]=gpu_up"}
+        slow = [asyncio.create_task(endpoint(scope() | query, never, send)) for _ in range(2)]
+        await asyncio.sleep(0)
+        await endpoint(scope(), never, send)
+        release.set()
+        await asyncio.gather(*slow)
+        await endpoint(scope(), never, send)
+
+    asyncio.run(run())
+    assert statuses == [503, 200, 200, 200]
+    assert refused == ["scrapes"]
+
+
+def test_whoever_does_not_read_keeps_nobody_else_from_a_page() -> None:
+    """A place is free again before the page is sent."""
     pages = Pages(RenderOptions())
     pages.page("text-0.0.4", False)
     endpoint = MetricsEndpoint(pages, parallel_scrapes=2)
     statuses: list[int] = []
 
-    async def scrape(release: asyncio.Event) -> None:
+    async def run() -> None:
+        release = asyncio.Event()
+
         async def send(message: Any) -> None:
             if message["type"] == "http.response.start":
                 statuses.append(message["status"])
             else:
                 await release.wait()
 
-        await endpoint(scope(), never, send)
-
-    async def run() -> None:
-        release = asyncio.Event()
-        slow = [asyncio.create_task(scrape(release)) for _ in range(2)]
+        stuck = [asyncio.create_task(endpoint(scope(), never, send)) for _ in range(40)]
         await asyncio.sleep(0)
-        at_once = asyncio.Event()
-        at_once.set()
-        await scrape(at_once)
         release.set()
-        await asyncio.gather(*slow)
-        await scrape(at_once)
+        await asyncio.gather(*stuck)
 
     asyncio.run(run())
-    assert statuses == [200, 200, 503, 200]
+    assert statuses == [200] * 40
 
 
 def test_a_client_that_goes_away_frees_its_place() -> None:

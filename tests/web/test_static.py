@@ -33,7 +33,6 @@ def test_every_asset(client: TestClient, name: str) -> None:
     assert answer.content == plain
     assert answer.headers["content-type"] == CONTENT_TYPES[Path(name).suffix]
     assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
-    assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["vary"] == "Accept-Encoding"
     with client.stream("GET", asset_url(name), headers={"accept-encoding": "gzip"}) as zipped:
         assert zipped.headers["content-encoding"] == "gzip"

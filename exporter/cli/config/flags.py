@@ -115,6 +115,34 @@ class Settings:
         "40",
         "Scrapes answered at the same time; one more gets 503.",
     )
+    web_max_connections: int = _flag(
+        "web.max-connections",
+        integer(1, 10000),
+        "512",
+        "Connections open at the same time, fewer where the limit of open files asks for it. One "
+        "more takes the place of one that waits for its client, or is closed.",
+    )
+    web_max_connections_per_address: int = _flag(
+        "web.max-connections-per-address",
+        integer(1, 10000),
+        "100",
+        "The same for the connections of one address.",
+    )
+    web_limit_loopback: bool = _flag(
+        "web.limit-loopback",
+        BOOLEAN,
+        "true",
+        "Whether web.max-connections-per-address holds for this host's own connections too; off "
+        "for a proxy on this host that many clients come through.",
+    )
+    web_allowed_hosts: tuple[str, ...] = _flag(
+        "web.allowed-hosts",
+        NAMES,
+        "",
+        "Names that this node is asked by over plain HTTP, beside its own, addresses, names "
+        "without dots and those in its search domains; .example.com is every name below it, * any "
+        "name. Other requests get 421.",
+    )
     config_file: Path | None = _flag(
         "config.file",
         optional(PATH),

@@ -3,85 +3,28 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import gc
 import logging
 import signal
-import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-import uvicorn
-
-from exporter.cli.config import Address, Reloaded, Settings, bracketed
+from exporter.cli.config import Reloaded, Settings, bracketed
 from exporter.cli.parts import Parts
 from exporter.cli.signals import on_stop
-from exporter.errors import ConfigError, ExporterError
+from exporter.errors import ConfigError
 from exporter.version import revision, version
 from exporter.web.app import create_app
+from exporter.web.server.counts import Counts
+from exporter.web.server.hosts import Hosts, KnownHosts, own_domains
+from exporter.web.server.limits import Limits, affordable
+from exporter.web.server.listener import listen
+from exporter.web.server.server import Server
 
-GRACEFUL_SHUTDOWN_SECONDS = 1
-DATE_HEADER_SECONDS = 1.0
 HEEDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """The signals that have a handler while it serves, unless SIGINT is ignored."""
 
 log = logging.getLogger(__name__)
-
-
-class _Server(uvicorn.Server):
-    """uvicorn, but ended by `request_stop` instead of its own signal handling and polling.
-
-    Its signal handling would end the process by the signal itself, and its loop wakes ten times a
-    second to look whether it should end, which costs a fifth of an idle daemon's time.
-    """
-
-    def __init__(self, config: uvicorn.Config, end_streams: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._end_streams = end_streams
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop = asyncio.Event()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    def request_stop(self) -> None:
-        """End serving; may be called from a signal handler, also before serving began."""
-        self.should_exit = True
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._stop.set)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the streams, which would never end by themselves, and then the rest."""
-        self._end_streams()
-        await super().shutdown(sockets)
-
-    async def main_loop(self) -> None:
-        """Wait for the end; refresh the Date header once a second."""
-        self._loop = asyncio.get_running_loop()
-        while not await self.on_tick(0):
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), DATE_HEADER_SECONDS)
-
-
-def _listen(address: Address) -> socket.socket:
-    """Return a listening socket; without a host on every address, IPv6 too where there is any."""
-    host, port = address.host, address.port
-    try:
-        if host:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            return socket.create_server((host, port), family=family, backlog=128)
-        if socket.has_dualstack_ipv6():
-            with contextlib.suppress(OSError):  # IPv6 may be switched off
-                return socket.create_server(
-                    ("::", port), family=socket.AF_INET6, backlog=128, dualstack_ipv6=True
-                )
-        return socket.create_server(("", port), backlog=128)
-    except OSError as error:
-        raise ExporterError(
-            f"cannot listen on {host or '*'}:{port}: {error.strerror or error}"
-        ) from error
 
 
 class _Reloader:
@@ -112,6 +55,17 @@ class _Reloader:
                 log.warning("a restart is needed to change %s", ", ".join(reloaded.needs_restart))
 
 
+def _limits(settings: Settings) -> Limits:
+    connections = affordable(settings.web_max_connections)
+    if connections < settings.web_max_connections:
+        log.info("%d connections at most: the limit of open files allows no more", connections)
+    return Limits(
+        connections=connections,
+        connections_per_address=settings.web_max_connections_per_address,
+        limit_loopback=settings.web_limit_loopback,
+    )
+
+
 def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
     """Run until SIGTERM or SIGINT; return the exit code.
 
@@ -121,11 +75,9 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
         ConfigError: the spec file is bad.
         ExporterError: the address cannot be listened on.
     """
-    parts = Parts(settings)
-    listener = _listen(settings.web_listen_address)
-    # Accepted connections inherit it. asyncio would set it only on sockets made with an explicit
-    # protocol; without it the body of an answer waits 40 ms for the client's delayed ACK.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    counts = Counts()
+    parts = Parts(settings, counts)
+    listener = listen(settings.web_listen_address.host, settings.web_listen_address.port)
     port = listener.getsockname()[1]
     app = create_app(
         store=parts.store,
@@ -134,17 +86,14 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
         poll_interval_seconds=lambda: parts.settings.poll_interval_seconds,
         parallel_scrapes=settings.web_max_requests,
         streams=parts.streams,
+        refused=counts.refuse_request,
     )
-    server = _Server(
-        uvicorn.Config(
-            app,
-            log_config=None,  # log.setup() does it
-            server_header=False,
-            lifespan="off",
-            http="httptools",
-            timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_SECONDS,
-        ),
-        parts.streams.end,
+    server = Server(
+        KnownHosts(app, Hosts(settings.web_allowed_hosts, own_domains()), counts.refuse_request),
+        listener,
+        limits=_limits(settings),
+        counts=counts,
+        end_streams=parts.streams.end,
     )
     reloader = _Reloader(parts, reload)
 
@@ -164,7 +113,7 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
     gc.collect()
     gc.freeze()
     try:
-        server.run(sockets=[listener])
+        server.run()
     finally:
         parts.stop()
     log.info("stopped")

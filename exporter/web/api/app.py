@@ -6,11 +6,11 @@ The handlers are plain functions, so they run in threads and never hold up a scr
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 from fastapi import FastAPI, Response
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse
 
 from exporter import __version__
 from exporter.specs import SpecBook
@@ -97,9 +97,13 @@ def api_app(store: Store, specs: Callable[[], SpecBook]) -> FastAPI:
         book = specs()
         return _answer(specs_answer(book.models.values(), book))
 
+    description: list[bytes] = []
+
     @app.get("/api/openapi.json", include_in_schema=False)
-    def openapi() -> JSONResponse:
+    def openapi() -> Response:
         """Describe this API; built when first asked for."""
-        return JSONResponse(described(app.openapi()))
+        if not description:
+            description.append(json.dumps(described(app.openapi())).encode())
+        return Response(description[0], media_type="application/json")
 
     return app

@@ -23,6 +23,7 @@ from exporter.model.snapshot import Snapshot
 from exporter.web.live.patch import merge_patch
 from exporter.web.live.view import NodeView
 from exporter.web.live.views import Views
+from exporter.web.server.counts import uncounted
 from exporter.web.static import HEADERS
 
 STREAM_PATH = "/api/v1/stream"
@@ -32,7 +33,7 @@ MOST_PENDING = 8
 EVENT_SECONDS = 1.0
 """Snapshots that come faster are left out."""
 HEARTBEAT_SECONDS = 15.0
-STUCK_SECONDS = 30.0
+STUCK_SECONDS = 10.0
 """A viewer that takes nothing for so long does not count as one any more."""
 
 RETRY = b"retry: 2000\n\n"
@@ -94,8 +95,11 @@ class Streams:
         views: Views,
         most: int = MOST_STREAMS,
         clock: Callable[[], float] = time.monotonic,
+        refused: Callable[[str], None] = uncounted,
     ) -> None:
+        """Take what is shown, how many may watch, and whom to call when one more is refused."""
         self.views = views
+        self._refused = refused
         self._most = most
         self._clock = clock
         self._viewers: set[_Viewer] = set()
@@ -190,6 +194,7 @@ class Streams:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one viewer until it goes."""
         if len(self._viewers) >= self._most or self._ended:
+            self._refused("streams")
             await _refuse(scope, send, len(self._viewers), ended=self._ended)
             return
         self._loop = asyncio.get_running_loop()

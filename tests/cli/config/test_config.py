@@ -103,6 +103,10 @@ def test_no_two_flags_share_a_variable() -> None:
 EXAMPLES: dict[str, tuple[str, Any]] = {
     "web.listen-address": ("127.0.0.1:9", Address("127.0.0.1", 9)),
     "web.max-requests": ("7", 7),
+    "web.max-connections": ("64", 64),
+    "web.max-connections-per-address": ("8", 8),
+    "web.limit-loopback": ("false", False),
+    "web.allowed-hosts": ("gpu1.example.com,.lan", ("gpu1.example.com", ".lan")),
     "poll.interval": ("250ms", 0.25),
     "poll.slow-interval": ("1m", 60.0),
     **{row.flag: ("false", False) if row.enabled else ("true", True) for row in SOURCES},

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers only requests that are meant for this node.
+
+A page of a stranger can make its own name an address of this node (DNS rebinding), and its scripts
+may then read what is answered. They cannot choose the Host that the browser sends.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+EXEMPT = frozenset({"/-/healthy", "/-/ready"})
+RESOLV_CONF = Path("/etc/resolv.conf")
+FLAG = "--web.allowed-hosts"
+MOST_RESOLV_CONF_BYTES = 64 * 1024
+MOST_KNOWN = 64
+LONGEST_KNOWN_BYTES = 1024
+
+
+def search_domains(text: str) -> tuple[str, ...]:
+    """Return the domains that a resolv.conf looks for names in."""
+    lines = (line.split() for line in text.splitlines())
+    return tuple(
+        domain
+        for words in lines
+        if words and words[0] in ("search", "domain")
+        for domain in (_normal(word) for word in words[1:])
+        if domain
+    )
+
+
+def own_domains(path: Path = RESOLV_CONF) -> tuple[str, ...]:
+    """Return the search domains of this node; none where its resolv.conf cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return search_domains(file.read(MOST_RESOLV_CONF_BYTES).decode("latin-1"))
+    except OSError:
+        return ()
+
+
+def _normal(name: str) -> str:
+    return name.strip(".").lower()
+
+
+class Hosts:
+    """The names of this node."""
+
+    def __init__(
+        self, allowed: Iterable[str], domains: Iterable[str], name: str | None = None
+    ) -> None:
+        """Take the names that an operator allows, the search domains and the node's name.
+
+        ``*`` allows every name, ``.example.com`` all below it.
+        """
+        allowed = tuple(allowed)
+        self._any = "*" in allowed
+        self._names = {_normal(entry) for entry in allowed if not entry.startswith(".")}
+        self._names.add(_normal(socket.gethostname() if name is None else name))
+        below = [entry for entry in allowed if entry.startswith(".")]
+        domains = (*below, *domains, "localhost")
+        self._below = tuple(f".{_normal(domain)}" for domain in domains)
+        self._known: dict[bytes, bool] = {}
+
+    def are_meant(self, host: bytes) -> bool:
+        """Return whether a Host header names this node."""
+        if self._any:
+            return True
+        found = self._known.get(host)
+        if found is None:
+            found = self._decide(host.decode("latin-1"))
+            if len(host) <= LONGEST_KNOWN_BYTES:
+                if len(self._known) >= MOST_KNOWN:
+                    self._known.clear()
+                self._known[host] = found
+        return found
+
+    def _decide(self, host: str) -> bool:
+        text = host.strip()
+        if text.startswith("["):
+            address, _, port = text[1:].partition("]")
+            return _is_address(address) and (not port or port.startswith(":"))
+        name = _normal(text.partition(":")[0])
+        return (
+            "." not in name
+            or _is_address(name)
+            or name in self._names
+            or name.endswith(self._below)
+        )
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+class KnownHosts:
+    """Passes on what is meant for this node, and answers 421 to the rest.
+
+    Over TLS nothing is asked: a browser has compared the name with the certificate.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: Hosts, refused: Callable[[str], None]) -> None:
+        self._app = app
+        self._hosts = hosts
+        self._refused = refused
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["scheme"] == "http":
+            for name, value in scope["headers"]:
+                if name == b"host":
+                    if not self._hosts.are_meant(value) and scope["path"] not in EXEMPT:
+                        self._refused("host")
+                        await _misdirected(scope, send)
+                        return
+                    break
+        await self._app(scope, receive, send)
+
+
+async def _misdirected(scope: Scope, send: Send) -> None:
+    body = f"this Host is not known here; {FLAG} can allow it\n".encode()
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", str(len(body)).encode()),
+    ]
+    await send({"type": "http.response.start", "status": 421, "headers": headers})
+    sent = b"" if scope["method"] == "HEAD" else body
+    await send({"type": "http.response.body", "body": sent})

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which requests are answered, which are refused, and how much of them is taken."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.waiting import wait_until
+from tests.web.server.site import GET, Site
+
+STATUS = re.compile(rb"HTTP/1\.1 (\d+) ")
+END = b"GET /end HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n"
+
+
+@pytest.fixture(name="site")
+def _site() -> Iterator[Site]:
+    with Site().open() as site:
+        yield site
+
+
+def statuses(answers: bytes) -> list[int]:
+    return [int(status) for status in STATUS.findall(answers)]
+
+
+def head(*fields: str, first: str = "GET / HTTP/1.1") -> bytes:
+    return "\r\n".join([first, *fields, "", ""]).encode("latin-1")
+
+
+HOST = "Host: node"
+REFUSED = {
+    "malformed": [
+        (head(), 400),
+        (head(HOST, HOST), 400),
+        (head(HOST, first="GET /"), 400),
+        (head(HOST, first="GET / HTTP/2.0"), 400),
+        (head(HOST, first="GET / HTTP/9.9"), 400),
+        (head(HOST, first="BREW / HTTP/1.1"), 400),
+        (head(HOST, first="CONNECT node:22 HTTP/1.1"), 400),
+        (head(HOST, first="PRI * HTTP/2.0") + b"SM\r\n\r\n", 400),
+        (head(HOST, first="\x16\x03\x01 hello"), 400),
+        (head(HOST, "No colon"), 400),
+        (head(HOST, "Content-Length: -1"), 400),
+        (head(HOST, "Content-Length: 1", "Content-Length: 2"), 400),
+        (head(HOST, "A: \0"), 400),
+    ],
+    "head_size": [
+        (head(HOST, "A: " + "x" * 33_000), 431),
+        (head(HOST, *("A: " + "x" * 900 for _ in range(40))), 431),
+        (b"x" * 40_000, 431),
+        (head(HOST, first=f"GET /{'x' * 33_000} HTTP/1.1"), 431),
+    ],
+    "head_count": [(head(HOST, *(f"A{n}: x" for n in range(100))), 431)],
+    "body": [
+        (head(HOST, "Content-Length: 1", first="POST / HTTP/1.1") + b"x", 413),
+        (head(HOST, "Content-Length: 99999999999999", first="POST / HTTP/1.1"), 413),
+        (head(HOST, "Transfer-Encoding: chunked") + b"0\r\n\r\n", 413),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("reason", "request_", "status"),
+    [(reason, *case) for reason, cases in REFUSED.items() for case in cases],
+)
+def test_what_is_refused(
+    site: Site, reason: str, request_: bytes, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each gets an answer that says why, is the last of its connection, counts, and logs nothing."""
+    answer = site.ask(request_ + END)
+
+    assert statuses(answer) == [status]
+    assert b"\r\nconnection: close\r\n" in answer
+    assert b"\r\nx-content-type-options: nosniff\r\n" in answer
+    assert len(answer.partition(b"\r\n\r\n")[2].splitlines()) == 1
+    counted = site.count.requests_refused_total
+    assert {name: count for name, count in counted.items() if count} == {reason: 1}
+    assert site.scopes == []
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        head(HOST),
+        head("host:node"),
+        head(HOST, *(f"A{n}: x" for n in range(99))),
+        head(HOST, "A: " + "x" * 32_000),
+        head(HOST, "Content-Length: 0"),
+        head(HOST, "Expect: 100-continue"),
+        head(HOST, "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"),
+        head(HOST, "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AA"),
+        b"\r\n\r\n" + head(HOST) + b"\r\n\r\n\n",
+        head(HOST, first="GET http://node/path HTTP/1.1"),
+    ],
+)
+def test_what_is_answered(site: Site, request_: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """An upgrade is answered as if nobody had asked for it; the connection stays."""
+    answers = site.ask(request_ + request_ + END)
+
+    assert statuses(answers) == [200, 200, 200]
+    assert answers.count(b"\r\nx-content-type-options: nosniff\r\n") == 3
+    assert answers.endswith(b"GET /end\n")
+    assert not any(site.count.requests_refused_total.values())
+    assert not caplog.records
+
+
+def test_http_1_0(site: Site) -> None:
+    """It needs no Host, and its connection ends with the answer."""
+    answers = site.ask(head(first="GET /old HTTP/1.0") + END)
+
+    assert statuses(answers) == [200]
+    assert answers.endswith(b"GET /old\n")
+
+
+def test_head_has_no_body(site: Site) -> None:
+    """And the answer behind it is not mistaken for one."""
+    answers = site.ask(head(HOST, first="HEAD /a HTTP/1.1") + END)
+
+    assert statuses(answers) == [200, 200]
+    assert b"content-length: 8" in answers
+    assert b"HEAD /a" not in answers
+
+
+def test_other_methods_are_the_applications(site: Site) -> None:
+    """It knows which it allows; they count all the same."""
+    assert statuses(site.ask(head(HOST, first="DELETE / HTTP/1.1") + END)) == [200, 200]
+    assert site.count.requests_refused_total["malformed"] == 1
+
+
+def test_ten_in_one_packet_are_answered_in_order(site: Site) -> None:
+    """Whatever their answers' size."""
+    paths = [b"/%d" % n for n in range(8)]
+    with site.connect(GET % b"/large" + b"".join(GET % path for path in paths) + END) as client:
+        answers = client.rest()
+
+    assert statuses(answers)[0] == 200
+    small = answers[-8 * 200 - 2000 :]
+    found = re.findall(rb"GET (/\w+)\n", small)
+    assert found == [*paths, b"/end"]
+
+
+def test_byte_by_byte(site: Site) -> None:
+    """A client may be that slow."""
+    with site.connect() as client:
+        for byte in GET % b"/slowly":
+            client.send(bytes([byte]))
+        assert client.answer().endswith(b"GET /slowly\n")
+
+
+def test_nothing_is_written_into_another_answer(site: Site) -> None:
+    """A malformed request waits until the answer before it is done."""
+    with site.connect(GET % b"/slow" + b"nonsense\r\n\r\n") as client:
+        wait_until(lambda: site.scopes)
+        site.released.set()
+        answers = client.rest()
+
+    assert statuses(answers) == [200, 400]
+    assert answers.index(b"GET /slow\n") < answers.index(b" 400 ")
+
+
+def test_nothing_is_read_ahead(site: Site) -> None:
+    """While an answer is under way the kernel holds what comes, and the client has to wait."""
+    with site.connect(GET % b"/slow") as client:
+        wait_until(lambda: site.scopes)
+        client.socket.settimeout(0.3)
+        sent = 0
+        with pytest.raises(TimeoutError):
+            while sent < 64 * 2**20:
+                sent += client.socket.send((GET % b"/ahead") * 1000)
+        assert len(site.scopes) == 1
+
+
+def test_two_connections_do_not_wait_for_each_other(site: Site) -> None:
+    """What one holds back is its own."""
+    with site.connect(GET % b"/slow"), site.connect(GET % b"/quick") as other:
+        assert other.answer().endswith(b"GET /quick\n")

@@ -90,7 +90,7 @@ class Connection(HttpToolsProtocol):
         self._descriptor = -1
         self._phase = Phase.HANDSHAKE
         self._since = self._progressed = self._emptied = clock()
-        self._unsent_bytes = 0
+        self._unsent_bytes = self._taken_bytes = 0
         self._answered = False
         """Whether the answer under way is complete but for what is unsent."""
         self._refusal: Refused | None = None
@@ -111,12 +111,15 @@ class Connection(HttpToolsProtocol):
         """See what is unsent, in the kernel too; return how it stands."""
         now = self._clock()
         if self.is_made:
-            unsent = self._outlet.unsent_bytes + _unacknowledged_bytes(self._descriptor)
-            if unsent != self._unsent_bytes or not unsent:
+            waiting = self._outlet.unsent_bytes
+            unsent = waiting + _unacknowledged_bytes(self._descriptor)
+            # Not what is unsent: that can be the same again and again while answers go out.
+            taken = self._outlet.written_bytes - unsent
+            if taken != self._taken_bytes or not unsent:
                 self._progressed = now
-            if not unsent:
+            if not waiting:
                 self._emptied = now
-            self._unsent_bytes = unsent
+            self._unsent_bytes, self._taken_bytes = unsent, taken
             if self.transport.is_closing() and self._phase is not Phase.CLOSING:
                 self._become(Phase.CLOSING)
         return self.standing()

@@ -60,6 +60,7 @@ class Outlet:
         self._pending: deque[memoryview] = deque()
         self._bodies: list[bytes] = []
         self._closing = False
+        self.written_bytes = 0
         self.is_full = False
         """Whether the transport has bytes that the kernel did not take; to be set by its owner."""
         is_plain = transport.get_extra_info("sslcontext") is None
@@ -108,6 +109,7 @@ class Outlet:
         transport = self._transport
         if transport.is_closing():
             return
+        self.written_bytes += sum(map(len, parts))
         sent = 0
         if self._descriptor >= 0 and not self._pending and not self.is_full:
             try:

@@ -96,7 +96,8 @@ class Server(uvicorn.Server):
         """End serving; may be called from a signal handler, also before serving began."""
         self.should_exit = True
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._stop.set)
+            with contextlib.suppress(RuntimeError):  # it has ended
+                self._loop.call_soon_threadsafe(self._stop.set)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Open the door."""

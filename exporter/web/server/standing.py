@@ -38,7 +38,7 @@ class Standing:
     progressed: float = 0.0
     """When some of what is unsent was last seen to go."""
     emptied: float = 0.0
-    """When nothing was last unsent."""
+    """When the kernel had last taken all of it."""
 
 
 def overdue(standing: Standing, now: float, limits: Limits) -> Overdue | None:

@@ -59,6 +59,11 @@ class Site:
             self.server.request_stop()
             self._thread.join()
 
+    def wait(self) -> None:
+        """Wait until it has stopped."""
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scopes.append(scope)
         path = scope["path"]

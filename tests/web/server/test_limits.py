@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nobody keeps a connection for nothing, and nobody keeps all of them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from exporter.web.server import limits as limits_module
+from exporter.web.server.limits import Limits, affordable
+from tests.waiting import wait_until
+from tests.web.server.site import GET, LARGE, Client, Site
+
+
+@pytest.fixture(name="site")
+def _site() -> Iterator[Site]:
+    with Site().open() as site:
+        yield site
+
+
+def entered(site: Site, number: int) -> None:
+    """Wait until so many connections are in."""
+    wait_until(lambda: len(site.server.server_state.connections) == number)
+
+
+def unsent(site: Site) -> list[int]:
+    """How many bytes of each connection's answers are not taken."""
+    guests = list(site.server.server_state.connections)
+    return [guest.look().unsent_bytes for guest in guests]  # type: ignore[union-attr]
+
+
+def ends(site: Site, client: Client, seconds: float) -> None:
+    """Hold that a connection ends after so many more seconds, and not before."""
+    site.sweep()
+    site.sweep(seconds - 1)
+    assert client.is_open
+    site.sweep(1.1)
+    wait_until(lambda: not client.is_open)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\r\n\r\n", b"GET / HTTP/1.1\r\n", GET[:-4] % b"/"], ids=repr
+)
+def test_a_head_has_10_seconds(site: Site, data: bytes) -> None:
+    """Whether none of it or some of it came."""
+    with site.connect(data) as client:
+        entered(site, 1)
+        time.sleep(0.05)
+        ends(site, client, 10)
+    assert site.count.requests_aborted_total["head_timeout"] == 1
+
+
+def test_dripping_does_not_prolong_it(site: Site) -> None:
+    """The time counts from the first byte."""
+    with site.connect(GET % b"/first") as client:
+        client.answer()
+        client.send(b"G")
+        wait_until(lambda: _phases(site) == ["HEAD"])
+        for byte in b"ET / HTT":
+            client.send(bytes([byte]))
+            site.sweep(1)
+        ends(site, client, 2)
+    assert site.count.requests_aborted_total["head_timeout"] == 1
+
+
+def _phases(site: Site) -> list[str]:
+    guests = list(site.server.server_state.connections)
+    return [guest.standing().phase.name for guest in guests]  # type: ignore[union-attr]
+
+
+def test_between_requests_there_are_75_seconds(site: Site) -> None:
+    """Line breaks do not prolong them; nothing is counted."""
+    with site.connect(GET % b"/") as client:
+        client.answer()
+        wait_until(lambda: unsent(site) == [0])
+        client.send(b"\r\n")
+        ends(site, client, 75)
+    assert not any(site.count.requests_aborted_total.values())
+
+
+def test_an_idle_connection_goes_on_until_then(site: Site) -> None:
+    """As Prometheus has it with a long interval."""
+    with site.connect(GET % b"/") as client:
+        for _ in range(3):
+            client.answer()
+            wait_until(lambda: unsent(site) == [0])  # the kernel takes its time to confirm
+            site.sweep(60)
+            client.send(GET % b"/")
+        client.answer()
+
+
+@pytest.mark.parametrize("path", [b"/large", b"/own", b"/stream"])
+def test_who_takes_nothing_for_10_seconds_is_ended(site: Site, path: bytes) -> None:
+    """Also of a stream, and of an answer whose request is long done."""
+    with site.connect(GET % path) as client:
+        stuck(site, 1)
+        site.sweep()
+        site.sweep(9)
+        assert len(site.server.door) == 1
+        site.sweep(1.1)
+        assert len(site.server.door) == 0
+        assert len(client.rest()) < len(LARGE)
+    assert site.count.requests_aborted_total["stalled"] == 1
+
+
+def stuck(site: Site, number: int) -> None:
+    """Wait until the answers of so many connections do not move."""
+
+    def still() -> bool:
+        before = unsent(site)
+        time.sleep(0.1)
+        return len(before) == number and all(before) and unsent(site) == before
+
+    wait_until(still)
+
+
+def test_who_takes_a_little_has_a_minute(site: Site) -> None:
+    """Not one more for each byte."""
+    with site.connect(GET % b"/large") as client:
+        stuck(site, 1)
+        for _ in range(7):
+            client.socket.recv(200_000)
+            time.sleep(0.05)
+            site.sweep(8)
+        site.sweep(8)
+        assert len(site.server.door) == 0
+    assert site.count.requests_aborted_total["stalled"] == 1
+
+
+def test_a_slow_application_has_a_minute(site: Site) -> None:
+    """Nobody waits longer for what does not come."""
+    with site.connect(GET % b"/slow") as client:
+        wait_until(lambda: site.scopes)
+        ends(site, client, 60)
+
+
+def test_a_refused_client_cannot_linger(site: Site) -> None:
+    """It has 2 s to read why."""
+    with site.connect(b"nonsense\r\n\r\n") as client:
+        wait_until(lambda: site.count.requests_refused_total["malformed"])
+        client.send(b"more")
+        site.sweep()
+        site.sweep(1.5)
+        assert len(site.server.door) == 1
+        site.sweep(1)
+        assert len(site.server.door) == 0
+
+
+# Caps
+
+FEW = Limits(connections=3, connections_per_address=2)
+
+
+@contextlib.contextmanager
+def open_site(limits: Limits) -> Iterator[tuple[Site, Callable[..., Client]]]:
+    """Give a site, and what connects to it and hangs up at the end."""
+    with Site(limits).open() as site, contextlib.ExitStack() as stack:
+
+        def connect(data: bytes = b"", address: str = "127.0.0.1") -> Client:
+            return stack.enter_context(site.connect(data, address))
+
+        yield site, connect
+
+
+def test_at_the_limit_of_an_address_its_longest_idle_makes_room() -> None:
+    """Other addresses keep theirs."""
+    with open_site(FEW) as (site, connect):
+        other = connect(GET % b"/", "127.0.0.2")
+        other.answer()
+        first, second = connect(GET % b"/"), connect(GET % b"/")
+        first.answer()
+        second.answer()
+        second.send(GET % b"/again")
+        second.answer()
+        site.sweep(2)
+        third = connect(GET % b"/")
+        third.answer()
+
+        wait_until(lambda: not first.is_open)
+        assert second.is_open
+        assert other.is_open
+        assert site.count.requests_aborted_total["room"] == 1
+
+
+def test_at_the_limit_of_all_the_address_with_most_makes_room() -> None:
+    """However long another one waits."""
+    with open_site(FEW) as (site, connect):
+        other = connect(GET % b"/", "127.0.0.2")
+        other.answer()
+        site.sweep(5)
+        silent = [connect(), connect()]
+        entered(site, 3)
+        site.sweep(2)
+        connect(GET % b"/", "127.0.0.3").answer()
+
+        assert other.is_open
+        assert sum(client.is_open for client in silent) == 1
+
+
+@pytest.mark.parametrize(
+    ("addresses", "reason"),
+    [(["127.0.0.1"] * 3, "address_limit"), ([f"127.0.0.{n}" for n in range(2, 6)], "limit")],
+)
+def test_who_is_at_work_does_not_make_room(addresses: list[str], reason: str) -> None:
+    """Then the new one is closed, and counted."""
+    with open_site(FEW) as (site, connect):
+        busy = [connect(GET % b"/slow", address) for address in addresses[:-1]]
+        wait_until(lambda: len(site.scopes) == len(busy))
+        site.sweep(5)
+        new = connect(b"", addresses[-1])
+        wait_until(lambda: not new.is_open)
+        assert site.count.connections_refused_total[reason] == 1
+        site.released.set()
+        for client in busy:
+            assert client.answer().endswith(b"GET /slow\n")
+
+
+def test_a_flood_of_new_connections_ends_none_of_the_last_second() -> None:
+    """Or those would never get to send."""
+    with open_site(FEW) as (site, connect):
+        first = [connect(), connect()]
+        entered(site, 2)
+        new = connect()
+        wait_until(lambda: not new.is_open)
+        assert all(client.is_open for client in first)
+        assert site.count.connections_refused_total["address_limit"] == 1
+
+
+def test_loopback_can_be_exempt() -> None:
+    """For a proxy on this host; the limit of all holds nevertheless."""
+    with open_site(Limits(3, 1, limit_loopback=False)) as (site, connect):
+        clients = [connect(GET % b"/slow") for _ in range(3)]
+        wait_until(lambda: len(site.scopes) == 3)
+        new = connect()
+        wait_until(lambda: not new.is_open)
+        assert site.count.connections_refused_total["limit"] == 1
+        assert all(client.is_open for client in clients)
+
+
+def test_places_come_back() -> None:
+    """Whoever hangs up leaves room."""
+    with open_site(FEW) as (site, connect):
+        for _ in range(20):
+            with connect(GET % b"/") as client:
+                client.answer()
+            wait_until(lambda: len(site.server.door) == 0)
+        assert not any(site.count.connections_refused_total.values())
+
+
+def test_large_answers_of_their_own_are_bounded() -> None:
+    """What many clients do not take is held for some of them only; one that is shared, for all."""
+    with open_site(Limits(unsent_bytes=3 * len(LARGE))) as (site, connect):
+        for _ in range(8):
+            connect(GET % b"/large")
+        stuck(site, 8)
+        assert not any(site.count.requests_aborted_total.values())
+        for _ in range(8):
+            connect(GET % b"/own")
+        wait_until(lambda: site.count.requests_aborted_total["room"] >= 6)
+        assert connect(GET % b"/").answer().endswith(b"GET /\n")
+
+
+def test_it_stops_with_stuck_connections() -> None:
+    """In time, and without a line for each."""
+    with open_site(Limits(200, 200)) as (site, connect):
+        for number in range(150):
+            connect((b"", GET % b"/own", GET % b"/stream", b"GET")[number % 4])
+        wait_until(lambda: len(site.scopes) >= 74)
+        began = time.monotonic()
+        site.server.request_stop()
+        site.wait()
+        assert time.monotonic() - began < 4
+
+
+def test_there_are_no_more_than_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some stay for the rest of the process."""
+    resource = limits_module.resource
+    for soft, most in ((1024, 512), (128, 64), (64, 4), (resource.RLIM_INFINITY, 512)):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, soft=soft: (soft, soft))
+        assert affordable(512) == most

@@ -82,8 +82,9 @@ class Hosts:
     def _decide(self, host: str) -> bool:
         text = host.strip()
         if text.startswith("["):
-            address, _, port = text[1:].partition("]")
-            return _is_address(address) and (not port or port.startswith(":"))
+            address, bracket, port = text[1:].partition("]")
+            is_whole = bracket and (not port or port.startswith(":"))
+            return bool(is_whole) and _is_address(address)
         name = _normal(text.partition(":")[0])
         return (
             "." not in name

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A request for somebody else is not answered, so that no stranger's page can read this node."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporter.web.server.hosts import (
+    LONGEST_KNOWN_BYTES,
+    MOST_KNOWN,
+    Hosts,
+    KnownHosts,
+    own_domains,
+    search_domains,
+)
+
+DOMAINS = ("cluster.example", "lan")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "10.0.0.1",
+        "10.0.0.1:19400",
+        "[::1]:19400",
+        "[fe80::1%eth0]",
+        "localhost",
+        "LOCALHOST:19400",
+        "app.localhost",
+        "gpu1",
+        "gpu1:19400",
+        "gpu1.",
+        "node7.example.org",
+        "NODE7.example.org.:80",
+        "gpu1.cluster.example",
+        "a.b.cluster.example:1",
+        "gpu1.lan",
+        "",
+    ],
+)
+def test_a_name_of_this_node(host: str) -> None:
+    """Whatever an operator or a scraper calls it by."""
+    assert Hosts((), DOMAINS, "node7.example.org").are_meant(host.encode())
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "evil.example:19400",
+        "10.0.0.1.evil.example",
+        "notcluster.example",
+        "xlan.example",
+        "node7.example.org.evil.example",
+        "[evil.example]",
+        "[::1]evil.example",
+        "[::1",
+        "evil.example\xe9",
+        "300.1.1.1",
+        "x" * 30_000 + ".example",
+    ],
+)
+def test_a_name_of_somebody_else(host: str) -> None:
+    """Also one that looks like a name of this node."""
+    hosts = Hosts((), DOMAINS, "node7.example.org")
+    assert not hosts.are_meant(host.encode("latin-1"))
+    assert not hosts.are_meant(host.encode("latin-1"))
+
+
+def test_what_is_allowed() -> None:
+    """By name, below a name, or every name."""
+    hosts = Hosts(("Metrics.Example", ".internal.example"), (), "node7")
+    assert hosts.are_meant(b"metrics.example:19400")
+    assert hosts.are_meant(b"gpu1.internal.example")
+    assert not hosts.are_meant(b"internal.example")
+    assert not hosts.are_meant(b"gpu1.metrics.example")
+    assert Hosts(("*",), (), "node7").are_meant(b"evil.example")
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    """However many and however long the names are that are asked for."""
+    hosts = Hosts((), (), "node7")
+    for number in range(1000):
+        hosts.are_meant(b"%d.example" % number)
+        hosts.are_meant(b"%d.example" % number + b"x" * LONGEST_KNOWN_BYTES)
+    assert len(hosts._known) <= MOST_KNOWN
+    assert max(map(len, hosts._known)) <= LONGEST_KNOWN_BYTES
+
+
+def test_search_domains(tmp_path: Path) -> None:
+    """Those of resolv.conf; none without one."""
+    text = "# search no.example\nnameserver 10.0.0.1\ndomain a.example\nsearch B.example. c.d .\n"
+    path = tmp_path / "resolv.conf"
+    path.write_text(text)
+    assert own_domains(path) == ("a.example", "b.example", "c.d")
+    assert search_domains("search\n\n") == ()
+    assert own_domains(tmp_path / "none") == ()
+
+
+def _asked(host: str | None, path: str, scheme: str, method: str = "GET") -> list[Any]:
+    """Return what came of a request: its status, whether the application saw it, what counted."""
+    found: list[Any] = []
+
+    async def app(*_: Any) -> None:
+        found.append("passed")
+
+    async def send(message: Any) -> None:
+        found.append(message.get("status") or message["body"])
+
+    headers = [] if host is None else [(b"host", host.encode())]
+    scope = {"method": method, "scheme": scheme, "path": path, "headers": headers}
+    known = KnownHosts(app, Hosts((), (), "node7"), found.append)
+    asyncio.run(known(scope, None, send))  # type: ignore[arg-type]
+    return found
+
+
+def test_others_get_421() -> None:
+    """In a line that names the flag; probes, and TLS with its certified names, are let through."""
+    refused = _asked("evil.example", "/metrics", "http")
+    assert refused[:2] == ["host", 421]
+    assert b"--web.allowed-hosts" in refused[2]
+    assert refused[2].count(b"\n") == 1
+    assert _asked("evil.example", "/metrics", "http", "HEAD") == ["host", 421, b""]
+    for path in ("/-/healthy", "/-/ready"):
+        assert _asked("evil.example", path, "http") == ["passed"]
+    assert _asked("evil.example", "/metrics", "https") == ["passed"]
+    assert _asked("node7", "/metrics", "http") == ["passed"]
+    assert _asked(None, "/metrics", "http") == ["passed"]

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Over TLS the same limits hold, and the terms decide who comes in."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+import trustme
+
+from exporter.web.server.limits import Limits
+from exporter.web.server.terms import SCOPE_KEY, is_allowed
+from tests.waiting import wait_until
+from tests.web.server.site import GET, LARGE, Site
+
+
+@dataclass(frozen=True)
+class Terms:
+    context: ssl.SSLContext | None
+    allowed_sans: frozenset[str] = frozenset()
+    generation: int = 1
+    problem: str | None = None
+
+
+@dataclass
+class Access:
+    terms: Terms
+    looks: int = 0
+    error: Exception | None = None
+
+    async def look(self) -> Terms:
+        self.looks += 1
+        if self.error is not None:
+            raise self.error
+        return self.terms
+
+
+def certified(authority: trustme.CA) -> ssl.SSLContext:
+    """Return a server's context."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("node", "127.0.0.1").configure_cert(context)
+    authority.configure_trust(context)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
+@dataclass
+class Secure:
+    """A site with TLS, whose terms a test changes."""
+
+    authority: trustme.CA = field(default_factory=trustme.CA)
+    access: Access = field(init=False)
+    site: Site = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.access = Access(Terms(certified(self.authority)))
+        self.site = Site(Limits(connections=4), self.access)
+
+    def context(self, *names: str) -> ssl.SSLContext:
+        """Return a client's, with a certificate if it has names."""
+        context = ssl.create_default_context()
+        self.authority.configure_trust(context)
+        if names:
+            self.authority.issue_cert(*names).configure_cert(context)
+        return context
+
+    def connect(self, *names: str) -> ssl.SSLSocket:
+        client = socket.create_connection(("127.0.0.1", self.site.port), 5)
+        return self.context(*names).wrap_socket(client, server_hostname="node")
+
+    def ask(self, *names: str) -> bytes:
+        """Return what comes until the end, or nothing where nobody is let in."""
+        data = b""
+        try:
+            with self.connect(*names) as client:
+                client.sendall(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n") % b"/")
+                while part := client.recv(1 << 16):
+                    data += part
+        except OSError:
+            return data
+        return data
+
+
+@pytest.fixture(scope="module", name="authority")
+def _authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(name="secure")
+def _secure(authority: trustme.CA) -> Iterator[Secure]:
+    secure = Secure(authority)
+    with secure.site.open():
+        yield secure
+
+
+def test_requests_have_their_terms(secure: Secure) -> None:
+    """And the scheme that they came by."""
+    assert secure.ask().endswith(b"GET /\n")
+    [scope] = secure.site.scopes
+    assert scope["scheme"] == "https"
+    assert scope[SCOPE_KEY] is secure.access.terms
+
+
+def test_terms_are_looked_at_for_each_connection(secure: Secure) -> None:
+    """A new certificate needs no restart."""
+    secure.ask()
+    other = trustme.CA()
+    secure.access.terms = Terms(certified(other))
+    assert secure.ask() == b""
+    secure.authority = other
+    assert secure.ask().endswith(b"GET /\n")
+    assert secure.access.looks == 3
+
+
+def test_a_silent_handshake_has_10_seconds(secure: Secure) -> None:
+    """It holds a place meanwhile, as any connection."""
+    site = secure.site
+    with socket.create_connection(("127.0.0.1", site.port), 5) as client:
+        wait_until(lambda: len(site.server.door) == 1)
+        site.sweep(9.5)
+        assert len(site.server.door) == 1
+        site.sweep(0.6)
+        assert len(site.server.door) == 0
+        assert client.recv(1) == b""
+    assert site.count.connections_refused_total["handshake"] == 1
+
+
+def test_handshakes_make_room(secure: Secure) -> None:
+    """Nobody keeps others out with half of one."""
+    site = secure.site
+    silent = [socket.create_connection(("127.0.0.1", site.port), 5) for _ in range(4)]
+    wait_until(lambda: len(site.server.door) == 4)
+    site.sweep(2)
+    assert secure.ask().endswith(b"GET /\n")
+    assert site.count.requests_aborted_total["room"] == 1
+    for client in silent:
+        client.close()
+
+
+def test_what_is_no_tls_is_refused(secure: Secure, caplog: pytest.LogCaptureFixture) -> None:
+    """It counts, and is no line."""
+    with socket.create_connection(("127.0.0.1", secure.site.port), 5) as client:
+        client.sendall(GET % b"/")
+        while client.recv(1 << 16):
+            pass
+    wait_until(lambda: secure.site.count.connections_refused_total["handshake"] == 1)
+    assert len(secure.site.server.door) == 0
+    assert not caplog.records
+
+
+def test_a_client_needs_an_allowed_name(secure: Secure) -> None:
+    """One of them is enough; no certificate is none."""
+    secure.access.terms = Terms(
+        secure.access.terms.context, frozenset({"prometheus", "2001:db8::1"})
+    )
+    assert secure.ask("prometheus", "other").endswith(b"GET /\n")
+    assert secure.ask("2001:0db8::1").endswith(b"GET /\n")
+    assert secure.ask("somebody") == b""
+    assert secure.ask() == b""
+    assert secure.site.count.connections_refused_total["client_name"] == 2
+    assert len(secure.site.scopes) == 2
+
+
+@pytest.mark.parametrize(
+    ("names", "allowed", "is_so"),
+    [
+        ([], [], True),
+        ([], ["a"], False),
+        ([("DNS", "a")], ["a"], True),
+        ([("DNS", "b"), ("URI", "spiffe://a")], ["spiffe://a"], True),
+        ([("IP Address", "2001:DB8:0:0:0:0:0:1\n")], ["2001:db8::1"], True),
+        ([("DNS", "A")], ["a"], False),
+    ],
+)
+def test_names(names: list[tuple[str, str]], allowed: list[str], is_so: bool) -> None:
+    """As Python's ssl writes them."""
+    assert is_allowed({"subjectAltName": tuple(names)}, allowed) is is_so
+    assert is_allowed(None, allowed) is (not allowed)
+
+
+def test_a_broken_configuration_lets_nobody_in(secure: Secure) -> None:
+    """Until it is mended; who is in stays."""
+    good = secure.access.terms
+    with secure.connect() as inside:
+        secure.access.terms = Terms(good.context, problem="no such file")
+        assert secure.ask() == b""
+        assert secure.site.count.connections_refused_total["web_config"] == 1
+        inside.sendall(GET % b"/inside")
+        assert inside.recv(1 << 16)
+    secure.access.terms = good
+    assert secure.ask().endswith(b"GET /\n")
+
+
+def test_an_error_in_looking_lets_nobody_in(
+    secure: Secure, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged, and leaves no connection behind."""
+    secure.access.error = RuntimeError("a mistake")
+    assert secure.ask() == b""
+    wait_until(lambda: len(secure.site.server.door) == 0)
+    assert "a connection was not let in" in caplog.text
+
+
+def test_who_takes_nothing_is_ended(secure: Secure) -> None:
+    """Although TLS has a buffer of its own."""
+    site = secure.site
+    with secure.connect() as client:
+        client.sendall(GET % b"/large")
+        wait_until(lambda: site.scopes)
+        _settle(site)
+        site.sweep()
+        site.sweep(9)
+        assert len(site.server.door) == 1
+        site.sweep(1.1)
+        assert len(site.server.door) == 0
+    assert site.count.requests_aborted_total["stalled"] == 1
+
+
+def test_large_answers_arrive_whole(secure: Secure) -> None:
+    """Piece by piece."""
+    with secure.connect() as client:
+        client.sendall(GET % b"/large")
+        data = b""
+        while len(data) < len(LARGE):
+            data += client.recv(1 << 20)
+    assert data.endswith(LARGE)
+
+
+def _settle(site: Site) -> None:
+    [guest] = list(site.server.server_state.connections)
+    seen: list[int] = []
+
+    def still() -> bool:
+        seen.append(guest.look().unsent_bytes)  # type: ignore[union-attr]
+        return len(seen) > 10 and len(set(seen[-5:])) == 1 and seen[-1] > 0
+
+    wait_until(still)

@@ -43,7 +43,7 @@ def test_the_search_finds_what_is_kept() -> None:
 def test_no_cache_keeps_what_is_long(client: TestClient) -> None:
     """Neither of a header nor of an address, whatever is asked for."""
     text = MARK + "x" * 20_000
-    headers = {name: text for name in ("accept", "accept-encoding", "host", "cookie", "referer")}
+    headers = dict.fromkeys(("accept", "accept-encoding", "host", "cookie", "referer"), text)
     for path in (
         f"/{text}",
         f"/static/{text}/page.css",

@@ -93,6 +93,8 @@ class Connection(HttpToolsProtocol):
         self._unsent_bytes = self._taken_bytes = 0
         self._answered = False
         """Whether the answer under way is complete but for what is unsent."""
+        self._has_said_all = False
+        """Whether the client sends no more, but may still read."""
         self._refusal: Refused | None = None
         self._hosts = 0
         self._has_body = False
@@ -120,6 +122,8 @@ class Connection(HttpToolsProtocol):
             if not waiting:
                 self._emptied = now
             self._unsent_bytes, self._taken_bytes = unsent, taken
+            if self._has_said_all and self.standing().phase is Phase.STREAMING:
+                self.transport.abort()  # who watches stays open in both directions
             if self.transport.is_closing() and self._phase is not Phase.CLOSING:
                 self._become(Phase.CLOSING)
         return self.standing()
@@ -178,6 +182,12 @@ class Connection(HttpToolsProtocol):
             self._go_on()
         elif self._heads:
             self.flow.hold()
+
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        """Finish the answers that are due; over TLS the transport does not wait for that."""
+        self._has_said_all = True
+        phase = self.standing().phase
+        return (phase is Phase.ANSWERING and self.transport.can_write_eof()) or None
 
     def pause_writing(self) -> None:
         """Note that the client is slow."""
@@ -294,9 +304,10 @@ class Connection(HttpToolsProtocol):
         self._become(Phase.IDLE)
         if self._heads:
             self._go_on()
-        if not self.transport.is_closing() and (
-            self._phase is not Phase.ANSWERING or not self._heads
-        ):
+        is_answering = self._phase is Phase.ANSWERING
+        if self._has_said_all and not is_answering:
+            self.transport.close()
+        elif not self.transport.is_closing() and not (is_answering and self._heads):
             self.flow.let_go()
 
     def _refuse(self, refusal: Refused) -> None:

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from exporter.web.server import limits as limits_module
 from exporter.web.server.limits import Limits, affordable
 from tests.waiting import wait_until
 from tests.web.server.site import GET, LARGE, Client, Site
@@ -277,7 +277,6 @@ def test_it_stops_with_stuck_connections() -> None:
 
 def test_there_are_no_more_than_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some stay for the rest of the process."""
-    resource = limits_module.resource
     for soft, most in ((1024, 512), (128, 64), (64, 4), (resource.RLIM_INFINITY, 512)):
         monkeypatch.setattr(resource, "getrlimit", lambda _, soft=soft: (soft, soft))
         assert affordable(512) == most

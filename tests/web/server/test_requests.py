@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Iterator
 
 import pytest
 
 from tests.waiting import wait_until
-from tests.web.server.site import GET, Site
+from tests.web.server.site import GET, LARGE, Site
 
 STATUS = re.compile(rb"HTTP/1\.1 (\d+) ")
 END = b"GET /end HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n"
@@ -175,3 +176,25 @@ def test_two_connections_do_not_wait_for_each_other(site: Site) -> None:
     """What one holds back is its own."""
     with site.connect(GET % b"/slow"), site.connect(GET % b"/quick") as other:
         assert other.answer().endswith(b"GET /quick\n")
+
+
+@pytest.mark.parametrize("path", [b"/quick", b"/large"])
+def test_who_says_no_more_can_still_read(site: Site, path: bytes) -> None:
+    """As programs do that end their side with the request."""
+    with site.connect(GET % path + GET % b"/second") as client:
+        client.socket.shutdown(socket.SHUT_WR)
+        answers = client.rest()
+
+    assert statuses(answers)[0] == 200
+    assert answers.endswith(b"GET /second\n")
+    assert len(answers) > (len(LARGE) if path == b"/large" else 0)
+    wait_until(lambda: len(site.server.door) == 0)
+
+
+def test_who_watches_and_says_no_more_is_gone(site: Site) -> None:
+    """A browser that leaves looks the same."""
+    with site.connect(GET % b"/stream") as client:
+        wait_until(lambda: site.scopes)
+        client.socket.shutdown(socket.SHUT_WR)
+        site.sweep()
+        wait_until(lambda: len(site.server.door) == 0)

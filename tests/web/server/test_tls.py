@@ -12,7 +12,7 @@ import pytest
 import trustme
 
 from exporter.web.server.limits import Limits
-from exporter.web.server.terms import SCOPE_KEY, is_allowed
+from exporter.web.server.terms import SCOPE_KEY
 from tests.waiting import wait_until
 from tests.web.server.site import GET, LARGE, Site
 
@@ -162,23 +162,6 @@ def test_a_client_needs_an_allowed_name(secure: Secure) -> None:
     assert secure.ask() == b""
     assert secure.site.count.connections_refused_total["client_name"] == 2
     assert len(secure.site.scopes) == 2
-
-
-@pytest.mark.parametrize(
-    ("names", "allowed", "is_so"),
-    [
-        ([], [], True),
-        ([], ["a"], False),
-        ([("DNS", "a")], ["a"], True),
-        ([("DNS", "b"), ("URI", "spiffe://a")], ["spiffe://a"], True),
-        ([("IP Address", "2001:DB8:0:0:0:0:0:1\n")], ["2001:db8::1"], True),
-        ([("DNS", "A")], ["a"], False),
-    ],
-)
-def test_names(names: list[tuple[str, str]], allowed: list[str], is_so: bool) -> None:
-    """As Python's ssl writes them."""
-    assert is_allowed({"subjectAltName": tuple(names)}, allowed) is is_so
-    assert is_allowed(None, allowed) is (not allowed)
 
 
 def test_a_broken_configuration_lets_nobody_in(secure: Secure) -> None:

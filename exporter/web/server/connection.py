@@ -150,6 +150,7 @@ class Connection(HttpToolsProtocol):
         super().connection_made(transport)
         self.flow = _Flow(transport)
         self._outlet = Outlet(transport, self._backlog)
+        self._outlet.open()
         self.is_made = True
         terms = self.terms
         if terms is not None and not is_allowed(

@@ -63,10 +63,13 @@ class Outlet:
         self.written_bytes = 0
         self.is_full = False
         """Whether the transport has bytes that the kernel did not take; to be set by its owner."""
-        is_plain = transport.get_extra_info("sslcontext") is None
-        # Full from the first byte on; TLS would be full even with none.
-        transport.set_write_buffer_limits(high=0 if is_plain else 1, low=0)
-        self._descriptor = transport.get_extra_info("socket").fileno() if is_plain else -1
+        self._is_plain = transport.get_extra_info("sslcontext") is None
+        self._descriptor = transport.get_extra_info("socket").fileno() if self._is_plain else -1
+
+    def open(self) -> None:
+        """Have the transport say from now on, and at once, when it is full."""
+        # That is from the first byte on; over TLS it would be full even with none.
+        self._transport.set_write_buffer_limits(high=0 if self._is_plain else 1, low=0)
 
     @property
     def is_empty(self) -> bool:

@@ -113,7 +113,7 @@ class Settings:
         "web.max-requests",
         integer(1, 10000),
         "40",
-        "Scrapes answered at the same time; one more gets 503.",
+        "Scrapes whose page is made at the same time, sending it not included; one more gets 503.",
     )
     web_max_connections: int = _flag(
         "web.max-connections",

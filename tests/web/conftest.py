@@ -45,6 +45,8 @@ class Daemon:
     pages: Pages = field(init=False)
     views: Views = field(init=False)
     streams: Streams = field(init=False)
+    refused: list[str] = field(default_factory=list)
+    """Why requests were, as they are counted."""
     app: Starlette = field(init=False)
     client: TestClient = field(init=False)
 
@@ -52,13 +54,14 @@ class Daemon:
         self.store = Store(clock=lambda: self.now)
         self.pages = Pages(RenderOptions())
         self.views = Views(self.store, lambda: self.poll_interval_seconds)
-        self.streams = Streams(self.views, clock=lambda: self.now)
+        self.streams = Streams(self.views, clock=lambda: self.now, refused=self.refused.append)
         self.app = create_app(
             store=self.store,
             streams=self.streams,
             pages=self.pages,
             specs=lambda: self.book,
             poll_interval_seconds=lambda: self.poll_interval_seconds,
+            refused=self.refused.append,
         )
         self.client = TestClient(self.app)
 

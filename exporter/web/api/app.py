@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from fastapi import FastAPI, Response
 from starlette.exceptions import HTTPException
@@ -34,11 +35,27 @@ DESCRIPTION = (
     "Ratios are 0 to 1, all else is in base units: seconds, bytes, joules, watts, hertz, FLOP/s."
 )
 
+T = TypeVar("T")
+
 NOT_FOUND: dict[int | str, dict[str, object]] = {404: {"model": Problem}}
 
 
 def _answer(answer: Json) -> Response:
     return Response(f"{json_text(answer)}\n", media_type="application/json")
+
+
+class _Written(Generic[T]):
+    """An answer that is written again only when it is about another object."""
+
+    def __init__(self, write: Callable[[T], str]) -> None:
+        self._write = write
+        self._latest: tuple[T, bytes] | None = None
+
+    def __call__(self, about: T) -> Response:
+        latest = self._latest
+        if latest is None or latest[0] is not about:
+            latest = self._latest = (about, f"{self._write(about)}\n".encode())
+        return Response(latest[1], media_type="application/json")
 
 
 def api_app(store: Store, specs: Callable[[], SpecBook]) -> FastAPI:
@@ -54,6 +71,13 @@ def api_app(store: Store, specs: Callable[[], SpecBook]) -> FastAPI:
         openapi_url=None,
         redirect_slashes=False,
         exception_handlers={HTTPException: refuse},
+    )
+
+    written_specs: _Written[SpecBook] = _Written(
+        lambda book: json_text(specs_answer(book.models.values(), book))
+    )
+    written_description: _Written[FastAPI] = _Written(
+        lambda app: json.dumps(described(app.openapi()))
     )
 
     @app.get("/api/v1/gpus", response_model=GpusAnswer)
@@ -94,16 +118,11 @@ def api_app(store: Store, specs: Callable[[], SpecBook]) -> FastAPI:
     @app.get("/api/v1/specs", response_model=SpecsAnswer, summary="GPU models")
     def gpu_models() -> Response:
         """Every GPU model of the spec file in use."""
-        book = specs()
-        return _answer(specs_answer(book.models.values(), book))
-
-    description: list[bytes] = []
+        return written_specs(specs())
 
     @app.get("/api/openapi.json", include_in_schema=False)
     def openapi() -> Response:
         """Describe this API; built when first asked for."""
-        if not description:
-            description.append(json.dumps(described(app.openapi())).encode())
-        return Response(description[0], media_type="application/json")
+        return written_description(app)
 
     return app

@@ -166,6 +166,7 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget what is unsent."""
         super().connection_lost(exc)
+        self.transport.close()  # after an error Python 3.10 takes one with TLS for open
         self._phase = Phase.CLOSING
         self._descriptor = -1
         self._outlet.drop()

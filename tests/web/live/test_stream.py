@@ -223,6 +223,7 @@ def test_too_many_streams(play: Play) -> None:
         assert refused.status == 503
         assert refused.body == b"32 streams are open, which is the limit\n"
         assert refused.headers["retry-after"] == "5"
+        assert stage.daemon.refused == ["streams"]
         await viewers.pop().leave()
         viewers.append(Viewer(stage.daemon.app))
         await viewers[-1].event()

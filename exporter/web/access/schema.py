@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the web configuration file may contain: the schema of Prometheus' exporter-toolkit.
+
+Unknown keys are refused. No message quotes a key, a hash or anything else that is secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from exporter.errors import shown
+from exporter.web.access.durations import seconds
+from exporter.web.access.hashes import COSTS, Hash, is_hash
+from exporter.web.access.names import (
+    CIPHERS,
+    CIPHERS_FOR_HTTP2,
+    CIPHERS_OF_TLS13,
+    CLIENT_AUTH,
+    CURVES,
+    HEADERS,
+    NOT_VERIFYING,
+    VERSIONS,
+)
+from exporter.web.access.sans import normal
+from exporter.web.access.section import Section
+from exporter.yaml_lines import Document
+
+MOST_USERS = 1000
+MOST_WORDS = 1000
+"""Allowed names of clients, or cipher suites."""
+LONGEST_WORD = 1024
+LONGEST_HEADER = 4096
+MOST_BURST = 2**31 - 1
+
+_TOP = ("tls_server_config", "http_server_config", "basic_auth_users", "rate_limit")
+_TLS = (
+    "cert_file",
+    "key_file",
+    "cert",
+    "key",
+    "client_auth_type",
+    "client_ca_file",
+    "client_ca",
+    "client_allowed_sans",
+    "min_version",
+    "max_version",
+    "cipher_suites",
+    "curve_preferences",
+    "prefer_server_cipher_suites",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pem:
+    """Certificates or a key, written into the file or in one that it names."""
+
+    place: str
+    """``FILE:LINE: key '…'``, as messages begin."""
+    text: str | None = field(repr=False)
+    path: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """How connections are encrypted, and which certificates clients need."""
+
+    place: str
+    cert: Pem
+    key: Pem
+    client_ca: Pem | None = None
+    client_auth: str = "NoClientCert"
+    """A key of `CLIENT_AUTH`."""
+    allowed_sans: frozenset[str] = frozenset()
+    """Names of which a client's certificate needs one; any will do if there are none."""
+    min_version: str = "TLS12"
+    max_version: str = "TLS13"
+    ciphers: tuple[str, ...] = ()
+    """Go's names, those for TLS 1.3 too; OpenSSL's own choice if there are none."""
+    curves: tuple[str, ...] = ()
+    prefer_server_ciphers: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    """A request each interval, and so many at once."""
+
+    interval_seconds: float
+    burst: int
+
+
+@dataclass(frozen=True, slots=True)
+class WebConfig:
+    """The whole file; ``WebConfig()`` is an empty one."""
+
+    tls: Tls | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    users: Mapping[str, Hash] = field(default_factory=dict, repr=False)
+    rate_limit: RateLimit | None = None
+    notes: tuple[str, ...] = ()
+    """What is accepted but has no effect, or not the one that was meant; a line each."""
+
+
+def parse(document: Document, folder: Path) -> WebConfig:
+    """Return what a document says; relative paths in it start at `folder`.
+
+    Raises:
+        ConfigError: one line with the place of the first problem and what was expected.
+    """
+    notes: list[str] = []
+    top = Section(document, (), document.value, _TOP)
+    http = top.section("http_server_config", ("http2", "headers"))
+    http2 = http.boolean("http2")
+    if http2:
+        notes.append(f"{http.place('http2')}: has no effect, only HTTP/1.1 is served")
+    return WebConfig(
+        tls=_tls(top.section("tls_server_config", _TLS), folder, notes, http2=http2 is not False),
+        headers=_headers(http.section("headers", tuple(HEADERS))),
+        users=_users(top),
+        rate_limit=_rate_limit(top.section("rate_limit", ("interval", "burst")), notes),
+        notes=tuple(notes),
+    )
+
+
+def _tls(section: Section, folder: Path, notes: list[str], *, http2: bool) -> Tls | None:
+    if not any(section.is_given(key) for key in _TLS):
+        return None
+    cert = _pem(section, "cert", folder, notes)
+    key = _pem(section, "key", folder, notes)
+    if cert is None or key is None:
+        name = "key" if cert else "cert"
+        raise section.error(None, f"missing one of {name} or {name}_file")
+    client_ca = _pem(section, "client_ca", folder, notes)
+    client_auth = _client_auth(section)
+    allowed_sans = _allowed_sans(section)
+    if client_auth == "NoClientCert":
+        if client_ca is not None:
+            raise section.error(
+                None, "a client CA without a client_auth_type, expected RequireAndVerifyClientCert"
+            )
+        if allowed_sans:
+            raise section.error(
+                "client_allowed_sans",
+                "no certificate is asked for, expected client_auth_type RequireAndVerifyClientCert",
+            )
+    elif client_ca is None:
+        notes.append(
+            f"{section.place('client_auth_type')}: without client_ca_file or client_ca, no "
+            "client's certificate is trusted"
+        )
+    least = section.choice("min_version", VERSIONS) or "TLS12"
+    most = section.choice("max_version", VERSIONS) or "TLS13"
+    if VERSIONS[least] > VERSIONS[most]:
+        raise section.error(
+            "max_version", f"expected at least min_version ({least}), got {shown(most)}"
+        )
+    return Tls(
+        place=section.place(None),
+        cert=cert,
+        key=key,
+        client_ca=client_ca,
+        client_auth=client_auth,
+        allowed_sans=allowed_sans,
+        min_version=least,
+        max_version=most,
+        ciphers=_ciphers(section, least, most, http2=http2),
+        curves=_known_words(section, "curve_preferences", tuple(CURVES)),
+        prefer_server_ciphers=section.boolean("prefer_server_cipher_suites") is not False,
+    )
+
+
+def _pem(section: Section, key: str, folder: Path, notes: list[str]) -> Pem | None:
+    text, name = section.secret(key), section.text(f"{key}_file")
+    if name:
+        if text:
+            notes.append(f"{section.place(key)}: has no effect beside {key}_file")
+        return Pem(section.place(f"{key}_file"), None, folder / name)
+    return Pem(section.place(key), text, None) if text else None
+
+
+def _client_auth(section: Section) -> str:
+    text = section.text("client_auth_type")
+    if text in NOT_VERIFYING:
+        raise section.error(
+            "client_auth_type",
+            f"{text} does not verify certificates, expected RequireAndVerifyClientCert or "
+            "VerifyClientCertIfGiven",
+        )
+    return section.choice("client_auth_type", CLIENT_AUTH) or "NoClientCert"
+
+
+def _allowed_sans(section: Section) -> frozenset[str]:
+    names = section.words("client_allowed_sans", MOST_WORDS, LONGEST_WORD)
+    if not names and section.is_given("client_allowed_sans"):
+        raise section.error("client_allowed_sans", "nobody could connect, expected a name or more")
+    return frozenset(normal(name) for name in names)
+
+
+def _ciphers(section: Section, least: str, most: str, *, http2: bool) -> tuple[str, ...]:
+    names = _known_words(section, "cipher_suites", (*CIPHERS, *sorted(CIPHERS_OF_TLS13)))
+    if not names or least == "TLS13":
+        return names
+    # Go's server, which speaks HTTP/2, does not start with such a list. That this one does not
+    # either keeps a file good for both.
+    if http2 and not CIPHERS_FOR_HTTP2 & set(names):
+        raise section.error(
+            "cipher_suites",
+            f"missing {' or '.join(sorted(CIPHERS_FOR_HTTP2))}, which HTTP/2 needs; expected one "
+            "of them, min_version TLS13, or http2: false",
+        )
+    if most != "TLS13" and not set(CIPHERS) & set(names):
+        raise section.error("cipher_suites", f"not one of them is for TLS up to {most}")
+    return names
+
+
+def _known_words(section: Section, key: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    names = section.words(key, MOST_WORDS, LONGEST_WORD)
+    for position, name in enumerate(names):
+        section.known((key, position), name, known)
+    return tuple(dict.fromkeys(names))
+
+
+def _headers(section: Section) -> tuple[tuple[str, str], ...]:
+    found = []
+    for name, allowed in HEADERS.items():
+        value = section.scalar(name)
+        if value is None:
+            continue
+        if allowed and value not in allowed:
+            raise section.error(name, f"expected {' or '.join(allowed)}, got {shown(value)}")
+        if len(value) > LONGEST_HEADER or not (value.isascii() and value.isprintable()):
+            raise section.error(name, f"expected at most {LONGEST_HEADER} printable ASCII letters")
+        if value.strip():
+            found.append((name, value.strip()))
+    return tuple(found)
+
+
+def _users(top: Section) -> dict[str, Hash]:
+    users = top.section("basic_auth_users", None)
+    if len(users.values) > MOST_USERS:
+        raise top.error("basic_auth_users", f"expected at most {MOST_USERS} users")
+    return {name: _hash(users, name, value) for name, value in users.values.items()}
+
+
+def _hash(users: Section, name: str, value: Any) -> Hash:
+    if not name or ":" in name or len(name) > LONGEST_WORD:
+        raise users.error(name, "expected a user's name, without a colon")
+    if not isinstance(value, str) or not is_hash(value):
+        raise users.error(
+            name,
+            f"expected a bcrypt hash of cost {COSTS.start} to {COSTS.stop - 1}, such as htpasswd "
+            "-nB prints after the colon",
+        )
+    return Hash(value)
+
+
+def _rate_limit(section: Section, notes: list[str]) -> RateLimit | None:
+    interval = _interval(section)
+    burst = section.integer("burst", MOST_BURST) or 0
+    if not interval:
+        return None
+    if not burst:
+        notes.append(f"{section.place(None)}: with a burst of 0, every request is refused")
+    return RateLimit(interval, burst)
+
+
+def _interval(section: Section) -> float:
+    value = section.values.get("interval")
+    if value is None or (value == 0 and isinstance(value, int) and not isinstance(value, bool)):
+        return 0.0
+    try:
+        # A number alone is nanoseconds in Go, and hardly ever meant.
+        return seconds(value if isinstance(value, str) else "")
+    except ValueError:
+        raise section.error(
+            "interval", f"expected a duration such as 1s, 100ms or 1m30s, got {shown(value)}"
+        ) from None

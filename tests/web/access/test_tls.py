@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The contexts do what the file says, seen from the other end of a connection."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import warnings
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+
+from exporter.errors import ConfigError
+from exporter.web.access.load import Loaded, load
+from tests.web.access.authority import (
+    authority,
+    ca_pem,
+    cert_pem,
+    client,
+    client_context,
+    key_pem,
+    server,
+    write_files,
+)
+from tests.web.access.handshakes import GREETING, handshake
+
+FILES = "  cert_file: node.crt\n  key_file: node.key\n"
+VERIFY = "  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: clients.pem\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_files(tmp_path)
+
+
+def loaded(folder: Path, text: str) -> Loaded:
+    (folder / "web.yml").write_text(text, encoding="utf-8")
+    return load(folder / "web.yml")
+
+
+def context(folder: Path, keys: str = "", rest: str = "") -> ssl.SSLContext:
+    made = loaded(folder, f"tls_server_config:\n{FILES}{keys}{rest}").context
+    assert made is not None
+    return made
+
+
+def refusal(folder: Path, text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        loaded(folder, text)
+    return str(caught.value).replace(str(folder), "DIR")
+
+
+def test_a_client_that_trusts_the_authority_is_let_in(folder: Path) -> None:
+    """With the newest version, and HTTP/1.1 where it asks which protocol is spoken."""
+    browser = client_context()
+    browser.set_alpn_protocols(["h2", "http/1.1"])
+
+    agreed = handshake(context(folder), browser)
+
+    assert (agreed.greeting, agreed.version) == (GREETING, "TLSv1.3")
+    assert agreed.protocol == "http/1.1"
+
+
+def test_certificate_and_key_may_stand_in_the_file(folder: Path) -> None:
+    """They are on no disk but in it: there is nothing to clean up."""
+    texts = {"cert": cert_pem(server()), "key": key_pem(server()), "client_ca": ca_pem()}
+    lines = [
+        f"  {key}: |\n" + "".join(f"    {line}\n" for line in pem.decode().splitlines())
+        for key, pem in texts.items()
+    ]
+    before = len(os.listdir("/proc/self/fd"))
+    inline = loaded(
+        folder,
+        "tls_server_config:\n  client_auth_type: RequireAndVerifyClientCert\n" + "".join(lines),
+    ).context
+    assert inline is not None
+
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert handshake(inline, client_context(leaf=client())).greeting == GREETING
+    assert handshake(inline, client_context()).greeting == b""
+
+
+@pytest.mark.parametrize(
+    ("keys", "leaf", "is_let_in"),
+    [
+        ("", None, True),
+        (VERIFY, None, False),
+        (VERIFY, client(), True),
+        (VERIFY, client("other"), False),
+        (VERIFY.replace("RequireAndVerifyClientCert", "VerifyClientCertIfGiven"), None, True),
+        (VERIFY.replace("RequireAndVerifyClientCert", "VerifyClientCertIfGiven"), client(), True),
+        (
+            VERIFY.replace("RequireAndVerifyClientCert", "VerifyClientCertIfGiven"),
+            client("other"),
+            False,
+        ),
+        ("  client_auth_type: RequireAndVerifyClientCert\n", client(), False),
+        ("  client_auth_type: VerifyClientCertIfGiven\n", client(), False),
+        ("  client_auth_type: VerifyClientCertIfGiven\n", None, True),
+    ],
+)
+@pytest.mark.parametrize("version", ["TLS12", "TLS13"])
+def test_clients_are_verified(
+    folder: Path, keys: str, leaf: object, is_let_in: bool, version: str
+) -> None:
+    """By the authority that is named; without one, nobody's certificate is trusted."""
+    made = context(folder, keys, f"  max_version: {version}\n")
+
+    agreed = handshake(made, client_context(leaf=leaf))  # type: ignore[arg-type]
+
+    assert (agreed.greeting == GREETING) is is_let_in, agreed
+
+
+def test_a_trusted_certificate_need_not_be_a_root(folder: Path) -> None:
+    """As in Go: one between a root and the clients may be the one that is trusted."""
+    between = authority().create_child_ca()
+    (folder / "clients.pem").write_bytes(between.cert_pem.bytes())
+    leaf = between.issue_cert("client.example")
+
+    assert handshake(context(folder, VERIFY), client_context(leaf=leaf)).greeting == GREETING
+    assert handshake(context(folder, VERIFY), client_context(leaf=client())).greeting == b""
+
+
+@pytest.mark.parametrize("version", ["TLS12", "TLS13"])
+def test_a_session_does_not_outlive_the_context(folder: Path, version: str) -> None:
+    """Who was let in by an authority that is no longer trusted cannot come back by its ticket."""
+    keys = VERIFY + f"  max_version: {version}\n"
+    old, visitor = context(folder, keys), client_context(leaf=client())
+    session = handshake(old, visitor).session
+    assert handshake(old, visitor, session).resumed
+
+    (folder / "clients.pem").write_bytes(ca_pem("other"))
+    new = context(folder, keys)
+
+    assert handshake(new, visitor, session).greeting == b""
+
+
+@pytest.mark.parametrize("version", ["TLS12", "TLS13"])
+def test_a_resumed_session_still_has_its_certificate(folder: Path, version: str) -> None:
+    """So that its names can be compared with those that are allowed."""
+    made, visitor = (
+        context(folder, VERIFY, f"  max_version: {version}\n"),
+        client_context(leaf=client()),
+    )
+    agreed = handshake(made, visitor, handshake(made, visitor).session)
+
+    assert agreed.resumed
+    assert agreed.peer is not None
+    assert agreed.peer["subjectAltName"] == (("DNS", "client.example"),)
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "offered", "agreed"),
+    [
+        ("TLS12", "TLS13", ssl.TLSVersion.TLSv1_2, "TLSv1.2"),
+        ("TLS13", "TLS13", ssl.TLSVersion.TLSv1_2, None),
+        ("TLS12", "TLS12", ssl.TLSVersion.TLSv1_3, "TLSv1.2"),
+        ("TLS12", "TLS13", ssl.TLSVersion.TLSv1_1, None),
+        ("TLS11", "TLS13", ssl.TLSVersion.TLSv1_1, "TLSv1.1"),
+        ("TLS10", "TLS10", ssl.TLSVersion.TLSv1, "TLSv1"),
+    ],
+)
+def test_versions_are_held(
+    folder: Path, least: str, most: str, offered: ssl.TLSVersion, agreed: str | None
+) -> None:
+    """Also the old ones where they are asked for, without a warning of Python's."""
+    made = context(folder, f"  min_version: {least}\n  max_version: {most}\n")
+    visitor = client_context()
+    visitor.set_ciphers("DEFAULT:@SECLEVEL=0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        visitor.minimum_version, visitor.maximum_version = ssl.TLSVersion.TLSv1, offered
+
+    assert handshake(made, visitor).version == agreed
+
+
+CIPHERS = """\
+  max_version: TLS12
+  cipher_suites:
+    - TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
+    - TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "offered", "chosen"),
+    [
+        ("", "ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-ECDSA-AES128-GCM-SHA256", "AES128"),
+        (
+            "  prefer_server_cipher_suites: false\n",
+            "ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-ECDSA-AES128-GCM-SHA256",
+            "AES256",
+        ),
+        ("", "ECDHE-ECDSA-CHACHA20-POLY1305", ""),
+    ],
+)
+def test_ciphers_are_held(folder: Path, more: str, offered: str, chosen: str) -> None:
+    """In the server's order, or in the client's."""
+    visitor = client_context()
+    visitor.set_ciphers(offered)
+
+    agreed = handshake(context(folder, CIPHERS + more), visitor)
+
+    assert (chosen in agreed.cipher) if chosen else (agreed.greeting == b"")
+
+
+def test_ciphers_of_tls_13_alone_leave_no_older_version(folder: Path) -> None:
+    """None of the others was listed."""
+    made = context(
+        folder,
+        "  cipher_suites: [TLS_AES_128_GCM_SHA256]\n",
+        "http_server_config: {http2: false}\n",
+    )
+    visitor = client_context()
+
+    assert handshake(made, visitor).version == "TLSv1.3"
+    visitor.maximum_version = ssl.TLSVersion.TLSv1_2
+    assert handshake(made, visitor).greeting == b""
+
+
+@pytest.mark.parametrize(
+    ("curves", "offered", "is_let_in"),
+    [
+        ("CurveP521", "secp521r1", True),
+        ("CurveP521", "secp384r1", False),
+        ("X25519", "X25519", True),
+        ("X25519", "prime256v1", False),
+        ("CurveP256, CurveP384, CurveP521, X25519", "secp384r1", True),
+        ("CurveP384, CurveP256", "secp384r1", True),
+    ],
+)
+def test_curves_are_held(folder: Path, curves: str, offered: str, is_let_in: bool) -> None:
+    """One of them, or all; several as far as Python can."""
+    visitor = client_context()
+    visitor.set_ecdh_curve(offered)
+
+    agreed = handshake(context(folder, f"  curve_preferences: [{curves}]\n"), visitor)
+
+    assert (agreed.greeting == GREETING) is is_let_in
+
+
+def test_several_curves_become_the_first_where_python_can_set_one(folder: Path) -> None:
+    """And that is said."""
+    text = f"tls_server_config:\n{FILES}  curve_preferences: [CurveP384, CurveP256]\n"
+    notes = loaded(folder, text).notes
+    expected = f"{folder}/web.yml:1: key 'tls_server_config': of curve_preferences only the first, "
+
+    if hasattr(ssl.SSLContext, "set_groups"):
+        assert notes == ()
+    else:
+        assert [note[: len(expected)] for note in notes] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("node.key", key_pem(client("other")), "the key does not belong to the certificate"),
+        ("node.key", b"", "expected a private key in PEM form"),
+        ("node.key", cert_pem(server()), "expected a private key in PEM form"),
+        ("node.crt", key_pem(server()), "expected a certificate in PEM form"),
+        ("node.crt", b"-----BEGIN CERTIFICATE-----\nAAAA\n", "certificate and key cannot be used"),
+        ("clients.pem", b"nobody", "key 'tls_server_config.client_ca_file': expected certificates"),
+        ("clients.pem", b"", "key 'tls_server_config.client_ca_file': expected certificates"),
+        ("clients.pem", None, "cannot read DIR/clients.pem: No such file or directory"),
+        (
+            "node.crt",
+            b"x" * (1024 * 1024 + 1),
+            "cannot read DIR/node.crt: it has more than",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_named(
+    folder: Path, name: str, content: bytes | None, message: str
+) -> None:
+    """With the line of the key that names it, and nothing of what is in it."""
+    if content is None:
+        (folder / name).unlink()
+    else:
+        (folder / name).write_bytes(content)
+
+    refused = refusal(folder, f"tls_server_config:\n{FILES}{VERIFY}")
+
+    assert message in refused
+    assert refused.startswith("DIR/web.yml:")
+    assert refused.isprintable()
+
+
+@pytest.mark.parametrize("password", [b"hunter2", b"x"])
+def test_an_encrypted_key_is_refused_instead_of_asking(folder: Path, password: bytes) -> None:
+    """There is no terminal, or worse, there is one."""
+    key = serialization.load_pem_private_key(key_pem(server()), None)
+    for form in (serialization.PrivateFormat.PKCS8, serialization.PrivateFormat.TraditionalOpenSSL):
+        encrypted = serialization.BestAvailableEncryption(password)
+        pem = key.private_bytes(serialization.Encoding.PEM, form, encrypted)
+        (folder / "node.key").write_bytes(pem)
+
+        refused = refusal(folder, f"tls_server_config:\n{FILES}")
+
+        assert refused == (
+            "DIR/web.yml:3: key 'tls_server_config.key_file': the key is encrypted, expected one "
+            "without a password"
+        )
+
+
+@pytest.mark.parametrize("name", ["web.yml", "node.crt", "node.key", "clients.pem"])
+@pytest.mark.parametrize("kind", ["fifo", "folder", "device"])
+def test_only_regular_files_are_read(folder: Path, name: str, kind: str) -> None:
+    """Opening a FIFO would wait for ever, and a device has no end."""
+    text = f"tls_server_config:\n{FILES}{VERIFY}"
+    (folder / "web.yml").write_text(text)
+    path = folder / name
+    path.unlink()
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/zero")
+
+    with pytest.raises(ConfigError, match=r"it is no regular file"):
+        load(folder / "web.yml")

@@ -1,0 +1,371 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changes of the files take effect at the next look; broken ones let nobody in."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from exporter.errors import ConfigError
+from exporter.web.access import access as access_module
+from exporter.web.access import load as load_module
+from exporter.web.access.access import Access
+from exporter.web.access.files import Files
+from exporter.web.access.terms import Terms
+from tests.clocks import ManualClock
+from tests.web.access.authority import (
+    ca_pem,
+    cert_pem,
+    client,
+    client_context,
+    key_pem,
+    server,
+    write_files,
+)
+from tests.web.access.handshakes import GREETING, handshake
+from tests.web.access.test_schema import HASH
+
+TEXT = """\
+tls_server_config:
+  cert_file: node.crt
+  key_file: node.key
+  client_auth_type: RequireAndVerifyClientCert
+  client_ca_file: clients.pem
+"""
+OTHER_HASH = HASH.replace("w74b", "w74c")
+
+
+class Watched:
+    """A web configuration in a folder, and what keeps up with it."""
+
+    def __init__(self, folder: Path, text: str = TEXT) -> None:
+        self.folder = write_files(folder)
+        self.path = folder / "web.yml"
+        self.write(text)
+        # Long after the files were written: nothing is read twice because it is new.
+        self.clock = ManualClock(unix_seconds=time.time() + 60)
+        self.access = Access(self.path, self.clock)
+
+    def write(self, text: str) -> None:
+        self.path.write_text(text)
+
+    def look(self) -> Terms:
+        return asyncio.run(self.access.look())
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Watched:
+    return Watched(tmp_path)
+
+
+def lets_in(terms: Terms, authority: str = "first") -> bool:
+    assert terms.context is not None
+    for trusted in ("first", "other"):
+        visitor = client_context(trusted, client(authority))
+        if handshake(terms.context, visitor).greeting == GREETING:
+            return True
+    return False
+
+
+def test_without_a_file_everything_is_open() -> None:
+    """The default of exporters."""
+    access = Access(None)
+
+    assert asyncio.run(access.look()) == asyncio.run(access.recent()) == Terms()
+    assert access.ok is None
+    assert not access.is_encrypted
+
+
+def test_a_broken_file_at_the_start_is_refused(tmp_path: Path) -> None:
+    """The daemon does not start."""
+    with pytest.raises(ConfigError, match=r"web\.yml"):
+        Access(tmp_path / "web.yml")
+
+
+def test_nothing_new_changes_nothing(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files are looked at, and not read."""
+    before = watched.access.terms
+    monkeypatch.setattr(Files, "read", None)
+
+    assert watched.look() is before
+    assert watched.look() is before
+    assert watched.access.ok
+
+
+def test_the_same_content_again_changes_nothing(watched: Watched) -> None:
+    """Connections stay where somebody only touches a file."""
+    before = watched.access.terms
+    (watched.folder / "node.crt").write_bytes(cert_pem(server()))
+    os.utime(watched.path)
+
+    assert watched.look() is before
+
+
+def test_a_new_certificate_and_key_are_used(watched: Watched) -> None:
+    """For the next connection."""
+    write_files(watched.folder, "other")
+    terms = watched.look()
+
+    assert terms.generation == 2
+    assert lets_in(terms, "other")
+
+
+def test_a_new_authority_for_clients_is_used(watched: Watched) -> None:
+    """Who had a certificate of the old one is not let in any more."""
+    assert lets_in(watched.access.terms, "first")
+    assert not lets_in(watched.access.terms, "other")
+
+    (watched.folder / "clients.pem").write_bytes(ca_pem("other"))
+    terms = watched.look()
+
+    assert lets_in(terms, "other")
+    assert not lets_in(terms, "first")
+
+
+def test_a_secret_mounted_by_kubernetes_is_followed(tmp_path: Path) -> None:
+    """Its files are links through a link that is exchanged; neither file nor folder is written."""
+    for name, authority in (("..1", "first"), ("..2", "other")):
+        (tmp_path / name).mkdir()
+        write_files(tmp_path / name, authority)
+        (tmp_path / name / "web.yml").write_text(TEXT)
+    (tmp_path / "..data").symlink_to("..1")
+    for name in ("web.yml", "node.crt", "node.key", "clients.pem"):
+        (tmp_path / name).symlink_to(f"..data/{name}")
+    access = Access(tmp_path / "web.yml", ManualClock(unix_seconds=time.time() + 60))
+    assert lets_in(access.terms, "first")
+
+    (tmp_path / "..data_tmp").symlink_to("..2")
+    (tmp_path / "..data_tmp").rename(tmp_path / "..data")
+
+    assert lets_in(asyncio.run(access.look()), "other")
+
+
+def test_half_a_rotation_lets_nobody_in_until_it_is_whole(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A new certificate with the old key is broken; it heals by itself, with one line each."""
+    caplog.set_level(logging.INFO)
+    (watched.folder / "node.crt").write_bytes(cert_pem(server("other")))
+    broken = watched.look()
+    assert watched.look().problem == broken.problem
+    assert not watched.access.ok
+
+    (watched.folder / "node.key").write_bytes(key_pem(server("other")))
+    healed = watched.look()
+
+    assert broken.problem == (
+        f"{watched.path}:3: key 'tls_server_config.key_file': the key does not belong to the "
+        "certificate"
+    )
+    assert (broken.generation, healed.generation) == (1, 2)
+    assert healed.problem is None
+    assert watched.access.ok
+    assert [(record.levelname, record.getMessage()[:45]) for record in caplog.records] == [
+        ("ERROR", "the web configuration cannot be used, nobody "),
+        ("INFO", "the web configuration has changed, and holds "),
+    ]
+
+
+def test_what_was_broken_and_is_as_before_keeps_its_connections(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They were let in on these terms."""
+    caplog.set_level(logging.INFO)
+    before = watched.access.terms
+    watched.write("tls_server_config: [")
+    assert watched.look().problem is not None
+    watched.write(TEXT)
+
+    assert watched.look() == before
+    assert [record.getMessage() for record in caplog.records][1:] == [
+        "the web configuration can be used again"
+    ]
+
+
+def test_broken_files_that_do_not_change_are_read_again_each_second(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What keeps them from being read may end without a trace in them; but not all the time."""
+    reads = []
+    read = Files.read
+
+    def refuse(files: Files, path: Path) -> bytes:
+        reads.append(path)
+        raise ConfigError("no descriptor is left")
+
+    monkeypatch.setattr(Files, "read", refuse)
+    os.utime(watched.path)
+    assert watched.look().problem is not None
+    monkeypatch.setattr(Files, "may_have_changed", lambda _: False)
+    for _ in range(5):
+        watched.look()
+    assert len(reads) == 1
+
+    watched.clock.advance(1.0)
+    monkeypatch.setattr(Files, "read", read)
+
+    assert watched.look().problem is None
+
+
+def test_what_changes_within_the_grain_of_a_stamp_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that was new when it was read is read again, also if it looks the same."""
+    monkeypatch.setattr("exporter.web.access.files._signature", lambda status: (int(1e18),))
+    write_files(tmp_path)
+    (tmp_path / "web.yml").write_text(f"basic_auth_users: {{a: {HASH}}}")
+    clock = ManualClock(unix_seconds=1e9 + 1.0)
+    access = Access(tmp_path / "web.yml", clock)
+    (tmp_path / "web.yml").write_text(f"basic_auth_users: {{a: {OTHER_HASH}}}")
+    clock.advance(3600)
+
+    assert asyncio.run(access.look()).users["a"].text == OTHER_HASH
+    (tmp_path / "web.yml").write_text(f"basic_auth_users: {{a: {HASH}}}")
+    assert asyncio.run(access.look()).users["a"].text == OTHER_HASH
+
+
+@pytest.mark.parametrize(
+    ("text", "change", "word"), [(TEXT, "", "off"), ("", TEXT, "on"), ("{}", TEXT, "on")]
+)
+def test_tls_is_not_switched_while_running(
+    tmp_path: Path, text: str, change: str, word: str
+) -> None:
+    """Whoever serves on the port has said at the start what is spoken on it."""
+    watched = Watched(tmp_path, text)
+    watched.write(change)
+
+    terms = watched.look()
+
+    assert terms.problem == f"{watched.path}: TLS is switched {word} in it, which needs a restart"
+    assert (terms.context is not None) is bool(text == TEXT)
+    watched.clock.advance(1.0)
+    watched.write(text)
+    assert watched.look().problem is None
+
+
+def test_the_rest_changes_with_the_file(tmp_path: Path) -> None:
+    """Users, headers and the rate limit need no TLS."""
+    watched = Watched(tmp_path, "")
+    watched.write(
+        f"basic_auth_users: {{a: {HASH}}}\nrate_limit: {{interval: 1s, burst: 2}}\n"
+        "http_server_config: {headers: {X-Frame-Options: deny}}\n"
+    )
+    terms = watched.look()
+
+    assert terms.generation == 2
+    assert terms.users["a"].text == HASH
+    assert terms.headers == ((b"x-frame-options", b"deny"),)
+    assert terms.rate_limit is not None
+    assert HASH not in repr(terms)
+
+
+def in_loop(test: Callable[[], Awaitable[None]]) -> None:
+    """Run a test that a mistake would make wait for ever."""
+    asyncio.run(asyncio.wait_for(test(), 30))  # type: ignore[arg-type]
+
+
+class Held:
+    """Holds up the threads that look."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.looks = 0
+        self.gate = threading.Event()
+        self.begun = threading.Event()
+        look = Files.may_have_changed
+
+        def held(files: Files) -> bool:
+            self.looks += 1
+            self.begun.set()
+            self.gate.wait(30)
+            return look(files)
+
+        monkeypatch.setattr(Files, "may_have_changed", held)
+
+
+def test_those_who_wait_share_one_look(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And who comes while one is under way gets the next: it sees what has changed before."""
+    held = Held(monkeypatch)
+
+    async def test() -> None:
+        first = asyncio.ensure_future(watched.access.look())
+        while not held.begun.is_set():
+            await asyncio.sleep(0.001)
+        later = [asyncio.ensure_future(watched.access.look()) for _ in range(50)]
+        await asyncio.sleep(0)
+        held.gate.set()
+        await asyncio.gather(first, *later)
+
+    in_loop(test)
+
+    assert held.looks == 2
+
+
+def test_a_file_system_that_does_not_answer_lets_nobody_in(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For as long as it does not; one thread waits for it, for which the process need not wait."""
+    monkeypatch.setattr(access_module, "PATIENCE_SECONDS", 0.05)
+    held = Held(monkeypatch)
+
+    async def test() -> None:
+        for _ in range(3):
+            terms = await watched.access.look()
+            assert terms.problem == f"{watched.path}: its file system does not answer"
+        assert held.looks == 1
+        held.gate.set()
+        while watched.access._current is not None:
+            await asyncio.sleep(0.001)
+        watched.clock.advance(1.0)
+        assert (await watched.access.look()).problem is None
+
+    in_loop(test)
+
+
+def test_no_failure_lets_anybody_in(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that nobody thought of."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("nobody thought of it")
+
+    monkeypatch.setattr(load_module, "server_context", fail)
+    watched.write(TEXT + "  min_version: TLS13\n")
+    assert "nobody thought of it" in (watched.look().problem or "")
+
+    monkeypatch.setattr(access_module, "aside", fail)
+    assert "nobody thought of it" in (watched.look().problem or "")
+
+
+def test_requests_on_kept_connections_look_once_a_second(watched: Watched) -> None:
+    """So that a new password holds for them as well."""
+    write_files(watched.folder, "other")
+
+    async def test() -> None:
+        assert (await watched.access.recent()).generation == 1
+        watched.clock.advance(1.0)
+        assert (await watched.access.recent()).generation == 2
+        await asyncio.to_thread(write_files, watched.folder, "first")
+        assert (await watched.access.recent()).generation == 2
+
+    in_loop(test)
+
+
+def test_who_waits_for_other_terms_gets_to_know(watched: Watched) -> None:
+    """A stream ends when the terms that it was let in on do."""
+
+    async def test() -> None:
+        waiting = asyncio.ensure_future(watched.access.superseded(1))
+        await watched.access.look()
+        assert not waiting.done()
+        await asyncio.to_thread(write_files, watched.folder, "other")
+        await watched.access.look()
+        await waiting
+        await watched.access.superseded(1)
+
+    in_loop(test)

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Passwords are checked one at a time beside the event loop, and remembered by all that matters."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from base64 import b64encode
+from collections.abc import Callable
+
+import bcrypt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.web.access import passwords
+from exporter.web.access.hashes import Hash, dummy, is_hash
+from exporter.web.access.passwords import Busy, Passwords, credentials
+
+
+def hashed(password: bytes, cost: int = 4) -> Hash:
+    return Hash(bcrypt.hashpw(password, bcrypt.gensalt(cost)).decode())
+
+
+ALICE = hashed(b"open sesame")
+USERS = {"alice": ALICE, "b\u00f6b": hashed(b"\xff\xfe"), "max": hashed(b"x" * 72)}
+
+
+class Computed:
+    """Counts hashes, and holds them up while `gate` is closed."""
+
+    def __init__(self) -> None:
+        self.hashes: list[bytes] = []
+        self.at_once = self.most_at_once = 0
+        self.threads: set[str] = set()
+        self.gate = threading.Event()
+        self.gate.set()
+        self._checkpw: Callable[[bytes, bytes], bool] = bcrypt.checkpw
+
+    def checkpw(self, password: bytes, wanted: bytes) -> bool:
+        self.hashes.append(wanted)
+        self.threads.add(threading.current_thread().name)
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            assert self.gate.wait(30)
+            return self._checkpw(password, wanted)
+        finally:
+            self.at_once -= 1
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> Computed:
+    counting = Computed()
+    monkeypatch.setattr(bcrypt, "checkpw", counting.checkpw)
+    return counting
+
+
+@pytest.mark.parametrize(
+    ("user", "password", "is_right"),
+    [
+        (b"alice", b"open sesame", True),
+        (b"alice", b"open sesame ", False),
+        (b"alice", b"", False),
+        (b"Alice", b"open sesame", False),
+        (b"nobody", b"open sesame", False),
+        ("b\u00f6b".encode(), b"\xff\xfe", True),
+        ("b\u00f6b".encode("latin-1"), b"\xff\xfe", False),
+        (b"max", b"x" * 72, True),
+        (b"max", b"x" * 73, False),
+        (b"alice", b"open sesame\0", False),
+        (b"alice", b"open sesame\0more", False),
+        (b"", b"", False),
+        (b"alice\0", b"open sesame", False),
+    ],
+)
+def test_only_the_right_password_is_right(user: bytes, password: bytes, is_right: bool) -> None:
+    """All of it, for that user, in whatever bytes; also when it is asked for again."""
+
+    async def ask() -> list[bool]:
+        checker = Passwords()
+        return [await checker.check(USERS, user, password) for _ in range(2)]
+
+    assert asyncio.run(ask()) == [is_right, is_right]
+
+
+def test_hashes_are_computed_in_threads_one_at_a_time(computed: Computed) -> None:
+    """The event loop and the other processor stay free."""
+
+    async def ask() -> list[bool]:
+        checker = Passwords()
+        asked = [checker.check(USERS, b"alice", b"%d" % number, str(number)) for number in range(8)]
+        return await asyncio.gather(*asked)
+
+    assert asyncio.run(ask()) == [False] * 8
+    assert computed.most_at_once == 1
+    assert computed.threads == {"password"}
+
+
+def test_what_came_out_is_remembered(computed: Computed) -> None:
+    """A scrape every second costs one hash in all, and so does a wrong password."""
+
+    async def ask() -> None:
+        checker = Passwords()
+        for _ in range(3):
+            assert await checker.check(USERS, b"alice", b"open sesame")
+            assert not await checker.check(USERS, b"alice", b"wrong")
+
+    asyncio.run(ask())
+
+    assert len(computed.hashes) == 2
+
+
+def test_a_new_hash_takes_effect_at_once(computed: Computed) -> None:
+    """What is remembered holds for the hash that it was computed with."""
+
+    async def ask() -> list[bool]:
+        checker = Passwords()
+        changed = {"alice": hashed(b"new")}
+        return [
+            await checker.check(users, b"alice", password)
+            for users in (USERS, changed, USERS)
+            for password in (b"open sesame", b"new")
+        ]
+
+    assert asyncio.run(ask()) == [True, False, False, True, True, False]
+
+
+def test_who_guesses_cannot_push_out_who_knows(computed: Computed) -> None:
+    """Right and wrong passwords are remembered apart, a hundred of each."""
+
+    async def ask() -> int:
+        checker = Passwords()
+        assert await checker.check(USERS, b"alice", b"open sesame")
+        for number in range(passwords.MOST_REMEMBERED + 1):
+            assert not await checker.check(USERS, b"alice", b"%d" % number)
+        before = len(computed.hashes)
+        assert await checker.check(USERS, b"alice", b"open sesame")
+        assert not await checker.check(USERS, b"alice", b"0")  # the oldest, forgotten
+        return len(computed.hashes) - before
+
+    assert asyncio.run(ask()) == 1
+
+
+def test_an_unknown_user_takes_as_long_as_a_known_one(computed: Computed) -> None:
+    """One hash of a cost that a user's has, and the same one whenever the name is asked for."""
+
+    async def ask() -> None:
+        checker = Passwords()
+        users = {"a": hashed(b"a", 4), "b": hashed(b"b", 5)}
+        for number in range(40):
+            for password in (b"1", b"2"):
+                assert not await checker.check(users, b"nobody%d" % number, password)
+
+    asyncio.run(ask())
+
+    costs = [int(wanted[4:6]) for wanted in computed.hashes]
+    assert set(costs) == {4, 5}
+    assert costs[::2] == costs[1::2]
+
+
+def test_few_wait_for_their_turn(computed: Computed) -> None:
+    """Sixteen, four of one address; the next is sent away, but not who is remembered."""
+
+    async def ask() -> None:
+        checker = Passwords()
+        assert await checker.check(USERS, b"alice", b"open sesame", "scraper")
+        computed.gate.clear()
+        waiting = [
+            asyncio.ensure_future(
+                checker.check(USERS, b"alice", b"%d" % number, f"10.0.0.{number // 4}")
+            )
+            for number in range(16)
+        ]
+        await asyncio.sleep(0)
+        with pytest.raises(Busy):
+            await checker.check(USERS, b"alice", b"other", "10.0.0.9")
+        assert await checker.check(USERS, b"alice", b"open sesame", "scraper")
+        computed.gate.set()
+        assert await asyncio.gather(*waiting) == [False] * 16
+        assert not await checker.check(USERS, b"alice", b"other", "10.0.0.9")
+
+    asyncio.run(ask())
+
+
+def test_one_address_cannot_take_every_place(computed: Computed) -> None:
+    """Who guesses from one place does not keep others out."""
+
+    async def ask() -> None:
+        checker = Passwords()
+        computed.gate.clear()
+        waiting = [
+            asyncio.ensure_future(checker.check(USERS, b"alice", b"%d" % number, "10.0.0.1"))
+            for number in range(4)
+        ]
+        await asyncio.sleep(0)
+        with pytest.raises(Busy):
+            await checker.check(USERS, b"alice", b"5", "10.0.0.1")
+        scraper = asyncio.ensure_future(checker.check(USERS, b"alice", b"open sesame", "10.0.0.2"))
+        await asyncio.sleep(0)
+        computed.gate.set()
+        assert await scraper
+        await asyncio.gather(*waiting)
+
+    asyncio.run(ask())
+
+
+def test_a_hash_that_bcrypt_refuses_is_no_match() -> None:
+    """It has been checked when it was read; if it ever slips through, nobody is let in."""
+
+    async def ask() -> bool:
+        return await Passwords().check({"alice": Hash("$2b$04$nonsense")}, b"alice", b"x")
+
+    assert not asyncio.run(ask())
+
+
+@pytest.mark.parametrize("cost", [4, 10])
+def test_the_dummy_is_a_hash_of_its_cost(cost: int) -> None:
+    """bcrypt computes it, which takes the time that it is there for."""
+    assert is_hash(dummy(cost).text)
+    assert dummy(cost).cost == cost
+    assert not bcrypt.checkpw(b"", dummy(cost).octets)
+
+
+def basic(text: bytes) -> bytes:
+    return b"Basic " + b64encode(text)
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        (basic(b"alice:open sesame"), (b"alice", b"open sesame")),
+        (basic(b"alice:a:b"), (b"alice", b"a:b")),
+        (basic(b":"), (b"", b"")),
+        (basic(b"\xff\x00:\xfe"), (b"\xff\x00", b"\xfe")),
+        (b"bAsIc  " + b64encode(b"a:b") + b" ", (b"a", b"b")),
+        (basic(b"alice"), None),
+        (b"Basic", None),
+        (b"Basic !!!!", None),
+        (b"Basic YTpi\n", (b"a", b"b")),
+        (b"Basic YTp", None),
+        (b"Basic \xff", None),
+        (b"Bearer YTpi", None),
+        (b"", None),
+    ],
+)
+def test_the_header_is_read(header: bytes, expected: tuple[bytes, bytes] | None) -> None:
+    """As RFC 7617 has it, in any bytes."""
+    assert credentials(header) == expected
+
+
+@given(st.binary() | st.binary().map(basic) | st.binary().map(lambda rest: b"basic " + rest))
+def test_no_header_raises(header: bytes) -> None:
+    """It comes from the other end of a connection."""
+    found = credentials(header)
+    assert found is None or b":" not in found[0]
+
+
+@given(st.binary(max_size=100), st.binary(max_size=100))
+def test_no_user_and_password_raise(user: bytes, password: bytes) -> None:
+    """They are whatever somebody typed."""
+    assert not asyncio.run(Passwords().check({"alice": ALICE}, user, password))

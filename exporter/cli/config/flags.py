@@ -143,6 +143,13 @@ class Settings:
         "without dots and those in its search domains; .example.com is every name below it, * any "
         "name. Other requests get 421.",
     )
+    web_config_file: Path | None = _flag(
+        "web.config.file",
+        optional(PATH),
+        "",
+        "YAML file that switches on TLS, passwords and a rate limit, as for other exporters of "
+        "Prometheus; see web-config.md. It is looked at for each new connection.",
+    )
     config_file: Path | None = _flag(
         "config.file",
         optional(PATH),

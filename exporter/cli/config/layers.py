@@ -100,6 +100,13 @@ def check_all(
             Recording(settings.replay)
         except ConfigError as error:
             problems.append(str(error))
+    if settings.web_config_file is not None:
+        from exporter.web.access.load import load as load_web_config
+
+        try:
+            load_web_config(settings.web_config_file)
+        except ConfigError as error:
+            problems.append(str(error))
     return tuple(problems)
 
 

@@ -9,11 +9,15 @@ import signal
 import threading
 from collections.abc import Callable
 
+from starlette.types import ASGIApp
+
 from exporter.cli.config import Reloaded, Settings, bracketed
 from exporter.cli.parts import Parts
 from exporter.cli.signals import on_stop
 from exporter.errors import ConfigError
 from exporter.version import revision, version
+from exporter.web.access.access import Access
+from exporter.web.access.gate import Gate
 from exporter.web.app import create_app
 from exporter.web.server.counts import Counts
 from exporter.web.server.hosts import Hosts, KnownHosts, own_domains
@@ -72,14 +76,15 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
     Signals that the caller has blocked so far are unblocked once they are handled.
 
     Raises:
-        ConfigError: the spec file is bad.
+        ConfigError: the spec file or the web configuration is bad.
         ExporterError: the address cannot be listened on.
     """
-    counts = Counts()
+    access = Access(settings.web_config_file)
+    counts = Counts(web_config_ok=lambda: access.ok)
     parts = Parts(settings, counts)
     listener = listen(settings.web_listen_address.host, settings.web_listen_address.port)
     port = listener.getsockname()[1]
-    app = create_app(
+    app: ASGIApp = create_app(
         store=parts.store,
         pages=parts.pages,
         specs=lambda: parts.specs,
@@ -88,11 +93,14 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
         streams=parts.streams,
         refused=counts.refuse_request,
     )
+    if settings.web_config_file is not None:
+        app = Gate(app, access, counts.refuse_request)
     server = Server(
         KnownHosts(app, Hosts(settings.web_allowed_hosts, own_domains()), counts.refuse_request),
         listener,
         limits=_limits(settings),
         counts=counts,
+        access=None if settings.web_config_file is None else access,
         end_streams=parts.streams.end,
     )
     reloader = _Reloader(parts, reload)
@@ -104,7 +112,8 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
     log.info("roofline-exporter %s (revision %s) started", version(), revision())
     host = settings.web_listen_address.host
     shown = bracketed(host or "localhost")
-    log.info("listening on http://%s:%d/ (metrics at /metrics)", shown, port)
+    scheme = "https" if access.is_encrypted else "http"
+    log.info("listening on %s://%s:%d/ (metrics at /metrics)", scheme, shown, port)
     parts.fleet.start()
     for source in parts.training:
         source.start()

@@ -20,6 +20,8 @@ PATIENCE_SECONDS = 5.0
 """For a file system that does not answer."""
 FRESH_SECONDS = 1.0
 """How old a look may be for a request on a connection that is kept."""
+ALWAYS_SENT = frozenset({"X-Content-Type-Options"})
+"""Every answer has this header with its only value, whatever the files say."""
 
 log = logging.getLogger(__name__)
 
@@ -157,7 +159,11 @@ def _terms(loaded: Loaded, generation: int) -> Terms:
         allowed_sans=frozenset() if config.tls is None else config.tls.allowed_sans,
         generation=generation,
         users=config.users,
-        headers=tuple((name.lower().encode(), value.encode()) for name, value in config.headers),
+        headers=tuple(
+            (name.lower().encode(), value.encode())
+            for name, value in config.headers
+            if name not in ALWAYS_SENT
+        ),
         rate_limit=config.rate_limit,
     )
 

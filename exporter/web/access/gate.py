@@ -14,6 +14,7 @@ from exporter.web.access.access import Access
 from exporter.web.access.passwords import Busy, Passwords, credentials
 from exporter.web.access.rate import Bucket
 from exporter.web.access.terms import Terms
+from exporter.web.server.terms import SCOPE_KEY
 
 OPEN_PATH = "/-/healthy"
 """It asks for nothing: what starts the daemon anew when it hangs has no password."""
@@ -64,7 +65,7 @@ class Gate:
         is_open = scope["path"] == OPEN_PATH
         terms = self._access.terms if is_open else await self._access.recent()
         refusal = None if is_open else await self._refusal(scope, terms)
-        admitted: Terms = scope.get("roofline.terms", terms)
+        admitted: Terms = scope.get(SCOPE_KEY, terms)
         send = self._dressed(send, terms, admitted)
         if refusal is not None:
             self._count(refusal.reason)

@@ -16,12 +16,13 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from exporter.web.access.sans import allowed
 from exporter.web.server.counts import Counts
 from exporter.web.server.heads import Heads, HeadTooLong
 from exporter.web.server.limits import Limits
 from exporter.web.server.outlet import Backlog, Outlet
 from exporter.web.server.standing import Phase, Standing
-from exporter.web.server.terms import SCOPE_KEY, Terms, is_allowed
+from exporter.web.server.terms import SCOPE_KEY, Terms
 
 METHODS = frozenset({"GET", "HEAD"})
 LINGER_BYTES = 1024 * 1024
@@ -153,7 +154,7 @@ class Connection(HttpToolsProtocol):
         self._outlet.open()
         self.is_made = True
         terms = self.terms
-        if terms is not None and not is_allowed(
+        if terms is not None and not allowed(
             transport.get_extra_info("peercert"), terms.allowed_sans
         ):
             self._counts.refuse_connection("client_name")

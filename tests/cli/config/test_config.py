@@ -103,6 +103,7 @@ def test_no_two_flags_share_a_variable() -> None:
 EXAMPLES: dict[str, tuple[str, Any]] = {
     "web.listen-address": ("127.0.0.1:9", Address("127.0.0.1", 9)),
     "web.max-requests": ("7", 7),
+    "web.config.file": ("/etc/exporter/web.yml", Path("/etc/exporter/web.yml")),
     "web.max-connections": ("64", 64),
     "web.max-connections-per-address": ("8", 8),
     "web.limit-loopback": ("false", False),

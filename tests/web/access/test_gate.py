@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a request passes before it is answered: over real sockets, as the daemon serves them."""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+import threading
+import time
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import bcrypt
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from exporter.web.access.access import Access
+from exporter.web.access.gate import CHALLENGE, Gate
+from exporter.web.server.counts import Counts
+from exporter.web.server.limits import Limits
+from exporter.web.server.listener import listen
+from exporter.web.server.server import Server
+from tests.waiting import wait_until
+from tests.web.access.authority import ca_pem, client, client_context, write_files
+from tests.web.access.test_access import TEXT
+
+PLAIN = "rate_limit: {interval: 0}\n"
+TLS = "tls_server_config: {cert_file: node.crt, key_file: node.key}\n"
+
+
+def user(name: str, password: bytes) -> str:
+    return f"  {name}: {bcrypt.hashpw(password, bcrypt.gensalt(4)).decode()}\n"
+
+
+USERS = "basic_auth_users:\n" + user("ann", b"summer") + user("bo", b"\xc3\xbc:ber")
+
+
+def basic(name: str, password: bytes) -> dict[str, str]:
+    return {"Authorization": f"Basic {b64encode(name.encode() + b':' + password).decode()}"}
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+
+    def values(self, name: str) -> list[str]:
+        return [value for key, value in self.headers if key.lower() == name]
+
+
+@dataclass
+class Node:
+    """A daemon with a small application behind the gate."""
+
+    folder: Path
+    text: str
+    asked: Counter[str] = field(default_factory=Counter)
+    now: float = 0.0
+    """Of the rate limit."""
+
+    def __post_init__(self) -> None:
+        write_files(self.folder)
+        self.path = self.folder / "web.yml"
+        self.path.write_text(self.text)
+        self.access = Access(self.path)
+        self.counts = Counts(web_config_ok=lambda: self.access.ok)
+        listener = listen("127.0.0.1", 0)
+        self.port: int = listener.getsockname()[1]
+        gate = Gate(self._answer, self.access, self.counts.refuse_request, lambda: self.now)
+        self.server = Server(
+            gate, listener, limits=Limits(), counts=self.counts, access=self.access
+        )
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.asked[scope["path"]] += 1
+        headers = [(b"content-type", b"text/plain"), (b"X-Frame-Options", b"sameorigin")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        if scope["path"] == "/stream":
+            await receive()
+            await send({"type": "http.response.body", "body": b"first\n", "more_body": True})
+            await receive()
+        await send({"type": "http.response.body", "body": b"last\n"})
+
+    @contextmanager
+    def open(self) -> Iterator[Node]:
+        thread = threading.Thread(target=self.server.run)
+        thread.start()
+        try:
+            wait_until(lambda: self.server.started)
+            yield self
+        finally:
+            self.server.request_stop()
+            thread.join()
+
+    def connect(self, context: ssl.SSLContext | None = None) -> Kept:
+        return Kept(self.port, context)
+
+    def get(self, path: str = "/", context: ssl.SSLContext | None = None, **more: object) -> Answer:
+        kept = self.connect(context)
+        try:
+            return kept.get(path, **more)  # type: ignore[arg-type]
+        finally:
+            kept.close()
+
+    def refused(self, reason: str) -> int:
+        return self.counts.read().requests_refused_total[reason]
+
+
+class Kept:
+    """A connection that is kept, as Prometheus' are."""
+
+    def __init__(self, port: int, context: ssl.SSLContext | None) -> None:
+        if context is None:
+            self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        else:
+            self._connection = http.client.HTTPSConnection(
+                "localhost", port, timeout=10, context=context
+            )
+        self._connection.connect()
+        self._connection.auto_open = 0
+
+    def get(
+        self, path: str = "/", headers: dict[str, str] | None = None, method: str = "GET"
+    ) -> Answer:
+        self._connection.request(method, path, headers=headers or {})
+        response = self._connection.getresponse()
+        return Answer(response.status, response.getheaders(), response.read())
+
+    def stream(self, headers: dict[str, str]) -> http.client.HTTPResponse:
+        self._connection.request("GET", "/stream", headers=headers)
+        return self._connection.getresponse()
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+Start = Callable[[str], Node]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    from contextlib import ExitStack
+
+    with ExitStack() as stack:
+
+        def new(text: str) -> Node:
+            return stack.enter_context(Node(tmp_path, text).open())
+
+        yield new
+
+
+def test_who_knows_the_password_is_answered(start: Start) -> None:
+    """And counted out otherwise; the application does not get to know."""
+    node = start(USERS)
+
+    assert node.get(headers=basic("ann", b"summer")).body == b"last\n"
+    assert node.get(headers=basic("bo", b"\xc3\xbc:ber")).status == 200
+    assert node.asked["/"] == 2
+    for headers in (
+        {},
+        basic("ann", b"winter"),
+        basic("nobody", b"summer"),
+        basic("ann", b"x" * 100),
+        basic("ann", b"\0"),
+        {"Authorization": "Basic !"},
+        {"Authorization": "Bearer summer"},
+        {"Authorization": "\xff\xfe"},
+    ):
+        answer = node.get(headers=headers)
+        assert answer.status == 401
+        assert answer.values("www-authenticate") == [CHALLENGE.decode()]
+        assert answer.body == b"a user and password are needed\n"
+    assert node.asked["/"] == 2
+    assert node.refused("password") == 8
+
+
+def test_two_passwords_are_no_password(start: Start) -> None:
+    """A proxy in between may have looked at the other one."""
+    import socket
+
+    node = start(USERS)
+    line = f"Authorization: {basic('ann', b'summer')['Authorization']}\r\n"
+    with socket.create_connection(("127.0.0.1", node.port), 5) as client_socket:
+        client_socket.sendall(f"GET / HTTP/1.1\r\nHost: node\r\n{line}{line}\r\n".encode())
+        assert client_socket.recv(100).startswith(b"HTTP/1.1 401")
+
+
+def test_every_path_but_one_asks(start: Start) -> None:
+    """What starts a daemon anew when it hangs has no password; nothing else is open."""
+    node = start(USERS)
+
+    assert node.get("/-/healthy").status == 200
+    assert node.get("/-/healthy", headers=basic("ann", b"wrong")).status == 200
+    for path in ("/", "/metrics", "/-/ready", "/-/healthy/", "/-/healthy?", "/-//healthy"):
+        expected = 200 if path == "/-/healthy?" else 401
+        assert node.get(path).status == expected, path
+
+
+def test_head_is_refused_without_a_body(start: Start) -> None:
+    """The next answer on the connection is not read as one."""
+    kept = start(USERS).connect()
+
+    refused = kept.get(method="HEAD")
+
+    assert (refused.status, refused.body) == (401, b"")
+    assert refused.values("content-length") == ["31"]
+    assert kept.get(headers=basic("ann", b"summer")).status == 200
+    kept.close()
+
+
+def test_a_new_password_holds_within_a_second(start: Start) -> None:
+    """Also on a connection that is kept, which ends with its next answer."""
+    node = start(USERS)
+    kept = node.connect()
+    assert kept.get(headers=basic("ann", b"summer")).status == 200
+
+    node.path.write_text("basic_auth_users:\n" + user("ann", b"winter"))
+    wait_until(lambda: node.get(headers=basic("ann", b"winter")).status == 200, 5)
+    last = kept.get(headers=basic("ann", b"summer"))
+
+    assert (last.status, last.values("connection")) == (401, ["close"])
+    with pytest.raises(http.client.NotConnected):
+        kept.get(headers=basic("ann", b"winter"))
+
+
+def test_a_stream_ends_with_the_terms_that_it_began_on(start: Start) -> None:
+    """Who has lost the password does not go on watching."""
+    node = start(USERS)
+    kept = node.connect()
+    stream = kept.stream(basic("ann", b"summer"))
+    assert stream.readline() == b"first\n"
+
+    node.path.write_text("basic_auth_users:\n" + user("ann", b"winter"))
+    node.get("/-/ready")
+
+    assert stream.read() == b"last\n"
+    kept.close()
+
+
+def test_the_rate_limit_comes_before_the_password(start: Start) -> None:
+    """As in the toolkit; who is healthy is not counted."""
+    node = start(USERS + "rate_limit: {interval: 10s, burst: 2}\n")
+
+    statuses = [node.get(headers=basic("ann", b"summer")).status for _ in range(2)]
+    refused = node.get()
+
+    assert statuses == [200, 200]
+    assert (refused.status, refused.values("retry-after")) == (429, ["10"])
+    assert refused.body == b"more requests than rate_limit allows\n"
+    assert node.get("/-/healthy").status == 200
+    assert node.refused("rate") == 1
+    node.now += 10.0
+    assert node.get().status == 401
+    assert node.get().status == 429
+
+
+def test_another_rate_limit_starts_anew(start: Start) -> None:
+    """And its end ends it."""
+    node = start("rate_limit: {interval: 1h, burst: 1}\n")
+    assert [node.get().status for _ in range(2)] == [200, 429]
+
+    node.path.write_text("rate_limit: {interval: 1h, burst: 2}\n")
+    assert [node.get().status for _ in range(3)] == [200, 200, 429]
+    node.path.write_text("")
+    assert [node.get().status for _ in range(3)] == [200, 200, 200]
+
+
+def test_configured_headers_replace_the_applications_own(start: Start) -> None:
+    """On every answer, and none is there twice."""
+    node = start(
+        USERS
+        + """\
+http_server_config:
+  headers:
+    X-Frame-Options: deny
+    X-Content-Type-Options: nosniff
+    Strict-Transport-Security: max-age=60
+"""
+    )
+
+    for answer in (node.get(), node.get(headers=basic("ann", b"summer")), node.get("/-/healthy")):
+        assert answer.values("x-frame-options") == ["deny"]
+        assert answer.values("x-content-type-options") == ["nosniff"]
+        assert answer.values("strict-transport-security") == ["max-age=60"]
+
+
+def test_a_broken_file_closes_a_plain_port(start: Start) -> None:
+    """To all but who asks whether it is alive."""
+    node = start(PLAIN)
+    kept = node.connect()
+    assert kept.get().status == 200
+
+    node.path.write_text("basic_auth_users: [")
+    refused = node.get()
+
+    assert refused.status == 503
+    assert refused.body == b"the web configuration cannot be used, see the log\n"
+    assert node.get("/-/healthy").status == 200
+    assert node.counts.read().web_config_ok is False
+    wait_until(lambda: kept.get().status == 503, 5)
+    assert node.refused("web_config") >= 2
+    node.path.write_text(PLAIN)
+    wait_until(lambda: node.get().status == 200, 5)
+    assert kept.get().status == 200
+    kept.close()
+
+
+def test_a_broken_file_closes_an_encrypted_port_to_who_is_not_in(start: Start) -> None:
+    """Who was let in is served on, so that the failure can be scraped."""
+    node = start(TLS)
+    kept = node.connect(client_context())
+    assert kept.get().status == 200
+
+    (node.folder / "node.key").write_text("")
+    with pytest.raises(OSError):
+        node.get(context=client_context())
+
+    time.sleep(1.1)  # the look of a request on a kept connection
+    answer = kept.get()
+    assert (answer.status, answer.values("connection")) == (200, [])
+    assert node.counts.read().web_config_ok is False
+    assert node.counts.read().connections_refused_total["web_config"] == 1
+    write_files(node.folder)
+    assert node.get(context=client_context()).status == 200
+    assert kept.get().status == 200
+    kept.close()
+
+
+def test_a_broken_file_answers_no_password(start: Start) -> None:
+    """Nobody can know which are still good."""
+    node = start(TLS + USERS)
+    kept = node.connect(client_context())
+    assert kept.get(headers=basic("ann", b"summer")).status == 200
+
+    node.path.write_text("{")
+    time.sleep(1.1)
+
+    assert kept.get(headers=basic("ann", b"summer")).status == 503
+    assert kept.get("/-/healthy").status == 200
+    kept.close()
+
+
+def test_clients_are_known_by_certificate_and_name(start: Start) -> None:
+    """Another authority, another name or no certificate at all is not let in."""
+    node = start(TEXT + "  client_allowed_sans: [scraper.example]\n")
+
+    assert node.get(context=client_context(leaf=client(identity="scraper.example"))).status == 200
+    for leaf in (client(), client("other", "scraper.example"), None):
+        with pytest.raises(OSError):
+            node.get(context=client_context(leaf=leaf))
+    assert node.asked["/"] == 1
+
+
+def test_a_new_authority_holds_from_the_next_connection_on(start: Start) -> None:
+    """And a connection that was let in by the old one ends with its next answer."""
+    node = start(TEXT)
+    kept = node.connect(client_context(leaf=client()))
+    assert kept.get().status == 200
+
+    (node.folder / "clients.pem").write_bytes(ca_pem("other"))
+
+    assert node.get(context=client_context(leaf=client("other"))).status == 200
+    with pytest.raises(OSError):
+        node.get(context=client_context(leaf=client()))
+    assert kept.get().values("connection") == ["close"]
+    with pytest.raises(http.client.NotConnected):
+        kept.get()

@@ -176,9 +176,9 @@ class Daemon(Process):
         socket = f"--training.socket={_sockets()}/{next(_NUMBERS)}.sock"
         command = [*COMMAND, "serve", "--web.listen-address=127.0.0.1:0", socket, *flags]
         super().__init__(command, directory, env)
-        found = self.find_in_line(r"listening on http://127\.0\.0\.1:(\d+)/")
-        self.port = int(found[1])
-        self.url = f"http://127.0.0.1:{self.port}"
+        found = self.find_in_line(r"listening on (https?)://127\.0\.0\.1:(\d+)/")
+        self.port = int(found[2])
+        self.url = f"{found[1]}://127.0.0.1:{self.port}"
 
     def request(
         self, path: str, headers: Labels | None = None, method: str = "GET", timeout: float = 10.0

@@ -52,7 +52,7 @@ def _greet(listener: socket.socket, context: ssl.SSLContext, agreed: Agreed) -> 
     with plain, contextlib.suppress(OSError):
         plain.settimeout(SECONDS)
         with context.wrap_socket(plain, server_side=True) as encrypted:
-            agreed.peer = encrypted.getpeercert()  # type: ignore[assignment]
+            agreed.peer = encrypted.getpeercert()
             encrypted.sendall(GREETING)
             encrypted.recv(1)  # until the client has gone
 

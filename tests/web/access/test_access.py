@@ -268,7 +268,7 @@ def test_the_rest_changes_with_the_file(tmp_path: Path) -> None:
 
 def in_loop(test: Callable[[], Awaitable[None]]) -> None:
     """Run a test that a mistake would make wait for ever."""
-    asyncio.run(asyncio.wait_for(test(), 30))  # type: ignore[arg-type]
+    asyncio.run(asyncio.wait_for(test(), 30))
 
 
 class Held:

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real Prometheus scrapes over TLS and with a password, while both are exchanged."""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import bcrypt
+import pytest
+
+from tests.conftest import require_tool
+from tests.e2e.conftest import RunCommand, StartDaemon
+from tests.e2e.daemons import Daemon
+from tests.e2e.processes import Process
+from tests.e2e.prometheus import PrometheusServer
+from tests.waiting import wait_until
+from tests.web.access.authority import (
+    ca_pem,
+    cert_pem,
+    client,
+    client_context,
+    key_pem,
+    write_files,
+)
+
+SCRAPES = """\
+global:
+  scrape_interval: 1s
+  scrape_timeout: 1s
+scrape_configs:
+  - job_name: gpu
+    scheme: {scheme}
+    {login}
+    static_configs:
+      - targets: ['localhost:{port}']
+"""
+CERTIFICATES = "tls_config: {ca_file: node-ca.pem, cert_file: scraper.crt, key_file: scraper.key}"
+PASSWORD = "basic_auth: {username: scraper, password_file: password}"
+TLS = "tls_server_config:\n  cert_file: node.crt\n  key_file: node.key\n"
+CLIENTS = "  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: clients.pem\n"
+SCRAPES_MISSED = 1
+"""At most, while both ends get new files: what is written one after the other is not in between."""
+
+Scrape = Callable[[Daemon, str], PrometheusServer]
+
+
+def users(password: bytes) -> str:
+    return f"basic_auth_users:\n  scraper: {bcrypt.hashpw(password, bcrypt.gensalt(6)).decode()}\n"
+
+
+class Ends:
+    """The files of both ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self.node, self.prometheus = folder / "node", folder / "prometheus"
+        self.node.mkdir(parents=True)
+        self.config = self.node / "web.yml"
+
+    def start_daemon(self, start: StartDaemon, text: str) -> Daemon:
+        self.config.write_text(text)
+        return start({}, "--demo", f"--web.config.file={self.config}")
+
+    def renew_node(self, name: str) -> None:
+        write_files(self.node, name)
+
+    def renew_scraper(self, name: str) -> None:
+        (self.prometheus / "node-ca.pem").write_bytes(ca_pem(name))
+        (self.prometheus / "scraper.crt").write_bytes(cert_pem(client(name)))
+        (self.prometheus / "scraper.key").write_bytes(key_pem(client(name)))
+
+
+@pytest.fixture
+def ends(folders: Iterator[Path]) -> Ends:
+    return Ends(next(folders))
+
+
+@pytest.fixture
+def scrape(ends: Ends, processes: list[Process]) -> Scrape:
+    """Starts a Prometheus that scrapes a daemon: ``scrape(daemon, CERTIFICATES)``."""
+    program = require_tool("prometheus")
+
+    def launch(daemon: Daemon, login: str) -> PrometheusServer:
+        scheme = daemon.url.partition(":")[0]
+        if scheme == "https" and login == PASSWORD:
+            login = "tls_config: {ca_file: node-ca.pem}\n    " + login
+        text = SCRAPES.format(scheme=scheme, login=login, port=daemon.port)
+        server = PrometheusServer(program, ends.prometheus, daemon.port, "1s", text)
+        processes.append(server)
+        return server
+
+    return launch
+
+
+def value(server: PrometheusServer, expression: str) -> float | None:
+    rows = server.query(expression)
+    return float(rows[0]["value"][1]) if rows else None
+
+
+def is_up(server: PrometheusServer, up: int = 1) -> None:
+    wait_until(lambda: value(server, "up") == up, 20, f"up {up}")
+
+
+def missed(server: PrometheusServer) -> float:
+    """Scrapes of the last ten seconds that failed."""
+    return value(server, "count_over_time(up[10s]) - sum_over_time(up[10s])") or 0.0
+
+
+def wait_for_scrapes(server: PrometheusServer, number: int) -> None:
+    at = value(server, "timestamp(up)") or 0.0
+    wait_until(lambda: (value(server, "timestamp(up)") or 0.0) >= at + number, 30)
+
+
+def test_certificates_are_exchanged_within_one_scrape(
+    ends: Ends, start: StartDaemon, scrape: Scrape
+) -> None:
+    """The node's, its authority and those of the clients, all at once and without a restart."""
+    ends.renew_node("first")
+    daemon = ends.start_daemon(start, TLS + CLIENTS)
+    server = scrape(daemon, CERTIFICATES)
+    ends.renew_scraper("first")
+    is_up(server)
+    wait_for_scrapes(server, 10)
+    assert missed(server) == 0
+    assert value(server, "roofline_exporter_web_config_success") == 1
+
+    ends.renew_scraper("second")
+    ends.renew_node("second")
+    wait_for_scrapes(server, 8)
+
+    assert value(server, "up") == 1
+    assert missed(server) <= SCRAPES_MISSED
+    for leaf in (client("first"), None):
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            _ask(daemon, client_context("second", leaf))
+    assert _ask(daemon, client_context("second", client("second"))) == 200
+
+
+def test_a_client_whose_authority_is_gone_is_out_after_one_scrape(
+    ends: Ends, start: StartDaemon, scrape: Scrape
+) -> None:
+    """The connection that it keeps ends with the next answer, and no other is let in."""
+    ends.renew_node("first")
+    daemon = ends.start_daemon(start, TLS + CLIENTS)
+    server = scrape(daemon, CERTIFICATES)
+    ends.renew_scraper("first")
+    is_up(server)
+
+    (ends.node / "clients.pem").write_bytes(ca_pem("second"))
+    wait_for_scrapes(server, 3)
+
+    assert value(server, "up") == 0
+
+
+@pytest.mark.parametrize("tls", ["", TLS])
+def test_passwords_are_exchanged_within_one_scrape(
+    ends: Ends, start: StartDaemon, scrape: Scrape, tls: str
+) -> None:
+    """A new one holds at once, the old one not any more."""
+    ends.renew_node("first")
+    daemon = ends.start_daemon(start, tls + users(b"summer"))
+    server = scrape(daemon, PASSWORD)
+    (ends.prometheus / "password").write_bytes(b"summer")
+    ends.renew_scraper("first")
+    is_up(server)
+    wait_for_scrapes(server, 10)
+    assert missed(server) == 0
+
+    (ends.prometheus / "password").write_bytes(b"winter")
+    ends.config.write_text(tls + users(b"winter"))
+    wait_for_scrapes(server, 8)
+    assert value(server, "up") == 1
+    assert missed(server) <= SCRAPES_MISSED
+
+    ends.config.write_text(tls + users(b"autumn"))
+    wait_for_scrapes(server, 3)
+    assert value(server, "up") == 0
+
+
+def test_a_broken_file_is_scraped_as_such(ends: Ends, start: StartDaemon, scrape: Scrape) -> None:
+    """On the connection that was let in before; it heals without a restart."""
+    ends.renew_node("first")
+    daemon = ends.start_daemon(start, TLS)
+    server = scrape(daemon, "tls_config: {ca_file: node-ca.pem}")
+    ends.renew_scraper("first")
+    is_up(server)
+
+    ends.config.write_text(TLS + "  min_version: TLS9\n")
+    wait_until(lambda: value(server, "roofline_exporter_web_config_success") == 0, 10)
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        _ask(daemon, client_context())
+    ends.config.write_text(TLS)
+    wait_until(lambda: value(server, "roofline_exporter_web_config_success") == 1, 10)
+
+    assert _ask(daemon, client_context()) == 200
+    [line] = daemon.lines("the web configuration cannot be used")
+    assert "web.yml:4: key 'tls_server_config.min_version': 'TLS9' is not known" in line
+    assert len(daemon.lines("the web configuration can be used again")) == 1
+    assert missed(server) == 0
+
+
+def test_a_broken_file_is_refused_at_the_start(ends: Ends, command: RunCommand) -> None:
+    """With the exit code of a wrong configuration; `check-config` names it as well."""
+    ends.config.write_text("tls_server_config: {cert_fil: node.crt}\n")
+    flag = f"--web.config.file={ends.config}"
+
+    for word in ("serve", "check-config"):
+        process = command({}, word, "--demo", flag)
+        assert process.wait() == 2
+        assert process.lines(f"{ends.config}:1: key 'tls_server_config.cert_fil': not known, did")
+
+
+def test_the_page_works_with_a_password(ends: Ends, start: StartDaemon) -> None:
+    """And what it loads: a browser sends what it was asked for with each of them."""
+    daemon = ends.start_daemon(start, users(b"summer"))
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPBasicAuthHandler(_logins(daemon))
+    )
+
+    for path in ("/", "/api/v1/gpus", "/metrics", "/-/ready"):
+        with opener.open(daemon.url + path, timeout=10) as response:
+            assert response.status == 200, path
+    with opener.open(daemon.url + "/api/v1/stream", timeout=10) as response:
+        assert response.readline().startswith(b"retry:")
+
+
+def _logins(daemon: Daemon) -> urllib.request.HTTPPasswordMgrWithDefaultRealm:
+    logins = urllib.request.HTTPPasswordMgrWithDefaultRealm()
+    logins.add_password(None, daemon.url, "scraper", "summer")
+    return logins
+
+
+def _ask(daemon: Daemon, context: ssl.SSLContext) -> int:
+    connection = http.client.HTTPSConnection("localhost", daemon.port, timeout=10, context=context)
+    try:
+        connection.request("GET", "/-/ready")
+        return connection.getresponse().status
+    finally:
+        connection.close()

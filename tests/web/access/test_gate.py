@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import socket
 import ssl
 import threading
 import time
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -86,7 +87,7 @@ class Node:
             await receive()
         await send({"type": "http.response.body", "body": b"last\n"})
 
-    @contextmanager
+    @contextlib.contextmanager
     def open(self) -> Iterator[Node]:
         thread = threading.Thread(target=self.server.run)
         thread.start()
@@ -144,9 +145,7 @@ Start = Callable[[str], Node]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    from contextlib import ExitStack
-
-    with ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
 
         def new(text: str) -> Node:
             return stack.enter_context(Node(tmp_path, text).open())
@@ -181,8 +180,6 @@ def test_who_knows_the_password_is_answered(start: Start) -> None:
 
 def test_two_passwords_are_no_password(start: Start) -> None:
     """A proxy in between may have looked at the other one."""
-    import socket
-
     node = start(USERS)
     line = f"Authorization: {basic('ann', b'summer')['Authorization']}\r\n"
     with socket.create_connection(("127.0.0.1", node.port), 5) as client_socket:
@@ -345,15 +342,25 @@ def test_a_broken_file_answers_no_password(start: Start) -> None:
     kept.close()
 
 
-def test_clients_are_known_by_certificate_and_name(start: Start) -> None:
-    """Another authority, another name or no certificate at all is not let in."""
+def test_clients_are_known_by_certificate_and_name(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another authority, another name or no certificate at all is not let in, nor is plain HTTP."""
     node = start(TEXT + "  client_allowed_sans: [scraper.example]\n")
 
     assert node.get(context=client_context(leaf=client(identity="scraper.example"))).status == 200
     for leaf in (client(), client("other", "scraper.example"), None):
         with pytest.raises(OSError):
             node.get(context=client_context(leaf=leaf))
+    for body in (b"", b"x" * 100_000):
+        with (
+            socket.create_connection(("127.0.0.1", node.port), 5) as plain,
+            contextlib.suppress(ConnectionError),
+        ):
+            plain.sendall(b"GET / HTTP/1.1\r\n\r\n" + body)
+            assert b"HTTP" not in plain.recv(1000)
     assert node.asked["/"] == 1
+    assert not caplog.records
 
 
 def test_a_new_authority_holds_from_the_next_connection_on(start: Start) -> None:

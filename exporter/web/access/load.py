@@ -74,7 +74,8 @@ class Reading:
     def _config(self, text: str) -> WebConfig:
         config = parse(loads(text, str(self.path)), self.path.parent)
         if config.users and importlib.util.find_spec("bcrypt") is None:
-            raise ConfigError(f"{self.path}: basic_auth_users needs the Python package bcrypt")
+            name = one_line(str(self.path))
+            raise ConfigError(f"{name}: basic_auth_users needs the Python package bcrypt")
         return config
 
     def _text(self) -> str:

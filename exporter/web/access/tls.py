@@ -7,7 +7,7 @@ import os
 import ssl
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from exporter.errors import ConfigError, one_line
 from exporter.web.access.names import CIPHERS, CLIENT_AUTH, CURVES, VERSIONS
@@ -59,9 +59,11 @@ def server_context(
 
 def _set_versions(context: ssl.SSLContext, tls: Tls) -> None:
     only_new = bool(tls.ciphers) and not set(tls.ciphers) & set(CIPHERS)
-    with warnings.catch_warnings():
-        # Python warns that the old versions are old; so does the documentation.
-        warnings.simplefilter("ignore", DeprecationWarning)
+    is_old = tls.min_version in _OLD_VERSIONS
+    # Python warns that the old versions are old; so does the documentation.
+    with warnings.catch_warnings() if is_old else nullcontext():
+        if is_old:
+            warnings.simplefilter("ignore", DeprecationWarning)
         context.minimum_version = VERSIONS["TLS13" if only_new else tls.min_version]
         context.maximum_version = VERSIONS[tls.max_version]
 

@@ -93,10 +93,10 @@ def _set_curves(context: ssl.SSLContext, tls: Tls) -> tuple[str, ...]:
             set_groups(":".join(CURVES[name] for name in curves))
             return ()
         context.set_ecdh_curve(CURVES[curves[0]])
-    except (ssl.SSLError, ValueError) as error:
-        raise ConfigError(
-            f"{tls.place}: OpenSSL cannot use these curve_preferences ({_reason(error)})"
-        ) from error
+    except (ssl.SSLError, ValueError):  # X25519 in Python 3.10
+        return (
+            f"{tls.place}: curve_preferences has no effect: this Python cannot set {curves[0]}",
+        )
     if len(curves) == 1:
         return ()
     return (

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import ssl
+import sys
 import warnings
 from pathlib import Path
 
@@ -175,6 +176,12 @@ def test_versions_are_held(
     assert handshake(made, visitor).version == agreed
 
 
+SETTABLE_X25519 = (
+    [("X25519", "X25519", True), ("X25519", "prime256v1", False)]
+    if sys.version_info >= (3, 11)
+    else []
+)
+"""Python 3.10 sets only those curves that have keys of their own kind."""
 CIPHERS = """\
   max_version: TLS12
   cipher_suites:
@@ -224,8 +231,7 @@ def test_ciphers_of_tls_13_alone_leave_no_older_version(folder: Path) -> None:
     [
         ("CurveP521", "secp521r1", True),
         ("CurveP521", "secp384r1", False),
-        ("X25519", "X25519", True),
-        ("X25519", "prime256v1", False),
+        *SETTABLE_X25519,
         ("CurveP256, CurveP384, CurveP521, X25519", "secp384r1", True),
         ("CurveP384, CurveP256", "secp384r1", True),
     ],
@@ -250,6 +256,23 @@ def test_several_curves_become_the_first_where_python_can_set_one(folder: Path) 
         assert notes == ()
     else:
         assert [note[: len(expected)] for note in notes] == [expected]
+
+
+def test_a_curve_that_cannot_be_set_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As X25519 in Python 3.10: OpenSSL chooses, and prefers it."""
+
+    def fail(*_: object) -> None:
+        raise ValueError("unknown elliptic curve name")
+
+    monkeypatch.setattr(ssl.SSLContext, "set_ecdh_curve", fail)
+    monkeypatch.setattr(ssl.SSLContext, "set_groups", None, raising=False)
+    made = loaded(folder, f"tls_server_config:\n{FILES}  curve_preferences: [X25519]\n")
+
+    assert [note.partition("': ")[2] for note in made.notes] == [
+        "curve_preferences has no effect: this Python cannot set X25519"
+    ]
+    assert made.context is not None
+    assert handshake(made.context, client_context()).greeting == GREETING
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import ssl
 import sys
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
+from hypothesis import given
+from hypothesis import strategies as st
 
 from exporter.errors import ConfigError
 from exporter.web.access.load import Loaded, load
@@ -343,3 +346,19 @@ def test_only_regular_files_are_read(folder: Path, name: str, kind: str) -> None
 
     with pytest.raises(ConfigError, match=r"it is no regular file"):
         load(folder / "web.yml")
+
+
+PEMS = {"node.crt": cert_pem(server()), "node.key": key_pem(server()), "clients.pem": ca_pem()}
+
+
+@given(name=st.sampled_from(sorted(PEMS)), at=st.floats(0, 0.999), junk=st.binary(max_size=40))
+def test_no_damage_to_a_file_raises_anything_but_the_refusal(
+    tmp_path_factory: pytest.TempPathFactory, name: str, at: float, junk: bytes
+) -> None:
+    """What it does to OpenSSL is for OpenSSL to say."""
+    folder = write_files(tmp_path_factory.getbasetemp())
+    position = int(at * len(PEMS[name]))
+    (folder / name).write_bytes(PEMS[name][:position] + junk + PEMS[name][position + len(junk) :])
+
+    with contextlib.suppress(ConfigError):
+        assert loaded(folder, f"tls_server_config:\n{FILES}{VERIFY}").context is not None

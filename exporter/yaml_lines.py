@@ -2,8 +2,9 @@
 """Reads a YAML file as plain data that still knows the line of every key.
 
 Values are mappings with text keys, lists, text, whole numbers, floats, booleans and ``None``. The
-data is built straight from the parser's events, so that depth is bounded, repeated keys are seen
-and nothing but plain data can be made. Anchors, aliases and tags other than ``!!str`` are refused.
+data is built straight from the parser's events, so that depth and number are bounded, repeated keys
+are seen and nothing but plain data can be made. Anchors, aliases, ``%TAG`` and tags other than
+``!!str`` are refused.
 """
 
 from __future__ import annotations
@@ -17,17 +18,22 @@ from typing import Any, NoReturn
 
 import yaml
 
-from exporter.errors import ConfigError, one_line
+from exporter.errors import ConfigError, clipped, one_line
+from exporter.files import TooLargeError, read_regular
 
 KeyPath = tuple[str | int, ...]
 
 MAX_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 32
+MAX_NODES = 50_000
+"""Of values, containers among them: fifteen times those of the bundled spec file."""
+MAX_DIGITS = 1000
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _UNPRINTABLE = re.compile(
     "[^\x09\x0a\x0d\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 )
+_TAG_DIRECTIVE = re.compile(r"^%TAG\b", re.MULTILINE)
 _TEXT_TAGS = frozenset({"!", "tag:yaml.org,2002:str"})
 
 _WORDS: dict[str, bool | None] = {
@@ -73,21 +79,20 @@ class Document:
 
     def error(self, key_path: KeyPath, problem: str) -> ConfigError:
         """Return the error, for the caller to raise, that something is wrong with this key."""
-        key = ".".join(str(part) for part in key_path)
+        key = ".".join(clipped(str(part)) for part in key_path)
         return ConfigError(one_line(f"{self.where(key_path)}: key '{key}': {problem}"))
 
 
 def load(path: Path) -> Document:
-    """Read a file of at most 4 MiB of UTF-8; raise ConfigError with one line if that fails."""
+    """Read a regular file of at most 4 MiB of UTF-8; raise ConfigError with one line."""
     name = one_line(os.fspath(path))
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        data = read_regular(path, MAX_BYTES)
+    except TooLargeError as error:
+        raise ConfigError(f"{name}: {error.strerror}, expected a smaller YAML file") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"{name}: cannot be read ({reason}), expected a YAML file") from error
-    if len(data) > MAX_BYTES:
-        raise ConfigError(f"{name}: more than {MAX_BYTES} bytes, expected a smaller YAML file")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -106,6 +111,10 @@ def loads(text: str, name: str) -> Document:
         line = text.count("\n", 0, unprintable.start()) + 1
         code = ord(unprintable.group())
         raise ConfigError(f"{name}:{line}: control character U+{code:04X}, expected printable text")
+    tag = _TAG_DIRECTIVE.search(text)
+    if tag:  # the parser compares each with all others
+        line = text.count("\n", 0, tag.start()) + 1
+        raise ConfigError(f"{name}:{line}: a %TAG directive, expected plain YAML")
     builder = _Builder(name)
     try:
         for event in yaml.parse(text, Loader=_LOADER):
@@ -123,6 +132,7 @@ class _Builder:
         self.value: Any = None
         self.lines: dict[KeyPath, int] = {}
         self._documents = 0
+        self._nodes = 0
         self._open: list[tuple[KeyPath, dict[str, Any] | list[Any]]] = []
         self._key: str | None = None
 
@@ -133,7 +143,8 @@ class _Builder:
             if self._documents > 1:
                 self._fail(line, "a second document, expected one")
         elif isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            self._fail(line, f"anchor or alias '{event.anchor}', expected the value written out")
+            name = clipped(str(event.anchor))
+            self._fail(line, f"anchor or alias '{name}', expected the value written out")
         elif isinstance(event, yaml.ScalarEvent):
             if self._expects_key():
                 self._take_key(event.value, line)
@@ -152,7 +163,8 @@ class _Builder:
         key_path = (*path, key)
         if key in mapping:
             first = self.lines[key_path]
-            self._fail(line, f"key '{key}' again, expected it once (it is on line {first})")
+            again = f"key '{clipped(key)}' again, expected it once (it is on line {first})"
+            self._fail(line, again)
         self._key = key
         self.lines[key_path] = line
 
@@ -160,7 +172,7 @@ class _Builder:
         if self._expects_key():
             self._fail(line, "a list or mapping as a key, expected text")
         if event.tag is not None:
-            self._fail(line, f"tag {event.tag}, expected plain YAML")
+            self._fail(line, f"tag {clipped(event.tag)}, expected plain YAML")
         if len(self._open) >= MAX_DEPTH:
             self._fail(line, f"nested deeper than {MAX_DEPTH} levels, expected fewer")
         container: dict[str, Any] | list[Any] = (
@@ -170,6 +182,9 @@ class _Builder:
 
     def _put(self, value: Any, line: int) -> KeyPath:
         """Place a value where the parser stands and return its path."""
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            self._fail(line, f"more than {MAX_NODES} values, expected a smaller YAML file")
         if not self._open:
             self.value = value
             return ()
@@ -187,7 +202,7 @@ class _Builder:
 
     def _scalar(self, event: Any, line: int) -> Any:
         if event.tag is not None and event.tag not in _TEXT_TAGS:
-            self._fail(line, f"tag {event.tag}, expected plain YAML")
+            self._fail(line, f"tag {clipped(event.tag)}, expected plain YAML")
         if event.tag is not None or not event.implicit[0]:
             return event.value
         try:
@@ -199,10 +214,16 @@ class _Builder:
         raise ConfigError(f"{self.name}:{line}: {one_line(problem)}")
 
 
+def _is_number(text: str) -> bool:
+    return any(form.fullmatch(text) for form in (_INTEGER, _HEXADECIMAL, _FLOAT))
+
+
 def _plain(text: str) -> Any:
-    """Return what an unquoted scalar means; ValueError where Python refuses so many digits."""
+    """Return what an unquoted scalar means; ValueError where a number has too many digits."""
     if text in _WORDS:
         return _WORDS[text]
+    if len(text) > MAX_DIGITS and _is_number(text):
+        raise ValueError("too many digits")
     if _INTEGER.fullmatch(text):
         return int(text.replace("_", ""))
     if _HEXADECIMAL.fullmatch(text):

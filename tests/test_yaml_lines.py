@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.errors import ConfigError
-from exporter.yaml_lines import MAX_BYTES, MAX_DEPTH, load, loads
+from exporter.yaml_lines import MAX_BYTES, MAX_DEPTH, MAX_NODES, load, loads
 
 TEXT = """\
 # comment
@@ -180,8 +181,30 @@ def test_file_that_is_too_large(tmp_path: Path) -> None:
     path.write_bytes(b"#" * (MAX_BYTES + 1))
     with pytest.raises(ConfigError, match="expected a smaller YAML file"):
         load(path)
-    with pytest.raises(ConfigError, match="expected a smaller YAML file"):
+    with pytest.raises(ConfigError, match="a device, not a regular file"):
         load(Path("/dev/zero"))
+
+
+def test_text_that_is_small_and_costs_much_is_refused() -> None:
+    """Many values, directives that the parser compares with each other, keys as long as a file."""
+    for text, message in (
+        ("-\n" * (MAX_NODES + 1), f"more than {MAX_NODES} values, expected a smaller YAML file"),
+        ("".join(f"%TAG !a{n}! x\n" for n in range(10_000)) + "---\na: 1", "f:1: a %TAG directive"),
+        (f'? "{"k" * 10_000}"\n: 1\n? "{"k" * 10_000}"\n: 2', "f:3: key 'kkk"),
+        ("a: &" + "x" * 10_000 + " 1", "f:1: anchor or alias 'xxx"),
+        ("a: !!" + "x" * 900 + " 1", "f:1: tag tag:yaml.org,2002:xxx"),
+        ("a: 0x" + "f" * 2000, "f:1: a number with too many digits"),
+        ("a: " + "9" * 2000 + ".5", "f:1: a number with too many digits"),
+    ):
+        begun = time.process_time()
+        with pytest.raises(ConfigError) as caught:
+            loads(text, "f")
+        assert time.process_time() - begun < 5
+        assert message in str(caught.value)
+        assert len(str(caught.value)) < 200
+    key = ("k" * 500, "x")
+    assert len(str(loads("a: 1", "f").error(key, "not known"))) < 100
+    assert loads("a: " + "word" * 500, "f").value == {"a": "word" * 500}
 
 
 PLAIN = st.recursive(

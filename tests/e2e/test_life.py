@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM, Signals
@@ -11,13 +12,27 @@ from signal import SIGHUP, SIGINT, SIGTERM, Signals
 import pytest
 
 from tests.e2e.conftest import MakeDriver, StartDaemon
-from tests.e2e.daemons import COMMAND, Daemon, Page
+from tests.e2e.daemons import Daemon, Page
 from tests.e2e.processes import Process, retry_once
 from tests.fake_nvml import FakeNvml, fault
 from tests.waiting import wait_until
 
 STOP_SECONDS = 2.0
 TWO_GPUS = {"devices": [{"product": "h100-sxm"}, {"product": "t4"}]}
+HELD = """\
+import os, sys
+from exporter.cli import config, main
+
+gate, load = sys.argv.pop(1), config.load
+
+def held(*words):
+    if os.path.exists(gate):
+        open(gate).read()
+    return load(*words)
+
+config.load = held
+sys.exit(main.main())
+"""
 H100_CAPPED = """\
 products:
   h100-sxm5-80gb:
@@ -94,22 +109,19 @@ def test_a_signal_while_it_still_starts_is_heeded_afterwards(
 ) -> None:
     """A reload right after the start does not end it, and a stop ends it with exit code 0.
 
-    It is held in its start by a configuration file that is a pipe: nobody has written to it yet.
+    It is held where it reads its configuration: nobody has opened a pipe for writing yet.
     """
-    config = tmp_path / "roofline.yml"
-    os.mkfifo(config)
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
     driver = make_driver(TWO_GPUS)
-    command = [*COMMAND, "serve", "--web.listen-address=127.0.0.1:0", "--no-source.training"]
-    daemon = Process(
-        [*command, f"--config.file={config}"], tmp_path / "output", driver.environment()
-    )
+    words = ["serve", "--web.listen-address=127.0.0.1:0", "--no-source.training"]
+    command = [sys.executable, "-c", HELD, str(gate), *words]
+    daemon = Process(command, tmp_path / "output", driver.environment())
     try:
-        with config.open("w") as pipe:  # returns once it reads
+        with gate.open("w"):  # returns once it reads
             daemon.signal(signal)
-            pipe.write("poll: {interval: 1s}")
+            gate.unlink()
         if signal == SIGHUP:
-            config.unlink()
-            config.write_text("")
             daemon.find_in_line("configuration reloaded")
             assert daemon.stop()[0] == 0
         else:

@@ -6,13 +6,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from textwrap import wrap
 from typing import NoReturn
 
 from exporter.cli.config.flags import BY_NAME, FLAGS, Flag
 from exporter.cli.config.suggest import did_you_mean
 from exporter.cli.config.values import shown
-from exporter.errors import ConfigError, one_line
+from exporter.errors import ConfigError, clipped, one_line
+
+MOST_PROBLEMS = 100
+"""Of one origin, and of all together: whoever reads a hundred has enough to do."""
 
 _GENERAL = "general"
 _SEE = "(see roofline-exporter --help)"
@@ -82,7 +86,8 @@ def parse(argv: Sequence[str], parser: Parser | None = None) -> Arguments:
         for name, value in flags.items()
         if value is not None
     }
-    return Arguments(given, namespace, tuple(_extra_problems(extra, parser)))
+    problems = islice(_extra_problems(extra, parser), MOST_PROBLEMS + 1)
+    return Arguments(given, namespace, tuple(problems))
 
 
 def _section(flag: Flag) -> str:
@@ -115,8 +120,8 @@ def _extra_problems(extra: Iterable[str], parser: Parser) -> Iterable[str]:
     after_unknown = False
     for word in extra:
         if word.startswith("-") and word != "--":
-            name = one_line(word.partition("=")[0])
-            yield f"unknown flag {name}{did_you_mean(name, known, '--')} {_SEE}"
+            name = word.partition("=")[0]
+            yield f"unknown flag {one_line(clipped(name))}{did_you_mean(name, known, '--')} {_SEE}"
         elif not after_unknown:
             yield f"unexpected argument {shown(word)} {_SEE}"
         after_unknown = word.startswith("-") and "=" not in word

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from exporter.cli.config.arguments import Parser, parse
+from exporter.cli.config.arguments import MOST_PROBLEMS, Parser, parse
 from exporter.cli.config.flags import (
     BY_NAME,
     BY_VARIABLE,
@@ -22,10 +22,12 @@ from exporter.cli.config.flags import (
 )
 from exporter.cli.config.suggest import did_you_mean
 from exporter.cli.config.values import Unexpected, shown
-from exporter.errors import ConfigError, one_line
+from exporter.errors import ConfigError, clipped, one_line
 
 FOREIGN_VARIABLE = re.compile(r"ROOFLINE_JOB_.*", re.DOTALL)
 """Variables that the client in training jobs reads; a daemon may see them too."""
+
+MORE_PROBLEMS = f"only the first {MOST_PROBLEMS} problems are named, there may be more"
 
 _SECTIONS = tuple(
     dict.fromkeys(
@@ -56,6 +58,11 @@ class _Layer:
     given: dict[str, Given] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
+    @property
+    def is_hopeless(self) -> bool:
+        """True where so much is wrong that the rest is not looked at: each costs a suggestion."""
+        return len(self.problems) > MOST_PROBLEMS
+
     def take(self, flag: Flag, text: str, place: str, base: Path | None = None) -> None:
         try:
             value = flag.kind.parse(text)
@@ -84,7 +91,10 @@ def load(argv: Sequence[str], environ: Mapping[str, str], parser: Parser | None 
 def check_all(
     argv: Sequence[str], environ: Mapping[str, str], parser: Parser | None = None
 ) -> tuple[str, ...]:
-    """Return every problem of the configuration and of the files it names, each on one line."""
+    """Return every problem of the configuration and of the files it names, each on one line.
+
+    Beyond MOST_PROBLEMS they are not named; the last line then says so.
+    """
     settings, problems = _resolve(argv, environ, parser)
     # These read long files: only this command waits for it.
     from exporter.sources.recording import Recording
@@ -107,6 +117,8 @@ def check_all(
             load_web_config(settings.web_config_file)
         except ConfigError as error:
             problems.append(str(error))
+    if len(problems) > MOST_PROBLEMS:
+        problems[MOST_PROBLEMS:] = [MORE_PROBLEMS]
     return tuple(problems)
 
 
@@ -168,7 +180,9 @@ def _from_environment(environ: Mapping[str, str]) -> _Layer:
             layer.take(flag, environ[name], name)
         elif flag is None and name.startswith(PREFIX) and not _is_foreign(name, services):
             nearest = did_you_mean(name, BY_VARIABLE, PREFIX)
-            layer.problems.append(f"{one_line(name)}: unknown variable{nearest}")
+            layer.problems.append(f"{one_line(clipped(name))}: unknown variable{nearest}")
+        if layer.is_hopeless:
+            break
     return layer
 
 
@@ -196,7 +210,10 @@ def _from_file(path: Path) -> _Layer:
         return layer
     for key_path, value in _leaves((), document.value):
         name = ".".join(key_path)
-        _take_key(layer, name, value, f"{document.where(key_path)}: {one_line(name)}", path.parent)
+        place = f"{document.where(key_path)}: {one_line(clipped(name))}"
+        _take_key(layer, name, value, place, path.parent)
+        if layer.is_hopeless:
+            break
     return layer
 
 

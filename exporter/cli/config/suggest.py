@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
-MAX_LENGTH = 100
+MAX_LENGTH = 60
+"""No name is longer than half of it."""
 
 
 def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
@@ -16,6 +16,8 @@ def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
     """
     if len(name) > MAX_LENGTH:
         return ""
+    from difflib import get_close_matches  # loaded only where there is a mistake
+
     rest = {word.removeprefix(prefix): word for word in known}
     near = get_close_matches(name.removeprefix(prefix), rest, n=1, cutoff=0.6)
     return f", did you mean {rest[near[0]]}?" if near else ""

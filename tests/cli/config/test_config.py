@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import string
+import time
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ from exporter.cli.config.values import (
 )
 from exporter.errors import ConfigError
 from exporter.sources.source import COUNTER_SOURCES, SOURCES
+from exporter.specs import load_specs
 
 DOCUMENT = Path(__file__).parent.parent.parent.parent / "docs" / "configuration.md"
 
@@ -365,6 +368,51 @@ def test_check_all_names_every_problem(ops: Path, tmp_path: Path) -> None:
     )
     assert [line[: len(start)] for line, start in zip(problems, starts, strict=True)] == [*starts]
     assert config.check_all([], {}) == ()
+
+
+def test_a_file_of_unknown_keys_ends_with_the_first_hundred(ops: Path) -> None:
+    """Each costs a suggestion: all of 40,000 took seconds, at every SIGHUP."""
+    ops.write_text("".join(f"poll.intreval{number}: 1s\n" for number in range(40_000)))
+    begun = time.process_time()
+    problems = config.check_all(["--config.file", str(ops)], {})
+    assert time.process_time() - begun < 5
+    assert len(problems) == 101
+    assert problems[99].startswith(f"{ops}:100: poll.intreval99: unknown key, did you mean poll.in")
+    assert problems[100] == "only the first 100 problems are named, there may be more"
+
+
+def test_flags_and_variables_end_with_the_first_hundred() -> None:
+    """The line that there may be more is the last."""
+    argv = [f"--bogus{number}" for number in range(5000)]
+    problems = config.check_all(argv, {f"ROOFLINE_{number}": "1" for number in range(5000)})
+    assert len(problems) == 101
+    assert problems[99].startswith("unknown flag --bogus99")
+    assert problems[100] == "only the first 100 problems are named, there may be more"
+    exact = config.check_all(argv[:100], {})
+    assert len(exact) == 100
+    assert "may be more" not in exact[-1]
+
+
+def test_a_long_name_is_cut(ops: Path) -> None:
+    """A line of the log is not as long as a file."""
+    ops.write_text(f"{'k' * 900}: 1\n")
+    (line,) = config.check_all(["--config.file", str(ops)], {})
+    assert line == f"{ops}:1: {'k' * 57}...: unknown key"
+    (line,) = config.check_all([f"--{'x' * 900}=1"], {})
+    assert len(line) < 120
+    (line,) = config.check_all([], {f"ROOFLINE_{'X' * 900}": "1"})
+    assert len(line) < 120
+
+
+def test_a_fifo_is_no_configuration(ops: Path) -> None:
+    """Nobody may ever write to it; so is what a shell puts in place of ``<(command)``."""
+    os.mkfifo(ops)
+    for option in ("--config.file", "--specs"):
+        with pytest.raises(ConfigError) as caught:
+            load_specs(config.load([option, str(ops)], {}).specs)
+        assert str(caught.value) == (
+            f"{ops}: cannot be read (a FIFO, not a regular file), expected a YAML file"
+        )
 
 
 # Reload

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads a regular file, bounded, without waiting for one that would never end or never come.
+
+A FIFO would hold up whoever opens it until somebody writes, a device may never end, and both may
+stand where a file was when the configuration is read again.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import BinaryIO
+
+_KINDS = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+class TooLargeError(OSError):
+    """The file is longer than its reader takes."""
+
+
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a regular file for reading, and nothing else.
+
+    Raises:
+        OSError: it cannot be opened, or is no regular file; its strerror says why.
+        ValueError: the path has a NUL character.
+    """
+    # Looked at first, for opening a device may do something; and again, for it may be another now.
+    _refuse_unless_regular(os.stat(path))
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        _refuse_unless_regular(os.fstat(descriptor))
+    except OSError:
+        os.close(descriptor)
+        raise
+    return os.fdopen(descriptor, "rb")
+
+
+def read_regular(path: str | os.PathLike[str], most_bytes: int) -> bytes:
+    """Return what is in a regular file of at most `most_bytes`.
+
+    Raises:
+        TooLargeError: it is longer.
+        OSError: it cannot be read, or is no regular file; its strerror says why.
+        ValueError: the path has a NUL character.
+    """
+    with open_regular(path) as file:
+        data = file.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise TooLargeError(errno.EFBIG, f"more than {most_bytes} bytes")
+    return data
+
+
+def _refuse_unless_regular(status: os.stat_result) -> None:
+    kind = stat.S_IFMT(status.st_mode)
+    if kind == stat.S_IFDIR:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if kind != stat.S_IFREG:
+        raise OSError(errno.EINVAL, f"{_KINDS.get(kind, 'something else')}, not a regular file")

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Only regular files are read, at once and not further than was asked for."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from exporter.files import TooLargeError, open_regular, read_regular
+
+
+def test_a_regular_file_is_read(tmp_path: Path) -> None:
+    """Up to the bound, and also through a symlink, as mounted secrets are."""
+    file, link = tmp_path / "file", tmp_path / "link"
+    file.write_bytes(b"12345")
+    link.symlink_to(file)
+    assert read_regular(file, 5) == read_regular(link, 5) == b"12345"
+    with open_regular(os.fspath(file)) as opened:
+        assert opened.read(2) == b"12"
+        assert os.get_inheritable(opened.fileno()) is False
+
+
+def test_a_file_beyond_the_bound_is_refused(tmp_path: Path) -> None:
+    """Its size need not be known beforehand: files below /proc say 0."""
+    file = tmp_path / "file"
+    file.write_bytes(b"123456")
+    with pytest.raises(TooLargeError, match="more than 5 bytes"):
+        read_regular(file, 5)
+    with pytest.raises(TooLargeError):
+        read_regular("/proc/self/status", 5)
+
+
+def test_nothing_else_is_opened(tmp_path: Path) -> None:
+    """A FIFO without a writer would hold us up, and /dev/zero never ends."""
+    os.mkfifo(tmp_path / "fifo")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        for path, reason in (
+            (tmp_path / "fifo", "a FIFO, not a regular file"),
+            (tmp_path / "socket", "a socket, not a regular file"),
+            (Path("/dev/zero"), "a device, not a regular file"),
+            (tmp_path, "Is a directory"),
+            (tmp_path / "none", "No such file or directory"),
+        ):
+            with pytest.raises(OSError) as caught:
+                read_regular(path, 10)
+            assert caught.value.strerror == reason
+
+
+def test_a_file_that_becomes_a_fifo_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was looked at is not what is opened; no descriptor stays open."""
+    fifo, file = tmp_path / "fifo", tmp_path / "file"
+    os.mkfifo(fifo)
+    file.touch()
+    status = file.stat()
+    before = len(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", lambda _path: status)
+        with pytest.raises(OSError, match="a FIFO"):
+            open_regular(fifo)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_path_that_cannot_be_one() -> None:
+    """NUL ends a path for the kernel."""
+    with pytest.raises(ValueError, match="null byte"):
+        read_regular("a\0b", 10)

@@ -222,3 +222,26 @@ def test_reload_names_what_needs_a_restart(configured: _Configured) -> None:
         return read if read != first else None
 
     assert wait_until(next_read, 3, "the next read") - first > 0.8
+
+
+def test_a_storm_of_reloads_is_weathered(configured: _Configured) -> None:
+    """2,000 SIGHUPs make a few readings, no thread each, and it serves on."""
+    daemon = configured.daemon
+    configured.reload("configuration reloaded")
+    before, threads = len(daemon.lines("configuration reloaded")), daemon.threads()
+    most = 0
+    for number in range(2000):
+        daemon.signal(SIGHUP)
+        if number % 100 == 0:
+            most = max(most, daemon.threads())
+            assert daemon.get("/-/healthy").status == 200
+    assert most <= threads + 1  # that of the API, once
+    configured.write("metrics: {level: core}")
+    daemon.signal(SIGHUP)
+
+    def is_applied() -> bool:
+        return "gpu_fan_speed_ratio" not in daemon.metrics().names
+
+    wait_until(is_applied, 10, what="the last of the reloads")
+    assert len(daemon.lines("configuration reloaded")) - before < 15
+    assert not daemon.lines("Traceback")

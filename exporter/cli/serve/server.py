@@ -6,15 +6,14 @@ from __future__ import annotations
 import gc
 import logging
 import signal
-import threading
 from collections.abc import Callable
 
 from starlette.types import ASGIApp
 
 from exporter.cli.config import Reloaded, Settings, bracketed
 from exporter.cli.parts import Parts
+from exporter.cli.serve.reload import Reloader
 from exporter.cli.signals import on_stop
-from exporter.errors import ConfigError
 from exporter.version import revision, version
 from exporter.web.access.access import Access
 from exporter.web.access.gate import Gate
@@ -29,34 +28,6 @@ HEEDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """The signals that have a handler while it serves, unless SIGINT is ignored."""
 
 log = logging.getLogger(__name__)
-
-
-class _Reloader:
-    """Re-reads configuration and specs on SIGHUP, outside the event loop, one at a time."""
-
-    def __init__(self, parts: Parts, reload: Callable[[], Reloaded]) -> None:
-        self._parts = parts
-        self._reload = reload
-        self._lock = threading.Lock()
-
-    def start(self) -> None:
-        """Re-read in a thread of its own."""
-        threading.Thread(target=self._run, name="reload", daemon=True).start()
-
-    def _run(self) -> None:
-        with self._lock:
-            try:
-                reloaded = self._reload()
-                self._parts.reconfigure(reloaded.settings)
-            except ConfigError as error:
-                log.warning("configuration not reloaded, the old one stays: %s", error)
-                return
-            except Exception:
-                log.exception("configuration not reloaded, the old one stays")
-                return
-            log.info("configuration reloaded")
-            if reloaded.needs_restart:
-                log.warning("a restart is needed to change %s", ", ".join(reloaded.needs_restart))
 
 
 def _limits(settings: Settings) -> Limits:
@@ -103,10 +74,11 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
         access=None if settings.web_config_file is None else access,
         end_streams=parts.streams.end,
     )
-    reloader = _Reloader(parts, reload)
+    reloader = Reloader(reload, parts.reconfigure)
+    reloader.start()
 
     on_stop(server.request_stop)
-    signal.signal(signal.SIGHUP, lambda _signal, _frame: reloader.start())
+    signal.signal(signal.SIGHUP, lambda _signal, _frame: reloader.request())
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HEEDED)
 
     log.info("roofline-exporter %s (revision %s) started", version(), revision())

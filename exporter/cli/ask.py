@@ -1,21 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the daemon is, and what it answers to one GET; needs the standard library only."""
+"""What the daemon answers to one GET; needs the standard library only."""
 
 from __future__ import annotations
 
-import http.client
 import time
-from dataclasses import dataclass
-from urllib.parse import urlsplit
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from exporter.cli.config import Address, Parser, bracketed, shown
-from exporter.errors import ConfigError, SourceError, one_line
+from exporter.cli.config import Url
+from exporter.errors import SourceError, one_line
+
+if TYPE_CHECKING:  # what speaks HTTP and TLS is loaded where something is asked
+    import ssl
+    from http.client import HTTPConnection, HTTPResponse
 
 CHUNK_BYTES = 65536
+LOGIN_FLAGS = "--url.user, --url.password-file"
+CLIENT_CERTIFICATE_FLAGS = "--url.cert-file, --url.key-file"
 
-_CONNECTIONS = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
-_PORTS = {"http": http.client.HTTP_PORT, "https": http.client.HTTPS_PORT}
-_LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
+_NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
+"""How OpenSSL's versions name what is no TLS."""
+_NO_CLIENT_CERTIFICATE = ("CERTIFICATE_REQUIRED", "HANDSHAKE_FAILURE")
+_BAD_CLIENT_CERTIFICATE = (
+    "UNKNOWN_CA",
+    "BAD_CERTIFICATE",
+    "CERTIFICATE_EXPIRED",
+    "CERTIFICATE_REVOKED",
+    "CERTIFICATE_UNKNOWN",
+    "UNSUPPORTED_CERTIFICATE",
+    "ACCESS_DENIED",
+)
+"""What the alerts end with by which a server refuses who asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What it takes to be let in and to know who answers; by default nothing."""
+
+    context: ssl.SSLContext | None = None
+    """Of a daemon that serves HTTPS."""
+    authorization: str | None = field(default=None, repr=False)
+    """The header."""
+    has_certificate: bool = False
+    """Whether a client certificate is shown."""
+    trust: str = "--url.ca-file names the CA that signs it"
+    """What is said where the daemon's certificate is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """Where the daemon's pages start, and how to get in."""
+
+    url: Url
+    enter: Callable[[], Entry] = Entry
+    """Called for each request: passwords and certificates may be replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +62,7 @@ class Answer:
     """What came back."""
 
     url: str
-    """The page that was asked for."""
+    """The page that was asked for, without user and password."""
     status: int
     body: bytes
     """Cut at the most that was asked for."""
@@ -31,51 +70,53 @@ class Answer:
     """The Date header: the daemon's clock, by which its timestamps are."""
 
 
-def add_url(parser: Parser) -> None:
-    """Add the option that says where the daemon is."""
-    parser.own.add_argument(
-        "--url",
-        metavar="URL",
-        help="Where the daemon is. (default: this node, at web.listen-address)",
-    )
-
-
-def base_url(address: Address, command: str) -> str:
-    """Return where a daemon on this node that listens there is reached."""
-    if address.port == 0:
-        raise ConfigError(f"{command}: web.listen-address has port 0, expected --url URL")
-    return f"http://{bracketed(_LOOPBACK.get(address.host, address.host))}:{address.port}"
-
-
 def get(
-    url: str, path: str, *, connect_seconds: float, answer_seconds: float, most_bytes: int
+    daemon: Daemon, path: str, *, connect_seconds: float, answer_seconds: float, most_bytes: int
 ) -> Answer:
-    """Ask the daemon whose pages start at `url` for one of them.
+    """Ask the daemon for one of its pages.
 
-    Goes there directly: no proxy that the environment names is asked. Raises SourceError, in one
-    line that names the page, if no answer comes in time, and ConfigError if `url` is not a URL.
+    Goes there directly: no proxy that the environment names is asked, and no redirect followed.
+
+    Raises:
+        SourceError: no answer comes in time, or it is that a password is needed; in one line that
+            names the page.
+        ConfigError: a file that the settings name cannot be used.
     """
-    parts = urlsplit(_checked(url))
-    host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
-    full_path = f"{parts.path.rstrip('/')}{path}"
-    page = f"{parts.scheme}://{bracketed(host)}:{port}{full_path}"
-    connection = _CONNECTIONS[parts.scheme](host, port, timeout=connect_seconds)
+    import http.client
+
+    page = f"{daemon.url}{path}"
+    entry = daemon.enter()
+    connection = _connection(daemon.url, entry, connect_seconds)
     try:
         connection.connect()
         deadline = time.monotonic() + answer_seconds
         connection.sock.settimeout(answer_seconds)
-        connection.request("GET", full_path)
+        headers = {} if entry.authorization is None else {"Authorization": entry.authorization}
+        connection.request("GET", f"{daemon.url.path}{path}", headers=headers)
         response = connection.getresponse()
         body = _read(response, most_bytes, deadline)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        reason = _reason(error, daemon.url, entry, connect_seconds)
         raise SourceError(one_line(f"{page}: {reason}")) from error
     finally:
         connection.close()
+    if response.status == 401:
+        problem = "expected" if entry.authorization is None else "refused; expected other ones in"
+        raise SourceError(f"{page}: 401, user and password {problem} ({LOGIN_FLAGS})")
     return Answer(page, response.status, body, response.getheader("Date"))
 
 
-def _read(response: http.client.HTTPResponse, most_bytes: int, deadline: float) -> bytes:
+def _connection(url: Url, entry: Entry, timeout_seconds: float) -> HTTPConnection:
+    import http.client
+
+    if url.scheme == "http":
+        return http.client.HTTPConnection(url.host, url.port, timeout=timeout_seconds)
+    return http.client.HTTPSConnection(
+        url.host, url.port, timeout=timeout_seconds, context=entry.context
+    )
+
+
+def _read(response: HTTPResponse, most_bytes: int, deadline: float) -> bytes:
     """Read piece by piece: a server that sends a byte at a time does not hold us up for long."""
     body = bytearray()
     while len(body) < most_bytes:
@@ -88,13 +129,47 @@ def _read(response: http.client.HTTPResponse, most_bytes: int, deadline: float) 
     return bytes(body)
 
 
-def _checked(url: str) -> str:
-    """Return the URL with its scheme, which may be left out."""
-    full = url if "//" in url else f"http://{url}"
+def _reason(error: Exception, url: Url, entry: Entry, timeout_seconds: float) -> str:
+    """Return why there is no answer, and, where it is about TLS, what to do."""
+    import http.client
+    import ssl
+
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is refused: {error.verify_message} ({entry.trust})"
+    if isinstance(error, ssl.SSLError):
+        reason = error.reason or ""
+        if reason in _NO_TLS:
+            return "answers without TLS, expected http:// in --url"
+        if reason.endswith(_BAD_CLIENT_CERTIFICATE) and entry.has_certificate:
+            return f"the client certificate is refused: {reason} ({CLIENT_CERTIFICATE_FLAGS})"
+        if reason.endswith(_NO_CLIENT_CERTIFICATE) and not entry.has_certificate:
+            return f"a client certificate is needed ({CLIENT_CERTIFICATE_FLAGS})"
+    is_cut = isinstance(error, ConnectionError | http.client.BadStatusLine | ssl.SSLEOFError)
+    if not is_cut or isinstance(error, ConnectionRefusedError):
+        return text
+    if url.scheme == "http" and _speaks_tls(url, timeout_seconds):
+        return "answers with TLS, expected https:// in --url"
+    if url.scheme == "https":
+        problem = "refused" if entry.has_certificate else "needed"
+        return f"{text}; a client certificate may be {problem} ({CLIENT_CERTIFICATE_FLAGS})"
+    return text
+
+
+def _speaks_tls(url: Url, timeout_seconds: float) -> bool:
+    """Return whether a handshake succeeds there, or fails only because of who asks."""
+    import socket
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # Nothing is sent or believed.
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
     try:
-        parts = urlsplit(full)
-        if parts.scheme in _CONNECTIONS and parts.hostname and parts.port != 0:
-            return full
-    except ValueError:
-        pass
-    raise ConfigError(f"--url: expected a URL such as http://127.0.0.1:19400, got {shown(url)}")
+        with socket.create_connection((url.host, url.port), timeout_seconds) as plain:
+            context.wrap_socket(plain).close()
+    except ssl.SSLError as error:
+        return "ALERT" in (error.reason or "")
+    except (OSError, ValueError):
+        return False
+    return True

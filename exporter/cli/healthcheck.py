@@ -6,8 +6,9 @@ from __future__ import annotations
 import sys
 
 from exporter.cli import config
-from exporter.cli.ask import add_url, base_url, get
+from exporter.cli.ask import Daemon, get
 from exporter.cli.command import FAILED, STOPPED, Invocation
+from exporter.cli.whom import daemon_of
 from exporter.errors import SourceError, one_line
 
 TIMEOUT_SECONDS = 3.0
@@ -21,26 +22,30 @@ def add_options(parser: config.Parser) -> None:
         action="store_true",
         help="Ask whether a GPU is up, not only whether the daemon runs.",
     )
-    add_url(parser)
 
 
 def run(invocation: Invocation) -> int:
     """Print one line about the daemon; return the exit code."""
-    settings, given = invocation.settings(), invocation.options
-    url = given.url or base_url(settings.web_listen_address, "healthcheck")
-    is_well, line = check(url, ready=given.ready)
+    try:
+        daemon = daemon_of(invocation.settings(), "healthcheck")
+    except SourceError as error:
+        is_well, line = False, str(error)
+    else:
+        is_well, line = check(daemon, ready=invocation.options.ready)
     print(line, file=sys.stdout if is_well else sys.stderr)
     return STOPPED if is_well else FAILED
 
 
-def check(url: str, *, ready: bool, timeout_seconds: float = TIMEOUT_SECONDS) -> tuple[bool, str]:
-    """Ask the daemon whose pages start at `url`; return its verdict and one line about it.
+def check(
+    daemon: Daemon, *, ready: bool, timeout_seconds: float = TIMEOUT_SECONDS
+) -> tuple[bool, str]:
+    """Ask the daemon; return its verdict and one line about it.
 
-    Raises ConfigError if `url` is not a URL.
+    Raises ConfigError if a file that the settings name cannot be used.
     """
     try:
         answer = get(
-            url,
+            daemon,
             f"/-/{'ready' if ready else 'healthy'}",
             connect_seconds=timeout_seconds,
             answer_seconds=timeout_seconds,

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from exporter.cli.ask import Answer, get
+from exporter.cli.ask import Answer, Daemon, get
+from exporter.cli.config.values import URL
 from exporter.errors import SourceError
 
 HEAD = b"HTTP/1.1 200 OK\r\nDate: Mon, 21 Sep 2026 14:13:21 GMT\r\n\r\n"
@@ -35,7 +36,10 @@ def server(speak: Callable[[socket.socket], None]) -> Iterator[str]:
 
 
 def ask(url: str, answer_seconds: float = 5.0, most_bytes: int = 10_000) -> Answer:
-    return get(url, "/x", connect_seconds=1.0, answer_seconds=answer_seconds, most_bytes=most_bytes)
+    daemon = Daemon(URL.parse(url))
+    return get(
+        daemon, "/x", connect_seconds=1.0, answer_seconds=answer_seconds, most_bytes=most_bytes
+    )
 
 
 def test_an_answer() -> None:

@@ -10,8 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from exporter.cli import ask, healthcheck
-from exporter.cli.config import Address
+from exporter.cli import healthcheck
+from exporter.cli.ask import Daemon
+from exporter.cli.config import Address, Settings
+from exporter.cli.config.values import URL
+from exporter.cli.whom import daemon_of
 from tests.cli.outcomes import outcome
 from tests.serving import serving
 
@@ -76,7 +79,7 @@ def test_healthcheck_does_not_wait_for_ever() -> None:
     """A daemon that takes the connection and says nothing is not well."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        is_well, line = healthcheck.check(url, ready=False, timeout_seconds=0.05)
+        is_well, line = healthcheck.check(Daemon(URL.parse(url)), ready=False, timeout_seconds=0.05)
     assert not is_well
     assert line == f"{url}/-/healthy: timed out"
 
@@ -95,7 +98,7 @@ def test_healthcheck_of_something_else(answer: bytes) -> None:
         thread = threading.Thread(target=speak)
         thread.start()
         url = f"http://127.0.0.1:{other.getsockname()[1]}"
-        is_well, line = healthcheck.check(url, ready=False)
+        is_well, line = healthcheck.check(Daemon(URL.parse(url)), ready=False)
         thread.join()
     assert not is_well
     assert line.startswith(f"{url}/-/healthy: ")
@@ -115,4 +118,4 @@ def test_healthcheck_of_something_else(answer: bytes) -> None:
 )
 def test_where_the_local_daemon_is_asked(address: Address, url: str) -> None:
     """A daemon that listens on every address is asked on loopback."""
-    assert ask.base_url(address, "healthcheck") == url
+    assert str(daemon_of(Settings(web_listen_address=address), "healthcheck").url) == url

@@ -5,7 +5,7 @@ from exporter.cli.config.arguments import Parser, parse
 from exporter.cli.config.flags import BY_NAME, FLAGS, Flag, Settings
 from exporter.cli.config.layers import Reloaded, check_all, load, reload
 from exporter.cli.config.suggest import did_you_mean
-from exporter.cli.config.values import Address, bracketed, shown
+from exporter.cli.config.values import Address, Url, bracketed, shown
 
 __all__ = [
     "BY_NAME",
@@ -15,6 +15,7 @@ __all__ = [
     "Parser",
     "Reloaded",
     "Settings",
+    "Url",
     "bracketed",
     "check_all",
     "did_you_mean",

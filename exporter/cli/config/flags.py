@@ -28,8 +28,11 @@ from exporter.cli.config.values import (
     PATTERN,
     RATIO,
     SCENARIO,
+    URL,
+    USER,
     Address,
     Kind,
+    Url,
     choice,
     decimal,
     duration,
@@ -76,7 +79,7 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A value that the operator set, as it was written, and where."""
+    """A value that the operator set, as it was written but for what is secret, and where."""
 
     value: Any
     text: str
@@ -371,6 +374,57 @@ class Settings:
         PATH,
         "/sys",
         "Where the host's /sys is mounted.",
+    )
+    url: Url | None = _flag(
+        "url",
+        optional(URL),
+        "",
+        "Where status and healthcheck find the daemon, such as https://user:password@node7:19400; "
+        "unset, on this node at web.listen-address.",
+        reloadable=True,
+    )
+    url_user: str | None = _flag(
+        "url.user",
+        optional(USER),
+        "",
+        "The user that status and healthcheck are to the daemon.",
+        reloadable=True,
+    )
+    url_password_file: Path | None = _flag(
+        "url.password-file",
+        optional(PATH),
+        "",
+        "File with that user's password.",
+        reloadable=True,
+    )
+    url_ca_file: Path | None = _flag(
+        "url.ca-file",
+        optional(PATH),
+        "",
+        "Certificates of the CAs that may sign the daemon's; unset, those of the system and, on "
+        "this node, exactly the daemon's own.",
+        reloadable=True,
+    )
+    url_cert_file: Path | None = _flag(
+        "url.cert-file",
+        optional(PATH),
+        "",
+        "Client certificate to show to the daemon.",
+        reloadable=True,
+    )
+    url_key_file: Path | None = _flag(
+        "url.key-file",
+        optional(PATH),
+        "",
+        "Key of that certificate, where its file has none.",
+        reloadable=True,
+    )
+    url_insecure: bool = _flag(
+        "url.insecure",
+        BOOLEAN,
+        "false",
+        "Take any certificate: whoever answers may read the password and make up the answer.",
+        reloadable=True,
     )
     log_level: Literal["debug", "info", "warning", "error"] = _flag(
         "log.level",

@@ -67,11 +67,11 @@ class _Layer:
         try:
             value = flag.kind.parse(text)
         except Unexpected as error:
-            self.refuse(place, str(error) or flag.kind.expected, shown(text))
+            self.refuse(place, str(error) or flag.kind.expected, shown(flag.kind.public(text)))
             return
         if base is not None and flag.kind.is_path and isinstance(value, Path):
             value = base / value
-        self.given[flag.name] = Given(value, text, place)
+        self.given[flag.name] = Given(value, flag.kind.public(text), place)
 
     def refuse(self, place: str, expected: str, got: str) -> None:
         self.problems.append(f"{place}: expected {expected}, got {got}")

@@ -6,11 +6,11 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from exporter.errors import one_line
 
@@ -26,6 +26,7 @@ _SECONDS = {
 }
 _MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _TRUE = frozenset({"true", "1", "yes", "on"})
+_PORTS = {"http": 80, "https": 443}
 _FALSE = frozenset({"false", "0", "no", "off"})
 
 _DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)(ms|s|m|h|d)")
@@ -58,6 +59,8 @@ class Kind(Generic[T]):
     is_path: bool = False
     """True where a relative path in a YAML file starts at that file's directory (a value that is
     no Path, such as the name of something bundled, stays as it is)."""
+    public: Callable[[str], str] = str
+    """Returns the text as messages and the log show it, without what is secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,23 @@ class Address:
 
     def __str__(self) -> str:
         return f"{bracketed(self.host)}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """Where the pages of a daemon start."""
+
+    scheme: Literal["http", "https"]
+    host: str
+    port: int
+    path: str = ""
+    """Before those of the pages: empty, or with a slash in front and none behind."""
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        """Return it without user and password."""
+        return f"{self.scheme}://{bracketed(self.host)}:{self.port}{self.path}"
 
 
 def bracketed(host: str) -> str:
@@ -141,7 +161,7 @@ def optional(kind: Kind[T], word: str = "") -> Kind[T | None]:
     def parse(text: str) -> T | None:
         return None if text == word else kind.parse(text)
 
-    return Kind(parse, kind.metavar, kind.expected, kind.is_list, kind.is_path)
+    return Kind(parse, kind.metavar, kind.expected, kind.is_list, kind.is_path, kind.public)
 
 
 def _boolean(text: str) -> bool:
@@ -169,6 +189,35 @@ def _address(text: str) -> Address:
     if not found or int(found["port"]) > 65535 or not _is_host(found["ipv6"], found["host"]):
         raise Unexpected
     return Address(found["ipv6"] or found["host"], int(found["port"]))
+
+
+def _url(text: str) -> Url:
+    from urllib.parse import unquote, urlsplit
+
+    if not text.isprintable() or " " in text:
+        raise Unexpected
+    full = text if "//" in text else f"http://{text}"
+    try:
+        parts = urlsplit(full)
+        port = parts.port
+        user, password = (
+            None if part is None else unquote(part, errors="strict")
+            for part in (parts.username, parts.password)
+        )
+    except ValueError as error:
+        raise Unexpected from error
+    if parts.scheme not in _PORTS or not parts.hostname or port == 0 or ":" in (user or ""):
+        raise Unexpected
+    scheme: Literal["http", "https"] = "https" if parts.scheme == "https" else "http"
+    path = parts.path.rstrip("/")
+    return Url(scheme, parts.hostname, port or _PORTS[scheme], path, user or None, password)
+
+
+def _without_user(url: str) -> str:
+    """Return a URL, or what was meant as one, without user and password."""
+    before, at, after = url.rpartition("@")
+    begin, slashes, _ = before.partition("//")
+    return f"{begin}{slashes}...@{after}" if slashes else f"...@{after}" if at else after
 
 
 def _is_host(ipv6: str | None, host: str) -> bool:
@@ -225,6 +274,12 @@ def _group(text: str) -> str:
     return text
 
 
+def _user(text: str) -> str:
+    if not text or not text.isprintable() or ":" in text:
+        raise Unexpected
+    return text
+
+
 def _library(text: str) -> str:
     if not text or "\0" in text:
         raise Unexpected
@@ -255,6 +310,8 @@ PATTERN: Kind[re.Pattern[str]] = Kind(_pattern, "REGEX", "a regular expression")
 LIBRARY: Kind[str] = Kind(
     _library, "LIBRARY", "the path or name of a library, such as libnvidia-ml.so.1"
 )
+URL: Kind[Url] = Kind(_url, "URL", "a URL such as http://127.0.0.1:19400", public=_without_user)
+USER: Kind[str] = Kind(_user, "USER", "a name without a colon")
 BUNDLED_SCENARIOS = ("demo", "mixed")
 SCENARIO: Kind[str | Path] = Kind(
     _scenario,

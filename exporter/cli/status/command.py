@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 
 from exporter import log
 from exporter.cli import config
-from exporter.cli.ask import add_url, base_url
 from exporter.cli.command import Invocation
 from exporter.cli.status.readers import Answered, Reader, ask_daemon, local_reader
 from exporter.cli.status.render import rendered
 from exporter.cli.status.view import view
 from exporter.cli.status.watch import Frame, watch
 from exporter.cli.terminal.screen import Screen, encodable, safe, screen_of
+from exporter.cli.whom import daemon_of
 from exporter.errors import ConfigError, SourceError
 from exporter.web.api.models.gpus import GpusAnswer
 
@@ -30,7 +30,6 @@ _NOTHING_YET = Answered("", GpusAnswer(gpus=[]))
 class Options:
     """What the command was asked for beside the settings."""
 
-    url: str | None = None
     watch: str | None = None
     """The time between two frames as the user wrote it; None: one frame only."""
     json: bool = False
@@ -48,14 +47,13 @@ def add_options(parser: config.Parser) -> None:
     parser.own.add_argument(
         "--json", action="store_true", help="Print the answer of the API at /api/v1/gpus."
     )
-    add_url(parser)
 
 
 def run(invocation: Invocation) -> int:
     """Run the command; return the exit code."""
     # The table is for a person: logging starts only where there is something to log.
     settings, given = invocation.settings(), invocation.options
-    return status(settings, Options(given.url, given.watch, given.json), invocation.environ)
+    return status(settings, Options(given.watch, given.json), invocation.environ)
 
 
 def status(settings: config.Settings, options: Options, environ: Mapping[str, str]) -> int:
@@ -67,7 +65,7 @@ def status(settings: config.Settings, options: Options, environ: Mapping[str, st
     """
     interval = None if options.watch is None else _interval_seconds(options.watch)
     with ExitStack() as stack:
-        reader, first = _reader(settings, options, interval, stack)
+        reader, first = _reader(settings, interval, stack)
         if interval is None:
             return _print_once(first or reader(), options, environ)
         if options.json:
@@ -87,21 +85,21 @@ def _interval_seconds(text: str) -> float:
 
 
 def _reader(
-    settings: config.Settings, options: Options, interval: float | None, stack: ExitStack
+    settings: config.Settings, interval: float | None, stack: ExitStack
 ) -> tuple[Reader, Answered | None]:
     """Return whom to ask from now on, and the first answer if there is one already.
 
     A daemon that the user named is the only one to ask; another node's GPUs are not this one's.
     """
-    url = options.url or base_url(settings.web_listen_address, "status")
-
-    def ask() -> Answered:
-        return ask_daemon(url)
-
     try:
+        daemon = daemon_of(settings, "status")
+
+        def ask() -> Answered:
+            return ask_daemon(daemon)
+
         return ask, ask()
     except SourceError as error:
-        if options.url:
+        if settings.url is not None:
             raise
         why = str(error)
     log.setup(settings.log_level if "log.level" in settings.given else "error", settings.log_format)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from typing import Protocol
 
-from exporter.cli.ask import Answer, get
+from exporter.cli.ask import Answer, Daemon, get
 from exporter.cli.config import Settings
 from exporter.errors import SourceError, one_line
 from exporter.web.api.models.gpus import GpusAnswer
@@ -45,13 +45,13 @@ class Reader(Protocol):
         """Ask once; raises SourceError with one line."""
 
 
-def ask_daemon(url: str) -> Answered:
-    """Return what the daemon at `url` answers; raises SourceError with one line.
+def ask_daemon(daemon: Daemon) -> Answered:
+    """Return what the daemon answers; raises SourceError with one line.
 
     A newer daemon may answer with more than is known here.
     """
     answer = get(
-        url,
+        daemon,
         PATH,
         connect_seconds=CONNECT_SECONDS,
         answer_seconds=ANSWER_SECONDS,

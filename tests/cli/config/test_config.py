@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.cli import config
-from exporter.cli.config import Address, Settings
+from exporter.cli.config import Address, Settings, Url
 from exporter.cli.config.table import updated
 from exporter.cli.config.values import (
     ADDRESS,
@@ -144,6 +144,13 @@ EXAMPLES: dict[str, tuple[str, Any]] = {
     "metrics.exclude": ("gpu_fan.*", re.compile("gpu_fan.*")),
     "path.procfs": ("/host/proc", Path("/host/proc")),
     "path.sysfs": ("/host/sys", Path("/host/sys")),
+    "url": ("https://a:b@node7:1", Url("https", "node7", 1, "", "a", "b")),
+    "url.user": ("prometheus", "prometheus"),
+    "url.password-file": ("/p", Path("/p")),
+    "url.ca-file": ("/ca.pem", Path("/ca.pem")),
+    "url.cert-file": ("/c.pem", Path("/c.pem")),
+    "url.key-file": ("/k.pem", Path("/k.pem")),
+    "url.insecure": ("true", True),
     "log.level": ("debug", "debug"),
     "log.format": ("json", "json"),
 }

@@ -49,6 +49,6 @@ ENV PATH=/opt/roofline-exporter/bin:$PATH \
     NVIDIA_DRIVER_CAPABILITIES=utility
 USER 65532:65532
 EXPOSE 19400
-HEALTHCHECK --interval=15s --timeout=5s --start-period=10s --retries=3 \
+HEALTHCHECK --interval=30s --timeout=5s --start-period=10s --retries=3 \
   CMD ["roofline-exporter", "healthcheck"]
 ENTRYPOINT ["roofline-exporter"]

@@ -7,7 +7,6 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from exporter import log
 from exporter.cli import config
 
 STOPPED, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -30,6 +29,8 @@ class Invocation:
 
     def start(self) -> config.Settings:
         """Return the settings that hold, and start logging as they say."""
+        from exporter import log  # not every command logs
+
         settings = self.settings()
         log.setup(settings.log_level, settings.log_format)
         return settings

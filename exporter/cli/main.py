@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -161,6 +160,8 @@ def _overview() -> str:
 
 
 def _version_line() -> str:
+    import platform  # takes longer to load than most of the rest
+
     return f"{PROGRAM} {version()} (revision {revision()}, python {platform.python_version()})"
 
 

@@ -55,7 +55,7 @@ def _local(settings: Settings, command: str) -> tuple[Url, Trust]:
     if address.port == 0:
         raise ConfigError(f"{command}: web.listen-address has port 0, expected --url URL")
     host = _LOOPBACK.get(address.host, address.host)
-    path: Path | None = getattr(settings, "web_config_file", None)
+    path = settings.web_config_file
     section = {} if path is None else _tls_section(path)
     if path is None or not section:
         return Url("http", host, address.port), _trust_by_settings

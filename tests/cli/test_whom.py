@@ -18,7 +18,7 @@ import pytest
 import trustme
 
 from exporter.cli import config
-from exporter.cli.ask import get
+from exporter.cli.ask import Daemon, get
 from exporter.cli.config import Settings
 from exporter.cli.whom import daemon_of
 from exporter.errors import ConfigError, SourceError
@@ -190,16 +190,16 @@ def test_with_a_password(start: Callable[..., int], check: Check, tmp_path: Path
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--url.user=a"], "url.password-file: missing, expected a user and a password, or nei"),
-        (["--url.password-file=/p"], "url.user: missing, expected a user and a password, or nei"),
+        (["--url.user=a"], "url.password-file: missing, expected a u"),
+        (["--url.password-file=/p"], "url.user: missing, expected a user and a"),
         (["--url=http://:s3cret@a"], "url.user: missing"),
-        (["--url=http://a:s3cret@a", "--url.user=a"], "url.user: expected no user in --url beside"),
+        (["--url=http://a:s3cret@a", "--url.user=a"], "url.user: expected no user in --url besi"),
         (
             ["--url=http://a:s3cret@a", "--url.password-file=a"],
             "url.password-file: expected no pas",
         ),
-        (["--url=http://a", "--url.ca-file=a"], "url.ca-file: expected an https:// address in --u"),
-        (["--url.insecure"], "url.insecure: expected an https:// address in --url"),
+        (["--url=http://a", "--url.ca-file=a"], "url.ca-file: expected an https:// addres"),
+        (["--url.insecure"], "url.insecure: expected an https:// addre"),
         (["--url=https://a", "--url.key-file=a"], "url.key-file: expected url.cert-file too"),
         (["--url=https://a", "--url.insecure", "--url.ca-file=a"], "url.insecure: expected no url"),
         (
@@ -210,10 +210,10 @@ def test_with_a_password(start: Callable[..., int], check: Check, tmp_path: Path
             ["--url=a:s3cret@b:port"],
             "--url: expected a URL such as http://127.0.0.1:19400, got '..",
         ),
-        (["--url=http://a:s3cret%ff@b"], "--url: expected a URL such as http://127.0.0.1:19400, g"),
-        (["--url=http://a%3Ab:s3cret@b"], "--url: expected a URL such as http://127.0.0.1:19400, "),
-        (["--url.user=a:b"], "--url.user: expected a name without a colon, got 'a:b'"),
-        (["--url=https://a", "--url.ca-file=/none"], "url.ca-file: /none: cannot be read (No such"),
+        (["--url=http://a:s3cret%ff@b"], "--url: expected a URL such as http://127"),
+        (["--url=http://a%3Ab:s3cret@b"], "--url: expected a URL such as http://127"),
+        (["--url.user=a:b"], "--url.user: expected a name without a co"),
+        (["--url=https://a", "--url.ca-file=/none"], "url.ca-file: /none: cannot be read (No s"),
         (
             ["--url=https://a", "--url.cert-file=/dev/zero"],
             "url.cert-file: /dev/zero: cannot be re",
@@ -299,6 +299,10 @@ def web(tmp_path: Path, pki: Pki) -> Callable[..., Any]:
 def _status(settings: Settings) -> int:
     daemon = daemon_of(settings, "healthcheck")
     assert daemon.url.scheme == "https"
+    return _ask(daemon)
+
+
+def _ask(daemon: Daemon) -> int:
     return get(daemon, "/", connect_seconds=5, answer_seconds=5, most_bytes=10).status
 
 
@@ -326,11 +330,10 @@ def test_a_certificate_that_is_replaced_is_trusted_at_once(
     file = tmp_path / "cert.pem"
     file.write_bytes(Path(pki.path("server.pem")).read_bytes())
     daemon = daemon_of(web(start("elsewhere"), f"  cert_file: {file}\n"), "status")
-    ask = dict(connect_seconds=5.0, answer_seconds=5.0, most_bytes=10)
     with pytest.raises(SourceError):
-        get(daemon, "/", **ask)  # type: ignore[arg-type]
+        _ask(daemon)
     file.write_bytes(Path(pki.path("elsewhere.pem")).read_bytes())
-    assert get(daemon, "/", **ask).status == 200  # type: ignore[arg-type]
+    assert _ask(daemon) == 200
 
 
 def test_this_node_wants_a_client_certificate(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from starlette.types import ASGIApp
 
+from exporter import log as logs
 from exporter.cli.config import Reloaded, Settings, bracketed
 from exporter.cli.parts import Parts
 from exporter.cli.serve.reload import Reloader
@@ -51,7 +52,7 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
         ExporterError: the address cannot be listened on.
     """
     access = Access(settings.web_config_file)
-    counts = Counts(web_config_ok=lambda: access.ok)
+    counts = Counts(logs.dropped, lambda: access.ok)
     parts = Parts(settings, counts)
     listener = listen(settings.web_listen_address.host, settings.web_listen_address.port)
     port = listener.getsockname()[1]

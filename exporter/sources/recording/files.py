@@ -4,15 +4,12 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
-import stat
 import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
 
+from exporter.files import open_regular
 from exporter.sources.recording.bounds import LONGEST_LINE_BYTES, MOST_BYTES, MOST_LINES
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -138,17 +135,8 @@ def read_lines(path: Path) -> Iterator[bytes]:
         raise Damage("the line is cut off")
 
 
-def _open(path: Path) -> BinaryIO:
-    """Open a regular file; one that could make its reader wait is refused."""
-    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise OSError(errno.EINVAL, "not a regular file")
-    return file
-
-
 def _pieces(path: Path) -> Iterator[bytes]:
-    with _open(path) as file:
+    with open_regular(path) as file:
         chunk = file.read(CHUNK_BYTES)
         if not chunk.startswith(GZIP_MAGIC):
             while chunk:

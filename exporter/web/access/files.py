@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import os
-import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from exporter.errors import ConfigError, one_line
+from exporter.files import open_regular
 
 MOST_BYTES = 1024 * 1024
 """Of one file: a bundle of all public CAs has a fifth of it."""
@@ -36,21 +36,12 @@ class Files:
         """
         name = one_line(os.fspath(path))
         try:
-            # Opening a FIFO would wait for its other end; a terminal would become the process's.
-            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+            with open_regular(path) as file:
+                self.seen[path] = _signature(os.fstat(file.fileno()))
+                data = file.read(MOST_BYTES + 1)
         except (OSError, ValueError) as error:
-            self.seen[path] = signature(path)
+            self.seen.setdefault(path, signature(path))
             raise ConfigError(f"cannot read {name}: {_reason(error)}") from error
-        try:
-            status = os.fstat(descriptor)
-            self.seen[path] = _signature(status)
-            if not stat.S_ISREG(status.st_mode):
-                raise ConfigError(f"cannot read {name}: it is no regular file")
-            data = _read(descriptor)
-        except OSError as error:
-            raise ConfigError(f"cannot read {name}: {_reason(error)}") from error
-        finally:
-            os.close(descriptor)
         if len(data) > MOST_BYTES:
             raise ConfigError(f"cannot read {name}: it has more than {MOST_BYTES} bytes")
         return data
@@ -84,15 +75,6 @@ def _signature(status: os.stat_result) -> Signature:
         status.st_mtime_ns,
         status.st_ctime_ns,
     )
-
-
-def _read(descriptor: int) -> bytes:
-    parts = []
-    left = MOST_BYTES + 1
-    while left and (part := os.read(descriptor, left)):
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
 
 
 def _reason(error: Exception) -> object:

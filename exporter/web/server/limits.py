@@ -33,7 +33,7 @@ class Limits:
     linger_seconds: float = 2.0
     """From a refusal to the end of its connection, so that the client can read it."""
     room_seconds: float = 1.0
-    """A connection that does nothing for so long may have to make room."""
+    """Who took nothing of an answer for so long may have to make room; who is silent, sooner."""
     unsent_bytes: int = 24 * 2**20
     """Of the answers that clients are slow to take, those that several share counted once."""
 

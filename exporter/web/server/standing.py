@@ -99,9 +99,12 @@ def makes_room(
         candidates = [guest for guest in candidates if numbers[guest.address] == most]
     else:
         candidates = [guest for guest in candidates if guest.address == address]
-    found, earliest = None, now - limits.room_seconds
+    found, earliest = None, now
     for guest in candidates:
-        since = waits_since(guest.standing())
-        if since is not None and since <= earliest:
+        standing = guest.standing()
+        since = waits_since(standing)
+        # Who reads slowly may be about to go on; who is silent has nothing to lose.
+        least = limits.room_seconds if standing.unsent_bytes else 0.0
+        if since is not None and since <= min(earliest, now - least):
             found, earliest = guest, since
     return found

@@ -8,7 +8,6 @@ that does not read costs one piece and no copy of the page.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import deque
 from collections.abc import Callable
 
@@ -63,13 +62,12 @@ class Outlet:
         self.written_bytes = 0
         self.is_full = False
         """Whether the transport has bytes that the kernel did not take; to be set by its owner."""
-        self._is_plain = transport.get_extra_info("sslcontext") is None
-        self._descriptor = transport.get_extra_info("socket").fileno() if self._is_plain else -1
 
     def open(self) -> None:
         """Have the transport say from now on, and at once, when it is full."""
         # That is from the first byte on; over TLS it would be full even with none.
-        self._transport.set_write_buffer_limits(high=0 if self._is_plain else 1, low=0)
+        is_plain = self._transport.get_extra_info("sslcontext") is None
+        self._transport.set_write_buffer_limits(high=0 if is_plain else 1, low=0)
 
     @property
     def is_empty(self) -> bool:
@@ -98,39 +96,30 @@ class Outlet:
             self._head = data
         elif self._head is not None:
             head, self._head = self._head, None
-            self._send((head, data))
+            self._send(head, data)
         elif data:
-            self._send((data,))
+            self._send(b"", data)
 
     def flush(self) -> None:
         """Send a head that nothing follows."""
         if self._head is not None:
             head, self._head = self._head, None
-            self._send((head,))
+            self._send(head)
 
-    def _send(self, parts: tuple[bytes, ...]) -> None:
-        transport = self._transport
-        if transport.is_closing():
+    def _send(self, head: bytes, body: bytes = b"") -> None:
+        """Hand on the head together with the first piece of the body, then the rest."""
+        if self._transport.is_closing():
             return
-        self.written_bytes += sum(map(len, parts))
-        sent = 0
-        if self._descriptor >= 0 and not self._pending and not self.is_full:
-            try:
-                sent = os.writev(self._descriptor, parts)
-            except (BlockingIOError, InterruptedError):
-                pass
-            except OSError:  # the client is gone
-                transport.abort()
-                return
-        for part in parts:
-            if sent < len(part):
-                self._pending.append(memoryview(part)[sent:])
-                if len(part) > PIECE_BYTES:
-                    self._backlog.add(part)
-                    self._bodies.append(part)
-            sent = max(0, sent - len(part))
-        if self._pending:
-            self.go_on()
+        self.written_bytes += len(head) + len(body)
+        first = max(0, PIECE_BYTES - len(head)) if head else 0
+        if first:
+            self._pending.append(memoryview(head + body[:first]))
+        if len(body) > first:
+            self._pending.append(memoryview(body)[first:])
+        if len(body) > PIECE_BYTES:
+            self._backlog.add(body)
+            self._bodies.append(body)
+        self.go_on()
 
     def go_on(self) -> None:
         """Hand on as much as the transport takes; to be called whenever that may be more."""

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon of a soak: `serve` itself, ticked one simulated second after the other.
+
+Another clock is put in where the daemon wires its parts, and no tick is ever skipped: a slow
+machine takes longer, it does not test less. What waits in real time stays so, but for the
+supervisor of the GPUs (see `PacedEvent`).
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from exporter.cli import parts
+from exporter.cli.main import main
+from exporter.clock import Clock
+from exporter.publisher import Publisher
+from exporter.sources.fleet import fleet
+
+PACE_VARIABLE = "SOAK_PACE"
+"""The most ticks in a real second."""
+CLOCK_VARIABLE = "FAKE_NVML_CLOCK"
+"""The file that the simulated driver reads its time from."""
+INTERVAL_SECONDS = 1.0
+LEAST_PAUSE_SECONDS = 0.0005
+"""Between two ticks, also where they are late: requests have to get their turn."""
+
+log = logging.getLogger(__name__)
+
+
+class SteppedClock:
+    """A clock that stands still but for `advance`, and moves the simulated driver's with it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._scratch = path.with_name(f"{path.name}.{os.getpid()}.step")
+        self._unix = float(path.read_text(encoding="utf-8"))
+        self._passed = 0.0
+
+    def time(self) -> float:
+        """Return Unix time."""
+        return self._unix + self._passed
+
+    def monotonic(self) -> float:
+        """Return the time since the clock was made."""
+        return self._passed
+
+    def advance(self, seconds: float) -> None:
+        """Advance both."""
+        self._passed += seconds
+        self._scratch.write_text(f"{self.time():.9f}\n", encoding="utf-8")
+        self._scratch.replace(self._path)
+
+
+class PacedEvent(threading.Event):
+    """An event whose waits take simulated time."""
+
+    def __init__(self, pace: float) -> None:
+        super().__init__()
+        self._pace = pace
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is set; at most `timeout` simulated seconds."""
+        return super().wait(None if timeout is None else timeout / self._pace)
+
+
+class SteppedPublisher(Publisher):
+    """A publisher that moves the clock by one interval before each tick."""
+
+    def __init__(self, *args: Any, stepped: SteppedClock, ticks_per_second: float, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self._stepped = stepped
+        self._spacing = 1 / ticks_per_second
+
+    def _run(self) -> None:
+        due = time.monotonic()
+        while not self._stopped.is_set():
+            self._stepped.advance(INTERVAL_SECONDS)
+            try:
+                self.tick()
+            except Exception:
+                log.exception("a tick failed")
+            now = time.monotonic()
+            due = max(due + self._spacing, now - 1.0)  # catch up for a second at most
+            self._stopped.wait(max(LEAST_PAUSE_SECONDS, due - now))
+
+
+def serve(argv: list[str], clock: SteppedClock, pace: float) -> int:
+    """Run ``serve`` on this clock; return its exit code."""
+
+    def node_clock(_: object) -> Clock:
+        return clock
+
+    class PacedFleet(fleet.Fleet):
+        """Counts the GPUs, and tries the driver again, in simulated time."""
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self._wake = PacedEvent(pace)
+
+    stepped = functools.partial(SteppedPublisher, stepped=clock, ticks_per_second=pace)
+    with (
+        patch.object(parts, "node_clock", node_clock),
+        patch.object(parts, "Publisher", stepped),
+        patch.object(parts, "Store", functools.partial(parts.Store, clock.monotonic)),
+        patch.object(parts, "Pages", functools.partial(parts.Pages, clock=clock.monotonic)),
+        patch.object(parts, "Streams", functools.partial(parts.Streams, clock=clock.monotonic)),
+        patch("exporter.cli.nodes.Fleet", PacedFleet),
+    ):
+        return main(["serve", *argv])
+
+
+if __name__ == "__main__":
+    sys.exit(
+        serve(
+            sys.argv[1:],
+            SteppedClock(Path(os.environ[CLOCK_VARIABLE])),
+            float(os.environ[PACE_VARIABLE]),
+        )
+    )

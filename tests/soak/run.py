@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lives a day of a node in minutes, and judges what it left behind: memory, threads, descriptors.
+
+The daemon is the real one, in a process of its own, on the simulated driver; its seconds are
+simulated, one tick each. Meanwhile it is scraped in all formats, its pages are looked at, streams
+open and close, training jobs come and go, it is made to reload, and its driver hangs, loses a GPU
+and is reloaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import signal
+import statistics
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.benchmarks.rig import EPOCH, busy_node, machine, rss_mb, table
+from tests.e2e.daemons import Key, Page
+from tests.e2e.processes import Process
+from tests.fake_nvml import FakeNvml, fault
+from tests.soak.launcher import PACE_VARIABLE
+from tests.soak.visitors import Jobs, Viewers, Web
+from tests.waiting import wait_until
+
+GPUS = 2
+SEGMENT_SECONDS = 600.0
+"""Simulated time from one line of the table to the next."""
+FLAT_MB = 2.0
+WARM_UP_HOURS = 4.0
+"""Simulated: after it the page's history is full and every fault has happened twice."""
+FORGOTTEN_SECONDS = 420.0
+"""Simulated time after which a job that has ended is on no page any more."""
+SETTLED_SECONDS = 30.0
+"""Real time in which idle threads end and closed connections are taken off."""
+ERROR_DRIVER_NOT_LOADED = 9
+CHANGING = re.compile(r"^(gpu_training_|gpu_xid_last_timestamp)")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The daemon at one moment, with no client connected."""
+
+    hours: float
+    rss_mb: float
+    threads: int
+    descriptors: int
+    series: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a soak showed."""
+
+    samples: list[Sample]
+    warm: list[Sample]
+    """Those after the warm-up; none if it was over before."""
+    ticks: int
+    answered: int
+    complaints: list[str]
+
+    @property
+    def drift_mb(self) -> float:
+        """How far RSS was from what it was after the warm-up, at most."""
+        sizes = [sample.rss_mb for sample in self.warm]
+        return max((abs(size - sizes[0]) for size in sizes), default=0.0)
+
+
+def scenario(seconds: float, every: float) -> dict[str, Any]:
+    """Return a node whose driver has a fault every so often, each kind in its turn.
+
+    A hang of GPU 0, then GPU 1 lost and back, then the driver unloaded and loaded again.
+    """
+    node = busy_node(GPUS, pids=[os.getpid()])
+    lost: list[tuple[float, float]] = [(0.0, 0.0)]
+    faults = []
+    start, number = every / 2, 0
+    while start < seconds:
+        end = start + every / 4
+        if number % 3 == 0:
+            faults.append(fault("nvmlDeviceGet*", gpu=0, hang=True, start=start, until=end))
+        elif number % 3 == 1:
+            lost += [(start, 1.0), (end, 0.0)]
+        else:
+            faults.append(fault("*", error=ERROR_DRIVER_NOT_LOADED, start=start, until=end))
+        start, number = start + every, number + 1
+    node["devices"][1]["lost"] = {"steps": [list(point) for point in lost]}
+    return {**node, "faults": faults}
+
+
+class Soak:
+    """One daemon under observation."""
+
+    def __init__(self, directory: Path, hours: float, pace: float, every: float) -> None:
+        self._seconds = hours * 3600
+        self._driver = FakeNvml(directory / "driver", scenario(self._seconds, every), clock=EPOCH)
+        self._socket = directory / "t.sock"
+        self._config = directory / "config.yml"
+        self._config.write_text("metrics: {level: full}\n", encoding="utf-8")
+        command = [
+            sys.executable,
+            "-m",
+            "tests.soak.launcher",
+            "--web.listen-address=127.0.0.1:0",
+            f"--training.socket={self._socket}",
+            f"--config.file={self._config}",
+            "--no-source.kmsg",
+            "--process.memory",
+        ]
+        env = {**self._driver.environment(), PACE_VARIABLE: str(pace)}
+        self.daemon = Process(command, directory / "daemon", env)
+        found = self.daemon.find_in_line(r"listening on http://127\.0\.0\.1:(\d+)/")
+        self.port = int(found[1])
+
+    def now(self) -> float:
+        """Return the simulated seconds since the start."""
+        return self._driver.now() - EPOCH
+
+    def page(self) -> Page:
+        """Return what a scrape shows."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=30) as answer:
+            return Page(answer.read().decode())
+
+    def sample(self) -> Sample:
+        """Return what the process has now; no client may be connected."""
+        series = len(self.page().samples)
+        descriptors = wait_until(self._settled_descriptors, SETTLED_SECONDS, "stable descriptors")
+        pid = self.daemon.pid
+        return Sample(
+            self.now() / 3600, rss_mb(pid), self.daemon.threads(), len(descriptors), series
+        )
+
+    def _settled_descriptors(self) -> list[str]:
+        """Return the open descriptors, once no connection to the web server is among them."""
+        folder = f"/proc/{self.daemon.pid}/fd"
+        before = sorted(os.listdir(folder))
+        time.sleep(0.05)
+        after = sorted(os.listdir(folder))
+        return after if before == after else []
+
+    def run(self) -> Verdict:
+        """Live through it; return what was left."""
+        uuids = self._uuids()
+        web, viewers = Web(self.port, uuids), Viewers(self.port)
+        jobs = Jobs(str(self._socket), uuids)
+        samples: list[Sample] = []
+        try:
+            for _ in range(len(uuids) * 16):  # every page and format once: what is loaded stays
+                web.scrape()
+                web.view()
+            web.leave()
+            self._segment(web, viewers, jobs)
+            self._until(self.now() + FORGOTTEN_SECONDS)
+            baseline, first = self._series(), self.sample()
+            print(head(), line(first), sep="\n", flush=True)
+            while self.now() < self._seconds:
+                self._segment(web, viewers, jobs)
+                samples.append(self.sample())
+                print(line(samples[-1]), flush=True)
+            self._until(self.now() + FORGOTTEN_SECONDS)
+            complaints = [*web.unexpected[:5], *self._left(baseline, first)]
+        finally:
+            jobs.close()
+            viewers.leave()
+            web.leave()
+        warm = [each for each in samples if each.hours >= WARM_UP_HOURS]
+        complaints += self._end()
+        verdict = Verdict(samples, warm, round(self.now()), web.answered, complaints)
+        if verdict.drift_mb > FLAT_MB:
+            complaints.append(
+                f"RSS is not flat: {verdict.drift_mb:.2f} MB from what it was after the warm-up"
+            )
+        return verdict
+
+    def _uuids(self) -> list[str]:
+        def known() -> list[str] | None:
+            rows = self.page().rows("gpu_info")
+            return [labels["uuid"] for labels, _ in rows] if len(rows) == GPUS else None
+
+        return wait_until(known, what="both GPUs")
+
+    def _until(self, seconds: float) -> None:
+        """Wait for a simulated time."""
+        patience = 60 + 10 * max(0.0, seconds - self.now())
+        wait_until(lambda: self.now() >= seconds, patience, f"{seconds} s")
+
+    def _segment(self, web: Web, viewers: Viewers, jobs: Jobs) -> None:
+        """Have visitors for one segment; all have gone at its end."""
+        end = self.now() + SEGMENT_SECONDS
+        viewers.come()
+        jobs.come()
+        self.daemon.signal(signal.SIGHUP)
+        while self.now() < end:
+            for _ in range(4):
+                web.scrape()
+            web.view()
+            jobs.stay()
+            viewers.read()
+            time.sleep(0.05)
+        viewers.leave()
+        jobs.leave()
+        web.leave()
+
+    def _series(self) -> frozenset[Key]:
+        """Return the series that are there while no job comes or goes and no GPU is at fault."""
+
+        def healthy() -> Page | None:
+            page = self.page()
+            ups = [value for _, value in page.rows("gpu_up")]
+            return page if ups == [1.0] * GPUS else None
+
+        page = wait_until(healthy, 120, "both GPUs up")
+        return frozenset(page.samples)
+
+    def _left(self, baseline: frozenset[Key], first: Sample) -> list[str]:
+        """Return what is there now that was not before."""
+        complaints = []
+        more = [key for key in self._series() - baseline if not CHANGING.match(key[0])]
+        jobs = {dict(key[1])["training_job"] for key in self._series() if _of_a_job(key)}
+        if more:
+            complaints.append(f"{len(more)} series are left over, {sorted(map(str, more))[:5]}")
+        if jobs - {"steady"}:
+            complaints.append(f"jobs are left over: {sorted(jobs)}")
+        last = self._fewest_threads(first.threads)
+        if last.threads > first.threads:
+            complaints.append(f"threads: {first.threads} at first, {last.threads} at last")
+        if last.descriptors > first.descriptors:
+            complaints.append(
+                f"descriptors: {first.descriptors} at first, {last.descriptors} at last"
+            )
+        return complaints
+
+    def _fewest_threads(self, enough: int) -> Sample:
+        """Return a sample once idle threads have had their time to end."""
+        deadline = time.monotonic() + SETTLED_SECONDS
+        while True:
+            sample = self.sample()
+            if sample.threads <= enough or time.monotonic() > deadline:
+                return sample
+            time.sleep(1.0)
+
+    def _end(self) -> list[str]:
+        """Stop the daemon; return what was wrong with that, and what it complained about."""
+        code, seconds = self.daemon.stop()
+        complaints = [f"it ended with {code}"] if code else []
+        if seconds > 5:
+            complaints.append(f"it took {seconds:.1f} s to end")
+        bad = [*self.daemon.lines("a tick failed"), *self.daemon.lines("level=error")]
+        return complaints + bad[:5]
+
+
+def _of_a_job(key: Key) -> bool:
+    return any(name == "training_job" for name, _ in key[1])
+
+
+def head() -> str:
+    """Return the head of the table."""
+    return f"{'hours':>6} {'RSS MB':>7} {'threads':>7} {'descriptors':>11} {'series':>6}"
+
+
+def line(sample: Sample) -> str:
+    """Return one line of the table."""
+    return (
+        f"{sample.hours:6.2f} {sample.rss_mb:7.2f} {sample.threads:7d}"
+        f" {sample.descriptors:11d} {sample.series:6d}"
+    )
+
+
+def summary(verdict: Verdict, most_rows: int = 12) -> str:
+    """Return a short table for the documentation: of each stretch of time the last line."""
+    step = max(1, len(verdict.samples) // most_rows)
+    rows = [
+        [
+            f"{sample.hours:.1f}",
+            f"{sample.rss_mb:.1f}",
+            str(sample.threads),
+            str(sample.descriptors),
+            str(sample.series),
+        ]
+        for sample in verdict.samples[step - 1 :: step]
+    ]
+    return table(["simulated hours", "RSS MB", "threads", "descriptors", "series"], rows)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a soak; return 0 if it left nothing over."""
+    parser = argparse.ArgumentParser(prog="make soak", description=__doc__)
+    parser.add_argument("--hours", type=float, default=24.0, help="simulated time")
+    parser.add_argument("--pace", type=float, default=100.0, help="ticks a second, at most")
+    parser.add_argument(
+        "--fault-minutes",
+        type=float,
+        default=40.0,
+        help="simulated time from one fault of the driver to the next",
+    )
+    options = parser.parse_args(argv)
+    print(f"{machine()}\n{GPUS} H100 GPUs, {options.hours:g} simulated hours\n", flush=True)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="soak-") as directory:
+        soak = Soak(Path(directory), options.hours, options.pace, options.fault_minutes * 60)
+        try:
+            verdict = soak.run()
+        finally:
+            soak.daemon.kill()
+    minutes = (time.monotonic() - began) / 60
+    middle = statistics.median(each.rss_mb for each in verdict.samples)
+    memory = (
+        f"never more than {verdict.drift_mb:.2f} MB from what it was after {WARM_UP_HOURS:g} hours"
+        if verdict.warm
+        else f"not judged before {WARM_UP_HOURS:g} hours"
+    )
+    print(
+        f"\n{summary(verdict)}\n\n{verdict.ticks} ticks in {minutes:.1f} minutes,"
+        f" {verdict.answered} answers. RSS: median {middle:.1f} MB, {memory}."
+    )
+    for complaint in verdict.complaints:
+        print(f"NOT FLAT: {complaint}", file=sys.stderr)
+    return 1 if verdict.complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -21,8 +21,11 @@ from unittest.mock import patch
 from exporter.cli import parts
 from exporter.cli.main import main
 from exporter.clock import Clock
+from exporter.exposition.pages import Pages
 from exporter.publisher import Publisher
 from exporter.sources.fleet import fleet
+from exporter.web.live.stream import Streams
+from exporter.web.store import Store
 
 PACE_VARIABLE = "SOAK_PACE"
 """The most ticks in a real second."""
@@ -109,9 +112,9 @@ def serve(argv: list[str], clock: SteppedClock, pace: float) -> int:
     with (
         patch.object(parts, "node_clock", node_clock),
         patch.object(parts, "Publisher", stepped),
-        patch.object(parts, "Store", functools.partial(parts.Store, clock.monotonic)),
-        patch.object(parts, "Pages", functools.partial(parts.Pages, clock=clock.monotonic)),
-        patch.object(parts, "Streams", functools.partial(parts.Streams, clock=clock.monotonic)),
+        patch.object(parts, "Store", functools.partial(Store, clock.monotonic)),
+        patch.object(parts, "Pages", functools.partial(Pages, clock=clock.monotonic)),
+        patch.object(parts, "Streams", functools.partial(Streams, clock=clock.monotonic)),
         patch("exporter.cli.nodes.Fleet", PacedFleet),
     ):
         return main(["serve", *argv])

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients that do what no good client does, on plain sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+CHUNK_BYTES = 1 << 16
+SMALL_BUFFER = 4096
+GET = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@dataclass
+class Exchange:
+    """What became of a connection."""
+
+    data: bytes = b""
+    """What came, up to a bound."""
+    sent: int = 0
+    closed: bool = False
+    """Whether the server ended it."""
+    seconds: float = 0.0
+
+    @property
+    def statuses(self) -> list[int]:
+        """The status codes of all answers, in order."""
+        return [
+            int(piece[2:5])
+            for piece in self.data.split(b"HTTP/1")[1:]
+            if piece[:1] == b"." and piece[3:6].strip().isdigit()
+        ]
+
+
+def connect(port: int, receive_buffer: int | None = None) -> socket.socket:
+    """Return a connection to the daemon."""
+    connection = socket.socket()
+    if receive_buffer is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    connection.settimeout(10)
+    connection.connect(("127.0.0.1", port))
+    return connection
+
+
+def talk(
+    port: int, pieces: Iterable[bytes], seconds: float, *, pause: float = 0.0, most: int = 1 << 20
+) -> Exchange:
+    """Send the pieces one after the other, reading meanwhile; end when the server does, or later.
+
+    Args:
+        port: of the daemon.
+        pieces: what is sent; may be endless.
+        seconds: the most that this takes.
+        pause: between two pieces.
+        most: how many bytes of the answers are kept.
+    """
+    exchange, started = Exchange(), time.monotonic()
+    source: Iterator[bytes] = iter(pieces)
+    with contextlib.closing(connect(port)) as connection:
+        connection.setblocking(False)
+        waiting = memoryview(next(source, b""))
+        next_at = started
+        while (left := started + seconds - time.monotonic()) > 0:
+            ready = time.monotonic() >= next_at
+            readable, writable, _ = select.select(
+                [connection], [connection] if waiting and ready else [], [], min(left, 0.05)
+            )
+            try:
+                if readable:
+                    data = connection.recv(CHUNK_BYTES)
+                    if not data:
+                        exchange.closed = True
+                        break
+                    exchange.data = (exchange.data + data)[:most]
+                if writable:
+                    count = connection.send(waiting)
+                    exchange.sent += count
+                    waiting = waiting[count:]
+                    if not waiting:
+                        waiting = memoryview(next(source, b""))
+                        next_at = time.monotonic() + pause
+            except (ConnectionError, BrokenPipeError):
+                exchange.closed = True
+                break
+    exchange.seconds = time.monotonic() - started
+    return exchange
+
+
+class Crowd:
+    """Many connections at once that send something and then do nothing."""
+
+    def __init__(
+        self, port: int, count: int, first: bytes = b"", receive_buffer: int | None = None
+    ) -> None:
+        self.connections: list[socket.socket] = []
+        self.refused = 0
+        for _ in range(count):
+            try:
+                connection = connect(port, receive_buffer)
+                self.connections.append(connection)
+                if first:
+                    connection.sendall(first)
+            except OSError:
+                self.refused += 1
+
+    def closed(self) -> int:
+        """Return how many of them the server has ended so far; nothing is read that is not read."""
+        count = 0
+        for each in self.connections:
+            each.setblocking(False)
+            try:
+                count += each.recv(1, socket.MSG_PEEK) == b""
+            except BlockingIOError:
+                pass
+            except OSError:
+                count += 1
+        return count
+
+    def close(self) -> None:
+        """Close all."""
+        for each in self.connections:
+            each.close()
+        self.connections = []
+
+    def __enter__(self) -> Crowd:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

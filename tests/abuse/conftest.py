@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Daemons to attack; each test has its own, and ends it.
+
+What the attacks cost is printed at the end of the run, under *measured*.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.daemons import Daemon
+from tests.e2e.processes import Process
+
+StartDemo = Callable[..., Daemon]
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Iterator[Path]:
+    """A new folder at each `next`."""
+    return (tmp_path / str(number) for number in itertools.count())
+
+
+@pytest.fixture
+def processes() -> Iterator[list[Process]]:
+    """Everything that was started; ended here, and what it said last is shown if the test failed."""
+    started: list[Process] = []
+    yield started
+    for process in started:
+        process.kill()
+        print("\n".join([f"pid {process.pid} said:", *process.lines()[-40:]]))
+
+
+@pytest.fixture
+def start_demo(folders: Iterator[Path], processes: list[Process]) -> StartDemo:
+    """Starts a daemon with simulated GPUs and these flags."""
+
+    def start(*flags: str) -> Daemon:
+        daemon = Daemon(next(folders), {}, ("--demo", *flags))
+        processes.append(daemon)
+        daemon.wait_for_gpus(8)
+        return daemon
+
+    return start
+
+
+@pytest.fixture
+def daemon(start_demo: StartDemo) -> Daemon:
+    """A daemon with 8 simulated GPUs, as it is by default."""
+    return start_demo()

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests that are too long, too many, too slow, or no HTTP."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.abuse.clients import GET, Exchange, talk
+from tests.abuse.target import (
+    ANSWER_SECONDS,
+    DEADLINE_SECONDS,
+    TOLERANCE_SECONDS,
+    Record,
+    under_attack,
+)
+from tests.e2e.daemons import Daemon
+
+LINE = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n"
+REFUSED = {400, 413, 414, 431, 501, 505}
+MEBIBYTE = b"a" * 2**20
+
+
+def at_once(count: int, attack: Callable[[int], Exchange]) -> list[Exchange]:
+    """Run an attack on so many connections at the same time."""
+    done: list[Exchange] = []
+    threads = [
+        threading.Thread(target=lambda n=number: done.append(attack(n))) for number in range(count)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return done
+
+
+def test_a_head_of_16_megabytes(daemon: Daemon, record_property: Record) -> None:
+    pieces = [LINE + b"X-Long: ", *[MEBIBYTE] * 16, b"\r\n\r\n"]
+    with under_attack(daemon, daemon.port, "8 heads of 16 MB", record_property):
+        done = at_once(8, lambda _: talk(daemon.port, pieces, 10))
+    assert all(each.closed for each in done)
+    assert max(each.sent for each in done) < 16 * 2**20, "it was read to its end"
+    assert not [each for each in done if 200 in each.statuses]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        LINE + b"X-Long: " + b"a" * 40_000 + b"\r\n\r\n",
+        LINE + b"a:b\r\n" * 200 + b"\r\n",
+        LINE + b"a:b\r\n" * 10_000 + b"\r\n",
+        LINE + b"a" * 40_000 + b": b\r\n\r\n",
+        b"GET /metrics?" + b"x" * 40_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ],
+    ids=["a long value", "200 fields", "10,000 fields", "a long name", "a long target"],
+)
+def test_a_head_beyond_the_limits_is_refused(daemon: Daemon, head: bytes) -> None:
+    done = talk(daemon.port, [head], ANSWER_SECONDS)
+    assert done.statuses == [431]
+    assert done.closed
+    assert daemon.get("/-/healthy").status == 200
+
+
+def test_a_head_within_the_limits_is_answered(daemon: Daemon) -> None:
+    fields = b"".join(b"X-%d: %s\r\n" % (number, b"v" * 250) for number in range(90))
+    request = b"GET /-/healthy?" + b"x" * 4000 + b" HTTP/1.1\r\nHost: localhost\r\n" + fields
+    done = talk(daemon.port, [request + b"Connection: close\r\n\r\n"], ANSWER_SECONDS)
+    assert done.statuses == [200]
+
+
+def test_a_target_of_16_megabytes(daemon: Daemon, record_property: Record) -> None:
+    pieces = [b"GET /", *[MEBIBYTE] * 16, b" HTTP/1.1\r\n\r\n"]
+    with under_attack(daemon, daemon.port, "a target of 16 MB", record_property):
+        done = talk(daemon.port, pieces, 10)
+    assert done.closed
+    assert done.sent < 16 * 2**20
+    assert 200 not in done.statuses
+
+
+def test_a_head_that_comes_byte_by_byte(daemon: Daemon, record_property: Record) -> None:
+    """Twenty of them: each ends when its time is over, although it moves all the while."""
+
+    def endless() -> Iterator[bytes]:
+        yield LINE
+        for number in itertools.count():
+            yield b"x" if number % 8 else b"\r\nX: "
+
+    seconds = DEADLINE_SECONDS + TOLERANCE_SECONDS
+    with under_attack(daemon, daemon.port, "20 heads byte by byte", record_property):
+        done = at_once(20, lambda _: talk(daemon.port, endless(), seconds, pause=0.2))
+    assert [each for each in done if not each.closed] == []
+    assert not [each for each in done if 200 in each.statuses]
+
+
+def test_distinct_values_are_not_kept(daemon: Daemon, record_property: Record) -> None:
+    """48 requests of 2 MB, and 300 that are as large as they may be: no cache grows by them."""
+
+    def request(number: int, size: int) -> bytes:
+        value = b"text/plain;q=0.%d," % number + b"%d" % number * (size // 4)
+        value = value[:size]
+        query = b"?x=%d%s" % (number, b"y" * (1000 if size < 32_000 else size))
+        head = b"GET /metrics%s HTTP/1.1\r\nHost: localhost\r\nAccept: %s\r\n" % (query, value)
+        return head + b"Accept-Encoding: gzip;q=0.%s\r\nConnection: close\r\n\r\n" % value[17:]
+
+    with under_attack(daemon, daemon.port, "distinct Accept, encoding and query", record_property):
+        large = [talk(daemon.port, [request(n, 700_000)], 10) for n in range(48)]
+        small = [talk(daemon.port, [request(n, 13_000)], 10, most=64) for n in range(300)]
+    assert all(each.closed for each in large + small)
+    assert not [each for each in large if 200 in each.statuses]
+
+
+def test_100_000_pipelined_requests(daemon: Daemon, record_property: Record) -> None:
+    """Read to the end as far as they are answered: no more are parsed than that."""
+
+    def requests() -> Iterator[bytes]:
+        for _ in range(1000):
+            yield b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100
+
+    with under_attack(daemon, daemon.port, "100,000 pipelined, read", record_property):
+        done = talk(daemon.port, requests(), 8, most=1 << 25)
+    assert set(done.statuses) == {200}
+
+
+def test_pipelined_requests_are_answered_in_their_order(daemon: Daemon) -> None:
+    paths = ["/-/healthy", "/nowhere", "/metrics?name[]=gpu_up"] * 10
+    heads = [f"GET {path} HTTP/1.1\r\nHost: localhost\r\n" for path in paths]
+    heads[-1] += "Connection: close\r\n"
+    done = talk(daemon.port, ["".join(f"{head}\r\n" for head in heads).encode()], ANSWER_SECONDS)
+    assert done.statuses == [200, 404, 200] * 10
+
+
+BODIES = {
+    "a length": b"Content-Length: 5\r\n\r\nhello",
+    "an endless length": b"Content-Length: 99999999999999\r\n\r\n",
+    "chunks": b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+    "chunks of nonsense": b"Transfer-Encoding: chunked\r\n\r\nnot a number\r\n",
+    "a chunk of 2^64 bytes": b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n",
+    "an endless chunk extension": b"Transfer-Encoding: chunked\r\n\r\n5;" + b"x" * 100_000,
+}
+
+
+@pytest.mark.parametrize("method", [b"GET", b"POST"])
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+def test_a_body_is_refused(daemon: Daemon, method: bytes, body: bytes) -> None:
+    request = method + b" /metrics HTTP/1.1\r\nHost: localhost\r\n" + body
+    done = talk(daemon.port, [request], ANSWER_SECONDS)
+    assert done.closed
+    assert set(done.statuses) <= REFUSED | {405}
+    assert len(done.statuses) <= 1
+
+
+def test_an_endless_body(daemon: Daemon, record_property: Record) -> None:
+    head = b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunk = b"10000\r\n" + b"z" * 65536 + b"\r\n"
+    with under_attack(daemon, daemon.port, "8 endless bodies", record_property):
+        done = at_once(
+            8, lambda _: talk(daemon.port, itertools.chain([head], itertools.repeat(chunk)), 8)
+        )
+    assert all(each.closed for each in done)
+    assert max(each.sent for each in done) < 2**25
+
+
+TWICE = b"GET /-/ready HTTP/1.1\r\nHost: localhost\r\n\r\n"
+SHAPES = {
+    "two lengths": LINE + b"Content-Length: 0\r\nContent-Length: 44\r\n\r\n" + TWICE,
+    "two lengths in one": LINE + b"Content-Length: 0, 44\r\n\r\n" + TWICE,
+    "a length and chunks": LINE
+    + b"Content-Length: 44\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    + TWICE,
+    "chunks and a length": LINE
+    + b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n"
+    + TWICE,
+    "chunked with a tab": LINE + b"Transfer-Encoding:\tchunked\r\n\r\n0\r\n\r\n" + TWICE,
+    "chunked misspelt": LINE + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n" + TWICE,
+    "chunked twice": LINE
+    + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n"
+    + TWICE,
+    "a signed length": LINE + b"Content-Length: +0\r\n\r\n" + TWICE,
+    "a negative length": LINE + b"Content-Length: -1\r\n\r\n" + TWICE,
+    "a hexadecimal length": LINE + b"Content-Length: 0x2c\r\n\r\n" + TWICE,
+    "a blank before the colon": LINE + b"Content-Length : 44\r\n\r\n" + TWICE,
+    "a folded field": LINE + b"X-A: b\r\n Content-Length: 44\r\n\r\n",
+    "a folded first field": b"GET /metrics HTTP/1.1\r\n Host: localhost\r\n\r\n",
+    "a NUL in a value": LINE + b"X-A: b\x00c\r\n\r\n",
+    "a NUL in a name": LINE + b"X\x00A: b\r\n\r\n",
+    "a NUL in the target": b"GET /met\x00rics HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "a bare CR": LINE + b"X-A: b\rContent-Length: 44\r\n\r\n",
+    "an empty name": LINE + b": b\r\n\r\n",
+    "two hosts": LINE + b"Host: other.example\r\n\r\n",
+    "no host": b"GET /metrics HTTP/1.1\r\n\r\n",
+    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "HTTP/9.9": b"GET /metrics HTTP/9.9\r\nHost: localhost\r\n\r\n",
+    "no version": b"GET /metrics\r\n\r\n",
+    "a method in small letters": b"get /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "CONNECT": b"CONNECT other.example:443 HTTP/1.1\r\nHost: other.example:443\r\n\r\n",
+    "a hello of TLS": bytes.fromhex("16030100c8010000c40303") + bytes(range(190)),
+    "noise": bytes(range(256)) * 8,
+}
+"""None of these may be answered as a good request, nor may what follows it."""
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_what_is_no_request_is_refused(daemon: Daemon, shape: bytes) -> None:
+    done = talk(daemon.port, [shape], ANSWER_SECONDS)
+    assert done.closed, done
+    assert len(done.statuses) <= 1, done.statuses
+    assert not [status for status in done.statuses if status < 400], done.data[:200]
+    assert daemon.get("/-/healthy").status == 200
+
+
+def test_bare_line_feeds_are_one_request_or_none(daemon: Daemon) -> None:
+    """HTTP allows to take a bare LF for the end of a line; but not to see two requests in one."""
+    done = talk(daemon.port, [LINE.replace(b"\r", b"") + b"X: y\n\n"], 2)
+    assert len(done.statuses) <= 1
+    shape = LINE + b"X: y\nContent-Length: 44\r\n\r\n" + TWICE
+    done = talk(daemon.port, [shape], ANSWER_SECONDS)
+    assert done.closed
+    assert not [status for status in done.statuses if status < 400]
+
+
+def test_requests_that_are_cut_off(daemon: Daemon, record_property: Record) -> None:
+    """Connections that come and go: closed at every point of a request, and before it."""
+    with under_attack(daemon, daemon.port, "2,000 cut requests", record_property):
+        for number in range(2000):
+            talk(daemon.port, [GET[: number % (len(GET) + 1)]], 0.0)
+
+
+HOSTS = {
+    "rebound.example": 421,
+    "rebound.example:19400": 421,
+    "localhost": 200,
+    "127.0.0.1": 200,
+    "127.0.0.1:19400": 200,
+    "[::1]:19400": 200,
+    "gpu-node-7": 200,
+    "": 400,
+    "local host": 400,
+    "localhost.rebound.example": 421,
+    "127.0.0.1.rebound.example": 421,
+}
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/api/v1/gpus", "/"])
+def test_a_host_that_is_not_this_node_is_refused(daemon: Daemon, path: str) -> None:
+    """A page of another site whose name was made to lead here must not read anything."""
+    found = {host: daemon.get(path, {"Host": host}).status for host in HOSTS}
+    assert {host: status for host, status in found.items() if HOSTS[host] in (200, 421)} == {
+        host: status for host, status in HOSTS.items() if status in (200, 421)
+    }
+    assert not [host for host, status in HOSTS.items() if status == 400 and found[host] == 200]
+    assert daemon.get("/-/healthy", {"Host": "rebound.example"}).status == 200
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/", "/-/healthy", "/api/v1/gpus", "/nowhere"])
+def test_no_answer_may_be_taken_for_another_type(daemon: Daemon, path: str) -> None:
+    assert daemon.get(path).headers.get("x-content-type-options") == "nosniff"

@@ -26,7 +26,7 @@ def folders(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def processes() -> Iterator[list[Process]]:
-    """Everything that was started; ended here, and what it said last is shown if the test failed."""
+    """Everything that was started; ended here, with what it said last if the test failed."""
     started: list[Process] = []
     yield started
     for process in started:
@@ -51,3 +51,15 @@ def start_demo(folders: Iterator[Path], processes: list[Process]) -> StartDemo:
 def daemon(start_demo: StartDemo) -> Daemon:
     """A daemon with 8 simulated GPUs, as it is by default."""
     return start_demo()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """One daemon for the small attacks of a module, which has to outlive them all."""
+    daemon = Daemon(tmp_path_factory.mktemp("shared"), {}, ("--demo",))
+    try:
+        daemon.wait_for_gpus(8)
+        yield daemon
+        assert daemon.get("/-/healthy").status == 200
+    finally:
+        daemon.kill()

@@ -55,6 +55,8 @@ def main(port: int) -> None:
     seconds: list[float] = []
     failures: list[str] = []
     count = 0
+    scrape(scraper)
+    print("ready", flush=True)
     while not select.select([sys.stdin], [], [], INTERVAL_SECONDS)[0]:
         count += 1
         started = time.perf_counter()

@@ -113,6 +113,9 @@ def under_attack(
         stdout=subprocess.PIPE,
         text=True,
     )
+    assert scraper.stdout is not None
+    assert scraper.stdout.readline() == "ready\n"
+    seen.sockets_before += 1  # the scraper's
     try:
         yield seen
     finally:

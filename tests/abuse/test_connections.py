@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connections that are too many, or that do not move."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import select
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.abuse.clients import GET, Crowd, connect, talk
+from tests.abuse.conftest import StartDemo
+from tests.abuse.target import (
+    ANSWER_SECONDS,
+    DEADLINE_SECONDS,
+    QUIET_LINES,
+    TOLERANCE_SECONDS,
+    Record,
+    sockets,
+    under_attack,
+)
+from tests.e2e.daemons import COMMAND, Daemon
+from tests.e2e.processes import Process, retry_once
+from tests.e2e.streams import REQUEST as STREAM
+from tests.waiting import wait_until
+
+PATIENCE_SECONDS = DEADLINE_SECONDS + TOLERANCE_SECONDS
+FEW_DESCRIPTORS = 64
+SLACK_SOCKETS = 12
+"""Of the scraper beside the attack, and of what it has just closed."""
+
+
+def wait_until_ended(
+    daemon: Process, before: int, seconds: float, what: str, slack: int = SLACK_SOCKETS
+) -> None:
+    """Wait until a daemon has no more sockets than before, give or take the scraper's."""
+    wait_until(lambda: sockets(daemon.pid) <= before + slack, seconds, what)
+
+
+def test_600_silent_sockets(daemon: Daemon, record_property: Record) -> None:
+    """They make room for others while they are open, and are ended when their time is over."""
+    with (
+        under_attack(daemon, daemon.port, "600 silent sockets", record_property) as seen,
+        Crowd(daemon.port, 600) as crowd,
+    ):
+        wait_until_ended(daemon, seen.sockets_before, PATIENCE_SECONDS, "all silent ones ended")
+        assert crowd.closed() == len(crowd.connections)
+
+
+def test_300_that_stop_in_a_request(daemon: Daemon, record_property: Record) -> None:
+    with (
+        under_attack(daemon, daemon.port, "300 unfinished requests", record_property) as seen,
+        Crowd(daemon.port, 300, GET[:-2]) as crowd,
+    ):
+        wait_until_ended(daemon, seen.sockets_before, PATIENCE_SECONDS, "all ended")
+        assert crowd.closed() == len(crowd.connections)
+
+
+def test_idle_connections_make_room(daemon: Daemon, record_property: Record) -> None:
+    """A thousand that were answered once and stay: none of them keeps another client out."""
+    request = b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with (
+        under_attack(daemon, daemon.port, "1,000 idle connections", record_property),
+        Crowd(daemon.port, 1000, request),
+    ):
+        deadline = time.monotonic() + 3
+        while time.monotonic() < deadline:
+            assert daemon.get("/-/healthy").status == 200
+            time.sleep(0.1)
+        assert sockets(daemon.pid) < 600
+
+
+def test_out_of_descriptors(daemon: Daemon, record_property: Record) -> None:
+    """The limit falls below what is open: the log stays quiet, and all is well afterwards."""
+    before = resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE)
+    with under_attack(daemon, daemon.port, "out of descriptors", record_property, answering=False):
+        resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (FEW_DESCRIPTORS, before[1]))
+        with Crowd(daemon.port, 200):
+            time.sleep(3)
+        wait_until(lambda: _healthy(daemon), PATIENCE_SECONDS, "healthy after the attack")
+        resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, before)
+    assert daemon.get("/metrics").status == 200
+
+
+def _healthy(daemon: Daemon) -> bool:
+    try:
+        return daemon.request("/-/healthy", timeout=1).status == 200
+    except OSError:
+        return False
+
+
+def test_started_with_few_descriptors(
+    folders: Iterator[Path], processes: list[Process], record_property: Record
+) -> None:
+    """A daemon that knows that it may open few answers all the while."""
+    folder = next(folders)
+    words = " ".join(COMMAND[1:])
+    script = (
+        f"ulimit -n {FEW_DESCRIPTORS}; exec {sys.executable} {words} serve --demo"
+        " --web.listen-address=127.0.0.1:0 --no-source.training"
+    )
+    daemon = Process(["/bin/sh", "-c", script], folder)
+    processes.append(daemon)
+    port = int(daemon.find_in_line(r"listening on http://127\.0\.0\.1:(\d+)/")[1])
+    with (
+        under_attack(daemon, port, "200 silent, 64 descriptors", record_property),
+        Crowd(port, 200),
+    ):
+        time.sleep(3)
+
+
+@retry_once
+def _ends_scrapes_that_are_not_read(daemon: Daemon, record: Record) -> None:
+    with (
+        under_attack(daemon, daemon.port, "60 scrapes that are not read", record) as seen,
+        Crowd(daemon.port, 60, GET, small=True),
+    ):
+        time.sleep(2)
+        assert sockets(daemon.pid) > seen.sockets_before + 20, "they are gone before their time"
+        wait_until_ended(daemon, seen.sockets_before, PATIENCE_SECONDS, "all that are stuck ended")
+
+
+def test_60_scrapes_that_are_not_read(daemon: Daemon, record_property: Record) -> None:
+    """Others are answered meanwhile, and they end after ten seconds without progress."""
+    _ends_scrapes_that_are_not_read(daemon, record_property)
+
+
+def test_40_streams_that_are_not_read(daemon: Daemon, record_property: Record) -> None:
+    """As many as are served stay below the memory limit; a viewer after them is served."""
+    with (
+        under_attack(daemon, daemon.port, "40 streams that are not read", record_property),
+        Crowd(daemon.port, 40, STREAM, small=True),
+    ):
+        time.sleep(PATIENCE_SECONDS)
+    assert daemon.lines("Traceback") == []
+
+    def served() -> bool:
+        return talk(daemon.port, [STREAM], 0.5).statuses == [200]
+
+    wait_until(served, ANSWER_SECONDS, "a stream")
+
+
+def test_streams_that_come_and_go(daemon: Daemon, record_property: Record) -> None:
+    with under_attack(daemon, daemon.port, "400 streams that come and go", record_property):
+        for _ in range(20):
+            with Crowd(daemon.port, 20, STREAM, small=True):
+                time.sleep(0.1)
+
+    def served() -> bool:
+        return talk(daemon.port, [STREAM], 0.5).statuses == [200]
+
+    wait_until(served, ANSWER_SECONDS, "a stream")
+
+
+def test_30_readers_of_a_byte_a_second(daemon: Daemon, record_property: Record) -> None:
+    with (
+        under_attack(daemon, daemon.port, "30 readers of 1 byte/s", record_property),
+        Crowd(daemon.port, 30, GET, small=True) as crowd,
+    ):
+        for _ in range(12):
+            for each in crowd.connections:
+                with contextlib.suppress(OSError):
+                    each.recv(1)
+            time.sleep(1)
+
+
+def test_a_slow_reader_gets_all_of_it(daemon: Daemon) -> None:
+    """Over a line of 15 kB/s a page takes longer than the deadline, but it never stands still."""
+    with contextlib.closing(connect(daemon.port, small=True)) as connection:
+        connection.sendall(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        data, started = b"", time.monotonic()
+        while time.monotonic() < started + 25:
+            readable, _, _ = select.select([connection], [], [], ANSWER_SECONDS)
+            assert readable, f"nothing came after {len(data)} bytes"
+            piece = connection.recv(1500)
+            if not piece:
+                break
+            data += piece
+            time.sleep(0.1)
+    head, _, body = data.partition(b"\r\n\r\n")
+    length = next(line for line in head.split(b"\r\n") if line.startswith(b"content-length:"))
+    assert len(body) == int(length.split(b":")[1])
+    assert time.monotonic() - started > DEADLINE_SECONDS
+
+
+def test_requests_that_are_never_read(daemon: Daemon, record_property: Record) -> None:
+    """100,000 in one connection whose answers nobody takes."""
+    with (
+        under_attack(daemon, daemon.port, "100,000 pipelined, not read", record_property) as seen,
+        contextlib.closing(connect(daemon.port, small=True)) as connection,
+    ):
+        connection.setblocking(False)
+        deadline = time.monotonic() + 2
+        for piece in [GET * 1000] * 100:
+            view = memoryview(piece)
+            while view and time.monotonic() < deadline:
+                if select.select([], [connection], [], 0.1)[1]:
+                    with contextlib.suppress(BlockingIOError, ConnectionError):
+                        view = view[connection.send(view) :]
+        wait_until_ended(daemon, seen.sockets_before, PATIENCE_SECONDS, "it is ended", slack=1)
+
+
+@pytest.mark.parametrize("flags", [(), ("--no-web.limit-loopback",)], ids=["limited", "exempt"])
+def test_a_thousand_connections_at_once(
+    start_demo: StartDemo, flags: tuple[str, ...], record_property: Record
+) -> None:
+    """The cap holds for one address, or for all together where loopback is exempt."""
+    daemon = start_demo(*flags)
+    name = "1,000 at once" + (", loopback exempt" if flags else "")
+    most = 512 if flags else 100
+    with (
+        under_attack(daemon, daemon.port, name, record_property) as seen,
+        Crowd(daemon.port, 1000),
+    ):
+        time.sleep(0.5)
+        assert sockets(daemon.pid) <= seen.sockets_before + most
+        assert daemon.get("/metrics").status == 200
+    refused = daemon.metrics().rows("roofline_exporter_connections_refused_total")
+    assert {labels["reason"] for labels, _ in refused} >= {"limit", "address_limit"}
+    assert len(daemon.lines()) < QUIET_LINES

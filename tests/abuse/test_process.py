@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Signals, standard error and files that are not what they should be."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import gzip
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.abuse.conftest import StartDemo
+from tests.abuse.target import ANSWER_SECONDS, MOST_MB, Record, memory_mb, threads, under_attack
+from tests.e2e.daemons import COMMAND, Daemon
+from tests.e2e.processes import ROOT, Process, environment
+from tests.waiting import wait_until
+
+END_SECONDS = 5.0
+REFUSAL_SECONDS = 10.0
+"""In which a bad file is refused; loading the program is most of it."""
+STORM = 3000
+MORE_THREADS = 8
+
+
+def free_port() -> int:
+    """Return a port that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def status(port: int, path: str) -> int:
+    """Return how a path is answered."""
+    url = f"http://127.0.0.1:{port}{path}"
+    with urllib.request.urlopen(url, timeout=ANSWER_SECONDS) as answer:
+        return int(answer.status)
+
+
+@pytest.fixture(name="blocked")
+def _blocked() -> Iterator[tuple[int, int]]:
+    """A pipe that is full and stays so: the end to write to, and the one nobody reads."""
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    yield writer, reader
+    os.close(reader)
+    with contextlib.suppress(OSError):
+        os.close(writer)
+
+
+def fill(pipe: int) -> None:
+    """Write to a pipe until no byte more fits; its other writers still block."""
+    with open(f"/proc/self/fd/{pipe}", "wb", buffering=0, opener=_without_waiting) as file:
+        while file.write(b"x"):
+            pass
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+
+
+@pytest.mark.parametrize("full_from", ["the start", "later on"])
+def test_nobody_reads_standard_error(blocked: tuple[int, int], full_from: str) -> None:
+    """It serves, reloads and ends all the same."""
+    writer, _ = blocked
+    port = free_port()
+    if full_from == "the start":
+        fill(writer)
+    child = subprocess.Popen(
+        [*COMMAND, "serve", "--demo", f"--web.listen-address=127.0.0.1:{port}"]
+        + ["--no-source.training"],
+        cwd=ROOT,
+        env=environment(),
+        stderr=writer,
+    )
+    try:
+
+        def healthy() -> bool:
+            with contextlib.suppress(OSError):
+                return status(port, "/-/healthy") == 200
+            return False
+
+        wait_until(healthy, 15, "healthy")
+        fill(writer)
+        for _ in range(50):
+            child.send_signal(signal.SIGHUP)  # each is a line
+            time.sleep(0.01)
+        deadline = time.monotonic() + 2
+        while time.monotonic() < deadline:
+            assert status(port, "/-/healthy") == 200
+            assert status(port, "/metrics") == 200
+            time.sleep(0.1)
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(END_SECONDS) == 0
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_storm_of_reloads(start_demo: StartDemo, tmp_path: Path, record_property: Record) -> None:
+    """Thousands of SIGHUPs: a few threads, and the last state of the file is what holds."""
+    file = tmp_path / "config.yml"
+    file.write_text("metrics: {level: full}\n")
+    daemon = start_demo(f"--config.file={file}")
+    before = threads(daemon.pid)
+    most = before
+    with under_attack(
+        daemon, daemon.port, f"{STORM:,} SIGHUPs", record_property, quiet=False
+    ):
+        for number in range(STORM):
+            daemon.signal(signal.SIGHUP)
+            if number % 20 == 0:
+                most = max(most, threads(daemon.pid))
+                time.sleep(0.01)
+        file.write_text("metrics: {level: core}\n")
+        daemon.signal(signal.SIGHUP)
+        wait_until(
+            lambda: "gpu_sm_occupancy_ratio" not in daemon.metrics().names, 10, "the last state"
+        )
+    assert most <= before + MORE_THREADS
+    code, seconds = daemon.stop()
+    assert code == 0
+    assert seconds < END_SECONDS
+
+
+def refused(*words: str) -> tuple[subprocess.CompletedProcess[str], float]:
+    """Run a command that has to refuse its input; return what it said, and its peak memory in MB."""
+    script = (
+        "import resource, subprocess, sys;"
+        "done = subprocess.run(sys.argv[1:], timeout=60);"
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss);"
+        "sys.exit(done.returncode)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", script, *COMMAND, *words],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=70,
+        check=False,
+    )
+    return done, int(done.stdout.split()[-1]) * 1024 / 1e6
+
+
+@pytest.mark.parametrize("flag", ["config.file", "specs", "replay", "demo.scenario"])
+def test_a_fifo_is_refused(tmp_path: Path, flag: str) -> None:
+    """Nobody will ever write to it."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    demo = ("--demo",) if flag == "demo.scenario" else ()
+    started = time.monotonic()
+    done, _ = refused("serve", "--web.listen-address=127.0.0.1:0", *demo, f"--{flag}={fifo}")
+    assert done.returncode == 2, done.stderr
+    assert str(fifo) in done.stderr
+    assert time.monotonic() - started < REFUSAL_SECONDS
+
+
+@pytest.mark.parametrize("flag", ["config.file", "specs", "replay", "demo.scenario"])
+def test_a_file_without_end_is_refused(flag: str) -> None:
+    demo = ("--demo",) if flag == "demo.scenario" else ()
+    started = time.monotonic()
+    done, peak_mb = refused("serve", "--web.listen-address=127.0.0.1:0", *demo, f"--{flag}=/dev/zero")
+    assert done.returncode == 2, done.stderr
+    assert peak_mb < MOST_MB
+    assert time.monotonic() - started < REFUSAL_SECONDS
+
+
+def test_a_fifo_at_a_reload(start_demo: StartDemo, tmp_path: Path) -> None:
+    """The old settings stay, and a good file is taken afterwards."""
+    file = tmp_path / "config.yml"
+    file.write_text("metrics: {level: full}\n")
+    daemon = start_demo(f"--config.file={file}")
+    file.unlink()
+    os.mkfifo(file)
+    for _ in range(5):
+        daemon.signal(signal.SIGHUP)
+        time.sleep(0.1)
+    daemon.find_in_line("not reloaded", END_SECONDS)
+    assert daemon.get("/metrics").status == 200
+    file.unlink()
+    file.write_text("metrics: {level: core}\n")
+    daemon.signal(signal.SIGHUP)
+    daemon.find_in_line("configuration reloaded", END_SECONDS)
+    code, seconds = daemon.stop()
+    assert code == 0
+    assert seconds < END_SECONDS
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "".join(f"unknown-{number}: 1\n" for number in range(270_000)),
+        "metrics:\n" + "".join(f"  unknown-{number}: 1\n" for number in range(100_000)),
+        "a: &a [" + "x," * 2000 + "]\n" + "".join(f"b{n}: [*a, *a]\n" for n in range(2000)),
+        "a: " + "[" * 20_000,
+        "x: " + "y" * 5_000_000,
+    ],
+    ids=["270,000 keys", "100,000 nested keys", "aliases", "20,000 levels", "5 MB of text"],
+)
+def test_a_configuration_that_is_a_bomb(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "config.yml"
+    file.write_text(text)
+    started = time.monotonic()
+    done, peak_mb = refused("check-config", f"--config.file={file}")
+    assert done.returncode == 2, done.stderr[-500:]
+    assert len((done.stdout + done.stderr).splitlines()) < 120
+    assert time.monotonic() - started < REFUSAL_SECONDS
+    assert peak_mb < MOST_MB
+
+
+HEADER = {
+    "format": "roofline-exporter-recording",
+    "version": 2,
+    "exporter": "0.1.0",
+    "source": "nvml",
+    "interval_seconds": 0.02,
+    "started": "2026-01-01T00:00:00+00:00",
+}
+LINE_BYTES = 8 * 2**20 - 1000
+
+
+def write_gzip(path: Path, lines: Iterator[str]) -> None:
+    """Write a compressed recording."""
+    with gzip.open(path, "wt", compresslevel=1, encoding="utf-8") as file:
+        file.write(json.dumps(HEADER) + "\n")
+        for line in lines:
+            file.write(line + "\n")
+
+
+def long_names() -> Iterator[str]:
+    """Yield 60 ticks, each with a GPU of its own whose name has 8 MB."""
+    for number in range(60):
+        device = {"index": number, "uuid": f"GPU-{number}", "name": "n" * LINE_BYTES}
+        gpu = {"index": number, "device": device, "reading": None, "problem": "lost"}
+        yield json.dumps({"seconds": number * 0.02, "gpus": [gpu]})
+
+
+def many_objects() -> Iterator[str]:
+    """Yield 60 ticks with as many small objects as a line can hold."""
+    for number in range(60):
+        xids = {
+            f"G{number}-{item}": {"31": {"count": 1, "timestamp_seconds": 1.0}}
+            for item in range(100_000)
+        }
+        yield json.dumps({"seconds": number * 0.02, "xids": xids})
+
+
+@pytest.mark.parametrize("lines", [long_names, many_objects], ids=["long names", "many objects"])
+def test_a_recording_that_expands(
+    folders: Iterator[Path], processes: list[Process], lines: object, tmp_path: Path
+) -> None:
+    """Half a megabyte on disk, gigabytes in memory: it is played up to there, or not at all."""
+    assert callable(lines)
+    path = tmp_path / "bomb.jsonl.gz"
+    write_gzip(path, lines())
+    words = ("serve", "--web.listen-address=127.0.0.1:0", "--no-source.training")
+    process = Process([*COMMAND, *words, f"--replay={path}"], next(folders))
+    processes.append(process)
+    peak = 0.0
+    deadline = time.monotonic() + 6
+    while time.monotonic() < deadline and process.is_running():
+        with contextlib.suppress(AssertionError, OSError):
+            peak = max(peak, memory_mb(process.pid, "VmHWM"))
+        assert peak < MOST_MB, f"{peak:.0f} MB"
+        time.sleep(0.05)
+    assert peak > 0
+    if process.is_running():
+        code, seconds = process.stop()
+        assert code == 0
+        assert seconds < END_SECONDS
+    else:
+        assert process.wait() == 2
+
+
+def test_the_schema_is_not_built_for_each_request(
+    daemon: Daemon, record_property: Record
+) -> None:
+    daemon.get("/api/openapi.json")
+    with under_attack(daemon, daemon.port, "200 requests for the schema", record_property):
+        started = time.monotonic()
+        for _ in range(200):
+            assert daemon.get("/api/openapi.json").status == 200
+        assert time.monotonic() - started < 10

@@ -20,7 +20,15 @@ from pathlib import Path
 import pytest
 
 from tests.abuse.conftest import StartDemo
-from tests.abuse.target import ANSWER_SECONDS, MOST_MB, Record, memory_mb, threads, under_attack
+from tests.abuse.target import (
+    ANSWER_SECONDS,
+    MOST_MB,
+    Record,
+    is_running,
+    memory_mb,
+    threads,
+    under_attack,
+)
 from tests.e2e.daemons import COMMAND, Daemon
 from tests.e2e.processes import ROOT, Process, environment
 from tests.waiting import wait_until
@@ -114,9 +122,7 @@ def test_a_storm_of_reloads(start_demo: StartDemo, tmp_path: Path, record_proper
     daemon = start_demo(f"--config.file={file}")
     before = threads(daemon.pid)
     most = before
-    with under_attack(
-        daemon, daemon.port, f"{STORM:,} SIGHUPs", record_property, quiet=False
-    ):
+    with under_attack(daemon, daemon.port, f"{STORM:,} SIGHUPs", record_property, quiet=False):
         for number in range(STORM):
             daemon.signal(signal.SIGHUP)
             if number % 20 == 0:
@@ -170,7 +176,9 @@ def test_a_fifo_is_refused(tmp_path: Path, flag: str) -> None:
 def test_a_file_without_end_is_refused(flag: str) -> None:
     demo = ("--demo",) if flag == "demo.scenario" else ()
     started = time.monotonic()
-    done, peak_mb = refused("serve", "--web.listen-address=127.0.0.1:0", *demo, f"--{flag}=/dev/zero")
+    done, peak_mb = refused(
+        "serve", "--web.listen-address=127.0.0.1:0", *demo, f"--{flag}=/dev/zero"
+    )
     assert done.returncode == 2, done.stderr
     assert peak_mb < MOST_MB
     assert time.monotonic() - started < REFUSAL_SECONDS
@@ -269,13 +277,13 @@ def test_a_recording_that_expands(
     processes.append(process)
     peak = 0.0
     deadline = time.monotonic() + 6
-    while time.monotonic() < deadline and process.is_running():
+    while time.monotonic() < deadline and is_running(process.pid):
         with contextlib.suppress(AssertionError, OSError):
             peak = max(peak, memory_mb(process.pid, "VmHWM"))
         assert peak < MOST_MB, f"{peak:.0f} MB"
         time.sleep(0.05)
     assert peak > 0
-    if process.is_running():
+    if is_running(process.pid):
         code, seconds = process.stop()
         assert code == 0
         assert seconds < END_SECONDS
@@ -283,9 +291,7 @@ def test_a_recording_that_expands(
         assert process.wait() == 2
 
 
-def test_the_schema_is_not_built_for_each_request(
-    daemon: Daemon, record_property: Record
-) -> None:
+def test_the_schema_is_not_built_for_each_request(daemon: Daemon, record_property: Record) -> None:
     daemon.get("/api/openapi.json")
     with under_attack(daemon, daemon.port, "200 requests for the schema", record_property):
         started = time.monotonic()

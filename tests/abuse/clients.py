@@ -14,6 +14,7 @@ from dataclasses import dataclass
 CHUNK_BYTES = 1 << 16
 SMALL_BUFFER_BYTES = 4096
 SMALL_SEGMENT_BYTES = 536
+CONNECT_SECONDS = 3.0
 GET = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -40,12 +41,17 @@ def connect(port: int, *, small: bool = False) -> socket.socket:
     The server's kernel keeps ten segments, which on loopback are of 64 kB: a client that asks for
     small ones does not need a large answer to make the server wait.
     """
+    connection = _plain(small=small)
+    connection.settimeout(10)
+    connection.connect(("127.0.0.1", port))
+    return connection
+
+
+def _plain(*, small: bool) -> socket.socket:
     connection = socket.socket()
     if small:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER_BYTES)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SMALL_SEGMENT_BYTES)
-    connection.settimeout(10)
-    connection.connect(("127.0.0.1", port))
     return connection
 
 
@@ -97,22 +103,29 @@ class Crowd:
     """Many connections at once that send something and then do nothing."""
 
     def __init__(self, port: int, count: int, first: bytes = b"", *, small: bool = False) -> None:
-        self.connections: list[socket.socket] = []
-        self.refused = 0
-        for _ in range(count):
-            try:
-                connection = connect(port, small=small)
-                self.connections.append(connection)
-                if first:
-                    connection.sendall(first)
-            except OSError:
-                self.refused += 1
-
-    def closed(self) -> int:
-        """Return how many of them the server has ended so far; nothing is read that is not read."""
-        count = 0
+        """Connect all of them; none is waited for longer than CONNECT_SECONDS."""
+        self.connections = [_plain(small=small) for _ in range(count)]
+        waiting = set(self.connections)
         for each in self.connections:
             each.setblocking(False)
+            each.connect_ex(("127.0.0.1", port))
+        poll = select.poll()
+        by_number = {each.fileno(): each for each in self.connections}
+        for number in by_number:
+            poll.register(number, select.POLLOUT)
+        deadline = time.monotonic() + CONNECT_SECONDS
+        while waiting and time.monotonic() < deadline:
+            for number, _ in poll.poll(100):
+                poll.unregister(number)
+                waiting.discard(by_number[number])
+                if first:
+                    with contextlib.suppress(OSError):
+                        by_number[number].send(first)
+
+    def closed(self) -> int:
+        """Return how many of them the server has ended so far; only looks at what came."""
+        count = 0
+        for each in self.connections:
             try:
                 count += each.recv(1, socket.MSG_PEEK) == b""
             except BlockingIOError:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import subprocess
@@ -88,7 +89,7 @@ Record = Callable[[str, object], None]
 @contextlib.contextmanager
 def under_attack(
     daemon: Process,
-    port: int,
+    where: int | str,
     name: str,
     record: Record,
     *,
@@ -98,14 +99,16 @@ def under_attack(
     """Scrape beside what is done in the block, then judge what every attack is judged by.
 
     That the scraper was always answered, if `answering`; that memory stayed below the limit and
-    came back; that no socket was left; and, if `quiet`, that the log did not grow.
+    came back; that no socket was left; and, if `quiet`, that the log did not grow. `where` is the
+    port, or the URL of a daemon that speaks TLS (see `scraping.Client`).
     """
     seen = Seen(name, memory_mb(daemon.pid), sockets(daemon.pid))
     with contextlib.suppress(OSError), open(f"/proc/{daemon.pid}/clear_refs", "w") as reset:
         reset.write("5")  # the peak counts from now on
     lines = len(daemon.lines())
+    url = where if isinstance(where, str) else f"http://127.0.0.1:{where}"
     scraper = subprocess.Popen(
-        [sys.executable, "-m", "tests.abuse.scraping", str(port)],
+        [sys.executable, "-m", "tests.abuse.scraping", url],
         cwd=ROOT,
         env=environment(),
         stdin=subprocess.PIPE,
@@ -144,6 +147,18 @@ def under_attack(
         assert seen.failures == [], name
         assert seen.seconds, f"{name}: nothing was scraped"
         assert max(seen.seconds) < ANSWER_SECONDS, seen.row()
+
+
+def status(port: int, path: str) -> int | None:
+    """Return how a path is answered; None if it is not."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWER_SECONDS)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
 
 
 def is_running(pid: int) -> bool:

@@ -22,6 +22,7 @@ from tests.abuse.target import (
     TOLERANCE_SECONDS,
     Record,
     sockets,
+    status,
     under_attack,
 )
 from tests.e2e.daemons import COMMAND, Daemon
@@ -49,7 +50,7 @@ def test_600_silent_sockets(daemon: Daemon, record_property: Record) -> None:
         Crowd(daemon.port, 600) as crowd,
     ):
         wait_until_ended(daemon, seen.sockets_before, PATIENCE_SECONDS, "all silent ones ended")
-        assert crowd.closed() == len(crowd.connections)
+        wait_until(lambda: crowd.closed() == 600, ANSWER_SECONDS, "they know")
 
 
 def test_300_that_stop_in_a_request(daemon: Daemon, record_property: Record) -> None:
@@ -58,7 +59,7 @@ def test_300_that_stop_in_a_request(daemon: Daemon, record_property: Record) -> 
         Crowd(daemon.port, 300, GET[:-2]) as crowd,
     ):
         wait_until_ended(daemon, seen.sockets_before, PATIENCE_SECONDS, "all ended")
-        assert crowd.closed() == len(crowd.connections)
+        wait_until(lambda: crowd.closed() == 300, ANSWER_SECONDS, "they know")
 
 
 def test_idle_connections_make_room(daemon: Daemon, record_property: Record) -> None:
@@ -88,10 +89,7 @@ def test_out_of_descriptors(daemon: Daemon, record_property: Record) -> None:
 
 
 def _healthy(daemon: Daemon) -> bool:
-    try:
-        return daemon.request("/-/healthy", timeout=1).status == 200
-    except OSError:
-        return False
+    return status(daemon.port, "/-/healthy") == 200
 
 
 def test_started_with_few_descriptors(
@@ -107,6 +105,7 @@ def test_started_with_few_descriptors(
     daemon = Process(["/bin/sh", "-c", script], folder)
     processes.append(daemon)
     port = int(daemon.find_in_line(r"listening on http://127\.0\.0\.1:(\d+)/")[1])
+    wait_until(lambda: status(port, "/-/ready") == 200, what="a daemon that is ready")
     with (
         under_attack(daemon, port, "200 silent, 64 descriptors", record_property),
         Crowd(port, 200),

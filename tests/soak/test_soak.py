@@ -35,8 +35,10 @@ def test_growth_after_the_warm_up_counts() -> None:
     samples = [Sample(float(hour), 70.0 + hour / 2, 8, 9, 400) for hour in range(1, 13)]
     warm = samples[3:]
     verdict = Verdict(samples, warm, 43_200, 0, [])
-    assert verdict.drift_mb == 4.0
-    assert replace(verdict, warm=[]).drift_mb == 0.0
+    assert verdict.drift_mb == 2.0
+    assert verdict.growth_mb == 3.5
+    short = replace(verdict, warm=[])
+    assert (short.drift_mb, short.growth_mb) == (0.0, 0.0)
     assert summary(verdict, most_rows=4).count("\n") == 5
 
 

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TLS that is never agreed on, and passwords that are never right."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import socket
+import ssl
+import struct
+import subprocess
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import trustme
+
+from tests.abuse.clients import GET, Crowd, talk
+from tests.abuse.target import (
+    DEADLINE_SECONDS,
+    TOLERANCE_SECONDS,
+    Record,
+    sockets,
+    under_attack,
+)
+from tests.conftest import require_tool
+from tests.e2e.daemons import COMMAND
+from tests.e2e.processes import Process
+from tests.waiting import wait_until
+
+HELLO = bytes.fromhex("16030100c8010000c40303")
+"""The begin of a TLS hello that announces 200 bytes."""
+RESET = struct.pack("ii", 1, 0)
+USER, PASSWORD = "prometheus", "correct horse"
+FLOOD_SECONDS = 4.0
+
+
+@dataclass
+class Secured:
+    """A daemon that speaks TLS."""
+
+    process: Process
+    port: int
+    ca: Path
+    url: str
+
+
+@pytest.fixture(name="secured")
+def _secured(tmp_path: Path, processes: list[Process]) -> Secured:
+    """A daemon with a certificate and one user."""
+    import bcrypt
+
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    leaf = authority.issue_cert("localhost", "127.0.0.1")
+    leaf.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
+    leaf.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
+    hashed = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(10)).decode()
+    file = tmp_path / "web.yml"
+    file.write_text(
+        "tls_server_config: {cert_file: cert.pem, key_file: key.pem}\n"
+        f"basic_auth_users: {{{USER}: '{hashed}'}}\n"
+    )
+    flags = (
+        "--web.listen-address=127.0.0.1:0",
+        "--no-source.training",
+        f"--web.config.file={file}",
+    )
+    process = Process([*COMMAND, "serve", "--demo", *flags], tmp_path / "daemon")
+    processes.append(process)
+    port = int(process.find_in_line(r"listening on https://127\.0\.0\.1:(\d+)/")[1])
+    user = f"{USER}:{PASSWORD.replace(' ', '%20')}"
+    url = f"https://{user}@127.0.0.1:{port}#{tmp_path / 'ca.pem'}"
+    return Secured(process, port, tmp_path / "ca.pem", url)
+
+
+@pytest.mark.parametrize("first", [b"", HELLO], ids=["silent", "half a hello"])
+def test_handshakes_that_never_finish(
+    secured: Secured, first: bytes, record_property: Record
+) -> None:
+    name = f"200 handshakes, {'half a hello' if first else 'silent'}"
+    with (
+        under_attack(secured.process, secured.url, name, record_property) as seen,
+        Crowd(secured.port, 200, first),
+    ):
+        wait_until(
+            lambda: sockets(secured.process.pid) <= seen.sockets_before + 4,
+            DEADLINE_SECONDS + TOLERANCE_SECONDS,
+            "all ended",
+        )
+
+
+def test_clients_that_leave_during_the_handshake(secured: Secured, record_property: Record) -> None:
+    """Closed or reset, before, within and right after it."""
+    context = ssl.create_default_context(cafile=str(secured.ca))
+    with under_attack(secured.process, secured.url, "300 early closes of TLS", record_property):
+        for number in range(300):
+            connection = socket.create_connection(("127.0.0.1", secured.port), 5)
+            if number % 2:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+            with contextlib.suppress(OSError):
+                if number % 3 == 1:
+                    connection.sendall(HELLO)
+                elif number % 3 == 2:
+                    connection = context.wrap_socket(connection, server_hostname="localhost")
+            connection.close()
+
+
+def test_what_is_no_tls(secured: Secured, record_property: Record) -> None:
+    """Plain HTTP and noise on the port of TLS: refused at once, and counted, not logged."""
+    with under_attack(secured.process, secured.url, "100 that speak no TLS", record_property):
+        for number in range(100):
+            done = talk(secured.port, [GET if number % 2 else b"\x00" * 300], 5)
+            assert done.closed
+            assert done.statuses == []
+
+
+def test_a_flood_of_wrong_passwords(secured: Secured, record_property: Record) -> None:
+    """Each costs a check of bcrypt; who has the right one is answered all the while."""
+    context = ssl.create_default_context(cafile=str(secured.ca))
+    answers: list[int] = []
+    end = time.monotonic() + FLOOD_SECONDS
+
+    def guess(thread: int) -> None:
+        number = 0
+        while time.monotonic() < end:
+            number += 1
+            both = base64.b64encode(f"{USER}{number % 2}:{thread} {number}".encode()).decode()
+            connection = http.client.HTTPSConnection(
+                "127.0.0.1", secured.port, timeout=10, context=context
+            )
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                connection.request("GET", "/metrics", headers={"Authorization": f"Basic {both}"})
+                answers.append(connection.getresponse().status)
+            connection.close()
+
+    with under_attack(secured.process, secured.url, "wrong passwords, 16 clients", record_property):
+        threads = [threading.Thread(target=guess, args=(number,)) for number in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(answers) > 20
+    assert set(answers) <= {401, 429, 503}
+
+
+def test_renegotiation(secured: Secured, record_property: Record) -> None:
+    """A client that wants to begin anew again and again, over TLS 1.2."""
+    openssl = require_tool("openssl")
+    command = [openssl, "s_client", "-connect", f"127.0.0.1:{secured.port}", "-tls1_2"]
+    with under_attack(secured.process, secured.url, "renegotiation", record_property):
+        client = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        assert client.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            for _ in range(20):
+                client.stdin.write(b"R\n")
+                client.stdin.flush()
+                time.sleep(0.05)
+        client.kill()
+        client.communicate()

@@ -115,14 +115,14 @@ def under_attack(
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert scraper.stdout is not None
-    assert scraper.stdout.readline() == "ready\n"
-    seen.sockets_before += 1  # the scraper's
     try:
+        assert scraper.stdout is not None
+        assert scraper.stdout.readline() == "ready\n"
+        seen.sockets_before += 1  # the scraper's
         yield seen
     finally:
         output, _ = scraper.communicate()
-        seen.sockets_before -= 1
+    seen.sockets_before -= 1
     found = json.loads(output)
     seen.seconds, seen.failures = found["seconds"], found["failures"]
     seen.peak_mb = memory_mb(daemon.pid, "VmHWM")

@@ -24,6 +24,7 @@ from tests.abuse.target import (
     Record,
     is_running,
     memory_mb,
+    status,
     threads,
     under_attack,
 )

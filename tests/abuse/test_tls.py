@@ -34,7 +34,7 @@ from tests.waiting import wait_until
 HELLO = bytes.fromhex("16030100c8010000c40303")
 """The begin of a TLS hello that announces 200 bytes."""
 RESET = struct.pack("ii", 1, 0)
-USER, PASSWORD = "prometheus", "correct horse"
+USER, PASSWORD = "prometheus", "correct-horse"
 FLOOD_SECONDS = 4.0
 
 
@@ -72,8 +72,7 @@ def _secured(tmp_path: Path, processes: list[Process]) -> Secured:
     process = Process([*COMMAND, "serve", "--demo", *flags], tmp_path / "daemon")
     processes.append(process)
     port = int(process.find_in_line(r"listening on https://127\.0\.0\.1:(\d+)/")[1])
-    user = f"{USER}:{PASSWORD.replace(' ', '%20')}"
-    url = f"https://{user}@127.0.0.1:{port}#{tmp_path / 'ca.pem'}"
+    url = f"https://{USER}:{PASSWORD}@127.0.0.1:{port}#{tmp_path / 'ca.pem'}"
     return Secured(process, port, tmp_path / "ca.pem", url)
 
 

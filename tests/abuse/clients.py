@@ -122,18 +122,6 @@ class Crowd:
                     with contextlib.suppress(OSError):
                         by_number[number].send(first)
 
-    def closed(self) -> int:
-        """Return how many of them the server has ended so far; only looks at what came."""
-        count = 0
-        for each in self.connections:
-            try:
-                count += each.recv(1, socket.MSG_PEEK) == b""
-            except BlockingIOError:
-                pass
-            except OSError:
-                count += 1
-        return count
-
     def close(self) -> None:
         """Close all."""
         for each in self.connections:

@@ -127,7 +127,7 @@ def test_100_000_pipelined_requests(daemon: Daemon, record_property: Record) -> 
             yield b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100
 
     with under_attack(daemon, daemon.port, "100,000 pipelined, read", record_property):
-        done = talk(daemon.port, requests(), 8, most=1 << 25)
+        done = talk(daemon.port, requests(), 4, most=1 << 25)
     assert set(done.statuses) == {200}
 
 

@@ -76,14 +76,13 @@ def _secured(tmp_path: Path, processes: list[Process]) -> Secured:
     return Secured(process, port, tmp_path / "ca.pem", url)
 
 
-@pytest.mark.parametrize("first", [b"", HELLO], ids=["silent", "half a hello"])
-def test_handshakes_that_never_finish(
-    secured: Secured, first: bytes, record_property: Record
-) -> None:
-    name = f"200 handshakes, {'half a hello' if first else 'silent'}"
+def test_handshakes_that_never_finish(secured: Secured, record_property: Record) -> None:
+    """Half of them say nothing at all, the other half the begin of a hello."""
+    name = "200 handshakes that never finish"
     with (
         under_attack(secured.process, secured.url, name, record_property) as seen,
-        Crowd(secured.port, 200, first),
+        Crowd(secured.port, 100),
+        Crowd(secured.port, 100, HELLO),
     ):
         wait_until(
             lambda: sockets(secured.process.pid) <= seen.sockets_before + 4,

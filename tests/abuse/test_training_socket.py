@@ -22,7 +22,7 @@ from tests.e2e.processes import ROOT, environment
 from tests.waiting import wait_until
 
 EVE, ALICE = 61012, 61011
-FLOOD_SECONDS = 4.0
+FLOOD_SECONDS = 2.5
 FLOOD = """
 import json, os, socket, sys, time
 path, uid, seconds, kind = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]

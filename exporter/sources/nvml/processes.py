@@ -13,7 +13,7 @@ from exporter.model.reading import Process
 from exporter.sources.journal import Journal
 from exporter.sources.nvml import plausible
 from exporter.sources.nvml.probe import Probe
-from exporter.sources.proc.procfs import Identities, Identity
+from exporter.sources.proc.procfs import Identities, Identity, sees_the_hosts_processes
 
 NO_INSTANCE = 0xFFFFFFFF
 LISTS: Mapping[str, str] = {
@@ -34,6 +34,7 @@ class ProcessLists:
         self, handle: Any, journal: Journal, procfs_root: str, *, owners: bool = True
     ) -> None:
         self._identities = Identities(procfs_root, owners=owners)
+        self._sees_all = sees_the_hosts_processes()
         versions = VERSIONS[1:] if _has_wide_entries() else VERSIONS
         self._lists = {
             kind: Probe(
@@ -49,10 +50,11 @@ class ProcessLists:
     ) -> dict[int | None, tuple[Process, ...]] | None:
         """Return the processes by share, or None if the driver does not report them.
 
-        `gpu_instances` is None while MIG is off.
+        `gpu_instances` is None while MIG is off. Outside the host's pid namespace, newer drivers
+        leave out the processes of others: there, lists without an entry say nothing.
         """
         listed = {kind: read() for kind, read in self._lists.items()}
-        if listed["compute"] is None:
+        if listed["compute"] is None or not (self._sees_all or any(listed.values())):
             return None
         shares = (None,) if gpu_instances is None else tuple(gpu_instances)
         found: dict[int | None, list[Process]] = {share: [] for share in shares}

@@ -15,6 +15,9 @@ MOST_BYTES = 64 * 1024
 """The rest of a longer file, such as a command line or an environment, is not read."""
 STATE, START_TIME = 0, 19
 """Fields 3 and 22 of /proc/PID/stat, counted from the third, which follows the name."""
+PID_NAMESPACE = "/proc/self/ns/pid"
+HOSTS_PID_NAMESPACE = "pid:[4026531836]"
+"""The kernel gives the first pid namespace this number (PROC_PID_INIT_INO)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,14 @@ class Identities:
 
     def _owner(self, pid: int) -> str | None:
         return owner(self._procfs, pid) if self._owners else None
+
+
+def sees_the_hosts_processes() -> bool:
+    """Return whether this process is in the host's pid namespace."""
+    try:
+        return os.readlink(PID_NAMESPACE) == HOSTS_PID_NAMESPACE
+    except OSError:
+        return False
 
 
 def command_name(procfs: str, pid: int) -> str | None:

@@ -12,6 +12,7 @@ from typing import Any
 import pynvml
 import pytest
 
+from exporter.derive.idle import IdleRules, is_held
 from exporter.errors import DeviceGone
 from exporter.model.reading import Process
 from exporter.sources.nvml.processes import ProcessLists
@@ -56,6 +57,54 @@ def test_each_list_has_its_kind(open_gpu: Open, tmp_path: Path) -> None:
 def test_idle_gpu_has_no_processes(open_gpu: Open, tmp_path: Path) -> None:
     """An empty list is known; it is not the same as an unknown one."""
     assert read(open_gpu(), tmp_path) == {None: ()}
+
+
+OTHERS_NAMESPACE = "pid:[4026532201]"
+
+
+def test_empty_lists_outside_the_hosts_pid_namespace_are_unknown(
+    open_gpu: Open, tmp_path: Path, pid_namespace: Callable[[str | None], None]
+) -> None:
+    """The driver shows a container without the host's pids no process of others."""
+    pid_namespace(OTHERS_NAMESPACE)
+
+    assert read(open_gpu(), tmp_path) is None
+    assert read(open_gpu(mig={"instances": [{"gi": 2}]}), tmp_path, [2]) is None
+
+
+def test_empty_lists_are_unknown_where_the_namespace_is(
+    open_gpu: Open, tmp_path: Path, pid_namespace: Callable[[str | None], None]
+) -> None:
+    """Without /proc/self/ns/pid it may be any."""
+    pid_namespace(None)
+
+    assert read(open_gpu(), tmp_path) is None
+
+
+def test_entries_outside_the_hosts_pid_namespace_are_used(
+    open_gpu: Open, tmp_path: Path, pid_namespace: Callable[[str | None], None]
+) -> None:
+    """An older driver lists everything to everybody: then a share without a process is free."""
+    pid_namespace(OTHERS_NAMESPACE)
+    rig = open_gpu(
+        processes=[{"pid": 10, "bytes": 1, "gi": 2, "ci": 0}],
+        mig={"instances": [{"gi": 2}, {"gi": 3}]},
+    )
+
+    assert read(rig, tmp_path, [2, 3]) == {2: (Process(10, "compute", 1),), 3: ()}
+
+
+def test_used_memory_holds_a_gpu_whose_processes_are_hidden(
+    open_gpu: Open, pid_namespace: Callable[[str | None], None]
+) -> None:
+    """What would be called free, and its memory orphaned, counts as held."""
+    pid_namespace(OTHERS_NAMESPACE)
+    rig = open_gpu(memory={"total": 80 * GIB, "reserved": 0, "used": 70 * GIB})
+    reading = rig.session().read()
+    (share,) = reading.shares
+
+    assert share.processes is None
+    assert is_held(share.processes, share.memory, IdleRules()) is True
 
 
 @pytest.mark.parametrize("growth", [0, 30, 100])

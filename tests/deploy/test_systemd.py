@@ -4,79 +4,147 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import require_tool
+from tests.deploy.confined import settings, system_calls
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "systemd"
 UNIT = FOLDER / "roofline-exporter.service"
-MOST_EXPOSURE = 3.0
-"""Of 10, by systemd's own measure; a service that does nothing about it has 9.6."""
+ALONE = ""
+EXPOSURES: Mapping[str, float] = {
+    ALONE: 1.5,
+    "any-address.conf": 1.6,
+    "kernel-log.conf": 1.9,
+    "other-users.conf": 2.0,
+    "socket-group.conf": 1.5,
+}
+"""Of 10, by systemd's own measure, at most, by drop-in; a service that does nothing has 9.6."""
+CAPABILITIES: Mapping[str, set[str]] = {
+    ALONE: set(),
+    "any-address.conf": set(),
+    "kernel-log.conf": {"CAP_SYSLOG"},
+    "other-users.conf": {"CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH"},
+    "socket-group.conf": set(),
+}
 
 
 def _settings() -> dict[str, list[str]]:
-    settings: dict[str, list[str]] = {}
-    for line in UNIT.read_text().splitlines():
-        name, equals, value = line.partition("=")
-        if equals and not line.startswith("#"):
-            settings.setdefault(name, []).append(value)
-    return settings
+    return settings(UNIT)
 
 
-def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
-    """`systemd-analyze verify` says nothing, once the command is one that exists here."""
-    analyze = require_tool("systemd-analyze")
+@pytest.fixture(params=EXPOSURES, ids=lambda name: name or "alone")
+def dropin(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def unit(dropin: str, tmp_path: Path) -> Path:
+    """The unit with a drop-in, where systemd looks for one; its command is one that exists."""
     copy = tmp_path / UNIT.name
     copy.write_text(UNIT.read_text().replace("/usr/local/bin/roofline-exporter", sys.executable))
-    done = subprocess.run(
-        [analyze, "verify", "--man=no", str(copy)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
+    if dropin:
+        folder = tmp_path / f"{UNIT.name}.d"
+        folder.mkdir()
+        shutil.copy(FOLDER / dropin, folder)
+    return copy
+
+
+def _analyze(*words: str) -> subprocess.CompletedProcess[str]:
+    analyze = require_tool("systemd-analyze")
+    return subprocess.run(
+        [analyze, *words], capture_output=True, text=True, check=False, timeout=60
     )
+
+
+def test_every_dropin_is_known() -> None:
+    """The tests below take all of them."""
+    assert {path.name for path in FOLDER.glob("*.conf")} == set(EXPOSURES) - {ALONE}
+
+
+def test_systemd_accepts_the_unit(unit: Path) -> None:
+    """`systemd-analyze verify` says nothing, whichever drop-in is there."""
+    done = _analyze("verify", "--man=no", str(unit))
     ours = [line for line in done.stderr.splitlines() if "roofline" in line]
     assert (done.returncode, ours) == (0, [])
 
 
-def test_unit_is_locked_in() -> None:
-    """By systemd's own measure it is far less exposed than an ordinary service."""
-    analyze = require_tool("systemd-analyze")
-    if b"--offline" not in subprocess.check_output([analyze, "--help"]):
+def test_unit_is_locked_in(unit: Path, dropin: str) -> None:
+    """By systemd's own measure; a drop-in costs what is expected of it and no more."""
+    if "--offline" not in _analyze("--help").stdout:
         pytest.skip("this systemd measures no file, only units that are loaded")
-    done = subprocess.run(
-        [analyze, "security", "--offline=yes", str(UNIT)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = _analyze("security", "--offline=yes", str(unit))
     found = re.search(r"Overall exposure level for \S+: ([0-9.]+)", done.stdout)
     assert found, done.stdout + done.stderr
-    assert float(found[1]) <= MOST_EXPOSURE
+    assert float(found[1]) <= EXPOSURES[dropin]
+
+
+def test_capabilities_come_from_dropins_only(dropin: str) -> None:
+    """Those that a drop-in's head names, and no other; the unit alone has none."""
+    text = (FOLDER / dropin).read_text() if dropin else UNIT.read_text()
+    wanted = CAPABILITIES[dropin]
+    given = settings(FOLDER / dropin) if dropin else _settings()
+    for name in ("AmbientCapabilities", "CapabilityBoundingSet"):
+        assert {word for line in given.get(name, []) for word in line.split()} == wanted
+        assert dropin or f"\n{name}=\n" in text, "it is set, to nothing"
+    if dropin:
+        head = text.partition("[Service]")[0]
+        assert "# Gives: " in head
+        assert "# Costs: " in head
+        assert wanted <= set(re.findall(r"CAP_\w+", head))
+
+
+def test_unit_refuses_what_reads_and_writes_other_processes(dropin: str) -> None:
+    """The lists of system calls, with systemd's own groups: no drop-in opens them again."""
+    require_tool("systemd-analyze")
+    lines = list(_settings()["SystemCallFilter"])
+    lines += settings(FOLDER / dropin).get("SystemCallFilter", []) if dropin else []
+    denied = set(lines[1].lstrip("~").split())
+    assert lines[1].startswith("~")
+    assert denied >= {"@debug", "process_vm_readv", "process_vm_writev", "@privileged"}
+    refused = {"ptrace", "process_vm_readv", "process_vm_writev", "chown", "setuid", "syslog"}
+    assert not refused & system_calls(lines)
+
+
+def test_unit_has_limits() -> None:
+    """Memory, threads and open files, above what eight GPUs and all connections take."""
+    given = _settings()
+    assert given["MemoryMax"] == ["256M"]
+    assert given["TasksMax"] == ["128"]
+    assert given["LimitNOFILE"] == ["1024"]
+
+
+def test_addresses_are_a_choice() -> None:
+    """Private networks by default; the unit says how to name others, a drop-in lifts it."""
+    assert _settings()["IPAddressDeny"] == ["any"]
+    assert "#IPAddressAllow=192.0.2.10\n" in UNIT.read_text()
+    assert settings(FOLDER / "any-address.conf") == {"IPAddressDeny": [], "IPAddressAllow": []}
 
 
 def test_unit_reaches_the_gpus() -> None:
     """Nothing hides the driver's devices, its files below /proc, or other processes."""
-    settings = _settings()
-    assert settings["PrivateDevices"] == ["no"]
-    assert "char-nvidia* rw" in settings["DeviceAllow"]
-    assert "char-195 rw" in settings["DeviceAllow"]
-    assert settings["ProcSubset"] == ["all"]
-    assert settings["ProtectProc"] == ["default"]
-    assert not {"PrivateUsers", "PrivateNetwork", "ProtectKernelLogs"} & set(settings)
+    given = _settings()
+    assert given["PrivateDevices"] == ["no"]
+    assert "char-nvidia* rw" in given["DeviceAllow"]
+    assert "char-195 rw" in given["DeviceAllow"]
+    assert given["ProcSubset"] == ["all"]
+    assert given["ProtectProc"] == ["default"]
+    assert not {"PrivateUsers", "PrivateNetwork"} & set(given)
 
 
 def test_unit_keeps_the_directory_of_the_socket() -> None:
     """A container that mounted it still sees it after a restart."""
-    settings = _settings()
-    assert settings["RuntimeDirectory"] == ["roofline-exporter"]
-    assert settings["RuntimeDirectoryPreserve"] == ["yes"]
-    assert "DynamicUser" not in settings, "its directory would be closed to the users of jobs"
+    given = _settings()
+    assert given["RuntimeDirectory"] == ["roofline-exporter"]
+    assert given["RuntimeDirectoryPreserve"] == ["yes"]
+    assert "DynamicUser" not in given, "its directory would be closed to the users of jobs"
 
 
 def test_its_user_is_made_by_sysusers() -> None:

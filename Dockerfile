@@ -35,11 +35,12 @@ LABEL org.opencontainers.image.title="roofline-exporter" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 # Official Python images come without the standard library's bytecode, and here it cannot be kept
-# later. The folder is for the training socket, where no directory of the host is mounted over it.
+# later. The folder is for the training socket; a new volume gets its owner. Group 0 is that of every
+# user that OpenShift makes up, and of a root without capabilities.
 RUN python -m compileall -q --invalidation-mode unchecked-hash \
       -x '/(test|tests|idlelib|lib2to3|tkinter|turtledemo|site-packages|dist-packages)/' \
       "$(python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')" \
- && install -d -o 65532 -g 65532 /run/roofline-exporter
+ && install -d -o 65532 -g 0 -m 0775 /run/roofline-exporter
 COPY --from=build /opt/roofline-exporter /opt/roofline-exporter
 # utility is the driver's name for NVML.
 ENV PATH=/opt/roofline-exporter/bin:$PATH \

@@ -16,6 +16,15 @@ from tests.e2e.containers import compose_command
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 BASE, GPU = DEPLOY / "docker-compose.yml", DEPLOY / "docker-compose.gpu.yml"
+CAPABILITIES = {
+    "host-jobs": set(),
+    "kernel-log": {"SYSLOG"},
+    "other-users": {"SYS_PTRACE", "DAC_READ_SEARCH"},
+    "tls": set(),
+}
+"""What each overlay adds."""
+OVERLAYS = {name: DEPLOY / f"docker-compose.{name}.yml" for name in CAPABILITIES}
+FILES = [BASE, GPU, *OVERLAYS.values()]
 
 SCHEMA = "vendor.compose-spec"
 
@@ -28,13 +37,22 @@ def _services(path: Path = BASE) -> dict[str, Any]:
 def test_files_follow_the_compose_specification() -> None:
     """Every key is known and has the right shape."""
     subprocess.run(
-        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", SCHEMA, BASE, GPU],
+        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", SCHEMA, *FILES],
         check=True,
         timeout=60,
     )
 
 
-@pytest.mark.parametrize("files", [[BASE], [BASE, GPU]], ids=["demo", "gpu"])
+def test_every_file_is_known() -> None:
+    """The tests below take all of them."""
+    assert set(DEPLOY.glob("docker-compose*.yml")) == set(FILES)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [[BASE], [BASE, GPU], *([BASE, GPU, path] for path in OVERLAYS.values()), FILES],
+    ids=["demo", "gpu", *OVERLAYS, "all"],
+)
 def test_files_are_read_by_compose(files: list[Path]) -> None:
     """The Compose that is here reads them, alone and together."""
     names = [word for file in files for word in ("--file", str(file))]
@@ -49,7 +67,7 @@ def test_files_are_read_by_compose(files: list[Path]) -> None:
     assert "warn" not in done.stderr.lower()
 
 
-@pytest.mark.parametrize("path", [BASE, GPU], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_nothing_newer_than_1_29(path: Path) -> None:
     """Keys that docker-compose 1.29 refuses, or that v2 warns of, are not used."""
     document = yaml.safe_load(path.read_text())
@@ -101,14 +119,53 @@ def test_data_is_kept_in_named_volumes() -> None:
     assert set(named) == {"prometheus-data", "alertmanager-data", "grafana-data"}
 
 
+def test_exporter_runs_without_rights() -> None:
+    """As a user that is not root, and within limits; the file for GPUs adds no right."""
+    service = _services()["exporter"]
+    assert service["user"] == "65532:65532"
+    assert (service["mem_limit"], service["pids_limit"]) == ("256m", 128)
+    assert service["read_only"] is True
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    added = {"cap_add", "user", "privileged", "devices", "security_opt", "group_add"}
+    assert not added & set(_services(GPU)["exporter"])
+
+
 def test_gpu_file_reaches_the_node() -> None:
-    """The GPUs by reservation, the host's processes, and the socket of training jobs."""
+    """The GPUs by reservation, the host's processes, and a volume for reports; no host path."""
     service = _services(GPU)["exporter"]
     (device,) = service["deploy"]["resources"]["reservations"]["devices"]
     assert (device["driver"], device["count"]) == ("nvidia", "all")
     assert "utility" in device["capabilities"]
     assert service["pid"] == "host"
     assert service["environment"]["ROOFLINE_DEMO"] == "false"
-    assert "/proc:/host/proc:ro" in service["volumes"]
-    assert service["environment"]["ROOFLINE_PATH_PROCFS"] == "/host/proc"
-    assert "/run/roofline-exporter:/run/roofline-exporter" in service["volumes"]
+    assert service["volumes"] == ["training:/run/roofline-exporter"]
+    volumes = yaml.safe_load(GPU.read_text())["volumes"]
+    assert volumes == {"training": {"name": "roofline-exporter-training"}}
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_overlay_gives_what_it_names(name: str) -> None:
+    """It says what it gives and costs, and root is only where a capability needs it."""
+    text = OVERLAYS[name].read_text()
+    head = text.partition("services:")[0]
+    assert "# Gives: " in head
+    assert "# Costs: " in head
+    service = yaml.safe_load(text)["services"]["exporter"]
+    assert set(service.get("cap_add", [])) == CAPABILITIES[name]
+    assert ("user" in service) == bool(CAPABILITIES[name])
+    assert not {"privileged", "pid", "network_mode", "cap_drop"} & set(service)
+
+
+def test_stack_with_tls_differs_in_tls_only() -> None:
+    """Prometheus keeps its other flags, and its other jobs."""
+    plain, other = _services()["prometheus"], _services(OVERLAYS["tls"])["prometheus"]
+    assert other["command"][1:] == plain["command"][1:]
+    folder = DEPLOY / "prometheus"
+    ours = yaml.safe_load((folder / "prometheus-tls.yml").read_text())
+    for job in ours["scrape_configs"]:
+        if job["job_name"] == "roofline-exporter":
+            assert job.pop("scheme") == "https"
+            assert job.pop("tls_config")
+            assert job.pop("basic_auth")["username"] == "prometheus"
+    assert ours == yaml.safe_load((folder / "prometheus.yml").read_text())
+    assert other["command"][0] == "--config.file=/etc/prometheus/prometheus-tls.yml"

@@ -33,6 +33,7 @@ from testcontainers.core.image import DockerImage
 
 from tests.conftest import unmet
 from tests.e2e.processes import ROOT, environment
+from tests.fake_nvml import FakeNvml
 from tests.waiting import wait_until
 
 # Its clean-up container is one more image to pull; containers here end with their test.
@@ -47,8 +48,12 @@ HARDENED: Mapping[str, Any] = {
     "user": FOREIGN_USER,
     "cap_drop": ["ALL"],
     "security_opt": ["no-new-privileges:true"],
+    "mem_limit": "256m",
+    "pids_limit": 128,
 }
 PORT = 19400
+DRIVER = "/usr/lib/libnvidia-ml.so.1"
+SCENARIO = "/fake_nvml"
 LEFT_ALONE_SECONDS = 3600
 
 
@@ -144,14 +149,28 @@ class Engine:
             self.client.images.remove(f"roofline-exporter-test:{tag}", noprune=True)
 
 
-def exporter(image: str, *words: str) -> DockerContainer:
-    """The exporter, read-only and as a user that the image does not know; not started yet."""
+def exporter(image: str, *words: str, user: str = FOREIGN_USER, **options: Any) -> DockerContainer:
+    """The exporter, read-only, without rights and within limits, as a user that the image need
+    not know; not started yet."""
     return (
         DockerContainer(image)
-        .with_kwargs(**HARDENED)
+        .with_kwargs(**{**HARDENED, "user": user, **options})
         .with_exposed_ports(PORT)
         .with_command(list(words))
     )
+
+
+def driver_volumes(fake: FakeNvml) -> dict[str, dict[str, str]]:
+    """Mounts of a fake driver: its library where NVIDIA's runtime puts the real one."""
+    return {
+        str(fake.library): {"bind": DRIVER, "mode": "ro"},
+        str(fake.directory): {"bind": SCENARIO, "mode": "ro"},
+    }
+
+
+def driver_environment(fake: FakeNvml) -> dict[str, str]:
+    """How the mounted library finds its scenario."""
+    return {"FAKE_NVML_SCENARIO": f"{SCENARIO}/{fake.scenario_path.name}"}
 
 
 def address(container: DockerContainer, port: int) -> str:

@@ -3,10 +3,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
+import os
 import re
 import shutil
 import signal
+import ssl
+import stat
+import subprocess
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,16 +24,17 @@ from testcontainers.core.container import DockerContainer
 from testcontainers.core.network import Network
 
 from exporter import __version__
-from tests.conftest import MEASURED
+from tests.conftest import MEASURED, require_tool
 from tests.e2e.containers import (
     COMPOSE_FILE,
     DEPLOY,
-    FOREIGN_USER,
     PORT,
     Compose,
     Engine,
     address,
     base_image,
+    driver_environment,
+    driver_volumes,
     exporter,
     fetch,
     fetch_json,
@@ -39,6 +47,7 @@ from tests.e2e.containers import (
 )
 from tests.e2e.daemons import Page
 from tests.e2e.processes import ROOT, retry_once
+from tests.fake_nvml import FakeNvml
 from tests.waiting import wait_until
 
 MOST_MEGABYTES = 130.0
@@ -48,6 +57,7 @@ STOP_SECONDS = 2.0
 DEMO_GPUS = 8
 STACK_SECONDS = 90.0
 STOPPED, INTERRUPTED = 0, 130
+SOCKETS = "/run/roofline-exporter"
 JOB = """
 import json, os, socket
 report = {
@@ -297,48 +307,304 @@ def test_compose_brings_the_stack_up_and_down(
     assert _left(engine, compose.project) == []
 
 
-def test_compose_on_a_gpu_node(engine: Engine, image: str, tmp_path: Path) -> None:
-    """The second file makes it root without rights, with the host's processes and the socket.
+def _said_by_a_job(engine: Engine, image: str, volumes: dict[str, dict[str, str]]) -> None:
+    """Send a report from a container of another user, which may only read the directory."""
+    engine.client.containers.run(
+        image,
+        ["-c", JOB],
+        entrypoint="python",
+        user="12346:54322",
+        network_mode="none",
+        volumes=volumes,
+        remove=True,
+    )
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> FakeNvml:
+    """A driver with eight GPUs, which containers mount; they are of other users than this one."""
+    scenario = {"devices": {"count": 8, "template": {"utilization": 50}}}
+    fake = FakeNvml(tmp_path / "fake", scenario)
+    fake.directory.chmod(0o755)
+    fake.scenario_path.chmod(0o644)
+    return fake
+
+
+@pytest.mark.parametrize("user", ["65532:65532", "12345:12345", "12345:0"])
+def test_reads_the_driver_without_rights(
+    engine: Engine, image: str, fake: FakeNvml, user: str
+) -> None:
+    """Read-only, no capability, no new privileges, 256 MiB: its own user, and those of OpenShift.
+
+    A job in another container reports to it through a volume that it may only read. A user that
+    is neither the image's own nor of group 0 cannot make the socket, and does without.
+    """
+    volume = engine.client.volumes.create()
+    try:
+        container = exporter(image, user=user, healthcheck={"interval": 10**9})
+        container.with_envs(ROOFLINE_TRAINING_SOCKET=f"{SOCKETS}/training.sock")
+        container.with_envs(**driver_environment(fake))
+        container.with_volume_mapping(volume.name, SOCKETS, "rw")
+        for path, mount in driver_volumes(fake).items():
+            container.with_volume_mapping(path, mount["bind"], mount["mode"])
+        with container:
+            url = wait_until(lambda: _address(container), 5, "a published port")
+            page = wait_until(lambda: _gpus_up(url), 30, "eight GPUs")
+            assert page.value("roofline_exporter_source_up", source="nvml") == 1
+            wait_until(lambda: _is_healthy(container), 30, "a good health check")
+            status = container.exec(["cat", "/proc/1/status"]).output.decode()
+            assert (
+                re.findall(r"(?m)^Cap(?:Prm|Eff|Bnd|Amb):\s*([0-9a-f]+)$", status) == ["0" * 16] * 4
+            )
+            assert re.search(r"(?m)^NoNewPrivs:\s*1$", status)
+            if user == "12345:12345":
+                assert "training.sock" in logs(container), "a line says what is missing"
+            else:
+                _said_by_a_job(engine, image, {volume.name: {"bind": SOCKETS, "mode": "ro"}})
+                wait_until(lambda: _reports(url) == 1, 10, "the job's report")
+            assert stop(container)[0] == STOPPED
+    finally:
+        volume.remove(force=True)
+
+
+def _is_healthy(container: DockerContainer) -> bool:
+    wrapped = container.get_wrapped_container()
+    wrapped.reload()
+    status: str = wrapped.attrs["State"]["Health"]["Status"]
+    return status == "healthy"
+
+
+class Node:
+    """The GPU node's compose project, with overlays, on the fake driver.
 
     The GPUs themselves are left out: the engine would refuse them without NVIDIA's runtime.
     """
-    config = yaml.safe_load((DEPLOY / "docker-compose.gpu.yml").read_text())
-    service = config["services"]["exporter"]
-    del service["deploy"]
-    sockets = tmp_path / "run"
-    mounted = "/run/roofline-exporter"
-    assert f"{mounted}:{mounted}" in service["volumes"]
-    service["volumes"] = [
-        f"{sockets}:{mounted}" if volume.startswith(mounted) else volume
-        for volume in service["volumes"]
-    ]
-    override = tmp_path / "gpu.yml"
-    override.write_text(yaml.safe_dump(config))
-    with engine.tagged(image) as tag:
-        compose = Compose(tag, COMPOSE_FILE, override)
-        with compose.up("exporter"):
-            url = compose.url("exporter", PORT)
-            wait_until(lambda: fetch(f"{url}/-/healthy"), 30, "an answer")
-            container = engine.client.containers.get(
-                compose.run("ps", "--quiet", "exporter").strip()
+
+    def __init__(self, image: str, folder: Path, fake: FakeNvml, *overlays: str) -> None:
+        config = yaml.safe_load((DEPLOY / "docker-compose.gpu.yml").read_text())
+        service = config["services"]["exporter"]
+        del service["deploy"]
+        service["volumes"] += [
+            f"{path}:{mount['bind']}:{mount['mode']}"
+            for path, mount in driver_volumes(fake).items()
+        ]
+        service["environment"] |= driver_environment(fake)
+        self.volume = f"roofline-exporter-test-{uuid.uuid4().hex[:12]}"
+        config["volumes"]["training"]["name"] = self.volume
+        override = folder / "gpu.yml"
+        override.write_text(yaml.safe_dump(config))
+        files = [self._overlay(folder, name) for name in overlays]
+        self.sockets = folder / "run"
+        self.compose = Compose(image, COMPOSE_FILE, override, *files)
+
+    @staticmethod
+    def _overlay(folder: Path, name: str) -> Path:
+        """An overlay, with a folder of the test for the host's."""
+        text = (DEPLOY / f"docker-compose.{name}.yml").read_text()
+        path = folder / f"{name}.yml"
+        path.write_text(text.replace(f"- {SOCKETS}:", f"- {folder / 'run'}:"))
+        return path
+
+    def url(self) -> str:
+        """Where it answers, once it does."""
+        url = self.compose.url("exporter", PORT)
+        wait_until(lambda: _gpus_up(url), 30, "eight GPUs")
+        return url
+
+    def exec(self, engine: Engine, *words: str) -> tuple[int, str]:
+        """Run something in the exporter's container, as its user."""
+        number = self.compose.run("ps", "--quiet", "exporter").strip()
+        done = engine.client.containers.get(number).exec_run(list(words))
+        return done.exit_code, done.output.decode()
+
+
+@contextlib.contextmanager
+def _job(engine: Engine, image: str) -> Iterator[int]:
+    """A training process of another user in a container; its number on the host."""
+    job = engine.client.containers.run(
+        image,
+        ["-c", "import time; time.sleep(600)"],
+        entrypoint="python",
+        user="12346:54322",
+        environment={"RANK": "0"},
+        detach=True,
+    )
+    try:
+        job.reload()
+        pid = int(job.attrs["State"]["Pid"])
+        if not Path(f"/proc/{pid}").exists():
+            pytest.skip("the Docker engine runs elsewhere: its processes cannot be seen")
+        yield pid
+    finally:
+        job.remove(force=True)
+
+
+def test_compose_on_a_gpu_node(engine: Engine, image: str, tmp_path: Path, fake: FakeNvml) -> None:
+    """Without a right it sees who is on the GPUs, but not their variables, and takes reports."""
+    with engine.tagged(image) as tag, _job(engine, image) as pid:
+        fake.device(0, processes=[{"pid": pid, "bytes": 2**30}])
+        node = Node(tag, tmp_path, fake)
+        with node.compose.up("exporter"):
+            url = node.url()
+            assert node.exec(engine, "id", "-u")[1] == "65532\n"
+            holders = wait_until(
+                lambda: Page((fetch(f"{url}/metrics") or b"").decode()).rows("gpu_holder_info"),
+                20,
+                "the holder",
             )
-            page = Page((fetch(f"{url}/metrics") or b"").decode())
-            assert page.value("roofline_exporter_source_up", source="nvml") == 0, "no demo"
-            seen = container.exec_run(["cat", "/host/proc/self/status"])
-            assert seen.exit_code == 0, seen
-            own = container.attrs["State"]["Pid"]
-            assert container.exec_run(["ls", f"/host/proc/{own}/comm"]).exit_code == 0
-            wait_until((sockets / "training.sock").is_socket, 10, "the training socket")
-            engine.client.containers.run(
-                image,
-                ["-c", JOB],
-                entrypoint="python",
-                user=FOREIGN_USER,
-                volumes={str(sockets): {"bind": mounted, "mode": "rw"}},
-                remove=True,
-            )
+            ((labels, _),) = holders
+            assert (labels["command"], labels["owner"]) == ("python", "12346")
+            assert labels["class"] == "other", "its variables are its own"
+            assert node.exec(engine, "cat", f"/proc/{pid}/environ")[0] != 0
+            assert node.exec(engine, "ls", f"/proc/{pid}/root/")[0] != 0
+            zero = f"import os; os.kill({os.getpid()}, 0)"
+            assert node.exec(engine, "python", "-c", zero)[0] != 0
+            _said_by_a_job(engine, image, {node.volume: {"bind": SOCKETS, "mode": "ro"}})
             wait_until(lambda: _reports(url) == 1, 10, "the job's report")
+    assert _left(engine, node.compose.project) == []
+
+
+def test_compose_with_other_users(
+    engine: Engine, image: str, tmp_path: Path, fake: FakeNvml
+) -> None:
+    """The overlay gives the class of a job by its variables, and costs what it says."""
+    with engine.tagged(image) as tag, _job(engine, image) as pid:
+        fake.device(0, processes=[{"pid": pid, "bytes": 2**30}])
+        node = Node(tag, tmp_path, fake, "other-users")
+        with node.compose.up("exporter"):
+            url = node.url()
+
+            def classes() -> list[str]:
+                page = Page((fetch(f"{url}/metrics") or b"").decode())
+                return [labels["class"] for labels, _ in page.rows("gpu_holder_info")]
+
+            wait_until(lambda: classes() == ["training"], 20, "the class of the holder")
+            secret = tmp_path / "secret"
+            secret.write_text("of the host")
+            secret.chmod(0o600)
+            here = f"/proc/{os.getpid()}/root{secret}"
+            assert node.exec(engine, "cat", here) == (0, "of the host"), "every file"
+            _said_by_a_job(engine, image, {node.volume: {"bind": SOCKETS, "mode": "ro"}})
+            wait_until(lambda: _reports(url) == 1, 10, "the job's report")
+    assert _left(engine, node.compose.project) == []
+
+
+def test_compose_with_jobs_of_the_host_and_the_kernel_log(
+    engine: Engine, image: str, tmp_path: Path, fake: FakeNvml
+) -> None:
+    """The overlays give the host's directory, made as they say, and /dev/kmsg."""
+    if os.geteuid() != 0:
+        pytest.skip("a directory for another user takes root to make")
+    with engine.tagged(image) as tag:
+        node = Node(tag, tmp_path, fake, "host-jobs", "kernel-log")
+        node.sockets.mkdir(mode=0o775)
+        node.sockets.chmod(0o775)
+        os.chown(node.sockets, 65532, 0)
+        with node.compose.up("exporter"):
+            url = node.url()
+            wait_until((node.sockets / "training.sock").is_socket, 10, "the training socket")
+            _said_by_a_job(engine, image, {str(node.sockets): {"bind": SOCKETS, "mode": "ro"}})
+            wait_until(lambda: _reports(url) == 1, 10, "the job's report")
+            assert "kmsg" not in node.compose.run("logs", "--no-color", "exporter")
+            opened = "import os; os.open('/dev/kmsg', os.O_RDONLY | os.O_NONBLOCK)"
+            assert node.exec(engine, "python", "-c", opened) == (0, "")
+            assert node.exec(engine, "ls", f"/proc/{os.getpid()}/root/")[0] != 0
+            zero = f"import os; os.kill({os.getpid()}, 0)"
+            assert node.exec(engine, "python", "-c", zero)[0] == 0, "root ends what is root's"
+    assert _left(engine, node.compose.project) == []
+
+
+def _made_by_the_documentation(folder: Path) -> Path:
+    """Run the commands of docs/deploy.md for certificate and password; the folder they fill."""
+    for program in ("openssl", "htpasswd"):
+        require_tool(program)
+    text = (ROOT / "docs" / "deploy.md").read_text()
+    (commands,) = re.findall(r"```sh\n(mkdir -p deploy/web.*?)```", text, re.DOTALL)
+    sudo = folder / "bin" / "sudo"
+    sudo.parent.mkdir()
+    sudo.write_text('#!/bin/sh\nexec "$@"\n')
+    sudo.chmod(0o755)
+    path = f"{sudo.parent}:{os.environ['PATH']}"
+    subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", commands],
+        cwd=folder,
+        env={**os.environ, "PATH": path},
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    return folder / "deploy" / "web"
+
+
+def test_compose_with_tls(engine: Engine, image: str, tmp_path: Path) -> None:
+    """The overlay and the commands of the documentation: HTTPS and a password for everybody;
+    Prometheus and the health check have what it takes."""
+    if os.geteuid() != 0:
+        pytest.skip("files for other users take root to make")
+    made = _made_by_the_documentation(tmp_path)
+    overlay = tmp_path / "tls.yml"
+    text = (DEPLOY / "docker-compose.tls.yml").read_text()
+    overlay.write_text(text.replace("- ./web/", f"- {made}/"))
+    images = {"prometheus": engine.require(service_images()["prometheus"])}
+    with engine.tagged(image) as tag:
+        compose = Compose(tag, COMPOSE_FILE, overlay, using(tmp_path, images))
+        with compose.up("exporter", "prometheus"):
+            prometheus = compose.url("prometheus", 9090)
+            scraped = {"roofline-exporter": 1.0}
+            wait_until(
+                lambda: query(prometheus, 'up{job="roofline-exporter"}') == scraped,
+                STACK_SECONDS,
+                "a scrape over TLS",
+            )
+            ports = {"exporter", "prometheus"}
+            wait_until(lambda: _healthy(engine, compose.project) == ports, STACK_SECONDS, "healthy")
+            port = int(compose.url("exporter", PORT).rpartition(":")[2])
+            trusted = ssl.create_default_context(cafile=str(made / "prometheus" / "ca.crt"))
+            statuses = {}
+            for path in ("/metrics", "/-/healthy"):
+                connection = http.client.HTTPSConnection("localhost", port, context=trusted)
+                connection.request("GET", path)
+                statuses[path] = connection.getresponse().status
+                connection.close()
+            assert statuses == {"/metrics": 401, "/-/healthy": 200}
+            assert fetch(f"http://127.0.0.1:{port}/metrics") is None, "not without TLS"
     assert _left(engine, compose.project) == []
+
+
+def test_directory_of_kubernetes_is_prepared(engine: Engine, image: str, tmp_path: Path) -> None:
+    """The step of the overlay `training`: root without a capability opens a directory of root's to
+    the exporter's group, twice, and leaves alone one that was prepared for the exporter."""
+    if os.geteuid() != 0:
+        pytest.skip("directories of root and of other users take root to make")
+    path = DEPLOY / "kubernetes" / "overlays" / "training" / "kustomization.yml"
+    patch = yaml.safe_load(yaml.safe_load(path.read_text())["patches"][0]["patch"])
+    (step,) = patch["spec"]["template"]["spec"]["initContainers"]
+    made, prepared = tmp_path / "made", tmp_path / "prepared"
+    made.mkdir(mode=0o755)
+    prepared.mkdir(mode=0o755)
+    os.chown(prepared, 65532, 65532)
+    for folder in (made, made, prepared):
+        said = engine.client.containers.run(
+            image,
+            step["args"],
+            entrypoint=step["command"],
+            user="0:65532",
+            cap_drop=["ALL"],
+            read_only=True,
+            security_opt=["no-new-privileges:true"],
+            volumes={str(folder): {"bind": SOCKETS, "mode": "rw"}},
+            remove=True,
+        )
+        assert said == b""
+    found = [(each.stat().st_uid, each.stat().st_gid) for each in (made, prepared)]
+    assert found == [(0, 65532), (65532, 65532)]
+    assert stat.S_IMODE(made.stat().st_mode) == 0o775
+
+    container = exporter(image, "--demo", user="65532:65532").with_volume_mapping(
+        made, SOCKETS, "rw"
+    )
+    with container.with_envs(ROOFLINE_TRAINING_SOCKET=f"{SOCKETS}/training.sock"):
+        wait_until((made / "training.sock").is_socket, 20, "the training socket")
 
 
 def _reports(url: str) -> float | None:

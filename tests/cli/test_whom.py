@@ -198,7 +198,7 @@ def test_with_a_password(start: Callable[..., int], check: Check, tmp_path: Path
             ["--url=http://a:s3cret@a", "--url.password-file=a"],
             "url.password-file: expected no pas",
         ),
-        (["--url=http://a", "--url.ca-file=a"], "url.ca-file: expected an https:// addres"),
+        (["--url=http://a", "--url.ca-file=a"], "url.ca-file: expected an https:// address in"),
         (["--url.insecure"], "url.insecure: expected an https:// addre"),
         (["--url=https://a", "--url.key-file=a"], "url.key-file: expected url.cert-file too"),
         (["--url=https://a", "--url.insecure", "--url.ca-file=a"], "url.insecure: expected no url"),
@@ -224,7 +224,7 @@ def test_with_a_password(start: Callable[..., int], check: Check, tmp_path: Path
         ),
         (
             ["--url=https://a", "--url.cert-file={empty}"],
-            "url.cert-file: {empty}: expected PEM wit",
+            "url.cert-file: {empty}: expected PEM with",
         ),
         (
             ["--url=a", "--url.user=a", "--url.password-file=/dev/zero"],

@@ -36,7 +36,7 @@ SEGMENT_SECONDS = 600.0
 """Simulated time from one line of the table to the next."""
 FLAT_MB = 2.0
 WARM_UP_HOURS = 6.0
-"""Simulated: after it every fault has happened three times, and the allocator has what it needs."""
+"""Simulated: after it every fault has happened three times, and RSS grows no more."""
 FORGOTTEN_SECONDS = 420.0
 """Simulated time after which a job that has ended is on no page any more."""
 SETTLED_SECONDS = 30.0

@@ -113,7 +113,7 @@ class Connection(HttpToolsProtocol):
     def look(self) -> Standing:
         """See what is unsent, in the kernel too; return how it stands."""
         now = self._clock()
-        if self.is_made:
+        if self._has_socket:
             waiting = self._outlet.unsent_bytes
             unsent = waiting + _unacknowledged_bytes(self._descriptor)
             # Not what is unsent: that can be the same again and again while answers go out.
@@ -128,6 +128,11 @@ class Connection(HttpToolsProtocol):
             if self.transport.is_closing() and self._phase is not Phase.CLOSING:
                 self._become(Phase.CLOSING)
         return self.standing()
+
+    @property
+    def _has_socket(self) -> bool:
+        """False once it is lost: over TLS, Python 3.10 is done with it before it says so."""
+        return self.is_made and self.transport.get_extra_info("socket") is not None
 
     @property
     def holds_body(self) -> bool:
@@ -301,7 +306,7 @@ class Connection(HttpToolsProtocol):
     def _next(self) -> None:
         """Go on behind an answer of which nothing is left."""
         self._answered = False
-        if self.transport.is_closing():
+        if self.transport.is_closing() or not self._has_socket:
             self._become(Phase.CLOSING)
             return
         self._become(Phase.IDLE)

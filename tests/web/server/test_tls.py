@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -209,9 +210,33 @@ def test_large_answers_arrive_whole(secure: Secure) -> None:
     with secure.connect() as client:
         client.sendall(GET % b"/large")
         data = b""
-        while len(data) < len(LARGE):
+        while len(data.partition(b"\r\n\r\n")[2]) < len(LARGE):
             data += client.recv(1 << 20)
     assert data.endswith(LARGE)
+
+
+def test_it_can_be_looked_at_in_every_moment(
+    secure: Secure, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Python 3.10 has done away with a connection a moment before it says that it is lost."""
+    loop, stopped, sweeps = secure.site.server.door.loop, threading.Event(), 0
+
+    def sweep() -> None:
+        nonlocal sweeps
+        secure.site.server.door.sweep()
+        sweeps += 1
+        if not stopped.is_set():
+            loop.call_soon(sweep)
+
+    loop.call_soon_threadsafe(sweep)
+    for _ in range(30):
+        assert secure.ask().endswith(b"GET /\n")
+        with secure.connect() as client:
+            client.sendall(GET % b"/slow")
+    before = sweeps
+    wait_until(lambda: sweeps > before)
+    stopped.set()
+    assert not caplog.records
 
 
 def _settle(site: Site) -> None:

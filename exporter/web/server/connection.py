@@ -203,6 +203,10 @@ class Connection(HttpToolsProtocol):
         super().pause_writing()
 
     def resume_writing(self) -> None:
+        """Send more soon: asyncio would end a connection twice that is closed within this call."""
+        self.loop.call_soon(self._send_more)
+
+    def _send_more(self) -> None:
         """Send more of the answer; go on with the next request behind its last byte."""
         self._outlet.is_full = False
         self._outlet.go_on()

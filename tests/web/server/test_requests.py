@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import socket
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -198,3 +199,25 @@ def test_who_watches_and_says_no_more_is_gone(site: Site) -> None:
         client.socket.shutdown(socket.SHUT_WR)
         site.sweep()
         wait_until(lambda: len(site.server.door) == 0)
+
+
+@pytest.mark.parametrize(
+    ("rest", "ends"),
+    [(b"", False), (b"", True), (b"nonsense\r\n\r\n", False)],
+    ids=["asked for", "half closed", "refused"],
+)
+def test_a_connection_ends_once_behind_a_large_answer(
+    site: Site, rest: bytes, ends: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Although the client was slow to take it."""
+    field = b"" if ends or rest else b"Connection: close\r\n"
+    request = (GET % b"/large").replace(b"\r\n\r\n", b"\r\n" + field + b"\r\n")
+    with site.connect(request + rest) as client:
+        if ends:
+            client.socket.shutdown(socket.SHUT_WR)
+        time.sleep(0.1)
+        answers = client.rest()
+
+    assert LARGE in answers
+    wait_until(lambda: len(site.server.door) == 0)
+    assert not caplog.records

@@ -7,13 +7,14 @@ import logging
 import time
 
 LEVELS = {
-    "asyncio": logging.NOTSET,
+    "asyncio": logging.ERROR,
     "uvicorn": logging.WARNING,
     "uvicorn.asgi": logging.WARNING,
     "uvicorn.error": logging.WARNING,
     "uvicorn.access": logging.CRITICAL,
 }
-"""By logger: the lowest level that is logged. Requests and start-up are left out."""
+"""By logger: the lowest level that is logged. Requests and start-up are left out, and what asyncio
+warns of: clients that went away while they were sent something."""
 SILENT = "uvicorn.access"
 """It formats a line for each request unless it finds no handler up to the root."""
 MOST_LINES = 10

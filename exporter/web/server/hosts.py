@@ -8,6 +8,7 @@ may then read what is answered. They cannot choose the Host that the browser sen
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -20,6 +21,8 @@ FLAG = "--web.allowed-hosts"
 MOST_RESOLV_CONF_BYTES = 64 * 1024
 MOST_KNOWN = 64
 LONGEST_KNOWN_BYTES = 1024
+
+_HOST = re.compile(r"(?:\[(?P<address>[^]]*)\]|(?P<name>[A-Za-z0-9._-]*))(?::[0-9]*)?")
 
 
 def search_domains(text: str) -> tuple[str, ...]:
@@ -80,12 +83,12 @@ class Hosts:
         return found
 
     def _decide(self, host: str) -> bool:
-        text = host.strip()
-        if text.startswith("["):
-            address, bracket, port = text[1:].partition("]")
-            is_whole = bracket and (not port or port.startswith(":"))
-            return bool(is_whole) and _is_address(address)
-        name = _normal(text.partition(":")[0])
+        found = _HOST.fullmatch(host.strip())
+        if found is None:
+            return False
+        if found["address"] is not None:
+            return _is_address(found["address"])
+        name = _normal(found["name"])
         return (
             "." not in name
             or _is_address(name)

@@ -222,6 +222,8 @@ class Connection(HttpToolsProtocol):
     def _go_on(self) -> None:
         """Begin the next request if its head is there."""
         try:
+            if self._heads.is_tls:
+                raise _malformed("this is TLS, and plain HTTP is served here")
             head = self._heads.take()
             if head is not None:
                 self._parse(head)

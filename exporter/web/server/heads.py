@@ -7,6 +7,7 @@ import re
 
 _BLANK_LINE = re.compile(rb"\n\r?\n")
 _LONGEST_ENDING = 3
+_TLS_HANDSHAKE = b"\x16"
 
 
 class HeadTooLong(Exception):
@@ -24,6 +25,11 @@ class Heads:
     def __len__(self) -> int:
         """Return how many bytes are held."""
         return len(self._held)
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether what is held begins a handshake of TLS, which need not have a blank line."""
+        return self._held[:1] == _TLS_HANDSHAKE
 
     def put(self, data: bytes) -> None:
         """Add what arrived. Line breaks before a head are no part of it."""

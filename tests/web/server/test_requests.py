@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 
@@ -81,6 +82,20 @@ def test_what_is_refused(
     assert {name: count for name, count in counted.items() if count} == {reason: 1}
     assert site.scopes == []
     assert not caplog.records
+
+
+def test_tls_at_a_plain_port_is_answered_at_once(site: Site) -> None:
+    """A handshake has no blank line; who waited for one would let its client time out."""
+    outgoing = ssl.MemoryBIO()
+    client = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), outgoing, False, "node")
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+
+    answer = site.ask(outgoing.read())
+
+    assert statuses(answer) == [400]
+    assert site.count.requests_refused_total["malformed"] == 1
+    assert not any(site.count.requests_aborted_total.values())
 
 
 @pytest.mark.parametrize(

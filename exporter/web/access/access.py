@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,8 @@ PATIENCE_SECONDS = 5.0
 """For a file system that does not answer."""
 FRESH_SECONDS = 1.0
 """How old a look may be for a request on a connection that is kept."""
+WATCH_SECONDS = 1.0
+"""Between two looks for whoever waits for other terms."""
 ALWAYS_SENT = frozenset({"X-Content-Type-Options"})
 """Every answer has this header with its only value, whatever the files say."""
 
@@ -82,11 +85,17 @@ class Access:
         return await self.look()
 
     async def superseded(self, generation: int) -> None:
-        """Return once other terms hold than those of a generation."""
+        """Return once other terms hold than those of a generation.
+
+        It looks by itself: who only watches a stream makes no request that would.
+        """
         while self.terms.generation == generation:
             if self._changed is None:
                 self._changed = asyncio.Event()
-            await self._changed.wait()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), WATCH_SECONDS)
+                continue
+            await self.recent()
 
     async def _look_after(self, before: asyncio.Task[None] | None) -> None:
         if before is not None:
@@ -147,7 +156,7 @@ class Access:
             log.info("the web configuration can be used again")
 
     def _break(self, problem: str) -> None:
-        if self.terms.problem is None:
+        if self.terms.problem != problem:  # a second mistake may come to light with the first
             log.error("the web configuration cannot be used, nobody is let in: %s", problem)
         self.terms = replace(self.terms, problem=problem)
 

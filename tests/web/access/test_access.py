@@ -369,3 +369,29 @@ def test_who_waits_for_other_terms_gets_to_know(watched: Watched) -> None:
         await watched.access.superseded(1)
 
     in_loop(test)
+
+
+def test_who_waits_for_other_terms_looks_for_them(watched: Watched) -> None:
+    """A stream ends also where nobody else connects."""
+
+    async def test() -> None:
+        waiting = asyncio.ensure_future(watched.access.superseded(1))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(write_files, watched.folder, "other")
+        watched.clock.advance(1.0)
+        await waiting
+
+    in_loop(test)
+
+
+def test_a_second_mistake_is_logged_too(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    """Else whoever mends the first looks at an old line; the same one is one line."""
+    for text in ("rate: {}\n", "rate: {}\n", "basic_auth_users: {a: b}\n"):
+        watched.write(text)
+        watched.clock.advance(1.0)
+        watched.look()
+        watched.clock.advance(1.0)
+        watched.look()
+
+    messages = [record.getMessage() for record in caplog.records]
+    assert ["'rate'" in message for message in messages] == [True, False]

@@ -21,6 +21,8 @@ CLIENT_CERTIFICATE_FLAGS = "--url.cert-file, --url.key-file"
 
 _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
 """How OpenSSL's versions name what is no TLS."""
+_OTHER_NAME = (62, 64)
+"""X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
 _NO_CLIENT_CERTIFICATE = ("CERTIFICATE_REQUIRED", "HANDSHAKE_FAILURE")
 _BAD_CLIENT_CERTIFICATE = (
     "UNKNOWN_CA",
@@ -101,7 +103,7 @@ def get(
     finally:
         connection.close()
     if response.status == 401:
-        problem = "expected" if entry.authorization is None else "refused; expected other ones in"
+        problem = "expected" if entry.authorization is None else "refused"
         raise SourceError(f"{page}: 401, user and password {problem} ({LOGIN_FLAGS})")
     return Answer(page, response.status, body, response.getheader("Date"))
 
@@ -136,7 +138,9 @@ def _reason(error: Exception, url: Url, entry: Entry, timeout_seconds: float) ->
 
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is refused: {error.verify_message} ({entry.trust})"
+        problem = f"its certificate is refused: {error.verify_message.rstrip('.')}"
+        is_name = error.verify_code in _OTHER_NAME
+        return f"{problem} ({'ask by a name that is in it' if is_name else entry.trust})"
     if isinstance(error, ssl.SSLError):
         reason = error.reason or ""
         if reason in _NO_TLS:

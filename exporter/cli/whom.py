@@ -20,6 +20,7 @@ MOST_PEM_BYTES = 1024 * 1024
 
 _LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+_KEY_BEGINS = b"PRIVATE KEY-----"
 
 T = TypeVar("T")
 Trust = Callable[[Settings, "str | None"], Entry]
@@ -153,10 +154,14 @@ def _show_certificate(context: ssl.SSLContext, settings: Settings) -> None:
     if path is None:
         return
     # OpenSSL opens them itself, and would wait for a FIFO; a password would be asked for.
-    _read("url.cert-file", path, MOST_PEM_BYTES)
+    certificate = _read("url.cert-file", path, MOST_PEM_BYTES)
     if key is not None:
         _read("url.key-file", key, MOST_PEM_BYTES)
     name = "url.cert-file" if key is None else "url.key-file"
+    if key is None and _BEGIN.encode() in certificate and _KEY_BEGINS not in certificate:
+        raise ConfigError(
+            one_line(f"url.key-file: missing, expected it or a key in {path} (url.cert-file)")
+        )
     _use(name, key or path, lambda: context.load_cert_chain(path, key, password=lambda: b""))
 
 
@@ -165,6 +170,9 @@ def _use(name: str, path: Path, load: Callable[[], T]) -> T:
         return load()
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         reason = getattr(error, "reason", None) or "none is in it"
+        if reason == "KEY_VALUES_MISMATCH":
+            problem = f"{name}: {path}: the key does not belong to the certificate"
+            raise ConfigError(one_line(problem)) from error
         raise ConfigError(
             one_line(f"{name}: {path}: expected PEM without a passphrase ({reason})")
         ) from error

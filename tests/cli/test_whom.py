@@ -140,7 +140,19 @@ def test_with_the_ca_that_signs_it(start: Callable[..., int], pki: Pki, check: C
     code, line = check(f"--url=https://127.0.0.1:{elsewhere}", "--url.ca-file", pki.path("ca.pem"))
     assert code == 1
     assert "mismatch" in line
+    assert line.endswith(" (ask by a name that is in it)")
     assert check("--url", url, "--url.insecure")[0] == 0
+
+
+def test_a_certificate_without_its_key(pki: Pki, check: Check) -> None:
+    """What is missing is the key, or it is another one."""
+    words = ["--url=https://a", "--url.cert-file", pki.path("client.pem")]
+    code, line = check(*words)
+    assert code == 2
+    assert line.startswith("roofline-exporter: url.key-file: missing, expected it or a key in ")
+    code, line = check(*words, "--url.key-file", pki.path("server.key"))
+    assert code == 2
+    assert line.endswith("server.key: the key does not belong to the certificate")
 
 
 def test_by_variables_and_by_file(
@@ -183,7 +195,7 @@ def test_with_a_password(start: Callable[..., int], check: Check, tmp_path: Path
     )
     assert check(f"--url=http://prom:s3cret@127.0.0.1:{port}") == (
         1,
-        f"{url}/-/healthy: 401, user and password refused; expected other ones in {flags}",
+        f"{url}/-/healthy: 401, user and password refused {flags}",
     )
 
 

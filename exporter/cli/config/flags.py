@@ -21,6 +21,7 @@ from exporter.cli.config.values import (
     BYTES_PER_SECOND,
     GPUS,
     GROUP,
+    HOSTS,
     LIBRARY,
     MODE,
     NAMES,
@@ -140,7 +141,7 @@ class Settings:
     )
     web_allowed_hosts: tuple[str, ...] = _flag(
         "web.allowed-hosts",
-        NAMES,
+        HOSTS,
         "",
         "Names that this node is asked by over plain HTTP, beside its own, addresses, names "
         "without dots and those in its search domains; .example.com is every name below it, * any "

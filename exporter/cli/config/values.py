@@ -39,6 +39,7 @@ _MODE = re.compile(r"0?[0-7]{3}")
 _GROUP = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]*\$?")
 _GPU = re.compile(r"[0-9]{1,5}|[0-9A-Za-z]+(?:-[0-9A-Za-z]+)+")
 _HOST_NAME = re.compile(r"(?![0-9.]+$)[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")
+_HOST = re.compile(r"\*|\.?[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?")
 
 
 class Unexpected(ValueError):
@@ -236,6 +237,13 @@ def _names(text: str) -> tuple[str, ...]:
     return names
 
 
+def _hosts(text: str) -> tuple[str, ...]:
+    hosts = _names(text)
+    if not all(map(_HOST.fullmatch, hosts)):
+        raise Unexpected
+    return hosts
+
+
 def _gpus(text: str) -> tuple[str, ...]:
     gpus = _names(text)
     if not all(map(_GPU.fullmatch, gpus)):
@@ -300,6 +308,12 @@ ADDRESS: Kind[Address] = Kind(
 )
 NAMES: Kind[tuple[str, ...]] = Kind(
     _names, "NAMES", "names with commas between them, such as Xorg,gnome-shell", is_list=True
+)
+HOSTS: Kind[tuple[str, ...]] = Kind(
+    _hosts,
+    "NAMES",
+    "names of hosts with commas between them, such as gpu1.example.com,.example.com",
+    is_list=True,
 )
 GPUS: Kind[tuple[str, ...]] = Kind(
     _gpus, "GPUS", "indexes or UUIDs of GPUs with commas between them, such as 0,1", is_list=True

@@ -24,6 +24,7 @@ from exporter.cli.config.values import (
     BOOLEAN,
     BYTES_PER_SECOND,
     GROUP,
+    HOSTS,
     MODE,
     NAMES,
     PATTERN,
@@ -644,6 +645,15 @@ def test_names_are_trimmed_and_none_is_empty() -> None:
     for text in ("a,,b", "a,", ",", "a\nb"):
         with pytest.raises(Unexpected):
             NAMES.parse(text)
+
+
+def test_hosts_are_names_without_port_and_scheme() -> None:
+    """One with either would never be asked for."""
+    names = ("*", ".example.com", "gpu1.example.com.", "gpu_1", "192.0.2.1")
+    assert HOSTS.parse(", ".join(names)) == names
+    for text in ("a b", "https://a", "a:80", "a/", "*.example.com", "-", "a,,b"):
+        with pytest.raises(Unexpected):
+            HOSTS.parse(text)
 
 
 # Anything else

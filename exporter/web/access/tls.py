@@ -124,6 +124,8 @@ def _load_certificate(context: ssl.SSLContext, tls: Tls, cert: bytes, key: bytes
     except (ssl.SSLError, OSError, ValueError) as error:
         if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
             problem = "the key does not belong to the certificate"
+        elif "PEM lib" in str(error):  # all that OpenSSL gives away
+            problem = "certificate or key is damaged, or not written to its end"
         else:
             problem = f"certificate and key cannot be used ({_reason(error)})"
         raise ConfigError(f"{tls.key.place}: {problem}") from error

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the daemon answers over HTTP.
 
-Connections and their limits (server), pages (page), what they show (live), its words (wording), the
-JSON (api), files (static), and beside them metrics, health, and the last minutes (store, history,
-columns).
+Connections and their limits (server), who may ask (access), pages (page), what they show (live),
+its words (wording), the JSON (api), files (static), and beside them metrics, health, and the last
+minutes (store, history, columns).
 May import model, exposition and specs.
 """

@@ -13,11 +13,10 @@ from starlette.types import Receive, Scope, Send
 
 from exporter.exposition.formats import Format, negotiate
 from exporter.exposition.pages import Pages
+from exporter.web.plain import refuse_plainly, respond
 from exporter.web.server.counts import uncounted
 
 PARALLEL_SCRAPES = 40
-
-
 LONGEST_KEPT = 1024
 """Characters of a header whose meaning is kept for the next request."""
 RENDERERS = 4
@@ -69,9 +68,8 @@ class MetricsEndpoint:
         """Answer one scrape, or 503 while too many are being made."""
         if self._running >= self._parallel_scrapes:
             self._refused("scrapes")
-            body = f"{self._running} scrapes are under way, which is the limit\n".encode()
-            headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"retry-after", b"1")]
-            await _respond(scope, send, 503, headers, body)
+            reason = f"{self._running} scrapes are under way, which is the limit"
+            await refuse_plainly(scope, send, 503, reason, [(b"retry-after", b"1")])
             return
         self._running += 1
         try:
@@ -87,7 +85,7 @@ class MetricsEndpoint:
         ]
         if zipped:
             headers.append((b"content-encoding", b"gzip"))
-        await _respond(scope, send, 200, headers, body)
+        await respond(scope, send, 200, body, headers)
 
     async def _body(self, query: bytes, form: Format, zipped: bool) -> bytes:
         names = parse_qs(query.decode("latin-1")).get("name[]") if query else None
@@ -97,12 +95,3 @@ class MetricsEndpoint:
         if ready is not None:
             return ready
         return await run_sync(self._pages.page, form, zipped, limiter=self._threads)
-
-
-async def _respond(
-    scope: Scope, send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes
-) -> None:
-    headers.append((b"content-length", str(len(body)).encode()))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    sent = b"" if scope["method"] == "HEAD" else body
-    await send({"type": "http.response.body", "body": sent})

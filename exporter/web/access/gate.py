@@ -14,14 +14,15 @@ from exporter.web.access.access import Access
 from exporter.web.access.passwords import Busy, Passwords, credentials
 from exporter.web.access.rate import Bucket
 from exporter.web.access.terms import Terms
+from exporter.web.plain import Header, refuse_plainly
+from exporter.web.server.counts import uncounted
 from exporter.web.server.terms import SCOPE_KEY
 
 OPEN_PATH = "/-/healthy"
 """It asks for nothing: what starts the daemon anew when it hangs has no password."""
 CHALLENGE = b'Basic realm="roofline-exporter", charset="UTF-8"'
+NO_STORE = (b"cache-control", b"no-store")
 RETRY_SECONDS = 1
-
-Header = tuple[bytes, bytes]
 
 
 class _Refusal(NamedTuple):
@@ -39,7 +40,7 @@ class Gate:
         self,
         app: ASGIApp,
         access: Access,
-        count: Callable[[str], None] = lambda _reason: None,
+        count: Callable[[str], None] = uncounted,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Guard an application.
@@ -69,7 +70,8 @@ class Gate:
         send = self._dressed(send, terms, admitted)
         if refusal is not None:
             self._count(refusal.reason)
-            await _refuse(scope, send, refusal)
+            headers = [NO_STORE] if refusal.header is None else [NO_STORE, refusal.header]
+            await refuse_plainly(scope, send, refusal.status, refusal.text, headers)
         else:
             await self._app(scope, self._ending(receive, terms), send)
 
@@ -139,16 +141,3 @@ class Gate:
 
 def _retry_after(seconds: int) -> Header:
     return b"retry-after", str(seconds).encode()
-
-
-async def _refuse(scope: Scope, send: Send, refusal: _Refusal) -> None:
-    body = f"{refusal.text}\n".encode()
-    headers = [
-        (b"content-type", b"text/plain; charset=utf-8"),
-        (b"content-length", str(len(body)).encode()),
-        (b"cache-control", b"no-store"),
-    ]
-    if refusal.header is not None:
-        headers.append(refusal.header)
-    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})

@@ -6,8 +6,10 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from exporter.web.access.hashes import Hash
+from exporter.web.access.sans import allowed
 from exporter.web.access.schema import RateLimit
 
 
@@ -18,7 +20,7 @@ class Terms:
     context: ssl.SSLContext | None = None
     """None: connections are not encrypted."""
     allowed_sans: frozenset[str] = frozenset()
-    """See `exporter.web.access.sans.allowed`."""
+    """Names of which a client's certificate must have one; none if there is no such rule."""
     generation: int = 0
     """Grows when the files change; what was let in under an older one ends after its answer."""
     problem: str | None = None
@@ -27,6 +29,10 @@ class Terms:
     headers: tuple[tuple[bytes, bytes], ...] = ()
     """Names in lower case, and values, that every answer has."""
     rate_limit: RateLimit | None = None
+
+    def admit(self, certificate: Mapping[str, Any] | None) -> bool:
+        """Return whether a client may come in that has this certificate, or none."""
+        return allowed(certificate, self.allowed_sans)
 
     @property
     def refuses_requests(self) -> bool:

@@ -23,6 +23,7 @@ from exporter.model.snapshot import Snapshot
 from exporter.web.live.patch import merge_patch
 from exporter.web.live.view import NodeView
 from exporter.web.live.views import Views
+from exporter.web.plain import refuse_plainly
 from exporter.web.server.counts import uncounted
 from exporter.web.static import HEADERS
 
@@ -195,7 +196,9 @@ class Streams:
         """Answer one viewer until it goes."""
         if len(self._viewers) >= self._most or self._ended:
             self._refused("streams")
-            await _refuse(scope, send, len(self._viewers), ended=self._ended)
+            limit = f"{len(self._viewers)} streams are open, which is the limit"
+            reason = "the exporter stops" if self._ended else limit
+            await refuse_plainly(scope, send, 503, reason, [(b"retry-after", b"5")])
             return
         self._loop = asyncio.get_running_loop()
         headers = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
@@ -245,16 +248,3 @@ async def _until_gone(receive: Receive, viewer: _Viewer) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     viewer.end()
-
-
-async def _refuse(scope: Scope, send: Send, viewers: int, *, ended: bool) -> None:
-    what = "the exporter stops" if ended else f"{viewers} streams are open, which is the limit"
-    body = f"{what}\n".encode()
-    headers = [
-        (b"content-type", b"text/plain; charset=utf-8"),
-        (b"content-length", str(len(body)).encode()),
-        (b"retry-after", b"5"),
-    ]
-    await send({"type": "http.response.start", "status": 503, "headers": headers})
-    sent = b"" if scope["method"] == "HEAD" else body
-    await send({"type": "http.response.body", "body": sent})

@@ -16,7 +16,6 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from exporter.web.access.sans import allowed
 from exporter.web.server.counts import Counts
 from exporter.web.server.heads import Heads, HeadTooLong
 from exporter.web.server.limits import Limits
@@ -159,9 +158,7 @@ class Connection(HttpToolsProtocol):
         self._outlet.open()
         self.is_made = True
         terms = self.terms
-        if terms is not None and not allowed(
-            transport.get_extra_info("peercert"), terms.allowed_sans
-        ):
+        if terms is not None and not terms.admit(transport.get_extra_info("peercert")):
             self._counts.refuse_connection("client_name")
             self._become(Phase.CLOSING)
             transport.abort()

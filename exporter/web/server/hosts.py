@@ -15,9 +15,11 @@ from pathlib import Path
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from exporter.web.plain import refuse_plainly
+
 EXEMPT = frozenset({"/-/healthy", "/-/ready"})
 RESOLV_CONF = Path("/etc/resolv.conf")
-FLAG = "--web.allowed-hosts"
+MISDIRECTED = "this Host is not known here; --web.allowed-hosts can allow it"
 MOST_RESOLV_CONF_BYTES = 64 * 1024
 MOST_KNOWN = 64
 LONGEST_KNOWN_BYTES = 1024
@@ -123,18 +125,7 @@ class KnownHosts:
                 if name == b"host":
                     if not self._hosts.are_meant(value) and scope["path"] not in EXEMPT:
                         self._refused("host")
-                        await _misdirected(scope, send)
+                        await refuse_plainly(scope, send, 421, MISDIRECTED)
                         return
                     break
         await self._app(scope, receive, send)
-
-
-async def _misdirected(scope: Scope, send: Send) -> None:
-    body = f"this Host is not known here; {FLAG} can allow it\n".encode()
-    headers = [
-        (b"content-type", b"text/plain; charset=utf-8"),
-        (b"content-length", str(len(body)).encode()),
-    ]
-    await send({"type": "http.response.start", "status": 421, "headers": headers})
-    sent = b"" if scope["method"] == "HEAD" else body
-    await send({"type": "http.response.body", "body": sent})

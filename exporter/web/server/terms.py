@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Set
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 SCOPE_KEY = "roofline.terms"
 """Where a request's scope has the terms that its connection was let in under."""
@@ -19,16 +19,15 @@ class Terms(Protocol):
         """What TLS is agreed on with; None for plain HTTP."""
 
     @property
-    def allowed_sans(self) -> Set[str]:
-        """Names of which a client's certificate must have one; empty if there is no such rule."""
-
-    @property
     def generation(self) -> int:
         """Which reading of the configuration these are."""
 
     @property
     def problem(self) -> str | None:
         """Why the configuration cannot be used; None while it can."""
+
+    def admit(self, certificate: Mapping[str, Any] | None) -> bool:
+        """Return whether a client may come in that has this certificate, or none."""
 
 
 class Access(Protocol):

@@ -6,12 +6,14 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import trustme
 
+from exporter.web.access.sans import allowed
 from exporter.web.server.limits import Limits
 from exporter.web.server.terms import SCOPE_KEY
 from tests.waiting import wait_until
@@ -24,6 +26,9 @@ class Terms:
     allowed_sans: frozenset[str] = frozenset()
     generation: int = 1
     problem: str | None = None
+
+    def admit(self, certificate: Mapping[str, Any] | None) -> bool:
+        return allowed(certificate, self.allowed_sans)
 
 
 @dataclass

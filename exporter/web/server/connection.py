@@ -19,7 +19,7 @@ from uvicorn.server import ServerState
 from exporter.web.server.counts import Counts
 from exporter.web.server.heads import Heads, HeadTooLong
 from exporter.web.server.limits import Limits
-from exporter.web.server.outlet import Backlog, Outlet
+from exporter.web.server.outlet import Backlog, Outlet, close_once
 from exporter.web.server.standing import Phase, Standing
 from exporter.web.server.terms import SCOPE_KEY, Terms
 
@@ -86,7 +86,7 @@ class Connection(HttpToolsProtocol):
         self._on_end = on_end
         self._heads = Heads(limits.head_bytes)
         self.is_made = False
-        """Whether there is a transport: with TLS, once its handshake is done."""
+        """Whether there is a transport: with TLS, from the end of its handshake on."""
         self._descriptor = -1
         self._phase = Phase.HANDSHAKE
         self._since = self._progressed = self._emptied = clock()
@@ -142,6 +142,11 @@ class Connection(HttpToolsProtocol):
         self._phase = phase
         self._since = self._clock()
 
+    def shutdown(self) -> None:
+        """End it once its answer is sent."""
+        if not self.transport.is_closing():
+            super().shutdown()
+
     def end(self) -> None:
         """End it at once, whatever is unsent."""
         if self.is_made:
@@ -169,7 +174,8 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget what is unsent."""
         super().connection_lost(exc)
-        self.transport.close()  # after an error Python 3.10 takes one with TLS for open
+        close_once(self.transport)  # after an error Python 3.10 takes one with TLS for open
+        self.is_made = False
         self._phase = Phase.CLOSING
         self._descriptor = -1
         self._outlet.drop()
@@ -317,7 +323,7 @@ class Connection(HttpToolsProtocol):
             self._go_on()
         is_answering = self._phase is Phase.ANSWERING
         if self._has_said_all and not is_answering:
-            self.transport.close()
+            close_once(self.transport)
         elif not self.transport.is_closing() and not (is_answering and self._heads):
             self.flow.let_go()
 

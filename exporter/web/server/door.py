@@ -107,7 +107,13 @@ class Door:
         """End everyone who is overdue."""
         now = self._clock()
         for guest in list(self._guests):
-            reason = overdue(guest.look(), now, self._limits)
+            try:
+                reason = overdue(guest.look(), now, self._limits)
+            except Exception as error:  # of one connection: it must not be the end of all others
+                message = "a connection could not be looked at"
+                context = {"message": message, "exception": error}
+                self._loop.call_exception_handler(context)
+                continue
             if reason is None:
                 continue
             if reason == "handshake":

@@ -14,6 +14,12 @@ from collections.abc import Callable
 PIECE_BYTES = 64 * 1024
 
 
+def close_once(transport: asyncio.BaseTransport) -> None:
+    """Close it unless it is closing: closed again, one with TLS can be neither asked nor ended."""
+    if not transport.is_closing():
+        transport.close()
+
+
 class Backlog:
     """The answers that are not sent whole yet; one that several connections send counts once."""
 
@@ -133,7 +139,7 @@ class Outlet:
             return
         self._forget()
         if self._closing:
-            transport.close()
+            close_once(transport)
 
     def _forget(self) -> None:
         for body in self._bodies:
@@ -145,7 +151,7 @@ class Outlet:
         self.flush()
         self._closing = True
         if not self._pending:
-            self._transport.close()
+            close_once(self._transport)
 
     def is_closing(self) -> bool:
         """Return whether nothing more can be written."""

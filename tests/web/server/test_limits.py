@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from exporter.web.server.connection import Connection
 from exporter.web.server.limits import Limits, affordable
+from exporter.web.server.standing import Standing
 from tests.waiting import wait_until
 from tests.web.server.site import GET, LARGE, Client, Site
 
@@ -279,3 +281,25 @@ def test_there_are_no_more_than_descriptors(monkeypatch: pytest.MonkeyPatch) -> 
     for soft, most in ((1024, 512), (128, 64), (64, 4), (resource.RLIM_INFINITY, 512)):
         monkeypatch.setattr(resource, "getrlimit", lambda _, soft=soft: (soft, soft))
         assert affordable(512) == most
+
+
+def test_a_fault_in_one_connection_is_not_the_end_of_all(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged; the others are looked at, and served."""
+    with Site().open() as site, site.connect(), site.connect():
+        wait_until(lambda: len(site.server.door) == 2)
+        looks, look = 0, Connection.look
+
+        def fail_first(connection: Connection) -> Standing:
+            nonlocal looks
+            looks += 1
+            if looks == 1:
+                raise RuntimeError("a mistake")
+            return look(connection)
+
+        monkeypatch.setattr(Connection, "look", fail_first)
+        site.sweep(10.5)
+        assert len(site.server.door) == 1
+        assert b"200 OK" in site.ask(GET.replace(b"Host", b"Connection: close\r\nHost") % b"/")
+    assert "a connection could not be looked at" in caplog.text

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -74,7 +77,10 @@ class Secure:
         return context
 
     def connect(self, *names: str) -> ssl.SSLSocket:
-        client = socket.create_connection(("127.0.0.1", self.site.port), 5)
+        client = socket.socket()
+        client.settimeout(5)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", self.site.port))
         return self.context(*names).wrap_socket(client, server_hostname="node")
 
     def ask(self, *names: str) -> bytes:
@@ -242,6 +248,50 @@ def test_it_can_be_looked_at_in_every_moment(
     wait_until(lambda: sweeps > before)
     stopped.set()
     assert not caplog.records
+
+
+@pytest.mark.parametrize("left", [400_000, 200_000, 100_000, 30_000])
+def test_who_is_slow_to_take_the_last_answer_is_ended(
+    secure: Secure, left: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And closes nothing, while TLS would have either side wait for the other's farewell."""
+    site = secure.site
+    request = GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n") % b"/large"
+    before = _sockets()
+    with secure.connect() as client:
+        client.sendall(request)
+        missing = len(LARGE) - left
+        while missing > 0:
+            missing -= len(client.recv(4096))
+        time.sleep(0.1)
+        while client.recv(1 << 20):
+            pass
+        site.sweep()
+        site.sweep(2.5)
+        assert len(site.server.door) == 0
+        wait_until(lambda: _sockets() == before + 1)
+    assert not caplog.records
+
+
+def test_it_stops_while_connections_end(secure: Secure, caplog: pytest.LogCaptureFixture) -> None:
+    """Also those that say no farewell."""
+    request = GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n") % b"/"
+    with secure.connect() as client:
+        client.sendall(request)
+        while client.recv(1 << 20):
+            pass
+        secure.site.server.request_stop()
+        secure.site.wait()
+    assert not caplog.records
+
+
+def _sockets() -> int:
+    """Return how many sockets this process has open."""
+    found = 0
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found += os.readlink(f"/proc/self/fd/{name}").startswith("socket:")
+    return found
 
 
 def _settle(site: Site) -> None:

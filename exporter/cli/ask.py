@@ -153,7 +153,7 @@ def _reason(error: Exception, url: Url, entry: Entry, timeout_seconds: float) ->
     if not is_cut or isinstance(error, ConnectionRefusedError):
         return text
     if url.scheme == "http" and _speaks_tls(url, timeout_seconds):
-        return "answers with TLS, expected https:// in --url"
+        return "answers with TLS, expected https:// in --url, or --web.config.file"
     if url.scheme == "https":
         problem = "refused" if entry.has_certificate else "needed"
         return f"{text}; a client certificate may be {problem} ({CLIENT_CERTIFICATE_FLAGS})"

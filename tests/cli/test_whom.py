@@ -275,7 +275,7 @@ def test_plain_and_tls_mixed_up(start: Callable[..., int], check: Check, pki: Pk
     url = f"http://127.0.0.1:{tls}"
     assert check("--url", url) == (
         1,
-        f"{url}/-/healthy: answers with TLS, expected https:// in --url",
+        f"{url}/-/healthy: answers with TLS, expected https:// in --url, or --web.config.file",
     )
 
 

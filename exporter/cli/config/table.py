@@ -11,10 +11,7 @@ from pathlib import Path
 
 from exporter.cli.config.flags import FLAGS, Flag
 
-BEGIN = (
-    "<!-- flags: generated from exporter/cli/config/flags.py by "
-    "`python -m exporter.cli.config.table` -->"
-)
+BEGIN = "<!-- flags: generated from exporter/cli/config/flags.py by `make docs` -->"
 END = "<!-- /flags -->"
 
 _HEAD = (

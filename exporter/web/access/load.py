@@ -83,7 +83,7 @@ class Reading:
         try:
             data = self._read(self.path)
         except ConfigError as error:
-            raise ConfigError(f"{name}: {error}, expected a YAML file") from error
+            raise ConfigError(f"{error}, expected a YAML file") from error
         try:
             return data.decode("utf-8-sig")
         except UnicodeDecodeError as error:

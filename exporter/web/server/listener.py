@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 
 from exporter.errors import ExporterError
@@ -24,9 +25,9 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listener = _bound(host, port)
     except OSError as error:
-        raise ExporterError(
-            f"cannot listen on {host or '*'}:{port}: {error.strerror or error}"
-        ) from error
+        # Its own text repeats the address.
+        reason = os.strerror(error.errno) if error.errno else error
+        raise ExporterError(f"cannot listen on {host or '*'}:{port}: {reason}") from error
     # asyncio would set it only on sockets made with an explicit protocol; without it the body of an
     # answer waits 40 ms for the client's delayed ACK.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

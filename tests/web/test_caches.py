@@ -16,14 +16,15 @@ LONGEST = 1024
 def _kept(depth: int = 6) -> Iterator[str]:
     """Yield the long texts that any lru_cache of the process holds."""
     wrapper = type(functools.lru_cache(len))
-    todo = [found for found in gc.get_objects() if isinstance(found, wrapper)]
+    # By type(): isinstance() asks an object for its __class__, and some that others made warn then.
+    todo = [found for found in gc.get_objects() if type(found) is wrapper]
     seen = set(map(id, todo))
     for _ in range(depth):
         todo = [
             inner
             for outer in todo
             for inner in gc.get_referents(outer)
-            if isinstance(inner, str | bytes | tuple | list | dict) or "lru" in str(type(inner))
+            if issubclass(type(inner), (str, bytes, tuple, list, dict)) or "lru" in str(type(inner))
         ]
         todo = [found for found in todo if id(found) not in seen]
         seen |= set(map(id, todo))

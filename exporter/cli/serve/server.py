@@ -16,8 +16,6 @@ from exporter.cli.parts import Parts
 from exporter.cli.serve.reload import Reloader
 from exporter.cli.signals import on_stop
 from exporter.version import revision, version
-from exporter.web.access.access import Access
-from exporter.web.access.gate import Gate
 from exporter.web.app import create_app
 from exporter.web.server.counts import Counts
 from exporter.web.server.hosts import Hosts, KnownHosts, own_domains
@@ -51,8 +49,12 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
         ConfigError: the spec file or the web configuration is bad.
         ExporterError: the address cannot be listened on.
     """
-    access = Access(settings.web_config_file)
-    counts = Counts(logs.dropped, lambda: access.ok)
+    access = None
+    if settings.web_config_file is not None:
+        from exporter.web.access.access import Access  # loaded only where there is a file
+
+        access = Access(settings.web_config_file)
+    counts = Counts(logs.dropped, lambda: None if access is None else access.ok)
     parts = Parts(settings, counts)
     listener = listen(settings.web_listen_address.host, settings.web_listen_address.port)
     port = listener.getsockname()[1]
@@ -65,14 +67,16 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
         streams=parts.streams,
         refused=counts.refuse_request,
     )
-    if settings.web_config_file is not None:
+    if access is not None:
+        from exporter.web.access.gate import Gate
+
         app = Gate(app, access, counts.refuse_request)
     server = Server(
         KnownHosts(app, Hosts(settings.web_allowed_hosts, own_domains()), counts.refuse_request),
         listener,
         limits=_limits(settings),
         counts=counts,
-        access=None if settings.web_config_file is None else access,
+        access=access,
         end_streams=parts.streams.end,
     )
     reloader = Reloader(reload, parts.reconfigure)
@@ -85,7 +89,7 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
     log.info("roofline-exporter %s (revision %s) started", version(), revision())
     host = settings.web_listen_address.host
     shown = bracketed(host or "localhost")
-    scheme = "https" if access.is_encrypted else "http"
+    scheme = "https" if access is not None and access.is_encrypted else "http"
     log.info("listening on %s://%s:%d/ (metrics at /metrics)", scheme, shown, port)
     parts.fleet.start()
     for source in parts.training:

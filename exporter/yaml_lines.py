@@ -93,14 +93,21 @@ def load(path: Path) -> Document:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"{name}: cannot be read ({reason}), expected a YAML file") from error
+    return loads(decoded(data, name), name)
+
+
+def decoded(data: bytes, name: str) -> str:
+    """Return UTF-8 as text; raise ConfigError with one line that begins with `name` if it is not.
+
+    `name` stands for the file and has no line breaks.
+    """
     try:
-        text = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise ConfigError(
             f"{name}:{line}: byte 0x{data[error.start]:02x} is not UTF-8, expected UTF-8 text"
         ) from error
-    return loads(text, name)
 
 
 def loads(text: str, name: str) -> Document:

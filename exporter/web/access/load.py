@@ -14,7 +14,7 @@ from exporter.errors import ConfigError, one_line
 from exporter.web.access.files import Files
 from exporter.web.access.schema import Pem, WebConfig, parse
 from exporter.web.access.tls import server_context
-from exporter.yaml_lines import loads
+from exporter.yaml_lines import decoded, loads
 
 
 @dataclass(frozen=True)
@@ -79,16 +79,11 @@ class Reading:
         return config
 
     def _text(self) -> str:
-        name = one_line(str(self.path))
         try:
             data = self._read(self.path)
         except ConfigError as error:
             raise ConfigError(f"{error}, expected a YAML file") from error
-        try:
-            return data.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            line = data.count(b"\n", 0, error.start) + 1
-            raise ConfigError(f"{name}:{line}: expected UTF-8 text") from error
+        return decoded(data, one_line(str(self.path)))
 
     def _pem(self, pem: Pem | None) -> bytes | None:
         if pem is None:

@@ -103,6 +103,13 @@ def test_name_filter_gives_only_these_families(daemon: Daemon) -> None:
     assert daemon.get("/metrics?name[]=no_such_family").body == b""
 
 
+def test_without_a_web_configuration_everything_is_open(daemon: Daemon) -> None:
+    """The default of exporters; nothing is said of a file that there is not."""
+    answer = daemon.get("/metrics")
+    assert answer.status == 200
+    assert b"roofline_exporter_web_config_success" not in answer.body
+
+
 def test_head_is_get_without_a_body(daemon: Daemon) -> None:
     """HEAD answers with the length that GET has."""
     for path in ("/metrics", "/-/healthy", "/-/ready", "/"):

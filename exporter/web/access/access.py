@@ -30,9 +30,9 @@ log = logging.getLogger(__name__)
 
 
 class Access:
-    """The terms that hold; without a file, everything is open."""
+    """The terms that hold."""
 
-    def __init__(self, path: Path | None, clock: Clock | None = None) -> None:
+    def __init__(self, path: Path, clock: Clock | None = None) -> None:
         """Read the files.
 
         Raises:
@@ -45,17 +45,15 @@ class Access:
         self._current_since = 0.0
         self._next: asyncio.Task[None] | None = None
         self._changed: asyncio.Event | None = None
-        self.terms = Terms()
-        if path is not None:
-            self._reading = Reading(path, self._clock.time())
-            self._loaded = self._reading.load()
-            self.terms = _terms(self._loaded, 1)
-            _log_notes(self._loaded)
+        self._reading = Reading(path, self._clock.time())
+        self._loaded = self._reading.load()
+        self.terms = _terms(self._loaded, 1)
+        _log_notes(self._loaded)
 
     @property
-    def ok(self) -> bool | None:
-        """Whether the files can be used; None without any."""
-        return None if self._path is None else self.terms.problem is None
+    def ok(self) -> bool:
+        """Whether the files can be used."""
+        return self.terms.problem is None
 
     @property
     def is_encrypted(self) -> bool:
@@ -67,8 +65,6 @@ class Access:
 
         Those who call while one look is under way share the next. All must be in one event loop.
         """
-        if self._path is None:
-            return self.terms
         if self._next is None:
             self._next = asyncio.get_running_loop().create_task(self._look_after(self._current))
         now = self._clock.monotonic()

@@ -74,15 +74,6 @@ def lets_in(terms: Terms, authority: str = "first") -> bool:
     return False
 
 
-def test_without_a_file_everything_is_open() -> None:
-    """The default of exporters."""
-    access = Access(None)
-
-    assert asyncio.run(access.look()) == asyncio.run(access.recent()) == Terms()
-    assert access.ok is None
-    assert not access.is_encrypted
-
-
 def test_a_broken_file_at_the_start_is_refused(tmp_path: Path) -> None:
     """The daemon does not start."""
     with pytest.raises(ConfigError, match=r"web\.yml"):

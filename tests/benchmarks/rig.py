@@ -22,6 +22,7 @@ from exporter.sources.fleet.session import SessionOptions
 from exporter.sources.nvml.library import Library
 from exporter.specs import load_specs
 from exporter.web.store import Store
+from tests.clocks import ManualClock
 from tests.fake_nvml import FakeNvml, sine, square
 
 EPOCH = 1_800_000_000.0
@@ -78,26 +79,6 @@ def _gpu(preset: str, index: int, pids: Sequence[int]) -> dict[str, Any]:
     }
 
 
-class FastClock:
-    """A clock that moves only when a test advances it."""
-
-    def __init__(self, unix_seconds: float) -> None:
-        self._unix = unix_seconds
-        self._passed = 0.0
-
-    def time(self) -> float:
-        """Return Unix time."""
-        return self._unix + self._passed
-
-    def monotonic(self) -> float:
-        """Return the time since the clock was made."""
-        return self._passed
-
-    def advance(self, seconds: float) -> None:
-        """Advance the time."""
-        self._passed += seconds
-
-
 class Stopwatch:
     """CPU seconds of this process, all threads, by named part."""
 
@@ -149,7 +130,7 @@ class Accelerated:
         self._fake = fake
         self._gpus = gpus
         self._interval = interval_seconds
-        self._clock = FastClock(fake.now())
+        self._clock = ManualClock(fake.now())
         clock: Clock = self._clock
         self.watch = Stopwatch()
         self.pages = Pages(RenderOptions(revision="benchmark"), clock.monotonic)

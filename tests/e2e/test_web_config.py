@@ -118,15 +118,22 @@ def wait_for_scrapes(server: PrometheusServer, number: int) -> None:
     wait_until(lambda: (value(server, "timestamp(up)") or 0.0) >= at + number, 30)
 
 
-def test_certificates_are_exchanged_within_one_scrape(
+def scraped_with_certificates(
     ends: Ends, start: StartDaemon, scrape: Scrape
-) -> None:
-    """The node's, its authority and those of the clients, all at once and without a restart."""
+) -> tuple[Daemon, PrometheusServer]:
     ends.renew_node("first")
     daemon = ends.start_daemon(start, TLS + CLIENTS)
     server = scrape(daemon, CERTIFICATES)
     ends.renew_scraper("first")
     is_up(server)
+    return daemon, server
+
+
+def test_certificates_are_exchanged_within_one_scrape(
+    ends: Ends, start: StartDaemon, scrape: Scrape
+) -> None:
+    """The node's, its authority and those of the clients, all at once and without a restart."""
+    daemon, server = scraped_with_certificates(ends, start, scrape)
     wait_for_scrapes(server, 4)
     assert missed(server, 4) == 0
     assert value(server, "roofline_exporter_web_config_success") == 1
@@ -147,11 +154,7 @@ def test_a_client_whose_authority_is_gone_is_out_after_one_scrape(
     ends: Ends, start: StartDaemon, scrape: Scrape
 ) -> None:
     """The connection that it keeps ends with the next answer, and no other is let in."""
-    ends.renew_node("first")
-    daemon = ends.start_daemon(start, TLS + CLIENTS)
-    server = scrape(daemon, CERTIFICATES)
-    ends.renew_scraper("first")
-    is_up(server)
+    _, server = scraped_with_certificates(ends, start, scrape)
 
     (ends.node / "clients.pem").write_bytes(ca_pem("second"))
     wait_for_scrapes(server, 3)

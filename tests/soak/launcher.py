@@ -26,6 +26,7 @@ from exporter.publisher import Publisher
 from exporter.sources.fleet import fleet
 from exporter.web.live.stream import Streams
 from exporter.web.store import Store
+from tests.clocks import ManualClock
 
 PACE_VARIABLE = "SOAK_PACE"
 """The most ticks in a real second."""
@@ -38,26 +39,17 @@ LEAST_PAUSE_SECONDS = 0.0005
 log = logging.getLogger(__name__)
 
 
-class SteppedClock:
+class SteppedClock(ManualClock):
     """A clock that stands still but for `advance`, and moves the simulated driver's with it."""
 
     def __init__(self, path: Path) -> None:
+        super().__init__(float(path.read_text(encoding="utf-8")))
         self._path = path
         self._scratch = path.with_name(f"{path.name}.{os.getpid()}.step")
-        self._unix = float(path.read_text(encoding="utf-8"))
-        self._passed = 0.0
-
-    def time(self) -> float:
-        """Return Unix time."""
-        return self._unix + self._passed
-
-    def monotonic(self) -> float:
-        """Return the time since the clock was made."""
-        return self._passed
 
     def advance(self, seconds: float) -> None:
         """Advance both."""
-        self._passed += seconds
+        super().advance(seconds)
         self._scratch.write_text(f"{self.time():.9f}\n", encoding="utf-8")
         self._scratch.replace(self._path)
 

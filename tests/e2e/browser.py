@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Error, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Error, Locator, Page, Request, expect, sync_playwright
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 SIZES = {"phone": (360, 740), "laptop": (1440, 900), "wall": (3840, 2160)}
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 PATIENCE_MILLISECONDS = 15_000
+NETWORK_CHANGED = "ERR_NETWORK_CHANGED"
+"""What Chromium ends every load with when the machine gets or loses a network, as tests with
+containers beside this one make it do."""
 SCREENSHOTS = Path(__file__).parents[1] / ".cache" / "screenshots"
 SERIOUS = ("serious", "critical")
 
@@ -50,11 +53,14 @@ class View:
 
     page: Page
     errors: list[str] = field(default_factory=list)
+    disturbed: bool = False
+    """A load was ended by a change of the machine's networks."""
 
     def __post_init__(self) -> None:
         self.page.set_default_timeout(PATIENCE_MILLISECONDS)
         self.page.add_init_script(_WATCH)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("requestfailed", self._note_disturbed)
         self.page.on(
             "console",
             lambda message: (
@@ -64,10 +70,25 @@ class View:
             ),
         )
 
+    def _note_disturbed(self, request: Request) -> None:
+        self.disturbed |= NETWORK_CHANGED in (request.failure or "")
+
+    def load(self, address: str) -> View:
+        """Load a page with all its scripts, again while the machine's networks change."""
+        self.disturbed = True
+        while self.disturbed:
+            self.disturbed = False
+            try:
+                self.page.goto(address)
+            except Error as error:
+                if NETWORK_CHANGED not in error.message:
+                    raise
+                self.disturbed = True
+        return self
+
     def open(self, address: str) -> View:
         """Load a page and wait until its stream runs."""
-        self.page.goto(address)
-        self.wait_live()
+        self.load(address).wait_live()
         return self
 
     def close(self) -> None:

@@ -198,7 +198,8 @@ def test_a_limit_that_is_lowered_was_not_so_before(serve: Serve, view: OpenPage)
             for second in range(31)
         )
     )
-    page = view().open(f"{live.url}/gpu/0").page
+    shown = view().open(f"{live.url}/gpu/0")
+    page = shown.page
     expect(page.locator("#chart-power .u-legend")).to_contain_text("700 W")
     now = snapshots.NOW + 31
     live.publish(replace(snapshots.snapshot(lowered), timestamp_seconds=now))
@@ -207,7 +208,7 @@ def test_a_limit_that_is_lowered_was_not_so_before(serve: Serve, view: OpenPage)
         page.locator("#chart-power summary").click()
         limits = page.locator("#chart-power details tbody tr td:nth-child(3)")
         expect(limits).to_have_text(["350 W", "700 W"])
-        page.reload()
+        shown.open(page.url)
         expect(page.locator("#chart-power .u-wrap")).to_be_visible()
 
 
@@ -351,8 +352,7 @@ def test_ceilings_fit_a_phone(demo: Daemon, view: OpenPage) -> None:
 def test_a_gpu_without_scripts(demo: Daemon, view: OpenPage) -> None:
     """The tables behind the charts have numbers, and there is no box of a chart."""
     shown = view(java_script_enabled=False)
-    page = shown.page
-    page.goto(f"{demo.url}/gpu/0")
+    page = shown.load(f"{demo.url}/gpu/0").page
     figures = page.locator("figure[id^=chart-]")
     expect(figures).to_have_count(6)
     for name in ("use", "parts", "pipes", "clock", "power"):  # not yet reported: the stall
@@ -369,8 +369,7 @@ def test_a_gpu_without_scripts(demo: Daemon, view: OpenPage) -> None:
 def test_without_scripts(demo: Daemon, view: OpenPage) -> None:
     """The first paint says it all by itself."""
     shown = view(java_script_enabled=False)
-    page = shown.page
-    page.goto(demo.url)
+    page = shown.load(demo.url).page
     expect(page.locator("#gpus tbody tr")).to_have_count(GPUS)
     expect(page.locator("#banner")).to_contain_text("simulated")
     expect(page.locator("#gpus")).to_contain_text("limited by compute")
@@ -413,10 +412,11 @@ def test_both_sides_say_the_same(serve: Serve, view: OpenPage) -> None:
         node.textContent.replace(" UTC", "")),
        ...[...row.querySelectorAll("rect")].map((node) =>
         ["x", "width"].map((name) => Number(node.getAttribute(name)).toFixed(1)).join())])"""
-    page = view().page
+    bare = view()
+    page = bare.page
     # The page without its scripts: what they would do is blocked, reading it is not.
     page.route("**/*.js", lambda route: route.abort())
-    page.goto(live.url)
+    bare.load(live.url)
     first = page.evaluate(words)
     page.unroute("**/*.js")
     shown = view().open(live.url)

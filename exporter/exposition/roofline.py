@@ -159,6 +159,14 @@ FAMILIES: tuple[Family, ...] = (
         ROOFLINE.by_label(ROOF_BASIS, lambda r: r.roof_ratio),
     ),
     counter(
+        "gpu_roof_seconds_total",
+        "seconds",
+        "core",
+        "Integral of gpu_roof_ratio over observed activity time.",
+        "derived as gpu_roof_ratio, x time, since the exporter started",
+        TOTALS.by_label(ROOF_BASIS, lambda t: t.roof_seconds),
+    ),
+    counter(
         "gpu_limited_seconds_total",
         "seconds",
         "core",

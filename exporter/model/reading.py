@@ -228,6 +228,8 @@ class Vitals:
     """By clock: sm, memory, graphics, video; the last two at the slow cadence."""
     busy_sm_clock_hertz: float | None = None
     """SM clock averaged over the busy time since the last read, where the driver samples it."""
+    mean_sm_clock_hertz: float | None = None
+    """SM clock averaged over all of the time since the last read, where the driver samples it."""
     throttle_reasons: frozenset[str] | None = None
     """The reasons that hold now, by the names of ``gpu_throttle_seconds_total``."""
     throttle_seconds: Mapping[str, float] = field(default_factory=dict)

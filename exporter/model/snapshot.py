@@ -28,6 +28,8 @@ from exporter.model.reading import (
 from exporter.model.training import Loader, TrainingTotals
 
 TIME_PARTS = ("idle", "narrow", "unsaturated", "clock", "saturated")
+RECENT_SECONDS = 10.0
+"""What a share does *now* is judged over this time: work and waiting take turns."""
 LIMITERS = (
     "idle",
     "input",
@@ -190,6 +192,8 @@ class ShareTotals:
     flops_lower: float | None = None
     flops_upper: float | None = None
     dram_bytes: float | None = None
+    roof_seconds: Mapping[str, float] = field(default_factory=dict)
+    """By basis: the integral of `Roofline.roof_ratio`."""
     limited_seconds: Mapping[str, float] = field(default_factory=dict)
     """By limiter."""
     idle_seconds: float | None = None
@@ -202,6 +206,38 @@ class ShareTotals:
     data_stall_lower_seconds: Mapping[str, float] = field(default_factory=dict)
     """By method of inference."""
     data_stall_upper_seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """What a share did over the last `RECENT_SECONDS`, or over its last interval if that is longer.
+
+    Means over the observed time; None (or missing) where that was not known for any of it.
+    """
+
+    seconds: float
+    """How long it was observed: by its counters where it has them, else by its utilization."""
+    busy_ratio: float | None = None
+    """Engine activity, else utilization."""
+    utilization_ratio: float | None = None
+    saturation_ratio: float | None = None
+    saturation_bounds: Bounds | None = None
+    time_parts: Mapping[str, float] = field(default_factory=dict)
+    """By time part, each 0 to 1."""
+    limited_ratio: Mapping[str, float] = field(default_factory=dict)
+    """By limiter: the share of time in which it was the one."""
+    limiter: str | None = None
+    """The one that was it for longest."""
+    roof_ratio: Mapping[str, float] = field(default_factory=dict)
+    """By basis."""
+    flops_per_second: Mapping[str, float] = field(default_factory=dict)
+    """By precision."""
+    flops_bounds_per_second: Bounds | None = None
+    dram_bytes_per_second: float | None = None
+    intensity_flops_per_byte: float | None = None
+    idle_ratio: float | None = None
+    """The share of time that lay in idle intervals."""
+    held_idle_ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +269,8 @@ class Share:
     roofline: Roofline | None = None
     limiter: str | None = None
     """What limited the last interval."""
+    recent: Recent | None = None
+    """What is judged and shown of it as its state; None until two readings were taken."""
     data_stall: Mapping[str, Bounds] = field(default_factory=dict)
     """By method of inference (client): bounds of the share of time in which this share sat idle
     while its job waited for data, where that is not measured."""

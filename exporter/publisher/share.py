@@ -13,6 +13,7 @@ from exporter.derive.units import cut_activity
 from exporter.model.reading import Activity, Reading, ShareReading
 from exporter.model.snapshot import Ceilings, Share
 from exporter.publisher.ranks import GapClock
+from exporter.publisher.recent import RecentWindow
 from exporter.publisher.rules import Rules
 from exporter.publisher.totals import ShareIntegral
 
@@ -41,6 +42,8 @@ class TrackedShare:
         self.identity = identity
         self.ceilings = ceilings
         self.integral = ShareIntegral(started)
+        self.totals = self.integral.totals()
+        self.recent = RecentWindow()
         self.gaps = GapClock()
         self.activity: Activity | None = None
         """The last one that the counters gave."""
@@ -75,6 +78,28 @@ class TrackedShare:
             seconds=elapsed or None,
             stall=stall,
         )
+        self._add(share_reading, read, derived, rules, energy_joules)
+        self.totals = self.integral.totals()
+        self.recent.add(reading.monotonic_seconds, elapsed, self.totals, derived.saturation)
+        if awaited:
+            # The counters skipped a round: what was measured last stands for up to 3 intervals.
+            self.derived = replace(self.derived, held=derived.held, holder=derived.holder)
+            return
+        self.derived = derived
+        given = share_reading.activity
+        self.activity = None if given is None else cut_activity(given)
+
+    def _add(
+        self,
+        share_reading: ShareReading,
+        read: Round,
+        derived: Derived,
+        rules: Rules,
+        energy_joules: float | None,
+    ) -> None:
+        """Add what was derived of an interval to the totals."""
+        reading, _, elapsed = read
+        awaited = share_reading.counters is not None and share_reading.activity is None
         activity = within_gap(share_reading.activity, rules)
         utilization = (
             reading.vitals.utilization if elapsed and share_reading.gpu_instance is None else None
@@ -95,15 +120,8 @@ class TrackedShare:
             energy_joules,
             reading.timestamp_seconds,
         )
-        if awaited:
-            # The counters skipped a round: what was measured last stands for up to 3 intervals.
-            self.derived = replace(self.derived, held=derived.held, holder=derived.holder)
-            return
-        if derived.idle is None:
+        if derived.idle is None and not awaited:
             self.integral.end_idle(reading.timestamp_seconds)
-        self.derived = derived
-        given = share_reading.activity
-        self.activity = None if given is None else cut_activity(given)
 
     def _expected(self, share_reading: ShareReading, now: float, rules: Rules) -> ShareReading:
         """Return the reading, as one without counters once these were silent for too long.
@@ -136,7 +154,7 @@ def share_picture(share_reading: ShareReading, share: TrackedShare, reading: Rea
     return Share(
         gpu_instance=share_reading.gpu_instance,
         ceilings=share.ceilings,
-        totals=share.integral.totals(),
+        totals=share.totals,
         utilization=reading.vitals.utilization if share_reading.gpu_instance is None else None,
         memory=share_reading.memory,
         processes=share_reading.processes,
@@ -147,5 +165,6 @@ def share_picture(share_reading: ShareReading, share: TrackedShare, reading: Rea
         time_parts=derived.time_parts,
         roofline=derived.roofline,
         limiter=derived.limiter,
+        recent=share.recent.recent(),
         data_stall=derived.data_stall,
     )

@@ -113,6 +113,11 @@ def _dram_bytes(interval: Interval) -> float | None:
     return None if roofline is None else interval.times(roofline.dram_bytes_per_second)
 
 
+def _roof(interval: Interval) -> Mapping[str, float] | None:
+    roofline = interval.derived.roofline
+    return None if roofline is None else interval.times_each(roofline.roof_ratio)
+
+
 def _limited(interval: Interval) -> Mapping[str, float] | None:
     """Return the seconds of each limiter: all are there from the first interval on, most at 0."""
     limiter = interval.derived.limiter
@@ -164,6 +169,7 @@ SHARE_TOTALS: Mapping[str, Callable[[Interval], float | Mapping[str, float] | No
     "flops_lower": _flops_lower,
     "flops_upper": _flops_upper,
     "dram_bytes": _dram_bytes,
+    "roof_seconds": _roof,
     "limited_seconds": _limited,
     "idle_seconds": _idle,
     "held_idle_seconds": _held_idle,

@@ -19,7 +19,7 @@ from exporter.sources.nvml.identity import CLOCKS, STATIC_FIELDS, Identity, MigS
 from exporter.sources.nvml.plausible import DriverTotals
 from exporter.sources.nvml.probe import Probe
 from exporter.sources.nvml.processes import ProcessLists
-from exporter.sources.nvml.utilization import UtilizationReader
+from exporter.sources.nvml.utilization import SmClocks, UtilizationReader
 
 T = TypeVar("T")
 
@@ -238,10 +238,10 @@ class NvmlSource:
             power = self._power()
         module_power = values.get(MODULE_POWER_MILLIWATTS)
         reasons = self._reasons()
-        utilization, busy_clock = (
+        utilization, sm_clocks = (
             self.utilization.read(monotonic_seconds, unix_seconds)
             if self.utilization is not None
-            else (None, None)
+            else (None, SmClocks())
         )
         media = {} if self._mig is not None else self._read_media(counted_engines)
         answers = (energy, power, temperature, reasons, *memory.values())
@@ -264,7 +264,8 @@ class NvmlSource:
             temperature_celsius=_number(temperature),
             memory_temperature_celsius=_number(values.get(MEMORY_TEMPERATURE) or None),
             clock_hertz=clocks | self._slow_clocks,
-            busy_sm_clock_hertz=busy_clock,
+            busy_sm_clock_hertz=sm_clocks.busy_hertz,
+            mean_sm_clock_hertz=sm_clocks.mean_hertz,
             throttle_reasons=(
                 None
                 if reasons is None

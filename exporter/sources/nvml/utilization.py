@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pynvml
 
@@ -16,6 +16,14 @@ from exporter.sources.nvml.probe import Probe
 from exporter.sources.nvml.samples import MEMORY_UTILIZATION, SM_CLOCK, UTILIZATION, SampleBuffer
 
 LOWEST_SANE_CLOCK_MHZ = 100.0
+
+
+class SmClocks(NamedTuple):
+    """Means of the driver's clock samples since the last read; None where it keeps none."""
+
+    busy_hertz: float | None = None
+    """Weighted by the utilization at the time of each sample."""
+    mean_hertz: float | None = None
 
 
 class UtilizationReader:
@@ -61,8 +69,8 @@ class UtilizationReader:
 
     def read(
         self, monotonic_seconds: float, unix_seconds: float
-    ) -> tuple[Utilization | None, float | None]:
-        """Return the utilization since the last read and the SM clock (Hz) of its busy time."""
+    ) -> tuple[Utilization | None, SmClocks]:
+        """Return the utilization since the last read and the SM clocks of that time."""
         samples = _ratios(self._compute_samples())
         self._compute.add_samples(samples, monotonic_seconds)
         memory_samples = _ratios(self._memory_samples())
@@ -78,7 +86,7 @@ class UtilizationReader:
         if not refused:
             self._journal.answered("utilization", self)
         if compute is None:
-            return None, None
+            return None, SmClocks()
         utilization = Utilization(
             ratio=compute[0],
             upper_ratio=compute[1],
@@ -91,8 +99,13 @@ class UtilizationReader:
             for stamp, megahertz in self._clock_samples() or ()
             if megahertz >= LOWEST_SANE_CLOCK_MHZ and CLOCK_MEGAHERTZ(megahertz) is not None
         ]
-        busy_megahertz = busy_mean(clocks, samples)
-        return utilization, None if busy_megahertz is None else busy_megahertz * 1e6
+        return utilization, SmClocks(
+            busy_hertz=_hertz(busy_mean(clocks, samples)), mean_hertz=_hertz(busy_mean(clocks, ()))
+        )
+
+
+def _hertz(megahertz: float | None) -> float | None:
+    return None if megahertz is None else megahertz * 1e6
 
 
 def _ratios(samples: list[tuple[float, float]] | None) -> list[tuple[float, float]]:

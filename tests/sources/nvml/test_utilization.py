@@ -12,7 +12,7 @@ import pytest
 
 from exporter.errors import DeviceGone
 from exporter.model.reading import Utilization
-from exporter.sources.nvml.utilization import UtilizationReader
+from exporter.sources.nvml.utilization import SmClocks, UtilizationReader
 from tests.fake_nvml import fault, mean, square
 
 Open = Callable[..., Any]
@@ -24,7 +24,7 @@ def reader(rig: Any) -> UtilizationReader:
     return UtilizationReader(rig.handle, rig.journal)
 
 
-def read(found: UtilizationReader, rig: Any) -> tuple[Utilization | None, float | None]:
+def read(found: UtilizationReader, rig: Any) -> tuple[Utilization | None, SmClocks]:
     return found.read(rig.monotonic(), rig.time())
 
 
@@ -152,11 +152,11 @@ def test_no_utilization_at_all(open_gpu: Open) -> None:
     rig = open_gpu(utilization=None, samples=NO_BUFFER)
     found = reader(rig)
 
-    assert read(found, rig) == (None, None)
+    assert read(found, rig) == (None, SmClocks())
     assert not found.wants_burst
     assert rig.journal.states["utilization"] == "unsupported"
     rig.calls()
-    assert read(found, rig) == (None, None)
+    assert read(found, rig) == (None, SmClocks())
     assert rig.calls() == {}
 
 
@@ -171,7 +171,7 @@ def test_no_permission(open_gpu: Open, caplog: pytest.LogCaptureFixture) -> None
     )
     found = reader(rig)
     for _ in range(3):
-        assert read(found, rig) == (None, None)
+        assert read(found, rig) == (None, SmClocks())
         rig.advance(1)
 
     assert set(rig.journal.states.values()) == {"no_permission"}
@@ -192,7 +192,7 @@ def test_values_above_100_are_refused_and_counted(
     rig.advance(1)
     found = reader(rig)
     for _ in range(3):
-        assert read(found, rig) == (None, None)
+        assert read(found, rig) == (None, SmClocks())
         rig.journal.log_changes()
         rig.advance(1)
 
@@ -237,17 +237,17 @@ def test_sm_clock_of_the_busy_time(open_gpu: Open) -> None:
     read(found, rig)
     rig.advance(2)
 
-    assert read(found, rig)[1] == pytest.approx(1800e6)
+    assert read(found, rig)[1].busy_hertz == pytest.approx(1800e6)
 
 
 def test_sm_clock_is_absent_without_samples(open_gpu: Open) -> None:
     """Without clock samples, or with ones that no SM runs at, there is no busy clock."""
     rig = open_gpu(utilization=50, clocks={"sm": 5}, samples={"types": [1, 2, 5]})
     rig.advance(2)
-    assert read(reader(rig), rig)[1] is None
+    assert read(reader(rig), rig)[1] == SmClocks()
     rig.fake.device(0, samples={"types": [1, 2]})
 
-    assert read(reader(rig), rig)[1] is None
+    assert read(reader(rig), rig)[1] == SmClocks()
 
 
 def test_lost_gpu_is_raised(open_gpu: Open) -> None:

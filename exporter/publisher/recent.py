@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a share did over the last seconds: differences of its totals."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from exporter.derive.roofline import intensity
+from exporter.model.snapshot import RECENT_SECONDS, Bounds, Recent, Saturation, ShareTotals
+
+
+class _Mark(NamedTuple):
+    """The totals at a reading."""
+
+    monotonic: float
+    totals: ShareTotals
+    lower: float
+    """Integral of the lower bound of the saturation."""
+    upper: float
+    bounded: float
+    """The time over which both ran, in seconds."""
+
+
+class RecentWindow:
+    """The totals of one share at its last readings, from which `recent` follows."""
+
+    def __init__(self) -> None:
+        self._marks: deque[_Mark] = deque()
+
+    def add(
+        self,
+        monotonic: float,
+        interval_seconds: float,
+        totals: ShareTotals,
+        saturation: Saturation | None,
+    ) -> None:
+        """Take the totals at a reading; a second call for the same reading does nothing.
+
+        ``interval_seconds = 0`` begins anew: there is nothing to compare with before it.
+        """
+        marks = self._marks
+        last = marks[-1] if marks else None
+        if last is not None and monotonic <= last.monotonic:
+            return
+        if last is None or not interval_seconds:
+            marks.clear()
+            marks.append(_Mark(monotonic, totals, 0.0, 0.0, 0.0))
+            return
+        lower, upper, bounded = last.lower, last.upper, last.bounded
+        if saturation is not None:
+            lower += saturation.bounds.lower * interval_seconds
+            upper += saturation.bounds.upper * interval_seconds
+            bounded += interval_seconds
+        marks.append(_Mark(monotonic, totals, lower, upper, bounded))
+        # Half an interval less, so that jitter does not move the length of the window.
+        reach = RECENT_SECONDS - min(interval_seconds, 1.0) / 2
+        while len(marks) > 2 and monotonic - marks[1].monotonic >= reach:
+            marks.popleft()
+
+    def recent(self) -> Recent | None:
+        """Return the means over the window; None until there are two readings."""
+        if len(self._marks) < 2:
+            return None
+        then, now = self._marks[0], self._marks[-1]
+        before, after = then.totals, now.totals
+        observed = _grown_each(after.observed_seconds, before.observed_seconds)
+        measured = observed.get("activity", 0.0)
+        polled = observed.get("utilization", 0.0)
+        seconds = measured or polled
+        limited = _grown_each(after.limited_seconds, before.limited_seconds)
+        judged = sum(limited.values())
+        parts = _grown_each(after.time_seconds, before.time_seconds)
+        parted = sum(parts.values())
+        bounded = now.bounded - then.bounded
+        flops = _over_each(_grown_each(after.flops, before.flops), seconds)
+        dram = _over(_grown(after.dram_bytes, before.dram_bytes), seconds)
+        used = _over(_grown(after.busy_seconds, before.busy_seconds), polled)
+        engine = _over(_grown(after.engine_active_seconds, before.engine_active_seconds), measured)
+        lower = _over(_grown(after.flops_lower, before.flops_lower), seconds)
+        upper = _over(_grown(after.flops_upper, before.flops_upper), seconds)
+        return Recent(
+            seconds=seconds,
+            busy_ratio=used if engine is None else engine,
+            utilization_ratio=used,
+            saturation_ratio=_over(
+                _grown(after.saturation_seconds, before.saturation_seconds), measured
+            ),
+            saturation_bounds=(
+                Bounds((now.lower - then.lower) / bounded, (now.upper - then.upper) / bounded)
+                if bounded
+                else None
+            ),
+            time_parts=_over_each(parts, parted),
+            limited_ratio=_over_each(limited, judged),
+            limiter=max(limited, key=limited.__getitem__) if judged else None,
+            roof_ratio=_over_each(_grown_each(after.roof_seconds, before.roof_seconds), measured),
+            flops_per_second=flops,
+            flops_bounds_per_second=(
+                None if lower is None or upper is None else Bounds(lower, upper)
+            ),
+            dram_bytes_per_second=dram,
+            intensity_flops_per_byte=intensity(sum(flops.values()), dram) if flops else None,
+            idle_ratio=_over(_grown(after.idle_seconds, before.idle_seconds), seconds),
+            held_idle_ratio=_over(
+                _grown(after.held_idle_seconds, before.held_idle_seconds), seconds
+            ),
+        )
+
+
+def _grown(after: float | None, before: float | None) -> float | None:
+    return None if after is None else after - (before or 0.0)
+
+
+def _grown_each(after: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
+    return {label: total - before.get(label, 0.0) for label, total in after.items()}
+
+
+def _over(amount: float | None, seconds: float) -> float | None:
+    return None if amount is None or not seconds else amount / seconds
+
+
+def _over_each(amounts: Mapping[str, float], seconds: float) -> dict[str, float]:
+    return {label: amount / seconds for label, amount in amounts.items()} if seconds else {}

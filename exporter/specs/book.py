@@ -11,21 +11,25 @@ from exporter.specs.derived import derive_peaks, positive, sms_of
 from exporter.specs.gpu_model import DERIVED, GpuModel, assumed_precision
 from exporter.specs.pcie import pcie_bytes_per_second
 
+MEMORY_CLOCK_TOLERANCE = 0.02
+"""Types of memory on boards of one name differ by a twentieth or more, drivers by a few MHz."""
+
 BUS_WIDTH_TOLERANCE = 0.1
 """Drivers have counted spare memory channels into the bus width (a B200 is 7680 bits by new
 drivers and 8192 by older ones); boards that differ in hardware differ by a sixth or more."""
 
 
 class SpecBook:
-    """All GPU models by key. A name belongs to one GPU model; a PCI id may belong to several."""
+    """All GPU models by key. A name or a PCI id may belong to several, told apart by the rest."""
 
     def __init__(self, models: Mapping[str, GpuModel], sources: Mapping[str, str]) -> None:
         self.models = models
         self.sources = sources
         """The texts that the codes under ``GpuModel.sources`` stand for."""
-        self._by_name = {
-            bare_name(name): model for model in models.values() for name in model.names
-        }
+        self._by_name: dict[str, list[GpuModel]] = {}
+        for model in models.values():
+            for name in dict.fromkeys(map(bare_name, model.names)):
+                self._by_name.setdefault(name, []).append(model)
         self._by_pci_id: dict[int, list[GpuModel]] = {}
         for model in models.values():
             for pci_id in set(model.pci_ids):
@@ -34,15 +38,24 @@ class SpecBook:
     def find(self, device: Device) -> GpuModel | None:
         """Return the model of this GPU, or None where no row is certainly the right one.
 
-        The PCI device id decides if it names one row, else the exact name. (Names are unique, so
-        the name among the rows of an ambiguous id is the name among all.) A row whose compute
-        capability, cores or bus width are not what NVML reports describes other hardware.
+        The PCI device id decides if it names one row, else the exact name; of several rows with
+        this id (a laptop GPU and its Max-Q version) those with this name, of several with this
+        name (a desktop GPU and one in a laptop) those with this id. A row whose compute capability,
+        cores or bus width are not what NVML reports describes other hardware. If more than one is
+        left (an old GPU with two types of memory), the one with this memory clock is meant; without
+        a PCI id it is the first, which is the usual one.
         """
-        name = bare_name(device.name)
+        named = self._by_name.get(bare_name(device.name), [])
         pci_id = device.pci_device_id
         candidates = [] if pci_id is None else self._by_pci_id.get(pci_id, [])
-        model = candidates[0] if len(candidates) == 1 else self._by_name.get(name)
-        return None if model is None or _contradicts(model, device) else model
+        if len(candidates) != 1:
+            keys = {model.key for model in named}
+            candidates = [model for model in candidates if model.key in keys] or named
+        fitting = [model for model in candidates if not _contradicts(model, device)]
+        if len(fitting) > 1:
+            same = [model for model in fitting if _same_memory_clock(model, device)]
+            fitting = same if len(same) == 1 or pci_id is not None else fitting[:1]
+        return fitting[0] if len(fitting) == 1 else None
 
     def ceilings(self, device: Device, precision: str | None = None) -> Ceilings | None:
         """Return the ceilings of the whole GPU; None only if nothing is known of it.
@@ -85,6 +98,15 @@ def _contradicts(model: GpuModel, device: Device) -> bool:
     bits = positive(device.memory_bus_width_bits)
     width = model.memory_bus_width_bits
     return bits is not None and width is not None and abs(bits / width - 1) > BUS_WIDTH_TOLERANCE
+
+
+def _same_memory_clock(model: GpuModel, device: Device) -> bool:
+    """Return whether NVML reports the memory clock of this row."""
+    clock = positive(device.clock_max_hertz.get("memory"))
+    listed = model.peak_clock_hertz.get("memory")
+    if clock is None or listed is None:
+        return False
+    return abs(clock / listed - 1) <= MEMORY_CLOCK_TOLERANCE
 
 
 def _derived_ceilings(device: Device, precision: str | None) -> Ceilings | None:

@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from exporter.errors import ConfigError, shown
-from exporter.specs.book import SpecBook, bare_name
+from exporter.specs.book import (
+    BUS_WIDTH_TOLERANCE,
+    MEMORY_CLOCK_TOLERANCE,
+    SpecBook,
+    bare_name,
+)
 from exporter.specs.gpu_model import DERIVED, GpuModel
 from exporter.specs.schema import EntryError, parse_gpu_model
 from exporter.yaml_lines import Document, load
@@ -22,15 +27,20 @@ _KEY = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 def load_specs(override: Path | None = None) -> SpecBook:
     """Return the GPU models of the bundled file, with those of `override` added or in their place.
 
-    An entry of `override` replaces the bundled one of the same key whole. Names, and PCI ids that
-    the replaced entry did not have, are taken from all other GPU models. Raises ConfigError with
+    An entry of `override` replaces the bundled one of the same key whole. Names and PCI ids that
+    the replaced entry did not have are taken from all other GPU models. Raises ConfigError with
     one line that names file, line and key.
     """
     models, sources = _read(BUNDLED)
     if override is None:
         return SpecBook(models, sources)
     own_models, own_sources = _read(override)
-    taken_names = {bare_name(name) for model in own_models.values() for name in model.names}
+    taken_names = {
+        bare_name(name)
+        for key, model in own_models.items()
+        for name in model.names
+        if key not in models or name not in models[key].names
+    }
     taken_ids = {
         pci_id
         for key, model in own_models.items()
@@ -75,7 +85,7 @@ def _read(path: Path) -> tuple[dict[str, GpuModel], dict[str, str]]:
     for code, text in sources.items():
         if not isinstance(text, str):
             raise document.error(("sources", code), f"expected text, got {shown(text)}")
-    _refuse_repeated_names(document, models)
+    _refuse_twins(document, models)
     return models, sources
 
 
@@ -86,14 +96,36 @@ def _mapping(document: Document, top: dict[str, Any], key: str) -> dict[str, Any
     return value
 
 
-def _refuse_repeated_names(document: Document, models: dict[str, GpuModel]) -> None:
-    """Two GPU models may share a PCI id, as A2 and A16 do, since their names differ."""
-    owners: dict[str, str] = {}
+def _refuse_twins(document: Document, models: dict[str, GpuModel]) -> None:
+    """GPU models may share a name, or a PCI id, if NVML reports what tells them apart."""
+    owners: dict[str, list[GpuModel]] = {}
     for key, model in models.items():
         for position, name in enumerate(model.names):
-            owner = owners.setdefault(bare_name(name), key)
-            if owner != key:
-                raise document.error(
-                    ("products", key, "names", position),
-                    f"expected a name of one GPU model only, '{name}' is also that of '{owner}'",
-                )
+            others = owners.setdefault(bare_name(name), [])
+            for other in others:
+                if other.key != key and not _told_apart(model, other):
+                    raise document.error(
+                        ("products", key, "names", position),
+                        f"expected a name of one GPU model only, '{name}' is also that of "
+                        f"'{other.key}'",
+                    )
+            others.append(model)
+
+
+def _told_apart(one: GpuModel, other: GpuModel) -> bool:
+    """Return whether NVML can tell GPUs of these two models from each other."""
+    if one.pci_ids and other.pci_ids and not set(one.pci_ids) & set(other.pci_ids):
+        return True
+    pairs: tuple[tuple[float | None, float | None, float], ...] = (
+        (one.core_count, other.core_count, 0),
+        (one.memory_bus_width_bits, other.memory_bus_width_bits, 2 * BUS_WIDTH_TOLERANCE),
+        (
+            one.peak_clock_hertz.get("memory"),
+            other.peak_clock_hertz.get("memory"),
+            2 * MEMORY_CLOCK_TOLERANCE,
+        ),
+    )
+    return any(
+        a is not None and b is not None and abs(a - b) > tolerance * max(a, b)
+        for a, b, tolerance in pairs
+    )

@@ -191,6 +191,7 @@ def test_ridge_points(key: str, precision: str, ridge: float) -> None:
         ("rtx-a6000", "bf16_tensor", 154.8),
         ("rtx-6000-ada", "bf16_tensor", 364.2),
         ("quadro-rtx-6000", "fp16_tensor", 130.5),
+        ("quadro-rtx-6000-passive", "fp16_tensor", 119.4),
         ("b300", "int8_tensor", 153.5),
         ("b200", "fp4_tensor", 9000),
     ],

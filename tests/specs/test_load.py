@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -281,7 +282,7 @@ def test_missing_file(tmp_path: Path) -> None:
 
 
 def test_name_of_two_gpu_models(tmp_path: Path) -> None:
-    """Two entries of one file may share a PCI id but no name, with or without "NVIDIA "."""
+    """Two entries that NVML cannot tell apart may share no name, with or without "NVIDIA "."""
     second = GOOD.removeprefix("products:\n").replace("  h100:", "  other:")
     path = _write(tmp_path, GOOD + second.replace("NVIDIA H100 Custom", "H100 Custom"))
     with pytest.raises(ConfigError) as caught:
@@ -294,6 +295,45 @@ def test_name_of_two_gpu_models(tmp_path: Path) -> None:
     model = book.find(Device(0, "GPU-1", "NVIDIA H100 Other", pci_device_id=0x23FF))
     assert model is not None
     assert model.key == "other"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fields"),
+    [
+        ("'23FF'", "'23FE'", {"pci_device_id": 0x23FE}),
+        ("sm_count: 100", "sm_count: 90", {"pci_device_id": 0x23FF, "core_count": 90 * 128}),
+        (
+            "sm_count: 100",
+            "memory_bus_bits: 96",
+            {"pci_device_id": 0x23FF, "memory_bus_width_bits": 96},
+        ),
+        (
+            "vector: 1980",
+            "memory: 6001",
+            {"pci_device_id": 0x23FF, "clock_max_hertz": {"memory": 6001e6}},
+        ),
+    ],
+)
+def test_name_of_two_gpu_models_that_nvml_tells_apart(
+    tmp_path: Path, old: str, new: str, fields: dict[str, Any]
+) -> None:
+    """PCI id, cores, bus width or memory clock say which of two entries of one name it is."""
+    first = GOOD.replace("vector: 1980", "memory: 4001").replace(
+        "pcie_lanes: 16", "pcie_lanes: 16\n    memory_bus_bits: 192"
+    )
+    second = GOOD.removeprefix("products:\n").replace("  h100:", "  other:").replace(old, new)
+    book = load_specs(_write(tmp_path, first + second))
+    model = book.find(Device(0, "GPU-1", "NVIDIA H100 Custom", **fields))
+    assert model is not None
+    assert model.key == "other"
+
+
+def test_shared_name_stays_with_the_others(tmp_path: Path) -> None:
+    """An entry that replaces one of several rows of a name leaves the name to the rest."""
+    text = GOOD.replace("  h100:", "  quadro-rtx-6000:")
+    book = load_specs(_write(tmp_path, text.replace("NVIDIA H100 Custom", "Quadro RTX 6000")))
+    assert book.models["quadro-rtx-6000"].sm_count == 100
+    assert book.models["quadro-rtx-6000-passive"].names == ("Quadro RTX 6000",)
 
 
 def test_documented_example(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from exporter.model.snapshot import PRECISIONS
+from exporter.model.snapshot import CLOCK_UNITS
 from exporter.specs import GpuModel, load_specs
 from exporter.specs.derived import GEFORCE_RULES, RULES, Rule
 from exporter.specs.pcie import pcie_bytes_per_second
@@ -18,6 +18,7 @@ from exporter.specs.pcie import pcie_bytes_per_second
 BOOK = load_specs()
 MODELS = list(BOOK.models.values())
 TOLERANCE = 0.015
+ROUNDING = 1e-3
 
 
 def _cut(rule: Rule, **rates: int) -> Rule:
@@ -33,11 +34,10 @@ OWN_RULES = {
     "l40s": _cut(RULES[8, 9], int4_tensor=2048),
 }
 
+CUT_PEAKS = {("h800-sxm5", "fp64"), ("h800-sxm5", "fp64_tensor")}
 H20_CUT = "cut: no rate follows the rule of Hopper"
-SLOWER_CLOCK = "the datasheet's clock is below the maximum by NVML"
 ROUNDED = "the datasheet rounds"
 UNKNOWN_SMS = ("b100", "gb300")
-TENSOR = [name for name in PRECISIONS if "_tensor" in name]
 
 # Every published peak of these that is more than 1.5 % off its formula, and why. Any other row
 # names such a peak in its note.
@@ -57,19 +57,6 @@ EXPLAINED: dict[tuple[str, str], str] = {
     },
     ("h20", "int8_tensor"): H20_CUT,
     ("h20-3e", "int8_tensor"): H20_CUT,
-    **{
-        (key, name): SLOWER_CLOCK
-        for key in ("b200", "gb200")
-        for name in TENSOR
-        if name in BOOK.models[key].peak_flops_per_second and name != "fp64_tensor"
-    },
-    **{
-        ("b300", name): SLOWER_CLOCK
-        for name in (
-            *("fp32", "fp64", "tf32_tensor", "fp16_tensor", "bf16_tensor", "fp8_tensor"),
-            "fp4_tensor",
-        )
-    },
 }
 
 
@@ -82,15 +69,26 @@ def _rule(model: GpuModel) -> Rule:
     return RULES.get(capability, Rule(model.cores_per_sm, {}))
 
 
+def _clock(model: GpuModel, precision: str) -> float | None:
+    """Return the clock at which this peak holds; that of FP64 is the vector clock."""
+    vector = model.peak_clock_hertz.get("vector")
+    if CLOCK_UNITS[precision] == "tensor":
+        return model.peak_clock_hertz.get("tensor", vector)
+    return vector
+
+
+def _printed_digit(peak: float) -> float:
+    """Return one unit in the last printed digit of a peak, in FLOP/s: 0.1e12 of 31.2e12."""
+    digits = f"{peak / 1e12:.6g}".partition(".")[2]
+    return float(10 ** -len(digits)) * 1e12
+
+
 def _off(model: GpuModel) -> set[str]:
     """Return what of this GPU model is more than the tolerance off its formula, or has none."""
     off = set()
-    vector = model.peak_clock_hertz.get("vector")
-    tensor = model.peak_clock_hertz.get("tensor", vector)
     rates = _rule(model).flops_per_clock
     for name, peak in model.peak_flops_per_second.items():
-        clock = tensor if "_tensor" in name and name != "fp64_tensor" else vector
-        computed = (model.sm_count or 0) * rates.get(name, 0) * (clock or 0)
+        computed = (model.sm_count or 0) * rates.get(name, 0) * (_clock(model, name) or 0)
         if abs(computed / peak - 1) > TOLERANCE:
             off.add(name)
     memory_clock = model.peak_clock_hertz.get("memory")
@@ -118,6 +116,40 @@ def test_peaks_follow_from_sms_and_clock(model: GpuModel) -> None:
         "the memory's clock x 2 x bus width / 8): correct them, or name each of them in the "
         "row's note, with the reason"
     )
+
+
+CUT = ("h20", "h20-3e")
+"""Nobody published by how much which unit of these was cut, so no clock is known for them."""
+
+
+@pytest.mark.parametrize(
+    "model",
+    [each for each in MODELS if each.key not in (*UNKNOWN_SMS, *CUT)],
+    ids=lambda each: each.key,
+)
+def test_a_peak_scaled_to_a_clock_bounds_the_work(model: GpuModel) -> None:
+    """Peak x f / peak clock is never below SMs x FLOP/clk/SM x f, but for how it was rounded.
+
+    FP64 of the H800 is limited by NVIDIA, whatever the clock.
+    """
+    for name, peak in model.peak_flops_per_second.items():
+        rate = _rule(model).flops_per_clock.get(name, 0)
+        clock = _clock(model, name)
+        assert model.sm_count is not None
+        if rate == 0 or clock is None or (model.key, name) in CUT_PEAKS:
+            continue
+        rounding = max(_printed_digit(peak), ROUNDING * peak)
+        assert peak >= model.sm_count * rate * clock - rounding, name
+
+
+@pytest.mark.parametrize("key", ["b200", "gb200", "b300", "h100-sxm5-80gb", "h200-sxm", "l40s"])
+def test_bf16_peak_at_its_clock(key: str) -> None:
+    """The peak at clock f is SMs x FLOP/clk/SM x f: BF16 on the tensor cores, every digit."""
+    model = BOOK.models[key]
+    assert model.sm_count is not None
+    scaled = model.peak_flops_per_second["bf16_tensor"] / model.peak_clock_hertz["tensor"]
+    rate = _rule(model).flops_per_clock["bf16_tensor"]
+    assert scaled == pytest.approx(model.sm_count * rate, rel=1e-4)
 
 
 @pytest.mark.parametrize("key", UNKNOWN_SMS)
@@ -231,13 +263,15 @@ def test_fp16_accumulation_only_where_it_is_faster() -> None:
 
 
 def test_tensor_clocks() -> None:
-    """On Hopper tensor peaks hold at a lower clock; some GPU models have none that is known."""
+    """Tensor peaks can hold at a lower clock; some GPU models have none that is known."""
     clocks = {key: model.peak_clock_hertz for key, model in BOOK.models.items()}
     for key in ("h100-sxm5-80gb", "h200-sxm", "gh200-96gb"):
         assert (clocks[key]["tensor"], clocks[key]["vector"]) == (1830e6, 1980e6)
     assert clocks["h100-pcie"]["tensor"] == 1620e6
     assert clocks["h100-nvl"]["tensor"] == clocks["h200-nvl"]["tensor"] == 1545e6
-    for key in ("h20", "h20-3e", "b100", "b200", "gb200", "b300", "gb300"):
+    assert clocks["b200"]["tensor"] == clocks["b300"]["tensor"] == pytest.approx(1856e6, rel=2e-4)
+    assert clocks["gb200"]["tensor"] == pytest.approx(2008e6, rel=2e-4)
+    for key in ("h20", "h20-3e", "b100", "gb300"):
         assert "tensor" not in clocks[key], key
         assert any("_tensor" in name for name in BOOK.models[key].peak_flops_per_second), key
 

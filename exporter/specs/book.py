@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from exporter.model.reading import Device
 from exporter.model.snapshot import Ceilings
 from exporter.specs.derived import derive_peaks, positive, sms_of
+from exporter.specs.gpu_class import MODULE_CAPABILITIES, is_part_of_a_gpu
 from exporter.specs.gpu_model import DERIVED, GpuModel, assumed_precision
 from exporter.specs.pcie import pcie_bytes_per_second
 
@@ -38,6 +39,7 @@ class SpecBook:
     def find(self, device: Device) -> GpuModel | None:
         """Return the model of this GPU, or None where no row is certainly the right one.
 
+        A vGPU is none: neither its part of the GPU nor its part of the time is known.
         The PCI device id decides if it names one row, else the exact name; of several rows with
         this id (a laptop GPU and its Max-Q version) those with this name, of several with this
         name (a desktop GPU and one in a laptop) those with this id. A row whose compute capability,
@@ -45,6 +47,8 @@ class SpecBook:
         left (an old GPU with two types of memory), the one with this memory clock is meant; without
         a PCI id it is the first, which is the usual one.
         """
+        if is_part_of_a_gpu(device):
+            return None
         named = self._by_name.get(bare_name(device.name), [])
         pci_id = device.pci_device_id
         candidates = [] if pci_id is None else self._by_pci_id.get(pci_id, [])
@@ -58,12 +62,14 @@ class SpecBook:
         return fitting[0] if len(fitting) == 1 else None
 
     def ceilings(self, device: Device, precision: str | None = None) -> Ceilings | None:
-        """Return the ceilings of the whole GPU; None only if nothing is known of it.
+        """Return the ceilings of the whole GPU; None if nothing is known of it, or for a vGPU.
 
         `precision` is the one to count tensor work in (bf16, fp8_tensor ...) if the GPU has it.
         A listed GPU model has only what its row has; any other GPU has what NVML and its
         architecture give, with ``spec="derived"``.
         """
+        if is_part_of_a_gpu(device):
+            return None
         model = self.find(device)
         if model is None:
             return _derived_ceilings(device, precision)
@@ -93,6 +99,8 @@ def _contradicts(model: GpuModel, device: Device) -> bool:
         return True
     # While MIG is on, SMs that no instance can use may be missing from the count.
     cores = None if device.mig else positive(device.core_count)
+    if cores is None and model.compute_capability in MODULE_CAPABILITIES:
+        return True  # One name, and one PCI id, stand for modules of several sizes.
     if cores is not None and model.core_count not in (None, cores):
         return True
     bits = positive(device.memory_bus_width_bits)

@@ -13,6 +13,7 @@ from exporter.model.reading import Device
 from exporter.model.snapshot import PRECISIONS
 from exporter.specs import GpuModel, load_specs
 from exporter.specs.book import bare_name
+from exporter.specs.gpu_class import MODULE_CAPABILITIES
 from exporter.specs.gpu_model import DERIVED
 
 BOOK = load_specs()
@@ -67,6 +68,8 @@ def _key(name: str, **fields: object) -> str | None:
         ("Tesla T4.", None),
         ("NVIDIA H200 MIG 7g.141gb", None),
         ("NVIDIA A40-48Q", None),
+        ("Orin (nvgpu)", None),
+        ("NVIDIA Thor", None),
         ("NVIDIA RTX 6000", None),
         ("NVIDIA H100 80GB", None),
         ("nvidia h100 pcie", None),
@@ -85,7 +88,9 @@ def test_every_gpu_model_finds_itself(key: str) -> None:
     model = BOOK.models[key]
     for name in model.names:
         first = next(each for each in BOOK.models.values() if _has_name(each, name))
-        assert _key(name) == first.key
+        # The modules of one name are told by their cores.
+        alone = None if first.compute_capability in MODULE_CAPABILITIES else first.key
+        assert _key(name) == alone
         for pci_id in model.pci_ids:
             assert (
                 _key(
@@ -105,9 +110,93 @@ def _has_name(model: GpuModel, name: str) -> bool:
 
 
 def test_pci_id_decides_over_the_name() -> None:
-    """A PCI id of one row decides, whatever the name: MIG, vGPU, or a name that is no text."""
-    for name in ("NVIDIA H200 MIG 7g.141gb", "NVIDIA H20", "�", ""):
+    """A PCI id of one row decides, whatever the name, even if it is no text."""
+    for name in ("NVIDIA H200 with a suffix", "NVIDIA H20", "�", ""):
         assert _key(name, pci_device_id=0x2335) == "h200-sxm"
+
+
+WHOLE_A100 = {
+    "compute_capability": (8, 0),
+    "core_count": 6912,
+    "memory_bus_width_bits": 5120,
+    "clock_max_hertz": {"sm": 1410e6, "memory": 1215e6},
+    "pcie_generation_max": 4,
+    "pcie_width_max": 16,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("GRID A100-1-5CME", {"pci_device_id": 0x20B0}),
+        ("GRID A100-40C", {"pci_device_id": 0x20B0}),
+        ("GRID A100-7-40C", {"pci_device_id": 0x20B0}),
+        ("GRID T4-4Q", {"pci_device_id": 0x1EB8}),
+        ("GRID V100D-32Q", {}),
+        ("NVIDIA A40-48Q", {"pci_device_id": 0x2235}),
+        ("NVIDIA L40S-8C", {"pci_device_id": 0x26B9}),
+        ("NVIDIA RTX 6000 Ada-12Q", {}),
+        ("NVIDIA A16-2B", {}),
+        ("NVIDIA H100XM-1-10CME", {}),
+        ("GRID P40-1B4", {}),
+        ("NVIDIA RTX Pro 6000 Blackwell DC-1-24Q", {}),
+        ("NVIDIA H200 MIG 1g.18gb", {"pci_device_id": 0x2335}),
+        ("NVIDIA A100-SXM4-40GB", {"pci_device_id": 0x20B0, "virtualized": True}),
+    ],
+)
+def test_a_part_of_a_gpu_never_has_a_whole_gpus_ceilings(
+    name: str, fields: dict[str, object]
+) -> None:
+    """Nor has the largest profile: it shares the GPU's time, and what is left is not known."""
+    device = Device(0, "GPU-1", name, **(WHOLE_A100 | fields))  # type: ignore[arg-type]
+    assert BOOK.find(device) is None
+    assert BOOK.ceilings(device) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM-64GB", "NVIDIA H20-3e", "Tesla V100-SXM2-32GB-LS"],
+)
+def test_names_that_look_a_little_like_a_profile(name: str) -> None:
+    """The size of the memory is no profile."""
+    device = Device(0, "GPU-1", name, **WHOLE_A100)  # type: ignore[arg-type]
+    assert BOOK.ceilings(device) is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "cores", "key"),
+    [
+        ("Orin (nvgpu)", (8, 7), None, None),
+        ("Orin (nvgpu)", None, None, None),
+        ("Orin (nvgpu)", (8, 7), 2048, "jetson-agx-orin-64gb"),
+        ("Orin (nvgpu)", (8, 7), 1024, None),
+        ("NVIDIA Thor", (11, 0), None, None),
+        ("NVIDIA Thor", (11, 0), 2560, "jetson-thor-t5000"),
+        ("NVIDIA Thor", (11, 0), 1536, None),
+    ],
+)
+@pytest.mark.parametrize("pci_id", [None, 0x2B00])
+def test_modules_of_one_name_are_told_by_their_cores(
+    name: str,
+    capability: tuple[int, int] | None,
+    cores: int | None,
+    key: str | None,
+    pci_id: int | None,
+) -> None:
+    """Without a core count the largest of them would be a guess: then there are no ceilings."""
+    device = Device(
+        index=0,
+        uuid="GPU-1",
+        name=name,
+        compute_capability=capability,
+        pci_device_id=pci_id if name.endswith("Thor") else None,
+        core_count=cores,
+        clock_max_hertz={"sm": 1300e6},
+    )
+    found = BOOK.find(device)
+    assert (None if found is None else found.key) == key
+    if cores is None:
+        assert BOOK.ceilings(device) is None
 
 
 def test_shared_pci_id_needs_the_name() -> None:
@@ -216,7 +305,7 @@ def test_precision_is_passed_on() -> None:
         Device(
             index=0,
             uuid="GPU-1",
-            name="unlisted",
+            name="NVIDIA L41",
             compute_capability=(8, 9),
             core_count=1280,
             clock_max_hertz={"sm": 2e9},

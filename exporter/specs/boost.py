@@ -85,7 +85,7 @@ _SIGHTINGS = """
 9.0   data_center  1980  1980  1830  CAP  H200
 10.0  data_center  1965  1965  1856  SMI  B200
 10.0  data_center  2062  2062  2008  REF  GB200
-10.3  data_center  2032  2032  1856  REF  B300 SXM6 AC
+10.3  data_center  2032  1980  1856  REF  B300 SXM6 AC
 12.0  data_center  2430  2430  =     REF  RTX PRO 6000 Blackwell Server Edition
 12.0  workstation  3090  2617  =     SMI  RTX PRO 6000 Blackwell Workstation Edition
 12.0  geforce      3090  2572  =     SMI  GeForce RTX 5060 Ti

@@ -12,8 +12,9 @@ from exporter.specs.gpu_class import MODULE_CAPABILITIES, is_part_of_a_gpu
 from exporter.specs.gpu_model import DERIVED, GpuModel, assumed_precision
 from exporter.specs.pcie import pcie_bytes_per_second
 
-MEMORY_CLOCK_TOLERANCE = 0.02
-"""Types of memory on boards of one name differ by a twentieth or more, drivers by a few MHz."""
+MEMORY_CLOCK_TOLERANCE = 0.05
+"""How far the memory's clock may be from a row's: makers set boards of one name up to 3 % higher.
+Boards of one name with other memory differ by a twentieth (GDDR6 and GDDR6X) or far more."""
 
 BUS_WIDTH_TOLERANCE = 0.1
 """Drivers have counted spare memory channels into the bus width (a B200 is 7680 bits by new
@@ -44,8 +45,8 @@ class SpecBook:
         this id (a laptop GPU and its Max-Q version) those with this name, of several with this
         name (a desktop GPU and one in a laptop) those with this id. A row whose compute capability,
         cores or bus width are not what NVML reports describes other hardware. If more than one is
-        left (an old GPU with two types of memory), the one with this memory clock is meant; without
-        a PCI id it is the first, which is the usual one.
+        left (a GPU sold with two types of memory), the one with the nearest memory clock is meant;
+        without a PCI id it is the first, which is the usual one.
         """
         if is_part_of_a_gpu(device):
             return None
@@ -57,8 +58,8 @@ class SpecBook:
             candidates = [model for model in candidates if model.key in keys] or named
         fitting = [model for model in candidates if not _contradicts(model, device)]
         if len(fitting) > 1:
-            same = [model for model in fitting if _same_memory_clock(model, device)]
-            fitting = same if len(same) == 1 or pci_id is not None else fitting[:1]
+            nearest = _nearest_memory_clock(fitting, device)
+            fitting = nearest if nearest or pci_id is not None else fitting[:1]
         return fitting[0] if len(fitting) == 1 else None
 
     def ceilings(self, device: Device, precision: str | None = None) -> Ceilings | None:
@@ -108,13 +109,16 @@ def _contradicts(model: GpuModel, device: Device) -> bool:
     return bits is not None and width is not None and abs(bits / width - 1) > BUS_WIDTH_TOLERANCE
 
 
-def _same_memory_clock(model: GpuModel, device: Device) -> bool:
-    """Return whether NVML reports the memory clock of this row."""
+def _nearest_memory_clock(models: list[GpuModel], device: Device) -> list[GpuModel]:
+    """Return the GPU model whose memory clock is nearest to NVML's; none if several are as near."""
     clock = positive(device.clock_max_hertz.get("memory"))
-    listed = model.peak_clock_hertz.get("memory")
-    if clock is None or listed is None:
-        return False
-    return abs(clock / listed - 1) <= MEMORY_CLOCK_TOLERANCE
+    if clock is None:
+        return []
+    listed = [(model, model.peak_clock_hertz.get("memory")) for model in models]
+    off = [(abs(clock / hertz - 1), model) for model, hertz in listed if hertz is not None]
+    least = min((distance for distance, _ in off), default=1.0)
+    nearest = [model for distance, model in off if distance == least]
+    return nearest if len(nearest) == 1 and least <= MEMORY_CLOCK_TOLERANCE else []
 
 
 def _derived_ceilings(device: Device, precision: str | None) -> Ceilings | None:

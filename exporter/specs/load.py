@@ -9,17 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from exporter.errors import ConfigError, shown
-from exporter.specs.book import (
-    BUS_WIDTH_TOLERANCE,
-    MEMORY_CLOCK_TOLERANCE,
-    SpecBook,
-    bare_name,
-)
+from exporter.specs.book import BUS_WIDTH_TOLERANCE, SpecBook, bare_name
 from exporter.specs.gpu_model import DERIVED, GpuModel
 from exporter.specs.schema import EntryError, parse_gpu_model
 from exporter.yaml_lines import Document, load
 
 BUNDLED = Path(__file__).with_name("gpus.yaml")
+
+SAME_MEMORY_CLOCK = 0.01
+"""Memory clocks of two rows nearer to each other than this are one clock, rounded in two ways."""
 
 _KEY = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 
@@ -122,7 +120,7 @@ def _told_apart(one: GpuModel, other: GpuModel) -> bool:
         (
             one.peak_clock_hertz.get("memory"),
             other.peak_clock_hertz.get("memory"),
-            2 * MEMORY_CLOCK_TOLERANCE,
+            SAME_MEMORY_CLOCK,
         ),
     )
     return any(

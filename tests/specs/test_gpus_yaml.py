@@ -12,7 +12,7 @@ import pytest
 
 from exporter.model.snapshot import CLOCK_UNITS
 from exporter.specs import GpuModel, load_specs
-from exporter.specs.derived import GEFORCE_RULES, RULES, Rule
+from exporter.specs.derived import GEFORCE_RULES, RULES, SMALL_TURING_RULE, Rule
 from exporter.specs.pcie import pcie_bytes_per_second
 
 BOOK = load_specs()
@@ -24,6 +24,12 @@ ROUNDING = 1e-3
 def _cut(rule: Rule, **rates: int) -> Rule:
     return Rule(rule.cores_per_sm, {**rule.flops_per_clock, **rates})
 
+
+INTEGRATED = ("jetson-agx-orin-64gb", "jetson-thor-t5000", "gb10")
+"""GPUs in one package with the CPU: not on a bus."""
+
+SAME_SM = {(5, 0): (5, 2), (12, 1): (12, 0)}
+"""The first Maxwell has the SM of the second, GB10 that of the RTX PRO boards."""
 
 HALF_TENSOR = {"tf32_tensor": 256, "fp16_tensor": 512, "bf16_tensor": 512}
 # GPU models that are cut, or printed, in a way that does not follow from their compute capability.
@@ -63,7 +69,9 @@ EXPLAINED: dict[tuple[str, str], str] = {
 def _rule(model: GpuModel) -> Rule:
     if model.key in OWN_RULES:
         return OWN_RULES[model.key]
-    capability = model.compute_capability
+    capability = SAME_SM.get(model.compute_capability, model.compute_capability)
+    if model.chip in ("TU116", "TU117"):
+        return SMALL_TURING_RULE
     if "GeForce" in model.product and capability in GEFORCE_RULES:
         return GEFORCE_RULES[capability]
     return RULES.get(capability, Rule(model.cores_per_sm, {}))
@@ -312,7 +320,7 @@ def test_every_gpu_model_is_complete() -> None:
         assert model.confidence, model.key
         assert "fp32" in model.peak_flops_per_second, model.key
         on_bus = pcie_bytes_per_second(model.pcie_generation, model.pcie_lanes)
-        assert (on_bus is None) == model.key.startswith("jetson"), model.key
+        assert (on_bus is None) == (model.key in INTEGRATED), model.key
         used |= {*model.sources, *model.achievable_sources}
     assert used == set(BOOK.sources)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def load_specs(override: Path | None = None) -> SpecBook:
     the replaced entry did not have are taken from all other GPU models. Raises ConfigError with
     one line that names file, line and key.
     """
-    models, sources = _read(BUNDLED)
+    models, sources = _bundled()
     if override is None:
         return SpecBook(models, sources)
     own_models, own_sources = _read(override)
@@ -54,6 +55,12 @@ def load_specs(override: Path | None = None) -> SpecBook:
         for key, model in models.items()
     }
     return SpecBook({**others, **own_models}, {**sources, **own_sources})
+
+
+@cache
+def _bundled() -> tuple[dict[str, GpuModel], dict[str, str]]:
+    """Return what the bundled file has; it does not change, so it is read once."""
+    return _read(BUNDLED)
 
 
 def _read(path: Path) -> tuple[dict[str, GpuModel], dict[str, str]]:

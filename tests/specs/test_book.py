@@ -224,6 +224,144 @@ def test_one_name_of_two_boards(name: str, pci_id: int | None, key: str | None) 
     assert _key(name, pci_device_id=pci_id) == key
 
 
+@pytest.mark.parametrize(
+    ("name", "fields", "key"),
+    [
+        ("NVIDIA GeForce RTX 3060", {"pci_device_id": 0x2504}, "rtx-3060-12gb"),
+        (
+            "NVIDIA GeForce RTX 3060",
+            {"pci_device_id": 0x2487, "memory_bus_width_bits": 192},
+            "rtx-3060-12gb",
+        ),
+        (
+            "NVIDIA GeForce RTX 3060",
+            {"pci_device_id": 0x2487, "memory_bus_width_bits": 128},
+            "rtx-3060-8gb",
+        ),
+        ("NVIDIA GeForce RTX 3080", {"pci_device_id": 0x2206}, "rtx-3080-10gb"),
+        ("NVIDIA GeForce RTX 3080", {"pci_device_id": 0x220A}, "rtx-3080-12gb"),
+        ("NVIDIA GeForce RTX 3080", {"memory_bus_width_bits": 384}, "rtx-3080-12gb"),
+        ("NVIDIA GeForce RTX 3050", {"pci_device_id": 0x2507}, "rtx-3050-8gb"),
+        ("NVIDIA GeForce RTX 3050", {"pci_device_id": 0x2584}, "rtx-3050-6gb"),
+        ("NVIDIA GeForce RTX 3060 Ti", {"pci_device_id": 0x24C9}, "rtx-3060-ti-gddr6x"),
+        ("NVIDIA GeForce GTX 1060 3GB", {"pci_device_id": 0x1C02}, "gtx-1060-3gb"),
+        (
+            "NVIDIA GeForce GTX 1060 6GB",
+            {"pci_device_id": 0x1C03, "clock_max_hertz": {"memory": 4004e6}},
+            "gtx-1060-6gb",
+        ),
+        (
+            "NVIDIA GeForce GTX 1060 6GB",
+            {"pci_device_id": 0x1C03, "clock_max_hertz": {"memory": 4104e6}},
+            "gtx-1060-6gb",
+        ),
+        (
+            "NVIDIA GeForce GTX 1060 6GB",
+            {"pci_device_id": 0x1C03, "clock_max_hertz": {"memory": 4513e6}},
+            "gtx-1060-6gb-9gbps",
+        ),
+        ("NVIDIA GeForce GTX 1060 6GB", {"pci_device_id": 0x1C03}, None),
+        (
+            "NVIDIA GeForce GTX 1650",
+            {"pci_device_id": 0x1F82, "clock_max_hertz": {"memory": 4001e6}},
+            "gtx-1650",
+        ),
+        (
+            "NVIDIA GeForce GTX 1650",
+            {"pci_device_id": 0x1F82, "clock_max_hertz": {"memory": 6001e6}},
+            "gtx-1650-gddr6",
+        ),
+        (
+            "NVIDIA GeForce GTX 1650",
+            {"pci_device_id": 0x1F82, "clock_max_hertz": {"memory": 5001e6}},
+            None,
+        ),
+        (
+            "NVIDIA GeForce RTX 4070",
+            {"pci_device_id": 0x2786, "clock_max_hertz": {"memory": 10501e6}},
+            "rtx-4070",
+        ),
+        (
+            "NVIDIA GeForce RTX 4070",
+            {"pci_device_id": 0x2786, "clock_max_hertz": {"memory": 10001e6}},
+            "rtx-4070-gddr6",
+        ),
+        ("NVIDIA GeForce RTX 2060", {"pci_device_id": 0x1F03, "core_count": 1920}, "rtx-2060"),
+        ("NVIDIA GeForce RTX 2060", {"pci_device_id": 0x1F03, "core_count": 2176}, "rtx-2060-12gb"),
+        ("NVIDIA GeForce RTX 2080", {"pci_device_id": 0x1E87}, "rtx-2080"),
+        ("NVIDIA GeForce RTX 2080", {"pci_device_id": 0x1E90}, "rtx-2080-laptop"),
+        (
+            "NVIDIA GeForce RTX 2080 with Max-Q Design",
+            {"pci_device_id": 0x1E90},
+            "rtx-2080-max-q",
+        ),
+        ("NVIDIA GeForce RTX 2080 SUPER", {"pci_device_id": 0x1E81}, "rtx-2080-super"),
+        ("NVIDIA GeForce RTX 2080 Super", {"pci_device_id": 0x1E93}, "rtx-2080-super-laptop"),
+        ("NVIDIA GeForce GTX 1080", {"pci_device_id": 0x1BA0}, "gtx-1080-laptop"),
+        ("NVIDIA GeForce GTX 1080 with Max-Q Design", {"pci_device_id": 0x1BA0}, "gtx-1080-max-q"),
+        # A new PCI id of a name that desktop and laptop GPUs have may be either.
+        ("NVIDIA GeForce RTX 2080", {"pci_device_id": 0xFFFF}, None),
+        ("Quadro P4000", {"pci_device_id": 0x1BB1}, "quadro-p4000"),
+        ("Quadro P4000", {"pci_device_id": 0x1BB7}, "quadro-p4000-laptop"),
+    ],
+)
+def test_other_hardware_of_one_name_has_a_row(
+    name: str, fields: dict[str, object], key: str | None
+) -> None:
+    """PCI id, cores, bus width and the memory's clock say which board of a name it is."""
+    assert _key(name, **fields) == key
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", "rtx-4090-laptop"),
+        ("NVIDIA GeForce RTX 4070", "rtx-4070"),
+        ("NVIDIA GeForce RTX 4070 SUPER", "rtx-4070-super"),
+        ("NVIDIA GeForce RTX 4070 Ti", "rtx-4070-ti"),
+        ("NVIDIA GeForce RTX 4070 Ti SUPER", "rtx-4070-ti-super"),
+        ("NVIDIA GeForce RTX 4070 Laptop GPU", "rtx-4070-laptop"),
+        ("NVIDIA GeForce RTX 4080", "rtx-4080"),
+        ("NVIDIA GeForce RTX 4080 SUPER", "rtx-4080-super"),
+        ("NVIDIA GeForce RTX 5090", "rtx-5090"),
+        ("NVIDIA GeForce RTX 5090 D", "rtx-5090-d"),
+        ("NVIDIA GeForce RTX 5090 D v2", "rtx-5090-d-v2"),
+        ("NVIDIA GeForce RTX 5090 Laptop GPU", "rtx-5090-laptop"),
+        ("NVIDIA GeForce GTX 1660", "gtx-1660"),
+        ("NVIDIA GeForce GTX 1660 SUPER", "gtx-1660-super"),
+        ("NVIDIA GeForce GTX 1660 Ti", "gtx-1660-ti"),
+        ("GeForce GTX 980", "gtx-980"),
+        ("GeForce GTX 980 Ti", "gtx-980-ti"),
+        ("GeForce GTX 980M", "gtx-980m"),
+        ("GeForce GTX TITAN X", "gtx-titan-x"),
+        ("NVIDIA TITAN X (Pascal)", "titan-x-pascal"),
+        ("TITAN Xp", "titan-xp"),
+        ("NVIDIA TITAN V", "titan-v"),
+        ("NVIDIA TITAN RTX", "titan-rtx"),
+        ("Quadro P2000", "quadro-p2000"),
+        ("NVIDIA T1000", "t1000"),
+        ("NVIDIA T1000 8GB", "t1000-8gb"),
+        ("Quadro T1000", "quadro-t1000-laptop"),
+        ("NVIDIA RTX 2000 Ada Generation", "rtx-2000-ada"),
+        ("NVIDIA RTX 4000 SFF Ada Generation", "rtx-4000-sff-ada"),
+        ("NVIDIA RTX 4000 Ada Generation Laptop GPU", "rtx-4000-ada-laptop"),
+        ("NVIDIA RTX A2000 12GB", "rtx-a2000"),
+        ("NVIDIA RTX PRO 5000 Blackwell", "rtx-pro-5000"),
+        ("NVIDIA RTX PRO 4000 Blackwell SFF Edition", "rtx-pro-4000-sff"),
+        ("NVIDIA A10M", "a10m"),
+        ("NVIDIA GB10", "gb10"),
+        ("Tesla M60", "m60"),
+        ("NVIDIA RTX PRO 2000 Blackwell Generation Laptop GPU", None),
+        ("NVIDIA RTX A2000 Laptop GPU", None),
+        ("NVIDIA GeForce RTX 3050 6GB Laptop GPU", None),
+        ("NVIDIA RTX 2000E Ada Generation", None),
+    ],
+)
+def test_names_near_each_other(name: str, key: str | None) -> None:
+    """Ti, SUPER, D, laptop and generations are other GPU models, each found by its whole name."""
+    assert _key(name) == key
+
+
 def test_unlisted_pci_id_falls_back_on_the_name() -> None:
     """A board revision with a new PCI id is found by its name."""
     assert _key("NVIDIA L4", pci_device_id=0xFFFF) == "l4"
@@ -233,8 +371,8 @@ def test_unlisted_pci_id_falls_back_on_the_name() -> None:
     ("name", "fields"),
     [
         ("NVIDIA GeForce RTX 3060", {"pci_device_id": 0x2504, "memory_bus_width_bits": 128}),
-        ("NVIDIA GeForce RTX 3080", {"pci_device_id": 0x220A, "core_count": 8960}),
-        ("NVIDIA GeForce RTX 3080", {"memory_bus_width_bits": 384}),
+        ("NVIDIA GeForce RTX 3080", {"pci_device_id": 0x2206, "core_count": 8960}),
+        ("NVIDIA GeForce RTX 3080", {"memory_bus_width_bits": 256}),
         ("NVIDIA H200", {"compute_capability": (9, 1)}),
         ("NVIDIA H200", {"pci_device_id": 0x2335, "compute_capability": (8, 0)}),
         ("NVIDIA A10G", {"core_count": 9216}),

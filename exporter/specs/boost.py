@@ -78,7 +78,7 @@ _SIGHTINGS = """
 8.9   laptop       3105  2370  =     SMI  GeForce RTX 4050 Laptop GPU
 8.9   laptop       3105  2370  =     SMI  GeForce RTX 4060 Laptop GPU
 8.9   laptop       3105  2175  =     SMI  GeForce RTX 4070 Laptop GPU
-8.9   laptop       3105  2115  =     SMI  RTX 5000 Ada Generation Laptop GPU
+8.9   laptop       3105  2190  =     SMI  RTX 5000 Ada Generation Laptop GPU
 9.0   data_center  1755  1755  1620  REF  H100 PCIe
 9.0   data_center  1785  1785  1545  REF  H100 NVL
 9.0   data_center  1980  1980  1830  CAP  H100 80GB HBM3

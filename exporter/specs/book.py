@@ -46,7 +46,7 @@ class SpecBook:
         name (a desktop GPU and one in a laptop) those with this id. A row whose compute capability,
         cores or bus width are not what NVML reports describes other hardware. If more than one is
         left (a GPU sold with two types of memory), the one with the nearest memory clock is meant;
-        without a PCI id it is the first, which is the usual one.
+        without a PCI id, or of one PCI id without that clock, the first, which is the usual one.
         """
         if is_part_of_a_gpu(device):
             return None
@@ -58,8 +58,9 @@ class SpecBook:
             candidates = [model for model in candidates if model.key in keys] or named
         fitting = [model for model in candidates if not _contradicts(model, device)]
         if len(fitting) > 1:
-            nearest = _nearest_memory_clock(fitting, device)
-            fitting = nearest if nearest or pci_id is not None else fitting[:1]
+            known = "memory" in device.clock_max_hertz or pci_id not in fitting[0].pci_ids
+            usual = fitting[:1] if pci_id is None or not known else []
+            fitting = _nearest_memory_clock(fitting, device) or usual
         return fitting[0] if len(fitting) == 1 else None
 
     def ceilings(self, device: Device, precision: str | None = None) -> Ceilings | None:

@@ -372,3 +372,98 @@ def test_any_value_is_taken_or_refused_in_one_line(
         message = str(error)
         assert message.startswith(f"{path}:")
         assert message.isprintable()
+
+
+MANY_MISTAKES = """\
+produkts: {}
+products:
+  One:
+    product: One
+  two:
+    product: Two
+    names: [Two, Two B]
+    architecture: Ada
+    compute_capability: 8.9
+    cores_per_sm: many
+    pcie_generation: 7
+    nonsense: 1
+    peak_tflops: {fp32: -1, fp3: 2}
+  three: 5
+  four:
+    product: Four
+    names: [Four]
+    architecture: Ada
+    compute_capability: '8.9'
+    cores_per_sm: 128
+    derived: [fp32, fp64]
+    achievable_ratio: {memory: 0.9}
+  five:
+    product: Five
+    names: [Four]
+    architecture: Ada
+    compute_capability: '8.9'
+    cores_per_sm: 128
+sources: {A: 1, B: 2}
+"""
+
+
+def test_every_mistake_of_a_file_is_named(tmp_path: Path) -> None:
+    """A line for each key that is wrong, in the order of the file."""
+    path = _write(tmp_path, MANY_MISTAKES.replace("derived: [fp32, fp64]", "derived: [fp3]"))
+    with pytest.raises(ConfigError) as caught:
+        load_specs(path)
+    problems = caught.value.problems
+    places = [problem.removeprefix(f"{path}:").split("'")[:2] for problem in problems]
+    assert [(int(place.split(":")[0]), key) for place, key in places] == [
+        (1, "produkts"),
+        *((3, f"products.One{rest}") for rest in ("",)),
+        *(
+            (3, f"products.One.{field}")
+            for field in ("names", "architecture", "compute_capability", "cores_per_sm")
+        ),
+        (9, "products.two.compute_capability"),
+        (10, "products.two.cores_per_sm"),
+        (11, "products.two.pcie_generation"),
+        (12, "products.two.nonsense"),
+        (13, "products.two.peak_tflops.fp32"),
+        (13, "products.two.peak_tflops.fp3"),
+        (14, "products.three"),
+        (21, "products.four.derived.0"),
+        (29, "sources.A"),
+        (29, "sources.B"),
+    ]
+    assert all("expected" in problem and "\n" not in problem for problem in problems)
+    assert str(caught.value) == f"{problems[0]} (and {len(problems) - 1} more problems)"
+
+
+def test_mistakes_across_entries_are_named_too(tmp_path: Path) -> None:
+    """What contradicts the rest of its entry, and a name that two entries have."""
+    text = MANY_MISTAKES.split("  One:")[0].replace("produkts: {}\n", "")
+    four_on = MANY_MISTAKES[MANY_MISTAKES.index("  four:") : MANY_MISTAKES.index("sources:")]
+    path = _write(tmp_path, text + four_on)
+    with pytest.raises(ConfigError) as caught:
+        load_specs(path)
+    assert [problem.removeprefix(f"{path}:") for problem in caught.value.problems] == [
+        "8: key 'products.four.derived.0': expected a precision that peak_tflops has, got 'fp32'",
+        "8: key 'products.four.derived.1': expected a precision that peak_tflops has, got 'fp64'",
+        "9: key 'products.four.achievable_ratio.memory': expected only where "
+        "memory_bandwidth_gb_s is given, and it is not",
+    ]
+    fixed = four_on.replace("    derived: [fp32, fp64]\n", "").replace(
+        "    achievable_ratio: {memory: 0.9}\n", ""
+    )
+    path = _write(tmp_path, text + fixed)
+    with pytest.raises(ConfigError, match="'Four' is also that of 'four'") as caught:
+        load_specs(path)
+    assert len(caught.value.problems) == 1
+
+
+def test_a_hundred_mistakes_are_enough(tmp_path: Path) -> None:
+    """After them a line says that there may be more."""
+    path = _write(tmp_path, "products:\n" + "".join(f"  m{n}: 1\n" for n in range(5000)))
+    with pytest.raises(ConfigError) as caught:
+        load_specs(path)
+    problems = caught.value.problems
+    assert len(problems) == 101
+    assert problems[99].startswith(f"{path}:101: key 'products.m99': expected a mapping")
+    assert problems[100] == "only the first 100 problems are named, there may be more"

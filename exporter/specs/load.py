@@ -59,17 +59,23 @@ def load_specs(override: Path | None = None) -> SpecBook:
 
 @cache
 def _bundled() -> tuple[dict[str, GpuModel], dict[str, str]]:
-    """Return what the bundled file has; it does not change, so it is read once."""
-    return _read(BUNDLED)
+    """Return what the bundled file has; it does not change, so it is read once.
+
+    The lines of its 12 000 values are remembered only for someone who made a mistake in it.
+    """
+    try:
+        return _read(BUNDLED, lines=False)
+    except ConfigError:
+        return _read(BUNDLED)
 
 
-def _read(path: Path) -> tuple[dict[str, GpuModel], dict[str, str]]:
+def _read(path: Path, *, lines: bool = True) -> tuple[dict[str, GpuModel], dict[str, str]]:
     """Return the GPU models and sources of one file, each checked on its own and as a whole.
 
     Raises:
         ConfigError: the file cannot be read, or as ConfigErrors all that is wrong with it.
     """
-    document = load(path)
+    document = load(path, lines=lines)
     problems = _Problems(document)
     top = document.value
     if not isinstance(top, dict) or "products" not in top:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from exporter.errors import ConfigError
 from exporter.model.reading import Device
-from exporter.specs import load_specs
+from exporter.specs import load, load_specs
 
 GOOD = """\
 products:
@@ -326,6 +326,16 @@ def test_name_of_two_gpu_models_that_nvml_tells_apart(
     model = book.find(Device(0, "GPU-1", "NVIDIA H100 Custom", **fields))
     assert model is not None
     assert model.key == "other"
+
+
+def test_a_mistake_in_the_bundled_file_has_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bundled file is read without lines, and once more with them if it has a mistake."""
+    wrong = _write(tmp_path, GOOD.replace("sm_count: 100", "sm_count: many"))
+    monkeypatch.setattr(load, "BUNDLED", wrong)
+    with pytest.raises(ConfigError, match=r":8: key 'products\.h100\.sm_count': expected"):
+        load._bundled.__wrapped__()
 
 
 def test_shared_name_stays_with_the_others(tmp_path: Path) -> None:

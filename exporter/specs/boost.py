@@ -3,7 +3,7 @@
 
 On data-centre boards NVML's maximum is the boost clock. On the others it is the end of the chip's
 voltage curve, which hardly differs within a generation (2100 MHz on Ampere, 3105 on Ada, 3090 on
-Blackwell), while the boost clock is set for each GPU model, at 0.66 to 0.86 of it. NVML has no call
+Blackwell), while the boost clock is set for each GPU model, at 0.46 to 0.93 of it. NVML has no call
 for that clock: ``nvmlDeviceGetMaxCustomerBoostClock`` answers on data-centre boards alone, with the
 maximum again.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from statistics import geometric_mean
+from statistics import geometric_mean, median
 from typing import Literal, cast
 
 from exporter.specs.gpu_class import GpuClass
@@ -65,7 +65,7 @@ _SIGHTINGS = """
 8.6   geforce      2100  1665  =     SMI  GeForce RTX 3060 Ti
 8.6   geforce      2115  1710  =     SMI  GeForce RTX 3080
 8.6   geforce      2100  1695  =     SMI  GeForce RTX 3090
-8.6   workstation  2100  1560  =     SMI  RTX A4000
+8.6   compact_workstation  2100  1560  =  SMI  RTX A4000
 8.6   workstation  2100  1800  =     ISS  RTX A6000
 8.6   laptop       2100  1620  =     SMI  GeForce RTX 3070 Laptop GPU
 8.9   data_center  2040  2040  =     REF  L4
@@ -113,61 +113,100 @@ def _sighting(line: str) -> Sighting:
 
 SIGHTINGS = tuple(map(_sighting, _SIGHTINGS.strip().splitlines()))
 
-Limit = Literal["boost", "curve", "laptop"]
-"""What NVML's maximum is: the boost clock, or the end of the voltage curve; laptops have lower
-boost clocks on the same curve."""
-
 _FIRST_WORKSTATION_ON_THE_CURVE = (7, 5)
 
 
-def _limit(capability: tuple[int, int], gpu_class: GpuClass) -> Limit:
-    if gpu_class == "laptop":
-        return "laptop"
-    if gpu_class == "geforce":
-        return "curve"
-    if gpu_class == "workstation" and capability >= _FIRST_WORKSTATION_ON_THE_CURVE:
-        return "curve"
-    return "boost"
+def on_the_curve(capability: tuple[int, int], gpu_class: GpuClass) -> bool:
+    """Return whether NVML's maximum is the end of the voltage curve, and not the boost clock."""
+    if gpu_class in ("workstation", "compact_workstation"):
+        return capability >= _FIRST_WORKSTATION_ON_THE_CURVE
+    return gpu_class in ("geforce", "laptop", "low_power")
 
 
-def boost_factor(
-    capability: tuple[int, int],
-    gpu_class: GpuClass,
-    unit: Unit,
-    sightings: Iterable[Sighting] = SIGHTINGS,
-) -> float | None:
+CURVE_END_MHZ: Mapping[tuple[int, int], float] = {
+    capability: median(
+        each.max_mhz
+        for each in SIGHTINGS
+        if each.capability == capability and on_the_curve(capability, each.gpu_class)
+    )
+    for capability in sorted(
+        {each.capability for each in SIGHTINGS if on_the_curve(each.capability, each.gpu_class)}
+    )
+}
+"""By compute capability, where it was seen."""
+
+# By class and compute capability: the geometric mean of boost clock / end of the curve over the GPU
+# models that gpus.yaml lists. The tests compute it.
+_FACTORS = """
+                       6.1    7.5    8.6    8.9   12.0
+geforce              0.823  0.786  0.808  0.812  0.807
+workstation              -  0.800  0.810  0.813  0.783
+compact_workstation      -  0.695  0.713  0.693  0.649
+laptop               0.843  0.695  0.784  0.721  0.777
+low_power            0.714  0.556      -  0.502  0.463
+"""
+
+
+def _factors(text: str) -> dict[tuple[tuple[int, int], GpuClass], float]:
+    first, *lines = text.strip().splitlines()
+    capabilities = [tuple(map(int, each.split("."))) for each in first.split()]
+    factors: dict[tuple[tuple[int, int], GpuClass], float] = {}
+    for line in lines:
+        kind, *values = line.split()
+        for (major, minor), value in zip(capabilities, values, strict=True):
+            if value != "-":
+                factors[(major, minor), cast("GpuClass", kind)] = float(value)
+    return factors
+
+
+FACTORS = _factors(_FACTORS)
+
+
+def boost_factor(capability: tuple[int, int], gpu_class: GpuClass, unit: Unit) -> float | None:
     """Return the clock of the datasheet's peak / NVML's maximum SM clock, or None.
 
-    It is the geometric mean over the sightings of this architecture with the same kind of limit
-    (workstation boards share the GeForce ones' from Turing on); without any, over those of all
-    architectures. The clock of a module's peak is its maximum.
+    On the voltage curve it is the mean of this architecture and class, or of the class on all
+    architectures where none of it is listed; units do not differ there. Elsewhere it is that of
+    the boards that were seen. The clock of a module's peak is its maximum.
     """
     if gpu_class == "module":
         return 1.0
-    limit = _limit(capability, gpu_class)
-    alike = [
+    if not on_the_curve(capability, gpu_class):
+        return _seen_factor(capability, unit, SIGHTINGS)
+    alike = {each: factor for each, factor in FACTORS.items() if each[1] == gpu_class}
+    factor = alike.get((capability, gpu_class))
+    return geometric_mean(alike.values()) if factor is None else factor
+
+
+def _seen_factor(
+    capability: tuple[int, int], unit: Unit, sightings: Iterable[Sighting]
+) -> float | None:
+    """Return the mean over the boards of this architecture whose maximum is the boost clock."""
+    boards = [
         each
         for each in sightings
-        if unit in each.clock_mhz and _limit(each.capability, each.gpu_class) == limit
+        if unit in each.clock_mhz and not on_the_curve(each.capability, each.gpu_class)
     ]
-    group = [each for each in alike if each.capability == capability] or alike
+    group = [each for each in boards if each.capability == capability] or boards
     if not group:
         return None
     return geometric_mean(each.clock_mhz[unit] / each.max_mhz for each in group)
 
 
-def leave_one_out_errors(gpu_class: GpuClass) -> dict[tuple[str, Unit], float]:
-    """Return by name and unit how far off each clock is by the factor of all other sightings.
+def seen_errors() -> dict[str, float]:
+    """Return by name how far the factor of all other boards is off, by unit the larger one.
 
-    Estimate / datasheet - 1, so that it is positive where a derived ceiling is too high.
+    Of the boards whose maximum is the boost clock. Estimate / datasheet - 1: above 0 where a
+    derived ceiling is too high.
     """
-    errors: dict[tuple[str, Unit], float] = {}
+    errors: dict[str, float] = {}
     for left_out in SIGHTINGS:
-        if left_out.gpu_class != gpu_class:
+        if on_the_curve(left_out.capability, left_out.gpu_class):
             continue
         others = [each for each in SIGHTINGS if each is not left_out]
         for unit, clock in left_out.clock_mhz.items():
-            factor = boost_factor(left_out.capability, gpu_class, unit, others)
+            factor = _seen_factor(left_out.capability, unit, others)
             if factor is not None:
-                errors[left_out.name, unit] = factor * left_out.max_mhz / clock - 1
+                error = factor * left_out.max_mhz / clock - 1
+                errors[left_out.name] = max(errors.get(left_out.name, 0.0), error, key=abs)
     return errors

@@ -12,7 +12,11 @@ from typing import Literal
 
 from exporter.model.reading import Device
 
-GpuClass = Literal["data_center", "workstation", "geforce", "laptop", "module"]
+GpuClass = Literal[
+    "data_center", "workstation", "compact_workstation", "geforce", "laptop", "low_power", "module"
+]
+"""Compact workstation boards take one slot and up to 140 W; of low power are small-form-factor
+boards and laptop GPUs with a Max-Q design."""
 
 MODULE_CAPABILITIES = frozenset({(5, 3), (6, 2), (7, 2), (8, 7), (11, 0)})
 """Of Jetson and DRIVE modules, whose GPU has the system's memory. One name stands for modules with
@@ -31,16 +35,21 @@ _MINING = re.compile(r"^(?:NVIDIA )?(?:CMP\b|P10\d-)")
 _BY_NAME: tuple[tuple[re.Pattern[str], GpuClass], ...] = (
     (re.compile(r"\bServer Edition\b"), "data_center"),
     (re.compile(r"\bMax-Q Workstation Edition\b"), "workstation"),
+    (re.compile(r"\b(?:SFF|Max-Q)\b"), "low_power"),
     (
         re.compile(
-            r"\b(?:Laptop|Mobile|Max-Q|GeForce MX\d+|MX\d{3}|[GR]TX? \d{3,4}M|\d{3}M[X]?"
+            r"\b(?:Laptop|Mobile|GeForce MX\d+|MX\d{3}|[GR]TX? \d{3,4}M|\d{3}M[X]?"
             r"|Quadro [A-Z]?\d{3,4}M)\b"
         ),
         "laptop",
     ),
     (re.compile(r"\bGeForce\b"), "geforce"),
     (re.compile(r"\bTITAN\b", re.IGNORECASE), "geforce"),
-    (re.compile(r"\b(?:Quadro|RTX|NVS|T\d{3,4})\b"), "workstation"),
+    (
+        re.compile(r"\b(?:NVS|T\d{3,4}|RTX (?:A|PRO )?(?:400|500|[1-4]000)H?)\b"),
+        "compact_workstation",
+    ),
+    (re.compile(r"\b(?:Quadro|RTX)\b"), "workstation"),
     (re.compile(r"^(?!PG\d)(?:Tesla|[A-Z]{1,2}\d{1,3}[A-Z]?(?=[ -]|$))"), "data_center"),
 )
 

@@ -60,7 +60,8 @@ def _address_problem(settings: Settings) -> Iterator[str]:
     try:
         listen(host, 0).close()
     except ExporterError as error:
-        reason = getattr(error.__cause__, "strerror", None) or error
+        # Python repeats the address after the reason, with the port that was tried.
+        reason = str(getattr(error.__cause__, "strerror", error)).partition(" (while")[0]
         place = _place(settings, "web.listen-address")
         yield f"{place}: expected an address of this machine, not {host or '*'} ({reason})"
 

@@ -271,7 +271,8 @@ def test_check_config_prints_every_problem(
         ),
         (
             ["--web.listen-address=192.0.2.7:19400"],
-            "--web.listen-address: expected an address of this machine, not 192.0.2.7 (",
+            "--web.listen-address: expected an address of this machine, not 192.0.2.7 (Cannot "
+            "assign requested address)",
         ),
         (["--web.config.file={folder}/none.yml"], "cannot read {folder}/none.yml: "),
         (["--demo.scenario={folder}/none.yml", "--demo"], "{folder}/none.yml: cannot be read"),

@@ -42,7 +42,7 @@ def test_a_gpu_that_is_not_listed(
     boost_mhz: int,
     flops_per_clock: int,
 ) -> None:
-    """Its BF16 peak is within 8 % of SMs x FLOP per clock and SM x boost clock, and is `derived`."""
+    """Its BF16 peak is within 8 % of SMs x FLOP per clock and SM x boost clock."""
     found = ceilings(
         open_gpu(
             product="unknown",

@@ -165,7 +165,9 @@ def _totals(get: Callable[[str], Any]) -> TrainingTotals:
         samples=None if samples is None else _number(samples, "samples"),
         step_seconds=step_seconds,
         phase_seconds=phase_seconds,
-        phase_gpu_idle_seconds=idle_seconds,
+        phase_gpu_idle_seconds={
+            phase: seconds for phase, seconds in idle_seconds.items() if phase in phase_seconds
+        },
         model_flops=(
             None if model_flops is None else _number(model_flops, "model_flops", MOST_FLOPS)
         ),

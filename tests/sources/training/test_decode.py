@@ -59,7 +59,7 @@ def test_everything_that_a_report_can_say_is_read() -> None:
             samples=25600.0,
             step_seconds=2.5,
             phase_seconds={"data": 1.5, "checkpoint": 0.4},
-            phase_gpu_idle_seconds={"data": 0.7, "checkpoint": 0.0, "logging": 0.0},
+            phase_gpu_idle_seconds={"data": 0.7, "checkpoint": 0.0},
             model_flops=1.2e18,
         ),
         device="GPU-8932f937-d72c-4106-c12f-20bd9faed9f6",
@@ -75,6 +75,12 @@ def test_everything_that_a_report_can_say_is_read() -> None:
         exited=False,
         phase="data",
     )
+
+
+def test_no_phase_is_idle_that_was_not_measured() -> None:
+    """Clients may name all phases that they could measure; one without host time is not there."""
+    claim = decode(datagram(phase_seconds={"data": 1.0}, phase_gpu_idle_seconds={"logging": 0.0}))
+    assert claim.totals.phase_gpu_idle_seconds == {}
 
 
 def test_what_is_not_said_is_not_known() -> None:

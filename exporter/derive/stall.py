@@ -63,7 +63,7 @@ def stall_bounds(wait: float, idle: Bounds, seconds: float) -> Bounds:
     least, most = (min(max(each, 0.0), seconds) for each in (idle.lower, idle.upper))
     upper = min(wait, most)
     # The two limits can cross by rounding, where wait or idle is all of the time.
-    return Bounds(min(max(0.0, wait + least - seconds), upper), upper)
+    return Bounds(min(max(0.0, min(wait, seconds) + least - seconds), upper), upper)
 
 
 def together(bounds: Iterable[Bounds]) -> Bounds | None:

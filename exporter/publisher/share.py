@@ -18,7 +18,6 @@ from exporter.publisher.recent import RecentWindow
 from exporter.publisher.rules import Rules
 from exporter.publisher.totals import ShareIntegral
 
-
 SAMPLE_SECONDS = 1.0
 """The driver's utilization is of up to so long before it is read."""
 

@@ -144,7 +144,7 @@ class Publisher:
         gpu.take(report, self._ranks.claims, now)
 
     def _settle(self) -> None:
-        """Judge what the ranks reported, and count the windows that have closed with it."""
+        """Judge what the ranks reported, and count what their windows have grown by."""
         for place, seconds in self._ranks.settle(self._gaps()).items():
             gpu = self._gpus.get(place.uuid or "")
             if gpu is not None:

@@ -211,7 +211,7 @@ class ShareIntegral:
             self._last_busy = unix_seconds
 
     def add_stall(self, method: str, seconds: Bounds) -> None:
-        """Add the bounds of the stall in a window that has closed, once and whole."""
+        """Add what is certain of the stall since the last report of a rank, once and whole."""
         for field, more in (
             ("data_stall_lower_seconds", seconds.lower),
             ("data_stall_upper_seconds", seconds.upper),

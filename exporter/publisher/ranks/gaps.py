@@ -48,8 +48,10 @@ class GapClock:
     """How long a share was observed, and how long nothing ran on it, as functions of time."""
 
     def __init__(self) -> None:
+        self.begin: float | None = None
+        """Monotonic time of the first reading; None before that."""
         self.end: float | None = None
-        """Monotonic time up to which it was observed last; None before the first reading."""
+        """Monotonic time up to which it was observed last."""
         self._total = GapTimes(0.0, 0.0, 0.0, 0.0)
         """Up to that time."""
         self._lag = 0.0
@@ -70,7 +72,7 @@ class GapClock:
         before the interval.
         """
         if self.end is None:
-            self.end = monotonic if gap_ratio is None else monotonic - seconds
+            self.begin = self.end = monotonic if gap_ratio is None else monotonic - seconds
         if gap_ratio is None or monotonic <= self.end:
             return
         start = max(monotonic - seconds, self.end)

@@ -98,23 +98,25 @@ class Ranks:
         """Judge what was taken, once the interval that it was reported in has been integrated.
 
         Returns:
-            By place: what the windows that have closed add to the inferred stall, in seconds.
+            By place: what the windows that have grown add to the inferred stall, in seconds.
         """
         now = self._taken_at or 0.0
         bounded: dict[Place, int] = {}
-        closed: list[tuple[Place, Window]] = []
-        for (_, _, place), record in self._records.items():
+        grown: list[tuple[_RankKey, Window]] = []
+        for key, record in self._records.items():
+            place = key[2]
             record.settle(gaps.get(place), now)
-            windows = record.waits.windows()
+            windows = record.windows(now)
             if place.uuid is None or not record.verified:
                 continue
-            closed.extend((place, window) for window in windows)
+            grown.extend((key, window) for window in windows)
             if record.alive and record.waits.bounded:
                 bounded[place] = bounded.get(place, 0) + 1
         added: dict[Place, Bounds] = {}
-        for place, window in closed:
+        for key, window in grown:
+            place = key[2]
             shared = self._shared.setdefault(place, SharedStall())
-            more = shared.add(window, alone=bounded.get(place, 0) <= 1)
+            more = shared.add(key, window, alone=bounded.get(place, 0) <= 1)
             before = added.get(place, Bounds(0.0, 0.0))
             added[place] = Bounds(before.lower + more.lower, before.upper + more.upper)
         return added

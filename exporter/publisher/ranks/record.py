@@ -21,10 +21,14 @@ from exporter.publisher.ranks.places import Place
 from exporter.publisher.ranks.totals import at_least, total_of
 from exporter.publisher.ranks.verify import Listed, verified
 from exporter.publisher.ranks.waits import Said, Waits
+from exporter.publisher.ranks.windows import Window
 
 MOST_TICKS = 3
 """A report is judged once the GPU was observed up to it, or after so many ticks without that: the
 counters may skip a round."""
+UNVERIFIED_SECONDS = 30.0
+"""The list of processes is read every ten seconds: what a rank waited so long before it was
+found there counts as well."""
 UNSEEN_SECONDS = 20.0
 """Nothing waits for a GPU that was last observed so long before."""
 MOST_RETIRED = 32
@@ -63,6 +67,7 @@ class RankRecord:
         self._announced: dict[str, float] = {}
         """By report id: the seconds of announced waits up to the last tick."""
         self._unsettled: deque[tuple[Said, TrainingTotals]] = deque()
+        self._windows: list[Window] = []
         self._ticks = 0
         """How often the first of these was put off."""
 
@@ -153,6 +158,7 @@ class RankRecord:
             seconds=reported_at,
             wait=totals.phase_seconds.get("data"),
             stall=totals.phase_gpu_idle_seconds.get("data"),
+            loop_seconds=totals.step_seconds,
             waiting=len(living) == 1 and living[0].phase == "data",
             announces=any(report.announces for report in living),
             several=len(living) > 1,
@@ -174,6 +180,17 @@ class RankRecord:
             most = max(most, waited - since)
         if seconds > 0.0:
             self.announced_ratio = min(most / seconds, 1.0)
+
+    def windows(self, now: float) -> list[Window]:
+        """Return the windows that have grown since the last call; none until it is verified."""
+        self._windows.extend(self.waits.windows())
+        if self.verified:
+            windows, self._windows = self._windows, []
+            return windows
+        self._windows = [
+            window for window in self._windows if now - window.begin.seconds <= UNVERIFIED_SECONDS
+        ]
+        return []
 
     def settle(self, gaps: GapClock | None, now: float) -> None:
         """Judge what was reported, by the idle time of its GPU up to then."""

@@ -13,6 +13,7 @@ from exporter.publisher.ranks.windows import (
     Mark,
     StallWindow,
     Window,
+    before_the_first_report,
     between,
     was_observed,
 )
@@ -36,6 +37,8 @@ class Said(NamedTuple):
     wait: float | None
     """For data, in seconds; None where that is not measured."""
     stall: float | None
+    loop_seconds: float
+    """The wall time of its loops."""
     waiting: bool
     """Whether its one process is waiting for data from now on."""
     announces: bool
@@ -75,7 +78,7 @@ class Waits:
         """The last closed window's, as shares of it; None where the stall is measured."""
         self.bounded = False
         """Whether windows are formed."""
-        self._closed: list[Window] = []
+        self._windows: list[Window] = []
         self._last: Said | None = None
         self._times = _UNSEEN
         """Of the GPU, up to that report."""
@@ -91,9 +94,9 @@ class Waits:
         self._fresh_until = float("-inf")
 
     def windows(self) -> list[Window]:
-        """Return the windows that have closed since the last call."""
-        closed, self._closed = self._closed, []
-        return closed
+        """Return the windows that have grown since the last call, as they were at each report."""
+        windows, self._windows = self._windows, []
+        return windows
 
     def add(self, said: Said, gaps: GapClock | None) -> None:
         """Take what was reported, and the times of the GPU around then; None if it is not read."""
@@ -103,6 +106,8 @@ class Waits:
         seen, self._seen = self._seen and gaps is not None, gaps is not None
         if before is None or said.seconds <= before.seconds:
             self._begin(said, times)
+            if before is None and gaps is not None and gaps.begin is not None:
+                self._begin_bounds(said, gaps.begin)
             return
         mark, marked = _mark(before, times_before), _mark(said, times)
         waited = max(marked.wait - mark.wait, 0.0)
@@ -137,6 +142,12 @@ class Waits:
         self._knots.append(_Knot(said.seconds, 0.0, 0.0))
         self._window = self._new_window(said, times)
 
+    def _begin_bounds(self, said: Said, observed_from: float) -> None:
+        """Bound what it waited before its first report, if the GPU was observed all the while."""
+        if self.bounded and said.seconds - said.loop_seconds >= observed_from:
+            mark = _mark(said, self._times)
+            self._windows.append(before_the_first_report(mark, said.loop_seconds))
+
     def _new_window(self, said: Said, times: GapTimes) -> StallWindow | None:
         self.bounded = self._seen and said.wait is not None and said.stall is None
         if not self.bounded:
@@ -155,15 +166,13 @@ class Waits:
             several=said.several or before.several,
             ending=said.ending,
         )
-        if window is None:
-            return
-        self._window = StallWindow(now)
-        if was_observed(window):
-            self.bounds = window.ratios
-            self._closed.append(window)
-            self._other_of_idle = window.other_of_idle
-        else:
-            self.bounds = self._other_of_idle = None
+        seen = was_observed(window)
+        if seen:
+            self._windows.append(window)
+        if window.over:
+            self._window = StallWindow(now)
+            self.bounds = window.ratios if seen else None
+            self._other_of_idle = window.other_of_idle if seen else None
 
     def _add_piece(self, said: Said, piece: _Piece) -> None:
         pieces = self._pieces

@@ -3,7 +3,8 @@
 
 A window holds the time between two reports, and as many of these as make ten seconds. It is bounded
 as a whole and piece by piece, and the tighter of the two counts: a long wait that was reported as
-it began is a piece of its own, in which idle time is stalled time.
+it began is a piece of its own, in which idle time is stalled time. What is certain after a report
+stays so, however the window goes on: no bound of it falls as it grows.
 """
 
 from __future__ import annotations
@@ -37,15 +38,17 @@ class Mark(NamedTuple):
 
 
 class Window(NamedTuple):
-    """A window that is over; all in seconds."""
+    """A window up to a report; all in seconds."""
 
     begin: Mark
     end: Mark
     bounds: Bounds
-    """Of the stall."""
+    """Of the stall in it."""
     other_of_idle: float | None
     """The lower bound of the stall outside announced waits, as a part of the idle time there; None
     where there was none."""
+    over: bool
+    """Whether the next report begins another one."""
 
     @property
     def ratios(self) -> Bounds:
@@ -73,9 +76,11 @@ class StallWindow:
         self._announced_upper = 0.0
         self._other_lower = self._other_idle = self._other_seconds = 0.0
         self._several = False
+        self._least = 0.0
+        """The greatest lower bound so far."""
 
-    def add(self, now: Mark, *, announced: bool, several: bool, ending: bool) -> Window | None:
-        """Add the time up to a report; return the window if that ends it.
+    def add(self, now: Mark, *, announced: bool, several: bool, ending: bool) -> Window:
+        """Add the time up to a later report; return the window up to then.
 
         `announced` says that it was spent in a wait for data, `several` that more than one process
         waited under this rank (their waits may overlap, so nothing is known of the least), and
@@ -93,20 +98,26 @@ class StallWindow:
             self._other_idle += now.times.idle - self._last.times.idle
             self._other_seconds += now.seconds - self._last.seconds
         self._last = now
-        seconds = now.seconds - self._begin.seconds
-        if seconds <= 0.0 or (seconds < BOUNDS_SECONDS and not ending):
-            return None
-        return self._close()
-
-    def _close(self) -> Window:
-        whole = between(self._begin, self._last)
+        whole = between(self._begin, now)
         upper = min(self._upper, whole.upper)
-        lower = 0.0 if self._several else min(max(self._lower, whole.lower), upper)
+        if not self._several:
+            self._least = min(max(self._least, self._lower, whole.lower), upper)
         other = None
         if self._other_idle > SEEN_IDLE_RATIO * self._other_seconds:
             rest = max(self._other_lower, whole.lower - self._announced_upper)
             other = 0.0 if self._several else rest / self._other_idle
-        return Window(self._begin, self._last, Bounds(lower, upper), other)
+        seconds = now.seconds - self._begin.seconds
+        over = ending or seconds >= BOUNDS_SECONDS
+        return Window(self._begin, now, Bounds(self._least, upper), other, over)
+
+
+def before_the_first_report(now: Mark, loop_seconds: float) -> Window:
+    """Return the window up to the first report that was seen of a rank.
+
+    Its waits lie somewhere in the `loop_seconds` of its loops, since when the share is observed.
+    """
+    begin = Mark(now.seconds - loop_seconds, 0.0, GapTimes(0.0, 0.0, 0.0, 0.0))
+    return Window(begin, now, Bounds(0.0, between(begin, now).upper), None, over=True)
 
 
 def was_observed(window: Window) -> bool:

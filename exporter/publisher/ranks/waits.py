@@ -143,10 +143,10 @@ class Waits:
         self._window = self._new_window(said, times)
 
     def _begin_bounds(self, said: Said, observed_from: float) -> None:
-        """Bound what it waited before its first report, if the GPU was observed all the while."""
-        if self.bounded and said.seconds - said.loop_seconds >= observed_from:
-            mark = _mark(said, self._times)
-            self._windows.append(before_the_first_report(mark, said.loop_seconds))
+        """Bound what it waited before its first report, as far as the GPU was observed then."""
+        seconds = min(said.loop_seconds, said.seconds - observed_from)
+        if self.bounded and seconds > 0.0:
+            self._windows.append(before_the_first_report(_mark(said, self._times), seconds))
 
     def _new_window(self, said: Said, times: GapTimes) -> StallWindow | None:
         self.bounded = self._seen and said.wait is not None and said.stall is None

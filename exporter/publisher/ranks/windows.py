@@ -114,7 +114,7 @@ class StallWindow:
 def before_the_first_report(now: Mark, loop_seconds: float) -> Window:
     """Return the window up to the first report that was seen of a rank.
 
-    Its waits lie somewhere in the `loop_seconds` of its loops, since when the share is observed.
+    Its waits lie somewhere in the last `loop_seconds`, for which the share is observed.
     """
     begin = Mark(now.seconds - loop_seconds, 0.0, GapTimes(0.0, 0.0, 0.0, 0.0))
     return Window(begin, now, Bounds(0.0, between(begin, now).upper), None, over=True)

@@ -100,7 +100,7 @@ class Report:
         self._memory_due_ns = 0
 
     def send(self, now_ns: int, phase: str | None = None, *, ending: bool) -> bool:
-        """Send the lane's totals, and the phase that is under way; False where no daemon listens."""
+        """Send the lane's totals and the phase under way; False where no daemon listens."""
         if self._lane.rank is None:
             self._lane.rank = identity.rank()
         if not ending and now_ns >= self._memory_due_ns:

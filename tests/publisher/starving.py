@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Self
 
 import pytest
 
@@ -97,7 +96,7 @@ class Starving:
         self._due = self.clock.monotonic()
         self._patch = pytest.MonkeyPatch()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Starving:
         patch = self._patch
         patch.setattr(process, "Lane", self._lane)
         patch.setattr(reporter, "deliver", self._deliver)
@@ -183,7 +182,7 @@ class Starving:
             name: busy * (getattr(WORKING, name) or 0.0)
             for name in ("engine", "sm", "occupancy", "dram", "tensor", "fp32", "integer")
         }
-        activity = dataclasses.replace(WORKING, seconds=length, **at_work)
+        activity = dataclasses.replace(WORKING, seconds=length, **at_work)  # type: ignore[arg-type]
         self.script.read(
             H100,
             activity=activity if self._counters else None,

@@ -7,6 +7,7 @@ when the job imports torch.
 
 from __future__ import annotations
 
+from . import summary
 from .imports import after_import
 
 TYPE_CHECKING = False
@@ -35,6 +36,10 @@ LOST = {
 def start() -> None:
     """Hook into what the job has imported already and into the rest once it is executed."""
     after_import(dict.fromkeys(HOOKED, _hook), _missed)
+    if summary.is_first():
+        import atexit
+
+        atexit.register(summary.say_nothing_else)
 
 
 def _hook(module: ModuleType) -> None:

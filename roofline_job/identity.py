@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .names import fit
+from .summary import FRAMEWORKS, RANKS
 
 WORD_BYTES = 64
 """Of the framework's name and version, and of the precision."""
@@ -23,13 +24,11 @@ NO_DEVICE = "none"
 BATCHES_BEFORE_NO_DEVICE = 3
 """A job that has not touched its GPU by then does not use one."""
 
-_RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 WORLD_SIZES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _HIDDEN = {"", "-1", "void", "none", "nodevfiles"}
 """Values of CUDA_VISIBLE_DEVICES that show no GPU."""
 _UUID_FORM = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _DEVICE = re.compile(f"(?:GPU-|MIG-){_UUID_FORM}|MIG-GPU-{_UUID_FORM}/[0-9]+/[0-9]+", re.IGNORECASE)
-_FRAMEWORKS = ("torch", "jax", "tensorflow", "paddle", "mxnet")
 
 
 def number(environ: Mapping[str, str], names: tuple[str, ...]) -> int | None:
@@ -53,7 +52,7 @@ def rank(environ: Mapping[str, str] = os.environ) -> int:
     distributed = _distributed()
     if distributed is not None:
         return max(0, int(distributed.get_rank()))
-    return number(environ, _RANKS) or 0
+    return number(environ, RANKS) or 0
 
 
 def world_size(environ: Mapping[str, str] = os.environ) -> int | None:
@@ -68,7 +67,7 @@ def world_size(environ: Mapping[str, str] = os.environ) -> int | None:
 
 def framework() -> str | None:
     """Return name and version of the framework that the job has imported."""
-    for name in _FRAMEWORKS:
+    for name in FRAMEWORKS:
         version = getattr(sys.modules.get(name), "__version__", None)
         if version is not None:
             return fit(f"{name} {str(version).partition('+')[0]}", WORD_BYTES)

@@ -42,10 +42,15 @@ PHASES = (
     "logging",
     "other",
 )
-_KNOWN = frozenset(PHASES)
+_KNOWN = {phase: phase for phase in PHASES}
 _MEASURED = frozenset(MEASURED_PHASES)
 _NOBODY = 0
 """No thread has this number."""
+LONG_NS = SECOND
+"""A phase that lasted so long is announced when it begins again, however new the last report is."""
+SHORT_REST_NS = SECOND // 10
+"""What begins so soon after something else happened, at which no report was due, is not announced:
+a loop with short steps would send two reports where one will do."""
 
 
 class Token(Protocol):
@@ -67,13 +72,22 @@ class Token(Protocol):
 class Span:
     """A phase under way."""
 
-    __slots__ = ("begin_ns", "claimed_ns", "pair", "phase")
+    __slots__ = ("begin_ns", "claimed_ns", "outer", "pair", "phase")
 
-    def __init__(self, phase: str, begin_ns: int, claimed_ns: int, pair: IdlePair | None) -> None:
+    def __init__(
+        self,
+        phase: str,
+        begin_ns: int,
+        claimed_ns: int,
+        pair: IdlePair | None,
+        outer: str | None,
+    ) -> None:
         self.phase = phase
         self.begin_ns = begin_ns
         self.claimed_ns = claimed_ns
         self.pair = pair
+        self.outer = outer
+        """The phase around it."""
 
 
 class Lane:
@@ -115,12 +129,20 @@ class Lane:
         self.phase_ns: dict[str, int] = {}
         self.depth = 0
         """Spans under way."""
+        self.phase: str | None = None
+        """The innermost of them."""
+        self.said: str | None = None
+        """The phase that the last report named as under way, if anybody listened."""
+        self.long: set[str] = set()
+        """Phases that lasted long the last time."""
         self.open: dict[int, Token] = {}
         """Loops that keep the wall time running."""
         self.stepping = False
         """Whether calls of `step`, outside any loop, keep it running."""
         self.asking: Loop | None = None
         """The outermost loop whose next() is under way."""
+        self.around: str | None = None
+        """The phase around it."""
         self.in_body: Loop | None = None
         """The loop that gave the last batch, while nothing else was asked."""
         self.inner_data = False
@@ -131,6 +153,8 @@ class Lane:
         """When the last open loop was closed, and how much wall time there was then."""
         self._report = Report(self)
         self._reporting = False
+        self._heard = True
+        """Whether anybody took the last report."""
 
     def count_by_steps(self) -> None:
         """Count steps without a loop, whose loader cannot be seen; its waits are unknown."""
@@ -162,17 +186,20 @@ class Lane:
 
     def begin(self, phase: str) -> Span:
         """Begin a phase; `end` takes what this returns. Unknown names count as other."""
-        if phase not in _KNOWN:
-            phase = "other"
+        phase = _KNOWN.get(phase, "other")
         self.sweep()
         meter = self.meter
         pair = meter.start(measured=phase in _MEASURED) if meter.ready else None
         now_ns = self.clock()
+        rested_ns = now_ns - self.seen_ns
         self.advance(now_ns)
         if phase == "eval":
             self.eval_phases += 1
         self.depth += 1
-        return Span(phase, now_ns, self.claimed_ns, pair)
+        outer, self.phase = self.phase, phase
+        if now_ns >= self.due_ns or phase in self.long:
+            now_ns = self.announce(now_ns, rested_ns)
+        return Span(phase, now_ns, self.claimed_ns, pair, outer)
 
     def end(self, span: Span) -> None:
         """End a phase."""
@@ -186,7 +213,35 @@ class Lane:
         self.claim(span.phase, own_ns)
         if span.pair is not None:
             self.meter.stop(span.pair, span.phase, max(0, own_ns))
-        if now_ns >= self.due_ns:
+        self.phase = span.outer
+        self.leave_phase(span.phase, now_ns, now_ns - span.begin_ns)
+
+    def announce(self, now_ns: int, rested_ns: int) -> int:
+        """Report that a phase begins which may be long; return the time after that.
+
+        ``rested_ns`` is how long nothing had happened in this lane.
+        """
+        if rested_ns <= SHORT_REST_NS and self.phase not in self.long:
+            return now_ns
+        if now_ns < self.due_ns and not self._heard:
+            return now_ns
+        self.report(now_ns)
+        then_ns = self.clock()
+        self.advance(then_ns)
+        return then_ns
+
+    def leave_phase(self, phase: str, now_ns: int, lasted_ns: int) -> None:
+        """Note how long a phase lasted that has ended; report if that is due.
+
+        It is where the last report said that a phase is under way: silence after this one then
+        means no more than that nothing happens.
+        """
+        if lasted_ns >= LONG_NS:
+            self.long.add(phase)
+        elif self.long:
+            self.long.discard(phase)
+        said = self.said
+        if now_ns >= self.due_ns or (said is not None and said is not self.phase):
             self.report(now_ns)
 
     def sweep(self) -> None:
@@ -272,7 +327,9 @@ class Lane:
             return
         self._reporting = True
         try:
-            heard = self._report.send(now_ns, ending=ending)
+            phase = self.phase if self.depth and not ending else None
+            heard = self._heard = self._report.send(now_ns, phase, ending=ending)
+            self.said = phase if heard else None
             self.due_ns = now_ns + (SECOND if heard else RETRY_SECONDS * SECOND)
         except Exception as error:
             REPORTS.fail(error)
@@ -285,7 +342,9 @@ class Lane:
         meter.collect()
         idles = dict(meter.idle_ns) if meter.measuring else {}
         phases = self.phase_ns.copy()
-        bounded = {phase: min(idle, phases.get(phase, 0)) for phase, idle in idles.items()}
+        bounded = {
+            phase: min(idle, phases[phase]) for phase, idle in idles.items() if phase in phases
+        }
         return bounded, phases, self.wall_ns
 
 

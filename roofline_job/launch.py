@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``roofline-exporter run``: starts a training job that instruments itself.
 
-It becomes the job's command, in the same process and with two or three variables more in its
+It becomes the job's command, in the same process and with a few variables more in its
 environment; or it prints these variables. That is all here, and needs nothing but the standard
 library: it works where roofline-exporter was installed without its dependencies.
 """
@@ -27,16 +27,19 @@ INJECT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "inject")
 """The folder that holds nothing but a sitecustomize.py."""
 
 SWITCH = "ROOFLINE_JOB_INSTRUMENT"
+SUMMARY_VARIABLE = "ROOFLINE_JOB_SUMMARY"
+"""As in ``summary``."""
 
 SUMMARY = "Start a training job that measures its own stalls, unchanged."
 
 HELP = f"""\
-usage: {PROGRAM} run [--job NAME] -- COMMAND [ARGUMENT ...]
+usage: {PROGRAM} run [--job NAME] [--quiet] -- COMMAND [ARGUMENT ...]
        {PROGRAM} run [--job NAME] --print-env
 
 {SUMMARY}
 
-Becomes the command after --: the same process, output, signals and exit code.
+Becomes the command after --: the same process, output, signals and exit code,
+and one line more on standard error as the job ends: what it waited for.
 With {SWITCH}=0 in the environment it changes nothing in that.
 
 options:
@@ -45,11 +48,12 @@ options:
   --print-env  Print what is set in the job's environment, for a pod's
                specification or the script of a job, which sets it with
                eval "$({PROGRAM} run --print-env)"
+  --quiet      Leave out the line at the end.
 """
 
 _SEE = f"(see {PROGRAM} run --help)"
 _EXPECTED = "run: expected -- and a command, such as: run -- torchrun train.py"
-_FLAGS = ("--help", "--job", "--print-env")
+_FLAGS = ("--help", "--job", "--print-env", "--quiet")
 _FIRST_ENVIRONMENT = "/proc/self/environ"
 
 
@@ -64,6 +68,7 @@ class Options:
     command: Sequence[str] = ()
     job: str | None = None
     prints: bool = False
+    quiet: bool = False
     helps: bool = False
 
 
@@ -77,6 +82,7 @@ def main(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
         if options.prints:
             return _print(exports(variables))
         environ = job_environment(without_coercion(environ), variables)
+        environ = with_summary(environ, quiet=options.quiet)
         code, reason = execute(options.command, environ)
     except Mistake as mistake:
         return _fail(str(mistake), USAGE)
@@ -96,7 +102,7 @@ def parse(words: Sequence[str]) -> Options:
     """
     end = words.index("--") if "--" in words else len(words)
     own, command = list(words[:end]), tuple(words[end + 1 :])
-    job, prints = None, False
+    job, prints, quiet = None, False, False
     while own:
         word = own.pop(0)
         name, is_given, value = word.partition("=")
@@ -104,6 +110,8 @@ def parse(words: Sequence[str]) -> Options:
             return Options(helps=True)
         if word == "--print-env":
             prints = True
+        elif word == "--quiet":
+            quiet = True
         elif name == "--job":
             job = value if is_given else own.pop(0) if own and own[0][:1] != "-" else ""
             if not job.strip():
@@ -118,7 +126,7 @@ def parse(words: Sequence[str]) -> Options:
         raise Mistake("--print-env: expected no command, it starts none")
     if not prints and not command:
         raise Mistake(_EXPECTED)
-    return Options(command, job, prints)
+    return Options(command, job, prints, quiet)
 
 
 def _did_you_mean(name: str) -> str:
@@ -150,6 +158,18 @@ def job_environment(environ: Mapping[str, str], variables: Mapping[str, str]) ->
     inherited = environ.get("PYTHONPATH", "")  # an empty entry would be the current folder
     entries = [variables["PYTHONPATH"], *([inherited] if inherited else [])]
     return {**environ, **variables, "PYTHONPATH": os.pathsep.join(entries)}
+
+
+def with_summary(environ: Mapping[str, str], *, quiet: bool) -> dict[str, str]:
+    """Return the job's environment with what asks for the line at its end, unless it is quiet.
+
+    The first process of the job is this one.
+    """
+    asked = dict(environ)
+    asked.pop(SUMMARY_VARIABLE, None)
+    if not quiet and asked.get(SWITCH) != "0":
+        asked[SUMMARY_VARIABLE] = str(os.getpid())
+    return asked
 
 
 def exports(variables: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ import threading
 from threading import get_ident
 from typing import Any
 
-from . import identity, names
+from . import identity, names, summary
 from .degraded import LOADERS, note
 from .lanes import NEVER, Lane
 
@@ -106,6 +106,7 @@ class Process:
         """Send what is left: the process ends."""
         for lane in self.lanes:
             lane.report(NEVER, ending=True)
+        summary.say([lane for lane in self.lanes if lane.due_ns != NEVER])
 
     def _flush_at_exit(self) -> None:
         """Have `flush` called when this process ends, also where it is one of multiprocessing's.

@@ -99,16 +99,16 @@ class Report:
         self._memory = ""
         self._memory_due_ns = 0
 
-    def send(self, now_ns: int, *, ending: bool) -> bool:
-        """Send the lane's totals; False where no daemon listens."""
+    def send(self, now_ns: int, phase: str | None = None, *, ending: bool) -> bool:
+        """Send the lane's totals and the phase under way; False where no daemon listens."""
         if self._lane.rank is None:
             self._lane.rank = identity.rank()
         if not ending and now_ns >= self._memory_due_ns:
             self._memory_due_ns = now_ns + MEMORY_SECONDS * SECOND
             self._memory = _allocator()
-        return deliver(self.write(ending=ending))
+        return deliver(self.write(phase, ending=ending))
 
-    def write(self, *, ending: bool = False) -> bytes:
+    def write(self, phase: str | None = None, *, ending: bool = False) -> bytes:
         """Return the datagram; the optional parts are left out if it would be too long."""
         lane = self._lane
         # The parts are read before the whole that holds them: the thread may go on meanwhile.
@@ -132,8 +132,8 @@ class Report:
             parts.append(self._memory)
         if FOUND:
             parts.append(_degraded())
+        end = ',"exit":true}' if ending else "}" if phase is None else f',"in":"{phase}"}}'
         for optional in (",".join(parts), ""):
-            end = ',"exit":true}' if ending else "}"
             datagram = (required + optional + end).encode()
             if len(datagram) <= REPORT_BYTES:
                 break

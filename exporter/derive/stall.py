@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from exporter.derive.idle import busy_ratio
 from exporter.model.reading import Activity, Utilization
@@ -21,10 +21,24 @@ class Stall:
     """What the training jobs on a share report of the last seconds."""
 
     of_idle: float | None = None
-    """The part of the GPU's idle time that the exposed stall covers, else the inferred lower bound
-    of that part; None where neither is known."""
+    """The part of the GPU's recent idle time that the exposed stall covers, else the inferred lower
+    bound of that part; None where neither is known."""
     inferred: Mapping[str, Bounds] = field(default_factory=dict)
     """By method: bounds of the stall where it is not measured, as shares of time."""
+    announced: float = 0.0
+    """The share of the last interval that lay in waits which the job had announced."""
+
+    def within(self, gap: float | None) -> Stall:
+        """Return it with what it explains of an interval in which nothing ran for a part `gap`.
+
+        A GPU that is idle while its job waits is idle because of that, as far as the two can
+        overlap; of the rest of its idle time the recent part is explained.
+        """
+        if not self.announced or not gap:
+            return self
+        waited = min(self.announced, gap)
+        rest = (gap - waited) * (self.of_idle or 0.0)
+        return replace(self, of_idle=(waited + rest) / gap)
 
 
 def gap_ratio(
@@ -40,14 +54,16 @@ def gap_ratio(
     return None if busy is None else max(0.0, 1.0 - busy)
 
 
-def stall_bounds(wait: float, idle: float) -> Bounds:
-    """Bound the share of time that is both waited and idle (Frechet, exact for any overlap).
+def stall_bounds(wait: float, idle: Bounds, seconds: float) -> Bounds:
+    """Bound the time of `seconds` that is both waited and idle (Frechet), all in seconds.
 
-    max(0, W + idle - T) <= S <= min(W, idle), all divided by T.
+    max(0, W + idle - T) <= S <= min(W, idle), with the idle time itself known by its bounds.
     """
-    wait, idle = min(max(wait, 0.0), 1.0), min(max(idle, 0.0), 1.0)
+    wait = max(wait, 0.0)
+    least, most = (min(max(each, 0.0), seconds) for each in (idle.lower, idle.upper))
+    upper = min(wait, most)
     # The two limits can cross by rounding, where wait or idle is all of the time.
-    return Bounds(min(max(0.0, wait + idle - 1.0), wait, idle), min(wait, idle))
+    return Bounds(min(max(0.0, min(wait, seconds) + least - seconds), upper), upper)
 
 
 def together(bounds: Iterable[Bounds]) -> Bounds | None:

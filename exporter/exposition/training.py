@@ -18,9 +18,10 @@ PHASE = Label("phase", TRAINING_PHASES)
 METHOD = Label("method", ("client",))
 
 _CAN_HAVE_WAITED = (
-    "share of the last interval in which this GPU can have sat idle while its job waited for data, "
-    "found without CUDA events in the job."
+    "share of the last window of its job's reports (10 s or longer) in which this GPU can have sat "
+    "idle while its job waited for data, found without CUDA events in the job."
 )
+_COUNTED = "from report to report since the exporter started; a late report counts its whole time"
 _INFERRED = (
     "client: max(0, W + idle - T) and min(W, idle) with W the host wait for data and T the wall "
     "time that the job reports"
@@ -186,16 +187,18 @@ FAMILIES: tuple[Family, ...] = (
         "gpu_inferred_data_stall_lower_seconds_total",
         "seconds",
         "core",
-        "The integral of gpu_inferred_data_stall_lower_ratio.",
-        "integrated since the exporter started",
+        "Least time for which this GPU sat idle while its job waited for data, found without CUDA "
+        "events in the job.",
+        _COUNTED,
         TOTALS.by_label(METHOD, lambda t: t.data_stall_lower_seconds),
     ),
     counter(
         "gpu_inferred_data_stall_upper_seconds_total",
         "seconds",
         "core",
-        "The integral of gpu_inferred_data_stall_upper_ratio.",
-        "integrated since the exporter started",
+        "Greatest time for which this GPU sat idle while its job waited for data, found without "
+        "CUDA events in the job.",
+        _COUNTED,
         TOTALS.by_label(METHOD, lambda t: t.data_stall_upper_seconds),
     ),
 )

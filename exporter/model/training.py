@@ -137,6 +137,13 @@ class TrainingReport:
     """Of the framework's allocator, by kind: allocated, reserved, peak."""
     degraded: tuple[str, ...] = ()
     """What of it is not measured, by the names of ``TRAINING_DEGRADATIONS``."""
+    phase: str | None = None
+    """The phase that it was in when it reported, one of ``TRAINING_PHASES``: it is still in it, for
+    it reports again as it leaves. None where it was in none, or never says."""
+    announces: bool = False
+    """True once it has named such a phase: then it does so before every long one."""
+    announced_wait_seconds: float = 0.0
+    """How long the waits for data took that it announced and that are over."""
     errors: int = 0
     """Failures inside the client, which it swallowed."""
     alive: bool = True

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from exporter.derive import NO_STALL
 from exporter.model.reading import SUSPENDED, Device, Reading, ShareReading, SlotReport, XidRecord
-from exporter.model.snapshot import Ceilings, Gpu
+from exporter.model.snapshot import Bounds, Ceilings, Gpu
 from exporter.publisher.board import BoardIntegral
 from exporter.publisher.ranks import Claims, GpuShares, Place
 from exporter.publisher.rules import Rules
@@ -136,6 +136,12 @@ class TrackedGpu:
             if share is not present.get(number):
                 self._ended_cuts.update(share.integral.cuts)
         self.shares = present
+
+    def add_stall(self, gpu_instance: int | None, method: str, seconds: Bounds) -> None:
+        """Add what a window of a training rank adds to the inferred stall of a share."""
+        share = self.shares.get(gpu_instance)
+        if share is not None:
+            share.add_stall(method, seconds)
 
     def _round(self, reading: Reading, last: Reading | None) -> Round:
         """Return the reading with the interval that ends with it, which never spans a gap."""

@@ -8,14 +8,18 @@ from typing import NamedTuple
 
 from exporter.clock import stale_after_seconds
 from exporter.derive import Derived, derive_share
-from exporter.derive.stall import Stall
+from exporter.derive.share import UTILIZATION_MARGIN_RATIO
+from exporter.derive.stall import Stall, gap_ratio
 from exporter.derive.units import cut_activity
-from exporter.model.reading import Activity, Reading, ShareReading
-from exporter.model.snapshot import Ceilings, Share
+from exporter.model.reading import Activity, Reading, ShareReading, Vitals
+from exporter.model.snapshot import Bounds, Ceilings, Share
 from exporter.publisher.ranks import GapClock
 from exporter.publisher.recent import RecentWindow
 from exporter.publisher.rules import Rules
 from exporter.publisher.totals import ShareIntegral
+
+SAMPLE_SECONDS = 1.0
+"""The driver's utilization is of up to so long before it is read."""
 
 
 class Round(NamedTuple):
@@ -76,7 +80,7 @@ class TrackedShare:
             rules.idle,
             previous=last.vitals if last is not None else None,
             seconds=elapsed or None,
-            stall=stall,
+            stall=stall.within(_gap(share_reading, reading.vitals)),
         )
         self._add(share_reading, read, derived, rules, energy_joules)
         self.totals = self.integral.totals()
@@ -108,6 +112,8 @@ class TrackedShare:
             reading.monotonic_seconds,
             elapsed if activity is None else activity.seconds,
             derived.gap if elapsed or activity is not None else None,
+            margin_ratio=0.0 if activity is not None else UTILIZATION_MARGIN_RATIO,
+            lag_seconds=0.0 if activity is not None else SAMPLE_SECONDS,
         )
         counted = activity is not None or (
             share_reading.counters is None and utilization is not None
@@ -122,6 +128,11 @@ class TrackedShare:
         )
         if derived.idle is None and not awaited:
             self.integral.end_idle(reading.timestamp_seconds)
+
+    def add_stall(self, method: str, seconds: Bounds) -> None:
+        """Add what a window of a training rank adds to the inferred stall."""
+        self.integral.add_stall(method, seconds)
+        self.totals = self.integral.totals()
 
     def _expected(self, share_reading: ShareReading, now: float, rules: Rules) -> ShareReading:
         """Return the reading, as one without counters once these were silent for too long.
@@ -146,6 +157,12 @@ class TrackedShare:
             self.integral.end_idle(reading.timestamp_seconds)
         if seen or until is None:
             self._observed_until = now
+
+
+def _gap(share_reading: ShareReading, vitals: Vitals) -> float | None:
+    """Return the part of the interval in which nothing ran, before anything else is derived."""
+    whole = share_reading.gpu_instance is None
+    return gap_ratio(share_reading.activity, None, vitals.utilization if whole else None)
 
 
 def share_picture(share_reading: ShareReading, share: TrackedShare, reading: Reading) -> Share:

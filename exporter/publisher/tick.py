@@ -15,7 +15,7 @@ from exporter.model.snapshot import Gpu, Snapshot
 from exporter.model.training import TrainingReport
 from exporter.publisher.gpu import TrackedGpu
 from exporter.publisher.owners import without_owner, without_owners
-from exporter.publisher.ranks import GapClock, Place, Ranks
+from exporter.publisher.ranks import INFERRED_BY_CLIENT, GapClock, Place, Ranks
 from exporter.publisher.rules import Rules
 from exporter.publisher.serials import WithoutSerials
 from exporter.publisher.sources import problem_of, source_states, training_state
@@ -91,7 +91,7 @@ class Publisher:
         self._ranks.take(self._training_reports(), shares, now)
         for report in _once_each(reports):
             self._take(report, now)
-        self._ranks.settle(self._gaps())
+        self._settle()
         self._forget(now)
         gpus = self._pictures(now)
         snapshot = Snapshot(
@@ -142,6 +142,13 @@ class Publisher:
             gpu = TrackedGpu(device, self._specs, self._rules, now)
             self._gpus[device.uuid] = gpu
         gpu.take(report, self._ranks.claims, now)
+
+    def _settle(self) -> None:
+        """Judge what the ranks reported, and count what their windows have grown by."""
+        for place, seconds in self._ranks.settle(self._gaps()).items():
+            gpu = self._gpus.get(place.uuid or "")
+            if gpu is not None:
+                gpu.add_stall(place.gpu_instance, INFERRED_BY_CLIENT, seconds)
 
     def _gaps(self) -> dict[Place, GapClock]:
         """Return the times of every share: how long it was observed, and how long idle."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from exporter.derive import Derived
 from exporter.derive.units import cut_activity
 from exporter.model.reading import Activity, Utilization
-from exporter.model.snapshot import LIMITERS, TIME_PARTS, ShareTotals
+from exporter.model.snapshot import LIMITERS, TIME_PARTS, Bounds, ShareTotals
 from exporter.publisher.sums import merged
 
 CUT_TOLERANCE = 0.01
@@ -145,16 +145,6 @@ def _idle_energy(interval: Interval) -> float | None:
     return interval.energy_joules if idle else 0.0
 
 
-def _stall_lower(interval: Interval) -> Mapping[str, float]:
-    stalls = interval.derived.data_stall
-    return interval.times_each({method: bounds.lower for method, bounds in stalls.items()})
-
-
-def _stall_upper(interval: Interval) -> Mapping[str, float]:
-    stalls = interval.derived.data_stall
-    return interval.times_each({method: bounds.upper for method, bounds in stalls.items()})
-
-
 SHARE_TOTALS: Mapping[str, Callable[[Interval], float | Mapping[str, float] | None]] = {
     "busy_seconds": _busy,
     "observed_seconds": _observed,
@@ -174,12 +164,10 @@ SHARE_TOTALS: Mapping[str, Callable[[Interval], float | Mapping[str, float] | No
     "idle_seconds": _idle,
     "held_idle_seconds": _held_idle,
     "idle_energy_joules": _idle_energy,
-    "data_stall_lower_seconds": _stall_lower,
-    "data_stall_upper_seconds": _stall_upper,
 }
 """By the field of `ShareTotals`: what an interval adds to it; None adds nothing. `ShareIntegral`
-itself keeps the two fields that are not sums: when the share was last busy, and for how long it has
-been idle."""
+itself keeps the fields that are no sums over intervals: when the share was last busy, for how long
+it has been idle, and the inferred stall, which is added up window by window."""
 
 
 class ShareIntegral:
@@ -221,6 +209,14 @@ class ShareIntegral:
         elif derived.idle is not None:
             self._idle_for = 0.0
             self._last_busy = unix_seconds
+
+    def add_stall(self, method: str, seconds: Bounds) -> None:
+        """Add what is certain of the stall since the last report of a rank, once and whole."""
+        for field, more in (
+            ("data_stall_lower_seconds", seconds.lower),
+            ("data_stall_upper_seconds", seconds.upper),
+        ):
+            self._sums[field] = merged(self._sums.get(field), {method: more}, add)
 
     def _cut(self, activity: Activity) -> Activity:
         """Return the activity with no ratio above 1, and count those that were wrong."""

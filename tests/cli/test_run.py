@@ -58,6 +58,7 @@ def start(
         (["--job", "a", "--", "x", "--job", "b"], Options(("x", "--job", "b"), "a")),
         (["--job=-a", "--", "x", "--", "-h"], Options(("x", "--", "-h"), "-a")),
         (["--job", "a b", "--job=b", "--", ""], Options(("",), "b")),
+        (["--quiet", "--", "true", "--quiet"], Options(("true", "--quiet"), quiet=True)),
         (["--print-env"], Options(prints=True)),
         (["--print-env", "--job", "a", "--"], Options((), "a", prints=True)),
         (["--help", "--nonsense"], Options(helps=True)),

@@ -49,7 +49,12 @@ def derived(**fields: object) -> Derived:
 
 def test_every_total_is_in_its_table() -> None:
     """A field of the snapshot that no row adds to would stay empty unnoticed."""
-    kept = {"last_busy_timestamp_seconds", "idle_for_seconds"}
+    kept = {
+        "last_busy_timestamp_seconds",
+        "idle_for_seconds",
+        "data_stall_lower_seconds",
+        "data_stall_upper_seconds",
+    }
     shares = [field.name for field in dataclasses.fields(ShareTotals)]
     boards = [field.name for field in dataclasses.fields(BoardTotals)]
 

@@ -71,7 +71,7 @@ def test_the_next_report_names_the_reasons(clock: Clock, listener: Listener) -> 
     degrade("optimizers", "no\noptimizers")
     clock.wait(1)
     next(iterator)
-    before, after = (decode(datagram) for datagram in listener.datagrams())
+    _, before, *_, after = (decode(datagram) for datagram in listener.datagrams())
 
     assert (before.degraded, before.errors) == ((), 0)
     assert sorted(after.degraded) == ["autocast", "optimizers"]

@@ -23,7 +23,12 @@ from roofline_job.degraded import REASONS
 REPOSITORY = Path(__file__).parent.parent.parent
 INJECT = REPOSITORY / "roofline_job" / "inject"
 MODULES = "import sys; print(sorted(sys.modules))"
-STARTED = {"roofline_job", "roofline_job.auto", "roofline_job.imports"}
+STARTED = {
+    "roofline_job",
+    "roofline_job.auto",
+    "roofline_job.imports",
+    "roofline_job.summary",
+}
 
 
 def run(

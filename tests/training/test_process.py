@@ -26,13 +26,14 @@ from tests.training.measured import Optimizer, measured
 
 
 def test_at_most_one_report_a_second(clock: Clock, listener: Listener) -> None:
-    """The first with the first batch, then one a second, each with all totals."""
+    """The first two with the first batch, then one a second, each with all totals."""
     for _ in watch(range(39), job="job"):
         clock.wait(0.1)
     found = listener.reports()
 
-    assert [report["batches"] for report in found] == [1, 11, 21, 31]
-    assert [report["sequence"] for report in found] == [0, 1, 2, 3]
+    assert [report["batches"] for report in found] == [0, 1, 11, 21, 31]
+    assert [report["sequence"] for report in found] == [0, 1, 2, 3, 4]
+    assert [report.get("in") for report in found] == ["data", None, None, None, None]
     assert len({report["id"] for report in found}) == 1
 
 
@@ -330,7 +331,7 @@ def test_output_and_exit_code_are_the_jobs_own(
 def test_what_os_exit_or_a_signal_cuts_off_was_said_before(
     listener: Listener, tmp_path: Path
 ) -> None:
-    """The first report goes out with the first batch."""
+    """The first report goes out before the first batch, the second with it."""
     source = """
         import os, signal
         from roofline_job import watch
@@ -339,8 +340,9 @@ def test_what_os_exit_or_a_signal_cuts_off_was_said_before(
                 os.kill(os.getpid(), signal.SIGKILL)
         """
     assert run_job(tmp_path, source, listener.path).returncode == -signal.SIGKILL
-    (report,) = listener.reports()
+    asked, report = listener.reports()
 
+    assert (asked["batches"], report["batches"]) == (0, 1)
     assert report["job"] == "job"
     assert "exit" not in report
 

@@ -3,26 +3,114 @@
 
 from __future__ import annotations
 
+from collections import deque
+from typing import NamedTuple
+
+KEPT_INTERVALS = 16
+"""A time may lie before the last interval: reports are judged once the counters have caught up."""
+SLACK_RATIO = 0.1
+"""Two intervals that leave so little of one unseen follow each other: their lengths come from the
+driver's clock, and their ends from this one."""
+
+
+class GapTimes(NamedTuple):
+    """Seconds of a share from its first reading up to a time."""
+
+    observed: float
+    idle: float
+    """For which nothing ran, as if idle time were spread evenly over an interval."""
+    least: float
+    """The same, at least: wherever in its interval the idle time lay."""
+    most: float
+    """The same, at most: also time that was not observed may have been idle."""
+
+
+class _Interval(NamedTuple):
+    start: float
+    end: float
+    before: GapTimes
+    """Up to its start."""
+    after: GapTimes
+
+    def at(self, monotonic: float) -> GapTimes:
+        """Return the seconds up to a time within it."""
+        (observed, idle, least, most), after = self.before, self.after
+        passed, left = monotonic - self.start, self.end - monotonic
+        return GapTimes(
+            observed + passed,
+            idle + (after.idle - idle) * passed / (self.end - self.start),
+            least + max(0.0, after.least - least - left),
+            most + min(after.most - most, passed),
+        )
+
 
 class GapClock:
     """How long a share was observed, and how long nothing ran on it, as functions of time."""
 
     def __init__(self) -> None:
-        self._from = self._to = (0.0, 0.0, 0.0)
-        """Monotonic time, observed and idle seconds up to it."""
+        self.begin: float | None = None
+        """Monotonic time of the first reading; None before that."""
+        self.end: float | None = None
+        """Monotonic time up to which it was observed last."""
+        self._total = GapTimes(0.0, 0.0, 0.0, 0.0)
+        """Up to that time."""
+        self._lag = 0.0
+        self._intervals: deque[_Interval] = deque(maxlen=KEPT_INTERVALS)
 
-    def advance(self, monotonic: float, seconds: float, gap_ratio: float | None) -> None:
-        """Add an interval that ends at `monotonic`; None if it was not observed."""
-        _, observed, idle = self._from = self._to
-        if gap_ratio is not None:
-            observed += seconds
-            idle += gap_ratio * seconds
-        self._to = (monotonic, observed, idle)
+    def advance(
+        self,
+        monotonic: float,
+        seconds: float,
+        gap_ratio: float | None,
+        *,
+        margin_ratio: float = 0.0,
+        lag_seconds: float = 0.0,
+    ) -> None:
+        """Add an interval that ends at `monotonic`; None if it was not observed.
 
-    def at(self, monotonic: float) -> tuple[float, float]:
-        """Return the observed and the idle seconds up to a time around the last interval."""
-        start, observed, idle = self._from
-        end, observed_then, idle_then = self._to
-        length = end - start
-        part = 1.0 if length <= 0 else min(max((monotonic - start) / length, 0.0), 1.0)
-        return observed + part * (observed_then - observed), idle + part * (idle_then - idle)
+        The ratio may be off by `margin_ratio`, and what it is of may lie up to `lag_seconds`
+        before the interval.
+        """
+        if self.end is None:
+            self.begin = self.end = monotonic if gap_ratio is None else monotonic - seconds
+        if gap_ratio is None or monotonic <= self.end:
+            return
+        start = max(monotonic - seconds, self.end)
+        if start - self.end <= SLACK_RATIO * seconds:
+            start = self.end
+        unseen, length = start - self.end, monotonic - start
+        idle = gap_ratio * length
+        least = max(gap_ratio - margin_ratio, 0.0) * length
+        most = min(gap_ratio + margin_ratio, 1.0) * length
+        observed, idle_before, least_before, most_before = self._total
+        before = GapTimes(observed, idle_before, least_before, most_before + unseen)
+        self._total = GapTimes(
+            observed + length, idle_before + idle, least_before + least, before.most + most
+        )
+        self._intervals.append(_Interval(start, monotonic, before, self._total))
+        self._lag = lag_seconds
+        self.end = monotonic
+
+    def at(self, monotonic: float) -> GapTimes:
+        """Return the seconds up to a time around the last intervals.
+
+        Between two such times the share was idle for at least the second's `least` less the
+        first's `most`, and at most the other way round.
+        """
+        times = self._at(monotonic)
+        return times._replace(most=self._at(monotonic + self._lag).most) if self._lag else times
+
+    def _at(self, monotonic: float) -> GapTimes:
+        if self.end is None:
+            return self._total
+        if monotonic >= self.end:
+            return self._total._replace(most=self._total.most + monotonic - self.end)
+        later, until = self._total, self.end
+        for interval in reversed(self._intervals):
+            if monotonic > interval.end:  # it was not observed then
+                return later._replace(most=later.most - (until - monotonic))
+            if monotonic >= interval.start:
+                return interval.at(monotonic)
+            later, until = interval.before, interval.start
+        # Before all that is kept.
+        return later._replace(least=max(0.0, later.least - (until - monotonic)))

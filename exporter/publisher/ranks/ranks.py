@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 
 from exporter.derive.stall import Stall, together
 from exporter.errors import one_line
-from exporter.model.snapshot import Rank
+from exporter.model.snapshot import Bounds, Rank
 from exporter.model.training import TrainingReport
 from exporter.publisher.ranks.gaps import GapClock
 from exporter.publisher.ranks.names import JobNames, job_of
 from exporter.publisher.ranks.places import GpuShares, Place, locate
 from exporter.publisher.ranks.record import RankRecord, rank_picture
+from exporter.publisher.ranks.together import SharedStall
 from exporter.publisher.ranks.verify import listed_processes
+from exporter.publisher.ranks.windows import Window
 
 INFERRED_BY_CLIENT = "client"
 """The method of inference from the host wait that a job reports."""
@@ -55,6 +57,9 @@ class Ranks:
         self._lost_logged_at = float("-inf")
         self._records: dict[_RankKey, RankRecord] = {}
         """In the order in which they are shown."""
+        self._taken_at: float | None = None
+        self._shared: dict[Place, SharedStall] = {}
+        """By share on which the stall of a rank was bounded."""
         self._exceeded_before = 0
         """Of ranks that are no longer known."""
 
@@ -83,12 +88,38 @@ class Ranks:
         # A name is given again only once nothing of the job that had it is known.
         self._names.keep({job_of(report) for report in reports})
         self._verify(gpus)
+        seconds = 0.0 if self._taken_at is None else now - self._taken_at
+        self._taken_at = now
+        for record in self._records.values():
+            record.note(now, seconds)
         self.claims = self._claims(now)
 
-    def settle(self, gaps: Mapping[Place, GapClock]) -> None:
-        """Judge what was taken, once the interval that it was reported in has been integrated."""
-        for (_, _, place), record in self._records.items():
-            record.settle(gaps.get(place))
+    def settle(self, gaps: Mapping[Place, GapClock]) -> Mapping[Place, Bounds]:
+        """Judge what was taken, once the interval that it was reported in has been integrated.
+
+        Returns:
+            By place: what the windows that have grown add to the inferred stall, in seconds.
+        """
+        now = self._taken_at or 0.0
+        bounded: dict[Place, int] = {}
+        grown: list[tuple[_RankKey, Window]] = []
+        for key, record in self._records.items():
+            place = key[2]
+            record.settle(gaps.get(place), now)
+            windows = record.windows(now)
+            if place.uuid is None or not record.verified:
+                continue
+            grown.extend((key, window) for window in windows)
+            if record.alive and record.waits.bounded:
+                bounded[place] = bounded.get(place, 0) + 1
+        added: dict[Place, Bounds] = {}
+        for key, window in grown:
+            place = key[2]
+            shared = self._shared.setdefault(place, SharedStall())
+            more = shared.add(key, window, alone=bounded.get(place, 0) <= 1)
+            before = added.get(place, Bounds(0.0, 0.0))
+            added[place] = Bounds(before.lower + more.lower, before.upper + more.upper)
+        return added
 
     def pictures(self, now: float) -> tuple[Rank, ...]:
         """Return what is shown of every rank."""
@@ -143,7 +174,7 @@ class Ranks:
 
     def _claims(self, now: float) -> Claims:
         """Return what the living ranks report of the GPUs that they are on."""
-        fresh: dict[Place, list[RankRecord]] = {}
+        known: dict[Place, list[RankRecord]] = {}
         precisions: dict[str, set[str]] = {}
         for (_, _, place), record in self._records.items():
             if place.uuid is None or not record.alive or record.silent:
@@ -152,22 +183,23 @@ class Ranks:
                 continue
             if record.newest.precision is not None:
                 precisions.setdefault(place.uuid, set()).add(record.newest.precision)
-            if record.fresh(now):
-                fresh.setdefault(place, []).append(record)
+            known.setdefault(place, []).append(record)
         return Claims(
-            stalls={place: _stall(found) for place, found in fresh.items()},
+            stalls={place: _stall(found, now) for place, found in known.items()},
             precisions={
                 uuid: next(iter(found)) for uuid, found in precisions.items() if len(found) == 1
             },
         )
 
 
-def _stall(ranks: Sequence[RankRecord]) -> Stall:
+def _stall(ranks: Sequence[RankRecord], now: float) -> Stall:
     """Return what the ranks on one share report of the last seconds."""
-    covered = [record.stall_of_idle for record in ranks if record.stall_of_idle is not None]
-    inferred = together(record.bounds for record in ranks if record.bounds is not None)
+    covered = [part for record in ranks if (part := record.waits.of_idle(now)) is not None]
+    inferred = together(record.waits.bounds for record in ranks if record.waits.bounds is not None)
     return Stall(
-        max(covered, default=None), {} if inferred is None else {INFERRED_BY_CLIENT: inferred}
+        max(covered, default=None),
+        {} if inferred is None else {INFERRED_BY_CLIENT: inferred},
+        max(record.announced_ratio for record in ranks),
     )
 
 

@@ -7,10 +7,8 @@ from collections import deque
 from dataclasses import replace
 from functools import reduce
 from operator import attrgetter
-from typing import NamedTuple
 
-from exporter.derive.stall import stall_bounds
-from exporter.model.snapshot import Bounds, Rank
+from exporter.model.snapshot import Rank
 from exporter.model.training import (
     TRAINING_DEGRADATIONS,
     UNVERIFIED,
@@ -22,48 +20,21 @@ from exporter.publisher.ranks.gaps import GapClock
 from exporter.publisher.ranks.places import Place
 from exporter.publisher.ranks.totals import at_least, total_of
 from exporter.publisher.ranks.verify import Listed, verified
+from exporter.publisher.ranks.waits import Said, Waits
+from exporter.publisher.ranks.windows import Window
 
-BOUNDS_SECONDS = 10.0
-"""Bounds are of at least this time: over less, the two observers' clocks differ too much."""
-OBSERVED_RATIO = 0.9
-"""Nothing is inferred from a window of which less than this part was observed."""
-RECENT_SECONDS = 5.0
-"""What a rank does now is judged over this time, or over its last interval if that is longer:
-work and waiting take turns, and the reports come between them."""
-SHORTEST_RECENT_SECONDS = 0.5
-"""Nothing is judged over less."""
-FRESH_SECONDS = 5.0
-"""A report stands for this time, or for two of the rank's own intervals if these are longer."""
-SEEN_IDLE_RATIO = 0.001
-"""With a smaller part of idle time there is nothing to explain."""
+MOST_TICKS = 3
+"""A report is judged once the GPU was observed up to it, or after so many ticks without that: the
+counters may skip a round."""
+UNVERIFIED_SECONDS = 30.0
+"""The list of processes is read every ten seconds: what a rank waited so long before it was
+found there counts as well."""
+UNSEEN_SECONDS = 20.0
+"""Nothing waits for a GPU that was last observed so long before."""
 MOST_RETIRED = 32
 """Ended processes of one rank whose totals are kept apart."""
 
 _received = attrgetter("received_monotonic_seconds")
-
-
-class _Times(NamedTuple):
-    """Times of a rank and its GPU up to a report, or between two reports: all in seconds."""
-
-    seconds: float
-    """Up to a report: the monotonic time at which it was received."""
-    wait: float
-    """For data."""
-    stall: float
-    observed: float
-    """For which the GPU was observed."""
-    idle: float
-    """For which the GPU was idle."""
-
-    def since(self, before: _Times) -> _Times:
-        """Return what passed since an earlier report; a claim that fell counts as nothing."""
-        return _Times(
-            max(self.seconds - before.seconds, 0.0),
-            max(self.wait - before.wait, 0.0),
-            max(self.stall - before.stall, 0.0),
-            max(self.observed - before.observed, 0.0),
-            max(self.idle - before.idle, 0.0),
-        )
 
 
 class RankRecord:
@@ -81,10 +52,9 @@ class RankRecord:
         self.verified: bool | None = None
         """Whether the driver lists it on its GPU; None for a rank without a GPU."""
         self.check = StallCheck()
-        self.wait_ratio: float | None = None
-        self.stall_ratio: float | None = None
-        self.stall_of_idle: float | None = None
-        self.bounds: Bounds | None = None
+        self.waits = Waits()
+        self.announced_ratio = 0.0
+        """The share of the last tick's interval that lay in announced waits for data."""
         self._retired: dict[str, TrainingTotals] = {}
         """By report id, of processes that are no longer known and may yet report again."""
         self._folded: TrainingTotals | None = None
@@ -93,12 +63,13 @@ class RankRecord:
         self._summed = False
         """Whether `_totals` are up to date."""
         self._reported_at: float | None = None
-        self._settled_at: float | None = None
-        self._fresh_until = 0.0
-        self._recent: deque[_Times] = deque()
-        """The last reports, from the newest that is old enough to judge from."""
-        self._bounds_from: _Times | None = None
-        """The start of the window that is not complete yet."""
+        self._noted_at: float | None = None
+        self._announced: dict[str, float] = {}
+        """By report id: the seconds of announced waits up to the last tick."""
+        self._unsettled: deque[tuple[Said, TrainingTotals]] = deque()
+        self._windows: list[Window] = []
+        self._ticks = 0
+        """How often the first of these was put off."""
 
     def put(self, report: TrainingReport) -> None:
         """Take the last report of one of its processes."""
@@ -165,59 +136,80 @@ class RankRecord:
             found.add(UNVERIFIED)
         return tuple(name for name in TRAINING_DEGRADATIONS if name in found) if found else ()
 
+    @property
+    def phase(self) -> str | None:
+        """The phase that its newest living process is in by its last word."""
+        return self.newest.phase if self.newest.alive else None
+
     def fresh(self, now: float) -> bool:
         """Return whether what it reported of the last seconds still stands."""
-        return now <= self._fresh_until and self.alive > 0
+        return self.alive > 0 and self.waits.fresh(now)
 
-    def settle(self, gaps: GapClock | None) -> None:
-        """Judge what was reported since the last time, by the idle time of its GPU up to then."""
+    def note(self, now: float, seconds: float) -> None:
+        """Note what was put since the last tick, `seconds` before `now`."""
+        self._note_announced(now, seconds)
         reported_at = self._reported_at
-        if reported_at is None or reported_at == self._settled_at:
+        if reported_at is None or reported_at == self._noted_at:
             return
-        self._settled_at = reported_at
+        self._noted_at = reported_at
         totals = self.totals
-        observed, idle = (0.0, 0.0) if gaps is None else gaps.at(reported_at)
-        stalls = totals.phase_gpu_idle_seconds
-        if stalls:
-            self.check.add(stalls, reported_at, observed, idle)
-        wait, stall = totals.phase_seconds.get("data"), stalls.get("data")
-        now = _Times(reported_at, wait or 0.0, stall or 0.0, observed, idle)
-        if gaps is None or wait is None or stall is not None:
-            self.bounds = self._bounds_from = None
-        else:
-            self._bound(now)
-        self._judge(now, waits=wait is not None, measured=stall is not None)
+        living = [report for report in self.last.values() if report.alive]
+        said = Said(
+            seconds=reported_at,
+            wait=totals.phase_seconds.get("data"),
+            stall=totals.phase_gpu_idle_seconds.get("data"),
+            loop_seconds=totals.step_seconds,
+            waiting=len(living) == 1 and living[0].phase == "data",
+            announces=any(report.announces for report in living),
+            several=len(living) > 1,
+            ending=not living,
+        )
+        self._unsettled.append((said, totals))
 
-    def _bound(self, now: _Times) -> None:
-        if self._bounds_from is not None:
-            passed = now.since(self._bounds_from)
-            if passed.seconds < BOUNDS_SECONDS:
-                return
-            self.bounds = (
-                stall_bounds(passed.wait / passed.seconds, passed.idle / passed.observed)
-                if passed.observed >= OBSERVED_RATIO * passed.seconds
-                else None
-            )
-        self._bounds_from = now
+    def _note_announced(self, now: float, seconds: float) -> None:
+        before, self._announced = self._announced, {}
+        most = 0.0
+        for report_id, report in self.last.items():
+            if not report.announces:
+                continue
+            waited = report.announced_wait_seconds
+            since = before.get(report_id, waited)
+            if report.alive and report.phase == "data":
+                waited += max(now - report.received_monotonic_seconds, 0.0)
+            self._announced[report_id] = max(waited, since)
+            most = max(most, waited - since)
+        if seconds > 0.0:
+            self.announced_ratio = min(most / seconds, 1.0)
 
-    def _judge(self, now: _Times, *, waits: bool, measured: bool) -> None:
-        recent = self._recent
-        recent.append(now)
-        while len(recent) > 2 and now.seconds - recent[1].seconds >= RECENT_SECONDS:
-            recent.popleft()
-        passed = now.since(recent[0])
-        if passed.seconds < SHORTEST_RECENT_SECONDS:
-            return
-        self.wait_ratio = min(passed.wait / passed.seconds, 1.0) if waits else None
-        self.stall_ratio = min(passed.stall / passed.seconds, 1.0) if measured else None
-        self.stall_of_idle = None
-        if passed.idle > SEEN_IDLE_RATIO * passed.seconds:
-            if measured:
-                self.stall_of_idle = passed.stall / passed.idle
-            elif self.bounds is not None:
-                self.stall_of_idle = self.bounds.lower * passed.observed / passed.idle
-        spacing = now.seconds - recent[-2].seconds
-        self._fresh_until = now.seconds + max(FRESH_SECONDS, 2 * spacing)
+    def windows(self, now: float) -> list[Window]:
+        """Return the windows that have grown since the last call; none until it is verified."""
+        self._windows.extend(self.waits.windows())
+        if self.verified:
+            windows, self._windows = self._windows, []
+            return windows
+        self._windows = [
+            window for window in self._windows if now - window.begin.seconds <= UNVERIFIED_SECONDS
+        ]
+        return []
+
+    def settle(self, gaps: GapClock | None, now: float) -> None:
+        """Judge what was reported, by the idle time of its GPU up to then."""
+        while self._unsettled:
+            said, totals = self._unsettled[0]
+            seen = None if gaps is None else gaps.end
+            if seen is not None and seen < said.seconds <= seen + UNSEEN_SECONDS:
+                self._ticks += 1
+                if self._ticks < MOST_TICKS:
+                    break
+            self._unsettled.popleft()
+            self._ticks = 0
+            stalls = totals.phase_gpu_idle_seconds
+            if stalls:
+                times = None if gaps is None else gaps.at(said.seconds)
+                observed, idle = (0.0, 0.0) if times is None else (times.observed, times.idle)
+                self.check.add(stalls, said.seconds, observed, idle)
+            self.waits.add(said, gaps)
+        self.waits.judge(now, gaps)
 
 
 def rank_picture(job: str, rank: int, place: Place, record: RankRecord, now: float) -> Rank:
@@ -242,9 +234,10 @@ def rank_picture(job: str, rank: int, place: Place, record: RankRecord, now: flo
         instrumentation=newest.instrumentation,
         loader=newest.loader,
         memory_bytes=newest.memory_bytes,
-        data_wait_ratio=record.wait_ratio if fresh else None,
-        data_stall_ratio=record.stall_ratio if fresh else None,
+        data_wait_ratio=record.waits.wait_ratio if fresh else None,
+        data_stall_ratio=record.waits.stall_ratio if fresh else None,
         owner=newest.owner,
         verified=record.verified,
         degraded=record.degraded,
+        phase=record.phase,
     )

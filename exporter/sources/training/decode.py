@@ -79,6 +79,8 @@ class Claim(NamedTuple):
     errors: int
     error: str | None
     exited: bool
+    phase: str | None
+    """What it is in now, one of ``TRAINING_PHASES``; None where it does not say."""
 
 
 _LOADERS = lru_cache(maxsize=1024)(Loader)
@@ -122,6 +124,7 @@ def decode(data: bytes) -> Claim:
         errors=_optional_integer(get("errors"), "errors", 0, _MOST_WHOLE) or 0,
         error=error[:MOST_ERROR_CHARACTERS] if type(error) is str else None,
         exited=_optional_boolean(get("exit"), "exit") or False,
+        phase=_phase(get("in")),
     )
 
 
@@ -162,7 +165,9 @@ def _totals(get: Callable[[str], Any]) -> TrainingTotals:
         samples=None if samples is None else _number(samples, "samples"),
         step_seconds=step_seconds,
         phase_seconds=phase_seconds,
-        phase_gpu_idle_seconds=idle_seconds,
+        phase_gpu_idle_seconds={
+            phase: seconds for phase, seconds in idle_seconds.items() if phase in phase_seconds
+        },
         model_flops=(
             None if model_flops is None else _number(model_flops, "model_flops", MOST_FLOPS)
         ),
@@ -189,6 +194,14 @@ def _phases(value: Any, key: str) -> dict[str, float]:
     if others:  # fsum does not depend on the order, so that rounding never makes it fall
         found[OTHER] = math.fsum((found.get(OTHER, 0.0), *others))
     return found
+
+
+def _phase(value: Any) -> str | None:
+    """Return the phase that is under way; an unknown one is ``other``."""
+    if value is None:
+        return None
+    name = _name(value, "in", MOST_NAME_BYTES)
+    return name if name in _PHASES else OTHER
 
 
 def _number(value: Any, key: str, most: float = MOST) -> float:

@@ -20,7 +20,8 @@ from exporter.sources.training.refusals import Refused
 
 KEPT_SECONDS = 300.0
 """How long a process is kept after its last report, also if it has reported that it ends. One that
-is still alive then counts as silent: its totals are kept, for it may report again."""
+is still alive then counts as silent, unless its last word was that a phase begins: its totals are
+kept, for it may report again."""
 SILENT_SECONDS = 60.0
 """A process that cannot be seen counts as ended after this long without a report."""
 CHECK_SECONDS = 1.0
@@ -49,6 +50,9 @@ class _Entry:
     device: str | None
     received_monotonic_seconds: float
     received_timestamp_seconds: float
+    announces: bool = False
+    announced_wait_seconds: float = 0.0
+    """The waits for data that are over and whose beginning was announced."""
     is_gone: bool = False
     is_silent: bool = False
     report: TrainingReport | None = None
@@ -105,10 +109,12 @@ class Ledger:
             else:
                 _check_next(entry, claim, arrival.peer)
                 _check_bounds(entry, claim.totals, now)
+                entry.announced_wait_seconds += _announced_wait(entry.claim, claim)
                 entry.claim = claim
                 entry.device = claim.device if entry.device is None else entry.device
                 entry.is_gone = entry.is_silent = False
                 entry.report = None
+            entry.announces = entry.announces or claim.phase is not None
             entry.received_monotonic_seconds = now
             entry.received_timestamp_seconds = arrival.timestamp_seconds
             self._rank_quota.use(arrival.peer.uid, claim.report_id, now)
@@ -194,7 +200,7 @@ class Ledger:
             if silent > KEPT_SECONDS:
                 if ended:
                     self._drop(report_id)
-                elif not entry.is_silent:
+                elif not entry.is_silent and entry.claim.phase is None:
                     entry.is_silent = True
                     entry.report = None
 
@@ -214,6 +220,14 @@ def _check_bounds(entry: _Entry, totals: TrainingTotals, now: float) -> None:
     check_growth(
         totals.step_seconds - entry.first_step_seconds, now - entry.first_monotonic_seconds
     )
+
+
+def _announced_wait(before: Claim, now: Claim) -> float:
+    """Return how long a wait for data took since the report that announced it."""
+    if before.phase != "data":
+        return 0.0
+    waited, earlier = now.totals.phase_seconds, before.totals.phase_seconds
+    return max(waited.get("data", 0.0) - earlier.get("data", 0.0), 0.0)
 
 
 def _check_next(entry: _Entry, claim: Claim, peer: Peer) -> None:
@@ -267,6 +281,9 @@ def _report(report_id: str, entry: _Entry) -> TrainingReport:
         loader=claim.loader,
         memory_bytes=claim.memory_bytes,
         degraded=claim.degraded,
+        phase=None if claim.exited or entry.is_gone else claim.phase,
+        announces=entry.announces,
+        announced_wait_seconds=entry.announced_wait_seconds,
         errors=claim.errors,
         alive=not (claim.exited or entry.is_gone),
         silent=entry.is_silent,

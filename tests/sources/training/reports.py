@@ -45,6 +45,7 @@ FULL: dict[str, Any] = {
     },
     "memory_bytes": {"allocated": 1, "reserved": 2, "peak": 3},
     "degraded": ["helper_thread", "loader_details"],
+    "in": "data",
     "errors": 0,
     "error": None,
     "exit": False,

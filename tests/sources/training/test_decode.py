@@ -59,7 +59,7 @@ def test_everything_that_a_report_can_say_is_read() -> None:
             samples=25600.0,
             step_seconds=2.5,
             phase_seconds={"data": 1.5, "checkpoint": 0.4},
-            phase_gpu_idle_seconds={"data": 0.7, "checkpoint": 0.0, "logging": 0.0},
+            phase_gpu_idle_seconds={"data": 0.7, "checkpoint": 0.0},
             model_flops=1.2e18,
         ),
         device="GPU-8932f937-d72c-4106-c12f-20bd9faed9f6",
@@ -73,7 +73,14 @@ def test_everything_that_a_report_can_say_is_read() -> None:
         errors=0,
         error=None,
         exited=False,
+        phase="data",
     )
+
+
+def test_no_phase_is_idle_that_was_not_measured() -> None:
+    """Clients may name all phases that they could measure; one without host time is not there."""
+    claim = decode(datagram(phase_seconds={"data": 1.0}, phase_gpu_idle_seconds={"logging": 0.0}))
+    assert claim.totals.phase_gpu_idle_seconds == {}
 
 
 def test_what_is_not_said_is_not_known() -> None:
@@ -102,6 +109,28 @@ def test_what_is_required_cannot_be_left_out(key: str) -> None:
     reason = "version" if key == "version" else "schema"
     for value in (MISSING, None):
         assert complaint(**{key: value}).startswith(f"{reason}: {key}: expected ")
+
+
+@pytest.mark.parametrize(
+    ("said", "phase"), [(None, None), ("checkpoint", "checkpoint"), ("tokenize", "other")]
+)
+def test_the_phase_that_is_under_way_is_one_of_the_table(said: object, phase: str | None) -> None:
+    """An unknown one counts as other, as in the totals."""
+    assert decode(datagram(**{"in": said})).phase == phase
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (3, "schema: in: expected text, got 3"),
+        (["data"], "schema: in: expected text, got a list"),
+        ({"data": 1}, "schema: in: expected text, got an object"),
+        ("x" * 65, "label: in: expected 1 to 64 printable bytes"),
+    ],
+)
+def test_the_phase_that_is_under_way_is_a_short_name(said: object, message: str) -> None:
+    """Anything else is refused."""
+    assert complaint(**{"in": said}).startswith(message)
 
 
 def test_unknown_keys_are_passed_over() -> None:

@@ -286,6 +286,37 @@ def test_a_living_process_is_silent_after_five_minutes_but_not_forgotten(node: N
     assert not node.after(1.5)
 
 
+def test_a_process_that_said_that_it_waits_is_not_silent(node: Node) -> None:
+    """However long it waits: until it says otherwise, ends or is found to be gone."""
+    node.processes.alive[4242] = 77
+    node.say(**{"in": "data"})
+    shown = node.after(3600)[LEAST["id"]]
+    assert (shown.phase, shown.announces, shown.silent) == ("data", True, False)
+    node.say(**{"in": None})
+    assert (node.only().phase, node.only().announces) == (None, True)
+    node.say(**{"in": "data"})
+    node.say(**{"in": "data", "exit": True})
+    assert node.only().phase is None
+
+
+def test_a_process_that_is_killed_while_it_waits_waits_no_more(node: Node) -> None:
+    """Within seconds, although nothing more is reported."""
+    node.processes.alive[4242] = 77
+    node.say(**{"in": "data"})
+    assert node.after(3)[LEAST["id"]].phase == "data"
+    del node.processes.alive[4242]
+    assert node.after(3)[LEAST["id"]].phase is None
+
+
+def test_announced_waits_are_added_up(node: Node) -> None:
+    """By what the process measured, and also where no reader asked in between."""
+    for phase, waited in ((None, 1.0), ("data", 2.0), (None, 17.0), ("data", 18.0), ("eval", 20.0)):
+        node.say(phase_seconds={"data": waited}, step_seconds=100.0, **{"in": phase})
+    node.say(phase_seconds={"data": 30.0}, step_seconds=100.0)
+
+    assert node.only().announced_wait_seconds == 15.0 + 2.0
+
+
 def test_a_process_that_cannot_be_seen_is_gone_after_a_minute_of_silence(node: Node) -> None:
     """Its pid is in a namespace that this one does not hold."""
     node.say(Peer(0, 1000), pid=1)

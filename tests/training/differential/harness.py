@@ -106,7 +106,7 @@ class Mode:
 
 
 def _run() -> Sequence[str]:
-    return (str(COMMAND), "run", "--job", NAME, "--")
+    return (str(COMMAND), "run", "--quiet", "--job", NAME, "--")
 
 
 def _variables() -> Sequence[str]:

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the waits of one rank explain of the idle time of its GPU, now and in the last seconds."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from exporter.model.snapshot import RECENT_SECONDS, Bounds
+from exporter.publisher.ranks.gaps import GapClock, GapTimes
+from exporter.publisher.ranks.windows import (
+    SEEN_IDLE_RATIO,
+    Mark,
+    StallWindow,
+    Window,
+    before_the_first_report,
+    between,
+    was_observed,
+)
+
+SHORTEST_RECENT_SECONDS = 0.5
+"""Nothing is judged over less."""
+FRESH_SECONDS = 5.0
+"""A report stands for this time, or for two of the rank's own intervals if these are longer."""
+SILENCE_SECONDS = 2.0
+"""A loop with short steps reports every second: a rank that was silent for longer does something
+else, and one that announces its waits does not wait, unless its own history says otherwise."""
+HISTORY_SECONDS = 100.0
+"""Of idle time in silences: so much of the past counts."""
+
+
+class Said(NamedTuple):
+    """What a rank said in a report, over all its processes."""
+
+    seconds: float
+    """The monotonic time at which it was received."""
+    wait: float | None
+    """For data, in seconds; None where that is not measured."""
+    stall: float | None
+    loop_seconds: float
+    """The wall time of its loops."""
+    waiting: bool
+    """Whether its one process is waiting for data from now on."""
+    announces: bool
+    several: bool
+    """Whether more than one of its processes is alive."""
+    ending: bool
+    """Whether none is."""
+
+
+class _Knot(NamedTuple):
+    """Totals up to a report, in seconds, between which they are taken to grow evenly."""
+
+    seconds: float
+    wait: float
+    stall: float
+
+
+class _Piece(NamedTuple):
+    """The time between two reports that no announced wait fills, in seconds."""
+
+    end: float
+    seconds: float
+    idle: float
+    stalled: float
+
+
+_UNSEEN = GapTimes(0.0, 0.0, 0.0, 0.0)
+
+
+class Waits:
+    """The waits of one rank; reports come in order, once the GPU was read up to them."""
+
+    def __init__(self) -> None:
+        self.wait_ratio: float | None = None
+        self.stall_ratio: float | None = None
+        self.bounds: Bounds | None = None
+        """The last closed window's, as shares of it; None where the stall is measured."""
+        self.bounded = False
+        """Whether windows are formed."""
+        self._windows: list[Window] = []
+        self._last: Said | None = None
+        self._times = _UNSEEN
+        """Of the GPU, up to that report."""
+        self._seen = False
+        """Whether the GPU could be seen up to it."""
+        self._window: StallWindow | None = None
+        self._knots: deque[_Knot] = deque()
+        self._pieces: deque[_Piece] = deque()
+        self._other_of_idle: float | None = None
+        """The part of recent idle time outside announced waits that the stall covers."""
+        self._silent_idle = self._silent_stall = 0.0
+        """Idle time in silences that had not been announced, and how much of it was stalled."""
+        self._fresh_until = float("-inf")
+
+    def windows(self) -> list[Window]:
+        """Return the windows that have grown since the last call, as they were at each report."""
+        windows, self._windows = self._windows, []
+        return windows
+
+    def add(self, said: Said, gaps: GapClock | None) -> None:
+        """Take what was reported, and the times of the GPU around then; None if it is not read."""
+        times = _UNSEEN if gaps is None else gaps.at(said.seconds)
+        before, self._last = self._last, said
+        times_before, self._times = self._times, times
+        seen, self._seen = self._seen and gaps is not None, gaps is not None
+        if before is None or said.seconds <= before.seconds:
+            self._begin(said, times)
+            if before is None and gaps is not None and gaps.begin is not None:
+                self._begin_bounds(said, gaps.begin)
+            return
+        mark, marked = _mark(before, times_before), _mark(said, times)
+        waited = max(marked.wait - mark.wait, 0.0)
+        idle = max(times.idle - times_before.idle, 0.0)
+        self._bound(said, before, marked)
+        stalled = 0.0
+        if said.stall is not None:
+            stalled = min(max(said.stall - (before.stall or 0.0), 0.0), waited)
+            if before.waiting and seen:
+                # Its events are resolved later.
+                stalled = min(waited, idle)
+        last = self._knots[-1]
+        self._knots.append(_Knot(said.seconds, last.wait + waited, last.stall + stalled))
+        while len(self._knots) > 2 and said.seconds - self._knots[1].seconds >= RECENT_SECONDS:
+            self._knots.popleft()
+        if not before.waiting and seen:
+            self._add_piece(
+                said, _Piece(said.seconds, said.seconds - before.seconds, idle, stalled)
+            )
+            if said.seconds - before.seconds >= SILENCE_SECONDS and not said.several:
+                self._silent_idle += idle
+                self._silent_stall += between(mark, marked).lower
+                while self._silent_idle > HISTORY_SECONDS:
+                    self._silent_idle /= 2
+                    self._silent_stall /= 2
+        spacing = said.seconds - before.seconds
+        self._fresh_until = said.seconds + max(FRESH_SECONDS, 2 * spacing)
+
+    def _begin(self, said: Said, times: GapTimes) -> None:
+        """Take the first report: there is nothing before it to judge."""
+        self._knots.clear()
+        self._knots.append(_Knot(said.seconds, 0.0, 0.0))
+        self._window = self._new_window(said, times)
+
+    def _begin_bounds(self, said: Said, observed_from: float) -> None:
+        """Bound what it waited before its first report, as far as the GPU was observed then."""
+        seconds = min(said.loop_seconds, said.seconds - observed_from)
+        if self.bounded and seconds > 0.0:
+            self._windows.append(before_the_first_report(_mark(said, self._times), seconds))
+
+    def _new_window(self, said: Said, times: GapTimes) -> StallWindow | None:
+        self.bounded = self._seen and said.wait is not None and said.stall is None
+        if not self.bounded:
+            self.bounds = None
+            return None
+        return StallWindow(_mark(said, times))
+
+    def _bound(self, said: Said, before: Said, now: Mark) -> None:
+        """Add the time since the last report to the window that is open."""
+        if self._window is None or not self._seen or said.wait is None or said.stall is not None:
+            self._window = self._new_window(said, now.times)
+            return
+        window = self._window.add(
+            now,
+            announced=before.waiting,
+            several=said.several or before.several,
+            ending=said.ending,
+        )
+        seen = was_observed(window)
+        if seen:
+            self._windows.append(window)
+        if window.over:
+            self._window = StallWindow(now)
+            self.bounds = window.ratios if seen else None
+            self._other_of_idle = window.other_of_idle if seen else None
+
+    def _add_piece(self, said: Said, piece: _Piece) -> None:
+        pieces = self._pieces
+        pieces.append(piece)
+        while len(pieces) > 1 and said.seconds - pieces[0].end >= RECENT_SECONDS:
+            pieces.popleft()
+        if said.stall is None:
+            return
+        seconds, idle = sum(p.seconds for p in pieces), sum(p.idle for p in pieces)
+        if seconds >= SHORTEST_RECENT_SECONDS:
+            stalled = sum(p.stalled for p in pieces)
+            self._other_of_idle = stalled / idle if idle > SEEN_IDLE_RATIO * seconds else None
+
+    def fresh(self, now: float) -> bool:
+        """Return whether what it reported of the last seconds still stands."""
+        return self._last is not None and (self._last.announces or now <= self._fresh_until)
+
+    def of_idle(self, now: float) -> float | None:
+        """Return the part of the idle time outside announced waits that its stall covers now."""
+        last = self._last
+        if last is None:
+            return None
+        if last.announces and now - last.seconds > SILENCE_SECONDS:
+            return self._silent_stall / self._silent_idle if self._silent_idle else None
+        return self._other_of_idle if now <= self._fresh_until else None
+
+    def judge(self, now: float, gaps: GapClock | None) -> None:
+        """Find the ratios of the last seconds: up to now, else up to its last report."""
+        last = self._last
+        if last is None:
+            return
+        end = self._knots[-1]
+        if last.announces and now > end.seconds:
+            waiting = now - end.seconds if last.waiting else 0.0
+            idle = 0.0 if gaps is None else max(gaps.at(now).idle - self._times.idle, 0.0)
+            end = _Knot(now, end.wait + waiting, end.stall + min(waiting, idle))
+        wait, stall, seconds = self._since(end)
+        if seconds < SHORTEST_RECENT_SECONDS:
+            return
+        self.wait_ratio = None if last.wait is None else min(wait / seconds, 1.0)
+        self.stall_ratio = None if last.stall is None else min(stall / seconds, 1.0)
+
+    def _since(self, end: _Knot) -> tuple[float, float, float]:
+        """Return wait, stall and length of the last `RECENT_SECONDS` before a time."""
+        begin = end.seconds - RECENT_SECONDS
+        earlier = self._knots[0]
+        for knot in self._knots:
+            if knot.seconds > begin:
+                break
+            earlier = knot
+        later = next((knot for knot in self._knots if knot.seconds > begin), end)
+        if earlier.seconds >= begin:
+            start = earlier
+        else:
+            part = (begin - earlier.seconds) / (later.seconds - earlier.seconds)
+            start = _Knot(
+                begin,
+                earlier.wait + part * (later.wait - earlier.wait),
+                earlier.stall + part * (later.stall - earlier.stall),
+            )
+        return end.wait - start.wait, end.stall - start.stall, end.seconds - start.seconds
+
+
+def _mark(said: Said, times: GapTimes) -> Mark:
+    return Mark(said.seconds, said.wait or 0.0, times)

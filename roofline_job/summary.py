@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The line at the end of a job that ``roofline-exporter run`` started: what it waited for.
+
+`run` has become the job by then, so the job's own processes write it: the one that trains as rank
+0, or where there is none the first process, if it started no other that may have measured.
+
+Imported at the start of every Python of the job, like ``imports``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from .lanes import Lane
+
+VARIABLE = "ROOFLINE_JOB_SUMMARY"
+"""In the environment of the job: the process id of its first process; `run --quiet` leaves it out.
+"""
+RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+"""Variables in which launchers name the rank."""
+FRAMEWORKS = ("torch", "jax", "tensorflow", "paddle", "mxnet")
+NOTHING = "nothing was measured: no loop over a PyTorch data loader was seen"
+_SECOND = 1_000_000_000
+
+_said = False
+
+
+def is_first() -> bool:
+    """Return whether this process is the one that `run` became."""
+    return os.environ.get(VARIABLE) == str(os.getpid())
+
+
+def say(lanes: Iterable[Lane]) -> None:
+    """Write what the busiest of these lanes did, if that is for this process to do."""
+    if os.environ.get(VARIABLE):
+        busiest = max(lanes, key=lambda lane: lane.wall_ns, default=None)
+        if busiest is not None and busiest.wall_ns and _speaks(busiest):
+            _write(_measured(busiest))
+
+
+def say_nothing_else() -> None:
+    """Write that nothing was measured, unless something was, perhaps in another process.
+
+    What loads no framework is no training job, and needs no line.
+    """
+    if not any(name in sys.modules for name in FRAMEWORKS):
+        return
+    times = os.times()
+    is_first_rank = all(os.environ.get(name, "0") == "0" for name in RANKS)
+    if is_first_rank and not (_said or times.children_user or times.children_system):
+        _write(NOTHING)
+
+
+def _speaks(lane: Lane) -> bool:
+    """Return whether this process writes for its job.
+
+    A child of multiprocessing may be one of several without a rank.
+    """
+    from . import identity
+
+    rank = identity.rank() if lane.rank is None else lane.rank
+    process: Any = sys.modules.get("multiprocessing.process")
+    is_child = process is not None and process.parent_process() is not None
+    return rank == 0 and (not is_child or (identity.world_size() or 1) > 1)
+
+
+def _measured(lane: Lane) -> str:
+    from . import identity
+
+    idles_ns, phases_ns, wall_ns = lane.times_ns()
+    steps = lane.counts.totals()[0]
+    parts = [f"{steps:,} {'step' if steps == 1 else 'steps'}"]
+    if "data" in phases_ns:
+        parts.append(f"waited {_time(phases_ns['data'], wall_ns, ' of the loop')} for data")
+    if "data" in idles_ns:
+        parts.append(f"GPU idle meanwhile {_time(idles_ns['data'], wall_ns)}")
+    ranks = identity.world_size() or 1
+    return (f"rank 0 of {ranks}: " if ranks > 1 else "") + ", ".join(parts)
+
+
+def _time(part_ns: int, whole_ns: int, of: str = "") -> str:
+    seconds = part_ns / _SECOND
+    shown = f"{seconds:,.0f}" if seconds >= 10 else f"{seconds:.1f}"
+    return f"{shown} s ({100 * part_ns / whole_ns:.0f} %{of})"
+
+
+def _write(line: str) -> None:
+    global _said
+    if _said:
+        return
+    _said = True
+    try:
+        sys.stderr.write(f"roofline-exporter: {line}\n")
+        sys.stderr.flush()
+    except Exception:  # closed, missing, or something of the job's that raises
+        return

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The line at the end of a job that `run` started."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from roofline_job import phase, summary, watch
+from roofline_job.launch import SUMMARY_VARIABLE, with_summary
+from roofline_job.process import PROCESS
+from tests.training.conftest import Clock
+
+TRAIN = """
+import torch
+from torch.utils.data import DataLoader
+
+for batch in DataLoader(torch.zeros(4, 4), 1):
+    pass
+print("done")
+"""
+BUSY = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"
+LINE = r"roofline-exporter: 4 steps, waited 0\.\d s \(\d+ % of the loop\) for data\n"
+
+
+@pytest.fixture(autouse=True)
+def _asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process be a job that `run` started."""
+    monkeypatch.setattr(summary, "_said", False)
+    monkeypatch.setenv(summary.VARIABLE, "1")
+    for name in (*summary.RANKS, "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("unheard")
+def test_it_says_steps_wait_and_stall(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    """As shares of the loop; with nobody listening too."""
+    for _ in watch(range(1200), job="job"):
+        with phase("data"):
+            clock.wait(0.07)
+        clock.wait(0.3)
+    lane = PROCESS.lanes[0]
+    lane.meter.measuring = True
+    lane.meter.idle_ns["data"] = 61_000_000_000
+    PROCESS.flush()
+    PROCESS.flush()
+
+    assert capsys.readouterr().err == (
+        "roofline-exporter: 1,200 steps, waited 84 s (19 % of the loop) for data, "
+        "GPU idle meanwhile 61 s (14 %)\n"
+    )
+
+
+@pytest.mark.usefixtures("unheard")
+@pytest.mark.parametrize(
+    ("environ", "start"),
+    [
+        ({"RANK": "0", "WORLD_SIZE": "8"}, "roofline-exporter: rank 0 of 8: 2 steps, waited "),
+        ({"RANK": "1", "WORLD_SIZE": "8"}, ""),
+        ({"SLURM_PROCID": "3"}, ""),
+        ({summary.VARIABLE: ""}, ""),
+    ],
+)
+def test_only_the_first_rank_of_a_job_under_run_says_it(
+    environ: dict[str, str],
+    start: str,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The others would say about the same."""
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    for _ in watch(range(2), job="job"):
+        clock.wait(3)
+    PROCESS.flush()
+    said = capsys.readouterr().err
+    assert said.startswith(start)
+    assert bool(said) == bool(start)
+
+
+@pytest.mark.usefixtures("client")
+def test_a_process_that_did_nothing_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    """It may be one that only starts others."""
+    PROCESS.lane("job")
+    PROCESS.flush()
+    assert capsys.readouterr().err == ""
+
+
+def test_the_variable_is_that_of_the_launcher() -> None:
+    """The launcher imports nothing of the client."""
+    assert SUMMARY_VARIABLE == summary.VARIABLE
+    assert with_summary({}, quiet=False) == {summary.VARIABLE: str(os.getpid())}
+    assert with_summary({summary.VARIABLE: "1", "A": "2"}, quiet=True) == {"A": "2"}
+    assert with_summary({"ROOFLINE_JOB_INSTRUMENT": "0"}, quiet=False) == {
+        "ROOFLINE_JOB_INSTRUMENT": "0"
+    }
+
+
+def ran(folder: Path, source: str, *flags: str) -> subprocess.CompletedProcess[str]:
+    """Run a script under `run`."""
+    (folder / "train.py").write_text(source, encoding="utf-8")
+    return subprocess.run(
+        [sys.executable, "-m", "exporter", "run", *flags, "--", sys.executable, "train.py"],
+        cwd=folder,
+        env={
+            **{name: value for name, value in os.environ.items() if name != summary.VARIABLE},
+            "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+            "ROOFLINE_TRAINING_SOCKET": str(folder / "nobody"),
+            "XDG_RUNTIME_DIR": str(folder),
+        },
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+def test_a_job_under_run_ends_with_it(tmp_path: Path) -> None:
+    """With its own output and exit code; not if it is quiet."""
+    pytest.importorskip("torch")
+    done = ran(tmp_path, TRAIN + "raise SystemExit(3)\n")
+    assert (done.returncode, done.stdout) == (3, "done\n")
+    assert re.fullmatch(LINE, done.stderr), done.stderr
+
+    quiet = ran(tmp_path, TRAIN, "--quiet")
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "done\n", "")
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("import torch", f"roofline-exporter: {summary.NOTHING}\n"),
+        ("import torch, subprocess\nsubprocess.run(['sh', '-c', '" + BUSY + "'])", ""),
+        ("print('hello')", ""),
+    ],
+)
+def test_a_job_that_is_not_measured(tmp_path: Path, source: str, said: str) -> None:
+    """One that trains nothing needs no line; of one that starts others it is not known."""
+    (tmp_path / "torch.py").write_text("", encoding="utf-8")
+    done = ran(tmp_path, source)
+    assert done.returncode == 0
+    assert done.stderr == said

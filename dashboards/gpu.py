@@ -116,12 +116,20 @@ HEAD = (
                 color=palette.SATURATION,
             ),
             Number(
-                "of the roof",
+                "of the achievable roof",
                 "against what the best public kernels reach on this GPU model. Green from "
-                "60 %: well-tuned training of large models is there.",
+                "60 %: well-tuned training of large models is there. Not shown where nobody has "
+                "published a measurement for the precision.",
                 roof("achievable"),
                 unit="percentunit",
                 steps=ROOF_STEPS,
+            ),
+            Number(
+                "of the datasheet roof",
+                "against the datasheet, dense, at the clock that it states; the best kernels end "
+                "below it.",
+                roof("spec"),
+                unit="percentunit",
             ),
             Number(
                 "power", "mean from the energy counter.", rate("gpu_energy_joules_total"), "watt"

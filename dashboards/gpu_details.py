@@ -19,7 +19,6 @@ from dashboards.promql import (
     activity,
     rate,
     roof,
-    saturation,
     select,
 )
 from dashboards.tables import Column, table
@@ -65,7 +64,8 @@ UNITS = (
         "Fraction of the roof",
         "Distance to the roof in three measures: the datasheet, the datasheet at the clock of the "
         "moment (saturation), and what the best public kernels reach. Current clock far above "
-        "datasheet: throttled.",
+        "datasheet: throttled. No line of achievable: nobody has published a measurement for this "
+        "GPU model and precision.",
         Values(
             "percentunit",
             0,
@@ -73,7 +73,7 @@ UNITS = (
             no_value=NO_COUNTERS,
         ),
         Query(roof("achievable"), f"achievable {MIG}"),
-        Query(saturation(), f"current clock {MIG}"),
+        Query(roof("clock"), f"current clock {MIG}"),
         Query(roof("spec"), f"datasheet {MIG}"),
         chart=Lines(width=1, thresholds_drawn=True, soft_maximum=1.05),
         overrides=colored(

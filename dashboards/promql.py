@@ -103,21 +103,22 @@ def saturation_bound(which: str) -> str:
 
 
 def roof(basis: str) -> str:
-    """Return how close each GPU is to its roof: the larger of its work and its memory traffic.
+    """Return the mean of `gpu_roof_ratio`: how close each GPU is to its roof in a basis.
 
-    From counters: the gauge of the last interval aliases with jobs that work in bursts.
+    Nothing for a GPU whose basis was unknown at any time in the window: its counter stood still
+    meanwhile, and the quotient would be a smaller number. `clock` is known whenever any is.
     """
-    peak = select("gpu_peak_flops_per_second", basis=basis)
-    bandwidth = select("gpu_peak_memory_bandwidth_bytes_per_second", basis=basis)
-    work = (
-        f"{rate('gpu_flops_total')} / on ({DEVICE}, precision) group_left () "
-        f"max by ({DEVICE}, precision) ({peak})"
-    )
-    traffic = (
-        f"{rate('gpu_dram_bytes_total')} / on ({DEVICE}) group_left () "
-        f"max by ({DEVICE}) ({bandwidth})"
-    )
-    return f"max by ({LABELS}) ({work} or {traffic})"
+    known = _readings(basis)
+    if basis != "clock":
+        known = f"({known} or on ({DEVICE}) 0 * {_readings('clock')})"
+    mean = activity("gpu_roof_seconds_total", basis=basis)
+    return f"{mean} unless on ({DEVICE}) {known} < on ({DEVICE}) {_readings('clock')}"
+
+
+def _readings(basis: str) -> str:
+    """Return at how many scrapes the roof ratio in this basis was known."""
+    ratio = select("gpu_roof_ratio", basis=basis)
+    return f"sum by ({DEVICE}) (count_over_time({ratio}[{WINDOW}]))"
 
 
 def by_holder(value: str, labels: str = "owner, command, class") -> str:

@@ -20,24 +20,24 @@ from dashboards.model import (
 from dashboards.numbers import Number, numbers
 from dashboards.promql import (
     DEVICE,
-    USEFUL,
     by_holder,
+    flops_per_joule,
+    held_idle_for,
     idle,
     integral_hours,
     limited,
     limiter_number,
     lost,
+    near_its_roof,
     rate,
     saturation,
     saturation_bound,
     select,
     utilization,
-    while_held,
 )
 
 STARVED = 0.2
 """Above this share of time without data a job counts as starved."""
-HELD_IDLE = 0.95
 
 
 def _counted(state: str, meaning: str, expression: str) -> Number:
@@ -56,9 +56,9 @@ COUNTS = numbers(
         ),
         _counted(
             "near its roof",
-            "a unit of the GPU, compute or memory, is the limit most of the time. This is what "
-            "GPUs are bought for. Only GPUs with hardware counters can be.",
-            f"sum(({limited(USEFUL)}) > bool 0.5)",
+            "saturation of 80 % or 75 % of what the best public kernels reach, and not throttled. "
+            "This is what GPUs are bought for. Only GPUs with hardware counters can be.",
+            f"sum({near_its_roof()})",
         ),
         _counted(
             "busy",
@@ -73,9 +73,9 @@ COUNTS = numbers(
         ),
         _counted(
             "held idle",
-            "a process holds the GPU and does nothing. Ask its owner, who is on the dashboard of "
-            "idle GPUs.",
-            f"sum(({while_held(f'({idle()})')}) > bool {HELD_IDLE})",
+            "a process holds the GPU, which has done nothing for half a minute or longer. Ask its "
+            "owner, who is on the dashboard of idle GPUs.",
+            f"count({held_idle_for()}) or sum(0 * {select('gpu_held')})",
         ),
         _counted(
             "free",
@@ -211,8 +211,8 @@ POWER = Panel(
     (
         Query(f"sum({rate('gpu_energy_joules_total')})", "all GPUs"),
         Query(
-            f"sum({rate('gpu_energy_joules_total')} * on ({DEVICE}) "
-            f"(({while_held(f'({idle()})')}) > bool {HELD_IDLE}))",
+            f"sum({rate('gpu_energy_joules_total')} and on ({DEVICE}) "
+            f"{held_idle_for()}) or sum(0 * {select('gpu_held')})",
             "held idle",
         ),
     ),
@@ -220,16 +220,12 @@ POWER = Panel(
 )
 EFFICIENCY = Panel(
     "Work per energy",
-    "Operations per joule over all chosen GPUs. It falls when GPUs idle at full clocks and when "
-    "work turns from tensor cores to vector units.",
+    "Operations per joule over the chosen GPUs whose operations are measured; the energy of others "
+    "does not count. It falls when GPUs idle at full clocks and when work turns from tensor cores "
+    "to vector units.",
     Lines(),
-    Values("si:FLOP/J", minimum=0, color=palette.GREEN),
-    (
-        Query(
-            f"sum({rate('gpu_flops_total')}) / sum({rate('gpu_energy_joules_total')})",
-            "FLOP per joule",
-        ),
-    ),
+    Values("si:FLOP/J", minimum=0, color=palette.GREEN, no_value="no reading of hardware counters"),
+    (Query(flops_per_joule(), "FLOP per joule"),),
 )
 
 

@@ -20,6 +20,7 @@ from dashboards.promql import (
     DEVICE,
     LABELS,
     by_holder,
+    held_idle_for,
     increase,
     integral_hours,
     rate,
@@ -39,11 +40,10 @@ PRICE = Variable(
 )
 NOTHING = 0.001
 """GPU-hours that are not worth a row."""
-MIN_IDLE_SECONDS = 30
-"""Shorter pauses are not worth a row."""
 JOULES_PER_KWH = 3_600_000
 
 HELD_IDLE = rate("gpu_held_idle_seconds_total")
+KNOWN_IDLE = rate("gpu_idle_seconds_total")
 HELD_HOURS = f"({increase('gpu_held_idle_seconds_total')} / 3600)"
 ALL_HOURS = f"({increase('gpu_idle_seconds_total')} / 3600)"
 HELD_KWH = (
@@ -53,10 +53,7 @@ HELD_KWH = (
 """The idle energy, by the part of the idle time in which somebody held the GPU."""
 NO_KWH = f"0 * {increase('gpu_idle_energy_joules_total')}"
 """Where no GPU was idle, if energy is counted at all."""
-IDLE_FOR = (
-    f"((time() - {select('gpu_last_busy_timestamp_seconds')} > {MIN_IDLE_SECONDS})"
-    f" * on ({DEVICE}) group_left () max by ({DEVICE}) ({select('gpu_held')} == 1))"
-)
+IDLE_FOR = held_idle_for()
 OWNER_HOURS = (
     f"(sum by (owner, class) ({integral_hours(by_holder(HELD_IDLE, 'owner, class'))}) > {NOTHING})"
 )
@@ -120,9 +117,10 @@ HEAD = numbers(
         ),
         Number(
             "of all GPU time",
-            "a few percent are normal: jobs start and end.",
+            "of the GPUs of which it can be known; a few percent are normal: jobs start and end.",
             f"sum({increase('gpu_held_idle_seconds_total')}) / "
-            f"sum(max without (reading) ({increase('gpu_observed_seconds_total')}))",
+            f"sum(max without (reading) ({increase('gpu_observed_seconds_total')}) "
+            f"and on ({DEVICE}) {increase('gpu_held_idle_seconds_total')})",
             unit="percentunit",
             decimals=1,
             steps=_above(0.0005),
@@ -211,18 +209,18 @@ OVER_TIME = Panel(
 )
 SPLIT = Panel(
     "What the GPUs do",
-    "The chosen GPUs at each moment: in use, held idle, idle and free. Held idle while jobs queue "
-    "is capacity that is paid for and kept from others.",
+    "The chosen GPUs at each moment: in use, held idle, idle and free; without those of which "
+    "it is not known. Held idle while jobs queue is paid for and kept from others.",
     Lines(fill=60, width=0, stacked="normal"),
     Values("none", minimum=0),
     (
         Query(
-            f"sum(max without (reading) ({rate('gpu_observed_seconds_total')}))"
-            f" - sum({rate('gpu_idle_seconds_total')})",
+            f"sum((max without (reading) ({rate('gpu_observed_seconds_total')}) "
+            f"and on ({DEVICE}) {HELD_IDLE}) - on ({DEVICE}) {KNOWN_IDLE})",
             "in use",
         ),
         Query(f"sum({HELD_IDLE})", "held idle"),
-        Query(f"sum({rate('gpu_idle_seconds_total')}) - sum({HELD_IDLE})", "free"),
+        Query(f"sum({KNOWN_IDLE} - on ({DEVICE}) {HELD_IDLE})", "free"),
     ),
     overrides=colored(
         {

@@ -19,6 +19,10 @@ LABELS = "job, instance, gpu, gpu_instance, uuid"
 NUMBERS = list(NUMBERED)
 USEFUL = "compute|memory"
 """Limiters under which the GPU gives what it can."""
+NEAR_ROOF_SATURATION, NEAR_ROOF_ACHIEVABLE = 0.8, 0.75
+"""From these on a GPU is near its roof, as on the exporter's own page."""
+MIN_IDLE_SECONDS = 30
+"""A GPU that did nothing for less than this is not called idle."""
 LOSS = "idle|input|communication|latency|clock"
 """Limiters that count as a loss; an unknown one does not."""
 
@@ -102,6 +106,19 @@ def saturation_bound(which: str) -> str:
     return f"{bound} unless on ({DEVICE}) {measured}"
 
 
+def measured_flops() -> str:
+    """Return the FLOP/s of each GPU, of all precisions; nothing while its counters are not read."""
+    read = f"{rate('gpu_observed_seconds_total', reading='activity')} == 0"
+    return f"sum without (precision) ({rate('gpu_flops_total')}) unless on ({DEVICE}) {read}"
+
+
+def flops_per_joule() -> str:
+    """Return the operations per joule of all GPUs whose operations and energy are both known."""
+    board = "job, instance, uuid"
+    flops, watts = f"({measured_flops()})", rate("gpu_energy_joules_total")
+    return f"sum({flops} and on ({board}) {watts}) / (sum({watts} and on ({board}) {flops}) > 0)"
+
+
 def roof(basis: str) -> str:
     """Return the mean of `gpu_roof_ratio`: how close each GPU is to its roof in a basis.
 
@@ -119,6 +136,27 @@ def _readings(basis: str) -> str:
     """Return at how many scrapes the roof ratio in this basis was known."""
     ratio = select("gpu_roof_ratio", basis=basis)
     return f"sum by ({DEVICE}) (count_over_time({ratio}[{WINDOW}]))"
+
+
+def near_its_roof() -> str:
+    """Return 1 for each GPU near its roof and 0 for the others, by the words of the page."""
+    near = (
+        _marked(f"{saturation()} >= bool {NEAR_ROOF_SATURATION}", "saturation"),
+        _marked(f"({roof('achievable')}) >= bool {NEAR_ROOF_ACHIEVABLE}", "roof"),
+    )
+    throttled = f"({limited('clock')}) > bool 0.5"
+    return f"max by ({DEVICE}) ({' or '.join(near)}) * on ({DEVICE}) (1 - ({throttled}))"
+
+
+def _marked(expression: str, by: str) -> str:
+    return f'label_replace({expression}, "by", "{by}", "", "")'
+
+
+def held_idle_for() -> str:
+    """Return for how many seconds a GPU has done nothing that somebody holds; at least 30 s."""
+    idle_for = f"time() - {select('gpu_last_busy_timestamp_seconds')}"
+    held = f"max by ({DEVICE}) ({select('gpu_held')} == 1)"
+    return f"(({idle_for} > {MIN_IDLE_SECONDS}) * on ({DEVICE}) group_left () {held})"
 
 
 def by_holder(value: str, labels: str = "owner, command, class") -> str:

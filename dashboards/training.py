@@ -188,13 +188,16 @@ STALL = Panel(
 )
 WAIT = Panel(
     "Host wait beside exposed stall",
-    "Mean of the chosen ranks; choose one job for its own. Pale: the loop waited for data (W). "
-    "Strong: the GPU was idle meanwhile (S), where that is measured. What faster loading can gain "
-    "lies between the two; a wait without a stall is hidden by prefetching.",
+    "Means of the chosen ranks; choose one job for its own. Pale: the loop waited for data (W). "
+    "Strong: the GPU was idle meanwhile (S). Both are of the ranks whose S is measured; if it "
+    "is of none, W is of all. Faster loading gains S; the rest of W is hidden by prefetching.",
     Lines(fill=30),
     Values("percentunit", 0, 1),
     (
-        Query(f"avg({phase('data')})", "host wait"),
+        Query(
+            f"avg({phase('data')} and on ({RANK}) {stalled()}) or avg({phase('data')})",
+            "host wait",
+        ),
         Query(f"avg({stalled()})", "exposed stall"),
     ),
     overrides=colored({"host wait": palette.WAITED, "exposed stall": palette.STALLED}),

@@ -20,14 +20,13 @@ from dashboards.model import (
 from dashboards.numbers import Number, numbers
 from dashboards.promql import (
     DEVICE,
-    by_holder,
     flops_per_joule,
     held_idle_for,
     idle,
-    integral_hours,
     limited,
     limiter_number,
-    lost,
+    lost_hours,
+    lost_hours_by_owner,
     near_its_roof,
     rate,
     saturation,
@@ -91,7 +90,7 @@ COUNTS = numbers(
             "GPU-hours lost",
             "of the range shown: somebody held a GPU and no unit of it was the limit. Below, by "
             "limiter and by owner.",
-            f"sum({integral_hours(lost())})",
+            f"sum({lost_hours()})",
             unit="suffix:h",
             decimals=1,
         ),
@@ -178,7 +177,7 @@ BY_LIMITER = Panel(
     Values("suffix:h", decimals=2, minimum=0, no_value="nothing lost"),
     (
         Query(
-            f"sort_desc(sum by (limiter) ({integral_hours(lost())}) > {NOTHING})",
+            f"sort_desc(sum by (limiter) ({lost_hours()}) > {NOTHING})",
             "{{limiter}}",
             instant=True,
         ),
@@ -194,9 +193,7 @@ BY_OWNER = Panel(
     Values("suffix:h", decimals=2, minimum=0, color=palette.ORANGE, no_value="nothing lost"),
     (
         Query(
-            "sort_desc(sum by (owner) ("
-            + integral_hours(by_holder(f"sum without (limiter) ({lost()})", "owner"))
-            + f") > {NOTHING})",
+            f"sort_desc(sum by (owner) ({lost_hours_by_owner()}) > {NOTHING})",
             "{{owner}}",
             instant=True,
         ),

@@ -20,12 +20,11 @@ from dashboards.promql import (
     DEVICE,
     LABELS,
     by_holder,
+    by_holders,
     held_idle_for,
     increase,
-    integral_hours,
     rate,
     select,
-    while_held,
 )
 from dashboards.tables import Column, table
 
@@ -54,19 +53,9 @@ HELD_KWH = (
 NO_KWH = f"0 * {increase('gpu_idle_energy_joules_total')}"
 """Where no GPU was idle, if energy is counted at all."""
 IDLE_FOR = held_idle_for()
-OWNER_HOURS = (
-    f"(sum by (owner, class) ({integral_hours(by_holder(HELD_IDLE, 'owner, class'))}) > {NOTHING})"
-)
-OWNER_KWH = (
-    "(sum by (owner, class) ("
-    + integral_hours(
-        by_holder(
-            while_held(rate("gpu_idle_energy_joules_total")),
-            "owner, class",
-        )
-    )
-    + f") / 1000) and {OWNER_HOURS}"
-)
+BY_OWNER = "owner, class"
+OWNER_HOURS = f"(sum by ({BY_OWNER}) ({by_holders(HELD_HOURS, HELD_IDLE, BY_OWNER)}) > {NOTHING})"
+OWNER_KWH = f"sum by ({BY_OWNER}) ({by_holders(HELD_KWH, HELD_IDLE, BY_OWNER)}) and {OWNER_HOURS}"
 
 
 def _above(least: float) -> tuple[Step, ...]:
@@ -143,8 +132,9 @@ def _owners() -> Panel:
     )
     return Panel(
         "Held idle, by owner",
-        "GPU-hours, cost and energy by who held the GPU at each moment of the range shown. An "
-        "empty owner is a process that the exporter cannot see.",
+        "The GPU-hours, cost and energy of *Held idle* by who held each GPU in the range shown, as "
+        "it was at up to 120 moments of it and is now. An empty owner is a process that the "
+        "exporter cannot see.",
         chart,
         Values("none", no_value="nobody held an idle GPU"),
         queries,
@@ -204,7 +194,7 @@ OVER_TIME = Panel(
     "How many GPUs each owner held idle at each moment. A block that begins every evening and "
     "ends every morning is a notebook that stays open.",
     Lines(fill=60, width=0, stacked="normal"),
-    Values("none", minimum=0, no_value="nobody held an idle GPU"),
+    Values("none", minimum=0, no_value="none up to the last step"),
     (Query(f"sum by (owner) ({by_holder(HELD_IDLE, 'owner')}) > 0.01", "{{owner}}"),),
 )
 SPLIT = Panel(

@@ -177,9 +177,49 @@ def lost() -> str:
     return while_held(rate("gpu_limited_seconds_total", limiter=LOSS))
 
 
-def integral_hours(share: str) -> str:
-    """Return hours: a share of time integrated over the range, with the labels of each moment."""
-    return f"sum_over_time(({share})[$__range:$__interval]) * $__interval_ms / 3600000"
+def integral(share: str) -> str:
+    """Return a share of time added up at the steps of the range, with each moment's labels."""
+    return f"sum_over_time(({share})[$__range:$__interval])"
+
+
+def _hours(share: str, so_far: str) -> str:
+    """Return the hours of a share of time; of what is younger than a step, its seconds so far."""
+    return f"({integral(share)} * $__interval_ms / 3600000 or {so_far} / 3600)"
+
+
+def lost_hours() -> str:
+    """Return the GPU-hours of `lost`, by limiter."""
+    return _hours(lost(), _lost_so_far())
+
+
+def lost_hours_by_owner() -> str:
+    """Return the GPU-hours of `lost`, by who held the GPU at the time."""
+    share, so_far = (f"sum without (limiter) ({each})" for each in (lost(), _lost_so_far()))
+    return _hours(by_holder(share, "owner"), by_holder(so_far, "owner"))
+
+
+def _lost_so_far() -> str:
+    return while_held(increase("gpu_limited_seconds_total", limiter=LOSS))
+
+
+def by_holders(total: str, weight: str, labels: str) -> str:
+    """Return each GPU's total over the range, divided among who held it by their weights.
+
+    The weight (a rate) is taken at the steps of the range and now. Where it never was above 0, all
+    goes to a holder of the range, and where none was named to nobody by name: the parts always add
+    up to the total.
+    """
+    held = by_holder(weight, labels)
+    both = f"{_marked(integral(held), 'range')} or {_marked(held, 'now')}"
+    weights = f"sum by ({DEVICE}, {labels}) ({both})"
+    shares = f"{weights} / on ({DEVICE}) group_left () (sum by ({DEVICE}) ({both}) > 0)"
+    seen = f"last_over_time({select('gpu_holder_info')}[$__range])"
+    one = f"topk by ({DEVICE}) (1, max by ({DEVICE}, {labels}) ({seen}))"
+    whole = f"sum by ({DEVICE}) ({total})"
+    return (
+        f"({shares} or on ({DEVICE}) {one} or on ({DEVICE}) 0 * {whole} + 1)"
+        f" * on ({DEVICE}) group_left () {whole}"
+    )
 
 
 def of_rank(value: str) -> str:

@@ -7,8 +7,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from tests.dashboards.models import NAMES, targets
-from tests.rules.cases import GPU, Series, counter, gauge, observed, rank_labels
+from tests.rules.cases import GPU, Series, counter, gauge, held_by, observed, rank_labels
 from tests.rules.promtool import MINUTE, Expected, Labels, check
 
 AT = 20 * MINUTE
@@ -20,6 +22,7 @@ def _asked(name: str) -> str:
     """The query of this name as it is sent with everything chosen, over a quarter of an hour."""
     (found,) = [one for page in NAMES for one in targets(page) if one.name == name]
     text = found.expression.replace("$__rate_interval", "2m").replace("$__range", "15m")
+    text = text.replace("$__interval_ms", "30000").replace("$__interval", "30s")
     return re.sub(r"\$(job|instance|gpu|training_job|rank)\b", ".*", text)
 
 
@@ -83,3 +86,20 @@ def test_a_stall_stands_beside_the_wait_of_the_same_ranks(tmp_path: Path) -> Non
     shows(tmp_path, [*one(0, 0.5, 0.25), *one(1, 0.0, None)], **means)
     unmeasured = [*one(0, 0.5, None), *one(1, 0.0, None)]
     shows(tmp_path, unmeasured, **{f"{page}host wait": 0.25})
+
+
+@pytest.mark.parametrize("gone", [0.0, 150.0])
+def test_the_hours_of_holders_add_up_to_those_of_the_gpu(gone: float, tmp_path: Path) -> None:
+    """A quarter of an hour of idle time: ten minutes of alice, then bob, who may have left."""
+    change = AT - 5 * MINUTE
+    spells = [("alice", 0, change), ("bob", change, AT - gone)]
+    series = held_by(*spells, idle=((0, 1),))
+    query = _asked("idle/Held idle, by owner/A")
+    hours = {"alice": 1 / 6, "bob": (5 - gone / MINUTE) / 60}
+    rows = [(f'{{class="training", owner="{name}"}}', value) for name, value in hours.items()]
+    whole = sum(hours.values())
+    expected = [
+        Expected(f"round(sum({query}), 0.0001)", AT, [("{}", round(whole, 4))]),
+        Expected(f"round({query}, 0.01)", AT, [(row, round(value, 2)) for row, value in rows]),
+    ]
+    check(tmp_path, [], series, expected)

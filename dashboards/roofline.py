@@ -13,7 +13,15 @@ from dashboards.model import (
     Values,
 )
 from dashboards.promql import NODES, rate, roof, select
-from dashboards.roofline_chart import BASIS, INTENSITY, PRECISION, SHOWN, TOP, with_model
+from dashboards.roofline_chart import (
+    BASIS,
+    GPU_COLORS,
+    INTENSITY,
+    PRECISION,
+    SHOWN,
+    TOP,
+    with_model,
+)
 from dashboards.tables import Column, table
 
 ROOF_STEPS = ((None, "transparent"), (0.6, palette.AMBER), (1.0, palette.GREEN))
@@ -32,6 +40,7 @@ def _trend(title: str, description: str, metric: str, unit: str, width: int = 8)
         Values(unit, minimum=0, links=(navigation.gpu_of_series(),)),
         (Query(_of_models(metric), ONE_LINE),),
         width=width,
+        overrides=GPU_COLORS,
     )
 
 
@@ -49,6 +58,7 @@ def _distance(title: str, description: str, basis: str) -> Panel:
         ),
         (Query(_of_models(roof(basis)), ONE_LINE),),
         width=8,
+        overrides=GPU_COLORS,
     )
 
 

@@ -287,6 +287,36 @@ def test_one_name_has_one_colour() -> None:
     assert {name: found for name, found in colors.items() if len(found) != 1} == {}
 
 
+def _gpu_colors(panel: Model, gpu: int, mig: str = "") -> list[str]:
+    """The colours that a panel has for what it draws of a GPU."""
+    name = f"node-7:19400 GPU {gpu} {mig}"
+    if panel["type"] == "xychart":
+        name = f"Throughput node-7 GPU {gpu}{f' MIG {mig}' if mig else ''}"
+    return [
+        one["value"]["fixedColor"]
+        for override in panel["fieldConfig"]["overrides"]
+        for one in override["properties"]
+        if one["id"] == "color" and re.search(override["matcher"]["options"].strip("/"), name)
+    ]
+
+
+def test_a_gpu_has_one_colour_on_the_whole_roofline_page() -> None:
+    """Grafana's own follow from the order of the lines, and GPUs without work have no point."""
+    shown = [
+        panel
+        for panel in panels(load("roofline"))
+        if panel["type"] in ("timeseries", "xychart") and "what limits" not in panel["title"]
+    ]
+    colors = [_gpu_colors(shown[0], gpu) for gpu in range(40)]
+
+    assert len(shown) == 7
+    assert all(len(found) == 1 for found in colors)
+    assert len({found[0] for found in colors[:20]}) == 20
+    for panel in shown:
+        assert [_gpu_colors(panel, gpu) for gpu in range(40)] == colors, panel["title"]
+        assert [_gpu_colors(panel, gpu, "3") for gpu in range(40)] == colors, panel["title"]
+
+
 @pytest.mark.parametrize("title", ["each GPU under its ceilings", "what limits each GPU"])
 def test_the_roofline_has_the_options_that_it_needs(title: str) -> None:
     """The chart was seen to break without each of them."""

@@ -134,8 +134,10 @@ def test_a_basis_that_was_unknown_for_a_while_is_absent(
 
 def test_no_distance_is_computed_in_another_way() -> None:
     """Work over a peak leaves out the units whose peak is unknown; the gauge misses bursts."""
-    both = ({"gpu_flops_total", "gpu_peak_flops_per_second"},)
-    both += ({"gpu_dram_bytes_total", "gpu_peak_memory_bandwidth_bytes_per_second"},)
+    both = [
+        {"gpu_flops_total", "gpu_peak_flops_per_second"},
+        {"gpu_dram_bytes_total", "gpu_peak_memory_bandwidth_bytes_per_second"},
+    ]
     shown = {one.name: one.expression for name in NAMES for one in targets(name)}
     shown |= {rule.get("record", rule.get("alert")): rule["expr"] for rule in RULES}
     for name, expression in shown.items():

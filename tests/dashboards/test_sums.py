@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.dashboards.models import NAMES, targets
-from tests.rules.cases import GPU, Series, counter, gauge, held_by, observed, rank_labels
-from tests.rules.promtool import MINUTE, Expected, Labels, check
+from tests.rules.cases import GPU, counter, gauge, held_by, observed, rank_labels
+from tests.rules.promtool import MINUTE, Expected, Labels, Series, check
 
 AT = 20 * MINUTE
 OTHER: Labels = {**GPU, "gpu": "1", "uuid": "GPU-b"}

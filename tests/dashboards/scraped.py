@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
@@ -16,12 +14,11 @@ from exporter.model.reading import SlotReport, XidRecord
 from exporter.publisher import Publisher, Rules
 from exporter.specs import load_specs
 from tests.fake_nvml import FakeNvml
-from tests.rules.promtool import STEP_SECONDS, Series
+from tests.rules.promtool import STEP_SECONDS
+from tests.rules.scrapes import Scrapes
 from tests.sources.conftest import START, Rig
 
 POLL_SECONDS = 5
-Samples = dict[tuple[str, frozenset[tuple[str, str]]], dict[int, float]]
-"""By name and labels, the value at each scrape that had one."""
 
 
 class _OneGpu:
@@ -56,15 +53,13 @@ class Node:
         self, folder: Path, monkeypatch: pytest.MonkeyPatch, instance: str, **device: Any
     ) -> None:
         fake = FakeNvml(folder, {"devices": [device]}, clock=START)
-        self.labels = {"job": "gpus", "instance": instance}
         self._rig = Rig(fake, monkeypatch)
         self._pages = Pages(RenderOptions())
         self._specs = load_specs()
         self._publisher = Publisher(
             _OneGpu(self._rig), self._specs, self._rules(None), self._rig, (self._pages.publish,)
         )
-        self._samples: Samples = {}
-        self._scrapes = 0
+        self.scrapes = Scrapes(instance)
 
     @staticmethod
     def _rules(precision: str | None) -> Rules:
@@ -79,30 +74,4 @@ class Node:
             for _ in range(STEP_SECONDS // POLL_SECONDS):
                 self._rig.advance(POLL_SECONDS)
                 self._publisher.tick()
-            self._scrape()
-
-    def _scrape(self) -> None:
-        page = self._pages.page("text-0.0.4", zipped=False).decode()
-        for family in text_string_to_metric_families(page):
-            for sample in family.samples:
-                labels = frozenset((sample.labels | self.labels).items())
-                self._samples.setdefault((sample.name, labels), {})[self._scrapes] = sample.value
-        self._scrapes += 1
-
-    @property
-    def end(self) -> float:
-        """Seconds from the first scrape to the last."""
-        return (self._scrapes - 1) * float(STEP_SECONDS)
-
-    def series(self, names: Iterable[str]) -> list[Series]:
-        """Return what was scraped under these names."""
-        wanted = set(names)
-        return [
-            Series(name, dict(labels), _at(values))
-            for (name, labels), values in self._samples.items()
-            if name in wanted
-        ]
-
-
-def _at(values: Mapping[int, float]) -> Any:
-    return lambda at: values.get(int(at // STEP_SECONDS))
+            self.scrapes.add(self._pages.page("text-0.0.4", zipped=False))

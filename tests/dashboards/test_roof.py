@@ -95,10 +95,10 @@ def _check(folder: Path, node: Node, wanted: Mapping[str, float]) -> None:
     counted = _near_its_roof().expression
     names = {name for text, _ in expressions for name in METRIC.findall(text)}
     names |= set(METRIC.findall(counted + RECORDED[RECORDED_ROOF]))
-    rows = [_expected(text, node.end, wanted.get(basis)) for text, basis in expressions]
+    rows = [_expected(text, node.scrapes.end, wanted.get(basis)) for text, basis in expressions]
     near = wanted["clock"] >= 0.8 or wanted.get("achievable", 0.0) >= 0.75
-    rows.append(Expected(_asked(_near_its_roof()), node.end, [("{}", float(near))]))
-    check(folder, [RECORDED_ROOF], node.series(names), rows)
+    rows.append(Expected(_asked(_near_its_roof()), node.scrapes.end, [("{}", float(near))]))
+    check(folder, [RECORDED_ROOF], node.scrapes.series(names), rows)
 
 
 @pytest.mark.parametrize("about", SHOWS)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,13 @@ class Node:
     """A fake driver's GPU through pynvml, session, publisher and page."""
 
     def __init__(
-        self, folder: Path, monkeypatch: pytest.MonkeyPatch, instance: str, **device: Any
+        self,
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        names: Collection[str],
+        **device: Any,
     ) -> None:
+        """Read such a GPU; what is scraped of it are the metrics of these names."""
         fake = FakeNvml(folder, {"devices": [device]}, clock=START)
         self._rig = Rig(fake, monkeypatch)
         self._pages = Pages(RenderOptions())
@@ -59,7 +65,7 @@ class Node:
         self._publisher = Publisher(
             _OneGpu(self._rig), self._specs, self._rules(None), self._rig, (self._pages.publish,)
         )
-        self.scrapes = Scrapes(instance)
+        self.scrapes = Scrapes("node-1:19400", names)
 
     @staticmethod
     def _rules(precision: str | None) -> Rules:

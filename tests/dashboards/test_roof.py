@@ -83,6 +83,12 @@ def _asked(target: Target) -> str:
     return re.sub(r"\$(job|instance|gpu|model)\b", ".*", text)
 
 
+def _names() -> set[str]:
+    """What the queries and the recorded series read."""
+    shown = [one.expression for one in (*_roofs(), _near_its_roof())]
+    return set(METRIC.findall(" ".join([*shown, RECORDED[RECORDED_ROOF]])))
+
+
 def _expected(expression: str, at: float, value: float | None) -> Expected:
     rows = [] if value is None else [('{gpu="0"}', round(value, 4))]
     return Expected(f"round(max by (gpu) ({expression}), 0.0001)", at, rows)
@@ -92,13 +98,10 @@ def _check(folder: Path, node: Node, wanted: Mapping[str, float]) -> None:
     """Every panel and the recorded series show these distances, and none of another basis."""
     expressions = [(_asked(target), _basis(target)) for target in _roofs()]
     expressions += [(f'{RECORDED_ROOF}{{basis="{basis}"}}', basis) for basis in BASES]
-    counted = _near_its_roof().expression
-    names = {name for text, _ in expressions for name in METRIC.findall(text)}
-    names |= set(METRIC.findall(counted + RECORDED[RECORDED_ROOF]))
     rows = [_expected(text, node.scrapes.end, wanted.get(basis)) for text, basis in expressions]
     near = wanted["clock"] >= 0.8 or wanted.get("achievable", 0.0) >= 0.75
     rows.append(Expected(_asked(_near_its_roof()), node.scrapes.end, [("{}", float(near))]))
-    check(folder, [RECORDED_ROOF], node.scrapes.series(names), rows)
+    check(folder, [RECORDED_ROOF], node.scrapes.series(), rows)
 
 
 @pytest.mark.parametrize("about", SHOWS)
@@ -108,7 +111,7 @@ def test_what_is_shown_is_what_is_done(
     """Through driver, session, publisher, page and Prometheus: the truth, or nothing."""
     product, precision, gpm, wanted = SHOWS[about]
     device = {"product": product, **FULL_CLOCKS[product], "gpm": {**QUIET, **gpm}}
-    node = Node(tmp_path, monkeypatch, "node-1:19400", **device)
+    node = Node(tmp_path, monkeypatch, _names(), **device)
     node.run(2 * MINUTES, precision=precision)
     _check(tmp_path, node, wanted)
 
@@ -120,7 +123,7 @@ def test_a_basis_that_was_unknown_for_a_while_is_absent(
     product, _, gpm, known = SHOWS["bf16 at 60 %, of which the best kernels reach 80.3 %"]
     unknown = {basis: value for basis, value in known.items() if basis != "achievable"}
     device = {"product": product, **FULL_CLOCKS[product], "gpm": {**QUIET, **gpm}}
-    node = Node(tmp_path, monkeypatch, "node-1:19400", **device)
+    node = Node(tmp_path, monkeypatch, _names(), **device)
     node.run(2 * MINUTES, precision="bf16")
     _check(tmp_path, node, known)
     for scrapes in (1, 3, 2 * MINUTES):

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -11,16 +11,22 @@ from tests.rules.promtool import STEP_SECONDS, Series, Value
 
 
 class Scrapes:
-    """What a scrape every `STEP_SECONDS` found on the pages of one node."""
+    """What a scrape every `STEP_SECONDS` found on the pages of one node, under some names."""
 
-    def __init__(self, instance: str) -> None:
+    def __init__(self, instance: str, names: Collection[str]) -> None:
         self._target = {"job": "gpus", "instance": instance}
+        self._names = frozenset(names)
         self._samples: dict[tuple[str, frozenset[tuple[str, str]]], dict[int, float]] = {}
         self._count = 0
 
     def add(self, page: bytes) -> None:
         """Scrape a page."""
-        for family in text_string_to_metric_families(page.decode()):
+        wanted = (
+            line + "\n"
+            for line in page.decode().splitlines()
+            if line.partition("{")[0].partition(" ")[0] in self._names
+        )
+        for family in text_string_to_metric_families("".join(wanted)):
             for sample in family.samples:
                 labels = frozenset((sample.labels | self._target).items())
                 self._samples.setdefault((sample.name, labels), {})[self._count] = sample.value
@@ -31,13 +37,11 @@ class Scrapes:
         """Seconds from the first scrape to the last."""
         return (self._count - 1) * float(STEP_SECONDS)
 
-    def series(self, names: Iterable[str]) -> list[Series]:
-        """Return what was scraped under these names."""
-        wanted = set(names)
+    def series(self) -> list[Series]:
+        """Return what was scraped."""
         return [
             Series(name, dict(labels), _by_scrape(values))
             for (name, labels), values in self._samples.items()
-            if name in wanted
         ]
 
 

@@ -14,12 +14,12 @@ from exporter.publisher import Publisher, Rules
 from exporter.sources.simulate import Simulation, load_scenario
 from exporter.specs import load_specs
 from tests.clocks import ManualClock
-from tests.rules.promtool import MINUTE, STEP_SECONDS, Expected, Series, check, selector
+from tests.rules.promtool import MINUTE, STEP_SECONDS, Expected, check, selector
 from tests.rules.scrapes import Scrapes
 
 CONFIG = Path(__file__).parents[2] / "deploy" / "prometheus" / "prometheus.yml"
 POLL_SECONDS = 15
-NAMES = ("gpu_up", "roofline_exporter_reading_state", "gpu_xid_last_timestamp_seconds")
+NAMES = ("gpu_up", "roofline_exporter_reading_state")
 TO_BE_SEEN_SECONDS = MINUTE
 
 
@@ -48,25 +48,25 @@ def test_the_lost_gpu_of_the_demo_raises_its_alert(tmp_path: Path) -> None:
     simulation = Simulation(load_scenario("demo", book), book, "host:19400", 0, clock)
     rules = Rules(interval_seconds=POLL_SECONDS)
     publisher = Publisher(simulation, book, rules, clock, (pages.publish,))
-    scrapes = Scrapes("node-1:19400")
+    scrapes = Scrapes("node-1:19400", NAMES)
     lost: list[float] = []
     while clock.time() < 15 * MINUTE:
         for _ in range(STEP_SECONDS // POLL_SECONDS):
             publisher.tick()
             clock.advance(POLL_SECONDS)
         scrapes.add(pages.page("text-0.0.4", zipped=False))
-        (up,) = (one for one in scrapes.series(["gpu_up"]) if one.labels["gpu"] == "7")
+        (up,) = (
+            one for one in scrapes.series() if (one.name, one.labels.get("gpu")) == ("gpu_up", "7")
+        )
         if up.value(scrapes.end) == 0:
             lost.append(scrapes.end)
-    series: list[Series] = scrapes.series(NAMES)
-    (labels,) = ({**up.labels} for up in scrapes.series(["gpu_up"]) if up.labels["gpu"] == "7")
     alert = {"alertname": "GpuLost", "alertstate": "firing"}
-    full = dict(sorted({**alert, "severity": "critical", **labels}.items()))
+    full = dict(sorted({**alert, "severity": "critical", **up.labels}.items()))
     firing = selector("ALERTS", alert)
     check(
         tmp_path,
         ["GpuLost"],
-        series,
+        scrapes.series(),
         [
             Expected(firing, lost[0], []),
             Expected(firing, lost[-1], [(selector("ALERTS", full), 1)]),

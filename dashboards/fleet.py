@@ -32,6 +32,7 @@ from dashboards.promql import (
     saturation,
     saturation_bound,
     select,
+    time_parts,
     utilization,
 )
 
@@ -46,7 +47,7 @@ def _counted(state: str, meaning: str, expression: str) -> Number:
 
 COUNTS = numbers(
     "GPUs now",
-    "What the chosen GPUs did in the last minute; one GPU can be counted more than once.",
+    "What the chosen GPUs do; one GPU can be counted more than once.",
     (
         Number(
             "all",
@@ -155,15 +156,14 @@ TWO_VIEWS = Panel(
 )
 PARTS = Panel(
     "Where time goes inside the GPUs",
-    "Observed time in five parts: saturated, lost to clocks, unsaturated (SMs occupied, no unit "
+    "Observed time in five parts: at its limit, lost to clocks, unsaturated (SMs occupied, no unit "
     "at its limit), narrow (kernels too small for all SMs), idle. Only GPUs whose counters are "
     "complete. Much amber: fuse or enlarge kernels; much grey: feed the GPU or give it back.",
     Lines(fill=80, width=0, stacked="percent"),
     Values("percentunit", minimum=0),
     (
         Query(
-            f"sum by (part) ({rate('gpu_time_seconds_total')})"
-            f" / on () group_left () sum({rate('gpu_time_seconds_total')})",
+            f"{time_parts()} / on () group_left () sum({rate('gpu_time_seconds_total')})",
             "{{part}}",
         ),
     ),

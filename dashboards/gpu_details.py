@@ -20,6 +20,7 @@ from dashboards.promql import (
     rate,
     roof,
     select,
+    throttled,
 )
 from dashboards.tables import Column, table
 
@@ -131,10 +132,10 @@ CLOCKS = (
     _lines(
         "Throttling",
         "Share of time in which each reason held the clocks down; reasons can overlap. "
-        "sw_power_cap: the power limit. hw_power_brake: the server's power supply. thermal: "
-        "cooling.",
+        "Software power cap: the power limit. Hardware power brake: the server's power supply. "
+        "Thermal: cooling.",
         Values("percentunit", 0, 1),
-        Query(rate("gpu_throttle_seconds_total"), "{{reason}}"),
+        Query(throttled(), "{{reason}}"),
         chart=Lines(width=1, fill=20),
     ),
     _lines(

@@ -24,8 +24,10 @@ LOST = RED
 NUMBERED: Mapping[str, str] = {"mixed": "#D9CFB8", **LIMITERS, "lost": LOST}
 """In the order of the numbers that stand for them on a chart."""
 
+AT_ITS_LIMIT = "at its limit"
+"""How the time part `saturated` reads: saturation is a number only."""
 TIME_PARTS: Mapping[str, str] = {
-    "saturated": GREEN,
+    AT_ITS_LIMIT: GREEN,
     "clock": ORANGE,
     "unsaturated": AMBER,
     "narrow": "#F7DC8B",

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from dashboards.palette import LIMITERS, NUMBERED
+from collections.abc import Mapping
+
+from dashboards.palette import AT_ITS_LIMIT, LIMITERS, NUMBERED
 
 GPUS = 'job=~"$job", instance=~"$instance", gpu=~"$gpu"'
 """Selects device series."""
@@ -21,6 +23,15 @@ USEFUL = "compute|memory"
 """Limiters under which the GPU gives what it can."""
 NEAR_ROOF_SATURATION, NEAR_ROOF_ACHIEVABLE = 0.8, 0.75
 """From these on a GPU is near its roof, as on the exporter's own page."""
+THROTTLE_REASONS: Mapping[str, str] = {
+    "sw_power_cap": "software power cap",
+    "hw_power_brake": "hardware power brake",
+    "hw_slowdown": "hardware slowdown",
+    "sw_thermal": "software thermal slowdown",
+    "hw_thermal": "hardware thermal slowdown",
+    "sync_boost": "sync boost",
+    "board_limit": "board limit",
+}
 MIN_IDLE_SECONDS = 30
 """A GPU that did nothing for less than this is not called idle."""
 LOSS = "idle|input|communication|latency|clock"
@@ -65,6 +76,24 @@ def utilization() -> str:
     return (
         f"{busy} / ignoring (reading) {rate('gpu_observed_seconds_total', reading='utilization')}"
     )
+
+
+def worded(expression: str, label: str, words: Mapping[str, str]) -> str:
+    """Return series whose label, which becomes a legend, says these words instead of its values."""
+    for value, word in words.items():
+        expression = f'label_replace({expression}, "{label}", "{word}", "{label}", "{value}")'
+    return expression
+
+
+def time_parts() -> str:
+    """Return the seconds per second of each time part, named as on the exporter's page."""
+    parts = f"sum by (part) ({rate('gpu_time_seconds_total')})"
+    return worded(parts, "part", {"saturated": AT_ITS_LIMIT})
+
+
+def throttled() -> str:
+    """Return the share of time in which each reason held the clocks down, in words."""
+    return worded(rate("gpu_throttle_seconds_total"), "reason", THROTTLE_REASONS)
 
 
 def idle() -> str:

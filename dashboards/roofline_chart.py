@@ -232,7 +232,7 @@ COLOR_KEY = ", ".join(
 TOP = (
     _chart(
         "Roofline: each GPU under its ceilings",
-        "Each GPU is a comet: the large dot is the last minute, the small ones are the recent past "
+        "Each GPU is a comet: the large dot is now, the small ones are the recent past "
         "(Trail). "
         "The sloped part of a ceiling is memory bandwidth, the flat part is compute, the square "
         "is the ridge between them. On a ceiling: only a change of the work gains more. Below the "

@@ -50,7 +50,7 @@ ALIVE = select("gpu_training_steps_total", RANKS)
 
 HEAD = numbers(
     "Now",
-    "The chosen jobs in the last minute.",
+    "What the chosen jobs do.",
     (
         Number(
             "jobs",

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from exporter.exposition.catalogue import CATALOGUE
+from exporter.model.reading import THROTTLE_REASONS
 from tests.dashboards.models import (
     MATCHER,
     METRIC,
@@ -178,6 +179,20 @@ def test_what_needs_level_full_is_said(name: str) -> None:
 
 
 @each_page
+def test_every_rate_says_over_which_window(name: str) -> None:
+    """Not that of the exporter's own page, and not the same for every range."""
+    for panel in panels(load(name)):
+        rates = [
+            query
+            for query in panel["targets"]
+            if "[$__rate_interval]" in query["expr"] and "$__range:" not in query["expr"]
+        ]
+        window = "four scrapes (one minute by default)" in panel["description"]
+        assert window == bool(rates), panel["title"]
+        assert "last minute" not in panel["description"], panel["title"]
+
+
+@each_page
 def test_values_are_not_red_by_accident(name: str) -> None:
     """Without thresholds of its own Grafana paints a number red from 80 on."""
     for panel in panels(load(name)):
@@ -199,6 +214,26 @@ def test_a_bound_is_called_one(name: str) -> None:
         for metric, word in words.items():
             if metric in target.expression:
                 assert word in target.query["legendFormat"], target.name
+
+
+def test_saturation_is_a_number_only() -> None:
+    """The time part is *at its limit*, and no legend or text calls a GPU saturated."""
+    for name in NAMES:
+        for panel in panels(load(name)):
+            texts = [panel["title"], panel["description"]]
+            texts += [query["legendFormat"] for query in panel["targets"]]
+            assert not re.search(r"\b[Ss]aturated\b", " ".join(texts)), panel["title"]
+            for query in panel["targets"]:
+                if query["legendFormat"] == "{{part}}":
+                    assert '"at its limit", "part", "saturated"' in query["expr"]
+
+
+def test_reasons_of_throttling_are_words() -> None:
+    """No abbreviation of the driver stands in a legend."""
+    (target,) = [one for one in targets("gpu") if one.panel["title"] == "Throttling"]
+    for reason in THROTTLE_REASONS:
+        if "_" in reason:
+            assert re.search(rf'"reason", "[a-z ]+", "reason", "{reason}"', target.expression)
 
 
 GRID_PIXELS, GAP_PIXELS = 38, 8
@@ -250,6 +285,8 @@ def test_no_loss_is_not_in_the_colour_of_one() -> None:
 
 NAMED = ("limiter", "part", "phase", "pipe", "precision")
 """Labels whose values have a colour each."""
+READS = {"saturated": "at its limit"}
+"""What a legend says instead of a label's value."""
 
 
 def _colors(panel: Model, name: str) -> set[str]:
@@ -275,7 +312,7 @@ def _colors(panel: Model, name: str) -> set[str]:
 def test_one_name_has_one_colour() -> None:
     """A limiter, part, phase, pipe or precision looks the same wherever it is shown."""
     names = {
-        value
+        READS.get(value, value)
         for family in CATALOGUE.values()
         for label in family.labels
         if label.name in NAMED

@@ -268,11 +268,27 @@ def stalled() -> str:
 
 
 def model_flops_utilization() -> str:
-    """Return MFU: the FLOP/s that the job states, against the peak of the precision it states."""
+    """Return MFU: the FLOP/s that the job states, against the peak of the precision it states.
+
+    A job that states fp32 and keeps its GPU's tensor cores busy computes in TF32.
+    """
+    info = "gpu_training_info"
+    done_in = {
+        name: f"sum by ({DEVICE}) ({rate('gpu_flops_total', NODES, precision=name)})"
+        for name in ("tf32_tensor", "fp32")
+    }
+    tf32 = (
+        f"label_replace({select(info, RANKS, precision='fp32')} and on ({DEVICE}) "
+        f"{done_in['tf32_tensor']} > on ({DEVICE}) {done_in['fp32']}, "
+        '"precision", "tf32_tensor", "", "")'
+    )
+    stated = (
+        f"label_replace({select(info, RANKS)}, "
+        '"precision", "${2}_tensor", "precision", "(mx|nv)?(tf32|bf16|fp16|fp8|fp4)")'
+    )
     precision = (
-        f"max by (training_job, rank, {DEVICE}, precision) (label_replace("
-        f"{select('gpu_training_info', RANKS)}, "
-        '"precision", "${1}_tensor", "precision", "(tf32|bf16|fp16|fp8|fp4)"))'
+        f"max by (training_job, rank, {DEVICE}, precision) "
+        f"({tf32} or on (training_job, rank, {DEVICE}) {stated})"
     )
     peak = (
         f"max by ({DEVICE}, precision) ({select('gpu_peak_flops_per_second', NODES, basis='spec')})"

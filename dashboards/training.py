@@ -205,7 +205,7 @@ WAIT = Panel(
 PHASES = Panel(
     "Step time by phase: $training_job",
     "Mean seconds of a step, by what the host did. Data that grows while the rest stays: the "
-    "loader falls behind. Phases that the job does not mark are other.",
+    "loader falls behind. Phases that nothing measures are not shown.",
     Lines(fill=80, width=0, stacked="normal"),
     Values("s", 0),
     (

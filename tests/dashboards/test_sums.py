@@ -103,3 +103,21 @@ def test_the_hours_of_holders_add_up_to_those_of_the_gpu(gone: float, tmp_path: 
         Expected(f"round({query}, 0.01)", AT, [(row, round(value, 2)) for row, value in rows]),
     ]
     check(tmp_path, [], series, expected)
+
+
+@pytest.mark.parametrize(("tensor", "mfu"), [(80, 0.5), (5, 2)])
+def test_fp32_in_tensor_cores_is_measured_against_tf32(
+    tensor: float, mfu: float, tmp_path: Path
+) -> None:
+    """A job that states fp32 has no MFU of several hundred percent for computing in TF32."""
+    labels, device = rank_labels(0), {**GPU, "uuid": "GPU-0"}
+    series = [
+        gauge("gpu_training_info", 1, labels, precision="fp32"),
+        counter("gpu_training_model_flops_total", 100, labels),
+        counter("gpu_flops_total", tensor, device, precision="tf32_tensor"),
+        counter("gpu_flops_total", 10, device, precision="fp32"),
+        gauge("gpu_peak_flops_per_second", 200, device, precision="tf32_tensor", basis="spec"),
+        gauge("gpu_peak_flops_per_second", 50, device, precision="fp32", basis="spec"),
+    ]
+    query = f"sum({_asked('training/MFU/{{training_job}} rank {{rank}}')})"
+    check(tmp_path, [], series, [Expected(query, AT, [("{}", mfu)])])

@@ -244,6 +244,28 @@ def test_mfu_is_against_the_peak_of_the_precision(tmp_path: Path) -> None:
     record(tmp_path, _mfu([0], ["GPU-a"], "bf16"), name, (labels, 0.25))
     record(tmp_path, _mfu([0], ["GPU-a"], "fp32"), name, (labels, 2))
     record(tmp_path, _mfu([0], ["GPU-a"], ""), name)
+    fp8 = gauge(
+        "gpu_peak_flops_per_second",
+        800,
+        {**GPU, "uuid": "GPU-a"},
+        precision="fp8_tensor",
+        basis="spec",
+    )
+    record(tmp_path, [*_mfu([0], ["GPU-a"], "mxfp8"), fp8], name, (labels, 0.125))
+
+
+@pytest.mark.parametrize(("tensor", "mfu"), [(80, 0.5), (5, 2)])
+def test_fp32_in_tensor_cores_is_tf32(tensor: float, mfu: float, tmp_path: Path) -> None:
+    """As long as the GPU does most of its work there; else the vector units' peak counts."""
+    device = {**GPU, "uuid": "GPU-a"}
+    rows = [
+        *_mfu([0], ["GPU-a"], "fp32"),
+        gauge("gpu_peak_flops_per_second", 200, device, precision="tf32_tensor", basis="spec"),
+        counter("gpu_flops_total", tensor, device, precision="tf32_tensor"),
+        counter("gpu_flops_total", 10, device, precision="fp32"),
+    ]
+    labels = {**rank_labels(0), "uuid": "GPU-a"}
+    record(tmp_path, rows, "rank:gpu_training_mfu:ratio_rate5m", (labels, mfu))
 
 
 def test_labels_of_a_target_do_not_hide_mfu(tmp_path: Path) -> None:

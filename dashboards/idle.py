@@ -75,8 +75,8 @@ HEAD = numbers(
         ),
         Number(
             "longest now",
-            "for how long the first of them has done nothing. After 30 minutes the alert "
-            "GpuHeldIdle reports it.",
+            "for how long the first of them has done nothing. The alert GpuHeldIdle follows after "
+            "about half an hour, and after hours for notebooks and servers.",
             f"max({IDLE_FOR}) or max(0 * {select('gpu_held')})",
             unit="s",
             steps=((None, palette.GREY), (1800, palette.ORANGE), (7200, palette.RED)),

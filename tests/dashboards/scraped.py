@@ -13,6 +13,8 @@ from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
 from exporter.model.reading import SlotReport, XidRecord
 from exporter.publisher import Publisher, Rules
+from exporter.sources.fleet.session import SessionOptions
+from exporter.sources.nvml import GPM
 from exporter.specs import load_specs
 from tests.fake_nvml import FakeNvml
 from tests.rules.promtool import STEP_SECONDS
@@ -30,7 +32,7 @@ class _OneGpu:
     failed_initialisations = 0
 
     def __init__(self, rig: Rig) -> None:
-        self._session = rig.session()
+        self._session = rig.session(SessionOptions(counters=(GPM,)))
         self._report: SlotReport | None = None
 
     def xids(self) -> dict[str, dict[int, XidRecord]]:

@@ -122,7 +122,7 @@ SHARES = Panel(
     (
         Query(
             f"sum by (limiter) ({rate('gpu_limited_seconds_total')})"
-            f" / on () group_left () sum({rate('gpu_limited_seconds_total')})",
+            f" / on () group_left () (sum({rate('gpu_limited_seconds_total')}) > 0)",
             "{{limiter}}",
         ),
     ),
@@ -163,7 +163,7 @@ PARTS = Panel(
     Values("percentunit", minimum=0),
     (
         Query(
-            f"{time_parts()} / on () group_left () sum({rate('gpu_time_seconds_total')})",
+            f"{time_parts()} / on () group_left () (sum({rate('gpu_time_seconds_total')}) > 0)",
             "{{part}}",
         ),
     ),

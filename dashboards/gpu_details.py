@@ -21,6 +21,7 @@ from dashboards.promql import (
     roof,
     select,
     throttled,
+    while_read,
 )
 from dashboards.tables import Column, table
 
@@ -93,14 +94,14 @@ WORK = (
         "the precision the job reports, else bf16; vector work as if every instruction were an "
         "FMA.",
         Values("si:FLOP/s", 0, no_value=NO_COUNTERS),
-        Query(rate("gpu_flops_total"), f"{{{{precision}}}} {MIG}"),
+        Query(while_read(rate("gpu_flops_total")), f"{{{{precision}}}} {MIG}"),
         overrides=colored(palette.PRECISIONS),
     ),
     _lines(
         "Memory traffic",
         "Bytes per second between device memory and GPU, under the bandwidth of the datasheet.",
         Values("Bps", 0),
-        Query(rate("gpu_dram_bytes_total"), f"traffic {MIG}"),
+        Query(while_read(rate("gpu_dram_bytes_total")), f"traffic {MIG}"),
         Query(
             select("gpu_peak_memory_bandwidth_bytes_per_second", basis="spec"), f"datasheet {MIG}"
         ),

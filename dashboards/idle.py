@@ -108,8 +108,8 @@ HEAD = numbers(
             "of all GPU time",
             "of the GPUs of which it can be known; a few percent are normal: jobs start and end.",
             f"sum({increase('gpu_held_idle_seconds_total')}) / "
-            f"sum(max without (reading) ({increase('gpu_observed_seconds_total')}) "
-            f"and on ({DEVICE}) {increase('gpu_held_idle_seconds_total')})",
+            f"(sum(max without (reading) ({increase('gpu_observed_seconds_total')}) "
+            f"and on ({DEVICE}) {increase('gpu_held_idle_seconds_total')}) > 0)",
             unit="percentunit",
             decimals=1,
             steps=_above(0.0005),

@@ -58,24 +58,23 @@ def increase(metric: str, /, scope: str = GPUS, **labels: str) -> str:
 
 
 def observed(window: str = WINDOW) -> str:
-    """Return the share of time in which a GPU was observed at all."""
-    return f"max without (reading) ({rate('gpu_observed_seconds_total', window=window)})"
+    """Return the share of time in which a GPU was observed at all; nothing if it was not."""
+    return f"(max without (reading) ({rate('gpu_observed_seconds_total', window=window)}) > 0)"
 
 
 def activity(metric: str, /, **labels: str) -> str:
-    """Return a share of the time in which the hardware counters were read."""
+    """Return a share of the time in which the hardware counters were read; nothing without any."""
+    read = rate("gpu_observed_seconds_total", reading="activity")
     return (
-        f"{rate(metric, **labels)} / on ({DEVICE}) group_left () "
-        f"sum by ({DEVICE}) ({rate('gpu_observed_seconds_total', reading='activity')})"
+        f"{rate(metric, **labels)} / on ({DEVICE}) group_left () (sum by ({DEVICE}) ({read}) > 0)"
     )
 
 
 def utilization() -> str:
     """Return the share of time with any kernel resident."""
     busy = rate("gpu_busy_seconds_total")
-    return (
-        f"{busy} / ignoring (reading) {rate('gpu_observed_seconds_total', reading='utilization')}"
-    )
+    read = rate("gpu_observed_seconds_total", reading="utilization")
+    return f"{busy} / ignoring (reading) ({read} > 0)"
 
 
 def worded(expression: str, label: str, words: Mapping[str, str]) -> str:
@@ -104,7 +103,7 @@ def idle() -> str:
 def limited(limiter: str) -> str:
     """Return the share of time that these limiters (a regular expression) held."""
     chosen = f"sum without (limiter) ({rate('gpu_limited_seconds_total', limiter=limiter)})"
-    return f"{chosen} / sum without (limiter) ({rate('gpu_limited_seconds_total')})"
+    return f"{chosen} / (sum without (limiter) ({rate('gpu_limited_seconds_total')}) > 0)"
 
 
 def limiter_number() -> str:
@@ -129,16 +128,22 @@ def saturation() -> str:
 
 def saturation_bound(which: str) -> str:
     """Return the `lower` or `upper` bound of GPUs whose saturation is not measured."""
-    # Over the same window, or a GPU that is lost would turn into one that is not measured.
-    measured = f"last_over_time({select('gpu_saturation_seconds_total')}[{WINDOW}])"
+    # Over the same window, or a GPU that is lost would turn into one that is not measured. Not of
+    # the counter: where counters answer no more, it stays.
+    measured = f"last_over_time({select('gpu_saturation_ratio')}[{WINDOW}])"
     bound = f"avg_over_time({select(f'gpu_saturation_{which}_ratio')}[{WINDOW}])"
     return f"{bound} unless on ({DEVICE}) {measured}"
 
 
+def while_read(work: str) -> str:
+    """Return the rate of some work; nothing while the hardware counters are not read."""
+    read = rate("gpu_observed_seconds_total", reading="activity")
+    return f"{work} unless on ({DEVICE}) {read} == 0"
+
+
 def measured_flops() -> str:
-    """Return the FLOP/s of each GPU, of all precisions; nothing while its counters are not read."""
-    read = f"{rate('gpu_observed_seconds_total', reading='activity')} == 0"
-    return f"sum without (precision) ({rate('gpu_flops_total')}) unless on ({DEVICE}) {read}"
+    """Return the FLOP/s of each GPU, of all precisions together."""
+    return while_read(f"sum without (precision) ({rate('gpu_flops_total')})")
 
 
 def flops_per_joule() -> str:

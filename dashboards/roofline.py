@@ -12,7 +12,7 @@ from dashboards.model import (
     Row,
     Values,
 )
-from dashboards.promql import NODES, rate, roof, select
+from dashboards.promql import NODES, measured_flops, rate, roof, select, while_read
 from dashboards.roofline_chart import (
     BASIS,
     GPU_COLORS,
@@ -138,14 +138,14 @@ PAGE = Dashboard(
                     "Throughput",
                     "Operations per second. Vector work is counted as if every instruction were "
                     "an FMA: an upper estimate where tensor cores idle.",
-                    f"sum without (precision) ({rate('gpu_flops_total')})",
+                    measured_flops(),
                     "si:FLOP/s",
                 ),
                 _trend(
                     "Memory traffic",
                     "Bytes per second between device memory and GPU. Flat at the bandwidth of the "
                     "GPU model: limited by memory, more FLOP/s come only with less traffic.",
-                    rate("gpu_dram_bytes_total"),
+                    while_read(rate("gpu_dram_bytes_total")),
                     "Bps",
                 ),
                 _trend(

@@ -56,8 +56,8 @@ COUNTS = numbers(
         ),
         _counted(
             "near its roof",
-            "saturation of 80 % or 75 % of what the best public kernels reach, and not throttled. "
-            "This is what GPUs are bought for. Only GPUs with hardware counters can be.",
+            "saturation of 80 % or more, whatever the GPU model, and not throttled. This is what "
+            "GPUs are bought for. Only GPUs with hardware counters can be.",
             f"sum({near_its_roof()})",
         ),
         _counted(

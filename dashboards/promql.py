@@ -21,8 +21,8 @@ LABELS = "job, instance, gpu, gpu_instance, uuid"
 NUMBERS = list(NUMBERED)
 USEFUL = "compute|memory"
 """Limiters under which the GPU gives what it can."""
-NEAR_ROOF_SATURATION, NEAR_ROOF_ACHIEVABLE = 0.8, 0.75
-"""From these on a GPU is near its roof, as on the exporter's own page."""
+NEAR_ROOF_SATURATION = 0.8
+"""From this on a GPU is near its roof, whatever GPU model it is, as on the exporter's own page."""
 THROTTLE_REASONS: Mapping[str, str] = {
     "sw_power_cap": "software power cap",
     "hw_power_brake": "hardware power brake",
@@ -174,12 +174,9 @@ def _readings(basis: str) -> str:
 
 def near_its_roof() -> str:
     """Return 1 for each GPU near its roof and 0 for the others, by the words of the page."""
-    near = (
-        _marked(f"{saturation()} >= bool {NEAR_ROOF_SATURATION}", "saturation"),
-        _marked(f"({roof('achievable')}) >= bool {NEAR_ROOF_ACHIEVABLE}", "roof"),
-    )
     throttled = f"({limited('clock')}) > bool 0.5"
-    return f"max by ({DEVICE}) ({' or '.join(near)}) * on ({DEVICE}) (1 - ({throttled}))"
+    near = f"max by ({DEVICE}) ({saturation()} >= bool {NEAR_ROOF_SATURATION})"
+    return f"{near} * on ({DEVICE}) (1 - ({throttled}))"
 
 
 def _marked(expression: str, by: str) -> str:

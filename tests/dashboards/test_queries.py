@@ -41,7 +41,7 @@ EMPTY: Mapping[str, str] = {
 
 STORY = {
     "all": 8,
-    "near its roof": 3,
+    "near its roof": 1,
     "busy": 6,
     "starved": 1,
     "held idle": 1,

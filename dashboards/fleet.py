@@ -131,17 +131,23 @@ SHARES = Panel(
 )
 
 
+def _mean_saturation(bound: str) -> str:
+    of_all = f"{saturation()} or {saturation_bound(bound)}"
+    return f"avg(({of_all}) and on ({DEVICE}) {utilization()}) or avg({of_all})"
+
+
 TWO_VIEWS = Panel(
     "Utilization beside saturation",
-    "Means over the chosen GPUs. Utilization says that some kernel ran, saturation how close the "
-    "busiest unit was to its limit: the distance between the lines is work that GPUs look busy "
-    "with and do not do. Where saturation is only known in bounds, the lines bracket it.",
+    "Means over the chosen GPUs whose utilization the driver reports (MIG instances have none); if "
+    "it reports none, saturation is of all. Utilization says that some kernel ran, saturation how "
+    "close the busiest unit was to its limit: between the lines is work that GPUs look busy with "
+    "and do not do. Where saturation is only known in bounds, the lines bracket it.",
     Lines(),
     Values("percentunit", minimum=0, maximum=1),
     (
         Query(f"avg({utilization()})", "utilization"),
-        Query(f"avg({saturation()} or {saturation_bound('upper')})", "saturation, at most"),
-        Query(f"avg({saturation()} or {saturation_bound('lower')})", "saturation, at least"),
+        Query(_mean_saturation("upper"), "saturation, at most"),
+        Query(_mean_saturation("lower"), "saturation, at least"),
     ),
     overrides=(
         *colored(

@@ -45,8 +45,9 @@ def _lines(
 UNITS = (
     _lines(
         "Pipes and memory",
-        "How busy each kind of unit was. The highest line is the saturation; the others show how "
-        "much room is left elsewhere.",
+        "How busy each kind of unit was, as a share of the cycles of its clock. Saturation is that "
+        "of the busiest unit of each moment, at least the highest line; the others show how much "
+        "room is left elsewhere.",
         Values("percentunit", 0, 1, no_value=NO_COUNTERS),
         Query(activity("gpu_pipe_active_seconds_total"), f"{{{{pipe}}}} {MIG}"),
         Query(activity("gpu_dram_active_seconds_total"), f"DRAM {MIG}"),

@@ -67,6 +67,24 @@ def test_shares_of_all_gpu_time_are_of_gpus_of_which_they_are_known(tmp_path: Pa
     shows(tmp_path, series, **{"idle/Held idle/of all GPU time": 0.5}, **shares)
 
 
+def test_saturation_stands_beside_the_utilization_of_the_same_gpus(tmp_path: Path) -> None:
+    """A MIG instance has no utilization; where none is known at all, saturation is of all."""
+    instance = {**OTHER, "gpu_instance": "3"}
+    whole = [
+        *observed(GPU),
+        counter("gpu_busy_seconds_total", 1),
+        counter("gpu_saturation_seconds_total", 0.5),
+    ]
+    divided = [
+        *observed(instance, "activity"),
+        counter("gpu_saturation_seconds_total", 0.25, instance),
+    ]
+    page = "fleet/Utilization beside saturation/"
+    means = {f"{page}utilization": 1, f"{page}saturation, at most": 0.5}
+    shows(tmp_path, [*whole, *divided], **means)
+    shows(tmp_path, divided, **{f"{page}saturation, at least": 0.25})
+
+
 def test_a_stall_stands_beside_the_wait_of_the_same_ranks(tmp_path: Path) -> None:
     """Where a rank's stall is not measured, its wait is in neither mean; if in none, in all."""
 

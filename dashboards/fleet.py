@@ -20,24 +20,24 @@ from dashboards.model import (
 from dashboards.numbers import Number, numbers
 from dashboards.promql import (
     DEVICE,
-    USEFUL,
-    by_holder,
+    flops_per_joule,
+    held_idle_for,
     idle,
-    integral_hours,
     limited,
     limiter_number,
-    lost,
+    lost_hours,
+    lost_hours_by_owner,
+    near_its_roof,
     rate,
     saturation,
     saturation_bound,
     select,
+    time_parts,
     utilization,
-    while_held,
 )
 
 STARVED = 0.2
 """Above this share of time without data a job counts as starved."""
-HELD_IDLE = 0.95
 
 
 def _counted(state: str, meaning: str, expression: str) -> Number:
@@ -47,7 +47,7 @@ def _counted(state: str, meaning: str, expression: str) -> Number:
 
 COUNTS = numbers(
     "GPUs now",
-    "What the chosen GPUs did in the last minute; one GPU can be counted more than once.",
+    "What the chosen GPUs do; one GPU can be counted more than once.",
     (
         Number(
             "all",
@@ -56,9 +56,9 @@ COUNTS = numbers(
         ),
         _counted(
             "near its roof",
-            "a unit of the GPU, compute or memory, is the limit most of the time. This is what "
+            "saturation of 80 % or more, whatever the GPU model, and not throttled. This is what "
             "GPUs are bought for. Only GPUs with hardware counters can be.",
-            f"sum(({limited(USEFUL)}) > bool 0.5)",
+            f"sum({near_its_roof()})",
         ),
         _counted(
             "busy",
@@ -73,9 +73,9 @@ COUNTS = numbers(
         ),
         _counted(
             "held idle",
-            "a process holds the GPU and does nothing. Ask its owner, who is on the dashboard of "
-            "idle GPUs.",
-            f"sum(({while_held(f'({idle()})')}) > bool {HELD_IDLE})",
+            "a process holds the GPU, which has done nothing for half a minute or longer. Ask its "
+            "owner, who is on the dashboard of idle GPUs.",
+            f"count({held_idle_for()}) or sum(0 * {select('gpu_held')})",
         ),
         _counted(
             "free",
@@ -91,7 +91,7 @@ COUNTS = numbers(
             "GPU-hours lost",
             "of the range shown: somebody held a GPU and no unit of it was the limit. Below, by "
             "limiter and by owner.",
-            f"sum({integral_hours(lost())})",
+            f"sum({lost_hours()})",
             unit="suffix:h",
             decimals=1,
         ),
@@ -122,7 +122,7 @@ SHARES = Panel(
     (
         Query(
             f"sum by (limiter) ({rate('gpu_limited_seconds_total')})"
-            f" / on () group_left () sum({rate('gpu_limited_seconds_total')})",
+            f" / on () group_left () (sum({rate('gpu_limited_seconds_total')}) > 0)",
             "{{limiter}}",
         ),
     ),
@@ -131,17 +131,23 @@ SHARES = Panel(
 )
 
 
+def _mean_saturation(bound: str) -> str:
+    of_all = f"{saturation()} or {saturation_bound(bound)}"
+    return f"avg(({of_all}) and on ({DEVICE}) {utilization()}) or avg({of_all})"
+
+
 TWO_VIEWS = Panel(
     "Utilization beside saturation",
-    "Means over the chosen GPUs. Utilization says that some kernel ran, saturation how close the "
-    "busiest unit was to its limit: the distance between the lines is work that GPUs look busy "
-    "with and do not do. Where saturation is only known in bounds, the lines bracket it.",
+    "Means over the chosen GPUs whose utilization the driver reports (MIG instances have none); if "
+    "it reports none, saturation is of all. Utilization says that some kernel ran, saturation how "
+    "close the busiest unit was to its limit: between the lines is work that GPUs look busy with "
+    "and do not do. Where saturation is only known in bounds, the lines bracket it.",
     Lines(),
     Values("percentunit", minimum=0, maximum=1),
     (
         Query(f"avg({utilization()})", "utilization"),
-        Query(f"avg({saturation()} or {saturation_bound('upper')})", "saturation, at most"),
-        Query(f"avg({saturation()} or {saturation_bound('lower')})", "saturation, at least"),
+        Query(_mean_saturation("upper"), "saturation, at most"),
+        Query(_mean_saturation("lower"), "saturation, at least"),
     ),
     overrides=(
         *colored(
@@ -156,15 +162,14 @@ TWO_VIEWS = Panel(
 )
 PARTS = Panel(
     "Where time goes inside the GPUs",
-    "Observed time in five parts: saturated, lost to clocks, unsaturated (SMs occupied, no unit "
+    "Observed time in five parts: at its limit, lost to clocks, unsaturated (SMs occupied, no unit "
     "at its limit), narrow (kernels too small for all SMs), idle. Only GPUs whose counters are "
     "complete. Much amber: fuse or enlarge kernels; much grey: feed the GPU or give it back.",
     Lines(fill=80, width=0, stacked="percent"),
     Values("percentunit", minimum=0),
     (
         Query(
-            f"sum by (part) ({rate('gpu_time_seconds_total')})"
-            f" / on () group_left () sum({rate('gpu_time_seconds_total')})",
+            f"{time_parts()} / on () group_left () (sum({rate('gpu_time_seconds_total')}) > 0)",
             "{{part}}",
         ),
     ),
@@ -178,7 +183,7 @@ BY_LIMITER = Panel(
     Values("suffix:h", decimals=2, minimum=0, no_value="nothing lost"),
     (
         Query(
-            f"sort_desc(sum by (limiter) ({integral_hours(lost())}) > {NOTHING})",
+            f"sort_desc(sum by (limiter) ({lost_hours()}) > {NOTHING})",
             "{{limiter}}",
             instant=True,
         ),
@@ -194,9 +199,7 @@ BY_OWNER = Panel(
     Values("suffix:h", decimals=2, minimum=0, color=palette.ORANGE, no_value="nothing lost"),
     (
         Query(
-            "sort_desc(sum by (owner) ("
-            + integral_hours(by_holder(f"sum without (limiter) ({lost()})", "owner"))
-            + f") > {NOTHING})",
+            f"sort_desc(sum by (owner) ({lost_hours_by_owner()}) > {NOTHING})",
             "{{owner}}",
             instant=True,
         ),
@@ -211,8 +214,8 @@ POWER = Panel(
     (
         Query(f"sum({rate('gpu_energy_joules_total')})", "all GPUs"),
         Query(
-            f"sum({rate('gpu_energy_joules_total')} * on ({DEVICE}) "
-            f"(({while_held(f'({idle()})')}) > bool {HELD_IDLE}))",
+            f"sum({rate('gpu_energy_joules_total')} and on ({DEVICE}) "
+            f"{held_idle_for()}) or sum(0 * {select('gpu_held')})",
             "held idle",
         ),
     ),
@@ -220,16 +223,12 @@ POWER = Panel(
 )
 EFFICIENCY = Panel(
     "Work per energy",
-    "Operations per joule over all chosen GPUs. It falls when GPUs idle at full clocks and when "
-    "work turns from tensor cores to vector units.",
+    "Operations per joule over the chosen GPUs whose operations are measured; the energy of others "
+    "does not count. It falls when GPUs idle at full clocks and when work turns from tensor cores "
+    "to vector units.",
     Lines(),
-    Values("si:FLOP/J", minimum=0, color=palette.GREEN),
-    (
-        Query(
-            f"sum({rate('gpu_flops_total')}) / sum({rate('gpu_energy_joules_total')})",
-            "FLOP per joule",
-        ),
-    ),
+    Values("si:FLOP/J", minimum=0, color=palette.GREEN, no_value="no reading of hardware counters"),
+    (Query(flops_per_joule(), "FLOP per joule"),),
 )
 
 

@@ -12,9 +12,8 @@ from dashboards.promql import (
     DEVICE,
     LABELS,
     NODES,
-    integral_hours,
     limiter_number,
-    lost,
+    lost_hours,
     rate,
     saturation,
     select,
@@ -29,7 +28,7 @@ NOTHING = 0.001
 
 def worst() -> Panel:
     """Return the table of the GPUs to look at first."""
-    hours = integral_hours(f"sum without (limiter) ({lost()})")
+    hours = f"sum without (limiter) ({lost_hours()})"
     top = f"topk({WORST}, max by ({LABELS}) ({hours}) > {NOTHING})"
     who = f"max by ({DEVICE}, owner, command) ({select('gpu_holder_info')})"
 

@@ -25,6 +25,7 @@ from dashboards.promql import (
     saturation,
     saturation_bound,
     select,
+    time_parts,
     utilization,
 )
 
@@ -74,7 +75,7 @@ HEAD = (
     ),
     Panel(
         "Limited by",
-        "What limited this GPU for more than half of the last minute. Lost: it does not answer; "
+        "What limits this GPU for more than half of the time. Lost: it does not answer; "
         "see its Xids below.",
         Numbers(size=38),
         Values("none", texts=LIMITER_TEXTS, color="text", no_value=NO_READING),
@@ -84,7 +85,7 @@ HEAD = (
     ),
     numbers(
         "Now",
-        "The last minute of this GPU.",
+        "What this GPU does.",
         (
             Number(
                 "utilization",
@@ -116,12 +117,20 @@ HEAD = (
                 color=palette.SATURATION,
             ),
             Number(
-                "of the roof",
+                "of the achievable roof",
                 "against what the best public kernels reach on this GPU model. Green from "
-                "60 %: well-tuned training of large models is there.",
+                "60 %: well-tuned training of large models is there. Not shown where nobody has "
+                "published a measurement for the precision.",
                 roof("achievable"),
                 unit="percentunit",
                 steps=ROOF_STEPS,
+            ),
+            Number(
+                "of the datasheet roof",
+                "against the datasheet, dense, at the clock that it states; the best kernels end "
+                "below it.",
+                roof("spec"),
+                unit="percentunit",
             ),
             Number(
                 "power", "mean from the energy counter.", rate("gpu_energy_joules_total"), "watt"
@@ -163,12 +172,12 @@ TWO_VIEWS = Panel(
 )
 PARTS = Panel(
     "Time parts",
-    "Where the time of this GPU goes: saturated (at a limit), clock (lost to lower clocks), "
+    "Where the time of this GPU goes: at its limit (a unit is full), clock (lost to lower clocks), "
     "unsaturated (SMs occupied, no unit full: latency, unfused kernels, collectives), narrow "
     "(kernels too small for all SMs), idle. Only where the counters are complete.",
     Lines(fill=80, width=0, stacked="percent"),
     Values("percentunit", 0, no_value=NO_COUNTERS),
-    (Query(f"sum by (part) ({rate('gpu_time_seconds_total')})", "{{part}}"),),
+    (Query(time_parts(), "{{part}}"),),
     height=9,
     overrides=colored(palette.TIME_PARTS),
 )

@@ -19,8 +19,9 @@ from dashboards.promql import (
     activity,
     rate,
     roof,
-    saturation,
     select,
+    throttled,
+    while_read,
 )
 from dashboards.tables import Column, table
 
@@ -44,8 +45,9 @@ def _lines(
 UNITS = (
     _lines(
         "Pipes and memory",
-        "How busy each kind of unit was. The highest line is the saturation; the others show how "
-        "much room is left elsewhere.",
+        "How busy each kind of unit was, as a share of the cycles of its clock. Saturation is that "
+        "of the busiest unit of each moment, at least the highest line; the others show how much "
+        "room is left elsewhere.",
         Values("percentunit", 0, 1, no_value=NO_COUNTERS),
         Query(activity("gpu_pipe_active_seconds_total"), f"{{{{pipe}}}} {MIG}"),
         Query(activity("gpu_dram_active_seconds_total"), f"DRAM {MIG}"),
@@ -65,7 +67,8 @@ UNITS = (
         "Fraction of the roof",
         "Distance to the roof in three measures: the datasheet, the datasheet at the clock of the "
         "moment (saturation), and what the best public kernels reach. Current clock far above "
-        "datasheet: throttled.",
+        "datasheet: throttled. No line of achievable: nobody has published a measurement for this "
+        "GPU model and precision.",
         Values(
             "percentunit",
             0,
@@ -73,7 +76,7 @@ UNITS = (
             no_value=NO_COUNTERS,
         ),
         Query(roof("achievable"), f"achievable {MIG}"),
-        Query(saturation(), f"current clock {MIG}"),
+        Query(roof("clock"), f"current clock {MIG}"),
         Query(roof("spec"), f"datasheet {MIG}"),
         chart=Lines(width=1, thresholds_drawn=True, soft_maximum=1.05),
         overrides=colored(
@@ -92,14 +95,14 @@ WORK = (
         "the precision the job reports, else bf16; vector work as if every instruction were an "
         "FMA.",
         Values("si:FLOP/s", 0, no_value=NO_COUNTERS),
-        Query(rate("gpu_flops_total"), f"{{{{precision}}}} {MIG}"),
+        Query(while_read(rate("gpu_flops_total")), f"{{{{precision}}}} {MIG}"),
         overrides=colored(palette.PRECISIONS),
     ),
     _lines(
         "Memory traffic",
         "Bytes per second between device memory and GPU, under the bandwidth of the datasheet.",
         Values("Bps", 0),
-        Query(rate("gpu_dram_bytes_total"), f"traffic {MIG}"),
+        Query(while_read(rate("gpu_dram_bytes_total")), f"traffic {MIG}"),
         Query(
             select("gpu_peak_memory_bandwidth_bytes_per_second", basis="spec"), f"datasheet {MIG}"
         ),
@@ -131,10 +134,10 @@ CLOCKS = (
     _lines(
         "Throttling",
         "Share of time in which each reason held the clocks down; reasons can overlap. "
-        "sw_power_cap: the power limit. hw_power_brake: the server's power supply. thermal: "
-        "cooling.",
+        "Software power cap: the power limit. Hardware power brake: the server's power supply. "
+        "Thermal: cooling.",
         Values("percentunit", 0, 1),
-        Query(rate("gpu_throttle_seconds_total"), "{{reason}}"),
+        Query(throttled(), "{{reason}}"),
         chart=Lines(width=1, fill=20),
     ),
     _lines(

@@ -20,11 +20,11 @@ from dashboards.promql import (
     DEVICE,
     LABELS,
     by_holder,
+    by_holders,
+    held_idle_for,
     increase,
-    integral_hours,
     rate,
     select,
-    while_held,
 )
 from dashboards.tables import Column, table
 
@@ -39,11 +39,10 @@ PRICE = Variable(
 )
 NOTHING = 0.001
 """GPU-hours that are not worth a row."""
-MIN_IDLE_SECONDS = 30
-"""Shorter pauses are not worth a row."""
 JOULES_PER_KWH = 3_600_000
 
 HELD_IDLE = rate("gpu_held_idle_seconds_total")
+KNOWN_IDLE = rate("gpu_idle_seconds_total")
 HELD_HOURS = f"({increase('gpu_held_idle_seconds_total')} / 3600)"
 ALL_HOURS = f"({increase('gpu_idle_seconds_total')} / 3600)"
 HELD_KWH = (
@@ -53,23 +52,10 @@ HELD_KWH = (
 """The idle energy, by the part of the idle time in which somebody held the GPU."""
 NO_KWH = f"0 * {increase('gpu_idle_energy_joules_total')}"
 """Where no GPU was idle, if energy is counted at all."""
-IDLE_FOR = (
-    f"((time() - {select('gpu_last_busy_timestamp_seconds')} > {MIN_IDLE_SECONDS})"
-    f" * on ({DEVICE}) group_left () max by ({DEVICE}) ({select('gpu_held')} == 1))"
-)
-OWNER_HOURS = (
-    f"(sum by (owner, class) ({integral_hours(by_holder(HELD_IDLE, 'owner, class'))}) > {NOTHING})"
-)
-OWNER_KWH = (
-    "(sum by (owner, class) ("
-    + integral_hours(
-        by_holder(
-            while_held(rate("gpu_idle_energy_joules_total")),
-            "owner, class",
-        )
-    )
-    + f") / 1000) and {OWNER_HOURS}"
-)
+IDLE_FOR = held_idle_for()
+BY_OWNER = "owner, class"
+OWNER_HOURS = f"(sum by ({BY_OWNER}) ({by_holders(HELD_HOURS, HELD_IDLE, BY_OWNER)}) > {NOTHING})"
+OWNER_KWH = f"sum by ({BY_OWNER}) ({by_holders(HELD_KWH, HELD_IDLE, BY_OWNER)}) and {OWNER_HOURS}"
 
 
 def _above(least: float) -> tuple[Step, ...]:
@@ -89,8 +75,8 @@ HEAD = numbers(
         ),
         Number(
             "longest now",
-            "for how long the first of them has done nothing. After 30 minutes the alert "
-            "GpuHeldIdle reports it.",
+            "for how long the first of them has done nothing. The alert GpuHeldIdle follows after "
+            "about half an hour, and after hours for notebooks and servers.",
             f"max({IDLE_FOR}) or max(0 * {select('gpu_held')})",
             unit="s",
             steps=((None, palette.GREY), (1800, palette.ORANGE), (7200, palette.RED)),
@@ -120,9 +106,10 @@ HEAD = numbers(
         ),
         Number(
             "of all GPU time",
-            "a few percent are normal: jobs start and end.",
+            "of the GPUs of which it can be known; a few percent are normal: jobs start and end.",
             f"sum({increase('gpu_held_idle_seconds_total')}) / "
-            f"sum(max without (reading) ({increase('gpu_observed_seconds_total')}))",
+            f"(sum(max without (reading) ({increase('gpu_observed_seconds_total')}) "
+            f"and on ({DEVICE}) {increase('gpu_held_idle_seconds_total')}) > 0)",
             unit="percentunit",
             decimals=1,
             steps=_above(0.0005),
@@ -145,8 +132,9 @@ def _owners() -> Panel:
     )
     return Panel(
         "Held idle, by owner",
-        "GPU-hours, cost and energy by who held the GPU at each moment of the range shown. An "
-        "empty owner is a process that the exporter cannot see.",
+        "The GPU-hours, cost and energy of *Held idle* by who held each GPU in the range shown, as "
+        "it was at up to 120 moments of it and is now. An empty owner is a process that the "
+        "exporter cannot see.",
         chart,
         Values("none", no_value="nobody held an idle GPU"),
         queries,
@@ -206,23 +194,23 @@ OVER_TIME = Panel(
     "How many GPUs each owner held idle at each moment. A block that begins every evening and "
     "ends every morning is a notebook that stays open.",
     Lines(fill=60, width=0, stacked="normal"),
-    Values("none", minimum=0, no_value="nobody held an idle GPU"),
+    Values("none", minimum=0, no_value="none up to the last step"),
     (Query(f"sum by (owner) ({by_holder(HELD_IDLE, 'owner')}) > 0.01", "{{owner}}"),),
 )
 SPLIT = Panel(
     "What the GPUs do",
-    "The chosen GPUs at each moment: in use, held idle, idle and free. Held idle while jobs queue "
-    "is capacity that is paid for and kept from others.",
+    "The chosen GPUs at each moment: in use, held idle, idle and free; without those of which "
+    "it is not known. Held idle while jobs queue is paid for and kept from others.",
     Lines(fill=60, width=0, stacked="normal"),
     Values("none", minimum=0),
     (
         Query(
-            f"sum(max without (reading) ({rate('gpu_observed_seconds_total')}))"
-            f" - sum({rate('gpu_idle_seconds_total')})",
+            f"sum((max without (reading) ({rate('gpu_observed_seconds_total')}) "
+            f"and on ({DEVICE}) {HELD_IDLE}) - on ({DEVICE}) {KNOWN_IDLE})",
             "in use",
         ),
         Query(f"sum({HELD_IDLE})", "held idle"),
-        Query(f"sum({rate('gpu_idle_seconds_total')}) - sum({HELD_IDLE})", "free"),
+        Query(f"sum({KNOWN_IDLE} - on ({DEVICE}) {HELD_IDLE})", "free"),
     ),
     overrides=colored(
         {

@@ -24,8 +24,10 @@ LOST = RED
 NUMBERED: Mapping[str, str] = {"mixed": "#D9CFB8", **LIMITERS, "lost": LOST}
 """In the order of the numbers that stand for them on a chart."""
 
+AT_ITS_LIMIT = "at its limit"
+"""How the time part `saturated` reads: saturation is a number only."""
 TIME_PARTS: Mapping[str, str] = {
-    "saturated": GREEN,
+    AT_ITS_LIMIT: GREEN,
     "clock": ORANGE,
     "unsaturated": AMBER,
     "narrow": "#F7DC8B",
@@ -78,3 +80,18 @@ UTILIZATION, SATURATION, ROOF = BLUE, ORANGE, GREEN
 """Lines of utilization, of saturation, and of the fraction of the achievable roof."""
 WAITED, STALLED = "#F4A9BF", PINK
 """Host wait (W) and exposed stall (S)."""
+
+GPUS = (
+    *("#5794F2", "#FF9830", "#73BF69", "#B877D9", "#F2495C"),
+    *("#37B5A5", "#D6A21E", "#E285C4", "#A3744B", "#8F9BD6"),
+    *("#8AB8FF", "#FFB870", "#A5DD9C", "#D3ABEA", "#FF8593"),
+    *("#7FD6CA", "#E8C86A", "#F0B6DE", "#C9A27E", "#BCC4EC"),
+)
+"""By index, over and over: the ten hues, and ten paler ones for the second ten GPUs."""
+
+
+def gpu_pattern(number: int) -> str:
+    """Return the end of the name of each GPU, or MIG instance of it, that has this colour."""
+    tens, ones = divmod(number, 10)
+    before = "([0-9]*[02468])?" if tens == 0 else "[0-9]*[13579]"
+    return rf"GPU {before}{ones}( (MIG )?[0-9]+)?\s*$"

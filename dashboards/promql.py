@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from dashboards.palette import LIMITERS, NUMBERED
+from collections.abc import Mapping
+
+from dashboards.palette import AT_ITS_LIMIT, LIMITERS, NUMBERED
 
 GPUS = 'job=~"$job", instance=~"$instance", gpu=~"$gpu"'
 """Selects device series."""
@@ -19,6 +21,19 @@ LABELS = "job, instance, gpu, gpu_instance, uuid"
 NUMBERS = list(NUMBERED)
 USEFUL = "compute|memory"
 """Limiters under which the GPU gives what it can."""
+NEAR_ROOF_SATURATION = 0.8
+"""From this on a GPU is near its roof, whatever GPU model it is, as on the exporter's own page."""
+THROTTLE_REASONS: Mapping[str, str] = {
+    "sw_power_cap": "software power cap",
+    "hw_power_brake": "hardware power brake",
+    "hw_slowdown": "hardware slowdown",
+    "sw_thermal": "software thermal slowdown",
+    "hw_thermal": "hardware thermal slowdown",
+    "sync_boost": "sync boost",
+    "board_limit": "board limit",
+}
+MIN_IDLE_SECONDS = 30
+"""A GPU that did nothing for less than this is not called idle."""
 LOSS = "idle|input|communication|latency|clock"
 """Limiters that count as a loss; an unknown one does not."""
 
@@ -43,24 +58,41 @@ def increase(metric: str, /, scope: str = GPUS, **labels: str) -> str:
 
 
 def observed(window: str = WINDOW) -> str:
-    """Return the share of time in which a GPU was observed at all."""
-    return f"max without (reading) ({rate('gpu_observed_seconds_total', window=window)})"
+    """Return the share of time in which a GPU was observed at all; nothing if it was not."""
+    return f"(max without (reading) ({rate('gpu_observed_seconds_total', window=window)}) > 0)"
 
 
 def activity(metric: str, /, **labels: str) -> str:
-    """Return a share of the time in which the hardware counters were read."""
+    """Return a share of the time in which the hardware counters were read; nothing without any."""
+    read = rate("gpu_observed_seconds_total", reading="activity")
     return (
-        f"{rate(metric, **labels)} / on ({DEVICE}) group_left () "
-        f"sum by ({DEVICE}) ({rate('gpu_observed_seconds_total', reading='activity')})"
+        f"{rate(metric, **labels)} / on ({DEVICE}) group_left () (sum by ({DEVICE}) ({read}) > 0)"
     )
 
 
 def utilization() -> str:
     """Return the share of time with any kernel resident."""
     busy = rate("gpu_busy_seconds_total")
-    return (
-        f"{busy} / ignoring (reading) {rate('gpu_observed_seconds_total', reading='utilization')}"
-    )
+    read = rate("gpu_observed_seconds_total", reading="utilization")
+    return f"{busy} / ignoring (reading) ({read} > 0)"
+
+
+def worded(expression: str, label: str, words: Mapping[str, str]) -> str:
+    """Return series whose label, which becomes a legend, says these words instead of its values."""
+    for value, word in words.items():
+        expression = f'label_replace({expression}, "{label}", "{word}", "{label}", "{value}")'
+    return expression
+
+
+def time_parts() -> str:
+    """Return the seconds per second of each time part, named as on the exporter's page."""
+    parts = f"sum by (part) ({rate('gpu_time_seconds_total')})"
+    return worded(parts, "part", {"saturated": AT_ITS_LIMIT})
+
+
+def throttled() -> str:
+    """Return the share of time in which each reason held the clocks down, in words."""
+    return worded(rate("gpu_throttle_seconds_total"), "reason", THROTTLE_REASONS)
 
 
 def idle() -> str:
@@ -71,7 +103,7 @@ def idle() -> str:
 def limited(limiter: str) -> str:
     """Return the share of time that these limiters (a regular expression) held."""
     chosen = f"sum without (limiter) ({rate('gpu_limited_seconds_total', limiter=limiter)})"
-    return f"{chosen} / sum without (limiter) ({rate('gpu_limited_seconds_total')})"
+    return f"{chosen} / (sum without (limiter) ({rate('gpu_limited_seconds_total')}) > 0)"
 
 
 def limiter_number() -> str:
@@ -96,28 +128,66 @@ def saturation() -> str:
 
 def saturation_bound(which: str) -> str:
     """Return the `lower` or `upper` bound of GPUs whose saturation is not measured."""
-    # Over the same window, or a GPU that is lost would turn into one that is not measured.
-    measured = f"last_over_time({select('gpu_saturation_seconds_total')}[{WINDOW}])"
+    # Over the same window, or a GPU that is lost would turn into one that is not measured. Not of
+    # the counter: where counters answer no more, it stays.
+    measured = f"last_over_time({select('gpu_saturation_ratio')}[{WINDOW}])"
     bound = f"avg_over_time({select(f'gpu_saturation_{which}_ratio')}[{WINDOW}])"
     return f"{bound} unless on ({DEVICE}) {measured}"
 
 
-def roof(basis: str) -> str:
-    """Return how close each GPU is to its roof: the larger of its work and its memory traffic.
+def while_read(work: str) -> str:
+    """Return the rate of some work; nothing while the hardware counters are not read."""
+    read = rate("gpu_observed_seconds_total", reading="activity")
+    return f"{work} unless on ({DEVICE}) {read} == 0"
 
-    From counters: the gauge of the last interval aliases with jobs that work in bursts.
+
+def measured_flops() -> str:
+    """Return the FLOP/s of each GPU, of all precisions together."""
+    return while_read(f"sum without (precision) ({rate('gpu_flops_total')})")
+
+
+def flops_per_joule() -> str:
+    """Return the operations per joule of all GPUs whose operations and energy are both known."""
+    board = "job, instance, uuid"
+    flops, watts = f"({measured_flops()})", rate("gpu_energy_joules_total")
+    return f"sum({flops} and on ({board}) {watts}) / (sum({watts} and on ({board}) {flops}) > 0)"
+
+
+def roof(basis: str) -> str:
+    """Return the mean of `gpu_roof_ratio`: how close each GPU is to its roof in a basis.
+
+    Nothing for a GPU whose basis was unknown at any time in the window: its counter stood still
+    meanwhile, and the quotient would be a smaller number. `clock` is known whenever any is.
     """
-    peak = select("gpu_peak_flops_per_second", basis=basis)
-    bandwidth = select("gpu_peak_memory_bandwidth_bytes_per_second", basis=basis)
-    work = (
-        f"{rate('gpu_flops_total')} / on ({DEVICE}, precision) group_left () "
-        f"max by ({DEVICE}, precision) ({peak})"
-    )
-    traffic = (
-        f"{rate('gpu_dram_bytes_total')} / on ({DEVICE}) group_left () "
-        f"max by ({DEVICE}) ({bandwidth})"
-    )
-    return f"max by ({LABELS}) ({work} or {traffic})"
+    known = _readings(basis)
+    if basis != "clock":
+        known = f"({known} or on ({DEVICE}) 0 * {_readings('clock')})"
+    mean = activity("gpu_roof_seconds_total", basis=basis)
+    return f"{mean} unless on ({DEVICE}) {known} < on ({DEVICE}) {_readings('clock')}"
+
+
+def _readings(basis: str) -> str:
+    """Return at how many scrapes the roof ratio in this basis was known."""
+    ratio = select("gpu_roof_ratio", basis=basis)
+    return f"sum by ({DEVICE}) (count_over_time({ratio}[{WINDOW}]))"
+
+
+def near_its_roof() -> str:
+    """Return 1 for each GPU near its roof and 0 for the others, by the words of the page."""
+    throttled = f"({limited('clock')}) > bool 0.5"
+    near = f"max by ({DEVICE}) ({saturation()} >= bool {NEAR_ROOF_SATURATION})"
+    return f"{near} * on ({DEVICE}) (1 - ({throttled}))"
+
+
+def _marked(expression: str, by: str) -> str:
+    return f'label_replace({expression}, "by", "{by}", "", "")'
+
+
+def held_idle_for() -> str:
+    """Return for how many seconds a GPU has done nothing that somebody holds; at least 30 s."""
+    idle_for = f"time() - {select('gpu_last_busy_timestamp_seconds')}"
+    held = f"max by ({DEVICE}) ({select('gpu_held')} == 1)"
+    return f"(({idle_for} > {MIN_IDLE_SECONDS}) * on ({DEVICE}) group_left () {held})"
 
 
 def by_holder(value: str, labels: str = "owner, command, class") -> str:
@@ -138,9 +208,49 @@ def lost() -> str:
     return while_held(rate("gpu_limited_seconds_total", limiter=LOSS))
 
 
-def integral_hours(share: str) -> str:
-    """Return hours: a share of time integrated over the range, with the labels of each moment."""
-    return f"sum_over_time(({share})[$__range:$__interval]) * $__interval_ms / 3600000"
+def integral(share: str) -> str:
+    """Return a share of time added up at the steps of the range, with each moment's labels."""
+    return f"sum_over_time(({share})[$__range:$__interval])"
+
+
+def _hours(share: str, so_far: str) -> str:
+    """Return the hours of a share of time; of what is younger than a step, its seconds so far."""
+    return f"({integral(share)} * $__interval_ms / 3600000 or {so_far} / 3600)"
+
+
+def lost_hours() -> str:
+    """Return the GPU-hours of `lost`, by limiter."""
+    return _hours(lost(), _lost_so_far())
+
+
+def lost_hours_by_owner() -> str:
+    """Return the GPU-hours of `lost`, by who held the GPU at the time."""
+    share, so_far = (f"sum without (limiter) ({each})" for each in (lost(), _lost_so_far()))
+    return _hours(by_holder(share, "owner"), by_holder(so_far, "owner"))
+
+
+def _lost_so_far() -> str:
+    return while_held(increase("gpu_limited_seconds_total", limiter=LOSS))
+
+
+def by_holders(total: str, weight: str, labels: str) -> str:
+    """Return each GPU's total over the range, divided among who held it by their weights.
+
+    The weight (a rate) is taken at the steps of the range and now. Where it never was above 0, all
+    goes to a holder of the range, and where none was named to nobody by name: the parts always add
+    up to the total.
+    """
+    held = by_holder(weight, labels)
+    both = f"{_marked(integral(held), 'range')} or {_marked(held, 'now')}"
+    weights = f"sum by ({DEVICE}, {labels}) ({both})"
+    shares = f"{weights} / on ({DEVICE}) group_left () (sum by ({DEVICE}) ({both}) > 0)"
+    seen = f"last_over_time({select('gpu_holder_info')}[$__range])"
+    one = f"topk by ({DEVICE}) (1, max by ({DEVICE}, {labels}) ({seen}))"
+    whole = f"sum by ({DEVICE}) ({total})"
+    return (
+        f"({shares} or on ({DEVICE}) {one} or on ({DEVICE}) 0 * {whole} + 1)"
+        f" * on ({DEVICE}) group_left () {whole}"
+    )
 
 
 def of_rank(value: str) -> str:
@@ -160,11 +270,27 @@ def stalled() -> str:
 
 
 def model_flops_utilization() -> str:
-    """Return MFU: the FLOP/s that the job states, against the peak of the precision it states."""
+    """Return MFU: the FLOP/s that the job states, against the peak of the precision it states.
+
+    A job that states fp32 and keeps its GPU's tensor cores busy computes in TF32.
+    """
+    info = "gpu_training_info"
+    done_in = {
+        name: f"sum by ({DEVICE}) ({rate('gpu_flops_total', NODES, precision=name)})"
+        for name in ("tf32_tensor", "fp32")
+    }
+    tf32 = (
+        f"label_replace({select(info, RANKS, precision='fp32')} and on ({DEVICE}) "
+        f"{done_in['tf32_tensor']} > on ({DEVICE}) {done_in['fp32']}, "
+        '"precision", "tf32_tensor", "", "")'
+    )
+    stated = (
+        f"label_replace({select(info, RANKS)}, "
+        '"precision", "${2}_tensor", "precision", "(mx|nv)?(tf32|bf16|fp16|fp8|fp4)")'
+    )
     precision = (
-        f"max by (training_job, rank, {DEVICE}, precision) (label_replace("
-        f"{select('gpu_training_info', RANKS)}, "
-        '"precision", "${1}_tensor", "precision", "(tf32|bf16|fp16|fp8|fp4)"))'
+        f"max by (training_job, rank, {DEVICE}, precision) "
+        f"({tf32} or on (training_job, rank, {DEVICE}) {stated})"
     )
     peak = (
         f"max by ({DEVICE}, precision) ({select('gpu_peak_flops_per_second', NODES, basis='spec')})"

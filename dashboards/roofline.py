@@ -12,8 +12,16 @@ from dashboards.model import (
     Row,
     Values,
 )
-from dashboards.promql import NODES, rate, roof, saturation, select
-from dashboards.roofline_chart import BASIS, INTENSITY, PRECISION, SHOWN, TOP, with_model
+from dashboards.promql import NODES, measured_flops, rate, roof, select, while_read
+from dashboards.roofline_chart import (
+    BASIS,
+    GPU_COLORS,
+    INTENSITY,
+    PRECISION,
+    SHOWN,
+    TOP,
+    with_model,
+)
 from dashboards.tables import Column, table
 
 ROOF_STEPS = ((None, "transparent"), (0.6, palette.AMBER), (1.0, palette.GREEN))
@@ -32,26 +40,50 @@ def _trend(title: str, description: str, metric: str, unit: str, width: int = 8)
         Values(unit, minimum=0, links=(navigation.gpu_of_series(),)),
         (Query(_of_models(metric), ONE_LINE),),
         width=width,
+        overrides=GPU_COLORS,
     )
 
 
-ROOF = Panel(
-    "Fraction of the achievable roof",
-    "How close each GPU is to what the best public kernels reach on it: on the green line nothing "
-    "is left to gain on this GPU at this work. Above it the clocks exceed those of the "
-    "measurement. A GPU that is low here for long: look at its limiter.",
-    Lines(thresholds_drawn=True, width=1, soft_maximum=1.05),
-    Values("percentunit", minimum=0, steps=ROOF_STEPS, links=(navigation.gpu_of_series(),)),
-    (Query(_of_models(roof("achievable")), ONE_LINE),),
-)
-CLOCK_ROOF = Panel(
-    "Fraction of the roof at the current clock",
-    "Saturation: the distance to the datasheet roof scaled to the clocks of the moment. Much "
-    "higher here than against the achievable roof: the clocks are down, see the throttle reasons "
-    "of that GPU.",
-    Lines(thresholds_drawn=True, width=1, soft_maximum=1.05),
-    Values("percentunit", minimum=0, steps=ROOF_STEPS, links=(navigation.gpu_of_series(),)),
-    (Query(_of_models(saturation()), ONE_LINE),),
+def _distance(title: str, description: str, basis: str) -> Panel:
+    return Panel(
+        title,
+        description,
+        Lines(thresholds_drawn=True, width=1, soft_maximum=1.05),
+        Values(
+            "percentunit",
+            minimum=0,
+            steps=ROOF_STEPS,
+            no_value="not known",
+            links=(navigation.gpu_of_series(),),
+        ),
+        (Query(_of_models(roof(basis)), ONE_LINE),),
+        width=8,
+        overrides=GPU_COLORS,
+    )
+
+
+ROOFS = (
+    _distance(
+        "Fraction of the achievable roof",
+        "How close each GPU is to what the best public kernels reach on it: on the green line "
+        "nothing is left to gain on this GPU at this work. Above it the clocks exceed those of the "
+        "measurement. A GPU that is low here for long: look at its limiter. No line: nobody has "
+        "published a measurement for its GPU model and precision; see the datasheet beside it.",
+        "achievable",
+    ),
+    _distance(
+        "Fraction of the roof at the current clock",
+        "The distance to the datasheet roof scaled to the clocks of the moment, which is the "
+        "saturation. Much higher here than against the datasheet: the clocks are down, see the "
+        "throttle reasons of that GPU.",
+        "clock",
+    ),
+    _distance(
+        "Fraction of the datasheet roof",
+        "How close each GPU is to its datasheet, dense, at the clock that the datasheet states. "
+        "Above the green line the clocks exceed it. The best kernels of a GPU model end below it.",
+        "spec",
+    ),
 )
 
 
@@ -98,7 +130,7 @@ PAGE = Dashboard(
     (*navigation.SCOPE, navigation.MODEL, PRECISION, BASIS, SHOWN),
     TOP,
     (
-        Row("Fraction of the roof over time", (ROOF, CLOCK_ROOF)),
+        Row("Fraction of the roof over time", ROOFS),
         Row(
             "Work",
             (
@@ -106,14 +138,14 @@ PAGE = Dashboard(
                     "Throughput",
                     "Operations per second. Vector work is counted as if every instruction were "
                     "an FMA: an upper estimate where tensor cores idle.",
-                    f"sum without (precision) ({rate('gpu_flops_total')})",
+                    measured_flops(),
                     "si:FLOP/s",
                 ),
                 _trend(
                     "Memory traffic",
                     "Bytes per second between device memory and GPU. Flat at the bandwidth of the "
                     "GPU model: limited by memory, more FLOP/s come only with less traffic.",
-                    rate("gpu_dram_bytes_total"),
+                    while_read(rate("gpu_dram_bytes_total")),
                     "Bps",
                 ),
                 _trend(

@@ -57,6 +57,18 @@ INTENSITY = f"({THROUGHPUT} / {TRAFFIC})"
 """From counters: a job that works in bursts is shown by its average, whenever it is scraped."""
 
 
+GPU_COLORS = tuple(
+    Override(
+        "byRegexp",
+        f"/^(Throughput )?[^ ]+ {palette.gpu_pattern(number)}/",
+        (("color", {"mode": "fixed", "fixedColor": color}),),
+    )
+    for number, color in enumerate(palette.GPUS)
+)
+"""On every chart of the page that is not coloured by limiter: what Grafana chooses follows from the
+order of the lines, which differs from chart to chart."""
+
+
 def _axis(expression: str, axis: str) -> str:
     return f'label_replace({expression}, "axis", "{axis}", "", "")'
 
@@ -146,6 +158,7 @@ def _chart(title: str, description: str, by_limiter: bool) -> Panel:
                 ("custom.hideFrom", hidden),
             ),
         ),
+        *(() if by_limiter else GPU_COLORS),
         # A number in a label would be written as FLOP/s, in the tooltip and in the link.
         Override("byName", "gpu", (("unit", "none"),)),
         Override(
@@ -219,13 +232,14 @@ COLOR_KEY = ", ".join(
 TOP = (
     _chart(
         "Roofline: each GPU under its ceilings",
-        "Each GPU is a comet: the large dot is the last minute, the small ones are the recent past "
+        "Each GPU is a comet: the large dot is now, the small ones are the recent past "
         "(Trail). "
         "The sloped part of a ceiling is memory bandwidth, the flat part is compute, the square "
         "is the ridge between them. On a ceiling: only a change of the work gains more. Below the "
         "slope: limited by memory at best, so raise the intensity (fusion, larger batch, lower "
         "precision) or move closer to it. Right of the ridge and far below: latency, input or "
-        "clocks hold it back. GPUs without work are not drawn. Click a dot to open its GPU.",
+        "clocks hold it back. GPUs without work are not drawn. A GPU has the colour of its "
+        "number on every chart of this page, whatever its node. Click a dot to open its GPU.",
         by_limiter=False,
     ),
     _chart(

@@ -50,7 +50,7 @@ ALIVE = select("gpu_training_steps_total", RANKS)
 
 HEAD = numbers(
     "Now",
-    "The chosen jobs in the last minute.",
+    "What the chosen jobs do.",
     (
         Number(
             "jobs",
@@ -188,13 +188,16 @@ STALL = Panel(
 )
 WAIT = Panel(
     "Host wait beside exposed stall",
-    "Mean of the chosen ranks; choose one job for its own. Pale: the loop waited for data (W). "
-    "Strong: the GPU was idle meanwhile (S), where that is measured. What faster loading can gain "
-    "lies between the two; a wait without a stall is hidden by prefetching.",
+    "Means of the chosen ranks; choose one job for its own. Pale: the loop waited for data (W). "
+    "Strong: the GPU was idle meanwhile (S). Both are of the ranks whose S is measured; if it "
+    "is of none, W is of all. Faster loading gains S; the rest of W is hidden by prefetching.",
     Lines(fill=30),
     Values("percentunit", 0, 1),
     (
-        Query(f"avg({phase('data')})", "host wait"),
+        Query(
+            f"avg({phase('data')} and on ({RANK}) {stalled()}) or avg({phase('data')})",
+            "host wait",
+        ),
         Query(f"avg({stalled()})", "exposed stall"),
     ),
     overrides=colored({"host wait": palette.WAITED, "exposed stall": palette.STALLED}),
@@ -202,7 +205,7 @@ WAIT = Panel(
 PHASES = Panel(
     "Step time by phase: $training_job",
     "Mean seconds of a step, by what the host did. Data that grows while the rest stays: the "
-    "loader falls behind. Phases that the job does not mark are other.",
+    "loader falls behind. Phases that nothing measures are not shown.",
     Lines(fill=80, width=0, stacked="normal"),
     Values("s", 0),
     (

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dashboards import fleet, gpu, idle, levels, roofline, training
+from dashboards import fleet, gpu, idle, levels, roofline, training, windows
 from dashboards.model import Dashboard
 from dashboards.sdk import PLUGIN_VERSION, to_json
 
@@ -59,7 +59,7 @@ def files() -> dict[Path, str]:
     """Return the text of every file."""
     texts = {}
     for name, page in PAGES.items():
-        model = to_json(levels.described(page))
+        model = to_json(levels.described(windows.described(page)))
         for folder, flavour in ((PROVISIONED, model), (SHARED, shared(model))):
             texts[folder / f"{name}.json"] = json.dumps(flavour, indent=2, sort_keys=False) + "\n"
     return texts

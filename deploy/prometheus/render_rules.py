@@ -11,6 +11,7 @@ PromQL has no variables for the length of a window: each rule has to spell it ou
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -72,15 +73,17 @@ def _codes(tier: Tier) -> list[int]:
     return [code for code, xid in XIDS.items() if xid.tier == tier]
 
 
-_BY_UUID = (
-    '{{ with printf "gpu_held{instance=%q, uuid=%q, gpu_instance=%q}" '
-    "$labels.instance $labels.uuid $labels.gpu_instance | query }}"
-)
+_BY_UUID = '{{ with printf "gpu_up{instance=%q, uuid=%q}" $labels.instance $labels.uuid | query }}'
 _SIMULATED = (
     '{{- with printf `gpu_info{instance=%q, source=~"simulate|replay"}` $labels.instance | query }}'
     " The GPUs of this exporter are simulated or recorded.{{ end }}"
 )
 _INDEX = '{{ . | first | label "gpu" }}'
+_GPU_OF_UUID = (
+    f"GPU {_BY_UUID}{_INDEX}{{{{ else }}}}{{{{ $labels.uuid }}}}{{{{ end }}}}"
+    "{{ with $labels.gpu_instance }} (MIG instance {{ . }}){{ end }}"
+    " of {{ $labels.instance }}"
+)
 
 
 def _known() -> dict[str, Value]:
@@ -96,10 +99,11 @@ def _known() -> dict[str, Value]:
         ),
         "text.simulated": _SIMULATED,
         # For an alert without an index: the index may change, the UUID stays.
-        "text.gpu_of_uuid": (
-            f"GPU {_BY_UUID}{_INDEX}{{{{ else }}}}{{{{ $labels.uuid }}}}{{{{ end }}}}"
-            "{{ with $labels.gpu_instance }} (MIG instance {{ . }}){{ end }}"
-            " of {{ $labels.instance }}"
+        "text.gpu_of_uuid": _GPU_OF_UUID,
+        # A rank may have no GPU.
+        "text.rank": (
+            "Rank {{ $labels.rank }} of {{ $labels.training_job }} ({{ if $labels.uuid }}"
+            f"{_GPU_OF_UUID}{{{{ else }}}}{{{{ $labels.instance }}}}{{{{ end }}}})"
         ),
         "text.gpu_variable": f"{_BY_UUID}&var-gpu={_INDEX}{{{{ end }}}}",
         # At most one series is asked for; without one the text is empty.
@@ -170,7 +174,10 @@ def main(words: list[str] | None = None) -> int:
     try:
         arguments.output.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
-            (arguments.output / name).write_text(text, encoding="utf-8")
+            path = arguments.output / name
+            changed = not path.exists() or path.read_text(encoding="utf-8") != text
+            path.write_text(text, encoding="utf-8")
+            print(f"wrote {os.path.relpath(path)}{'' if changed else ' (no change)'}")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         return _failed(f"--output {arguments.output}: {reason}, expected a folder to write to")

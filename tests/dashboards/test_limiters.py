@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from dashboards import palette
-from dashboards.promql import LOSS, USEFUL
+from dashboards import palette, promql
 from exporter.model.snapshot import LIMITERS
+from exporter.web.wording import state
 
 NEITHER = ("unknown",)
 """Limiters that count neither as useful nor as a loss, and that the roofline does not explain."""
@@ -17,7 +17,7 @@ NEITHER = ("unknown",)
 
 def test_every_limiter_is_useful_or_a_loss() -> None:
     """Else its hours are in no sum: each limiter is in dashboards/promql.py or above, once."""
-    placed = (*USEFUL.split("|"), *LOSS.split("|"), *NEITHER)
+    placed = (*promql.USEFUL.split("|"), *promql.LOSS.split("|"), *NEITHER)
     assert sorted(placed) == sorted(LIMITERS)
 
 
@@ -35,3 +35,8 @@ def test_the_color_key_of_the_roofline_names_every_limiter() -> None:
     words = dict(entry.split(" ") for entry in COLOR_KEY.split(", "))
     named = {name: getattr(palette, word.upper()) for name, word in words.items()}
     assert named == {name: palette.LIMITERS[name] for name in LIMITERS if name not in NEITHER}
+
+
+def test_near_its_roof_is_what_it_is_on_the_page() -> None:
+    """From the same saturation on."""
+    assert promql.NEAR_ROOF_SATURATION == state.NEAR_ROOF_SATURATION

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from exporter.exposition.catalogue import CATALOGUE
+from exporter.model.reading import THROTTLE_REASONS
 from tests.dashboards.models import (
     MATCHER,
     METRIC,
@@ -178,6 +179,20 @@ def test_what_needs_level_full_is_said(name: str) -> None:
 
 
 @each_page
+def test_every_rate_says_over_which_window(name: str) -> None:
+    """Not that of the exporter's own page, and not the same for every range."""
+    for panel in panels(load(name)):
+        rates = [
+            query
+            for query in panel["targets"]
+            if "[$__rate_interval]" in query["expr"] and "$__range:" not in query["expr"]
+        ]
+        window = "four scrapes (one minute by default)" in panel["description"]
+        assert window == bool(rates), panel["title"]
+        assert "last minute" not in panel["description"], panel["title"]
+
+
+@each_page
 def test_values_are_not_red_by_accident(name: str) -> None:
     """Without thresholds of its own Grafana paints a number red from 80 on."""
     for panel in panels(load(name)):
@@ -199,6 +214,26 @@ def test_a_bound_is_called_one(name: str) -> None:
         for metric, word in words.items():
             if metric in target.expression:
                 assert word in target.query["legendFormat"], target.name
+
+
+def test_saturation_is_a_number_only() -> None:
+    """The time part is *at its limit*, and no legend or text calls a GPU saturated."""
+    for name in NAMES:
+        for panel in panels(load(name)):
+            texts = [panel["title"], panel["description"]]
+            texts += [query["legendFormat"] for query in panel["targets"]]
+            assert not re.search(r"\b[Ss]aturated\b", " ".join(texts)), panel["title"]
+            for query in panel["targets"]:
+                if query["legendFormat"] == "{{part}}":
+                    assert '"at its limit", "part", "saturated"' in query["expr"]
+
+
+def test_reasons_of_throttling_are_words() -> None:
+    """No abbreviation of the driver stands in a legend."""
+    (target,) = [one for one in targets("gpu") if one.panel["title"] == "Throttling"]
+    for reason in THROTTLE_REASONS:
+        if "_" in reason:
+            assert re.search(rf'"reason", "[a-z ]+", "reason", "{reason}"', target.expression)
 
 
 GRID_PIXELS, GAP_PIXELS = 38, 8
@@ -250,6 +285,8 @@ def test_no_loss_is_not_in_the_colour_of_one() -> None:
 
 NAMED = ("limiter", "part", "phase", "pipe", "precision")
 """Labels whose values have a colour each."""
+READS = {"saturated": "at its limit"}
+"""What a legend says instead of a label's value."""
 
 
 def _colors(panel: Model, name: str) -> set[str]:
@@ -275,7 +312,7 @@ def _colors(panel: Model, name: str) -> set[str]:
 def test_one_name_has_one_colour() -> None:
     """A limiter, part, phase, pipe or precision looks the same wherever it is shown."""
     names = {
-        value
+        READS.get(value, value)
         for family in CATALOGUE.values()
         for label in family.labels
         if label.name in NAMED
@@ -285,6 +322,36 @@ def test_one_name_has_one_colour() -> None:
     colors = {name: set().union(*(_colors(panel, name) for panel in shown)) for name in names}
 
     assert {name: found for name, found in colors.items() if len(found) != 1} == {}
+
+
+def _gpu_colors(panel: Model, gpu: int, mig: str = "") -> list[str]:
+    """The colours that a panel has for what it draws of a GPU."""
+    name = f"node-7:19400 GPU {gpu} {mig}"
+    if panel["type"] == "xychart":
+        name = f"Throughput node-7 GPU {gpu}{f' MIG {mig}' if mig else ''}"
+    return [
+        one["value"]["fixedColor"]
+        for override in panel["fieldConfig"]["overrides"]
+        for one in override["properties"]
+        if one["id"] == "color" and re.search(override["matcher"]["options"].strip("/"), name)
+    ]
+
+
+def test_a_gpu_has_one_colour_on_the_whole_roofline_page() -> None:
+    """Grafana's own follow from the order of the lines, and GPUs without work have no point."""
+    shown = [
+        panel
+        for panel in panels(load("roofline"))
+        if panel["type"] in ("timeseries", "xychart") and "what limits" not in panel["title"]
+    ]
+    colors = [_gpu_colors(shown[0], gpu) for gpu in range(40)]
+
+    assert len(shown) == 7
+    assert all(len(found) == 1 for found in colors)
+    assert len({found[0] for found in colors[:20]}) == 20
+    for panel in shown:
+        assert [_gpu_colors(panel, gpu) for gpu in range(40)] == colors, panel["title"]
+        assert [_gpu_colors(panel, gpu, "3") for gpu in range(40)] == colors, panel["title"]
 
 
 @pytest.mark.parametrize("title", ["each GPU under its ceilings", "what limits each GPU"])

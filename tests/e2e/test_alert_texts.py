@@ -145,8 +145,12 @@ def test_every_text_is_complete(tmp_path: Path, processes: list[Process]) -> Non
             assert not BAD.search(text), alert
         place = labels.get("instance") or labels.get("job", "No GPU exporter")
         assert place in texts["description"], alert
+        assert place in texts["summary"], alert
         assert " " not in texts["dashboard_url"], alert
         if "gpu" in labels:
             assert f"GPU {labels['gpu']}" in texts["description"], alert
+            assert f"GPU {labels['gpu']}" in texts["summary"], alert
+        elif "uuid" in labels:
+            assert re.search(r"GPU (\d+|GPU-\S+) ", texts["summary"]), alert
         if "xid" in labels:
             assert XIDS[int(labels["xid"])].meaning in texts["description"], alert

@@ -22,9 +22,9 @@ GPUS = 8
 def _with_an_early_xid(folder: Path) -> Path:
     """The bundled demo, but its failing GPU fails after 50 s and is lost for 30."""
     text = BUNDLED.read_text(encoding="utf-8")
-    assert "works: 6m\n    lost: 2m" in text
+    assert "works: 6m\n    lost: 5m" in text
     scenario = folder / "early.yaml"
-    changed = text.replace("works: 6m\n    lost: 2m", "works: 50s\n    lost: 30s")
+    changed = text.replace("works: 6m\n    lost: 5m", "works: 50s\n    lost: 30s")
     scenario.write_text(changed, encoding="utf-8")
     return scenario
 

@@ -118,6 +118,32 @@ def test_intensity_and_efficiency(tmp_path: Path) -> None:
     record(tmp_path, rows, "gpu:gpu_flops_per_joule:ratio_rate5m", (GPU, 12))
 
 
+def test_energy_of_gpus_without_counters_does_not_count(tmp_path: Path) -> None:
+    """Work over the energy of the GPUs whose work is known, and of them alone."""
+    silent: Labels = {**GPU, "gpu": "2", "uuid": "GPU-d"}
+    rows = [
+        *observed(GPU, "activity"),
+        counter("gpu_flops_total", 300, precision="bf16_tensor"),
+        counter("gpu_flops_total", 100, precision="fp32"),
+        counter("gpu_energy_joules_total", 50),
+        # Idle, and known to be.
+        *observed(REMOTE, "activity"),
+        counter("gpu_flops_total", 0, REMOTE, precision="fp32"),
+        counter("gpu_energy_joules_total", 30, REMOTE),
+        # Without counters; with counters that answer no more; without energy.
+        *observed(OTHER, "utilization"),
+        counter("gpu_energy_joules_total", 400, OTHER),
+        counter("gpu_observed_seconds_total", 0, silent, reading="activity"),
+        counter("gpu_flops_total", 0, silent, precision="fp32"),
+        counter("gpu_energy_joules_total", 700, silent),
+        *observed({**REMOTE, "uuid": "GPU-e"}, "activity"),
+        counter("gpu_flops_total", 1e6, {**REMOTE, "uuid": "GPU-e"}, precision="fp32"),
+    ]
+    record(tmp_path, rows, "job:gpu_flops_per_joule:ratio_rate5m", (JOB, 5))
+    one = (GPU, 8)
+    record(tmp_path, rows, "gpu:gpu_flops_per_joule:ratio_rate5m", one, (REMOTE, 0))
+
+
 def test_a_job_is_as_slow_as_its_slowest_rank(tmp_path: Path) -> None:
     """Over the nodes."""
     rows = [*rank(0, stall=0.125), *rank(1, stall=0.5, instance="node-2:19400")]
@@ -218,6 +244,28 @@ def test_mfu_is_against_the_peak_of_the_precision(tmp_path: Path) -> None:
     record(tmp_path, _mfu([0], ["GPU-a"], "bf16"), name, (labels, 0.25))
     record(tmp_path, _mfu([0], ["GPU-a"], "fp32"), name, (labels, 2))
     record(tmp_path, _mfu([0], ["GPU-a"], ""), name)
+    fp8 = gauge(
+        "gpu_peak_flops_per_second",
+        800,
+        {**GPU, "uuid": "GPU-a"},
+        precision="fp8_tensor",
+        basis="spec",
+    )
+    record(tmp_path, [*_mfu([0], ["GPU-a"], "mxfp8"), fp8], name, (labels, 0.125))
+
+
+@pytest.mark.parametrize(("tensor", "mfu"), [(80, 0.5), (5, 2)])
+def test_fp32_in_tensor_cores_is_tf32(tensor: float, mfu: float, tmp_path: Path) -> None:
+    """As long as the GPU does most of its work there; else the vector units' peak counts."""
+    device = {**GPU, "uuid": "GPU-a"}
+    rows = [
+        *_mfu([0], ["GPU-a"], "fp32"),
+        gauge("gpu_peak_flops_per_second", 200, device, precision="tf32_tensor", basis="spec"),
+        counter("gpu_flops_total", tensor, device, precision="tf32_tensor"),
+        counter("gpu_flops_total", 10, device, precision="fp32"),
+    ]
+    labels = {**rank_labels(0), "uuid": "GPU-a"}
+    record(tmp_path, rows, "rank:gpu_training_mfu:ratio_rate5m", (labels, mfu))
 
 
 def test_labels_of_a_target_do_not_hide_mfu(tmp_path: Path) -> None:

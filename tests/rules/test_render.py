@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -328,6 +329,21 @@ def test_a_folder_that_cannot_be_written_is_one_line(
     said = capsys.readouterr().err
     assert said.startswith(f"render_rules: --output {output}: Not a directory, expected a folder")
     assert said.count("\n") == 1
+
+
+def test_it_says_what_it_wrote(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each file, and whether it changed."""
+    words = ["--output", str(tmp_path / "rules")]
+    names = ("alerts.yml", "recording.yml")
+    paths = [os.path.relpath(tmp_path / "rules" / name) for name in names]
+    assert main(words) == 0
+    assert capsys.readouterr().out.splitlines() == [f"wrote {path}" for path in paths]
+    (tmp_path / "rules" / "alerts.yml").write_text("")
+    assert main(words) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"wrote {paths[0]}",
+        f"wrote {paths[1]} (no change)",
+    ]
 
 
 def test_it_runs_from_anywhere(tmp_path: Path) -> None:

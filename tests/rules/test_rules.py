@@ -88,15 +88,48 @@ def test_every_recorded_series_is_documented() -> None:
 
 @pytest.mark.parametrize("rule", ALERT_RULES, ids=_title)
 def test_alerts_say_what_to_do(rule: Mapping[str, Any]) -> None:
-    """Severity, a static summary, a description of the case at hand, and both links."""
+    """Severity, a summary in one sentence, a description of the case at hand, and both links."""
     assert rule["alert"].startswith("Gpu")
     assert rule["labels"].keys() == {"severity"}
     assert rule["labels"]["severity"] in {"critical", "warning", "info"}
     annotations = rule["annotations"]
     assert annotations.keys() == {"summary", "description", "runbook_url", "dashboard_url"}
-    assert re.fullmatch(r"[A-Z][^{}\n]+\.", annotations["summary"])
+    assert re.fullmatch(r"[A-Z][^.\n]+\.", _plain(annotations["summary"]))
     assert "{{" in annotations["description"]
     assert re.search(r"\.(\{\{ end \}\})*$", annotations["description"].strip())
+
+
+def _plain(text: str) -> str:
+    """A text without what its templates look up, and with the first of its branches."""
+    text = re.sub(r"\{\{ else \}\}[^{]*(\{\{ \$[^}]*\}\}[^{]*)*\{\{ end \}\}", "", text)
+    return re.sub(r"\{\{.*?\}\}", "X", text)
+
+
+OF_A_NODE = {"GpuExporterDown", "GpuExporterStale", "GpuCountDropped", "GpuReportsRejected"}
+OF_THE_FLEET = {"GpuDriverVersionMixed"}
+"""What is not about one GPU."""
+
+
+@pytest.mark.parametrize("rule", ALERT_RULES, ids=_title)
+def test_every_summary_names_what_it_is_about(rule: Mapping[str, Any]) -> None:
+    """GPU and node: who gets a list of alerts sees nothing else of them."""
+    alert, summary = rule["alert"], rule["annotations"]["summary"]
+    if alert in OF_THE_FLEET:
+        assert "$labels.job" in summary
+        return
+    assert "$labels.instance" in summary
+    if alert not in OF_A_NODE:
+        assert "GPU {{" in summary
+        assert "$labels.gpu }}" in summary or "$labels.uuid" in summary
+
+
+def test_a_share_says_what_it_is_of() -> None:
+    """Of which time, over which window: that of the loop where the job measures, else of all."""
+    (rule,) = ALERTS["GpuDataStallHigh"]
+    said = re.sub(r"\s+", " ", rule["annotations"]["description"])
+    share = "{{ $value | humanizePercentage }} of the time"
+    assert f"{share} of its training loop in the last 15m" in said
+    assert f"at least {share} in which it was observed in the last 15m" in said
 
 
 @pytest.mark.parametrize("rule", ALERT_RULES, ids=_title)

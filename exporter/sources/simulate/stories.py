@@ -211,7 +211,7 @@ STORIES: Mapping[str, Story] = {
         TRAINING,
         {
             "works": _duration(360.0, 1.0, DAY),
-            "lost": _duration(120.0, 1.0, DAY),
+            "lost": _duration(300.0, 1.0, DAY),
             "xid": XID,
             **_TENSOR_AND_DRAM,
             "memory": _ratio(0.85),

@@ -413,16 +413,16 @@ def test_the_capped_gpu_is_limited_by_its_clock_then_by_communication(demo: Hour
 
 
 def test_the_failing_gpu_is_lost_and_comes_back(demo: Hour) -> None:
-    """Six minutes of work, two of loss, and one Xid each time."""
+    """Six minutes of work, five of loss, and one Xid each time."""
     ups = [up[7] for up in demo.ups]
     losses = [number for number in range(1, len(ups)) if ups[number - 1] and not ups[number]]
     returns = [number for number in range(1, len(ups)) if not ups[number - 1] and ups[number]]
 
-    assert losses == [360 + 480 * turn for turn in range(7)]
-    assert returns == [480 * turn for turn in range(1, 8)]
+    assert losses == [360 + 660 * turn for turn in range(5)]
+    assert returns == [660 * turn for turn in range(1, 6)]
     assert demo.xids[359:361] == [0, 1]
-    assert demo.xids[-1] == 7
-    assert demo.gpu(7).xids[79].last_timestamp_seconds == pytest.approx(1_000_000 + 3240)
+    assert demo.xids[-1] == 5
+    assert demo.gpu(7).xids[79].last_timestamp_seconds == pytest.approx(1_000_000 + 3000)
     assert all(all(up[:7]) for up in demo.ups)
     assert demo.limited(7)["compute"] > 0.99
 

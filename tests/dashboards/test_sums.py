@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A panel that divides sums, or puts means side by side, takes both over the same GPUs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.dashboards.models import NAMES, targets
+from tests.rules.cases import GPU, counter, gauge, held_by, observed, rank_labels
+from tests.rules.promtool import MINUTE, Expected, Labels, Series, check
+
+AT = 20 * MINUTE
+OTHER: Labels = {**GPU, "gpu": "1", "uuid": "GPU-b"}
+SILENT: Labels = {**GPU, "gpu": "2", "uuid": "GPU-c"}
+
+
+def _asked(name: str) -> str:
+    """The query of this name as it is sent with everything chosen, over a quarter of an hour."""
+    (found,) = [one for page in NAMES for one in targets(page) if one.name == name]
+    text = found.expression.replace("$__rate_interval", "2m").replace("$__range", "15m")
+    text = text.replace("$__interval_ms", "30000").replace("$__interval", "30s")
+    return re.sub(r"\$(job|instance|gpu|training_job|rank)\b", ".*", text)
+
+
+def shows(folder: Path, series: Sequence[Series], **values: float) -> None:
+    """Check the one value that each query gives."""
+    expected = [
+        Expected(f"round({_asked(name)}, 0.000001)", AT, [("{}", value)])
+        for name, value in values.items()
+    ]
+    check(folder, [], series, expected)
+
+
+def test_work_per_energy_is_of_the_gpus_whose_work_is_known(tmp_path: Path) -> None:
+    """A GPU without counters, or whose counters answer no more, adds neither work nor energy."""
+    series = [
+        *observed(GPU, "activity"),
+        counter("gpu_flops_total", 300, precision="bf16_tensor"),
+        counter("gpu_flops_total", 100, precision="fp32"),
+        counter("gpu_energy_joules_total", 80),
+        *observed(OTHER, "utilization"),
+        counter("gpu_energy_joules_total", 400, OTHER),
+        counter("gpu_observed_seconds_total", 0, SILENT, reading="activity"),
+        counter("gpu_flops_total", 0, SILENT, precision="fp32"),
+        counter("gpu_energy_joules_total", 700, SILENT),
+    ]
+    shows(tmp_path, series, **{"fleet/Work per energy/FLOP per joule": 5})
+
+
+def test_shares_of_all_gpu_time_are_of_gpus_of_which_they_are_known(tmp_path: Path) -> None:
+    """One is held idle half of the time; of the other nobody knows who holds it."""
+    series = [
+        *observed(GPU),
+        counter("gpu_idle_seconds_total", 0.75),
+        counter("gpu_held_idle_seconds_total", 0.5),
+        gauge("gpu_held", 1),
+        *observed(OTHER),
+        counter("gpu_idle_seconds_total", 1, OTHER),
+        *observed(SILENT, "utilization"),
+    ]
+    page = "idle/What the GPUs do/"
+    shares = {f"{page}in use": 0.25, f"{page}held idle": 0.5, f"{page}free": 0.25}
+    shows(tmp_path, series, **{"idle/Held idle/of all GPU time": 0.5}, **shares)
+
+
+def test_saturation_stands_beside_the_utilization_of_the_same_gpus(tmp_path: Path) -> None:
+    """A MIG instance has no utilization; where none is known at all, saturation is of all."""
+    instance = {**OTHER, "gpu_instance": "3"}
+    whole = [
+        *observed(GPU),
+        counter("gpu_busy_seconds_total", 1),
+        counter("gpu_saturation_seconds_total", 0.5),
+    ]
+    divided = [
+        *observed(instance, "activity"),
+        counter("gpu_saturation_seconds_total", 0.25, instance),
+    ]
+    page = "fleet/Utilization beside saturation/"
+    means = {f"{page}utilization": 1, f"{page}saturation, at most": 0.5}
+    shows(tmp_path, [*whole, *divided], **means)
+    shows(tmp_path, divided, **{f"{page}saturation, at least": 0.25})
+
+
+def test_a_stall_stands_beside_the_wait_of_the_same_ranks(tmp_path: Path) -> None:
+    """Where a rank's stall is not measured, its wait is in neither mean; if in none, in all."""
+
+    def one(number: int, wait: float, stall: float | None) -> list[Series]:
+        labels = rank_labels(number)
+        made = [
+            counter("gpu_training_step_seconds_total", 1, labels),
+            counter("gpu_training_phase_seconds_total", wait, labels, phase="data"),
+        ]
+        if stall is not None:
+            name = "gpu_training_phase_gpu_idle_seconds_total"
+            made.append(counter(name, stall, labels, phase="data"))
+        return made
+
+    page = "training/Host wait beside exposed stall/"
+    means = {f"{page}host wait": 0.5, f"{page}exposed stall": 0.25}
+    shows(tmp_path, [*one(0, 0.5, 0.25), *one(1, 0.0, None)], **means)
+    unmeasured = [*one(0, 0.5, None), *one(1, 0.0, None)]
+    shows(tmp_path, unmeasured, **{f"{page}host wait": 0.25})
+
+
+@pytest.mark.parametrize("gone", [0.0, 150.0])
+def test_the_hours_of_holders_add_up_to_those_of_the_gpu(gone: float, tmp_path: Path) -> None:
+    """A quarter of an hour of idle time: ten minutes of alice, then bob, who may have left."""
+    change = AT - 5 * MINUTE
+    spells = [("alice", 0, change), ("bob", change, AT - gone)]
+    series = held_by(*spells, idle=((0, 1),))
+    query = _asked("idle/Held idle, by owner/A")
+    hours = {"alice": 1 / 6, "bob": (5 - gone / MINUTE) / 60}
+    rows = [(f'{{class="training", owner="{name}"}}', value) for name, value in hours.items()]
+    whole = sum(hours.values())
+    expected = [
+        Expected(f"round(sum({query}), 0.0001)", AT, [("{}", round(whole, 4))]),
+        Expected(f"round({query}, 0.01)", AT, [(row, round(value, 2)) for row, value in rows]),
+    ]
+    check(tmp_path, [], series, expected)
+
+
+@pytest.mark.parametrize(("tensor", "mfu"), [(80, 0.5), (5, 2)])
+def test_fp32_in_tensor_cores_is_measured_against_tf32(
+    tensor: float, mfu: float, tmp_path: Path
+) -> None:
+    """A job that states fp32 has no MFU of several hundred percent for computing in TF32."""
+    labels, device = rank_labels(0), {**GPU, "uuid": "GPU-0"}
+    series = [
+        gauge("gpu_training_info", 1, labels, precision="fp32"),
+        counter("gpu_training_model_flops_total", 100, labels),
+        counter("gpu_flops_total", tensor, device, precision="tf32_tensor"),
+        counter("gpu_flops_total", 10, device, precision="fp32"),
+        gauge("gpu_peak_flops_per_second", 200, device, precision="tf32_tensor", basis="spec"),
+        gauge("gpu_peak_flops_per_second", 50, device, precision="fp32", basis="spec"),
+    ]
+    query = f"sum({_asked('training/MFU/{{training_job}} rank {{rank}}')})"
+    check(tmp_path, [], series, [Expected(query, AT, [("{}", mfu)])])

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bundled demo has a lost GPU for as long as the alert about it needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from deploy.prometheus.thresholds import load, seconds
+from exporter.exposition.pages import Pages
+from exporter.exposition.render import RenderOptions
+from exporter.publisher import Publisher, Rules
+from exporter.sources.simulate import Simulation, load_scenario
+from exporter.specs import load_specs
+from tests.clocks import ManualClock
+from tests.rules.promtool import MINUTE, STEP_SECONDS, Expected, check, selector
+from tests.rules.scrapes import Scrapes
+
+CONFIG = Path(__file__).parents[2] / "deploy" / "prometheus" / "prometheus.yml"
+POLL_SECONDS = 15
+NAMES = ("gpu_up", "roofline_exporter_reading_state")
+TO_BE_SEEN_SECONDS = MINUTE
+
+
+def _lost_seconds() -> list[float]:
+    """How long each loss of the demo lasts."""
+    scenes = [scene for gpu in load_scenario("demo", load_specs()).gpus for scene in gpu.scenes]
+    return [scene.seconds for scene in scenes if scene.story == "lost"]
+
+
+def test_a_loss_outlasts_the_wait_of_its_alert() -> None:
+    """Also if it begins just after a scrape, and the scrape is just after an evaluation."""
+    thresholds = load()
+    scrape = seconds(
+        yaml.safe_load(CONFIG.read_text(encoding="utf-8"))["global"]["scrape_interval"]
+    )
+    evaluation = seconds(thresholds["evaluation.interval"])
+    # Recorded at one evaluation, read at the next, and waited for until one that comes after.
+    fires = scrape + 2 * evaluation + seconds(thresholds["lost.for"]) + evaluation
+    assert _lost_seconds()
+    assert all(lost >= fires + TO_BE_SEEN_SECONDS for lost in _lost_seconds())
+
+
+def test_the_lost_gpu_of_the_demo_raises_its_alert(tmp_path: Path) -> None:
+    """Its GPU 7, and no other, while it is lost, and not before."""
+    clock, book, pages = ManualClock(0.0, 0.0), load_specs(), Pages(RenderOptions())
+    simulation = Simulation(load_scenario("demo", book), book, "host:19400", 0, clock)
+    rules = Rules(interval_seconds=POLL_SECONDS)
+    publisher = Publisher(simulation, book, rules, clock, (pages.publish,))
+    scrapes = Scrapes("node-1:19400", NAMES)
+    lost: list[float] = []
+    while clock.time() < 15 * MINUTE:
+        for _ in range(STEP_SECONDS // POLL_SECONDS):
+            publisher.tick()
+            clock.advance(POLL_SECONDS)
+        scrapes.add(pages.page("text-0.0.4", zipped=False))
+        (up,) = (
+            one for one in scrapes.series() if (one.name, one.labels.get("gpu")) == ("gpu_up", "7")
+        )
+        if up.value(scrapes.end) == 0:
+            lost.append(scrapes.end)
+    alert = {"alertname": "GpuLost", "alertstate": "firing"}
+    full = dict(sorted({**alert, "severity": "critical", **up.labels}.items()))
+    firing = selector("ALERTS", alert)
+    check(
+        tmp_path,
+        ["GpuLost"],
+        scrapes.series(),
+        [
+            Expected(firing, lost[0], []),
+            Expected(firing, lost[-1], [(selector("ALERTS", full), 1)]),
+        ],
+    )

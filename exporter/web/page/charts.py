@@ -65,8 +65,8 @@ CHARTS = (
         "Utilization and saturation",
         (
             Line("utilization", "utilization", "s0"),
-            Line("saturation_lower", "saturation", "s1", apart="saturation, at least"),
-            Line("saturation_upper", "saturation, at most", "s1", (4, 4)),
+            Line("saturation_lower", "saturation", "saturated", apart="saturation, at least"),
+            Line("saturation_upper", "saturation, at most", "saturated", (4, 4)),
         ),
         band=("saturation_upper", "saturation_lower"),
     ),
@@ -74,10 +74,10 @@ CHARTS = (
         "parts",
         "Where the time goes",
         (
-            Line("saturated", "saturated", "s1"),
-            Line("clock", "lost to the clock", "s3"),
+            Line("saturated", "saturated", "saturated"),
+            Line("clock", "lost to the clock", "clock"),
             Line("unsaturated", "busy, not saturated", "s0"),
-            Line("narrow", "too few SMs busy", "s2"),
+            Line("narrow", "too few SMs busy", "s5"),
             Line("idle", "idle", "s7"),
         ),
         note="From the bottom to the top: saturated; lost to the clock; busy, not saturated; "
@@ -88,12 +88,12 @@ CHARTS = (
         "pipes",
         "Pipes, SMs and memory",
         (
-            Line("tensor", "tensor", "s1"),
+            Line("tensor", "tensor", "s6"),
             Line("dram", "DRAM", "s0", (8, 3)),
             Line("sm", "SMs busy", "s7", (2, 3)),
             Line("fp32", "FP32", "s2", (4, 4)),
             Line("fp16", "FP16", "s3", (10, 3, 2, 3)),
-            Line("fp64", "FP64", "s6", (6, 2)),
+            Line("fp64", "FP64", "s1", (6, 2)),
             Line("int", "INT", "s5", (1, 4)),
         ),
     ),
@@ -120,7 +120,7 @@ CHARTS = (
     Chart(
         "power",
         "Power",
-        (Line("power", "power", "s1"), Line("power_limit", "limit", "s7", (4, 4))),
+        (Line("power", "power", "s0"), Line("power_limit", "limit", "s7", (4, 4))),
         unit="W",
     ),
 )

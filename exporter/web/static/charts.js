@@ -114,7 +114,7 @@ class SeriesChart {
     const { stack, band = [] } = this.spec;
     if (stack) return this.shown.slice(1).map(({ colour: name }, index) => ({ series: [index + 2, index + 1], fill: `${colour(name)}59` }));
     const ends = band.map((each) => this.shown.findIndex(({ column }) => column === each) + 1);
-    return ends.length && ends.every(Boolean) ? [{ series: ends, fill: `${colour("s1")}40` }] : [];
+    return ends.length && ends.every(Boolean) ? [{ series: ends, fill: `${colour("saturated")}40` }] : [];
   }
 
   remake() {

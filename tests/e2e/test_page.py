@@ -68,7 +68,7 @@ def test_the_demo(demo: Daemon, view: OpenPage, scheme: str) -> None:
         expect(page.locator("#totals")).to_contain_text("8 GPUs:")
         expect(shown.row("GPU 0")).to_contain_text("limited by compute")
         expect(shown.row("GPU 3")).to_contain_text("underused")
-        expect(shown.row("GPU 6")).to_contain_text("sw power cap")
+        expect(shown.row("GPU 6")).to_contain_text("software power cap")
         expect(page.locator("svg.roofline .point:not([hidden])").first).to_be_visible()
         assert _fits(shown, size)
         assert shown.findings() == []

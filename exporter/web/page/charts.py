@@ -8,15 +8,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from exporter.model.reading import THROTTLE_REASONS
 from exporter.web.history import Columns, Series
 from exporter.web.live.rounding import known
 from exporter.web.page.document import data_block
-from exporter.web.wording.numbers import clock_time, fixed, percent, si
+from exporter.web.wording.numbers import clock_time, fixed, iso_time, percent, si
+from exporter.web.wording.phrases import NOT_KNOWN
 from exporter.web.wording.state import HIGH_STALL_RATIO, MODERATE_STALL_RATIO
+from exporter.web.wording.throttling import throttle_words, throttled_by
 
-TABLE_SECONDS = 330.0
-TABLE_STEP_SECONDS = 60.0
-"""Of the tables as the server writes them; a script writes more."""
+TABLE_STEP_SECONDS = 30.0
+"""From one row of a table to the next."""
 FORMATS: dict[str, Callable[[float], str]] = {
     "": percent,
     "W": lambda value: f"{fixed(value, 0)} W",
@@ -55,8 +57,8 @@ class Chart:
     """Columns between which the area is filled."""
     marks: tuple[float, ...] = ()
     """Values with a line across."""
-    reasons: bool = False
-    """Times in which something throttles the clock are shaded."""
+    reasons: tuple[str, ...] = ()
+    """What throttles the clock, by its bits: such times are shaded, the table has a column."""
 
 
 CHARTS = (
@@ -115,7 +117,7 @@ CHARTS = (
         "SM clock, and what throttles it",
         (Line("sm_clock", "SM clock", "s0"),),
         unit="Hz",
-        reasons=True,
+        reasons=tuple(map(throttle_words, THROTTLE_REASONS)),
     ),
     Chart(
         "power",
@@ -131,8 +133,9 @@ def _figure(chart: Chart, table: str) -> str:
     return (
         f'<figure class="card" id="chart-{chart.name}"><figcaption><h2>{heading}</h2></figcaption>'
         '<div class="canvas"></div><p class="note"></p>'
-        '<details><summary>As a table</summary><div class="scroll" tabindex="0" role="region" '
-        f'aria-label="{heading}, as a table">{table}</div></details></figure>'
+        f'<details><summary>As a table</summary><div class="scroll" id="table-{chart.name}" '
+        f'tabindex="0" role="region" aria-label="{heading}, as a table">{table}</div></details>'
+        "</figure>"
     )
 
 
@@ -143,7 +146,7 @@ def _known(fields: list[tuple[str, Any]]) -> dict[str, Any]:
 def gpu_charts(series: Series | None) -> str:
     """Return the places of the charts, their tables, and for the script what is in them.
 
-    The tables hold the last minutes of `series`.
+    The tables hold all of `series`, the newest first; a script asks for them again.
     """
     timestamps, columns = ([], {}) if series is None else series
     figures = [_figure(chart, _table(chart, timestamps, columns)) for chart in CHARTS]
@@ -159,12 +162,18 @@ def _is_known(column: str, columns: Columns) -> bool:
     return any(value not in (None, low) for value, low in zip(values, below, strict=True))
 
 
+def _reasons(bits: float | None) -> str:
+    return NOT_KNOWN if bits is None else ", ".join(throttled_by(int(bits))) or "nothing"
+
+
 def _table(chart: Chart, timestamps: Sequence[float], columns: Columns) -> str:
     shown = [line for line in chart.lines if _is_known(line.column, columns)]
     if not shown:
         return "<table><tbody><tr><td>Nothing is known of it.</td></tr></tbody></table>"
     bounds = any(line.column.endswith("_upper") for line in shown)
     names = ["Time", *((bounds and line.apart) or line.label for line in shown)]
+    throttled = columns.get("throttled", []) if chart.reasons else []
+    names += ["throttled by"] if throttled else []
     heads = "".join(f'<th scope="col">{each}</th>' for each in names)
     rows, before = "", math.inf
     for index in range(len(timestamps) - 1, -1, -1):
@@ -173,8 +182,10 @@ def _table(chart: Chart, timestamps: Sequence[float], columns: Columns) -> str:
             continue
         before = time - TABLE_STEP_SECONDS
         values = [columns[line.column][index] for line in shown]
-        cells = ["not known" if value is None else FORMATS[chart.unit](value) for value in values]
+        cells = [NOT_KNOWN if value is None else FORMATS[chart.unit](value) for value in values]
+        cells += [_reasons(bits) for bits in throttled[index : index + 1]]
         rows += (
-            f'<tr><th scope="row">{clock_time(time)}</th><td>{"</td><td>".join(cells)}</td></tr>'
+            f'<tr><th scope="row"><time datetime="{iso_time(time)}">{clock_time(time)}</time></th>'
+            f"<td>{'</td><td>'.join(cells)}</td></tr>"
         )
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"

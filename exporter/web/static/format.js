@@ -32,5 +32,3 @@ export const minutes = (seconds) => (seconds < 60 ? `${Math.floor(seconds)} s` :
 
 /** The time of day, in the reader's own time zone. */
 export const clockTime = (seconds) => new Date(seconds * 1000).toLocaleTimeString("en-GB", { hour12: false });
-
-export const plain = (slug) => slug.replaceAll("_", " ");

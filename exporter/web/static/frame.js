@@ -17,11 +17,17 @@ export const showFrame = ({ notice = "", timestamp }) => {
   if (timestamp !== undefined) setTime(byId("read"), timestamp);
 };
 
+/** The server writes UTC. */
+export const localTimes = (root) => {
+  for (const time of root.querySelectorAll("td time, th time")) if (time.dateTime) setTime(time, Date.parse(time.dateTime) / 1000);
+};
+
 /** Put what the server writes now into these places; returns whether it answered. */
 export const renew = async (...ids) => {
   const answer = await fetch(location.href).catch(() => null);
   if (!answer?.ok) return false;
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  localTimes(page);
   for (const id of ids) {
     const [old, now] = [byId(id), page.getElementById(id)];
     if (now && old.textContent !== now.textContent) old.replaceChildren(...now.childNodes);

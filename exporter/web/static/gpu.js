@@ -3,7 +3,7 @@
 
 import { Charts } from "./charts.js";
 import { byId, embedded, parts, setText } from "./dom.js";
-import { renew, showFrame, showState } from "./frame.js";
+import { localTimes, renew, showFrame, showState } from "./frame.js";
 import { History } from "./history.js";
 import { RooflineChart } from "./roofline.js";
 import { Rows } from "./rows.js";
@@ -52,10 +52,13 @@ const load = async () => {
 };
 
 show();
-/** Jobs, identity, health and ceilings change slowly: the server writes them. */
+/** Jobs, identity, health, ceilings and tables change slowly: the server writes them. */
+const openTables = () => [...document.querySelectorAll("[open] > .scroll")].map(({ id }) => id);
+localTimes(document);
+document.addEventListener("toggle", ({ target }) => target.open && renew(...openTables()), true);
 setInterval(() => {
   if (document.hidden) return;
-  renew("jobs", "facts");
+  renew("jobs", "facts", ...openTables());
   if (!history.timestamps.length) load();
 }, RENEW_MILLISECONDS);
 follow("/api/v1/stream", view, (next, whole) => {

@@ -15,6 +15,7 @@ from exporter.web.wording.numbers import (
     span,
 )
 from exporter.web.wording.state import condition
+from exporter.web.wording.throttling import throttle_words
 
 _LIMITERS = {
     "idle": "often idle",
@@ -136,6 +137,6 @@ def holder(facts: Facts) -> str:
 
 
 def throttled(facts: Facts) -> str:
-    """Return what throttles its clocks now: throttled: sw power cap."""
-    reasons = ", ".join(cut(plain(each), 24) for each in facts.throttle_reasons)
+    """Return what throttles its clocks now: throttled: software power cap."""
+    reasons = ", ".join(cut(throttle_words(each), 32) for each in facts.throttle_reasons)
     return f"throttled: {reasons}" if reasons else ""

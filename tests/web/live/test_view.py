@@ -47,7 +47,7 @@ def test_a_measured_gpu() -> None:
             "glyph": "▲",
             "word": "starved",
             "limit": "limited by compute",
-            "note": "Xid 94, 5 min ago; throttled: sw power cap",
+            "note": "Xid 94, 5 min ago; throttled: software power cap",
             "used": "99 % used",
             "saturated": "56 % saturated",
             "stall": "24 %",

@@ -411,7 +411,7 @@ def test_both_sides_say_the_same(serve: Serve, view: OpenPage) -> None:
       [row.className, ...[...row.querySelectorAll("[data-f]")].map((node) =>
         node.textContent.replace(" UTC", "")),
        ...[...row.querySelectorAll("rect")].map((node) =>
-        ["x", "width"].map((name) => Number(node.getAttribute(name)).toFixed(1)).join())])"""
+        ["x", "width"].map((name) => parseFloat(node.getAttribute(name)).toFixed(1)).join())])"""
     bare = view()
     page = bare.page
     # The page without its scripts: what they would do is blocked, reading it is not.

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -12,13 +13,15 @@ from exporter.model.reading import THROTTLE_REASONS
 from exporter.web.history import Columns, Series
 from exporter.web.live.rounding import known
 from exporter.web.page.document import data_block
-from exporter.web.wording.numbers import clock_time, fixed, iso_time, percent, si
+from exporter.web.wording.numbers import clock_time, duration, fixed, iso_time, percent, si
 from exporter.web.wording.phrases import NOT_KNOWN
 from exporter.web.wording.state import HIGH_STALL_RATIO, MODERATE_STALL_RATIO
 from exporter.web.wording.throttling import throttle_words, throttled_by
 
 TABLE_STEP_SECONDS = 30.0
 """From one row of a table to the next."""
+HOLE_SECONDS = 3.0
+"""A longer time without a reading counts as this much."""
 FORMATS: dict[str, Callable[[float], str]] = {
     "": percent,
     "W": lambda value: f"{fixed(value, 0)} W",
@@ -67,8 +70,8 @@ CHARTS = (
         "Utilization and saturation",
         (
             Line("utilization", "utilization", "s0"),
-            Line("saturation_lower", "saturation", "saturated", apart="saturation, at least"),
-            Line("saturation_upper", "saturation, at most", "saturated", (4, 4)),
+            Line("saturation_lower", "saturation", "good", apart="saturation, at least"),
+            Line("saturation_upper", "saturation, at most", "good", (4, 4)),
         ),
         band=("saturation_upper", "saturation_lower"),
     ),
@@ -76,7 +79,7 @@ CHARTS = (
         "parts",
         "Where the time goes",
         (
-            Line("saturated", "saturated", "saturated"),
+            Line("saturated", "saturated", "good"),
             Line("clock", "lost to the clock", "clock"),
             Line("unsaturated", "busy, not saturated", "s0"),
             Line("narrow", "too few SMs busy", "s5"),
@@ -128,11 +131,12 @@ CHARTS = (
 )
 
 
-def _figure(chart: Chart, table: str) -> str:
+def _figure(chart: Chart, table: str, note: str) -> str:
     heading = chart.heading
+    name = ' id="throttled"' if chart.reasons else ""
     return (
         f'<figure class="card" id="chart-{chart.name}"><figcaption><h2>{heading}</h2></figcaption>'
-        '<div class="canvas"></div><p class="note"></p>'
+        f'<div class="canvas"></div><p class="note"{name}>{note}</p>'
         f'<details><summary>As a table</summary><div class="scroll" id="table-{chart.name}" '
         f'tabindex="0" role="region" aria-label="{heading}, as a table">{table}</div></details>'
         "</figure>"
@@ -149,7 +153,14 @@ def gpu_charts(series: Series | None) -> str:
     The tables hold all of `series`, the newest first; a script asks for them again.
     """
     timestamps, columns = ([], {}) if series is None else series
-    figures = [_figure(chart, _table(chart, timestamps, columns)) for chart in CHARTS]
+    figures = [
+        _figure(
+            chart,
+            _table(chart, timestamps, columns),
+            _throttled(timestamps, columns.get("throttled", ())) if chart.reasons else "",
+        )
+        for chart in CHARTS
+    ]
     charts = [asdict(chart, dict_factory=_known) for chart in CHARTS]
     return "\n".join([*figures, data_block("charts", charts)])
 
@@ -160,6 +171,19 @@ def _is_known(column: str, columns: Columns) -> bool:
     lower = columns.get(column.replace("_upper", "_lower")) if "_upper" in column else None
     below = lower or [None] * len(values)
     return any(value not in (None, low) for value, low in zip(values, below, strict=True))
+
+
+def _throttled(timestamps: Sequence[float], throttled: Sequence[float | None]) -> str:
+    """Return for how long each reason held the clock down; a point holds until the next one."""
+    seconds: Counter[str] = Counter()
+    for at, bits in enumerate(throttled):
+        passed = timestamps[at] - timestamps[at - 1] if at else 0.0
+        for reason in throttled_by(int(bits or 0)):
+            seconds[reason] += min(HOLE_SECONDS, passed)
+    if not any(bits is not None for bits in throttled):
+        return ""
+    said = ", ".join(f"{reason} for {duration(time)}" for reason, time in seconds.items())
+    return f"Throttled (shaded): {said}." if said else "Nothing throttled the clock."
 
 
 def _reasons(bits: float | None) -> str:

@@ -2,7 +2,7 @@
 // The time series of one GPU, drawn by uPlot; page/charts.py says what is in each.
 
 import { setAttribute, setText } from "./dom.js";
-import { clockTime, fixed, minutes, percent, si } from "./format.js";
+import { clockTime, fixed, percent, si } from "./format.js";
 import { condense } from "./history.js";
 
 const WINDOW_SECONDS = 900;
@@ -21,17 +21,6 @@ const lastKnown = ({ timestamps, fresh }, values) => {
 
 const reasonsOf = (bits, names) => names.filter((_, bit) => bits & (1 << bit));
 
-/** For how long each reason held, in words. */
-const held = ({ timestamps, columns: { throttled = [] } }, reasons) => {
-  const seconds = new Map();
-  throttled.forEach((bits, index) => {
-    const passed = Math.min(3, index ? timestamps[index] - timestamps[index - 1] : 0);
-    for (const reason of reasonsOf(bits, reasons)) seconds.set(reason, (seconds.get(reason) ?? 0) + passed);
-  });
-  const said = [...seconds].map(([reason, time]) => `${reason} for ${minutes(time)}`);
-  return said.length ? `Throttled (shaded): ${said.join(", ")}.` : "Nothing throttled the clock.";
-};
-
 const stacked = (columns) => {
   const sums = columns[0].map(() => 0);
   return columns.map((column) => column.map((value, index) => (value === null ? null : (sums[index] += value))));
@@ -45,7 +34,7 @@ class SeriesChart {
     this.title = figure.querySelector("h2").textContent;
     this.place = figure.querySelector(".canvas");
     this.shown = [];
-    setText(figure.querySelector(".note"), spec.note ?? "");
+    if (spec.note) setText(figure.querySelector(".note"), spec.note);
     new ResizeObserver(() => this.#resize()).observe(this.place);
   }
 
@@ -60,7 +49,6 @@ class SeriesChart {
     this.bounds = shown.some(({ column }) => column.endsWith("_upper"));
     if (changed) this.remake();
     this.plot?.setData(this.#data());
-    if (this.spec.reasons) setText(this.figure.querySelector(".note"), held(newest, this.spec.reasons));
     return true;
   }
 
@@ -110,7 +98,7 @@ class SeriesChart {
     const { stack, band = [] } = this.spec;
     if (stack) return this.shown.slice(1).map(({ colour: name }, index) => ({ series: [index + 2, index + 1], fill: `${colour(name)}59` }));
     const ends = band.map((each) => this.shown.findIndex(({ column }) => column === each) + 1);
-    return ends.length && ends.every(Boolean) ? [{ series: ends, fill: `${colour("saturated")}40` }] : [];
+    return ends.length && ends.every(Boolean) ? [{ series: ends, fill: `${colour("good")}40` }] : [];
   }
 
   remake() {
@@ -133,7 +121,7 @@ class SeriesChart {
         reasons: { range: [0, 256] },
       },
       axes: [{ ...axis, values: times, space: size * 5.3, size: size * 2, gap: size * 0.6 }, { ...axis, values: (_, values) => values.map(this.format), size: size * 4.6 }],
-      cursor: { sync: { key: "gpu" }, points: { show: false }, drag: { x: false, y: false } },
+      cursor: { y: false, sync: { key: "gpu" }, points: { show: false }, drag: { x: false, y: false } },
       legend: { markers: { dash: (_, index) => (series[index - 1]?.dash ? "dashed" : "solid"), width: 2 } },
       hooks: { drawClear: [(plot) => this.#shade(plot, colour)] },
     }, this.#data(), this.place);

@@ -17,8 +17,10 @@ export const showFrame = ({ notice = "", timestamp }) => {
   if (timestamp !== undefined) setTime(byId("read"), timestamp);
 };
 
+const RENEW_MILLISECONDS = 10000;
+
 /** The server writes UTC. */
-export const localTimes = (root) => {
+const localTimes = (root) => {
   for (const time of root.querySelectorAll("td time, th time")) if (time.dateTime) setTime(time, Date.parse(time.dateTime) / 1000);
 };
 
@@ -33,4 +35,18 @@ export const renew = async (...ids) => {
     if (now && old.textContent !== now.textContent) old.replaceChildren(...now.childNodes);
   }
   return true;
+};
+
+/** Renew these places again and again, and what is unfolded; `act` is called with them. */
+export const renewOpen = (ids = [], act = () => {}) => {
+  const all = () => {
+    const places = [...ids, ...[...document.querySelectorAll("details[open] > [id]")].map(({ id }) => id)];
+    if (places.length && !document.hidden) renew(...places);
+  };
+  localTimes(document);
+  document.addEventListener("toggle", ({ target }) => target.open && all(), true);
+  setInterval(() => {
+    all();
+    act();
+  }, RENEW_MILLISECONDS);
 };

@@ -3,13 +3,11 @@
 
 import { Charts } from "./charts.js";
 import { byId, embedded, parts, setText } from "./dom.js";
-import { localTimes, renew, showFrame, showState } from "./frame.js";
+import { renewOpen, showFrame, showState } from "./frame.js";
 import { History } from "./history.js";
 import { RooflineChart } from "./roofline.js";
 import { Rows } from "./rows.js";
 import { follow, numbersOf } from "./stream.js";
-
-const RENEW_MILLISECONDS = 10000;
 
 const { key, history: address } = byId("gpu").dataset;
 
@@ -53,14 +51,7 @@ const load = async () => {
 
 show();
 /** Jobs, identity, health, ceilings and tables change slowly: the server writes them. */
-const openTables = () => [...document.querySelectorAll("[open] > .scroll")].map(({ id }) => id);
-localTimes(document);
-document.addEventListener("toggle", ({ target }) => target.open && renew(...openTables()), true);
-setInterval(() => {
-  if (document.hidden) return;
-  renew("jobs", "facts", ...openTables());
-  if (!history.timestamps.length) load();
-}, RENEW_MILLISECONDS);
+renewOpen(["jobs", "facts", "throttled"], () => history.timestamps.length || document.hidden || load());
 follow("/api/v1/stream", view, (next, whole) => {
   view = next;
   show();

@@ -258,7 +258,7 @@ def chart_tables(text: str) -> dict[str, str]:
 
 
 def test_tables_behind_the_charts(daemon: Daemon) -> None:
-    """Every 30 s, the newest first, in the units of the charts; a throttled clock has its reason."""
+    """Every 30 s, newest first, in the units of the charts; a throttled clock has its reason."""
     gpu = snapshots.h100_training()
     assert gpu.vitals is not None
     for second in range(100):

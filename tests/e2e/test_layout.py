@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from exporter.model.snapshot import Bounds, Gpu, Roofline, Snapshot
 from tests import snapshots
-from tests.e2e.browser import SCHEMES, SIZES, View
+from tests.e2e.browser import SCHEMES, SIZES
 from tests.e2e.conftest import OpenPage, Serve
 from tests.web.at_work import at_work
 
@@ -28,6 +28,7 @@ _FAULTS = """() => {
 
   const plot = document.querySelector("svg.roofline");
   const labels = [...plot.querySelectorAll("text")].filter(shown);
+  const names = labels.map(({textContent}) => textContent);
   const letters = labels.map((text) => {
     const matrix = text.getScreenCTM();
     return Array.from({length: text.getNumberOfChars()}, (_, at) => {
@@ -41,18 +42,19 @@ _FAULTS = """() => {
     Math.abs(x - u) < w + width - 1 && Math.abs(y - v) < h + height - 1;
   letters.forEach((one, index) => letters.slice(index + 1).forEach((other, more) => {
     if (one.some((letter) => other.some((each) => covers(letter, each))))
-      say("labels overlap", `${labels[index].textContent} / ${labels[index + 1 + more].textContent}`);
+      say("labels overlap", `${names[index]} / ${names[index + 1 + more]}`);
   }));
   const edge = plot.getBoundingClientRect();
   letters.forEach((one, index) => {
     if (one.some(([x, y, w]) => x - w < edge.left - 1 || x + w > edge.right + 1))
-      say("label is cut", labels[index].textContent);
+      say("label is cut", names[index]);
   });
   for (const dot of plot.querySelectorAll(".point:not([hidden]) .dot")) {
     const box = dot.getBoundingClientRect();
-    const place = [(box.left + box.right) / 2, (box.top + box.bottom) / 2, box.width / 3, box.height / 3];
+    const [wide, high] = [box.width, box.height];
+    const place = [box.left + wide / 2, box.top + high / 2, wide / 3, high / 3];
     letters.forEach((one, index) => {
-      if (one.some((letter) => covers(letter, place))) say("a point covers", labels[index].textContent);
+      if (one.some((letter) => covers(letter, place))) say("a point covers", names[index]);
     });
   }
 
@@ -90,7 +92,6 @@ _USED = """() => {
   }
   return used / (innerWidth * innerHeight);
 }"""
-_SETTLED = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
 def _spread(index: int) -> Gpu:
@@ -126,12 +127,6 @@ NODES: dict[str, Snapshot] = {
 }
 
 
-def _resize(shown: View, size: str) -> None:
-    width, height = SIZES[size]
-    shown.page.set_viewport_size({"width": width, "height": height})
-    shown.page.evaluate(_SETTLED)
-
-
 @pytest.mark.parametrize("node", list(NODES))
 def test_the_node_at_every_size(serve: Serve, view: OpenPage, node: str) -> None:
     """No label over another, nothing cut, no word broken, the window used, in both schemes."""
@@ -139,7 +134,7 @@ def test_the_node_at_every_size(serve: Serve, view: OpenPage, node: str) -> None
     page = shown.page
     faults: dict[str, Any] = {}
     for size in SIZES:
-        _resize(shown, size)
+        shown.resize(size)
         used = page.evaluate(_USED)
         page.locator("#numbers summary").click()
         faults[size] = page.evaluate(_FAULTS)
@@ -167,6 +162,6 @@ def test_the_view_of_one_gpu_at_every_size(serve: Serve, view: OpenPage) -> None
     expect(page.locator("#ceilings tbody tr")).to_have_count(11)
     faults = {}
     for size in SIZES:
-        _resize(shown, size)
+        shown.resize(size)
         faults[size] = page.evaluate(_FAULTS)
     assert not any(faults.values()), faults

@@ -110,7 +110,7 @@ def test_marks_and_words_are_seen_on_their_ground(scheme: str) -> None:
         assert _contrast(colours[name], colours["surface"]) >= LEAST_GRAPHICAL_CONTRAST, name
     for ground in ("used", "track"):
         assert _contrast(colours["good"], colours[ground]) >= LEAST_GRAPHICAL_CONTRAST
-    for name in ("text", "muted", "accent", "good", "warn", "bad", "calm"):
+    for name in ("text", "muted", "accent", "good", "warn", "bad"):
         for ground in ("surface", "ground", "selected"):
             assert _contrast(colours[name], colours[ground]) >= LEAST_TEXT_CONTRAST, (name, ground)
 

@@ -109,7 +109,7 @@ class SeriesChart {
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(`--${name}`).trim();
     const size = parseFloat(style.fontSize);
-    const axis = { stroke: colour("muted"), font: `${Math.round(size * 0.8)}px system-ui, sans-serif`, grid: { stroke: colour("grid"), width: 1 }, ticks: { show: false } };
+    const axis = { stroke: colour("muted"), font: `${Math.round(size * 0.8)}px system-ui, sans-serif`, grid: { stroke: colour("track"), width: 1 }, ticks: { show: false } };
     const times = (_, values) => values.map((time) => clockTime(time).slice(0, values[1] - values[0] < 60 ? 8 : 5));
     const series = this.#series(colour, size / 7.5);
     this.plot = new uPlot({
@@ -120,7 +120,7 @@ class SeriesChart {
         y: { range: this.spec.unit ? (_, __, high) => [0, (high || 1) * 1.08] : [0, 1] },
         reasons: { range: [0, 256] },
       },
-      axes: [{ ...axis, values: times, space: size * 5.3, size: size * 2, gap: size * 0.6 }, { ...axis, values: (_, values) => values.map(this.format), size: size * 4.6 }],
+      axes: [{ ...axis, values: times, space: size * 5.3, size: size * 2, gap: size * 0.6 }, { ...axis, values: (_, values) => values.map(this.format), space: size * 2, size: size * 4.6 }],
       cursor: { y: false, sync: { key: "gpu" }, points: { show: false }, drag: { x: false, y: false } },
       legend: { markers: { dash: (_, index) => (series[index - 1]?.dash ? "dashed" : "solid"), width: 2 } },
       hooks: { drawClear: [(plot) => this.#shade(plot, colour)] },

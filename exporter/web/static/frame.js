@@ -17,7 +17,7 @@ export const showFrame = ({ notice = "", timestamp }) => {
   if (timestamp !== undefined) setTime(byId("read"), timestamp);
 };
 
-const RENEW_MILLISECONDS = 10000;
+export const RENEW_MILLISECONDS = 10000;
 
 /** The server writes UTC. */
 const localTimes = (root) => {
@@ -37,16 +37,13 @@ export const renew = async (...ids) => {
   return true;
 };
 
-/** Renew these places again and again, and what is unfolded; `act` is called with them. */
-export const renewOpen = (ids = [], act = () => {}) => {
+/** Renew these places again and again, and what is unfolded. */
+export const renewOpen = (...ids) => {
   const all = () => {
     const places = [...ids, ...[...document.querySelectorAll("details[open] > [id]")].map(({ id }) => id)];
     if (places.length && !document.hidden) renew(...places);
   };
   localTimes(document);
   document.addEventListener("toggle", ({ target }) => target.open && all(), true);
-  setInterval(() => {
-    all();
-    act();
-  }, RENEW_MILLISECONDS);
+  setInterval(all, RENEW_MILLISECONDS);
 };

@@ -3,7 +3,7 @@
 
 import { Charts } from "./charts.js";
 import { byId, embedded, parts, setText } from "./dom.js";
-import { renewOpen, showFrame, showState } from "./frame.js";
+import { RENEW_MILLISECONDS, renewOpen, showFrame, showState } from "./frame.js";
 import { History } from "./history.js";
 import { RooflineChart } from "./roofline.js";
 import { Rows } from "./rows.js";
@@ -51,7 +51,8 @@ const load = async () => {
 
 show();
 /** Jobs, identity, health, ceilings and tables change slowly: the server writes them. */
-renewOpen(["jobs", "facts", "throttled"], () => history.timestamps.length || document.hidden || load());
+renewOpen("jobs", "facts", "throttled");
+setInterval(() => document.hidden || history.timestamps.length || load(), RENEW_MILLISECONDS);
 follow("/api/v1/stream", view, (next, whole) => {
   view = next;
   show();

@@ -41,7 +41,7 @@ class TableRow {
     setBar(this.bars.saturated, lower);
     setBar(this.bars.band, numbers.saturation_upper ?? lower, lower);
     setBar(this.bars.memory, row.memory_ratio ?? 0);
-    setBar(this.bars.power, numbers.power_limit ? numbers.power / numbers.power_limit : 0);
+    setBar(this.bars.power, (numbers.power ?? 0) / (numbers.power_limit || Infinity));
     const up = row.state === "up";
     for (const cell of this.cells) cell.toggleAttribute("hidden", !up);
     setAttribute(this.state, "colspan", up ? 1 : this.cells.length + 1);

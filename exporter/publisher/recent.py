@@ -119,8 +119,8 @@ class RecentWindow:
         parts = _grown_each(after.time_seconds, before.time_seconds)
         parted = sum(parts.values())
         bounded = now.bounded - then.bounded
-        flops = _over_each(_grown_each(after.flops, before.flops), seconds)
-        dram = _over(_grown(after.dram_bytes, before.dram_bytes), seconds)
+        flops = _over_each(_grown_each(after.flops, before.flops), measured)
+        dram = _over(_grown(after.dram_bytes, before.dram_bytes), measured)
         used = _over(_grown(after.busy_seconds, before.busy_seconds), polled)
         active = _over_each(_grown_each(_active(after), _active(before)), measured)
         engine = active.get("engine")

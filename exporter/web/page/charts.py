@@ -74,13 +74,13 @@ CHARTS = (
         "parts",
         "Where the time goes",
         (
-            Line("saturated", "saturated", "s1"),
+            Line("saturated", "at its limit", "s1"),
             Line("clock", "lost to the clock", "s3"),
-            Line("unsaturated", "busy, not saturated", "s0"),
+            Line("unsaturated", "busy, below its limit", "s0"),
             Line("narrow", "too few SMs busy", "s2"),
             Line("idle", "idle", "s7"),
         ),
-        note="From the bottom to the top: saturated; lost to the clock; busy, not saturated; "
+        note="From the bottom to the top: at its limit; lost to the clock; busy, below its limit; "
         "too few SMs busy; idle.",
         stack=True,
     ),

@@ -8,8 +8,6 @@ import { Rows } from "./rows.js";
 import { follow } from "./stream.js";
 
 const MANY = 16;
-/** How long something lasts is not announced again and again. */
-const LENGTH = /(, the longest)? for \d.*$/;
 
 let view = embedded("view");
 let { problem } = view;
@@ -47,7 +45,8 @@ const showSelected = () => {
 
 const show = () => {
   setText(byId("headline"), view.headline);
-  setText(byId("announced"), view.headline.replace(LENGTH, ""));
+  setText(byId("announced"), view.announced);
+  byId("advice").href = view.advice;
   setText(byId("totals"), view.totals);
   document.title = `${view.headline} · roofline-exporter`;
   const count = Object.keys(view.rows).length;

@@ -14,6 +14,7 @@ from operator import attrgetter
 from exporter.model.reading import THROTTLE_REASONS
 from exporter.model.snapshot import TIME_PARTS, Gpu, Rank, Recent, Share
 from exporter.web import waits
+from exporter.web.wording.facts import Range
 
 _BOARD_COLUMNS = ("power", "power_limit", "sm_clock", "temperature", "throttled")
 _SHARE_COLUMNS = (
@@ -161,15 +162,25 @@ def _work(share: Share) -> Values:
     return (sum(flops.values()) if flops else None), traffic
 
 
+def stall_of(share: Share | None, ranks: Sequence[Rank], now: float | None) -> Range | None:
+    """Return how much of the last 10 s a share sat idle because one of these ranks waited for data.
+
+    `now` is the Unix time; without it a wait that goes on does not count yet.
+    """
+    bounds = {} if share is None else share.data_stall
+    idle = None if share is None or now is None else share.totals.idle_for_seconds
+    return waits.data_stall(
+        ranks,
+        [(each.lower, each.upper) for each in bounds.values()],
+        now=now or 0.0,
+        idle_seconds=idle,
+        idle_ratio=None if share is None else idle_ratio(share.recent),
+    )
+
+
 def _stall(share: Share, ranks: Sequence[Rank], now: float) -> Values:
     """Return the measured stall, or the two bounds of what is not measured."""
-    found = waits.data_stall(
-        ranks,
-        [(each.lower, each.upper) for each in share.data_stall.values()],
-        now=now,
-        idle_seconds=share.totals.idle_for_seconds,
-        idle_ratio=idle_ratio(share.recent),
-    )
+    found = stall_of(share, ranks, now)
     if found is None:
         return None, None, None
     measured = any(rank.verified and rank.data_stall_ratio is not None for rank in ranks)

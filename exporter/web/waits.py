@@ -81,7 +81,7 @@ def data_stall(
         idle_ratio: the part of the last seconds in which it was idle.
     """
     known = [rank for rank in ranks if rank.verified]
-    lasting = _lasting(known, now, idle_seconds or 0.0)
+    lasting = _lasting(known, now, idle_seconds)
     measured = _most(rank.data_stall_ratio for rank in known)
     if measured is not None:
         value = measured if lasting is None else max(measured, lasting)
@@ -95,10 +95,10 @@ def data_stall(
     return Range(lower, max(lower, min(upper for _, upper in found)))
 
 
-def _lasting(ranks: Iterable[Report], now: float, idle_seconds: float) -> float | None:
+def _lasting(ranks: Iterable[Report], now: float, idle_seconds: float | None) -> float | None:
     """Return the part of the last seconds in which a GPU sat idle in a wait that still goes on."""
     since = [rank.last_report_timestamp_seconds for rank in ranks if rank.waiting_for_data]
-    if not since:
+    if not since or idle_seconds is None:
         return None
     return min(max(0.0, now - min(since)), max(0.0, idle_seconds), RECENT_SECONDS) / RECENT_SECONDS
 

@@ -6,11 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from exporter.model.snapshot import Rank
+from exporter.model.snapshot import Rank, Share
 from exporter.model.training import TRAINING_DEGRADATIONS, TRAINING_PHASES
+from exporter.web.columns import stall_of
 from exporter.web.waits import live_ranks
+from exporter.web.wording.facts import Facts
 from exporter.web.wording.job_names import display_names
 from exporter.web.wording.numbers import cut, fixed, percent, plain
+from exporter.web.wording.phrases import data_stall
 from exporter.web.wording.state import stall_level
 
 SHOWN_RANKS = 4
@@ -41,41 +44,27 @@ def _step_seconds(rank: Rank, before: Rank | None) -> float:
     return 0.0 if before is None else rank.totals.step_seconds - before.totals.step_seconds
 
 
-def _stall(rank: Rank, before: Rank | None) -> float | None:
-    """Return the exposed data stall since `before`, as a share of the step time."""
-    spent = _step_seconds(rank, before)
-    now = rank.totals.phase_gpu_idle_seconds.get("data")
-    if before is None or spent <= 0 or now is None:
-        return None
-    return (now - before.totals.phase_gpu_idle_seconds.get("data", 0.0)) / spent
+def job_words(
+    rank: Rank, before: Rank | None, share: Share | None = None, now: float | None = None
+) -> str:
+    """Return how much the GPU of a rank waits for its data, and how fast it steps.
 
-
-def job_words(rank: Rank, before: Rank | None) -> str:
-    """Return how much a rank waits, and how fast it steps.
-
-    Over the same seconds as its phases where these are known, else over its last ones.
+    The stall is the one that the GPU's row shows, as far as it is this rank's: there are not two
+    numbers for it. `share` is what the rank runs on, `now` the Unix time.
     """
     said = []
-    phases = job_phases(rank, before)
-    stall = _stall(rank, before) if phases else rank.data_stall_ratio
-    wait = phases.get("data", 0.0) if phases and _waits(rank) else rank.data_wait_ratio
-    if stall is not None:
-        said.append(f"GPU idle for its data {percent(stall)} of the time ({stall_level(stall)})")
-    if wait is not None:
-        said.append(f"waits for data {percent(wait)}")
+    stall = stall_of(share, [rank], now)
+    known = Facts(0, data_stall=stall, data_wait_ratio=rank.data_wait_ratio)
+    if stall is not None or rank.data_wait_ratio is not None:
+        level = "" if stall is None else f" ({stall_level(stall.lower)})"
+        said.append(f"GPU idle for its data {data_stall(known)}{level}")
     if before is None:
         return ", ".join(said)
     passed = rank.last_report_timestamp_seconds - before.last_report_timestamp_seconds
     if passed > 0:
         rate = max(0.0, rank.totals.steps - before.totals.steps) / passed
         said.append(f"{fixed(rate, 1 if rate < 10 else 0)} steps/s")
-    if phases and passed >= 1:
-        return f"in the last {fixed(passed, 0)} s: {', '.join(said)}"
     return ", ".join(said)
-
-
-def _waits(rank: Rank) -> bool:
-    return "data" in rank.totals.phase_seconds
 
 
 def _phases_html(phases: Mapping[str, float]) -> str:
@@ -95,12 +84,12 @@ def _phases_html(phases: Mapping[str, float]) -> str:
     )
 
 
-def _job(rank: Rank, before: Rank | None, name: str) -> str:
+def _job(rank: Rank, before: Rank | None, name: str, share: Share | None, now: float | None) -> str:
     title, shown = escape(cut(rank.job, MOST_NAME)), escape(f"{cut(name)} rank {rank.rank}")
     whose = "" if rank.owner is None else f" of {escape(cut(rank.owner))}"
-    phases = job_phases(rank, before)
+    phases, words = job_phases(rank, before), escape(job_words(rank, before, share, now))
     return (
-        f'<p><b title="{title}">{shown}</b>{whose} {escape(job_words(rank, before))}</p>'
+        f'<p><b title="{title}">{shown}</b>{whose} {words}</p>'
         f"{_phases_html(phases) if phases else ''}{_degraded_html(rank.degraded)}\n"
     )
 
@@ -118,12 +107,18 @@ def _identity(rank: Rank) -> tuple[object, ...]:
 
 
 def gpu_jobs(
-    ranks: Sequence[Rank], earlier: Iterable[Rank], uuid: str, gpu_instance: int | None
+    ranks: Sequence[Rank],
+    earlier: Iterable[Rank],
+    uuid: str,
+    gpu_instance: int | None,
+    share: Share | None = None,
+    now: float | None = None,
 ) -> str:
     """Return the jobs on a GPU or instance as HTML; nothing where there are none.
 
     Those that the driver does not list there come last: they push none of the others out.
     `earlier` are the ranks of the last seconds, the newest first: each is compared with its oldest.
+    `share` is the GPU or instance at the Unix time `now`.
     """
     live = live_ranks(ranks).get((uuid, gpu_instance), [])
     here = sorted(live, key=lambda rank: rank.verified is False)
@@ -132,7 +127,8 @@ def gpu_jobs(
     before = {_identity(rank): rank for rank in earlier}
     names = display_names({rank.job for rank in ranks})
     jobs = "".join(
-        _job(rank, before.get(_identity(rank)), names[rank.job]) for rank in here[:SHOWN_RANKS]
+        _job(rank, before.get(_identity(rank)), names[rank.job], share, now)
+        for rank in here[:SHOWN_RANKS]
     )
     more = len(here) - SHOWN_RANKS
     return (

@@ -75,8 +75,11 @@ def page_routes(views: Views, specs: Callable[[], SpecBook]) -> list[Route]:
             uuid = found.device.uuid
             key = row_key(uuid, instance)
             if key in view["rows"]:
-                jobs = gpu_jobs(snapshot.ranks, views.store.earlier_ranks(), uuid, instance)
-                since = snapshot.timestamp_seconds - TABLE_SECONDS
+                now = snapshot.timestamp_seconds
+                share = next((each for each in found.shares if each.gpu_instance == instance), None)
+                earlier = views.store.earlier_ranks()
+                jobs = gpu_jobs(snapshot.ranks, earlier, uuid, instance, share, now)
+                since = now - TABLE_SECONDS
                 series = views.store.history.series(uuid, instance, since)
                 html = gpu_html(view, key, gpu_content(view, key, found, specs(), jobs, series))
                 return answer(request, html.encode(), HTML, HEADERS)

@@ -16,9 +16,8 @@ STALL_LEVELS = ((HIGH_STALL_RATIO, "high"), (MODERATE_STALL_RATIO, "some"), (0.0
 """The stall from which on each word holds."""
 NEAR_ROOF_SATURATION = 0.8
 """A GPU is near its roof from this saturation on, whatever GPU model it is. What the best public
-kernels reach does not enter: it is measured for few GPU models, and as a share of the datasheet's
-FLOP/s, so that the power limit lowers it. Saturation is of cycles, and the best kernels pass 0.8
-of it on every GPU model."""
+kernels reach does not enter: it is known for few GPU models, and as a share of the datasheet's
+FLOP/s, which the power limit lowers; saturation is of cycles, and means the same on each."""
 LOOKS_BUSY_RATIO = 0.8
 HARDLY_USED_RATIO = 0.2
 """A GPU that looks busy and whose saturation stays below this does little with its time."""

@@ -19,6 +19,7 @@ from tests.web.api.test_app import nulls
 
 H100 = snapshots.h100_training().device.uuid
 MIG = snapshots.h100_mig(2).device.uuid
+RECORDED = "This data is recorded, and played back: it is not what the GPUs do now."
 
 
 def view(snapshot: Snapshot | None) -> NodeView:
@@ -47,10 +48,10 @@ def test_a_measured_gpu() -> None:
             "glyph": "▲",
             "word": "starved",
             "limit": "limited by compute",
-            "note": "Xid 94, 5 min ago; throttled: sw power cap",
+            "note": "Xid 94, 5 min ago; throttled: software power cap",
             "used": "99 % used",
             "saturated": "56 % saturated",
-            "stall": "24 %",
+            "stall": "24 % of the last 10 s",
             "level": "high",
             "memory": "57/80 GiB",
             "power": "641/700 W",
@@ -60,21 +61,21 @@ def test_a_measured_gpu() -> None:
             "roof": "54 % (spec), 56 % (clock), 67 % (achievable)",
         },
         "values": {
-            "utilization": 0.993,
+            "utilization": 0.99,
             "saturation_lower": 0.561,
             "saturation_upper": 0.561,
-            "sm": 0.942,
+            "sm": 0.94,
             "dram": 0.38,
             "tensor": 0.561,
             "fp64": 0,
             "fp32": 0.113,
             "fp16": 0.021,
             "int": 0.204,
-            "idle": 0.009,
-            "narrow": 0.049,
-            "unsaturated": 0.381,
-            "clock": 0.027,
-            "saturated": 0.534,
+            "idle": 0.015,
+            "narrow": 0.045,
+            "unsaturated": 0.379,
+            "clock": 0.023,
+            "saturated": 0.538,
             "stall": 0.24,
             "wait": 0.31,
             "flops": 541_200_000_000_000,
@@ -120,7 +121,8 @@ def test_idle_and_lost_gpus() -> None:
             "name": "H100 80GB HBM3",
             "glyph": "✕",
             "word": "lost",
-            "note": "Xid 79, 1 min ago",
+            "note": "Xid 79, 1 min ago: the GPU has fallen off the bus; drain and restart the "
+            "node; check power, temperature and seating if it comes back",
             "ago": "last read 1 min ago,",
             "point": "not read",
         },
@@ -135,7 +137,7 @@ def test_idle_and_lost_gpus() -> None:
 def test_idle_for_less_than_a_second() -> None:
     """No length of time is shown that rounds to nothing."""
     totals = snapshots.h100_idle().shares[0].totals
-    asked = shared(snapshots.h100_idle(), totals=replace(totals, idle_for_seconds=0.4))
+    asked = shared(snapshots.h100_idle(), totals=replace(totals, idle_for_seconds=0.4), recent=None)
     assert row(asked)["words"]["idle"].endswith("idle just now")
 
 
@@ -148,7 +150,9 @@ def test_what_was_not_seen_is_not_idle() -> None:
     """A GPU that may or may not be idle is not free, whenever it was last busy."""
     idle = snapshots.h100_idle()
     totals = replace(idle.shares[0].totals, idle_for_seconds=None)
-    words = row(shared(idle, totals=totals, utilization=None, activity=None, limiter=None))["words"]
+    words = row(
+        shared(idle, totals=totals, utilization=None, activity=None, limiter=None, recent=None)
+    )["words"]
     assert words["idle"] == "idle time not known"
     assert words["used"] == "use not known"
     assert words["word"] not in {"free", "idle", "held idle"}
@@ -161,7 +165,10 @@ def test_often_idle() -> None:
     [words] = [each["words"] for each in found["rows"].values()]
     assert (words["word"], words["idle"]) == ("often idle", "not idle")
     assert "limit" not in words
-    assert (found["headline"], found["totals"]) == ("GPU 0 is often idle", "1 GPU: 1 often idle")
+    assert (found["headline"], found["totals"]) == (
+        "GPU 0 is often idle (bob)",
+        "1 GPU: 1 often idle",
+    )
     starved = row(
         shared(snapshots.t4_estimate(), limiter="idle", data_stall={"x": Bounds(0.3, 1.0)})
     )
@@ -200,7 +207,7 @@ def test_mig() -> None:
     assert set(values_of(board)) == {"power", "power_limit", "sm_clock", "throttled"}
     assert (first["instance"], first["words"]["name"]) == (1, "3g.40gb")
     assert first["href"] == f"/gpu/{MIG}?instance=1"
-    assert values_of(first)["utilization"] == 0.991
+    assert values_of(first)["utilization"] == 0.985
     assert values_of(first)["wait"] == 0.5
     assert not set(values_of(board)) & set(values_of(first))
     assert "note" not in first["words"]
@@ -292,7 +299,7 @@ def test_derived_roofs_differ() -> None:
     [
         ("nvml", None),
         ("simulate", "Not real GPUs. This data is simulated."),
-        ("replay", "Not real GPUs. This data is a recording, played back."),
+        ("replay", RECORDED),
         ("x" * 300, f"Not real GPUs. This data comes from {'x' * 119}…."),
     ],
 )
@@ -311,8 +318,8 @@ def test_measured_stall_wins_over_inferred_bounds() -> None:
     found = row(gpu, rank, replace(rank, rank=1, data_stall_ratio=0.31))
     assert found["values"]["stall"] == 0.31
     assert not {"stall_lower", "stall_upper"} & set(found["values"])
-    assert found["words"]["stall"] == "31 %"
-    assert row(gpu)["words"]["stall"] == "50 to 90 %"
+    assert found["words"]["stall"] == "31 % of the last 10 s"
+    assert row(gpu)["words"]["stall"] == "50 to 90 % of the last 10 s"
 
 
 def test_text_from_outside_is_cut() -> None:

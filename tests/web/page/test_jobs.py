@@ -34,21 +34,25 @@ def html(*ranks: Rank, earlier: tuple[Rank, ...] = ()) -> str:
 
 
 def test_what_a_rank_did_in_the_last_seconds() -> None:
-    """Phases are shares of the step time since an earlier picture, steps are per second."""
+    """Phases are shares of the step time since an earlier picture, steps are per second.
+
+    The stall is the number of the GPU's row, whatever the phases were meanwhile.
+    """
     assert job_phases(NOW, BEFORE) == pytest.approx({"data": 0.3, "h2d": 0.1})
     assert job_words(NOW, BEFORE) == (
-        "in the last 10 s: GPU idle for its data 21 % of the time (high), waits for data 30 %, "
-        "4.1 steps/s"
+        "GPU idle for its data 24 % of the last 10 s (high), 4.1 steps/s"
     )
 
 
-def test_words_and_bar_are_of_the_same_seconds() -> None:
-    """What a report said of its own moment is only shown while there is nothing else."""
-    assert job_words(NOW, None) == (
-        "GPU idle for its data 24 % of the time (high), waits for data 31 %"
+def test_a_stall_is_one_number() -> None:
+    """Measured, else bounded as in the GPU's row, else at most what the host waited."""
+    assert job_words(NOW, None) == "GPU idle for its data 24 % of the last 10 s (high)"
+    waits = replace(NOW, data_stall_ratio=None)
+    assert job_words(waits, None) == "GPU idle for its data at most 31 % of the last 10 s"
+    [share] = snapshots.t4_estimate().shares
+    assert job_words(waits, None, share, snapshots.NOW) == (
+        "GPU idle for its data 13 to 31 % of the last 10 s (some)"
     )
-    unmeasured = replace(NOW, totals=replace(NOW.totals, phase_gpu_idle_seconds={}))
-    assert "idle" not in job_words(unmeasured, BEFORE)
 
 
 @pytest.mark.parametrize("before", [None, NOW])

@@ -132,7 +132,7 @@ class PointJson(Json):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentJson(Json):
-    """What states are judged by: means of the last 10 s, or of the last interval if it is longer."""
+    """What states are judged by: means of the last 10 s, or of a last interval that is longer."""
 
     seconds: float
     """For how long it was observed."""

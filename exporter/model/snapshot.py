@@ -339,11 +339,10 @@ class Rank:
     loader: Loader = field(default_factory=Loader)
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
     data_wait_ratio: float | None = None
-    """Share of the last seconds in which the host waited for data."""
+    """Share of the last `RECENT_SECONDS` in which the host waited for data, a wait that goes on
+    included."""
     data_stall_ratio: float | None = None
     """The part of it in which the GPU's stream had nothing to do; None where not measured."""
-    waiting_for_data: bool = False
-    """Whether its last word was that it waits for data."""
     owner: str | None = None
     """Whose job it is; None where that is not known, or where owners are not shown."""
     verified: bool | None = None
@@ -351,6 +350,13 @@ class Rank:
     device's own numbers take nothing from a rank that is not verified."""
     degraded: tuple[str, ...] = ()
     """What of it is not measured or not believed, by the names of ``TRAINING_DEGRADATIONS``."""
+    phase: str | None = None
+    """The phase that it is in now, by its last word; None where it is in none, or said nothing."""
+
+    @property
+    def waiting_for_data(self) -> bool:
+        """Whether its last word is that it waits for data."""
+        return self.phase == "data"
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,8 +130,9 @@ class RecentWindow:
             seconds=seconds,
             busy_ratio=used if engine is None else engine,
             utilization_ratio=used,
+            # Known where the time parts are: not in an interval with an impossible reading.
             saturation_ratio=_over(
-                _grown(after.saturation_seconds, before.saturation_seconds), measured
+                _grown(after.saturation_seconds, before.saturation_seconds), parted
             ),
             saturation_bounds=(
                 Bounds((now.lower - then.lower) / bounded, (now.upper - then.upper) / bounded)

@@ -58,6 +58,8 @@ NO_SHARE = (None,) * len(_SHARE_COLUMNS)
 NO_LINKS = (None,) * 4
 """Where nothing is known of these."""
 
+ESTIMATE = "estimate"
+"""What `Saturation.source` says of bounds that follow from utilization."""
 _BITS = {reason: 1 << bit for bit, reason in enumerate(THROTTLE_REASONS)}
 _COUNTERS = ("sm", "dram", "engine", "tensor", "fp64", "fp32", "fp16", "int")
 _NO_ACTIVITY: Values = (None,) * len(_COUNTERS)
@@ -122,44 +124,55 @@ def board_values(gpu: Gpu) -> Values:
     )
 
 
+def counted(share: Share) -> Recent | None:
+    """Return what a share with counters did over the last seconds; None for any other.
+
+    One interval with an impossible reading does not hide what the others measured.
+    """
+    estimated = share.saturation is None or share.saturation.source == ESTIMATE
+    return None if estimated else share.recent
+
+
+def measured_saturation(share: Share) -> float | None:
+    """Return the saturation where it is measured and complete."""
+    recent = counted(share)
+    if recent is not None:
+        return recent.saturation_ratio
+    return None if share.saturation is None else share.saturation.ratio
+
+
 def _saturation(share: Share) -> Values:
     """Return the lower and the upper bound; both are the measured ratio where there is one."""
     found, recent = share.saturation, share.recent
     if found is None:
         return None, None
-    ratio, bounds = found.ratio, found.bounds
+    ratio, bounds = measured_saturation(share), found.bounds
     if recent is not None:
-        ratio = None if ratio is None else recent.saturation_ratio
         bounds = recent.saturation_bounds or bounds
     return (bounds.lower, bounds.upper) if ratio is None else (ratio, ratio)
 
 
 def _activity(share: Share) -> Values:
-    if share.activity is None:
-        return _NO_ACTIVITY
-    if share.recent is not None and share.recent.active_ratio:
-        return tuple([share.recent.active_ratio.get(name) for name in _COUNTERS])
-    return tuple(_activity_of(share.activity))
+    recent = counted(share)
+    if recent is not None and recent.active_ratio:
+        return tuple([recent.active_ratio.get(name) for name in _COUNTERS])
+    return _NO_ACTIVITY if share.activity is None else tuple(_activity_of(share.activity))
 
 
 def _parts(share: Share) -> Values:
-    if share.time_parts is None:
-        return _NO_PARTS
-    if share.recent is not None and share.recent.time_parts:
-        return tuple([share.recent.time_parts.get(name) for name in TIME_PARTS])
-    return tuple(_parts_of(share.time_parts))
+    recent = counted(share)
+    if recent is not None and recent.time_parts:
+        return tuple([recent.time_parts.get(name) for name in TIME_PARTS])
+    return _NO_PARTS if share.time_parts is None else tuple(_parts_of(share.time_parts))
 
 
 def _work(share: Share) -> Values:
     """Return FLOP/s and DRAM bytes/s."""
-    roofline, recent = share.roofline, share.recent
-    if roofline is None:
+    now = counted(share) or share.roofline
+    if now is None:
         return None, None
-    flops, traffic = roofline.flops_per_second, roofline.dram_bytes_per_second
-    if recent is not None:
-        flops = recent.flops_per_second if flops else {}
-        traffic = None if traffic is None else recent.dram_bytes_per_second
-    return (sum(flops.values()) if flops else None), traffic
+    flops = now.flops_per_second
+    return (sum(flops.values()) if flops else None), now.dram_bytes_per_second
 
 
 def stall_of(share: Share | None, ranks: Sequence[Rank], now: float | None) -> Range | None:

@@ -131,7 +131,8 @@ def test_counters_are_means_of_the_window() -> None:
     for second in range(21):
         totals = ShareTotals(
             observed_seconds={"activity": float(second)},
-            saturation_seconds=0.5 * second,
+            saturation_seconds=0.4 * min(second, 15),
+            time_seconds={"idle": 0.6 * min(second, 15), "saturated": 0.4 * min(second, 15)},
             engine_active_seconds=0.9 * second,
             sm_active_seconds=0.8 * second,
             dram_active_seconds=0.2 * second,
@@ -148,3 +149,6 @@ def test_counters_are_means_of_the_window() -> None:
         {"engine": 0.9, "sm": 0.8, "dram": 0.2, "tensor": 0.3, "fp32": 0.5, "fp16": 0.4}
     )
     assert (recent.saturation_unit, recent.limiter) == ("fma", None)
+    # For half of the window it was not known.
+    assert recent.saturation_ratio == pytest.approx(0.4)
+    assert recent.time_parts == pytest.approx({"idle": 0.6, "saturated": 0.4})

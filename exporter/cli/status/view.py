@@ -24,6 +24,7 @@ from exporter.web.wording.phrases import label
 from exporter.web.wording.recorded import down_reason, notice
 from exporter.web.wording.summary import totals
 
+ESTIMATE = "estimate"
 _HIGHEST = 1e100
 """A number beyond this is not a reading."""
 
@@ -178,7 +179,7 @@ def _saturation(found: SaturationJson, recent: RecentJson | None) -> Saturation 
     lower: float | None = found.lower_ratio
     upper: float | None = found.upper_ratio
     if recent is not None:
-        ratio = None if ratio is None else recent.saturation_ratio
+        ratio = recent.saturation_ratio if found.source != ESTIMATE else ratio
         unit = recent.saturation_unit
         if recent.saturation_upper_ratio is not None:
             lower, upper = recent.saturation_lower_ratio, recent.saturation_upper_ratio

@@ -10,7 +10,7 @@ from typing import Any
 
 from exporter.model.snapshot import Gpu, Rank, Share, Snapshot
 from exporter.web import waits
-from exporter.web.columns import idle_ratio, readings
+from exporter.web.columns import ESTIMATE, idle_ratio, measured_saturation, readings
 from exporter.web.live.addresses import page_address, row_key
 from exporter.web.live.roofs import roof_key, whole_ceilings
 from exporter.web.live.rounding import known, moment, ratio, rounded
@@ -118,7 +118,7 @@ def _uncounted(gpu: Gpu, share: Share) -> str | None:
         return None
     instance = share.gpu_instance
     state = gpu.states.get(COUNTERS if instance is None else f"{COUNTERS}_instance_{instance}")
-    estimated = share.saturation is not None and share.saturation.source == "estimate"
+    estimated = share.saturation is not None and share.saturation.source == ESTIMATE
     return state or ("unsupported" if estimated else None)
 
 
@@ -144,7 +144,7 @@ def _saturation(share: Share, found: dict[str, float]) -> Saturation | None:
         return None
     unit = now.unit if recent is None else recent.saturation_unit
     bounds = Range(found["saturation_lower"], found["saturation_upper"])
-    return Saturation(bounds, now.ratio is not None, now.source, unit)
+    return Saturation(bounds, measured_saturation(share) is not None, now.source, unit)
 
 
 def _data_stall(found: dict[str, float]) -> Range | None:

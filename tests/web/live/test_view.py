@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from exporter.model.reading import SUSPENDED, THROTTLE_REASONS
+from exporter.model.reading import SUSPENDED, THROTTLE_REASONS, XidRecord
 from exporter.model.snapshot import Bounds, Gpu, Rank, Snapshot
 from exporter.web.live.row_words import COLUMNS, values_of
 from exporter.web.live.view import NodeView, node_view
@@ -383,3 +383,134 @@ def test_a_gpu_that_answers_hardly_anything() -> None:
     for found in (row(snapshots.bare()), row(replace(snapshots.bare(), shares=()))):
         assert (found["gpu"], found["state"], found["values"]) == (0, "up", {})
         assert found["words"].items() >= words.items()
+
+
+def waiting(idle_seconds: float, since: float, **changes: Any) -> dict[str, Any]:
+    """The row of a GPU that is held, and whose job said so long ago that it waits for data."""
+    idle = shared(
+        snapshots.h100_idle(),
+        held=True,
+        totals=replace(snapshots.h100_idle().shares[0].totals, idle_for_seconds=idle_seconds),
+    )
+    rank = replace(
+        snapshots.rank_on_gpu(),
+        phase="data",
+        last_report_timestamp_seconds=snapshots.NOW - since,
+        **changes,
+    )
+    return row(idle, rank)
+
+
+def test_a_gpu_in_its_data_wait_is_starved() -> None:
+    """Also while its job says nothing, because the wait goes on; and never called held idle."""
+    silent = waiting(45.0, 45.2, data_stall_ratio=None, data_wait_ratio=None)
+    assert (silent["words"]["word"], silent["words"]["level"]) == ("starved", "high")
+    assert silent["words"]["stall"] == "100 % of the last 10 s"
+    begun = waiting(4.0, 4.5, data_stall_ratio=0.0)
+    assert (begun["words"]["word"], begun["words"]["stall"]) == ("starved", "40 % of the last 10 s")
+    assert begun["values"]["stall"] == 0.4
+    # The loader keeps up: the wait has only just begun, or another one is not believed.
+    assert waiting(0.2, 0.1, data_stall_ratio=0.01)["words"]["word"] != "starved"
+    assert waiting(45.0, 45.2, verified=False)["words"]["word"] == "held idle"
+    assert waiting(45.0, 45.2, processes=0)["words"]["word"] == "held idle"
+
+
+def test_what_limits_by_input_is_starved() -> None:
+    """As the limiter of the last ten seconds has it."""
+    gpu = snapshots.h100_idle()
+    recent = gpu.shares[0].recent
+    assert recent is not None
+    limited = {"idle": 0.7, "input": 0.3}
+    starved = shared(gpu, held=True, recent=replace(recent, limited_ratio=limited))
+    found = view(snapshots.snapshot(starved))
+    assert found["headline"] == "GPU 0 idle 100 % of the time, waiting for data"
+    assert found["advice"].endswith("/docs/live-page.md#starved")
+
+
+@pytest.mark.parametrize("up", [True, False])
+def test_a_critical_xid_is_explained_for_an_hour(up: bool) -> None:
+    """Whatever the GPU does now, and whatever harmless Xid came after it."""
+    for age, explained in ((3599.0, True), (3601.0, False)):
+        xids = {95: XidRecord(1, snapshots.NOW - age), 31: XidRecord(1, snapshots.NOW - 5)}
+        gpu = replace(snapshots.h100_training(), xids=xids)
+        if not up:
+            gpu = replace(snapshots.lost(), xids=xids)
+        note = row(gpu)["words"]["note"]
+        if explained:
+            assert note.startswith(
+                "Xid 95, 59 min ago: uncorrectable memory error, not contained; end all work on "
+                "the GPU and reset it"
+            )
+        else:
+            assert note.startswith("Xid 31, 5 s ago")
+            assert "not contained" not in note
+
+
+def test_a_recording_that_has_ended_says_so() -> None:
+    """Its GPUs are not lost; what is said of them is when they were last read."""
+    gpus = [
+        replace(
+            gpu,
+            up=False,
+            shares=(),
+            down_reason=reason,
+            device=replace(gpu.device, source="replay"),
+        )
+        for gpu, reason in (
+            (snapshots.h100_training(0), "no fresh reading"),
+            (snapshots.lost(1), "lost"),
+        )
+    ]
+    ended = "the recording day.jsonl.gz has ended"
+    found = view(replace(snapshots.snapshot(*gpus), problem=ended))
+    assert found["headline"] == "The recording day.jsonl.gz has ended"
+    assert found["notice"] == f"{RECORDED} The recording day.jsonl.gz has ended."
+    assert found["advice"].endswith("/docs/recordings.md")
+    words = [each["words"] for each in found["rows"].values()]
+    assert [each["word"] for each in words] == ["ended", "lost"]
+    assert words[0]["reason"] == "the recording has ended"
+    assert found["totals"] == "2 GPUs: 1 of a recording that has ended, 1 lost"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"name": "Tesla T4", "architecture": "Turing"}, "dcgm-exporter beside"),
+        ({"name": "NVIDIA A100-SXM4-80GB", "architecture": "Ampere"}, "dcgm-exporter beside"),
+        ({"name": "NVIDIA L40S", "architecture": "Ada"}, "dcgm-exporter beside"),
+        ({"name": "NVIDIA GeForce RTX 4090", "architecture": "Ada"}, "Nothing that runs"),
+        ({"name": "NVIDIA RTX A6000", "architecture": "Ampere"}, "Nothing that runs"),
+        ({"name": "NVIDIA T400 4GB", "architecture": "Turing"}, "Nothing that runs"),
+        ({"name": "Tesla P100-PCIE-16GB", "architecture": "Pascal"}, "Nothing that runs"),
+    ],
+)
+def test_what_would_measure_a_gpu_without_counters(changes: dict[str, Any], said: str) -> None:
+    """One sentence, of sources that there are; none where counters are read."""
+    gpu = snapshots.t4_estimate()
+    words = row(replace(gpu, device=replace(gpu.device, **changes)))["words"]
+    assert said in words["measure"]
+    assert "measure" not in row(snapshots.h100_training())["words"]
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [("disabled", "--no-source.gpm"), ("no_permission", "CAP_SYS_ADMIN"), ("old_driver", "525")],
+)
+def test_counters_that_could_be_read(state: str, said: str) -> None:
+    """A GPU that has them needs no other source."""
+    gpu = replace(snapshots.t4_estimate(), states={"gpm": state})
+    hopper = replace(gpu, device=replace(gpu.device, architecture="Hopper"))
+    assert said in row(hopper)["words"]["measure"]
+
+
+def test_the_same_saturation_is_the_same_state_of_every_gpu_model() -> None:
+    """Whether or not it is known what the best kernels reach there."""
+    for reached, ratio, word in ((0.95, 0.6, "busy"), (0.95, 0.81, "near its roof")):
+        words = set()
+        for known in ({}, {"spec": ratio, "achievable": reached}):
+            gpu = snapshots.h100_training()
+            share = gpu.shares[0]
+            assert share.recent is not None
+            recent = replace(share.recent, saturation_ratio=ratio, roof_ratio=known)
+            words.add(row(shared(gpu, recent=recent))["words"]["word"])
+        assert words == {word}

@@ -10,7 +10,7 @@ _DOCS = f"{DOCUMENTATION}/blob/main/docs"
 
 PAGES = {
     "lost": "live-page.md#lost",
-    "starved": "live-page.md#starved",
+    "starved": "stalls.md#what-to-change",
     "held idle": "live-page.md#held-idle",
     "underused": "live-page.md#underused",
     "clock-throttled": "live-page.md#clock-throttled",

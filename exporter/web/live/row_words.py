@@ -64,13 +64,12 @@ def _words_up(facts: Facts, numbers: Numbers, word: str) -> Numbers:
     if word == DIVIDED:
         # It is shown for its board alone; what it does is said of its instances.
         return {"limit": "divided into instances", "power": phrases.power(facts)}
-    stall = facts.data_stall
     return {
         "limit": phrases.limiter(facts, word),
         "used": phrases.use(facts),
         "saturated": phrases.saturation(facts),
         "stall": phrases.data_stall(facts),
-        "level": "" if stall is None else stall_level(stall.lower),
+        "level": phrases.stall_level(facts),
         "memory": phrases.memory(facts),
         "power": phrases.power(facts),
         "idle": phrases.idle(facts),
@@ -102,9 +101,9 @@ def worded(facts: Facts, numbers: Numbers, now: float) -> Row:
         "note": _notes(facts),
         **(_words_up(facts, numbers, word) if up else _words_down(facts, numbers, now)),
     }
-    level = words.get("level")
+    stall = facts.data_stall
     look = [f"tone-{look_as}"]
-    look += [f"level-{level}"] if level else []
+    look += [f"level-{stall_level(stall.lower)}"] if up and stall is not None else []
     look += ["divided"] if facts.divided else [] if up else ["down"]
     row = {**numbers, "gpu": facts.gpu, "instance": facts.instance, "state": readable}
     return {

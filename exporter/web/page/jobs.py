@@ -14,7 +14,7 @@ from exporter.web.wording.facts import Facts
 from exporter.web.wording.job_names import display_names
 from exporter.web.wording.numbers import cut, fixed, percent, plain
 from exporter.web.wording.phrases import data_stall
-from exporter.web.wording.state import stall_level
+from exporter.web.wording.phrases import stall_level as level_of
 
 SHOWN_RANKS = 4
 """More ranks on one GPU are only counted."""
@@ -44,27 +44,28 @@ def _step_seconds(rank: Rank, before: Rank | None) -> float:
     return 0.0 if before is None else rank.totals.step_seconds - before.totals.step_seconds
 
 
-def job_words(
-    rank: Rank, before: Rank | None, share: Share | None = None, now: float | None = None
-) -> str:
-    """Return how much the GPU of a rank waits for its data, and how fast it steps.
+def job_stall(rank: Rank, share: Share | None = None, now: float | None = None) -> str:
+    """Return how much a GPU waits for the data of one of its ranks.
 
-    The stall is the one that the GPU's row shows, as far as it is this rank's: there are not two
-    numbers for it. `share` is what the rank runs on, `now` the Unix time.
+    It is made as the number in the GPU's row is, which is that of the worst rank. `share` is what
+    the rank runs on, `now` the Unix time.
     """
-    said = []
     stall = stall_of(share, [rank], now)
     known = Facts(0, data_stall=stall, data_wait_ratio=rank.data_wait_ratio)
-    if stall is not None or rank.data_wait_ratio is not None:
-        level = "" if stall is None else f" ({stall_level(stall.lower)})"
-        said.append(f"GPU idle for its data {data_stall(known)}{level}")
+    if stall is None and rank.data_wait_ratio is None:
+        return ""
+    return f"GPU idle for its data {data_stall(known)} {level_of(known)}"
+
+
+def job_rate(rank: Rank, before: Rank | None) -> str:
+    """Return how fast a rank steps."""
     if before is None:
-        return ", ".join(said)
+        return ""
     passed = rank.last_report_timestamp_seconds - before.last_report_timestamp_seconds
-    if passed > 0:
-        rate = max(0.0, rank.totals.steps - before.totals.steps) / passed
-        said.append(f"{fixed(rate, 1 if rate < 10 else 0)} steps/s")
-    return ", ".join(said)
+    if passed <= 0:
+        return ""
+    rate = max(0.0, rank.totals.steps - before.totals.steps) / passed
+    return f"{fixed(rate, 1 if rate < 10 else 0)} steps/s"
 
 
 def _phases_html(phases: Mapping[str, float]) -> str:
@@ -84,10 +85,11 @@ def _phases_html(phases: Mapping[str, float]) -> str:
     )
 
 
-def _job(rank: Rank, before: Rank | None, name: str, share: Share | None, now: float | None) -> str:
+def _job(rank: Rank, before: Rank | None, name: str, stall: str) -> str:
     title, shown = escape(cut(rank.job, MOST_NAME)), escape(f"{cut(name)} rank {rank.rank}")
     whose = "" if rank.owner is None else f" of {escape(cut(rank.owner))}"
-    phases, words = job_phases(rank, before), escape(job_words(rank, before, share, now))
+    phases = job_phases(rank, before)
+    words = escape(", ".join(filter(None, (stall, job_rate(rank, before)))))
     return (
         f'<p><b title="{title}">{shown}</b>{whose} {words}</p>'
         f"{_phases_html(phases) if phases else ''}{_degraded_html(rank.degraded)}\n"
@@ -118,7 +120,8 @@ def gpu_jobs(
 
     Those that the driver does not list there come last: they push none of the others out.
     `earlier` are the ranks of the last seconds, the newest first: each is compared with its oldest.
-    `share` is the GPU or instance at the Unix time `now`.
+    `share` is the GPU or instance at the Unix time `now`. The stall of the only rank is the one in
+    the row above, which goes on while this stays as it is: it is not said twice.
     """
     live = live_ranks(ranks).get((uuid, gpu_instance), [])
     here = sorted(live, key=lambda rank: rank.verified is False)
@@ -127,7 +130,12 @@ def gpu_jobs(
     before = {_identity(rank): rank for rank in earlier}
     names = display_names({rank.job for rank in ranks})
     jobs = "".join(
-        _job(rank, before.get(_identity(rank)), names[rank.job], share, now)
+        _job(
+            rank,
+            before.get(_identity(rank)),
+            names[rank.job],
+            job_stall(rank, share, now) if len(here) > 1 else "",
+        )
         for rank in here[:SHOWN_RANKS]
     )
     more = len(here) - SHOWN_RANKS

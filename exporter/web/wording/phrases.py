@@ -16,6 +16,7 @@ from exporter.web.wording.numbers import (
     throttle_reason,
 )
 from exporter.web.wording.state import condition
+from exporter.web.wording.state import stall_level as level_of
 
 _LIMITERS = {
     "idle": "often idle",
@@ -91,12 +92,19 @@ def roof(facts: Facts) -> str:
 
 
 def data_stall(facts: Facts) -> str:
-    """Return the exposed data stall, or what bounds it: 24 % of the last 10 s, at most 31 % …"""
+    """Return the exposed data stall, or what bounds it: 24 %, 12 to 31 %, at most 31 %."""
     if facts.data_stall is not None:
-        return f"{span(*facts.data_stall)} {WINDOW}"
+        return span(*facts.data_stall)
     if facts.data_wait_ratio is not None:
-        return f"at most {percent(facts.data_wait_ratio)} {WINDOW}"
+        return f"at most {percent(facts.data_wait_ratio)}"
     return "no report"
+
+
+def stall_level(facts: Facts) -> str:
+    """Return what a data stall is a share of, and how bad it is: of the last 10 s, high."""
+    if facts.data_stall is not None:
+        return f"{WINDOW}, {level_of(facts.data_stall.lower)}"
+    return "" if facts.data_wait_ratio is None else WINDOW
 
 
 def memory(facts: Facts) -> str:

@@ -51,8 +51,8 @@ def test_a_measured_gpu() -> None:
             "note": "Xid 94, 5 min ago; throttled: software power cap",
             "used": "99 % used",
             "saturated": "56 % saturated",
-            "stall": "24 % of the last 10 s",
-            "level": "high",
+            "stall": "24 %",
+            "level": "of the last 10 s, high",
             "memory": "57/80 GiB",
             "power": "641/700 W",
             "idle": "not idle",
@@ -318,8 +318,8 @@ def test_measured_stall_wins_over_inferred_bounds() -> None:
     found = row(gpu, rank, replace(rank, rank=1, data_stall_ratio=0.31))
     assert found["values"]["stall"] == 0.31
     assert not {"stall_lower", "stall_upper"} & set(found["values"])
-    assert found["words"]["stall"] == "31 % of the last 10 s"
-    assert row(gpu)["words"]["stall"] == "50 to 90 % of the last 10 s"
+    assert found["words"]["stall"] == "31 %"
+    assert row(gpu)["words"]["stall"] == "50 to 90 %"
 
 
 def test_text_from_outside_is_cut() -> None:
@@ -404,10 +404,13 @@ def waiting(idle_seconds: float, since: float, **changes: Any) -> dict[str, Any]
 def test_a_gpu_in_its_data_wait_is_starved() -> None:
     """Also while its job says nothing, because the wait goes on; and never called held idle."""
     silent = waiting(45.0, 45.2, data_stall_ratio=None, data_wait_ratio=None)
-    assert (silent["words"]["word"], silent["words"]["level"]) == ("starved", "high")
-    assert silent["words"]["stall"] == "100 % of the last 10 s"
+    assert (silent["words"]["word"], silent["words"]["level"]) == (
+        "starved",
+        "of the last 10 s, high",
+    )
+    assert silent["words"]["stall"] == "100 %"
     begun = waiting(4.0, 4.5, data_stall_ratio=0.0)
-    assert (begun["words"]["word"], begun["words"]["stall"]) == ("starved", "40 % of the last 10 s")
+    assert (begun["words"]["word"], begun["words"]["stall"]) == ("starved", "40 %")
     assert begun["values"]["stall"] == 0.4
     # The loader keeps up: the wait has only just begun, or another one is not believed.
     assert waiting(0.2, 0.1, data_stall_ratio=0.01)["words"]["word"] != "starved"

@@ -68,7 +68,7 @@ def test_the_demo(demo: Daemon, view: OpenPage, scheme: str) -> None:
         expect(page.locator("#totals")).to_contain_text("8 GPUs:")
         expect(shown.row("GPU 0")).to_contain_text("limited by compute")
         expect(shown.row("GPU 3")).to_contain_text("underused")
-        expect(shown.row("GPU 6")).to_contain_text("sw power cap")
+        expect(shown.row("GPU 6")).to_contain_text("software power cap")
         expect(page.locator("svg.roofline .point:not([hidden])").first).to_be_visible()
         assert _fits(shown, size)
         assert shown.findings() == []
@@ -411,7 +411,7 @@ def test_both_sides_say_the_same(serve: Serve, view: OpenPage) -> None:
       [row.className, ...[...row.querySelectorAll("[data-f]")].map((node) =>
         node.textContent.replace(" UTC", "")),
        ...[...row.querySelectorAll("rect")].map((node) =>
-        ["x", "width"].map((name) => Number(node.getAttribute(name)).toFixed(1)).join())])"""
+        ["x", "width"].map((name) => parseFloat(node.getAttribute(name)).toFixed(1)).join())])"""
     bare = view()
     page = bare.page
     # The page without its scripts: what they would do is blocked, reading it is not.

@@ -47,13 +47,13 @@ def _point(facts: Facts, numbers: Numbers) -> Numbers:
     work, traffic = (numbers["values"].get(name) for name in ("flops", "bytes"))
     bounds = numbers.get("flops_bounds")
     point = "no work, or no memory traffic, so no place on the chart"
-    if work and traffic:
+    if work and traffic and "bytes_bounds" not in numbers:
         point = f"{flops(work)} at {intensity(work / traffic)}"
     elif bounds is not None and "bytes_bounds" in numbers:
-        least = f"{flops(bounds[0])} to " if bounds[0] > 0 else "at most "
-        many = numbers["bytes_bounds"][1]
-        most = f", at most {bytes_rate(many)}" if many else ""
-        point = f"{least}{flops(bounds[1])}{most} (estimated)"
+        least = f"from {flops(bounds[0])} to" if bounds[0] > 0 else "below"
+        few, many = numbers["bytes_bounds"]
+        most = f"{'' if few == many else 'at most '}{bytes_rate(many)} of DRAM traffic"
+        point = f"somewhere {least} {flops(bounds[1])}, {most}"
     elif "ceilings" not in numbers:
         point = "its ceilings are not known, so no place on the chart"
     return {"point": point, "roof": phrases.roof(facts)}

@@ -184,15 +184,29 @@ def _numbers(gpu: Gpu, share: Share | None, found: dict[str, float]) -> dict[str
 
 
 def _bounds(share: Share) -> dict[str, Any]:
-    """Return the FLOP/s that are possible, and the bytes/s where those are not measured."""
+    """Return the FLOP/s that are possible, and the bytes/s where work or traffic is not measured.
+
+    Over the last seconds where these are known. A resource is never busier than the upper bound of
+    the saturation, so that bounds the traffic over any time.
+    """
     roofline, saturation, ceilings = share.roofline, share.saturation, share.ceilings
-    now = roofline if share.recent is None else share.recent
-    flops = None if roofline is None or now is None else now.flops_bounds_per_second
+    recent, most = share.recent, None if saturation is None else saturation.bounds.upper
+    flops = None if roofline is None else roofline.flops_bounds_per_second
+    if recent is not None and recent.flops_bounds_per_second is not None:
+        flops = recent.flops_bounds_per_second
+        most = most if recent.saturation_bounds is None else recent.saturation_bounds.upper
+    elif saturation is not None and "dram" in saturation.unmeasured:
+        most = saturation.unmeasured["dram"].upper
     if flops is None or not flops.upper:
         return {}
-    dram = None if saturation is None else saturation.unmeasured.get("dram")
+    bounds: dict[str, Any] = {"flops_bounds": [rounded(flops.lower), rounded(flops.upper)]}
     bandwidth = None if ceilings is None else ceilings.memory_bandwidth_bytes_per_second
-    traffic = None
-    if dram is not None and bandwidth is not None:
-        traffic = [rounded(dram.lower * bandwidth), rounded(dram.upper * bandwidth)]
-    return {"flops_bounds": [rounded(flops.lower), rounded(flops.upper)], "bytes_bounds": traffic}
+    if saturation is None or most is None or bandwidth is None:
+        return bounds
+    if saturation.complete or measured_saturation(share) is not None:
+        return bounds
+    dram = None if roofline is None else roofline.dram_bytes_per_second
+    if recent is not None and recent.dram_bytes_per_second is not None:
+        dram = recent.dram_bytes_per_second
+    traffic = (0.0, most * bandwidth) if "dram" in saturation.unmeasured else (dram, dram)
+    return bounds if None in traffic else {**bounds, "bytes_bounds": [*map(rounded, traffic)]}

@@ -153,9 +153,9 @@ def _ceilings(ceilings: Ceilings | None, model: GpuModel | None, codes: Mapping[
         for first, *rest in rows
     )
     return (
-        '<section class="card" id="ceilings"><h2>Ceilings</h2>\n<div class="scroll" tabindex="0" '
-        f'role="region" aria-label="Ceilings"><table><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>\n{_sources(ceilings, model, codes)}</section>"
+        '<section class="card" id="ceilings"><h2>Ceilings</h2>\n'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>\n"
+        f"{_sources(ceilings, model, codes)}</section>"
     )
 
 

@@ -56,7 +56,7 @@ def gpu_content(
 ) -> str:
     """Return the content of the page of the row `key`, which is one of `view`.
 
-    `series` are its last minutes.
+    `series` are its last 15 minutes.
     """
     row = view["rows"][key]
     said = row["words"]

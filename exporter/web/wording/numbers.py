@@ -11,8 +11,6 @@ CUT, LONG = 60, 120
 """Longer texts from outside are cut: names, and what has room for a sentence."""
 _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _MAKERS = re.compile(r"^(NVIDIA |GeForce |Tesla |Quadro )+")
-_SIDE_NAMES = {"sw": "software", "hw": "hardware"}
-_SIDES = re.compile("^(sw|hw)(?=_)")
 _TYPES = {
     name: name.upper()
     for name in ("fp64", "fp32", "fp16", "bf16", "tf32", "fp8", "fp4", "int8", "int4")
@@ -123,10 +121,5 @@ def profile_name(profile: str) -> str:
 
 
 def plain(slug: str) -> str:
-    """Return helper_thread as "helper thread"."""
+    """Return remapped_rows as "remapped rows"."""
     return slug.replace("_", " ")
-
-
-def throttle_reason(slug: str) -> str:
-    """Return sw_power_cap as "software power cap", as static/charts.js does."""
-    return plain(_SIDES.sub(lambda found: _SIDE_NAMES[found[0]], slug))

@@ -13,10 +13,10 @@ from exporter.web.wording.numbers import (
     percent,
     plain,
     span,
-    throttle_reason,
 )
 from exporter.web.wording.state import condition
 from exporter.web.wording.state import stall_level as level_of
+from exporter.web.wording.throttling import throttle_words
 
 _LIMITERS = {
     "idle": "often idle",
@@ -159,4 +159,4 @@ def throttled(facts: Facts) -> str:
 
 def reasons(facts: Facts) -> str:
     """Return these reasons alone."""
-    return ", ".join(cut(throttle_reason(each), 28) for each in facts.throttle_reasons)
+    return ", ".join(cut(throttle_words(each), 32) for each in facts.throttle_reasons)

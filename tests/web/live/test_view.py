@@ -99,7 +99,9 @@ def test_an_estimated_gpu() -> None:
     assert (values["stall_lower"], values["stall_upper"]) == (0.125, 0.312)
     assert (found["flops_bounds"], found["bytes_bounds"]) == ([0, 28e12], [0, 137.6e9])
     assert not {"stall", "wait", "flops", "bytes", "idle", "tensor"} & set(values)
-    assert found["words"]["point"] == "at most 28.0 TFLOP/s, at most 138 GB/s (estimated)"
+    assert found["words"]["point"] == (
+        "somewhere below 28.0 TFLOP/s, at most 138 GB/s of DRAM traffic"
+    )
 
 
 def test_idle_and_lost_gpus() -> None:

@@ -259,20 +259,30 @@ def chart_tables(text: str) -> dict[str, str]:
 
 
 def test_tables_behind_the_charts(daemon: Daemon) -> None:
-    """The last five minutes, minute by minute, the newest first, in the units of the charts."""
-    for second in range(200):
-        node = snapshots.EXAMPLES["training"]
+    """Every 30 s, newest first, in the units of the charts; a throttled clock has its reason."""
+    gpu = snapshots.h100_training()
+    assert gpu.vitals is not None
+    for second in range(100):
+        reasons = frozenset({"sw_power_cap", "hw_thermal"} if 35 <= second < 70 else ())
+        held = replace(gpu, vitals=replace(gpu.vitals, throttle_reasons=reasons))
+        node = snapshots.snapshot(held)
         daemon.store.publish(replace(node, timestamp_seconds=snapshots.NOW + second))
     text = daemon.client.get("/gpu/0").text
     tables = chart_tables(text)
     assert set(tables) == {"use", "parts", "pipes", "stall", "clock", "power"}
     assert re.findall(r'scope="col">([^<]+)', tables["power"]) == ["Time", "power", "limit"]
     assert tables["power"].count("<td>641 W</td><td>700 W</td>") == 4
-    times = re.findall(r'scope="row">([^<]+)', tables["use"])
-    newest = snapshots.NOW + 199
-    assert times == [numbers.clock_time(newest - 60 * minute) for minute in range(4)]
+    times = re.findall(r'scope="row"><time datetime="[^"]+">([^<]+)', tables["use"])
+    newest = snapshots.NOW + 99
+    assert times == [numbers.clock_time(newest - 30 * step) for step in range(4)]
     assert "<td>99 %</td><td>56 %</td>" in tables["use"]
-    assert "GHz</td>" in tables["clock"]
+    assert re.findall(r'scope="col">([^<]+)', tables["clock"])[-1] == "throttled by"
+    assert re.findall(r"GHz</td><td>([^<]+)", tables["clock"]) == [
+        "nothing",
+        "software power cap, hardware thermal slowdown",
+        "software power cap, hardware thermal slowdown",
+        "nothing",
+    ]
 
 
 def test_the_limit_of_the_power_is_the_one_of_its_time(daemon: Daemon) -> None:
@@ -280,8 +290,8 @@ def test_the_limit_of_the_power_is_the_one_of_its_time(daemon: Daemon) -> None:
     gpu = snapshots.h100_training(0)
     assert gpu.board is not None
     lowered = replace(gpu, board=replace(gpu.board, power_limit_watts=350.0))
-    for second in range(120):
-        node = snapshots.snapshot(gpu if second < 110 else lowered)
+    for second in range(45):
+        node = snapshots.snapshot(gpu if second < 40 else lowered)
         daemon.store.publish(replace(node, timestamp_seconds=snapshots.NOW + second))
     table = chart_tables(daemon.client.get("/gpu/0").text)["power"]
     assert re.findall("<td>([^<]*)</td>", table) == ["641 W", "350 W", "641 W", "700 W"]

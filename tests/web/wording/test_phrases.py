@@ -48,7 +48,11 @@ LOOSE = Saturation(Range(0.3, 0.3), measured=False, source="estimate")
         (phrases.holder, {"held": False}, "held by nobody"),
         (phrases.holder, {"holder": Holder(workload="serving")}, "somebody (serving)"),
         (phrases.throttled, {}, ""),
-        (phrases.throttled, {"throttle_reasons": ("hw_thermal",)}, "throttled: hardware thermal"),
+        (
+            phrases.throttled,
+            {"throttle_reasons": ("hw_thermal",)},
+            "throttled: hardware thermal slowdown",
+        ),
         (phrases.down_reason, {"down_reason": SUSPENDED}, "it sleeps and is not woken"),
         (phrases.name, {"name": "NVIDIA GeForce RTX 4090"}, "RTX 4090"),
         (phrases.name, {"name": "Tesla "}, "Tesla "),

@@ -222,12 +222,16 @@ class Recent:
     utilization_ratio: float | None = None
     saturation_ratio: float | None = None
     saturation_bounds: Bounds | None = None
+    saturation_unit: str | None = None
+    """The busiest unit: tensor, fp64, fma, int or dram."""
+    active_ratio: Mapping[str, float] = field(default_factory=dict)
+    """By counter: engine, sm, dram, tensor, fp64, fp32, fp16, int."""
     time_parts: Mapping[str, float] = field(default_factory=dict)
     """By time part, each 0 to 1."""
     limited_ratio: Mapping[str, float] = field(default_factory=dict)
     """By limiter: the share of time in which it was the one."""
     limiter: str | None = None
-    """The one that was it for longest."""
+    """The one that was it for longest; of those that take turns, always the same."""
     roof_ratio: Mapping[str, float] = field(default_factory=dict)
     """By basis."""
     flops_per_second: Mapping[str, float] = field(default_factory=dict)
@@ -335,7 +339,8 @@ class Rank:
     loader: Loader = field(default_factory=Loader)
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
     data_wait_ratio: float | None = None
-    """Share of the last seconds in which the host waited for data."""
+    """Share of the last `RECENT_SECONDS` in which the host waited for data, a wait that goes on
+    included."""
     data_stall_ratio: float | None = None
     """The part of it in which the GPU's stream had nothing to do; None where not measured."""
     owner: str | None = None
@@ -345,6 +350,13 @@ class Rank:
     device's own numbers take nothing from a rank that is not verified."""
     degraded: tuple[str, ...] = ()
     """What of it is not measured or not believed, by the names of ``TRAINING_DEGRADATIONS``."""
+    phase: str | None = None
+    """The phase that it is in now, by its last word; None where it is in none, or said nothing."""
+
+    @property
+    def waiting_for_data(self) -> bool:
+        """Whether its last word is that it waits for data."""
+        return self.phase == "data"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from exporter.web.wording import phrases
+from exporter.web.wording import errors, measuring, phrases
 from exporter.web.wording.facts import Facts
 from exporter.web.wording.numbers import bytes_rate, duration, flops, intensity
 from exporter.web.wording.state import DIVIDED, UP, condition, stall_level, state, tone
@@ -38,12 +38,8 @@ def values_of(row: Row) -> dict[str, float]:
     return {name: value for name, value in found if value is not None}
 
 
-def _notes(facts: Facts, numbers: Numbers, now: float) -> str:
-    xid = numbers.get("xid")
-    notes = [phrases.throttled(facts)]
-    if xid is not None and facts.instance is None:  # an instance leaves that to its GPU's own row
-        notes.insert(0, f"Xid {xid['code']}, {duration(now - xid['at'])} ago")
-    return "; ".join(filter(None, notes))
+def _notes(facts: Facts) -> str:
+    return "; ".join(filter(None, [*errors.notes(facts), phrases.throttled(facts)]))
 
 
 def _point(facts: Facts, numbers: Numbers) -> Numbers:
@@ -68,17 +64,17 @@ def _words_up(facts: Facts, numbers: Numbers, word: str) -> Numbers:
     if word == DIVIDED:
         # It is shown for its board alone; what it does is said of its instances.
         return {"limit": "divided into instances", "power": phrases.power(facts)}
-    stall = facts.data_stall
     return {
         "limit": phrases.limiter(facts, word),
         "used": phrases.use(facts),
         "saturated": phrases.saturation(facts),
         "stall": phrases.data_stall(facts),
-        "level": "" if stall is None else stall_level(stall.lower),
+        "level": phrases.stall_level(facts),
         "memory": phrases.memory(facts),
         "power": phrases.power(facts),
         "idle": phrases.idle(facts),
         "holder": phrases.holder(facts),
+        "measure": measuring.advice(facts),
         **_point(facts, numbers),
     }
 
@@ -90,7 +86,10 @@ def _words_down(facts: Facts, numbers: Numbers, now: float) -> Numbers:
 
 
 def worded(facts: Facts, numbers: Numbers, now: float) -> Row:
-    """Return a row as it is shown at the Unix time `now`: its words by their place, its look."""
+    """Return a row as it is shown at the Unix time `now`: its words by their place, its look.
+
+    Its shares of time, limiter and place on the chart are of the last 10 s.
+    """
     readable, word = condition(facts), state(facts)
     up = readable == UP
     look_as = tone(word)
@@ -99,12 +98,12 @@ def worded(facts: Facts, numbers: Numbers, now: float) -> Row:
         "name": phrases.name(facts),
         "glyph": GLYPHS[look_as],
         "word": word,
-        "note": _notes(facts, numbers, now),
+        "note": _notes(facts),
         **(_words_up(facts, numbers, word) if up else _words_down(facts, numbers, now)),
     }
-    level = words.get("level")
+    stall = facts.data_stall
     look = [f"tone-{look_as}"]
-    look += [f"level-{level}"] if level else []
+    look += [f"level-{stall_level(stall.lower)}"] if up and stall is not None else []
     look += ["divided"] if facts.divided else [] if up else ["down"]
     row = {**numbers, "gpu": facts.gpu, "instance": facts.instance, "state": readable}
     return {

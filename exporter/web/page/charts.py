@@ -79,13 +79,13 @@ CHARTS = (
         "parts",
         "Where the time goes",
         (
-            Line("saturated", "saturated", "good"),
+            Line("saturated", "at its limit", "good"),
             Line("clock", "lost to the clock", "clock"),
-            Line("unsaturated", "busy, not saturated", "s0"),
+            Line("unsaturated", "busy, below its limit", "s0"),
             Line("narrow", "too few SMs busy", "s5"),
             Line("idle", "idle", "s7"),
         ),
-        note="From the bottom to the top: saturated; lost to the clock; busy, not saturated; "
+        note="From the bottom to the top: at its limit; lost to the clock; busy, below its limit; "
         "too few SMs busy; idle.",
         stack=True,
     ),

@@ -10,9 +10,9 @@ from typing import Any
 
 from exporter import __version__
 from exporter.web.static import asset_url
+from exporter.web.wording.advice import DOCUMENTATION
 from exporter.web.wording.numbers import clock_time, iso_time
 
-DOCUMENTATION = "https://github.com/roofline-exporter/roofline-exporter"
 FEW, MANY = 2, 16
 """Up to the first the chart lies below the rows; more than the second are compact, as
 static/node.js says too."""

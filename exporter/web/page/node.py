@@ -74,6 +74,7 @@ def node_content(view: Mapping[str, Any], problem: Mapping[str, Any] | None) -> 
     rows = view["rows"]
     return f"""<h1 id="headline">{escape(view["headline"])}</h1>
 <p id="announced" class="unseen" role="status"></p>
+<p><a id="advice" href="{escape(view["advice"])}">What this means, and what to change</a></p>
 <p id="totals">{escape(view["totals"])}</p>
 {problem_section(problem)}
 <div id="node"{"" if rows else " hidden"}>

@@ -74,7 +74,9 @@ def page_routes(views: Views, specs: Callable[[], SpecBook]) -> list[Route]:
             uuid = found.device.uuid
             key = row_key(uuid, instance)
             if key in view["rows"]:
-                jobs = gpu_jobs(snapshot.ranks, views.store.earlier_ranks(), uuid, instance)
+                share = next((each for each in found.shares if each.gpu_instance == instance), None)
+                earlier, now = views.store.earlier_ranks(), snapshot.timestamp_seconds
+                jobs = gpu_jobs(snapshot.ranks, earlier, uuid, instance, share, now)
                 series = views.store.history.series(uuid, instance, 0.0)
                 html = gpu_html(view, key, gpu_content(view, key, found, specs(), jobs, series))
                 return answer(request, html.encode(), HTML, HEADERS)

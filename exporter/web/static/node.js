@@ -9,8 +9,6 @@ import { follow } from "./stream.js";
 
 const FEW = 2;
 const MANY = 16;
-/** How long something lasts is not announced again and again. */
-const LENGTH = /(, the longest)? for \d.*$/;
 
 let view = embedded("view");
 let { problem } = view;
@@ -39,7 +37,8 @@ const showSelected = () => {
 
 const show = () => {
   setText(byId("headline"), view.headline);
-  setText(byId("announced"), view.headline.replace(LENGTH, ""));
+  setText(byId("announced"), view.announced);
+  byId("advice").href = view.advice;
   setText(byId("totals"), view.totals);
   document.title = `${view.headline} · roofline-exporter`;
   const count = Object.keys(view.rows).length;

@@ -73,11 +73,11 @@ def test_rows(client: TestClient) -> None:
     training, estimate, board, first, second, lost, idle = page.rows
     assert (training["title"], training["name"]) == ("GPU 0", "H100 80GB HBM3")
     assert (training["used"], training["saturated"]) == ("99 % used", "56 % saturated")
-    assert (training["stall"], training["level"]) == ("24 %", "high")
+    assert (training["stall"], training["level"]) == ("24 %", "of the last 10 s, high")
     assert "level-high" in training["class"]
     assert training["power"] == "641/700 W"
     assert re.fullmatch(r"\d+ to \d+ % saturated", estimate["saturated"])
-    assert (estimate["stall"], estimate["level"]) == ("13 to 31 %", "some")
+    assert (estimate["stall"], estimate["level"]) == ("13 to 31 %", "of the last 10 s, some")
     assert (board["word"], board["limit"]) == ("MIG", "divided into instances")
     assert (first["title"], second["title"]) == ("GPU 2, MIG 1", "GPU 2, MIG 2")
     assert lost["class"].endswith("down")
@@ -219,21 +219,22 @@ def test_with_gpus_it_says_nothing_of_a_problem(client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("simulate", "This data is simulated."),
-        ("replay", "This data is a recording, played back."),
+        ("simulate", "Not real GPUs. This data is simulated."),
+        ("replay", "This data is recorded, and played back: it is not what the GPUs do now."),
     ],
 )
 def test_data_that_is_not_real_is_marked(daemon: Daemon, source: str, said: str) -> None:
     """Simulated or replayed GPUs are announced on every page; real ones are not."""
     daemon.publish(snapshots.EXAMPLES["training"])
     for path in ("/", "/gpu/0"):
-        assert "Not real GPUs" not in daemon.client.get(path).text  # hidden is not hidden in curl
+        assert said not in daemon.client.get(path).text  # hidden is not hidden in curl
     gpu = snapshots.h100_training()
     daemon.publish(snapshots.snapshot(replace(gpu, device=replace(gpu.device, source=source))))
     for path in ("/", "/gpu/0"):
         text = daemon.client.get(path).text
-        assert '<p id="banner" role="note">Not real GPUs. ' in text
-        assert said in text
+        assert f'<p id="banner" role="note">{said}</p>' in text
+        assert daemon.client.get("/api/v1/gpus").json()["notice"] == said
+        assert daemon.client.get("/api/v1/gpus/0").json()["notice"] == said
 
 
 @pytest.mark.parametrize("path", ["/", "/gpu/0", "/gpu/3"])

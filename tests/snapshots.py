@@ -242,6 +242,17 @@ H100_BOARD_TOTALS = BoardTotals(
     nvlink_receive_bytes=8.7e15,
 )
 
+ACTIVE = {
+    "engine": 0.985,
+    "sm": 0.94,
+    "dram": 0.38,
+    "tensor": 0.561,
+    "fp64": 0.0,
+    "fp32": 0.113,
+    "fp16": 0.0214,
+    "int": 0.204,
+}
+
 STATES = {"ecc": "unsupported", "fabric": "no_permission"}
 
 SOURCES = {
@@ -293,6 +304,8 @@ def h100_training(index: int = 0) -> Gpu:
             utilization_ratio=0.99,
             saturation_ratio=0.561,
             saturation_bounds=Bounds(0.561, 0.561),
+            saturation_unit="tensor",
+            active_ratio=ACTIVE,
             time_parts=dict(zip(TIME_PARTS, (0.015, 0.045, 0.379, 0.023, 0.538), strict=True)),
             limited_ratio={**dict.fromkeys(LIMITERS, 0.0), "compute": 0.9, "latency": 0.1},
             limiter="compute",
@@ -360,6 +373,23 @@ def h100_idle(index: int = 0) -> Gpu:
             tensor_flops_utilization_ratio=0.0,
         ),
         limiter="idle",
+        recent=Recent(
+            seconds=10.0,
+            busy_ratio=0.0,
+            utilization_ratio=0.0,
+            saturation_ratio=0.0,
+            saturation_bounds=Bounds(0.0, 0.0),
+            active_ratio=dict.fromkeys(ACTIVE, 0.0),
+            time_parts=dict.fromkeys(TIME_PARTS, 0.0) | {"idle": 1.0},
+            limited_ratio=dict.fromkeys(LIMITERS, 0.0) | {"idle": 1.0},
+            limiter="idle",
+            roof_ratio={"spec": 0.0, "clock": 0.0, "achievable": 0.0},
+            flops_per_second={"bf16_tensor": 0.0, "fp64": 0.0, "fp32": 0.0, "fp16": 0.0},
+            flops_bounds_per_second=Bounds(0.0, 0.0),
+            dram_bytes_per_second=0.0,
+            idle_ratio=1.0,
+            held_idle_ratio=0.0,
+        ),
     )
     return replace(gpu, shares=(share,))
 
@@ -461,9 +491,12 @@ def h100_mig(index: int = 0) -> Gpu:
         share_of_sms=60 / 132,
         share_of_memory=0.5,
     )
+    recent = whole.shares[0].recent
+    assert recent is not None
     measured = replace(
         whole.shares[0],
         gpu_instance=1,
+        recent=replace(recent, utilization_ratio=None),
         ceilings=ceilings,
         utilization=None,
         totals=replace(TRAINING_TOTALS, busy_seconds=None, idle_energy_joules=None),

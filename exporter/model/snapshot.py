@@ -222,12 +222,16 @@ class Recent:
     utilization_ratio: float | None = None
     saturation_ratio: float | None = None
     saturation_bounds: Bounds | None = None
+    saturation_unit: str | None = None
+    """The busiest unit: tensor, fp64, fma, int or dram."""
+    active_ratio: Mapping[str, float] = field(default_factory=dict)
+    """By counter: engine, sm, dram, tensor, fp64, fp32, fp16, int."""
     time_parts: Mapping[str, float] = field(default_factory=dict)
     """By time part, each 0 to 1."""
     limited_ratio: Mapping[str, float] = field(default_factory=dict)
     """By limiter: the share of time in which it was the one."""
     limiter: str | None = None
-    """The one that was it for longest."""
+    """The one that was it for longest; of those that take turns, always the same."""
     roof_ratio: Mapping[str, float] = field(default_factory=dict)
     """By basis."""
     flops_per_second: Mapping[str, float] = field(default_factory=dict)

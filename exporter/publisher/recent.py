@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -23,11 +24,51 @@ class _Mark(NamedTuple):
     """The time over which both ran, in seconds."""
 
 
+TAKEOVER_SECONDS = 2.5
+"""A limiter takes the place of another that it leads by this within the window."""
+USUAL_SECONDS = 30.0
+USUAL_LEAD_SECONDS = 3.0
+"""Else where it leads by this over about the last half minute, what is older counting less. Bursts
+and pauses of up to 5 s each lead in the window by turns, by 2 s at most, but not over the longer
+time."""
+
+
+class _Leader:
+    """Which limiter a share is said to have: one that does not change with every burst."""
+
+    def __init__(self) -> None:
+        self.limiter: str | None = None
+        self._usual: dict[str, float] = {}
+        """Seconds by limiter, those long ago counting less and less."""
+
+    def add(self, interval_seconds: float, limited: Mapping[str, float]) -> None:
+        """Take how long each was it in an interval."""
+        kept = math.exp(-interval_seconds / USUAL_SECONDS)
+        self._usual = {
+            name: kept * self._usual.get(name, 0.0) + seconds for name, seconds in limited.items()
+        }
+
+    def judge(self, window: Mapping[str, float]) -> None:
+        """Change it where another leads clearly; `window` is in seconds by limiter."""
+        if not any(window.values()):
+            self.limiter = None
+            return
+        longest, usual = (max(each, key=each.__getitem__) for each in (window, self._usual))
+        held = self.limiter
+        if held is None or window[longest] - window.get(held, 0.0) >= TAKEOVER_SECONDS:
+            self.limiter = longest
+            return
+        lead = self._usual[usual] - self._usual.get(held, 0.0)
+        if window.get(usual) and lead >= USUAL_LEAD_SECONDS:
+            self.limiter = usual
+
+
 class RecentWindow:
     """The totals of one share at its last readings, from which `recent` follows."""
 
     def __init__(self) -> None:
         self._marks: deque[_Mark] = deque()
+        self._leader = _Leader()
 
     def add(
         self,
@@ -47,6 +88,7 @@ class RecentWindow:
         if last is None or not interval_seconds:
             marks.clear()
             marks.append(_Mark(monotonic, totals, 0.0, 0.0, 0.0))
+            self._leader = _Leader()
             return
         lower, upper, bounded = last.lower, last.upper, last.bounded
         if saturation is not None:
@@ -58,6 +100,9 @@ class RecentWindow:
         reach = RECENT_SECONDS - min(interval_seconds, 1.0) / 2
         while len(marks) > 2 and monotonic - marks[1].monotonic >= reach:
             marks.popleft()
+        limited = totals.limited_seconds
+        self._leader.add(interval_seconds, _grown_each(limited, last.totals.limited_seconds))
+        self._leader.judge(_grown_each(limited, marks[0].totals.limited_seconds))
 
     def recent(self) -> Recent | None:
         """Return the means over the window; None until there are two readings."""
@@ -74,27 +119,31 @@ class RecentWindow:
         parts = _grown_each(after.time_seconds, before.time_seconds)
         parted = sum(parts.values())
         bounded = now.bounded - then.bounded
-        flops = _over_each(_grown_each(after.flops, before.flops), seconds)
-        dram = _over(_grown(after.dram_bytes, before.dram_bytes), seconds)
+        flops = _over_each(_grown_each(after.flops, before.flops), measured)
+        dram = _over(_grown(after.dram_bytes, before.dram_bytes), measured)
         used = _over(_grown(after.busy_seconds, before.busy_seconds), polled)
-        engine = _over(_grown(after.engine_active_seconds, before.engine_active_seconds), measured)
+        active = _over_each(_grown_each(_active(after), _active(before)), measured)
+        engine = active.get("engine")
         lower = _over(_grown(after.flops_lower, before.flops_lower), seconds)
         upper = _over(_grown(after.flops_upper, before.flops_upper), seconds)
         return Recent(
             seconds=seconds,
             busy_ratio=used if engine is None else engine,
             utilization_ratio=used,
+            # Known where the time parts are: not in an interval with an impossible reading.
             saturation_ratio=_over(
-                _grown(after.saturation_seconds, before.saturation_seconds), measured
+                _grown(after.saturation_seconds, before.saturation_seconds), parted
             ),
             saturation_bounds=(
                 Bounds((now.lower - then.lower) / bounded, (now.upper - then.upper) / bounded)
                 if bounded
                 else None
             ),
+            saturation_unit=_busiest(active) if after.saturation_seconds is not None else None,
+            active_ratio=active,
             time_parts=_over_each(parts, parted),
             limited_ratio=_over_each(limited, judged),
-            limiter=max(limited, key=limited.__getitem__) if judged else None,
+            limiter=self._leader.limiter,
             roof_ratio=_over_each(_grown_each(after.roof_seconds, before.roof_seconds), measured),
             flops_per_second=flops,
             flops_bounds_per_second=(
@@ -107,6 +156,25 @@ class RecentWindow:
                 _grown(after.held_idle_seconds, before.held_idle_seconds), seconds
             ),
         )
+
+
+def _active(totals: ShareTotals) -> dict[str, float]:
+    """Return for how long each counter was active."""
+    whole = {
+        "engine": totals.engine_active_seconds,
+        "sm": totals.sm_active_seconds,
+        "dram": totals.dram_active_seconds,
+    }
+    known = {name: seconds for name, seconds in whole.items() if seconds is not None}
+    return {**known, **totals.pipe_active_seconds}
+
+
+def _busiest(active: Mapping[str, float]) -> str | None:
+    """Return the unit that was active for longest; FP32 and FP16 are both work of the FMA units."""
+    units = {name: active.get(name, 0.0) for name in ("dram", "tensor", "fma", "fp64", "int")}
+    units["fma"] = max(active.get("fp32", 0.0), active.get("fp16", 0.0))
+    unit = max(units, key=units.__getitem__)
+    return unit if units[unit] else None
 
 
 def _grown(after: float | None, before: float | None) -> float | None:

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of a GPU or of an instance in numbers: the columns of history and page."""
+"""What is known of a GPU or of an instance in numbers: the columns of history and page.
+
+What a share does is the mean of the last 10 s (`Share.recent`), as its state is judged: a GPU that
+works in bursts does not jump from one reading to the next. Readings of the board, its memory and
+what goes through its links are of the last interval.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +12,9 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from exporter.model.reading import THROTTLE_REASONS
-from exporter.model.snapshot import Gpu, Rank, Saturation, Share
-from exporter.web.waits import inferred_stall, measured_stall, wait_for_data
+from exporter.model.snapshot import TIME_PARTS, Gpu, Rank, Recent, Share
+from exporter.web import waits
+from exporter.web.wording.facts import Range
 
 _BOARD_COLUMNS = ("power", "power_limit", "sm_clock", "temperature", "throttled")
 _SHARE_COLUMNS = (
@@ -52,9 +58,12 @@ NO_SHARE = (None,) * len(_SHARE_COLUMNS)
 NO_LINKS = (None,) * 4
 """Where nothing is known of these."""
 
+ESTIMATE = "estimate"
+"""What `Saturation.source` says of bounds that follow from utilization."""
 _BITS = {reason: 1 << bit for bit, reason in enumerate(THROTTLE_REASONS)}
-_NO_ACTIVITY = (None,) * 8
-_NO_PARTS = (None,) * 5
+_COUNTERS = ("sm", "dram", "engine", "tensor", "fp64", "fp32", "fp16", "int")
+_NO_ACTIVITY: Values = (None,) * len(_COUNTERS)
+_NO_PARTS: Values = (None,) * len(TIME_PARTS)
 links_of = attrgetter(
     "pcie_receive_bytes",
     "pcie_transmit_bytes",
@@ -62,22 +71,39 @@ links_of = attrgetter(
     "nvlink_transmit_bytes",
 )
 _activity_of = attrgetter("sm", "dram", "engine", "tensor", "fp64", "fp32", "fp16", "integer")
-_parts_of = attrgetter("idle", "narrow", "unsaturated", "clock", "saturated")
+_parts_of = attrgetter(*TIME_PARTS)
 
 
-def readings(gpu: Gpu, share: Share | None, ranks: Sequence[Rank] = ()) -> dict[str, float]:
-    """Return what is known of a share now, or of the board, by the names of the columns.
+def readings(gpu: Gpu, share: Share | None, ranks: Sequence[Rank], now: float) -> dict[str, float]:
+    """Return what is known of a share at the Unix time `now`, or of the board, by column.
 
     What goes through the links is left out.
     """
     board = NO_BOARD if share is not None and gpu.device.mig else board_values(gpu)
-    own = NO_SHARE if share is None else share_values(share, ranks, NO_LINKS)
+    own = NO_SHARE if share is None else share_values(share, ranks, NO_LINKS, now)
     found = zip(COLUMNS, board + own, strict=True)
     return {name: value for name, value in found if value is not None}
 
 
-def busy_ratio(share: Share) -> float | None:
+def idle_ratio(recent: Recent | None) -> float | None:
+    """Return the part of the last seconds in which nothing ran: by its counters, else the driver's.
+
+    Unlike the time in idle intervals it looks inside the intervals.
+    """
+    if recent is None:
+        return None
+    parts, busy = recent.time_parts, recent.busy_ratio
+    if "idle" in parts:
+        return parts["idle"]
+    return None if busy is None else max(0.0, 1.0 - busy)
+
+
+def _busy_ratio(share: Share) -> float | None:
     """Return the time in which something ran: as the driver samples it, else as counters say."""
+    recent = share.recent
+    if recent is not None:
+        used = recent.utilization_ratio
+        return recent.busy_ratio if used is None else used
     if share.utilization is not None:
         return share.utilization.ratio
     return None if share.activity is None else share.activity.engine
@@ -98,27 +124,88 @@ def board_values(gpu: Gpu) -> Values:
     )
 
 
-def _saturation(saturation: Saturation | None) -> Values:
+def counted(share: Share) -> Recent | None:
+    """Return what a share with counters did over the last seconds; None for any other.
+
+    One interval with an impossible reading does not hide what the others measured.
+    """
+    estimated = share.saturation is None or share.saturation.source == ESTIMATE
+    return None if estimated else share.recent
+
+
+def measured_saturation(share: Share) -> float | None:
+    """Return the saturation where it is measured and complete."""
+    recent = counted(share)
+    if recent is not None:
+        return recent.saturation_ratio
+    return None if share.saturation is None else share.saturation.ratio
+
+
+def _saturation(share: Share) -> Values:
     """Return the lower and the upper bound; both are the measured ratio where there is one."""
-    if saturation is None:
+    found, recent = share.saturation, share.recent
+    if found is None:
         return None, None
-    if saturation.ratio is not None:
-        return saturation.ratio, saturation.ratio
-    return saturation.bounds.lower, saturation.bounds.upper
+    ratio, bounds = measured_saturation(share), found.bounds
+    if recent is not None:
+        bounds = recent.saturation_bounds or bounds
+    return (bounds.lower, bounds.upper) if ratio is None else (ratio, ratio)
 
 
-def share_values(share: Share, ranks: Sequence[Rank], board_rates: Values) -> Values:
-    """Return the columns of a share, on which these ranks run.
+def _activity(share: Share) -> Values:
+    recent = counted(share)
+    if recent is not None and recent.active_ratio:
+        return tuple([recent.active_ratio.get(name) for name in _COUNTERS])
+    return _NO_ACTIVITY if share.activity is None else tuple(_activity_of(share.activity))
+
+
+def _parts(share: Share) -> Values:
+    recent = counted(share)
+    if recent is not None and recent.time_parts:
+        return tuple([recent.time_parts.get(name) for name in TIME_PARTS])
+    return _NO_PARTS if share.time_parts is None else tuple(_parts_of(share.time_parts))
+
+
+def _work(share: Share) -> Values:
+    """Return FLOP/s and DRAM bytes/s."""
+    now = counted(share) or share.roofline
+    if now is None:
+        return None, None
+    flops = now.flops_per_second
+    return (sum(flops.values()) if flops else None), now.dram_bytes_per_second
+
+
+def stall_of(share: Share | None, ranks: Sequence[Rank], now: float | None) -> Range | None:
+    """Return how much of the last 10 s a share sat idle because one of these ranks waited for data.
+
+    `now` is the Unix time; without it a wait that goes on does not count yet.
+    """
+    bounds = {} if share is None else share.data_stall
+    idle = None if share is None or now is None else share.totals.idle_for_seconds
+    return waits.data_stall(
+        ranks,
+        [(each.lower, each.upper) for each in bounds.values()],
+        now=now or 0.0,
+        idle_seconds=idle,
+        idle_ratio=None if share is None else idle_ratio(share.recent),
+    )
+
+
+def _stall(share: Share, ranks: Sequence[Rank], now: float) -> Values:
+    """Return the measured stall, or the two bounds of what is not measured."""
+    found = stall_of(share, ranks, now)
+    if found is None:
+        return None, None, None
+    measured = any(rank.verified and rank.data_stall_ratio is not None for rank in ranks)
+    return (found.lower, None, None) if measured else (None, *found)
+
+
+def share_values(share: Share, ranks: Sequence[Rank], board_rates: Values, now: float) -> Values:
+    """Return the columns of a share at the Unix time `now`, on which these ranks run.
 
     `board_rates` are the bytes/s of the board's links, for those that its counters do not give.
     """
-    activity, saturation, parts = share.activity, share.saturation, share.time_parts
-    roofline = share.roofline
-    stall = measured_stall(ranks)
-    inferred = None
-    if stall is None and share.data_stall:
-        inferred = inferred_stall((each.lower, each.upper) for each in share.data_stall.values())
-    links = board_rates
+    activity, links = share.activity, board_rates
     if activity is not None and activity.seconds > 0:
         seconds = activity.seconds
         links = tuple(
@@ -127,18 +214,14 @@ def share_values(share: Share, ranks: Sequence[Rank], board_rates: Values) -> Va
                 for moved, rate in zip(links_of(activity), board_rates, strict=True)
             ]
         )
-    flops = None if roofline is None else roofline.flops_per_second
     return (
-        busy_ratio(share),
-        *_saturation(saturation),
-        *(_NO_ACTIVITY if activity is None else _activity_of(activity)),
-        *(_NO_PARTS if parts is None else _parts_of(parts)),
+        _busy_ratio(share),
+        *_saturation(share),
+        *_activity(share),
+        *_parts(share),
         None if share.memory is None else float(share.memory.used_bytes),
         *links,
-        stall,
-        None if inferred is None else inferred.lower,
-        None if inferred is None else inferred.upper,
-        wait_for_data(ranks),
-        sum(flops.values()) if flops else None,
-        None if roofline is None else roofline.dram_bytes_per_second,
+        *_stall(share, ranks, now),
+        waits.wait_for_data(ranks),
+        *_work(share),
     )

@@ -245,7 +245,9 @@ class History:
                 instance = share.gpu_instance
                 own = NO_BOARD if gpu.device.mig else board
                 here = ranks.get((uuid, instance), ())
-                found[uuid, instance] = own + share_values(share, here, rates)
+                found[uuid, instance] = own + share_values(
+                    share, here, rates, snapshot.timestamp_seconds
+                )
         self._link_totals = totals
         return found
 

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """How much a GPU waits for data: what the training jobs on it report, and what bounds it.
 
-A rank that the driver does not list on the GPU is shown there, but does not count.
+It is one number, or its bounds, for every place that shows it: the part of the last 10 s in which
+the GPU was idle because a job on it waited. A rank that the driver does not list on the GPU is
+shown there, but does not count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from exporter.model.snapshot import RECENT_SECONDS
 from exporter.web.wording.facts import Range
 
 if TYPE_CHECKING:
@@ -24,6 +27,18 @@ class Report(Protocol):
     @property
     def verified(self) -> bool | None:
         """Whether the driver lists it on its GPU."""
+
+    @property
+    def job(self) -> str:
+        """Its name."""
+
+    @property
+    def last_report_timestamp_seconds(self) -> float:
+        """Unix time."""
+
+    @property
+    def waiting_for_data(self) -> bool:
+        """Whether its last report said that a wait for data begins."""
 
     @property
     def data_stall_ratio(self) -> float | None:
@@ -43,21 +58,70 @@ def live_ranks(ranks: Iterable[Rank]) -> dict[Place, list[Rank]]:
     return found
 
 
-def measured_stall(ranks: Iterable[Report]) -> float | None:
-    """Return the part of the last seconds in which the GPU of the worst rank sat idle for its data.
+def data_stall(
+    ranks: Sequence[Report],
+    bounds: Iterable[tuple[float, float]],
+    *,
+    now: float,
+    idle_seconds: float | None,
+    idle_ratio: float | None,
+) -> Range | None:
+    """Return the stall of a GPU whose worst rank is among `ranks`; None where nothing is known.
 
-    None where no rank measures that.
+    It is what a rank measures; else what `bounds` it from outside the job, by every method that
+    could. A wait that goes on at the Unix time `now` has not been reported yet, and counts for as
+    long as it goes on and the GPU has been idle; then the stall is at most the `idle_ratio` of the
+    last seconds.
+
+    Args:
+        ranks: those on the GPU.
+        bounds: lower and upper, of each method.
+        now: Unix time.
+        idle_seconds: for how long the GPU has been idle without a break.
+        idle_ratio: the part of the last seconds in which it was idle.
     """
-    return _most(rank.data_stall_ratio for rank in ranks if rank.verified)
-
-
-def inferred_stall(bounds: Iterable[tuple[float, float]]) -> Range | None:
-    """Bound the same from outside the job, by every method that could; None without any."""
+    known = [rank for rank in ranks if rank.verified]
+    lasting = _lasting(known, now, idle_seconds)
+    measured = _most(rank.data_stall_ratio for rank in known)
+    if measured is not None:
+        value = measured if lasting is None else max(measured, lasting)
+        return Range(value, value)
     found = list(bounds)
     if not found:
-        return None
-    lower = max(lower for lower, _ in found)
+        return (
+            None if lasting is None else Range(lasting, max(lasting, min(1.0, idle_ratio or 0.0)))
+        )
+    lower = max([lower for lower, _ in found] + ([] if lasting is None else [lasting]))
     return Range(lower, max(lower, min(upper for _, upper in found)))
+
+
+def _lasting(ranks: Iterable[Report], now: float, idle_seconds: float | None) -> float | None:
+    """Return the part of the last seconds in which a GPU sat idle in a wait that still goes on."""
+    since = [rank.last_report_timestamp_seconds for rank in ranks if rank.waiting_for_data]
+    if not since or idle_seconds is None:
+        return None
+    return min(max(0.0, now - min(since)), max(0.0, idle_seconds), RECENT_SECONDS) / RECENT_SECONDS
+
+
+def waiting(ranks: Iterable[Report]) -> bool:
+    """Return whether a job waits for data now, by its last word."""
+    return any(rank.waiting_for_data for rank in ranks if rank.verified)
+
+
+def job_of(ranks: Iterable[Report]) -> str | None:
+    """Return the job that waits most for data, of those on a GPU; None without one."""
+    known = [rank for rank in ranks if rank.verified]
+    if not known:
+        return None
+    worst = max(
+        known,
+        key=lambda rank: (
+            rank.data_stall_ratio or 0.0,
+            rank.waiting_for_data,
+            rank.data_wait_ratio or 0.0,
+        ),
+    )
+    return worst.job
 
 
 def wait_for_data(ranks: Iterable[Report]) -> float | None:

@@ -32,6 +32,8 @@ document.addEventListener("securitypolicyviolation", (event) =>
   window.violations.push(`${event.violatedDirective}: ${event.blockedURI} ${event.sample}`));
 """
 
+_DRAWN = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
 
 def chromium() -> str | None:
     """Return the path of the browser, or None without one."""
@@ -96,6 +98,12 @@ class View:
         with contextlib.suppress(Error):  # without scripts it cannot be asked
             self.errors[:] = self.violations()
         self.page.context.close()
+
+    def resize(self, size: str) -> None:
+        """Give the window another of `SIZES`, and let the page draw itself anew."""
+        width, height = SIZES[size]
+        self.page.set_viewport_size({"width": width, "height": height})
+        self.page.evaluate(_DRAWN)
 
     def wait_live(self) -> None:
         """Wait until data comes."""

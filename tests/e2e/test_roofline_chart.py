@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from exporter.model.snapshot import Snapshot
+from exporter.model.snapshot import Bounds, Recent, Roofline, Snapshot
 from exporter.web.live.stream import EVENT_SECONDS
 from tests import snapshots
 from tests.e2e.browser import SIZES, View
@@ -138,7 +138,7 @@ def test_hover_click_and_keys(serve: Serve, view: OpenPage) -> None:
 
 
 def test_gpu_models_and_bounds(serve: Serve, view: OpenPage) -> None:
-    """Each set of ceilings can be chosen; a GPU without counters is a bar, not a point."""
+    """Each set of ceilings can be chosen; a GPU without counters is a region."""
     shown = view().open(serve(MIXED).url)
     page = shown.page
     models = page.locator("#model option")
@@ -148,7 +148,7 @@ def test_gpu_models_and_bounds(serve: Serve, view: OpenPage) -> None:
     expect(point).to_have_count(1)
     expect(point).to_have_class("point series-1 estimate")
     expect(point).to_have_attribute(
-        "aria-label", re.compile(r"^GPU 1: at most [\d.]+ TFLOP/s, at most \d+ GB/s \(estimated\)$")
+        "aria-label", re.compile(r"^GPU 1: somewhere below [\d.]+ TFLOP/s, at most \d+ GB/s of")
     )
     shown.screenshot("bounds")
     shown.row("GPU 2, MIG 1").locator(".state").click()
@@ -194,20 +194,80 @@ def test_the_area_of_an_estimate_follows_its_bounds(
     ]
 
 
-def test_the_area_of_an_estimate_lies_below_its_slope(serve: Serve, view: OpenPage) -> None:
-    """Where the chart cuts it, its edge still has the slope of the most traffic there can be."""
+def test_a_gpu_without_counters_is_somewhere_below(serve: Serve, view: OpenPage) -> None:
+    """No dot: a hatched region up to both upper bounds of the last seconds, and a hatched band."""
     t4 = snapshots.t4_estimate(1)
-    shown = view().open(serve(snapshots.snapshot(t4)).url)
+    [share] = t4.shares
+    work, busy = 26e12, 0.4
+    recent = Recent(
+        10.0, saturation_bounds=Bounds(0.0, busy), flops_bounds_per_second=Bounds(0.0, work)
+    )
+    t4 = replace(t4, shares=(replace(share, recent=recent),))
+    idle = replace(snapshots.t4_estimate(0), shares=())
+    shown = view().open(serve(snapshots.snapshot(idle, t4)).url)
+    page = shown.page
     x, y = _axis(shown, "intensity"), _axis(shown, "flops")
-    saturation, ceilings = t4.shares[0].saturation, t4.shares[0].ceilings
-    assert saturation is not None
-    assert ceilings is not None
-    assert ceilings.memory_bandwidth_bytes_per_second is not None
-    most = saturation.unmeasured["dram"].upper * ceilings.memory_bandwidth_bytes_per_second
-    edge = shown.page.locator("#roofline path.bounds").evaluate(_POINTS)
-    assert [x(1), y(most)] == pytest.approx(edge[1], abs=TOLERANCE_PIXELS)
-    left, top = edge[3]
-    assert left == pytest.approx(x(10 ** _inverse(y, top) / most), abs=TOLERANCE_PIXELS)
+    assert page.locator("#roofline circle").count() == 0
+    most = busy * 320e9
+    region = page.locator("#roofline .region")
+    corners = region.evaluate(_POINTS)
+    assert [x(work / most), y(work)] == pytest.approx(corners[3], abs=TOLERANCE_PIXELS)
+    assert [x(1), y(most)] == pytest.approx(corners[1], abs=TOLERANCE_PIXELS)
+    assert [x(1e4), y(work)] == pytest.approx(corners[4], abs=TOLERANCE_PIXELS)
+    assert {round(corner[1]) for corner in corners[5:]} == {round(corners[0][1])}  # the bottom
+    hatch = page.locator(region.get_attribute("fill").removeprefix("url(")[:-1])
+    assert hatch.locator("rect").count() == 1
+    label = page.locator("#roofline .name", has_text="GPU 1 somewhere below")
+    left, top = label.evaluate(_CENTRE)
+    assert x(work / most) < left < x(1e4)
+    assert y(work) < top < y(1e11)
+    band = shown.row("GPU 1").locator("[data-bar=band]")
+    assert band.evaluate("(rect) => [rect.x, rect.width].map((each) => each.baseVal.value)") == [
+        pytest.approx(each, abs=1)
+        for each in band.evaluate("({ownerSVGElement}) => [0, 0.43 * ownerSVGElement.clientWidth]")
+    ]
+    assert "#hatch" in band.evaluate("(rect) => getComputedStyle(rect).fill")
+    page.mouse.move(x(1000), y(1e12))
+    expect(page.locator("#tip")).to_contain_text("somewhere below 26.0 TFLOP/s, at most 128 GB/s")
+    page.mouse.click(x(1000), y(1e12))
+    expect(shown.row("GPU 1")).to_have_class(re.compile(r"\bselected$"))
+    page.locator("#numbers summary").click()
+    expect(page.locator("#numbers tbody tr").last).to_contain_text("somewhere below 26.0 TFLOP/s")
+    assert shown.findings() == []
+
+
+def test_a_region_stays_below_the_roofs(serve: Serve, view: OpenPage) -> None:
+    """At a clock above the datasheet's; DRAM that is counted beside pipes that are not, a line."""
+    t4 = snapshots.t4_estimate(1)
+    [share] = t4.shares
+    assert share.saturation is not None
+    above = replace(share, roofline=Roofline(flops_bounds_per_second=Bounds(0.0, 400e12)))
+    unmeasured = {key: Bounds(0.0, 1.0) for key in ("tensor", "fma", "sm", "dram")}
+    high = replace(share.saturation, bounds=Bounds(0.0, 1.0), unmeasured=unmeasured)
+    live = serve(snapshots.snapshot(replace(t4, shares=(replace(above, saturation=high),))))
+    shown = view().open(live.url)
+    x, y = _axis(shown, "intensity"), _axis(shown, "flops")
+    corners = shown.page.locator("#roofline .region").evaluate(_POINTS)
+    assert [x(260e12 / 320e9), y(260e12)] == pytest.approx(corners[3], abs=TOLERANCE_PIXELS)
+    counted = replace(
+        share.saturation, unmeasured={key: Bounds(0.0, 0.43) for key in ("tensor", "fma", "sm")}
+    )
+    roofline = Roofline(
+        flops_per_second={"fp32": 1e12},
+        flops_bounds_per_second=Bounds(1e12, 8e12),
+        dram_bytes_per_second=1e11,
+    )
+    partly = replace(share, saturation=counted, roofline=roofline)
+    node = snapshots.snapshot(replace(t4, shares=(partly,)))
+    live.publish(replace(node, timestamp_seconds=snapshots.NOW + 1))
+    point = shown.page.locator("#roofline .point")
+    expect(point).to_have_attribute(
+        "aria-label",
+        "GPU 1: somewhere from 1.00 TFLOP/s to 8.00 TFLOP/s, 100 GB/s of DRAM traffic",
+    )
+    edge = shown.page.locator("#roofline .edge").evaluate(_POINTS)
+    assert [x(10), y(1e12)] == pytest.approx(edge[0], abs=TOLERANCE_PIXELS)
+    assert [x(80), y(8e12)] == pytest.approx(edge[-1], abs=TOLERANCE_PIXELS)
 
 
 def test_the_legend_names_what_is_drawn(serve: Serve, view: OpenPage) -> None:

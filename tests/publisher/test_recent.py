@@ -82,3 +82,73 @@ def test_a_longer_interval_is_the_window() -> None:
     recent = window.recent()
     assert recent is not None
     assert recent.seconds == pytest.approx(30)
+
+
+def _limiters(idle: float, work: float, seconds: int, *, first: float = 0.0) -> list[str | None]:
+    """The limiter second by second, of a share that idles and computes by turns."""
+    window = RecentWindow()
+    period, spent = idle + work, {"idle": 0.0, "compute": 0.0}
+    found = []
+    for second in range(seconds):
+        if second:
+            spent["idle" if (second - 1 + first) % period < idle else "compute"] += 1.0
+        totals = ShareTotals(
+            observed_seconds={"activity": float(second)},
+            limited_seconds=dict.fromkeys(LIMITERS, 0.0) | spent,
+        )
+        window.add(float(second), float(second > 0), totals, None)
+        recent = window.recent()
+        if second > 30:
+            assert recent is not None
+            found.append(recent.limiter)
+    return found
+
+
+@pytest.mark.parametrize("turns", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("first", [0.0, 1.0, 3.0])
+def test_what_takes_turns_keeps_one_limiter(turns: int, first: float) -> None:
+    assert len(set(_limiters(turns, turns, 200, first=first))) == 1
+
+
+@pytest.mark.parametrize(
+    ("idle", "work", "limiter"),
+    [(2, 1, "idle"), (3, 2, "idle"), (1, 2, "compute"), (1, 9, "compute")],
+)
+def test_the_one_that_is_it_for_longer_is_found(idle: int, work: int, limiter: str) -> None:
+    for first in range(idle + work):
+        assert set(_limiters(idle, work, 180, first=float(first))[60:]) == {limiter}
+
+
+def test_a_limiter_that_stays_takes_over_within_the_window() -> None:
+    found = _limiters(60, 60, 121)  # from second 31: it idles up to 60, then computes
+    assert found[:30] == ["idle"] * 30
+    assert found.index("compute") in range(34, 38)
+    assert set(found[38:]) == {"compute"}
+
+
+def test_counters_are_means_of_the_window() -> None:
+    window = RecentWindow()
+    for second in range(21):
+        totals = ShareTotals(
+            observed_seconds={"activity": float(second)},
+            saturation_seconds=0.4 * min(second, 15),
+            time_seconds={"idle": 0.6 * min(second, 15), "saturated": 0.4 * min(second, 15)},
+            engine_active_seconds=0.9 * second,
+            sm_active_seconds=0.8 * second,
+            dram_active_seconds=0.2 * second,
+            pipe_active_seconds={
+                "tensor": 0.3 * second,
+                "fp32": 0.5 * second,
+                "fp16": 0.4 * second,
+            },
+        )
+        window.add(float(second), float(second > 0), totals, None)
+    recent = window.recent()
+    assert recent is not None
+    assert recent.active_ratio == pytest.approx(
+        {"engine": 0.9, "sm": 0.8, "dram": 0.2, "tensor": 0.3, "fp32": 0.5, "fp16": 0.4}
+    )
+    assert (recent.saturation_unit, recent.limiter) == ("fma", None)
+    # For half of the window it was not known.
+    assert recent.saturation_ratio == pytest.approx(0.4)
+    assert recent.time_parts == pytest.approx({"idle": 0.6, "saturated": 0.4})

@@ -44,7 +44,7 @@ def powers(history: History, since: float | None = None) -> list[tuple[float, fl
 
 
 def test_every_column_of_a_measured_gpu() -> None:
-    """Each column holds what the snapshot says, in its unit; both bounds are a measured ratio."""
+    """Each column holds the last ten seconds, in its unit; both bounds are a measured ratio."""
     history = History()
     node = snapshots.with_training(at(0, snapshots.h100_training()), snapshots.rank_on_gpu())
     history.add(node)
@@ -52,27 +52,26 @@ def test_every_column_of_a_measured_gpu() -> None:
     assert series is not None
     gpu = snapshots.h100_training()
     [share] = gpu.shares
-    assert share.activity is not None
-    assert share.time_parts is not None
-    assert share.roofline is not None
+    recent = share.recent
+    assert recent is not None
     assert gpu.vitals is not None
     found = {name: points[0] for name, points in series.columns.items()}
     expected = {
         "power": gpu.vitals.power_watts,
         "power_limit": 700.0,
         "sm_clock": gpu.vitals.clock_hertz["sm"],
-        "utilization": 0.993,
+        "utilization": 0.99,
         "saturation_lower": 0.561,
         "saturation_upper": 0.561,
-        "sm": share.activity.sm,
-        "int": share.activity.integer,
-        "idle": share.time_parts.idle,
-        "saturated": share.time_parts.saturated,
+        "sm": 0.94,
+        "int": 0.204,
+        "idle": recent.time_parts["idle"],
+        "saturated": recent.time_parts["saturated"],
         "memory": 61_203_283_968,
         "stall": 0.24,
         "wait": 0.31,
-        "flops": sum(share.roofline.flops_per_second.values()),
-        "bytes": share.roofline.dram_bytes_per_second,
+        "flops": sum(recent.flops_per_second.values()),
+        "bytes": recent.dram_bytes_per_second,
     }
     for name, value in expected.items():
         assert found[name] == pytest.approx(value, rel=1e-6), name
@@ -244,7 +243,7 @@ def test_a_share_is_busy_as_its_counters_say() -> None:
     history.add(at(0, gpu))
     series = history.series(gpu.device.uuid, 1)
     assert series is not None
-    assert series.columns["utilization"] == series.columns["engine"] == [pytest.approx(0.991)]
+    assert series.columns["utilization"] == series.columns["engine"] == [pytest.approx(0.985)]
 
 
 @pytest.mark.parametrize("seconds", [5, 600, POINTS + 250])
@@ -270,14 +269,14 @@ def test_what_is_known_now() -> None:
     history.add(at(0, gpu))
     series = history.series(UUID, None)
     assert series is not None
-    found = readings(gpu, gpu.shares[0])
+    found = readings(gpu, gpu.shares[0], (), NOW)
     for name, value in found.items():
         assert series.columns[name] == [pytest.approx(value, rel=1e-6)]
     assert set(series.columns) - set(found) <= {"pcie_rx", "pcie_tx", "nvlink_rx", "nvlink_tx"}
     divided = snapshots.h100_mig(2)
-    board = readings(divided, None)
+    board = readings(divided, None, (), NOW)
     assert set(board) == BOARD
-    assert not set(board) & set(readings(divided, divided.shares[0]))
+    assert not set(board) & set(readings(divided, divided.shares[0], (), NOW))
 
 
 def test_what_is_long_gone_is_forgotten() -> None:

@@ -10,8 +10,8 @@ from exporter.cli.terminal.table import NOTHING, UNKNOWN, Cell, Column
 from exporter.web.wording import short
 from exporter.web.wording.facts import Facts
 from exporter.web.wording.numbers import model_name
-from exporter.web.wording.state import NEAR_ROOF_SATURATION, stall_level, state, tone
 from exporter.web.wording.state import UNKNOWN as UNKNOWN_STATE
+from exporter.web.wording.state import is_near_its_roof, stall_level, state, tone
 
 TONES = {"good": "good", "warn": "warning", "calm": "faint", "bad": "bad"}
 """Of the terminal, for those of the states."""
@@ -39,9 +39,7 @@ def _state(facts: Facts) -> Cell:
 
 
 def _saturation(facts: Facts) -> Cell:
-    found = facts.saturation
-    is_good = found is not None and found.measured and found.ratio.lower >= NEAR_ROOF_SATURATION
-    return _cell(short.saturation(facts), "good" if is_good else "")
+    return _cell(short.saturation(facts), "good" if is_near_its_roof(facts.saturation) else "")
 
 
 def _source(facts: Facts) -> Cell:

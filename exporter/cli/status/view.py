@@ -12,14 +12,19 @@ from exporter.web.api.models.gpus import (
     GpuJson,
     GpusAnswer,
     HolderJson,
+    RecentJson,
     SaturationJson,
     ShareJson,
 )
-from exporter.web.waits import inferred_stall, measured_stall, wait_for_data
-from exporter.web.wording.facts import Facts, Holder, Range, Saturation
+from exporter.web.waits import data_stall, job_of, wait_for_data, waiting
+from exporter.web.wording.errors import critical, explained
+from exporter.web.wording.facts import Facts, Holder, Range, Saturation, XidSeen, is_idle
 from exporter.web.wording.numbers import profile_name
-from exporter.web.wording.summary import totals, unreal
+from exporter.web.wording.phrases import label
+from exporter.web.wording.recorded import down_reason, notice
+from exporter.web.wording.summary import totals
 
+ESTIMATE = "estimate"
 _HIGHEST = 1e100
 """A number beyond this is not a reading."""
 
@@ -41,13 +46,14 @@ def view(answer: GpusAnswer, notices: Sequence[str] = (), *, since_start: bool =
     `since_start` means that nobody had looked before: then it is not known for how long a GPU has
     been idle, only that it is.
     """
-    found = tuple(facts for gpu in answer.gpus for facts in _facts(gpu))
+    found = tuple(facts for gpu in answer.gpus for facts in _facts(gpu, answer))
     if since_start:
         found = tuple(replace(each, idle_seconds=None, held_idle_seconds=None) for each in found)
     identities = [gpu.identity for gpu in answer.gpus]
     drivers = {_text(each.driver_version) for each in identities} - {None}
-    origin = unreal({safe(each.source) for each in identities})
     problem = _text(answer.problem)
+    origin = notice({(safe(each.source), _text(each.driver_version)) for each in identities})
+    grave = [f"{label(each)}: {explained(xid)}" for each in found for xid in critical(each)]
     return View(
         found,
         totals(found),
@@ -55,26 +61,33 @@ def view(answer: GpusAnswer, notices: Sequence[str] = (), *, since_start: bool =
         (
             *([origin] if origin else ()),
             *notices,
+            *grave,
             *([problem] if problem else ()),
         ),
     )
 
 
-def _facts(gpu: GpuJson) -> Iterator[Facts]:
-    name = _text(gpu.identity.name) or "GPU"
+def _facts(gpu: GpuJson, answer: GpusAnswer) -> Iterator[Facts]:
+    name, now = _text(gpu.identity.name) or "GPU", answer.timestamp_seconds
+    xids = tuple(
+        XidSeen(each.xid, max(0.0, now - each.last_timestamp_seconds))
+        for each in gpu.xids
+        if now is not None
+    )
     if not gpu.up:
-        yield Facts(gpu.index, name, down_reason=_text(gpu.down_reason) or "no answer")
+        reason = down_reason(gpu.identity.source, _text(gpu.down_reason), _text(answer.problem))
+        yield Facts(gpu.index, name, down_reason=reason, xids=xids)
         return
-    board = _with_board(Facts(gpu.index, name, divided=gpu.mig), gpu.board)
+    board = _with_board(Facts(gpu.index, name, divided=gpu.mig, xids=xids), gpu.board)
     if not gpu.mig:
-        yield _with_work(board, gpu, gpu.shares[0]) if gpu.shares else board
+        yield _with_work(board, gpu, gpu.shares[0], now) if gpu.shares else board
         return
     yield board
     for share in gpu.shares:
         instance = Facts(
             gpu.index, name, instance=share.gpu_instance, profile=_profile(gpu, share.gpu_instance)
         )
-        yield _with_work(instance, gpu, share)
+        yield _with_work(instance, gpu, share, now)
 
 
 def _profile(gpu: GpuJson, instance: int | None) -> str | None:
@@ -96,27 +109,42 @@ def _with_board(facts: Facts, board: BoardJson | None) -> Facts:
     )
 
 
-def _with_work(facts: Facts, gpu: GpuJson, share: ShareJson) -> Facts:
-    """Return the facts with those of a share, and of the live ranks on it."""
+def _with_work(facts: Facts, gpu: GpuJson, share: ShareJson, now: float | None) -> Facts:
+    """Return the facts with those of a share, and of the live ranks on it.
+
+    What it does is judged over the last seconds, of an older daemon over the last interval.
+    """
     ranks = [
         each for each in gpu.ranks if each.processes and each.gpu_instance == share.gpu_instance
     ]
-    stall = measured_stall(ranks)
     bounds = [(each.lower_ratio, each.upper_ratio) for each in share.data_stall.values()]
     idle_seconds = _number(share.idle.idle_for_seconds)
+    recent, memory = share.recent, share.memory
     reached = {} if share.roofline is None else share.roofline.roof_ratio
-    memory = share.memory
+    if recent is not None:
+        reached = recent.roof_ratio if share.roofline is not None else {}
+        facts = _with_recent(facts, recent)
+    stall = data_stall(
+        ranks,
+        bounds,
+        now=now or 0.0,
+        idle_seconds=idle_seconds,
+        idle_ratio=facts.idle_ratio,
+    )
+    job = job_of(ranks)
     return replace(
         facts,
-        busy_ratio=_number(share.utilization_ratio),
-        saturation=None if share.saturation is None else _saturation(share.saturation),
-        limiter=_text(share.limiter),
+        busy_ratio=_busy_ratio(share),
+        saturation=None if share.saturation is None else _saturation(share.saturation, recent),
+        limiter=_text(share.limiter if recent is None else recent.limiter),
         roof_ratio={
             basis: value for basis in reached if (value := _number(reached[basis])) is not None
         },
-        data_stall=_range(*_worst(inferred_stall(bounds)) if stall is None else (stall, stall)),
+        data_stall=None if stall is None else _range(*stall),
         data_wait_ratio=_number(wait_for_data(ranks)),
-        idle=None if idle_seconds is None else idle_seconds > 0,
+        waiting_for_data=waiting(ranks),
+        job=_text(job),
+        idle=is_idle(idle_seconds, None if recent is None else recent.seconds),
         idle_seconds=idle_seconds,
         held=share.held,
         held_idle_seconds=_number(share.idle.held_idle_seconds_total),
@@ -126,17 +154,39 @@ def _with_work(facts: Facts, gpu: GpuJson, share: ShareJson) -> Facts:
     )
 
 
-def _worst(bounds: Range | None) -> tuple[float | None, float | None]:
-    return (None, None) if bounds is None else bounds
+def _with_recent(facts: Facts, recent: RecentJson) -> Facts:
+    busy = _number(recent.busy_ratio)
+    return replace(
+        facts,
+        idle_ratio=_number(
+            recent.time_parts.get("idle", None if busy is None else max(0.0, 1.0 - busy))
+        ),
+        clock_ratio=_number(recent.time_parts.get("clock")),
+        input_ratio=_number(recent.limited_ratio.get("input")),
+    )
 
 
-def _saturation(found: SaturationJson) -> Saturation | None:
-    measured = found.ratio is not None
-    bounds = (found.ratio, found.ratio) if measured else (found.lower_ratio, found.upper_ratio)
-    ratio = _range(*bounds)
-    if ratio is None:
+def _busy_ratio(share: ShareJson) -> float | None:
+    recent = share.recent
+    if recent is None:
+        return _number(share.utilization_ratio)
+    used = recent.utilization_ratio
+    return _number(recent.busy_ratio if used is None else used)
+
+
+def _saturation(found: SaturationJson, recent: RecentJson | None) -> Saturation | None:
+    ratio, unit = found.ratio, found.unit
+    lower: float | None = found.lower_ratio
+    upper: float | None = found.upper_ratio
+    if recent is not None:
+        ratio = recent.saturation_ratio if found.source != ESTIMATE else ratio
+        unit = recent.saturation_unit
+        if recent.saturation_upper_ratio is not None:
+            lower, upper = recent.saturation_lower_ratio, recent.saturation_upper_ratio
+    known = _range(lower, upper) if ratio is None else _range(ratio, ratio)
+    if known is None:
         return None
-    return Saturation(ratio, measured, _text(found.source), _text(found.unit))
+    return Saturation(known, ratio is not None, _text(found.source), _text(unit))
 
 
 def _holder(found: HolderJson) -> Holder:

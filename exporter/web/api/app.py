@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 
 from exporter import __version__
 from exporter.specs import SpecBook
-from exporter.web.api.convert import gpu_json, gpus_answer, rooflines, specs_answer
+from exporter.web.api.convert import gpu_json, gpus_answer, notice_of, rooflines, specs_answer
 from exporter.web.api.described import described
 from exporter.web.api.models.gpus import GpuAnswer, GpusAnswer
 from exporter.web.api.models.json import Json
@@ -94,7 +94,9 @@ def api_app(store: Store, specs: Callable[[], SpecBook]) -> FastAPI:
             raise HTTPException(404, f"no GPU has the UUID or index {uuid!r}")
         return _answer(
             GpuAnswer(
-                timestamp_seconds=snapshot.timestamp_seconds, gpu=gpu_json(found, snapshot.ranks)
+                timestamp_seconds=snapshot.timestamp_seconds,
+                notice=notice_of(snapshot),
+                gpu=gpu_json(found, snapshot.ranks),
             )
         )
 

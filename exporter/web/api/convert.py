@@ -7,17 +7,25 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
-from exporter.model.reading import Activity, Device, capability_text, process_counts
+from exporter.model.reading import (
+    Activity,
+    Device,
+    XidRecord,
+    capability_text,
+    process_counts,
+)
 from exporter.model.snapshot import (
     Bounds,
     Ceilings,
     Gpu,
     Rank,
+    Recent,
     Roofline,
     Saturation,
     Share,
     Snapshot,
 )
+from exporter.model.xids import XIDS
 from exporter.specs import GpuModel, SpecBook
 from exporter.web.api.models.gpus import (
     ActivityJson,
@@ -31,12 +39,16 @@ from exporter.web.api.models.gpus import (
     InstanceJson,
     MemoryJson,
     PointJson,
+    RecentJson,
     SaturationJson,
     ShareJson,
+    XidJson,
 )
 from exporter.web.api.models.roofline import CeilingJson, RooflineJson
 from exporter.web.api.models.specs import GpuModelJson, SpecsAnswer
 from exporter.web.api.training import gpu_ranks
+from exporter.web.wording.errors import meaning
+from exporter.web.wording.recorded import notice
 
 
 def _identity(device: Device, spec: str | None) -> IdentityJson:
@@ -124,6 +136,50 @@ def _point(roofline: Roofline) -> PointJson:
     )
 
 
+def _recent(recent: Recent) -> RecentJson:
+    saturation, flops = recent.saturation_bounds, recent.flops_bounds_per_second
+    return RecentJson(
+        seconds=recent.seconds,
+        busy_ratio=recent.busy_ratio,
+        utilization_ratio=recent.utilization_ratio,
+        saturation_ratio=recent.saturation_ratio,
+        saturation_lower_ratio=None if saturation is None else saturation.lower,
+        saturation_upper_ratio=None if saturation is None else saturation.upper,
+        saturation_unit=recent.saturation_unit,
+        active_ratio=dict(recent.active_ratio),
+        time_parts=dict(recent.time_parts),
+        limiter=recent.limiter,
+        limited_ratio=dict(recent.limited_ratio),
+        roof_ratio=dict(recent.roof_ratio),
+        flops_per_second=sum(recent.flops_per_second.values()) if recent.flops_per_second else None,
+        flops_lower_per_second=None if flops is None else flops.lower,
+        flops_upper_per_second=None if flops is None else flops.upper,
+        dram_bytes_per_second=recent.dram_bytes_per_second,
+        intensity_flops_per_byte=recent.intensity_flops_per_byte,
+        idle_ratio=recent.idle_ratio,
+        held_idle_ratio=recent.held_idle_ratio,
+    )
+
+
+def _xid(code: int, record: XidRecord) -> XidJson:
+    xid = XIDS.get(code)
+    return XidJson(
+        xid=code,
+        count=record.count,
+        last_timestamp_seconds=record.last_timestamp_seconds,
+        tier=None if xid is None else xid.tier,
+        meaning=meaning(code),
+    )
+
+
+def notice_of(snapshot: Snapshot) -> str | None:
+    """Return that the data is recorded or simulated, as the page's banner says it."""
+    return notice(
+        {(gpu.device.source, gpu.device.driver_version) for gpu in snapshot.gpus},
+        snapshot.problem,
+    )
+
+
 def _share(share: Share) -> ShareJson:
     totals = share.totals
     return ShareJson(
@@ -131,6 +187,7 @@ def _share(share: Share) -> ShareJson:
         held=share.held,
         holder=None if share.holder is None else HolderJson(**asdict(share.holder)),
         limiter=share.limiter,
+        recent=None if share.recent is None else _recent(share.recent),
         utilization_ratio=None if share.utilization is None else share.utilization.ratio,
         memory=None if share.memory is None else MemoryJson(**asdict(share.memory)),
         processes=None if share.processes is None else process_counts(share.processes),
@@ -169,6 +226,7 @@ def gpu_json(gpu: Gpu, ranks: Iterable[Rank] = ()) -> GpuJson:
         board=_board(gpu) if gpu.up else None,
         shares=[_share(share) for share in gpu.shares if gpu.up],
         ranks=gpu_ranks(device.uuid, ranks),
+        xids=[_xid(code, record) for code, record in sorted(gpu.xids.items())],
         absent_readings=dict(gpu.states) if gpu.up else {},
     )
 
@@ -179,6 +237,7 @@ def gpus_answer(snapshot: Snapshot | None) -> GpusAnswer:
         return GpusAnswer(problem="no snapshot yet", gpus=[])
     return GpusAnswer(
         timestamp_seconds=snapshot.timestamp_seconds,
+        notice=notice_of(snapshot),
         problem=snapshot.problem,
         gpus=[gpu_json(gpu, snapshot.ranks) for gpu in snapshot.gpus],
     )

@@ -37,6 +37,7 @@ def gpu_ranks(uuid: str, ranks: Iterable[Rank]) -> list[GpuRankJson]:
             last_report_timestamp_seconds=rank.last_report_timestamp_seconds,
             data_wait_ratio=rank.data_wait_ratio,
             data_stall_ratio=rank.data_stall_ratio,
+            waiting_for_data=rank.waiting_for_data,
         )
         for rank in known
         if rank.gpu_uuid == uuid

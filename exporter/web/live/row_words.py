@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from exporter.web.wording import phrases
+from exporter.web.wording import errors, measuring, phrases
 from exporter.web.wording.facts import Facts
 from exporter.web.wording.numbers import bytes_rate, duration, flops, intensity
 from exporter.web.wording.state import DIVIDED, UP, condition, stall_level, state, tone
@@ -38,12 +38,8 @@ def values_of(row: Row) -> dict[str, float]:
     return {name: value for name, value in found if value is not None}
 
 
-def _notes(facts: Facts, numbers: Numbers, now: float) -> str:
-    xid = numbers.get("xid")
-    notes = [phrases.throttled(facts)]
-    if xid is not None and facts.instance is None:  # an instance leaves that to its GPU's own row
-        notes.insert(0, f"Xid {xid['code']}, {duration(now - xid['at'])} ago")
-    return "; ".join(filter(None, notes))
+def _notes(facts: Facts) -> str:
+    return "; ".join(filter(None, [*errors.notes(facts), phrases.throttled(facts)]))
 
 
 def _point(facts: Facts, numbers: Numbers) -> Numbers:
@@ -51,13 +47,13 @@ def _point(facts: Facts, numbers: Numbers) -> Numbers:
     work, traffic = (numbers["values"].get(name) for name in ("flops", "bytes"))
     bounds = numbers.get("flops_bounds")
     point = "no work, or no memory traffic, so no place on the chart"
-    if work and traffic:
+    if work and traffic and "bytes_bounds" not in numbers:
         point = f"{flops(work)} at {intensity(work / traffic)}"
     elif bounds is not None and "bytes_bounds" in numbers:
-        least = f"{flops(bounds[0])} to " if bounds[0] > 0 else "at most "
-        many = numbers["bytes_bounds"][1]
-        most = f", at most {bytes_rate(many)}" if many else ""
-        point = f"{least}{flops(bounds[1])}{most} (estimated)"
+        least = f"from {flops(bounds[0])} to" if bounds[0] > 0 else "below"
+        few, many = numbers["bytes_bounds"]
+        most = f"{'' if few == many else 'at most '}{bytes_rate(many)} of DRAM traffic"
+        point = f"somewhere {least} {flops(bounds[1])}, {most}"
     elif "ceilings" not in numbers:
         point = "its ceilings are not known, so no place on the chart"
     return {"point": point, "roof": phrases.roof(facts)}
@@ -68,17 +64,17 @@ def _words_up(facts: Facts, numbers: Numbers, word: str) -> Numbers:
     if word == DIVIDED:
         # It is shown for its board alone; what it does is said of its instances.
         return {"limit": "divided into instances", "power": phrases.power(facts)}
-    stall = facts.data_stall
     return {
         "limit": phrases.limiter(facts, word),
         "used": phrases.use(facts),
         "saturated": phrases.saturation(facts),
         "stall": phrases.data_stall(facts),
-        "level": "" if stall is None else stall_level(stall.lower),
+        "level": phrases.stall_level(facts),
         "memory": phrases.memory(facts),
         "power": phrases.power(facts),
         "idle": phrases.idle(facts),
         "holder": phrases.holder(facts),
+        "measure": measuring.advice(facts),
         **_point(facts, numbers),
     }
 
@@ -90,7 +86,10 @@ def _words_down(facts: Facts, numbers: Numbers, now: float) -> Numbers:
 
 
 def worded(facts: Facts, numbers: Numbers, now: float) -> Row:
-    """Return a row as it is shown at the Unix time `now`: its words by their place, its look."""
+    """Return a row as it is shown at the Unix time `now`: its words by their place, its look.
+
+    Its shares of time, limiter and place on the chart are of the last 10 s.
+    """
     readable, word = condition(facts), state(facts)
     up = readable == UP
     look_as = tone(word)
@@ -99,12 +98,12 @@ def worded(facts: Facts, numbers: Numbers, now: float) -> Row:
         "name": phrases.name(facts),
         "glyph": GLYPHS[look_as],
         "word": word,
-        "note": _notes(facts, numbers, now),
+        "note": _notes(facts),
         **(_words_up(facts, numbers, word) if up else _words_down(facts, numbers, now)),
     }
-    level = words.get("level")
+    stall = facts.data_stall
     look = [f"tone-{look_as}"]
-    look += [f"level-{level}"] if level else []
+    look += [f"level-{stall_level(stall.lower)}"] if up and stall is not None else []
     look += ["divided"] if facts.divided else [] if up else ["down"]
     row = {**numbers, "gpu": facts.gpu, "instance": facts.instance, "state": readable}
     return {

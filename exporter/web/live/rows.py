@@ -4,19 +4,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from exporter.model.snapshot import Gpu, Share, Snapshot
-from exporter.web.columns import readings
+from exporter.model.snapshot import Gpu, Rank, Share, Snapshot
+from exporter.web import waits
+from exporter.web.columns import ESTIMATE, idle_ratio, measured_saturation, readings
 from exporter.web.live.addresses import page_address, row_key
 from exporter.web.live.roofs import roof_key, whole_ceilings
 from exporter.web.live.rounding import known, moment, ratio, rounded
 from exporter.web.live.row_words import AMOUNTS, RATIOS, Row, worded
-from exporter.web.waits import live_ranks
-from exporter.web.wording.facts import Facts, Holder, Range, Saturation
+from exporter.web.wording.facts import Facts, Holder, Range, Saturation, XidSeen, is_idle
+from exporter.web.wording.job_names import display_names
 from exporter.web.wording.numbers import LONG, cut, profile_name
+from exporter.web.wording.recorded import down_reason
+
+COUNTERS = "gpm"
+"""The group of readings that hardware counters are."""
 
 
 def rows(snapshot: Snapshot) -> Iterator[tuple[str, Row, Facts]]:
@@ -25,14 +30,18 @@ def rows(snapshot: Snapshot) -> Iterator[tuple[str, Row, Facts]]:
     A GPU with MIG on has a row for its board, and one for each instance.
     """
     now = snapshot.timestamp_seconds
-    ranks = live_ranks(snapshot.ranks)
+    ranks = waits.live_ranks(snapshot.ranks)
+    jobs = display_names({rank.job for rank in snapshot.ranks})
     indices = Counter(gpu.device.index for gpu in snapshot.gpus)
     for gpu in snapshot.gpus:
         for share in _shares(gpu):
             instance = None if share is None else share.gpu_instance
             key = row_key(gpu.device.uuid, instance)
-            found = readings(gpu, share, ranks.get((gpu.device.uuid, instance), ()))
-            facts = _facts(gpu, share, found)
+            here = ranks.get((gpu.device.uuid, instance), ())
+            found = readings(gpu, share, here, now)
+            facts = _facts(gpu, share, found, snapshot)
+            if gpu.up and share is not None:
+                facts = _with_jobs(facts, here, jobs)
             if not gpu.up and indices[gpu.device.index] > 1:
                 # Another GPU has got the index of this one, which is lost.
                 facts = replace(facts, digits=gpu.device.uuid[-4:])
@@ -49,11 +58,15 @@ def _shares(gpu: Gpu) -> Sequence[Share | None]:
     return gpu.shares or (None,)
 
 
-def _facts(gpu: Gpu, share: Share | None, found: dict[str, float]) -> Facts:
-    device = gpu.device
+def _facts(gpu: Gpu, share: Share | None, found: dict[str, float], snapshot: Snapshot) -> Facts:
+    device, now = gpu.device, snapshot.timestamp_seconds
+    xids = tuple(
+        XidSeen(code, max(0.0, now - record.last_timestamp_seconds))
+        for code, record in sorted(gpu.xids.items())
+    )
     if not gpu.up:
-        reason = cut(gpu.down_reason or "no answer", LONG)
-        return Facts(device.index, cut(device.name, LONG), down_reason=reason)
+        reason = cut(down_reason(device.source, gpu.down_reason, snapshot.problem), LONG)
+        return Facts(device.index, cut(device.name, LONG), down_reason=reason, xids=xids)
     instance = None if share is None else share.gpu_instance
     reasons = None if gpu.vitals is None or instance is not None else gpu.vitals.throttle_reasons
     board = Facts(
@@ -64,22 +77,32 @@ def _facts(gpu: Gpu, share: Share | None, found: dict[str, float]) -> Facts:
         power_watts=found.get("power"),
         power_limit_watts=found.get("power_limit"),
         throttle_reasons=tuple(sorted(reasons or ())),
+        # An instance leaves them to its GPU's own row.
+        xids=xids if instance is None else (),
     )
     return board if share is None else _with_work(board, gpu, share, found)
 
 
 def _with_work(board: Facts, gpu: Gpu, share: Share, found: dict[str, float]) -> Facts:
-    roofline, memory, idle_seconds = share.roofline, share.memory, share.totals.idle_for_seconds
+    roofline, memory, recent = share.roofline, share.memory, share.recent
+    idle_seconds = share.totals.idle_for_seconds
+    roofs = roofline if recent is None else recent
+    limited = {} if recent is None else recent.limited_ratio
     return replace(
         board,
         profile=_profile(gpu, share.gpu_instance),
+        architecture=gpu.device.architecture,
+        uncounted=_uncounted(gpu, share),
         busy_ratio=found.get("utilization"),
-        saturation=_saturation(share),
-        limiter=share.limiter,
-        roof_ratio={} if roofline is None else roofline.roof_ratio,
+        idle_ratio=idle_ratio(recent),
+        clock_ratio=found.get("clock"),
+        saturation=_saturation(share, found),
+        limiter=share.limiter if recent is None else recent.limiter,
+        input_ratio=limited.get("input"),
+        roof_ratio={} if roofline is None or roofs is None else roofs.roof_ratio,
         data_stall=_data_stall(found),
         data_wait_ratio=found.get("wait"),
-        idle=None if idle_seconds is None else idle_seconds > 0,
+        idle=is_idle(idle_seconds, None if recent is None else recent.seconds),
         idle_seconds=idle_seconds,
         held=share.held,
         held_idle_seconds=share.totals.held_idle_seconds,
@@ -89,6 +112,16 @@ def _with_work(board: Facts, gpu: Gpu, share: Share, found: dict[str, float]) ->
     )
 
 
+def _uncounted(gpu: Gpu, share: Share) -> str | None:
+    """Return why a share has no hardware counters; None where it has them, or will have."""
+    if share.activity is not None:
+        return None
+    instance = share.gpu_instance
+    state = gpu.states.get(COUNTERS if instance is None else f"{COUNTERS}_instance_{instance}")
+    estimated = share.saturation is not None and share.saturation.source == ESTIMATE
+    return state or ("unsupported" if estimated else None)
+
+
 def _profile(gpu: Gpu, gpu_instance: int | None) -> str | None:
     for each in gpu.device.instances:
         if each.gpu_instance == gpu_instance:
@@ -96,13 +129,22 @@ def _profile(gpu: Gpu, gpu_instance: int | None) -> str | None:
     return None
 
 
-def _saturation(share: Share) -> Saturation | None:
-    found = share.saturation
-    if found is None:
+def _with_jobs(facts: Facts, ranks: Sequence[Rank], names: Mapping[str, str]) -> Facts:
+    job = waits.job_of(ranks)
+    return replace(
+        facts,
+        waiting_for_data=waits.waiting(ranks),
+        job=None if job is None else cut(names[job]),
+    )
+
+
+def _saturation(share: Share, found: dict[str, float]) -> Saturation | None:
+    now, recent = share.saturation, share.recent
+    if now is None:
         return None
-    lower, upper = found.bounds.lower, found.bounds.upper
-    bounds = Range(lower, upper) if found.ratio is None else Range(found.ratio, found.ratio)
-    return Saturation(bounds, found.ratio is not None, found.source, found.unit)
+    unit = now.unit if recent is None else recent.saturation_unit
+    bounds = Range(found["saturation_lower"], found["saturation_upper"])
+    return Saturation(bounds, measured_saturation(share) is not None, now.source, unit)
 
 
 def _data_stall(found: dict[str, float]) -> Range | None:
@@ -122,19 +164,17 @@ def _numbers(gpu: Gpu, share: Share | None, found: dict[str, float]) -> dict[str
     """Return what a row has beside its words."""
     if not gpu.up:
         return known(
-            xid=_xid(gpu),
             since=moment(gpu.last_read_timestamp_seconds),
             ceilings=roof_key(whole_ceilings(gpu)),
         )
     values = {name: ratio(found[name]) for name in RATIOS if name in found}
     values |= {name: rounded(found[name]) for name in AMOUNTS if name in found}
     if share is None:
-        return {**known(xid=_xid(gpu), mig=gpu.device.mig or None), "values": values}
+        return {**known(mig=gpu.device.mig or None), "values": values}
     memory = share.memory
     of_memory = memory.used_bytes / memory.total_bytes if memory and memory.total_bytes else None
     return {
         **known(
-            xid=_xid(gpu),
             memory_ratio=ratio(of_memory),
             **_bounds(share),
             ceilings=roof_key(share.ceilings),
@@ -143,22 +183,30 @@ def _numbers(gpu: Gpu, share: Share | None, found: dict[str, float]) -> dict[str
     }
 
 
-def _xid(gpu: Gpu) -> dict[str, Any] | None:
-    if not gpu.xids:
-        return None
-    code, record = max(gpu.xids.items(), key=lambda item: item[1].last_timestamp_seconds)
-    return {"code": code, "at": record.last_timestamp_seconds}
-
-
 def _bounds(share: Share) -> dict[str, Any]:
-    """Return the FLOP/s that are possible, and the bytes/s where those are not measured."""
+    """Return the FLOP/s that are possible, and the bytes/s where work or traffic is not measured.
+
+    Over the last seconds where these are known. A resource is never busier than the upper bound of
+    the saturation, so that bounds the traffic over any time.
+    """
     roofline, saturation, ceilings = share.roofline, share.saturation, share.ceilings
+    recent, most = share.recent, None if saturation is None else saturation.bounds.upper
     flops = None if roofline is None else roofline.flops_bounds_per_second
+    if recent is not None and recent.flops_bounds_per_second is not None:
+        flops = recent.flops_bounds_per_second
+        most = most if recent.saturation_bounds is None else recent.saturation_bounds.upper
+    elif saturation is not None and "dram" in saturation.unmeasured:
+        most = saturation.unmeasured["dram"].upper
     if flops is None or not flops.upper:
         return {}
-    dram = None if saturation is None else saturation.unmeasured.get("dram")
+    bounds: dict[str, Any] = {"flops_bounds": [rounded(flops.lower), rounded(flops.upper)]}
     bandwidth = None if ceilings is None else ceilings.memory_bandwidth_bytes_per_second
-    traffic = None
-    if dram is not None and bandwidth is not None:
-        traffic = [rounded(dram.lower * bandwidth), rounded(dram.upper * bandwidth)]
-    return {"flops_bounds": [rounded(flops.lower), rounded(flops.upper)], "bytes_bounds": traffic}
+    if saturation is None or most is None or bandwidth is None:
+        return bounds
+    if saturation.complete or measured_saturation(share) is not None:
+        return bounds
+    dram = None if roofline is None else roofline.dram_bytes_per_second
+    if recent is not None and recent.dram_bytes_per_second is not None:
+        dram = recent.dram_bytes_per_second
+    traffic = (0.0, most * bandwidth) if "dram" in saturation.unmeasured else (dram, dram)
+    return bounds if None in traffic else {**bounds, "bytes_bounds": [*map(rounded, traffic)]}

@@ -10,13 +10,18 @@ from exporter.web.live.roofs import roofs
 from exporter.web.live.rounding import known, moment, rounded
 from exporter.web.live.row_words import COLUMNS, Row
 from exporter.web.live.rows import rows
+from exporter.web.wording.advice import advice_address
 from exporter.web.wording.facts import Facts
 from exporter.web.wording.numbers import LONG, cut
-from exporter.web.wording.summary import headline, totals, unreal
+from exporter.web.wording.recorded import ENDED, notice, recording_ended
+from exporter.web.wording.state import UNKNOWN
+from exporter.web.wording.summary import Headline, headline, totals
 
 NodeView = dict[str, Any]
-"""sequence, timestamp, interval, notice, problem, headline, totals, columns, roofs, rows; what is
-not known is absent. `notice` says that these are no real GPUs, `problem` why there are none."""
+"""sequence, timestamp, interval, notice, problem, headline, announced, advice, totals, columns,
+roofs, rows; what is not known is absent. `notice` says that these are no real GPUs or not as they
+are now, `problem` why there are none. `announced` is the headline without what changes each second,
+`advice` the address of what the documentation says about it."""
 
 
 def node_view(
@@ -33,10 +38,13 @@ def node_view(
         interval_seconds: how often one is published.
     """
     if snapshot is None:
+        first = "The GPUs are read for the first time"
         return {
             "sequence": sequence,
             "interval": interval_seconds,
-            "headline": "The GPUs are read for the first time",
+            "headline": first,
+            "announced": first,
+            "advice": advice_address(UNKNOWN),
             "totals": "No reading yet",
             "columns": list(COLUMNS),
             "roofs": {},
@@ -47,16 +55,23 @@ def node_view(
     for key, row, known_of_it in rows(snapshot):
         found[key] = row
         facts.append(known_of_it)
-    problem = snapshot.problem
+    problem, most = snapshot.problem, headline(facts)
+    identities = {(gpu.device.source, gpu.device.driver_version) for gpu in snapshot.gpus}
+    ended = recording_ended(problem)
+    if ended is not None:
+        said = ended[:1].upper() + ended[1:]
+        most = Headline(said, said, ENDED)
     return {
         "sequence": sequence,
         **known(
             timestamp=moment(snapshot.timestamp_seconds),
             interval=rounded(interval_seconds),
-            notice=unreal({gpu.device.source for gpu in snapshot.gpus}),
+            notice=notice(identities, problem),
             problem=None if problem is None else cut(" ".join(problem.split()), LONG),
         ),
-        "headline": headline(facts),
+        "headline": most.text,
+        "announced": most.brief,
+        "advice": advice_address(most.state),
         "totals": totals(facts),
         "columns": list(COLUMNS),
         "roofs": roofs(snapshot),

@@ -4,19 +4,24 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from exporter.model.reading import THROTTLE_REASONS
 from exporter.web.history import Columns, Series
 from exporter.web.live.rounding import known
 from exporter.web.page.document import data_block
-from exporter.web.wording.numbers import clock_time, fixed, percent, si
+from exporter.web.wording.numbers import clock_time, duration, fixed, iso_time, percent, si
+from exporter.web.wording.phrases import NOT_KNOWN
 from exporter.web.wording.state import HIGH_STALL_RATIO, MODERATE_STALL_RATIO
+from exporter.web.wording.throttling import throttle_words, throttled_by
 
-TABLE_SECONDS = 330.0
-TABLE_STEP_SECONDS = 60.0
-"""Of the tables as the server writes them; a script writes more."""
+TABLE_STEP_SECONDS = 30.0
+"""From one row of a table to the next."""
+HOLE_SECONDS = 3.0
+"""A longer time without a reading counts as this much."""
 FORMATS: dict[str, Callable[[float], str]] = {
     "": percent,
     "W": lambda value: f"{fixed(value, 0)} W",
@@ -55,8 +60,8 @@ class Chart:
     """Columns between which the area is filled."""
     marks: tuple[float, ...] = ()
     """Values with a line across."""
-    reasons: bool = False
-    """Times in which something throttles the clock are shaded."""
+    reasons: tuple[str, ...] = ()
+    """What throttles the clock, by its bits: such times are shaded, the table has a column."""
 
 
 CHARTS = (
@@ -65,8 +70,8 @@ CHARTS = (
         "Utilization and saturation",
         (
             Line("utilization", "utilization", "s0"),
-            Line("saturation_lower", "saturation", "s1", apart="saturation, at least"),
-            Line("saturation_upper", "saturation, at most", "s1", (4, 4)),
+            Line("saturation_lower", "saturation", "good", apart="saturation, at least"),
+            Line("saturation_upper", "saturation, at most", "good", (4, 4)),
         ),
         band=("saturation_upper", "saturation_lower"),
     ),
@@ -74,13 +79,13 @@ CHARTS = (
         "parts",
         "Where the time goes",
         (
-            Line("saturated", "saturated", "s1"),
-            Line("clock", "lost to the clock", "s3"),
-            Line("unsaturated", "busy, not saturated", "s0"),
-            Line("narrow", "too few SMs busy", "s2"),
+            Line("saturated", "at its limit", "good"),
+            Line("clock", "lost to the clock", "clock"),
+            Line("unsaturated", "busy, below its limit", "s0"),
+            Line("narrow", "too few SMs busy", "s5"),
             Line("idle", "idle", "s7"),
         ),
-        note="From the bottom to the top: saturated; lost to the clock; busy, not saturated; "
+        note="From the bottom to the top: at its limit; lost to the clock; busy, below its limit; "
         "too few SMs busy; idle.",
         stack=True,
     ),
@@ -88,12 +93,12 @@ CHARTS = (
         "pipes",
         "Pipes, SMs and memory",
         (
-            Line("tensor", "tensor", "s1"),
+            Line("tensor", "tensor", "s6"),
             Line("dram", "DRAM", "s0", (8, 3)),
             Line("sm", "SMs busy", "s7", (2, 3)),
             Line("fp32", "FP32", "s2", (4, 4)),
             Line("fp16", "FP16", "s3", (10, 3, 2, 3)),
-            Line("fp64", "FP64", "s6", (6, 2)),
+            Line("fp64", "FP64", "s1", (6, 2)),
             Line("int", "INT", "s5", (1, 4)),
         ),
     ),
@@ -115,24 +120,26 @@ CHARTS = (
         "SM clock, and what throttles it",
         (Line("sm_clock", "SM clock", "s0"),),
         unit="Hz",
-        reasons=True,
+        reasons=tuple(map(throttle_words, THROTTLE_REASONS)),
     ),
     Chart(
         "power",
         "Power",
-        (Line("power", "power", "s1"), Line("power_limit", "limit", "s7", (4, 4))),
+        (Line("power", "power", "s0"), Line("power_limit", "limit", "s7", (4, 4))),
         unit="W",
     ),
 )
 
 
-def _figure(chart: Chart, table: str) -> str:
+def _figure(chart: Chart, table: str, note: str) -> str:
     heading = chart.heading
+    name = ' id="throttled"' if chart.reasons else ""
     return (
         f'<figure class="card" id="chart-{chart.name}"><figcaption><h2>{heading}</h2></figcaption>'
-        '<div class="canvas"></div><p class="note"></p>'
-        '<details><summary>As a table</summary><div class="scroll" tabindex="0" role="region" '
-        f'aria-label="{heading}, as a table">{table}</div></details></figure>'
+        f'<div class="canvas"></div><p class="note"{name}>{note}</p>'
+        f'<details><summary>As a table</summary><div class="scroll" id="table-{chart.name}" '
+        f'tabindex="0" role="region" aria-label="{heading}, as a table">{table}</div></details>'
+        "</figure>"
     )
 
 
@@ -143,10 +150,17 @@ def _known(fields: list[tuple[str, Any]]) -> dict[str, Any]:
 def gpu_charts(series: Series | None) -> str:
     """Return the places of the charts, their tables, and for the script what is in them.
 
-    The tables hold the last minutes of `series`.
+    The tables hold all of `series`, the newest first; a script asks for them again.
     """
     timestamps, columns = ([], {}) if series is None else series
-    figures = [_figure(chart, _table(chart, timestamps, columns)) for chart in CHARTS]
+    figures = [
+        _figure(
+            chart,
+            _table(chart, timestamps, columns),
+            _throttled(timestamps, columns.get("throttled", ())) if chart.reasons else "",
+        )
+        for chart in CHARTS
+    ]
     charts = [asdict(chart, dict_factory=_known) for chart in CHARTS]
     return "\n".join([*figures, data_block("charts", charts)])
 
@@ -159,12 +173,31 @@ def _is_known(column: str, columns: Columns) -> bool:
     return any(value not in (None, low) for value, low in zip(values, below, strict=True))
 
 
+def _throttled(timestamps: Sequence[float], throttled: Sequence[float | None]) -> str:
+    """Return for how long each reason held the clock down; a point holds until the next one."""
+    seconds: Counter[str] = Counter()
+    for at, bits in enumerate(throttled):
+        passed = timestamps[at] - timestamps[at - 1] if at else 0.0
+        for reason in throttled_by(int(bits or 0)):
+            seconds[reason] += min(HOLE_SECONDS, passed)
+    if not any(bits is not None for bits in throttled):
+        return ""
+    said = ", ".join(f"{reason} for {duration(time)}" for reason, time in seconds.items())
+    return f"Throttled (shaded): {said}." if said else "Nothing throttled the clock."
+
+
+def _reasons(bits: float | None) -> str:
+    return NOT_KNOWN if bits is None else ", ".join(throttled_by(int(bits))) or "nothing"
+
+
 def _table(chart: Chart, timestamps: Sequence[float], columns: Columns) -> str:
     shown = [line for line in chart.lines if _is_known(line.column, columns)]
     if not shown:
         return "<table><tbody><tr><td>Nothing is known of it.</td></tr></tbody></table>"
     bounds = any(line.column.endswith("_upper") for line in shown)
     names = ["Time", *((bounds and line.apart) or line.label for line in shown)]
+    throttled = columns.get("throttled", []) if chart.reasons else []
+    names += ["throttled by"] if throttled else []
     heads = "".join(f'<th scope="col">{each}</th>' for each in names)
     rows, before = "", math.inf
     for index in range(len(timestamps) - 1, -1, -1):
@@ -173,8 +206,10 @@ def _table(chart: Chart, timestamps: Sequence[float], columns: Columns) -> str:
             continue
         before = time - TABLE_STEP_SECONDS
         values = [columns[line.column][index] for line in shown]
-        cells = ["not known" if value is None else FORMATS[chart.unit](value) for value in values]
+        cells = [NOT_KNOWN if value is None else FORMATS[chart.unit](value) for value in values]
+        cells += [_reasons(bits) for bits in throttled[index : index + 1]]
         rows += (
-            f'<tr><th scope="row">{clock_time(time)}</th><td>{"</td><td>".join(cells)}</td></tr>'
+            f'<tr><th scope="row"><time datetime="{iso_time(time)}">{clock_time(time)}</time></th>'
+            f"<td>{'</td><td>'.join(cells)}</td></tr>"
         )
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"

@@ -10,6 +10,7 @@ from exporter.model.reading import RECOVERY_ACTIONS, Health, capability_text
 from exporter.model.snapshot import Ceilings, Gpu, Share
 from exporter.specs import GpuModel, SpecBook
 from exporter.web.live.roofs import peak_clock_hertz
+from exporter.web.wording.errors import meaning
 from exporter.web.wording.numbers import (
     bytes_rate,
     cut,
@@ -98,7 +99,7 @@ def _counts(values: Mapping[str, int]) -> str | None:
 def _health(gpu: Gpu) -> Terms:
     health = gpu.health or Health()
     for code, record in gpu.xids.items():
-        yield f"Xid {code}", f"{record.count} since the exporter started"
+        yield f"Xid {code}", f"{record.count} since the exporter started: {meaning(code)}"
     for severity, places in health.ecc_errors_total.items():
         yield f"ECC errors, {severity}", _counts(places)
     for severity, places in health.ecc_lifetime_errors.items():
@@ -152,9 +153,9 @@ def _ceilings(ceilings: Ceilings | None, model: GpuModel | None, codes: Mapping[
         for first, *rest in rows
     )
     return (
-        '<section class="card" id="ceilings"><h2>Ceilings</h2>\n<div class="scroll" tabindex="0" '
-        f'role="region" aria-label="Ceilings"><table><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>\n{_sources(ceilings, model, codes)}</section>"
+        '<section class="card" id="ceilings"><h2>Ceilings</h2>\n'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>\n"
+        f"{_sources(ceilings, model, codes)}</section>"
     )
 
 

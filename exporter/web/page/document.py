@@ -10,11 +10,12 @@ from typing import Any
 
 from exporter import __version__
 from exporter.web.static import asset_url
+from exporter.web.wording.advice import DOCUMENTATION
 from exporter.web.wording.numbers import clock_time, iso_time
 
-DOCUMENTATION = "https://github.com/roofline-exporter/roofline-exporter"
-MANY = 16
-"""More rows than this are compact, as static/node.js says too."""
+FEW, MANY = 2, 16
+"""Up to the first the chart lies below the rows; more than the second are compact, as
+static/node.js says too."""
 LINKS = (
     ("/metrics", "Metrics"),
     ("/api/v1/gpus", "GPUs as JSON"),
@@ -71,9 +72,10 @@ def frame(view: Mapping[str, Any], content: str, *, home: bool = False) -> str:
     when = "" if read is None else f' datetime="{iso_time(read)}"'
     shown = "not read yet" if read is None else clock_time(read)
     here = ' aria-current="page"' if home else ""
-    look = ' class="many"' if home and len(view["rows"]) > MANY else ""
+    rows = len(view["rows"])
+    look = "many" if rows > MANY else "few" if rows <= FEW else ""
     links = " · ".join(f'<a href="{to}">{text}</a>' for to, text in LINKS)
-    return f"""<body{look}>
+    return f"""<body{f' class="{look}"' if home and look else ""}>
 <a class="skip" href="#content">Skip to the content</a>
 <header><div class="top"><a class="brand" href="/"{here}>roofline-exporter</a>
 <p id="connection"><span class="dot" aria-hidden="true"></span>

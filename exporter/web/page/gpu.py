@@ -56,10 +56,12 @@ def gpu_content(
 ) -> str:
     """Return the content of the page of the row `key`, which is one of `view`.
 
-    `series` are its last minutes.
+    `series` are its last 15 minutes.
     """
     row = view["rows"][key]
     said = row["words"]
+    measure = said.get("measure")
+    without = f'<p class="wide" id="measure">{escape(measure)}</p>\n' if measure else ""
     state = ", ".join(filter(None, (said["word"], said.get("limit"), said.get("reason"))))
     return f"""{_neighbours(view["rows"], key)}
 <h1 id="headline">{_title(row)} <small>{escape(model_name(gpu.device.name))}</small></h1>
@@ -71,7 +73,7 @@ def gpu_content(
 <section class="card" id="chart" aria-labelledby="roofline-title">
 <h2 id="roofline-title">Roofline</h2>
 {roofline_figure({key: row})}</section>
-{gpu_charts(series)}
+{without}{gpu_charts(series)}
 <p class="wide" id="means"></p>
 <p class="wide" id="absent" hidden></p>
 <div class="wide" id="facts">

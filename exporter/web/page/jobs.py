@@ -6,12 +6,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from exporter.model.snapshot import Rank
+from exporter.model.snapshot import Rank, Share
 from exporter.model.training import TRAINING_DEGRADATIONS, TRAINING_PHASES
+from exporter.web.columns import stall_of
 from exporter.web.waits import live_ranks
+from exporter.web.wording.facts import Facts
 from exporter.web.wording.job_names import display_names
 from exporter.web.wording.numbers import cut, fixed, percent, plain
-from exporter.web.wording.state import stall_level
+from exporter.web.wording.phrases import data_stall
+from exporter.web.wording.phrases import stall_level as level_of
 
 SHOWN_RANKS = 4
 """More ranks on one GPU are only counted."""
@@ -41,41 +44,28 @@ def _step_seconds(rank: Rank, before: Rank | None) -> float:
     return 0.0 if before is None else rank.totals.step_seconds - before.totals.step_seconds
 
 
-def _stall(rank: Rank, before: Rank | None) -> float | None:
-    """Return the exposed data stall since `before`, as a share of the step time."""
-    spent = _step_seconds(rank, before)
-    now = rank.totals.phase_gpu_idle_seconds.get("data")
-    if before is None or spent <= 0 or now is None:
-        return None
-    return (now - before.totals.phase_gpu_idle_seconds.get("data", 0.0)) / spent
+def job_stall(rank: Rank, share: Share | None = None, now: float | None = None) -> str:
+    """Return how much a GPU waits for the data of one of its ranks.
 
-
-def job_words(rank: Rank, before: Rank | None) -> str:
-    """Return how much a rank waits, and how fast it steps.
-
-    Over the same seconds as its phases where these are known, else over its last ones.
+    It is made as the number in the GPU's row is, which is that of the worst rank. `share` is what
+    the rank runs on, `now` the Unix time.
     """
-    said = []
-    phases = job_phases(rank, before)
-    stall = _stall(rank, before) if phases else rank.data_stall_ratio
-    wait = phases.get("data", 0.0) if phases and _waits(rank) else rank.data_wait_ratio
-    if stall is not None:
-        said.append(f"GPU idle for its data {percent(stall)} of the time ({stall_level(stall)})")
-    if wait is not None:
-        said.append(f"waits for data {percent(wait)}")
+    stall = stall_of(share, [rank], now)
+    known = Facts(0, data_stall=stall, data_wait_ratio=rank.data_wait_ratio)
+    if stall is None and rank.data_wait_ratio is None:
+        return ""
+    return f"GPU idle for its data {data_stall(known)} {level_of(known)}"
+
+
+def job_rate(rank: Rank, before: Rank | None) -> str:
+    """Return how fast a rank steps."""
     if before is None:
-        return ", ".join(said)
+        return ""
     passed = rank.last_report_timestamp_seconds - before.last_report_timestamp_seconds
-    if passed > 0:
-        rate = max(0.0, rank.totals.steps - before.totals.steps) / passed
-        said.append(f"{fixed(rate, 1 if rate < 10 else 0)} steps/s")
-    if phases and passed >= 1:
-        return f"in the last {fixed(passed, 0)} s: {', '.join(said)}"
-    return ", ".join(said)
-
-
-def _waits(rank: Rank) -> bool:
-    return "data" in rank.totals.phase_seconds
+    if passed <= 0:
+        return ""
+    rate = max(0.0, rank.totals.steps - before.totals.steps) / passed
+    return f"{fixed(rate, 1 if rate < 10 else 0)} steps/s"
 
 
 def _phases_html(phases: Mapping[str, float]) -> str:
@@ -95,12 +85,13 @@ def _phases_html(phases: Mapping[str, float]) -> str:
     )
 
 
-def _job(rank: Rank, before: Rank | None, name: str) -> str:
+def _job(rank: Rank, before: Rank | None, name: str, stall: str) -> str:
     title, shown = escape(cut(rank.job, MOST_NAME)), escape(f"{cut(name)} rank {rank.rank}")
     whose = "" if rank.owner is None else f" of {escape(cut(rank.owner))}"
     phases = job_phases(rank, before)
+    words = escape(", ".join(filter(None, (stall, job_rate(rank, before)))))
     return (
-        f'<p><b title="{title}">{shown}</b>{whose} {escape(job_words(rank, before))}</p>'
+        f'<p><b title="{title}">{shown}</b>{whose} {words}</p>'
         f"{_phases_html(phases) if phases else ''}{_degraded_html(rank.degraded)}\n"
     )
 
@@ -118,12 +109,19 @@ def _identity(rank: Rank) -> tuple[object, ...]:
 
 
 def gpu_jobs(
-    ranks: Sequence[Rank], earlier: Iterable[Rank], uuid: str, gpu_instance: int | None
+    ranks: Sequence[Rank],
+    earlier: Iterable[Rank],
+    uuid: str,
+    gpu_instance: int | None,
+    share: Share | None = None,
+    now: float | None = None,
 ) -> str:
     """Return the jobs on a GPU or instance as HTML; nothing where there are none.
 
     Those that the driver does not list there come last: they push none of the others out.
     `earlier` are the ranks of the last seconds, the newest first: each is compared with its oldest.
+    `share` is the GPU or instance at the Unix time `now`. The stall of the only rank is the one in
+    the row above, which goes on while this stays as it is: it is not said twice.
     """
     live = live_ranks(ranks).get((uuid, gpu_instance), [])
     here = sorted(live, key=lambda rank: rank.verified is False)
@@ -132,7 +130,13 @@ def gpu_jobs(
     before = {_identity(rank): rank for rank in earlier}
     names = display_names({rank.job for rank in ranks})
     jobs = "".join(
-        _job(rank, before.get(_identity(rank)), names[rank.job]) for rank in here[:SHOWN_RANKS]
+        _job(
+            rank,
+            before.get(_identity(rank)),
+            names[rank.job],
+            job_stall(rank, share, now) if len(here) > 1 else "",
+        )
+        for rank in here[:SHOWN_RANKS]
     )
     more = len(here) - SHOWN_RANKS
     return (

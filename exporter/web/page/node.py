@@ -34,7 +34,9 @@ def problem_section(problem: Mapping[str, Any] | None) -> str:
 
 _PLOT = """\
 <label class="model" hidden>GPU model <select id="model"></select></label>
-<div class="plot"><svg class="roofline" role="group" aria-labelledby="roofline-title"></svg>
+<div class="plot"><svg class="roofline" role="group" aria-labelledby="roofline-title">
+<g class="grid"/><g class="roofs"/><g class="clock"/><g class="trails"/><g class="bounds"/>
+<g class="marks"/><g class="points"/><g class="labels"/></svg>
 <div class="tip" id="tip" role="tooltip" hidden></div></div>
 <ul class="legend">
 <li><svg viewBox="0 0 30 8" aria-hidden="true"><path class="roof spec assumed" d="M0 4H30"/></svg>
@@ -62,7 +64,7 @@ def roofline_figure(rows: Mapping[str, Row]) -> str:
     return f"""<figure id="roofline">
 {data_block("plot", _PLOT)}
 <details id="numbers"><summary>The chart as a table</summary>
-<table><thead><tr><th scope="col">GPU</th><th scope="col">Work and intensity</th>
+<table id="numbers-table"><thead><tr><th scope="col">GPU</th><th scope="col">Work and intensity</th>
 <th scope="col">Of the roof</th></tr></thead><tbody>{numbers}</tbody></table></details>
 </figure>"""
 
@@ -72,6 +74,7 @@ def node_content(view: Mapping[str, Any], problem: Mapping[str, Any] | None) -> 
     rows = view["rows"]
     return f"""<h1 id="headline">{escape(view["headline"])}</h1>
 <p id="announced" class="unseen" role="status"></p>
+<p><a id="advice" href="{escape(view["advice"])}">What this means, and what to change</a></p>
 <p id="totals">{escape(view["totals"])}</p>
 {problem_section(problem)}
 <div id="node"{"" if rows else " hidden"}>

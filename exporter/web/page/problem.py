@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from exporter.model.snapshot import Snapshot
+from exporter.web.wording.recorded import recording_ended
 
 _COUNTERS = {
     "pci": "on the PCI bus",
@@ -31,8 +31,6 @@ GPUS_DOWN = (
 RECORDING_ENDED = (
     "To play it again, restart the exporter; with --replay.loop it is played over and over.",
 )
-_ENDED = re.compile(r"the recording .*has ended")
-"""As the source of a replay says it."""
 
 
 def problem_view(snapshot: Snapshot, tried: Sequence[str] = ()) -> dict[str, Any] | None:
@@ -44,7 +42,7 @@ def problem_view(snapshot: Snapshot, tried: Sequence[str] = ()) -> dict[str, Any
     if what is None:
         return None
     what = " ".join(what.split())
-    if _ENDED.match(what):
+    if recording_ended(what) is not None:
         return {"what": what, "tried": [], "do": list(RECORDING_ENDED)}
     counted = [
         f"{count} {_COUNTERS.get(where, where)}" for where, count in snapshot.devices.items()

@@ -16,7 +16,6 @@ from exporter.web.asked import asked_gpu, asked_instance
 from exporter.web.compressed import answer
 from exporter.web.live.addresses import row_key
 from exporter.web.live.views import Views
-from exporter.web.page.charts import TABLE_SECONDS
 from exporter.web.page.document import document, frame
 from exporter.web.page.gpu import gpu_content, rows_of
 from exporter.web.page.jobs import gpu_jobs
@@ -75,9 +74,10 @@ def page_routes(views: Views, specs: Callable[[], SpecBook]) -> list[Route]:
             uuid = found.device.uuid
             key = row_key(uuid, instance)
             if key in view["rows"]:
-                jobs = gpu_jobs(snapshot.ranks, views.store.earlier_ranks(), uuid, instance)
-                since = snapshot.timestamp_seconds - TABLE_SECONDS
-                series = views.store.history.series(uuid, instance, since)
+                share = next((each for each in found.shares if each.gpu_instance == instance), None)
+                earlier, now = views.store.earlier_ranks(), snapshot.timestamp_seconds
+                jobs = gpu_jobs(snapshot.ranks, earlier, uuid, instance, share, now)
+                series = views.store.history.series(uuid, instance, 0.0)
                 html = gpu_html(view, key, gpu_content(view, key, found, specs(), jobs, series))
                 return answer(request, html.encode(), HTML, HEADERS)
         of = "" if instance is None else f" with a GPU instance {instance}"

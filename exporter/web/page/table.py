@@ -50,16 +50,33 @@ _ROW = """\
 </tr>
 """
 _BAR = (
-    '<svg class="bar {kind}" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
-    '<rect class="track" width="100" height="10"/>{rects}</svg>'
+    '<svg class="bar {kind}" aria-hidden="true">'
+    '<rect class="track" width="100%" height="100%"/>{rects}</svg>'
 )
-_RECT = '<rect data-bar="{name}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}"/>'
+_RECT = '<rect data-bar="{name}" x="{x:g}%" y="{y}%" width="{width:g}%" height="{height}%"/>'
+_HATCH = (
+    '<pattern id="hatch{name}"{series} patternUnits="userSpaceOnUse" width="{step}rem" '
+    'height="{step}rem" patternTransform="rotate(45)"><rect width="{wide}rem" '
+    'height="{step}rem"/></pattern>'
+)
+_HATCHES = "".join(
+    [
+        _HATCH.format(name="", series="", step=0.4, wide=0.2),
+        *(
+            _HATCH.format(name=f"-{each}", series=f' class="series-{each}"', step=0.5, wide=0.08)
+            for each in range(8)
+        ),
+    ]
+)
+"""What is only known by its bounds is hatched: the band of a bar, and by the colour of its GPU the
+region of the roofline in which it is somewhere."""
 _NOTHING: Row = {"state": "up", "look": "", "href": "/", "words": {"title": "GPU"}}
 
 
-def _rect(name: str, to: float, begin: float = 0.0, y: float = 0.0, height: float = 10.0) -> str:
+def _rect(name: str, to: float, begin: float = 0.0, *, inner: bool = False) -> str:
     start, end = (min(1.0, max(0.0, ratio)) * 100 for ratio in (begin, to))
     x = round(start, 1)
+    y, height = (25, 50) if inner else (0, 100)
     return _RECT.format(name=name, x=x, y=y, width=round(end - x, 1), height=height)
 
 
@@ -68,8 +85,8 @@ def _bars(row: Row) -> dict[str, str]:
     lower = values.get("saturation_lower", 0.0)
     use = (
         _rect("used", values.get("utilization", 0.0))
-        + _rect("band", values.get("saturation_upper", lower), lower, 2.5, 5.0)
-        + _rect("saturated", lower, 0.0, 2.5, 5.0)
+        + _rect("band", values.get("saturation_upper", lower), lower, inner=True)
+        + _rect("saturated", lower, inner=True)
     )
     limit = values.get("power_limit")
     power = values.get("power", 0.0) / limit if limit else 0.0
@@ -101,6 +118,7 @@ def gpu_table(rows: Mapping[str, Row]) -> str:
     heads = "".join(f'<th role="columnheader" scope="col">{name}</th>' for name in COLUMNS)
     body = "".join(_html(key, row) for key, row in rows.items())
     return (
+        f'<svg class="unseen" width="0" height="0" aria-hidden="true">{_HATCHES}</svg>'
         '<table id="gpus" role="table" class="gpus" aria-labelledby="gpus-title">'
         f'<thead role="rowgroup"><tr role="row">{heads}</tr></thead>\n'
         f'<tbody role="rowgroup">\n{body}</tbody></table>\n'

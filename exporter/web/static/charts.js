@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The time series of one GPU, drawn by uPlot; page/charts.py says what is in each.
 
-import { element, setAttribute, setText, tableRow } from "./dom.js";
-import { clockTime, fixed, minutes, percent, plain, si } from "./format.js";
+import { setAttribute, setText } from "./dom.js";
+import { clockTime, fixed, percent, si } from "./format.js";
 import { condense } from "./history.js";
 
 const WINDOW_SECONDS = 900;
 const SHORTEST_SECONDS = 60;
-const TABLE_SECONDS = 30;
 const STEPS = [1, 2, 5, 10, 15];
 const PIXELS_PER_POINT = 3;
 const HEIGHT_REM = 12;
@@ -20,35 +19,22 @@ const lastKnown = ({ timestamps, fresh }, values) => {
   return timestamps.at(-1) - timestamps[at] <= fresh ? values[at] : null;
 };
 
-const reasonsOf = (bits, names) => names.filter((_, bit) => bits & (1 << bit)).map(plain);
-
-/** For how long each reason held, in words. */
-const held = ({ timestamps, columns: { throttled = [] }, reasons }) => {
-  const seconds = new Map();
-  throttled.forEach((bits, index) => {
-    const passed = Math.min(3, index ? timestamps[index] - timestamps[index - 1] : 0);
-    for (const reason of reasonsOf(bits, reasons)) seconds.set(reason, (seconds.get(reason) ?? 0) + passed);
-  });
-  const said = [...seconds].map(([reason, time]) => `${reason} for ${minutes(time)}`);
-  return said.length ? `Throttled (shaded): ${said.join(", ")}.` : "Nothing throttled the clock.";
-};
+const reasonsOf = (bits, names) => names.filter((_, bit) => bits & (1 << bit));
 
 const stacked = (columns) => {
   const sums = columns[0].map(() => 0);
   return columns.map((column) => column.map((value, index) => (value === null ? null : (sums[index] += value))));
 };
 
-/** One chart with its table; made anew when the lines or the colours change. */
+/** One chart; made anew when the lines or the colours change. */
 class SeriesChart {
   constructor(figure, spec) {
     Object.assign(this, { figure, spec });
     this.format = FORMATS[spec.unit] ?? percent;
     this.title = figure.querySelector("h2").textContent;
     this.place = figure.querySelector(".canvas");
-    this.details = figure.querySelector("details");
     this.shown = [];
-    setText(figure.querySelector(".note"), spec.note ?? "");
-    this.details.addEventListener("toggle", () => this.#table());
+    if (spec.note) setText(figure.querySelector(".note"), spec.note);
     new ResizeObserver(() => this.#resize()).observe(this.place);
   }
 
@@ -63,8 +49,6 @@ class SeriesChart {
     this.bounds = shown.some(({ column }) => column.endsWith("_upper"));
     if (changed) this.remake();
     this.plot?.setData(this.#data());
-    if (this.spec.reasons) setText(this.figure.querySelector(".note"), held(newest));
-    if (newest.timestamps.at(-1) - (this.tabled ?? 0) >= TABLE_SECONDS / 3) this.#table();
     return true;
   }
 
@@ -103,7 +87,7 @@ class SeriesChart {
     if (reasons) {
       series.push({
         label: "throttled by", scale: "reasons", stroke: colour("clock"), paths: () => null, points: { show: false },
-        value: written("throttled", (bits) => reasonsOf(bits, this.history.reasons).join(", ") || "nothing"),
+        value: written("throttled", (bits) => reasonsOf(bits, reasons).join(", ") || "nothing"),
       });
     }
     return series;
@@ -114,7 +98,7 @@ class SeriesChart {
     const { stack, band = [] } = this.spec;
     if (stack) return this.shown.slice(1).map(({ colour: name }, index) => ({ series: [index + 2, index + 1], fill: `${colour(name)}59` }));
     const ends = band.map((each) => this.shown.findIndex(({ column }) => column === each) + 1);
-    return ends.length && ends.every(Boolean) ? [{ series: ends, fill: `${colour("s1")}40` }] : [];
+    return ends.length && ends.every(Boolean) ? [{ series: ends, fill: `${colour("good")}40` }] : [];
   }
 
   remake() {
@@ -125,7 +109,7 @@ class SeriesChart {
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(`--${name}`).trim();
     const size = parseFloat(style.fontSize);
-    const axis = { stroke: colour("muted"), font: `${Math.round(size * 0.8)}px system-ui, sans-serif`, grid: { stroke: colour("grid"), width: 1 }, ticks: { show: false } };
+    const axis = { stroke: colour("muted"), font: `${Math.round(size * 0.8)}px system-ui, sans-serif`, grid: { stroke: colour("track"), width: 1 }, ticks: { show: false } };
     const times = (_, values) => values.map((time) => clockTime(time).slice(0, values[1] - values[0] < 60 ? 8 : 5));
     const series = this.#series(colour, size / 7.5);
     this.plot = new uPlot({
@@ -136,8 +120,8 @@ class SeriesChart {
         y: { range: this.spec.unit ? (_, __, high) => [0, (high || 1) * 1.08] : [0, 1] },
         reasons: { range: [0, 256] },
       },
-      axes: [{ ...axis, values: times, space: size * 5.3, size: size * 2, gap: size * 0.6 }, { ...axis, values: (_, values) => values.map(this.format), size: size * 4.6 }],
-      cursor: { sync: { key: "gpu" }, points: { show: false }, drag: { x: false, y: false } },
+      axes: [{ ...axis, values: times, space: size * 5.3, size: size * 2, gap: size * 0.6 }, { ...axis, values: (_, values) => values.map(this.format), space: size * 2, size: size * 4.6 }],
+      cursor: { y: false, sync: { key: "gpu" }, points: { show: false }, drag: { x: false, y: false } },
       legend: { markers: { dash: (_, index) => (series[index - 1]?.dash ? "dashed" : "solid"), width: 2 } },
       hooks: { drawClear: [(plot) => this.#shade(plot, colour)] },
     }, this.#data(), this.place);
@@ -168,22 +152,6 @@ class SeriesChart {
       ctx.stroke();
     }
     ctx.restore();
-  }
-
-  #table() {
-    if (!this.details.open || !this.shown.length) return;
-    const { timestamps, columns } = this.newest;
-    this.tabled = timestamps.at(-1);
-    const heads = ["Time", ...this.shown.map(({ label, apart }) => (this.bounds && apart) || label)].map((head) => element("th", { scope: "col" }, head));
-    const rows = [];
-    let next = Infinity;
-    for (let index = timestamps.length - 1; index >= 0; index -= 1) {
-      if (timestamps[index] > next) continue;
-      next = timestamps[index] - TABLE_SECONDS;
-      const values = this.shown.map(({ column }) => columns[column][index]);
-      rows.push(tableRow(clockTime(timestamps[index]), ...values.map((value) => (value === null ? "not known" : this.format(value)))));
-    }
-    this.details.querySelector("table").replaceChildren(element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...rows));
   }
 }
 

@@ -40,7 +40,3 @@ export const element = (name, attributes = {}, ...children) => fill(document.cre
 
 export const svg = (name, attributes = {}, ...children) =>
   fill(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
-
-/** A row of a table whose first cell is its heading. */
-export const tableRow = (heading, ...cells) =>
-  element("tr", {}, element("th", { scope: "row" }, heading), ...cells.map((cell) => element("td", {}, cell)));

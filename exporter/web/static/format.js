@@ -28,9 +28,5 @@ export const intensity = (value) => `${threeDigits(value)} FLOP/B`;
 /** A power of ten: 0.01, 1, 100, 1 k, 10 T. */
 export const tick = (value) => (value < 1 ? String(Number(value.toPrecision(1))) : si(value, "").replace(/\.0+ /, " ").trim());
 
-export const minutes = (seconds) => (seconds < 60 ? `${Math.floor(seconds)} s` : `${Math.floor(seconds / 60)} min`);
-
 /** The time of day, in the reader's own time zone. */
 export const clockTime = (seconds) => new Date(seconds * 1000).toLocaleTimeString("en-GB", { hour12: false });
-
-export const plain = (slug) => slug.replaceAll("_", " ");

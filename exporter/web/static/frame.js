@@ -17,14 +17,33 @@ export const showFrame = ({ notice = "", timestamp }) => {
   if (timestamp !== undefined) setTime(byId("read"), timestamp);
 };
 
+export const RENEW_MILLISECONDS = 10000;
+
+/** The server writes UTC. */
+const localTimes = (root) => {
+  for (const time of root.querySelectorAll("td time, th time")) if (time.dateTime) setTime(time, Date.parse(time.dateTime) / 1000);
+};
+
 /** Put what the server writes now into these places; returns whether it answered. */
 export const renew = async (...ids) => {
   const answer = await fetch(location.href).catch(() => null);
   if (!answer?.ok) return false;
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  localTimes(page);
   for (const id of ids) {
     const [old, now] = [byId(id), page.getElementById(id)];
     if (now && old.textContent !== now.textContent) old.replaceChildren(...now.childNodes);
   }
   return true;
+};
+
+/** Renew these places again and again, and what is unfolded. */
+export const renewOpen = (...ids) => {
+  const all = () => {
+    const places = [...ids, ...[...document.querySelectorAll("details[open] > [id]")].map(({ id }) => id)];
+    if (places.length && !document.hidden) renew(...places);
+  };
+  localTimes(document);
+  document.addEventListener("toggle", ({ target }) => target.open && all(), true);
+  setInterval(all, RENEW_MILLISECONDS);
 };

@@ -50,7 +50,7 @@ export const roofCorners = (peak, bandwidth, [left, right], bottom) => {
 /**
  * Where a point lies that is only known by bounds of FLOP/s and bytes/s: a parallelogram in
  * log-log space, cut at `left`, `right` and `bottom`. Its corners [intensity, FLOP/s], some twice:
- * up along the most traffic, down along the least.
+ * up along the most traffic (the fourth is its bend), down along the least.
  */
 export const boundsCorners = ([low, high], [few, many], [left, right], bottom) => {
   if (!(many > 0) || !(high > bottom)) return null;
@@ -75,23 +75,26 @@ export const clusters = (places, distance) => {
 
 export const overlap = (box, other) => box[0] < other[2] && box[2] > other[0] && box[1] < other[3] && box[3] > other[1];
 
-const SIDES = [[1, 0, "start"], [-1, 0, "end"], [0, -1, "middle"], [0, 1, "middle"], [1, -1, "start"], [-1, -1, "end"], [1, 1, "start"], [-1, 1, "end"]];
+const SIDES = [[1, 0], [-1, 0], [0, -1], [0, 1], [1, -1], [-1, -1], [1, 1], [-1, 1]];
+const BELOW = [[1, 0], [1, 1], [0, 1]];
+const ANCHORS = { "-1": "end", 0: "middle", 1: "start" };
 
 /**
- * Where the label of a point goes: beside it, where it covers no other.
- * `taken` are boxes [x0, y0, x1, y1]; the chosen box is added to it.
+ * Where the label of a point goes: beside it or near it, where it covers no other; null where there
+ * is no such place. `taken` are boxes [x0, y0, x1, y1]; the chosen box is added to it. That of a
+ * region goes below its bend.
  */
-export const placeLabel = ({ x, y }, [width, height], gap, [right, bottom], taken) => {
-  let best = null;
-  for (const [dx, dy, anchor] of SIDES) {
-    const left = dx > 0 ? x + gap : dx < 0 ? x - gap - width : x - width / 2;
-    const top = dy > 0 ? y + gap : dy < 0 ? y - gap - height : y - height / 2;
-    const box = [left, top, left + width, top + height];
-    const outside = left < 0 || top < 0 || box[2] > right || box[3] > bottom;
-    const cost = taken.filter((other) => overlap(box, other)).length + (outside ? 10 : 0);
-    if (!best || cost < best.cost) best = { cost, box, anchor, x: dx > 0 ? left : dx < 0 ? box[2] : x, y: top + height / 2 };
-    if (cost === 0) break;
+export const placeLabel = ({ x, y }, [width, height], gap, [right, bottom], taken, region) => {
+  for (const reach of [gap, 3 * gap, 6 * gap]) {
+    for (const [dx, dy] of region ? BELOW : SIDES) {
+      const left = x + dx * reach - ((1 - dx) / 2) * width;
+      const top = y + dy * reach - ((1 - dy) / 2) * height;
+      const box = [left, top, left + width, top + height];
+      if (left < 0 || top < 0 || box[2] > right || box[3] > bottom || taken.some((other) => overlap(box, other))) continue;
+      taken.push(box);
+      const place = { anchor: ANCHORS[dx], x: left + ((1 - dx) / 2) * width, y: top + height / 2 };
+      return reach > gap ? { ...place, leader: `M${x} ${y}L${within(x, left, box[2])} ${within(y, top, box[3])}` } : place;
+    }
   }
-  taken.push(best.box);
-  return best;
+  return null;
 };

@@ -3,13 +3,11 @@
 
 import { Charts } from "./charts.js";
 import { byId, embedded, parts, setText } from "./dom.js";
-import { renew, showFrame, showState } from "./frame.js";
+import { RENEW_MILLISECONDS, renewOpen, showFrame, showState } from "./frame.js";
 import { History } from "./history.js";
 import { RooflineChart } from "./roofline.js";
 import { Rows } from "./rows.js";
 import { follow, numbersOf } from "./stream.js";
-
-const RENEW_MILLISECONDS = 10000;
 
 const { key, history: address } = byId("gpu").dataset;
 
@@ -52,12 +50,9 @@ const load = async () => {
 };
 
 show();
-/** Jobs, identity, health and ceilings change slowly: the server writes them. */
-setInterval(() => {
-  if (document.hidden) return;
-  renew("jobs", "facts");
-  if (!history.timestamps.length) load();
-}, RENEW_MILLISECONDS);
+/** Jobs, identity, health, ceilings and tables change slowly: the server writes them. */
+renewOpen("jobs", "facts", "throttled");
+setInterval(() => document.hidden || history.timestamps.length || load(), RENEW_MILLISECONDS);
 follow("/api/v1/stream", view, (next, whole) => {
   view = next;
   show();

@@ -8,13 +8,13 @@ const mean = (values) => (values.length ? values.reduce((sum, value) => sum + va
 const union = (values) => (values.length ? values.reduce((all, value) => all | value, 0) : null);
 
 /** The same history in means of `step` seconds, where a point a second is more than can be seen. */
-export const condense = ({ timestamps, columns, reasons }, step) => {
-  if (step <= 1) return { timestamps, columns, reasons };
+export const condense = ({ timestamps, columns }, step) => {
+  if (step <= 1) return { timestamps, columns };
   const slots = timestamps.map((time) => Math.floor(time / step));
   const starts = [...slots.keys()].filter((index) => slots[index] !== slots[index - 1]);
   const pieces = (values, join) => starts.map((start, index) => join(values.slice(start, starts[index + 1]).filter((value) => value !== null)));
   const condensed = Object.entries(columns).map(([name, values]) => [name, pieces(values, name === "throttled" ? union : mean)]);
-  return { timestamps: pieces(timestamps, mean), columns: Object.fromEntries(condensed), reasons };
+  return { timestamps: pieces(timestamps, mean), columns: Object.fromEntries(condensed) };
 };
 
 export class History {
@@ -22,7 +22,6 @@ export class History {
     this.address = address;
     this.timestamps = [];
     this.columns = {};
-    this.reasons = [];
     this.fresh = HOLE_SECONDS;
   }
 
@@ -30,7 +29,7 @@ export class History {
   async load() {
     const answer = await fetch(this.address).catch(() => null);
     if (!answer?.ok) return false;
-    ({ timestamps: this.timestamps, columns: this.columns, throttle_reasons: this.reasons } = await answer.json());
+    ({ timestamps: this.timestamps, columns: this.columns } = await answer.json());
     return true;
   }
 

@@ -10,9 +10,9 @@ import { Tracks } from "./trails.js";
 
 // In pixels at the text size of a usual screen; they grow with it.
 const MARGIN = { top: 14, right: 14, bottom: 44, left: 62 };
-const HEIGHT = 600;
 const LINE_HEIGHT = 13;
-const LETTER = 6.3;
+const LETTERS = 11.25;
+const TICK = 36;
 const POINT = 6;
 const GROUP = 13;
 const TEXT = 15;
@@ -22,12 +22,15 @@ const NAMED = 12;
 
 const shortName = ({ gpu, instance }) => (instance === undefined ? `${gpu}` : `${gpu}.${instance}`);
 
+const ruler = document.createElement("canvas").getContext("2d");
+
 const some = (names, most, rest) => names.slice(0, most).join(", ") + (names.length > most ? rest(names.length - most) : "");
 
-/** Counters do not show the precision of tensor work: what it can be at least and at most. */
-export const precisionWords = (view, row) => {
+/** What is known of a place on the chart; counters do not show the precision of tensor work. */
+export const detailsOf = (view, { words: { point, roof }, flops_bounds: bounds, ...row }) => {
   const { flops: work, bytes } = numbersOf(view, row);
-  return row.flops_bounds && pointOf(work, bytes) ? `${row.flops_bounds.map(flops).join(" to ")} by precision` : "";
+  const precision = bounds && pointOf(work, bytes) && !row.bytes_bounds && `${bounds.map(flops).join(" to ")} by precision`;
+  return [point, bytes && `${si(bytes, "B/s")} of DRAM traffic`, precision, roof && `of the roof: ${roof}`].filter(Boolean);
 };
 
 export class RooflineChart {
@@ -43,18 +46,14 @@ export class RooflineChart {
     this.note = figure.querySelector(".note");
     [this.bestNote, this.clockNote] = figure.querySelectorAll("[data-c]");
     this.models = figure.querySelector("select");
-    this.layers = {};
-    for (const name of ["grid", "roofs", "clock", "trails", "bounds", "marks", "points", "labels"]) {
-      this.layers[name] = svg("g", { class: name });
-      this.svg.append(this.layers[name]);
-    }
+    this.layers = Object.fromEntries([...this.svg.querySelectorAll("g")].map((layer) => [layer.getAttribute("class"), layer]));
     this.marks = new Map();
     this.tracks = new Tracks();
     this.roofs = {};
     this.chosen = null;
     this.selected = only;
-    this.width = 0;
-    new ResizeObserver(() => this.#resize()).observe(this.svg.parentElement);
+    this.size = [0, 0];
+    new ResizeObserver(() => this.#frame()).observe(this.svg.parentElement);
     this.models.addEventListener("change", () => this.#choose(this.models.value));
     this.#listen();
   }
@@ -70,7 +69,7 @@ export class RooflineChart {
     this.view = view;
     this.points = new Map(Object.entries(view.rows).map(([key, row]) => {
       const { flops: work, bytes } = numbersOf(view, row);
-      return [key, pointOf(work, bytes)];
+      return [key, row.bytes_bounds ? null : pointOf(work, bytes)];
     }));
     if (view.timestamp !== undefined) this.tracks.add(view.timestamp, this.points, view.interval);
     this.#offer();
@@ -107,13 +106,6 @@ export class RooflineChart {
     this.#frame();
   }
 
-  #resize() {
-    const width = Math.round(this.svg.parentElement.clientWidth);
-    if (!width || width === this.width) return;
-    this.width = width;
-    this.#frame();
-  }
-
   /** The rows that the chart may be about. */
   #own() {
     return Object.entries(this.view.rows).filter(([key]) => this.only === null || key === this.only);
@@ -139,14 +131,13 @@ export class RooflineChart {
   /** Everything that stays while points move: axes, grid and ceilings. */
   #frame() {
     const roof = this.roofs[this.chosen];
-    this.svg.toggleAttribute("hidden", !roof);
-    if (!roof || !this.width) return;
+    const { parentElement: plot } = this.svg;
+    plot.hidden = !roof;
+    const [width, height] = (this.size = [plot.clientWidth, plot.clientHeight]);
+    if (!roof || !width) return;
     const scale = parseFloat(getComputedStyle(document.documentElement).fontSize) / TEXT;
-    const [width, height] = [this.width, Math.round(Math.min(Math.max(this.width * 0.9, 300), HEIGHT * scale))];
     this.scale = scale;
-    this.size = [width, height];
     setAttribute(this.svg, "viewBox", `0 0 ${width} ${height}`);
-    setAttribute(this.svg, "height", height);
     this.limits = this.#ranges();
     this.axes = {
       x: logAxis(...this.limits.intensity, MARGIN.left * scale, width - MARGIN.right * scale),
@@ -167,7 +158,8 @@ export class RooflineChart {
     const { x, y } = this.axes;
     const [left, right, top, bottom] = [x.at(x.low), x.at(x.high), y.at(y.high), y.at(y.low)];
     const [middle, edge] = [(top + bottom) / 2, 12 * this.scale];
-    const across = decades(x).flatMap((value) => [
+    const step = Math.ceil((TICK * this.scale) / (x.at(10 * x.low) - left));
+    const across = decades(x).filter((_, index) => index % step === 0).flatMap((value) => [
       svg("path", { class: "line", d: `M${x.at(value)} ${top}V${bottom}` }),
       this.#text("tick", x.at(value), bottom + 16 * this.scale, "middle", tick(value), { "data-intensity": value }),
     ]);
@@ -200,6 +192,7 @@ export class RooflineChart {
     // at the right end, the assumed one first.
     const marks = [];
     this.taken = [];
+    this.named = [];
     for (const { name, peak: [peak], assumed = false } of [...lines].sort((a, b) => Boolean(b.assumed) - Boolean(a.assumed))) {
       this.#label(`${name}  ${si(peak, "")}`, x.at(x.high) - 4, y.at(peak) - 4, "end", assumed ? "ceiling assumed" : "ceiling", marks);
     }
@@ -207,29 +200,44 @@ export class RooflineChart {
       const { peak: [peak] } = lines.find(({ assumed }) => assumed) ?? lines[0];
       const ridge = peak / bandwidth;
       const foot = Math.max(x.low, y.low / bandwidth);
-      const lean = (Math.atan2(y.at(foot * bandwidth) - y.at(10 * foot * bandwidth), x.at(10 * foot) - x.at(foot)) * 180) / Math.PI;
+      const lean = Math.atan2(y.at(foot * bandwidth) - y.at(10 * foot * bandwidth), x.at(10 * foot) - x.at(foot));
       const third = foot * (ridge / foot) ** 0.32;
       const [left, top] = [x.at(third), y.at(third * bandwidth)];
-      const turned = { transform: `rotate(${-lean} ${left} ${top}) translate(0 -6)` };
+      const turned = { transform: `rotate(${(-lean * 180) / Math.PI} ${left} ${top}) translate(0 -6)` };
       const [knee, tip, side] = [x.at(ridge), y.at(peak), 5 * this.scale];
       roofs.push(svg("path", { class: "ridge", d: `M${knee} ${tip}V${y.at(y.low)}` }));
-      marks.push(this.#text("ceiling", left, top, "middle", `DRAM ${si(bandwidth, "B/s")}`, turned));
+      const named = `DRAM ${si(bandwidth, "B/s")}`;
+      marks.push(this.#text("ceiling", left, top, "middle", named, turned));
+      // A slanted text takes a chain of boxes.
+      for (let along = this.#width(named) / -2; along <= this.#width(named) / 2; along += side) {
+        const [at, high] = [left + along * Math.cos(lean), top - along * Math.sin(lean)];
+        this.taken.push([at - 4 * side, high - 4 * side, at, high]);
+      }
       marks.push(svg("path", { class: "knee", d: `M${knee} ${tip - side}l${side} ${side}l${-side} ${side}l${-side} ${-side}Z` }));
-      this.#label(`ridge ${intensity(ridge)}`, knee + 4, y.at(y.low) - 6, "start", "ceiling", marks);
+      const foothold = `ridge ${intensity(ridge)}`;
+      const ends = knee + this.#width(foothold) + 8 > x.at(x.high);
+      this.#label(foothold, knee + (ends ? -4 : 4), y.at(y.low) - 6, ends ? "end" : "start", "ceiling", marks);
     }
     this.bestNote.hidden = !lines.some(({ peak }) => peak[1]);
     this.layers.roofs.replaceChildren(...roofs);
     this.layers.marks.replaceChildren(...marks);
   }
 
+  #width(text, kind = "") {
+    ruler.font = `${kind ? 650 : 400} ${LETTERS * this.scale}px system-ui, sans-serif`;
+    return ruler.measureText(text).width;
+  }
+
   /** A label that is left out where it would cover another. */
   #label(text, left, top, anchor, kind, parts) {
-    const [wide, high] = [text.length * LETTER * this.scale, LINE_HEIGHT * this.scale];
+    const [wide, high] = [this.#width(text, kind.split(" ")[1]), LINE_HEIGHT * this.scale];
     const start = anchor === "end" ? left - wide : left;
     const box = [start, top - high + 3, start + wide, top + 3];
     if (this.taken.some((other) => overlap(box, other))) return;
     this.taken.push(box);
-    parts.push(this.#text(kind, left, top, anchor, text));
+    const node = this.#text(kind, left, top, anchor, text);
+    this.named.push([node, box]);
+    parts.push(node);
   }
 
   /** The roof at the clock of the selected GPU: it moves with the clock. */
@@ -261,7 +269,7 @@ export class RooflineChart {
     for (const [key, row] of mine) {
       if (!this.marks.has(key)) this.marks.set(key, new Mark(this.layers, key, row));
       const [mark, point, chosen] = [this.marks.get(key), this.points.get(key), key === this.selected];
-      mark.show(row, point, this.axes, this.limits);
+      mark.show(row, point, this.axes, this.limits, roof);
       mark.node.classList.toggle("selected", chosen);
       setAttribute(mark.node, "aria-pressed", chosen);
       mark.bar.toggleAttribute("hidden", !chosen && Boolean(point));
@@ -271,7 +279,8 @@ export class RooflineChart {
     }
     const placed = mine.filter(([key]) => this.marks.get(key).place);
     const absent = mine.filter(([key]) => !this.marks.get(key).place).map(([, { words }]) => words.title);
-    this.#labels(placed.map(([key, row]) => ({ name: shortName(row), ...this.marks.get(key).place })));
+    const places = placed.map(([key, row]) => ({ name: shortName(row), mark: this.marks.get(key), ...this.marks.get(key).place }));
+    this.#labels(places.filter(({ mark }) => !mark.region), places.filter(({ mark }) => mark.region));
     this.#clock(roof);
     this.order = placed.map(([key]) => key);
     this.#rove(this.order.includes(this.stop) ? this.stop : (this.order.find((key) => key === this.selected) ?? this.order[0]));
@@ -286,16 +295,26 @@ export class RooflineChart {
     setText(this.note, said("work or readings", absent) + said("known ceilings", roofless));
   }
 
-  #labels(places) {
+  /** The names of points, and of regions from the largest to the smallest, which lies on top. */
+  #labels(points, regions) {
     const radius = POINT * this.scale;
-    const taken = [...this.taken, ...places.map(({ x, y }) => [x - radius, y - radius, x + radius, y + radius])];
-    const groups = clusters(places, GROUP * this.scale).map((group) => {
-      const label = `GPU ${some(group.map(({ name }) => name), group.length > 4 ? 3 : 4, (more) => ` +${more}`)}`;
-      const size = [label.length * LETTER * 1.05 * this.scale, LINE_HEIGHT * this.scale];
-      const { x, y, anchor } = placeLabel(group[0], size, radius + 4, this.size, taken);
-      return this.#text("name", x.toFixed(1), (y + 1).toFixed(1), anchor, label);
+    const dots = points.map(({ x, y }) => [x - radius, y - radius, x + radius, y + radius]);
+    for (const [node, box] of this.named) node.toggleAttribute("hidden", dots.some((dot) => overlap(dot, box)));
+    const taken = [...this.taken, ...dots];
+    regions.sort((a, b) => a.y - b.y);
+    const areas = regions.map(({ mark }) => mark.area);
+    if (areas.some((area, index) => area.nextSibling !== (areas[index + 1] ?? null))) this.layers.bounds.append(...areas);
+    const named = (places, region) => clusters(places, GROUP * this.scale).flatMap((group) => {
+      const label = `GPU ${some(group.map(({ name }) => name), group.length > 4 ? 3 : 4, (more) => ` +${more}`)}${region ? " somewhere below" : ""}`;
+      const size = [this.#width(label, "name") + 2, LINE_HEIGHT * this.scale];
+      const [{ x: left, y: top }] = group;
+      const place = placeLabel({ x: left, y: region ? top + 2 * radius : top }, size, radius + 4, this.size, taken, region);
+      if (!place) return [];
+      const { x, y, anchor, leader } = place;
+      const name = this.#text("name", x.toFixed(1), (y + 1).toFixed(1), anchor, label);
+      return leader ? [svg("path", { class: "leader", d: leader }), name] : [name];
     });
-    this.layers.labels.replaceChildren(...groups);
+    this.layers.labels.replaceChildren(...named(points, false), ...named(regions, true));
   }
 
   /** One tab stop for all points; the arrow keys go from one to the next. */
@@ -312,10 +331,8 @@ export class RooflineChart {
       return;
     }
     this.pointed = key;
-    const { title, point, roof } = row.words;
-    const traffic = numbersOf(this.view, row).bytes;
-    const lines = [element("b", {}, title), point, traffic && `${si(traffic, "B/s")} of DRAM traffic`, precisionWords(this.view, row), roof && `of the roof: ${roof}`];
-    this.tip.replaceChildren(...lines.filter(Boolean).map((line) => element("span", {}, line)));
+    const lines = [element("b", {}, row.words.title), ...detailsOf(this.view, row)];
+    this.tip.replaceChildren(...lines.map((line) => element("span", {}, line)));
     this.tip.hidden = false;
     const { offsetWidth: wide, offsetHeight: high, style } = this.tip;
     style.left = `${Math.max(4, Math.min(this.size[0] - wide - 4, place.x - wide / 2))}px`;
@@ -331,7 +348,7 @@ export class RooflineChart {
     // Not on a part of the svg: what listens for the focus there is a tab stop to Chromium.
     const onPoint = (type, act) =>
       this.svg.parentElement.addEventListener(type, (event) => {
-        const key = event.target.closest(".point")?.dataset.key;
+        const key = event.target.closest("[data-key]")?.dataset.key;
         if (key !== undefined) act(key, event);
       });
     onPoint("pointerover", (key) => this.#showTip(key));

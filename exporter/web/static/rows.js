@@ -4,12 +4,9 @@
 import { parts, setAttribute, setText, setTime } from "./dom.js";
 import { numbersOf } from "./stream.js";
 
-const percents = (ratio) => Math.floor(Math.min(1, Math.max(0, ratio)) * 1000 + 0.5) / 10;
-
 const setBar = (rect, to, from = 0) => {
-  const [start, end] = [percents(from), percents(to)];
-  setAttribute(rect, "x", start);
-  setAttribute(rect, "width", Math.round((end - start) * 10) / 10);
+  setAttribute(rect, "x", `${100 * from}%`);
+  setAttribute(rect, "width", `${100 * Math.max(0, Math.min(1, to) - from)}%`);
 };
 
 const order = ([, a], [, b]) => a.gpu - b.gpu || (a.instance ?? -1) - (b.instance ?? -1);
@@ -44,7 +41,7 @@ class TableRow {
     setBar(this.bars.saturated, lower);
     setBar(this.bars.band, numbers.saturation_upper ?? lower, lower);
     setBar(this.bars.memory, row.memory_ratio ?? 0);
-    setBar(this.bars.power, numbers.power_limit ? numbers.power / numbers.power_limit : 0);
+    setBar(this.bars.power, (numbers.power ?? 0) / (numbers.power_limit || Infinity));
     const up = row.state === "up";
     for (const cell of this.cells) cell.toggleAttribute("hidden", !up);
     setAttribute(this.state, "colspan", up ? 1 : this.cells.length + 1);

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+OBSERVED_RATIO = 0.9
+"""Of the window: clocks and averages of its two observers never agree exactly."""
+
 
 class Range(NamedTuple):
     """A closed interval that holds the true ratio; both ends are equal where it is measured."""
@@ -37,9 +40,30 @@ class Saturation:
     """The unit that gives the ratio: tensor, fp64, fma, int or dram."""
 
 
+def is_idle(idle_seconds: float | None, window_seconds: float | None) -> bool | None:
+    """Return whether a GPU did nothing for as long as it is judged by; None where not known.
+
+    `idle_seconds` is for how long it did nothing without a break; a GPU that works in bursts is not
+    idle in each of its pauses. `window_seconds` is the time that was observed of the last 10 s.
+    """
+    if idle_seconds is None:
+        return None
+    return idle_seconds > 0 and idle_seconds >= OBSERVED_RATIO * (window_seconds or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class XidSeen:
+    """One of the driver's error numbers, and when it came last."""
+
+    code: int
+    ago_seconds: float
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """One GPU, or one MIG instance of it; what is None is not known.
+
+    Shares of time, saturation and limiter are of the last 10 s.
 
     A GPU with MIG on has facts of its own, about its board, beside those of its instances.
     """
@@ -58,17 +82,33 @@ class Facts:
     """Whether MIG is on: the work is in the facts of the instances."""
     down_reason: str | None = None
     """Why it cannot be read; None while it is up."""
+    architecture: str | None = None
+    uncounted: str | None = None
+    """Why it has no hardware counters, as ``roofline_exporter_reading_state`` names it; None while
+    it has them."""
     busy_ratio: float | None = None
     """Share of time in which something ran."""
+    idle_ratio: float | None = None
+    """Share of time in which nothing ran."""
+    clock_ratio: float | None = None
+    """Share of time that was lost to lower clocks."""
     saturation: Saturation | None = None
     limiter: str | None = None
+    """The one that holds for longest."""
+    input_ratio: float | None = None
+    """Share of time in which it was limited by its input."""
     roof_ratio: Mapping[str, float] = field(default_factory=dict)
     """By basis: spec, clock, achievable."""
     data_stall: Range | None = None
     """Share of time in which it was idle because its job waited for data."""
     data_wait_ratio: float | None = None
     """Share of time in which the host of its job waited for data; the stall is not longer."""
+    waiting_for_data: bool = False
+    """Whether its job's last word was that it waits for data."""
+    job: str | None = None
+    """The training job on it that waits most for data."""
     idle: bool | None = None
+    """Whether it did nothing for all of the last 10 s."""
     idle_seconds: float | None = None
     """For how long it was seen to be idle without a break; 0 while it is not."""
     held: bool | None = None
@@ -81,3 +121,4 @@ class Facts:
     power_limit_watts: float | None = None
     temperature_celsius: float | None = None
     throttle_reasons: tuple[str, ...] = ()
+    xids: tuple[XidSeen, ...] = ()

@@ -121,5 +121,5 @@ def profile_name(profile: str) -> str:
 
 
 def plain(slug: str) -> str:
-    """Return sw_power_cap as "sw power cap"."""
+    """Return remapped_rows as "remapped rows"."""
     return slug.replace("_", " ")

@@ -15,6 +15,8 @@ from exporter.web.wording.numbers import (
     span,
 )
 from exporter.web.wording.state import condition
+from exporter.web.wording.state import stall_level as level_of
+from exporter.web.wording.throttling import throttle_words
 
 _LIMITERS = {
     "idle": "often idle",
@@ -24,7 +26,11 @@ _LIMITERS = {
 }
 """What is said of a limiter; any other "limits"."""
 _IDLE_STATES = ("held idle", "free", "idle", "often idle")
-"""States beside which it need not be said that the last interval was often idle."""
+"""States beside which it need not be said that it was often idle."""
+WINDOW = "of the last 10 s"
+"""What shares of time are of."""
+NOTABLE_IDLE_RATIO = 0.05
+"""Less idle time than this is not spoken of."""
 BASES = ("spec", "clock", "achievable")
 _REASON = 160
 NOT_KNOWN = "not known"
@@ -72,7 +78,7 @@ def saturation(facts: Facts) -> str:
 
 
 def limiter(facts: Facts, state: str) -> str:
-    """Return what limited the last interval; nothing where `state` says so already."""
+    """Return what limited it for longest; nothing where `state` says so already."""
     found = facts.limiter
     if found is None or (found == "idle" and state in _IDLE_STATES):
         return ""
@@ -92,6 +98,13 @@ def data_stall(facts: Facts) -> str:
     if facts.data_wait_ratio is not None:
         return f"at most {percent(facts.data_wait_ratio)}"
     return "no report"
+
+
+def stall_level(facts: Facts) -> str:
+    """Return what a data stall is a share of, and how bad it is: of the last 10 s, high."""
+    if facts.data_stall is not None:
+        return f"{WINDOW}, {level_of(facts.data_stall.lower)}"
+    return "" if facts.data_wait_ratio is None else WINDOW
 
 
 def memory(facts: Facts) -> str:
@@ -115,8 +128,11 @@ def _of_limit(value: str, limit: str | None, unit: str) -> str:
 
 
 def idle(facts: Facts) -> str:
-    """Return for how long it is idle: held idle 2 h 10 min."""
+    """Return for how long it is idle: held idle 2 h 10 min; else how much: idle 60 % of …"""
     if not facts.idle:
+        often = facts.idle_ratio
+        if often is not None and often >= NOTABLE_IDLE_RATIO:
+            return f"idle {percent(often)} {WINDOW}"
         return "idle time not known" if facts.idle is None else "not idle"
     seconds, kind = facts.idle_seconds, "held idle" if facts.held else "idle"
     if seconds is None:
@@ -136,6 +152,11 @@ def holder(facts: Facts) -> str:
 
 
 def throttled(facts: Facts) -> str:
-    """Return what throttles its clocks now: throttled: sw power cap."""
-    reasons = ", ".join(cut(plain(each), 24) for each in facts.throttle_reasons)
-    return f"throttled: {reasons}" if reasons else ""
+    """Return what throttles its clocks now: throttled: software power cap."""
+    said = reasons(facts)
+    return f"throttled: {said}" if said else ""
+
+
+def reasons(facts: Facts) -> str:
+    """Return these reasons alone."""
+    return ", ".join(cut(throttle_words(each), 32) for each in facts.throttle_reasons)

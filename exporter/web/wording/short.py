@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from exporter.web.wording.facts import Facts, Range
 from exporter.web.wording.numbers import fixed, gibibytes, whole_percent
-from exporter.web.wording.phrases import down_reason
+from exporter.web.wording.phrases import NOTABLE_IDLE_RATIO, down_reason
 from exporter.web.wording.state import condition
 
 _EN_DASH = "\N{EN DASH}"
@@ -87,8 +87,10 @@ def temperature(facts: Facts) -> str | None:
 
 
 def idle(facts: Facts) -> str | None:
-    """Return for how long it is idle, and whether somebody holds it: 1h01m held."""
+    """Return for how long it is idle, and whether somebody holds it: 1h01m held; or 40 % idle."""
     if not facts.idle:
+        if facts.idle_ratio is not None and facts.idle_ratio >= NOTABLE_IDLE_RATIO:
+            return f"{ratio(facts.idle_ratio)} idle"
         return None if facts.idle is None else "not idle"
     length = "idle" if facts.idle_seconds is None else duration(facts.idle_seconds)
     return length if facts.held is None else f"{length} {'held' if facts.held else 'free'}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from exporter.web.wording.facts import Facts
+from exporter.web.wording.facts import Facts, Saturation
+from exporter.web.wording.recorded import ENDED
 
 MODERATE_STALL_RATIO = 0.05
 HIGH_STALL_RATIO = 0.20
@@ -14,9 +15,9 @@ those of TensorFlow's profiler for input-bound programs."""
 STALL_LEVELS = ((HIGH_STALL_RATIO, "high"), (MODERATE_STALL_RATIO, "some"), (0.0, "fine"))
 """The stall from which on each word holds."""
 NEAR_ROOF_SATURATION = 0.8
-NEAR_ROOF_ACHIEVABLE = 0.75
-"""A GPU is near its roof from this saturation on, or from this share of what the best public
-kernels reach."""
+"""A GPU is near its roof from this saturation on, whatever GPU model it is. What the best public
+kernels reach does not enter: it is known for few GPU models, and as a share of the datasheet's
+FLOP/s, which the power limit lowers; saturation is of cycles, and means the same on each."""
 LOOKS_BUSY_RATIO = 0.8
 HARDLY_USED_RATIO = 0.2
 """A GPU that looks busy and whose saturation stays below this does little with its time."""
@@ -24,23 +25,32 @@ OFTEN_IDLE_RATIO = 0.5
 """Busy for less than this, a GPU that waits for its input is idle more often than not."""
 LEAST_BUSY_RATIO = 0.01
 """Less activity than this counts as idle."""
+WAITED_SECONDS = 2.0
+"""A GPU that is idle for so long in a wait for data has lost 20 % of the last 10 s."""
 HELD_IDLE_SECONDS = 10.0
 """A shorter pause of a GPU that is held is not reported."""
 
 UP, DIVIDED, UNKNOWN = "up", "MIG", "unknown"
+_DOWN = ("suspended", ENDED)
+"""Why a GPU is down, where that does not mean that it is lost."""
 
 
 def condition(facts: Facts) -> str:
-    """Return whether it can be read: up, suspended or lost."""
-    if facts.down_reason is None:
+    """Return whether it can be read: up, suspended, ended (its recording) or lost."""
+    reason = facts.down_reason
+    if reason is None:
         return UP
-    return "suspended" if facts.down_reason.startswith("suspended") else "lost"
+    return next((each for each in _DOWN if reason.startswith(each)), "lost")
 
 
 def _starved(one: Facts) -> bool:
-    if one.data_stall is None:
-        return one.limiter == "input"
-    return one.data_stall.lower >= HIGH_STALL_RATIO
+    if one.data_stall is not None and one.data_stall.lower >= HIGH_STALL_RATIO:
+        return True
+    if one.input_ratio is not None and one.input_ratio >= HIGH_STALL_RATIO:
+        return True
+    if one.waiting_for_data:
+        return bool(one.idle_seconds is not None and one.idle_seconds >= WAITED_SECONDS)
+    return one.data_stall is None and one.limiter == "input"
 
 
 def _quiet(one: Facts) -> bool:
@@ -56,10 +66,9 @@ def _held_idle(one: Facts) -> bool:
     return bool(one.held) and seconds is not None and seconds >= HELD_IDLE_SECONDS
 
 
-def _near_its_roof(one: Facts) -> bool:
-    lower = 0.0 if one.saturation is None else one.saturation.ratio.lower
-    achieved = one.roof_ratio.get("achievable", 0.0)
-    return lower >= NEAR_ROOF_SATURATION or achieved >= NEAR_ROOF_ACHIEVABLE
+def is_near_its_roof(saturation: Saturation | None) -> bool:
+    """Return whether a GPU is near its roof, for certain."""
+    return saturation is not None and saturation.ratio.lower >= NEAR_ROOF_SATURATION
 
 
 def _underused(one: Facts) -> bool:
@@ -79,7 +88,7 @@ def _often_idle(one: Facts) -> bool:
 
 _RULES: tuple[tuple[str, Callable[[Facts], bool]], ...] = (
     ("lost", lambda one: condition(one) == "lost"),
-    ("suspended", lambda one: condition(one) == "suspended"),
+    *((each, lambda one, each=each: condition(one) == each) for each in _DOWN),
     (DIVIDED, lambda one: one.divided),
     ("starved", _starved),
     ("held idle", _held_idle),
@@ -87,7 +96,7 @@ _RULES: tuple[tuple[str, Callable[[Facts], bool]], ...] = (
     ("idle", _quiet),
     # Before the roof: a pipe that is active all the time at half its clock reaches half its roof.
     ("clock-throttled", lambda one: one.limiter == "clock"),
-    ("near its roof", _near_its_roof),
+    ("near its roof", lambda one: is_near_its_roof(one.saturation)),
     ("underused", _underused),
     ("often idle", _often_idle),
     ("busy", lambda one: one.busy_ratio is not None or one.saturation is not None),
@@ -95,15 +104,15 @@ _RULES: tuple[tuple[str, Callable[[Facts], bool]], ...] = (
 
 
 def state(facts: Facts) -> str:
-    """Return the first word whose rule holds.
+    """Return the first word whose rule holds; all rules are of the last 10 s.
 
-    lost, suspended: not readable. MIG: divided into instances, which have states of their own.
-    starved: idle for its data at least 20 % of the time. held idle: idle for 10 s and more while
+    lost, suspended: not readable. ended: the recording it is in has ended. MIG: divided into
+    instances, which have states of their own. starved: idle for its data at least 20 % of the time,
+    or in a wait for data that goes on for 2 s and more. held idle: idle for 10 s and more while
     someone holds it. free: idle, held by nobody. idle: idle otherwise. clock-throttled: limited by
-    its clock. near its roof: at least 80 % saturated, or 75 % of what the best public kernels
-    reach. underused: something ran 80 % of the time and reached less than 20 % of any roof. often
-    idle: it did something, and lost most by being idle, or waited for its input and was busy less
-    than half of the time. busy: none of these.
+    its clock. near its roof: at least 80 % saturated. underused: something ran 80 % of the time and
+    reached less than 20 % of any roof. often idle: it did something, and lost most by being idle,
+    or waited for its input and was busy less than half of the time. busy: none of these.
     """
     return next((name for name, holds in _RULES if holds(facts)), UNKNOWN)
 
@@ -120,6 +129,7 @@ TONES = {
     "idle": "calm",
     "free": "calm",
     "suspended": "calm",
+    ENDED: "calm",
     "lost": "bad",
 }
 

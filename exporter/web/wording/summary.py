@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole node: how many GPUs are in which state, what matters most, what is not real."""
+"""The whole node: how many GPUs are in which state, and what matters most."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from exporter.web.wording.facts import Facts
-from exporter.web.wording.numbers import LONG, cut, duration
-from exporter.web.wording.phrases import down_reason, label
-from exporter.web.wording.state import DIVIDED, UNKNOWN, state
+from exporter.web.wording.numbers import cut, duration, percent, span
+from exporter.web.wording.phrases import down_reason, label, limiter, reasons
+from exporter.web.wording.recorded import ENDED
+from exporter.web.wording.state import DIVIDED, HIGH_STALL_RATIO, UNKNOWN, state
 
 _COUNTED = {
     "near its roof": "near its roof",
@@ -23,15 +24,12 @@ _COUNTED = {
     "idle": "idle",
     "free": "free",
     "suspended": "suspended",
+    ENDED: "of a recording that has ended",
     "lost": "lost",
     UNKNOWN: "not known",
 }
 """In this order."""
 _SEVERAL = {"near its roof": "near their roof"}
-_UNREAL = {
-    "simulate": "This data is simulated.",
-    "replay": "This data is a recording, played back.",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,71 +84,201 @@ def _these(found: Sequence[Facts]) -> str:
     return " and ".join(_kinds(found))
 
 
-def _lost(found: Sequence[Facts]) -> str:
-    if len(found) > 1:
-        return f"{_these(found)} are lost"
-    reason = down_reason(found[0])
-    return f"{label(found[0])} is lost" + (f": {reason}" if reason else "")
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """The sentence that matters most, and which page of the documentation says what to do."""
+
+    text: str
+    brief: str
+    """The same without what changes from second to second, to be read aloud when it changes."""
+    state: str
+    """The state that it is about."""
 
 
-def _starved(found: Sequence[Facts]) -> str:
-    if len(found) > 1:
-        return f"{_these(found)} wait for their data"
-    return f"{label(found[0])} waits for its data"
+@dataclass(frozen=True, slots=True)
+class _Sentence:
+    """What is said of the GPUs in one state."""
+
+    state: str
+    one: str
+    """Behind the name of the only GPU: "is near its roof"."""
+    several: str
+    """Behind their number: "are near their roof"."""
+    detail: Callable[[Facts], str] = lambda _: ""
+    """The numbers of one GPU: ": 84 % saturated"."""
+    who: Callable[[Facts], str] = lambda _: ""
+    """Whose work it is: " (bob-training)"."""
+    weight: Callable[[Facts], float] = lambda _: 0.0
+    """How bad, or how good, one is: of several the heaviest is named."""
+    most: str = " most"
+    """Behind its name then."""
+
+    def said(self, found: Sequence[Facts]) -> Headline:
+        """Return the sentence about these GPUs, which are in this state."""
+        most = max(found, key=self.weight)
+        if len(found) == 1:
+            brief = f"{label(most)} {self.one}{self.who(most)}"
+            return Headline(self._alone(most), brief, self.state)
+        number = f"{_these(found)} {self.several}"
+        detail = self.detail(most)
+        named = f"; {label(most)}{self.most}{detail}{self.who(most)}" if detail else ""
+        return Headline(f"{number}{named}", number, self.state)
+
+    def _alone(self, one: Facts) -> str:
+        return f"{label(one)} {self.one}{self.detail(one)}{self.who(one)}"
 
 
-def _held_idle(found: Sequence[Facts]) -> str:
-    longest = max(found, key=lambda each: each.idle_seconds or 0.0)
-    length = duration(longest.idle_seconds or 0.0)
-    if len(found) > 1:
-        return f"{_these(found)} are held idle, the longest for {length}"
-    holder = longest.holder
-    who = None if holder is None else holder.owner or holder.command
-    by = f" by {cut(who)}" if who else ""
-    return f"{label(longest)} is held idle{by} for {length}"
+@dataclass(frozen=True, slots=True)
+class _Starved(_Sentence):
+    """Says its number first: GPU 2 idle 60 % of the time, waiting for data."""
+
+    def _alone(self, one: Facts) -> str:
+        stall = _stall(one)
+        if not stall:
+            return f"{label(one)} waits for its data{self.who(one)}"
+        return f"{label(one)} idle {stall} of the time, waiting for data{self.who(one)}"
 
 
-def _plain(one: str, several: str) -> Callable[[Sequence[Facts]], str]:
-    return lambda found: (
-        f"{label(found[0])} {one}" if len(found) == 1 else f"{_these(found)} {several}"
-    )
+def _stall(one: Facts) -> str:
+    """Return the share of time in which a starved GPU sat idle for its data, as far as known."""
+    stall = one.data_stall
+    if stall is not None and stall.lower >= HIGH_STALL_RATIO:
+        return span(*stall)
+    return "" if one.idle_ratio is None else percent(one.idle_ratio)
 
 
-_SENTENCES: tuple[tuple[str, Callable[[Sequence[Facts]], str]], ...] = (
-    ("lost", _lost),
-    ("starved", _starved),
-    ("held idle", _held_idle),
-    ("underused", _plain("looks busy and does little", "look busy and do little")),
-    ("clock-throttled", _plain("is clock-throttled", "are clock-throttled")),
-    ("near its roof", _plain("is near its roof", "are near their roof")),
-    ("busy", _plain("is busy", "are busy")),
-    ("often idle", _plain("is often idle", "are often idle")),
-    ("idle", _plain("is idle", "are idle")),
-    ("free", _plain("is free", "are free")),
-    ("suspended", _plain("is suspended", "are suspended")),
-    (UNKNOWN, _plain("does not report how busy it is", "do not report how busy they are")),
+def _stalled(one: Facts) -> float:
+    stall = one.data_stall
+    if stall is not None and stall.lower >= HIGH_STALL_RATIO:
+        return stall.lower
+    return one.idle_ratio or 0.0
+
+
+def _whose(one: Facts) -> str:
+    """Return whose work is on it: its training job, else who holds it."""
+    holder = one.holder
+    who = one.job or (None if holder is None else holder.owner or holder.command)
+    return f" ({cut(who)})" if who else ""
+
+
+def _by(one: Facts) -> str:
+    """Return who holds it: by bob (python3, notebook)."""
+    holder = one.holder
+    if holder is None:
+        return f" ({cut(one.job)})" if one.job else ""
+    what = [cut(each, 24) for each in (holder.command if holder.owner else None, one.job) if each]
+    if not one.job and holder.workload and holder.workload != "other":
+        what.append(holder.workload)
+    who = holder.owner or holder.command
+    return (f" by {cut(who)}" if who else "") + (f" ({', '.join(what)})" if what else "")
+
+
+def _for(one: Facts) -> str:
+    return f" for {duration(one.idle_seconds or 0.0)}"
+
+
+def _reason(one: Facts) -> str:
+    reason = down_reason(one)
+    return f": {reason}" if reason else ""
+
+
+def _lost_to_the_clock(one: Facts) -> str:
+    said = []
+    if one.clock_ratio is not None:
+        said.append(f"{percent(one.clock_ratio)} of its time lost to lower clocks")
+    if one.throttle_reasons:
+        said.append(reasons(one))
+    return f": {', '.join(said)}" if said else ""
+
+
+def _used(one: Facts) -> str:
+    used, reached = one.busy_ratio, one.saturation
+    if used is None or reached is None:
+        return ""
+    return f": busy {percent(used)} of the time, {span(*reached.ratio)} saturated"
+
+
+def _reached(one: Facts) -> str:
+    if one.saturation is None:
+        return "" if one.busy_ratio is None else f": {percent(one.busy_ratio)} used"
+    limited = limiter(one, state(one)) if one.limiter in ("memory", "compute") else ""
+    return ", ".join(filter(None, (f": {span(*one.saturation.ratio)} saturated", limited)))
+
+
+def _idling(one: Facts) -> str:
+    return "" if one.idle_ratio is None else f": {percent(one.idle_ratio)} of the time"
+
+
+def _saturation(one: Facts) -> float:
+    return 0.0 if one.saturation is None else one.saturation.ratio.lower
+
+
+_SENTENCES: tuple[_Sentence, ...] = (
+    _Sentence("lost", "is lost", "are lost", _reason, most=""),
+    _Starved(
+        "starved",
+        "waits for its data",
+        "wait for their data",
+        lambda one: f": idle {_stall(one)} of the time" if _stall(one) else "",
+        _whose,
+        _stalled,
+    ),
+    _Sentence(
+        "held idle",
+        "is held idle",
+        "are held idle",
+        _for,
+        _by,
+        lambda one: one.idle_seconds or 0.0,
+        " longest",
+    ),
+    _Sentence(
+        "underused",
+        "looks busy and does little",
+        "look busy and do little",
+        _used,
+        _whose,
+        lambda one: -_saturation(one),
+    ),
+    _Sentence(
+        "clock-throttled",
+        "is clock-throttled",
+        "are clock-throttled",
+        _lost_to_the_clock,
+        _whose,
+        lambda one: one.clock_ratio or 0.0,
+    ),
+    _Sentence(
+        "near its roof", "is near its roof", "are near their roof", _reached, _whose, _saturation
+    ),
+    _Sentence("busy", "is busy", "are busy", _reached, _whose, _saturation),
+    _Sentence(
+        "often idle",
+        "is often idle",
+        "are often idle",
+        _idling,
+        _whose,
+        lambda one: one.idle_ratio or 0.0,
+    ),
+    _Sentence("idle", "is idle", "are idle"),
+    _Sentence("free", "is free", "are free"),
+    _Sentence("suspended", "is suspended", "are suspended"),
+    _Sentence(ENDED, "is of a recording that has ended", "are of a recording that has ended"),
+    _Sentence(UNKNOWN, "does not report how busy it is", "do not report how busy they are"),
 )
 """The most expensive state first."""
 
 
-def headline(found: Sequence[Facts]) -> str:
+def headline(found: Sequence[Facts]) -> Headline:
     """Return the sentence that matters most: about the most expensive state that any GPU is in.
 
-    Where nothing is lost, it says what goes well.
+    It names numbers and the job, of several GPUs the worst one. Where nothing is lost, it says what
+    goes well.
     """
     counted = _counted(found)
-    for name, sentence in _SENTENCES:
-        these = [each.facts for each in counted if each.state == name]
+    for sentence in _SENTENCES:
+        these = [each.facts for each in counted if each.state == sentence.state]
         if these:
-            return sentence(these)
-    return "No GPU can be read"
-
-
-def unreal(sources: Collection[str]) -> str | None:
-    """Return the notice that data is not of real GPUs; None where all of it is.
-
-    `sources` are those of the GPUs' identities.
-    """
-    other = sorted({*sources} - {"nvml"})
-    said = [_UNREAL.get(each, f"This data comes from {cut(each, LONG)}.") for each in other]
-    return " ".join(("Not real GPUs.", *said)) if said else None
+            return sentence.said(these)
+    nothing = "No GPU can be read"
+    return Headline(nothing, nothing, UNKNOWN)

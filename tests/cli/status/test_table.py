@@ -141,19 +141,32 @@ def test_idle_and_held() -> None:
 def test_mostly_idle_is_not_idle() -> None:
     """A GPU that works 40 % of the time is limited by being idle, and is not idle."""
     answer = answer_of(EXAMPLES["training"])
-    answer["gpus"][0]["shares"][0]["limiter"] = "idle"
+    recent = answer["gpus"][0]["shares"][0]["recent"]
+    recent["limiter"] = "idle"
+    recent["time_parts"] |= {"idle": 0.6, "saturated": 0.0}
 
     lines = lines_of(answer)
     assert ": 1 often idle ·" in lines[0]
     assert row(lines, "0").count("  often idle  ") == 2
-    assert "  not idle  " in row(lines, "0")
+    assert "  60 % idle  " in row(lines, "0")
+
+
+def test_an_older_daemon_is_judged_by_its_last_interval() -> None:
+    """It says nothing of the last ten seconds."""
+    answer = answer_of(EXAMPLES["training"])
+    del answer["gpus"][0]["shares"][0]["recent"]
+    answer["gpus"][0]["shares"][0]["limiter"] = "idle"
+    answer["gpus"][0]["shares"][0]["utilization_ratio"] = 0.43
+    line = row(lines_of(answer), "0")
+    assert "  often idle  " in line
+    assert "  43 %  " in line
 
 
 def test_idle_is_what_was_seen_of_it() -> None:
     """Where it is not known whether a GPU is idle, a last busy time long ago does not say so."""
     answer = answer_of(EXAMPLES["idle"])
     share = answer["gpus"][0]["shares"][0]
-    del share["idle"]["idle_for_seconds"], share["limiter"]
+    del share["idle"]["idle_for_seconds"], share["limiter"], share["recent"]
     lines = lines_of(answer)
     assert ": 1 busy ·" in lines[0]
     assert "free" not in row(lines, "0")
@@ -163,7 +176,8 @@ def test_idle_is_what_was_seen_of_it() -> None:
 def test_an_idle_gpu_that_waits_for_its_data_is_counted_by_that() -> None:
     """The line says for how long it is idle, the title why."""
     answer = answer_of(EXAMPLES["idle"])
-    answer["gpus"][0]["shares"][0] |= {"limiter": "input", "held": True}
+    answer["gpus"][0]["shares"][0]["held"] = True
+    answer["gpus"][0]["shares"][0]["recent"] |= {"limiter": "input", "limited_ratio": {"input": 1}}
     lines = lines_of(answer)
     assert ": 1 starved for data ·" in lines[0]
     assert "1h01m held" in row(lines, "0")
@@ -193,8 +207,8 @@ def test_the_holder_is_named() -> None:
 @pytest.mark.parametrize(
     ("source", "notice"),
     [
-        ("simulate", "This data is simulated."),
-        ("replay", "This data is a recording, played back."),
+        ("simulate", "Not real GPUs. This data is simulated."),
+        ("replay", "This data is recorded, and played back: it is not what the GPUs do now."),
     ],
 )
 def test_data_that_is_not_real_is_marked(source: str, notice: str) -> None:
@@ -203,8 +217,8 @@ def test_data_that_is_not_real_is_marked(source: str, notice: str) -> None:
     answer["gpus"][1]["identity"]["source"] = source
 
     for columns in (30, 160):
-        text = " ".join(lines_of(answer, columns)[:7])
-        assert f"Not real GPUs. {notice}" in text
+        text = " ".join(lines_of(answer, columns)[:10])
+        assert notice in text
 
 
 def test_what_is_unknown_is_a_dash() -> None:
@@ -218,7 +232,7 @@ def test_narrow_terminals_lose_the_least_important_first() -> None:
     """Each width shows all that a narrower one does."""
     before: set[str] = set()
     for columns in range(20, 181):
-        header = next(line for line in lines_of(node(), columns) if line.startswith("GPU "))
+        header = next(line for line in lines_of(node(), columns) if line.startswith("GPU  "))
         shown = {word.strip() for word in header.split("  ") if word.strip()}
         assert before <= shown
         before = shown

@@ -187,6 +187,7 @@ def test_gpus_name_the_ranks_on_them(client: TestClient) -> None:
             "last_report_timestamp_seconds": snapshots.NOW - 0.75,
             "data_wait_ratio": 0.31,
             "data_stall_ratio": 0.24,
+            "waiting_for_data": False,
         }
     ]
     assert gpus[2]["ranks"][0]["gpu_instance"] == 1

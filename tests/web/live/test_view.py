@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from exporter.model.reading import SUSPENDED, THROTTLE_REASONS
+from exporter.model.reading import SUSPENDED, THROTTLE_REASONS, XidRecord
 from exporter.model.snapshot import Bounds, Gpu, Rank, Snapshot
 from exporter.web.live.row_words import COLUMNS, values_of
 from exporter.web.live.view import NodeView, node_view
@@ -19,6 +19,7 @@ from tests.web.api.test_app import nulls
 
 H100 = snapshots.h100_training().device.uuid
 MIG = snapshots.h100_mig(2).device.uuid
+RECORDED = "This data is recorded, and played back: it is not what the GPUs do now."
 
 
 def view(snapshot: Snapshot | None) -> NodeView:
@@ -47,11 +48,11 @@ def test_a_measured_gpu() -> None:
             "glyph": "▲",
             "word": "starved",
             "limit": "limited by compute",
-            "note": "Xid 94, 5 min ago; throttled: sw power cap",
+            "note": "Xid 94, 5 min ago; throttled: software power cap",
             "used": "99 % used",
             "saturated": "56 % saturated",
             "stall": "24 %",
-            "level": "high",
+            "level": "of the last 10 s, high",
             "memory": "57/80 GiB",
             "power": "641/700 W",
             "idle": "not idle",
@@ -60,21 +61,21 @@ def test_a_measured_gpu() -> None:
             "roof": "54 % (spec), 56 % (clock), 67 % (achievable)",
         },
         "values": {
-            "utilization": 0.993,
+            "utilization": 0.99,
             "saturation_lower": 0.561,
             "saturation_upper": 0.561,
-            "sm": 0.942,
+            "sm": 0.94,
             "dram": 0.38,
             "tensor": 0.561,
             "fp64": 0,
             "fp32": 0.113,
             "fp16": 0.021,
             "int": 0.204,
-            "idle": 0.009,
-            "narrow": 0.049,
-            "unsaturated": 0.381,
-            "clock": 0.027,
-            "saturated": 0.534,
+            "idle": 0.015,
+            "narrow": 0.045,
+            "unsaturated": 0.379,
+            "clock": 0.023,
+            "saturated": 0.538,
             "stall": 0.24,
             "wait": 0.31,
             "flops": 541_200_000_000_000,
@@ -98,7 +99,9 @@ def test_an_estimated_gpu() -> None:
     assert (values["stall_lower"], values["stall_upper"]) == (0.125, 0.312)
     assert (found["flops_bounds"], found["bytes_bounds"]) == ([0, 28e12], [0, 137.6e9])
     assert not {"stall", "wait", "flops", "bytes", "idle", "tensor"} & set(values)
-    assert found["words"]["point"] == "at most 28.0 TFLOP/s, at most 138 GB/s (estimated)"
+    assert found["words"]["point"] == (
+        "somewhere below 28.0 TFLOP/s, at most 138 GB/s of DRAM traffic"
+    )
 
 
 def test_idle_and_lost_gpus() -> None:
@@ -120,7 +123,8 @@ def test_idle_and_lost_gpus() -> None:
             "name": "H100 80GB HBM3",
             "glyph": "✕",
             "word": "lost",
-            "note": "Xid 79, 1 min ago",
+            "note": "Xid 79, 1 min ago: the GPU has fallen off the bus; drain and restart the "
+            "node; check power, temperature and seating if it comes back",
             "ago": "last read 1 min ago,",
             "point": "not read",
         },
@@ -135,7 +139,7 @@ def test_idle_and_lost_gpus() -> None:
 def test_idle_for_less_than_a_second() -> None:
     """No length of time is shown that rounds to nothing."""
     totals = snapshots.h100_idle().shares[0].totals
-    asked = shared(snapshots.h100_idle(), totals=replace(totals, idle_for_seconds=0.4))
+    asked = shared(snapshots.h100_idle(), totals=replace(totals, idle_for_seconds=0.4), recent=None)
     assert row(asked)["words"]["idle"].endswith("idle just now")
 
 
@@ -148,7 +152,9 @@ def test_what_was_not_seen_is_not_idle() -> None:
     """A GPU that may or may not be idle is not free, whenever it was last busy."""
     idle = snapshots.h100_idle()
     totals = replace(idle.shares[0].totals, idle_for_seconds=None)
-    words = row(shared(idle, totals=totals, utilization=None, activity=None, limiter=None))["words"]
+    words = row(
+        shared(idle, totals=totals, utilization=None, activity=None, limiter=None, recent=None)
+    )["words"]
     assert words["idle"] == "idle time not known"
     assert words["used"] == "use not known"
     assert words["word"] not in {"free", "idle", "held idle"}
@@ -161,7 +167,10 @@ def test_often_idle() -> None:
     [words] = [each["words"] for each in found["rows"].values()]
     assert (words["word"], words["idle"]) == ("often idle", "not idle")
     assert "limit" not in words
-    assert (found["headline"], found["totals"]) == ("GPU 0 is often idle", "1 GPU: 1 often idle")
+    assert (found["headline"], found["totals"]) == (
+        "GPU 0 is often idle (bob)",
+        "1 GPU: 1 often idle",
+    )
     starved = row(
         shared(snapshots.t4_estimate(), limiter="idle", data_stall={"x": Bounds(0.3, 1.0)})
     )
@@ -200,7 +209,7 @@ def test_mig() -> None:
     assert set(values_of(board)) == {"power", "power_limit", "sm_clock", "throttled"}
     assert (first["instance"], first["words"]["name"]) == (1, "3g.40gb")
     assert first["href"] == f"/gpu/{MIG}?instance=1"
-    assert values_of(first)["utilization"] == 0.991
+    assert values_of(first)["utilization"] == 0.985
     assert values_of(first)["wait"] == 0.5
     assert not set(values_of(board)) & set(values_of(first))
     assert "note" not in first["words"]
@@ -292,7 +301,7 @@ def test_derived_roofs_differ() -> None:
     [
         ("nvml", None),
         ("simulate", "Not real GPUs. This data is simulated."),
-        ("replay", "Not real GPUs. This data is a recording, played back."),
+        ("replay", RECORDED),
         ("x" * 300, f"Not real GPUs. This data comes from {'x' * 119}…."),
     ],
 )
@@ -376,3 +385,137 @@ def test_a_gpu_that_answers_hardly_anything() -> None:
     for found in (row(snapshots.bare()), row(replace(snapshots.bare(), shares=()))):
         assert (found["gpu"], found["state"], found["values"]) == (0, "up", {})
         assert found["words"].items() >= words.items()
+
+
+def waiting(idle_seconds: float, since: float, **changes: Any) -> dict[str, Any]:
+    """The row of a GPU that is held, and whose job said so long ago that it waits for data."""
+    idle = shared(
+        snapshots.h100_idle(),
+        held=True,
+        totals=replace(snapshots.h100_idle().shares[0].totals, idle_for_seconds=idle_seconds),
+    )
+    rank = replace(
+        snapshots.rank_on_gpu(),
+        phase="data",
+        last_report_timestamp_seconds=snapshots.NOW - since,
+        **changes,
+    )
+    return row(idle, rank)
+
+
+def test_a_gpu_in_its_data_wait_is_starved() -> None:
+    """Also while its job says nothing, because the wait goes on; and never called held idle."""
+    silent = waiting(45.0, 45.2, data_stall_ratio=None, data_wait_ratio=None)
+    assert (silent["words"]["word"], silent["words"]["level"]) == (
+        "starved",
+        "of the last 10 s, high",
+    )
+    assert silent["words"]["stall"] == "100 %"
+    begun = waiting(4.0, 4.5, data_stall_ratio=0.0)
+    assert (begun["words"]["word"], begun["words"]["stall"]) == ("starved", "40 %")
+    assert begun["values"]["stall"] == 0.4
+    # The loader keeps up: the wait has only just begun, or another one is not believed.
+    assert waiting(0.2, 0.1, data_stall_ratio=0.01)["words"]["word"] != "starved"
+    assert waiting(45.0, 45.2, verified=False)["words"]["word"] == "held idle"
+    assert waiting(45.0, 45.2, processes=0)["words"]["word"] == "held idle"
+
+
+def test_what_limits_by_input_is_starved() -> None:
+    """As the limiter of the last ten seconds has it."""
+    gpu = snapshots.h100_idle()
+    recent = gpu.shares[0].recent
+    assert recent is not None
+    limited = {"idle": 0.7, "input": 0.3}
+    starved = shared(gpu, held=True, recent=replace(recent, limited_ratio=limited))
+    found = view(snapshots.snapshot(starved))
+    assert found["headline"] == "GPU 0 idle 100 % of the time, waiting for data"
+    assert found["advice"].endswith("/docs/stalls.md#what-to-change")
+
+
+@pytest.mark.parametrize("up", [True, False])
+def test_a_critical_xid_is_explained_for_an_hour(up: bool) -> None:
+    """Whatever the GPU does now, and whatever harmless Xid came after it."""
+    for age, explained in ((3599.0, True), (3601.0, False)):
+        xids = {95: XidRecord(1, snapshots.NOW - age), 31: XidRecord(1, snapshots.NOW - 5)}
+        gpu = replace(snapshots.h100_training(), xids=xids)
+        if not up:
+            gpu = replace(snapshots.lost(), xids=xids)
+        note = row(gpu)["words"]["note"]
+        if explained:
+            assert note.startswith(
+                "Xid 95, 59 min ago: uncorrectable memory error, not contained; end all work on "
+                "the GPU and reset it"
+            )
+        else:
+            assert note.startswith("Xid 31, 5 s ago")
+            assert "not contained" not in note
+
+
+def test_a_recording_that_has_ended_says_so() -> None:
+    """Its GPUs are not lost; what is said of them is when they were last read."""
+    gpus = [
+        replace(
+            gpu,
+            up=False,
+            shares=(),
+            down_reason=reason,
+            device=replace(gpu.device, source="replay"),
+        )
+        for gpu, reason in (
+            (snapshots.h100_training(0), "no fresh reading"),
+            (snapshots.lost(1), "lost"),
+        )
+    ]
+    ended = "the recording day.jsonl.gz has ended"
+    found = view(replace(snapshots.snapshot(*gpus), problem=ended))
+    assert found["headline"] == "The recording day.jsonl.gz has ended"
+    assert found["notice"] == f"{RECORDED} The recording day.jsonl.gz has ended."
+    assert found["advice"].endswith("/docs/recordings.md")
+    words = [each["words"] for each in found["rows"].values()]
+    assert [each["word"] for each in words] == ["ended", "lost"]
+    assert words[0]["reason"] == "the recording has ended"
+    assert found["totals"] == "2 GPUs: 1 of a recording that has ended, 1 lost"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"name": "Tesla T4", "architecture": "Turing"}, "dcgm-exporter beside"),
+        ({"name": "NVIDIA A100-SXM4-80GB", "architecture": "Ampere"}, "dcgm-exporter beside"),
+        ({"name": "NVIDIA L40S", "architecture": "Ada"}, "dcgm-exporter beside"),
+        ({"name": "NVIDIA GeForce RTX 4090", "architecture": "Ada"}, "Nothing that runs"),
+        ({"name": "NVIDIA RTX A6000", "architecture": "Ampere"}, "Nothing that runs"),
+        ({"name": "NVIDIA T400 4GB", "architecture": "Turing"}, "Nothing that runs"),
+        ({"name": "Tesla P100-PCIE-16GB", "architecture": "Pascal"}, "Nothing that runs"),
+    ],
+)
+def test_what_would_measure_a_gpu_without_counters(changes: dict[str, Any], said: str) -> None:
+    """One sentence, of sources that there are; none where counters are read."""
+    gpu = snapshots.t4_estimate()
+    words = row(replace(gpu, device=replace(gpu.device, **changes)))["words"]
+    assert said in words["measure"]
+    assert "measure" not in row(snapshots.h100_training())["words"]
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [("disabled", "--no-source.gpm"), ("no_permission", "CAP_SYS_ADMIN"), ("old_driver", "525")],
+)
+def test_counters_that_could_be_read(state: str, said: str) -> None:
+    """A GPU that has them needs no other source."""
+    gpu = replace(snapshots.t4_estimate(), states={"gpm": state})
+    hopper = replace(gpu, device=replace(gpu.device, architecture="Hopper"))
+    assert said in row(hopper)["words"]["measure"]
+
+
+def test_the_same_saturation_is_the_same_state_of_every_gpu_model() -> None:
+    """Whether or not it is known what the best kernels reach there."""
+    for reached, ratio, word in ((0.95, 0.6, "busy"), (0.95, 0.81, "near its roof")):
+        words = set()
+        for known in ({}, {"spec": ratio, "achievable": reached}):
+            gpu = snapshots.h100_training()
+            share = gpu.shares[0]
+            assert share.recent is not None
+            recent = replace(share.recent, saturation_ratio=ratio, roof_ratio=known)
+            words.add(row(shared(gpu, recent=recent))["words"]["word"])
+        assert words == {word}

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from exporter.model.snapshot import Rank
-from exporter.web.page.jobs import SHOWN_RANKS, gpu_jobs, job_phases, job_words
+from exporter.web.page.jobs import SHOWN_RANKS, gpu_jobs, job_phases, job_rate, job_stall
 from tests import snapshots
 
 NOW = snapshots.rank_on_gpu()
@@ -36,26 +36,30 @@ def html(*ranks: Rank, earlier: tuple[Rank, ...] = ()) -> str:
 def test_what_a_rank_did_in_the_last_seconds() -> None:
     """Phases are shares of the step time since an earlier picture, steps are per second."""
     assert job_phases(NOW, BEFORE) == pytest.approx({"data": 0.3, "h2d": 0.1})
-    assert job_words(NOW, BEFORE) == (
-        "in the last 10 s: GPU idle for its data 21 % of the time (high), waits for data 30 %, "
-        "4.1 steps/s"
-    )
+    assert job_rate(NOW, BEFORE) == "4.1 steps/s"
 
 
-def test_words_and_bar_are_of_the_same_seconds() -> None:
-    """What a report said of its own moment is only shown while there is nothing else."""
-    assert job_words(NOW, None) == (
-        "GPU idle for its data 24 % of the time (high), waits for data 31 %"
+def test_a_stall_is_one_number() -> None:
+    """Measured, else bounded as in the GPU's row, else at most what the host waited."""
+    assert job_stall(NOW) == "GPU idle for its data 24 % of the last 10 s, high"
+    waits = replace(NOW, data_stall_ratio=None)
+    assert job_stall(waits) == "GPU idle for its data at most 31 % of the last 10 s"
+    [share] = snapshots.t4_estimate().shares
+    assert job_stall(waits, share, snapshots.NOW) == (
+        "GPU idle for its data 13 to 31 % of the last 10 s, some"
     )
-    unmeasured = replace(NOW, totals=replace(NOW.totals, phase_gpu_idle_seconds={}))
-    assert "idle" not in job_words(unmeasured, BEFORE)
+    # The row of the GPU has it, and goes on while the jobs are as they were written.
+    assert "idle" not in html(NOW, earlier=(NOW, BEFORE))
+    both = html(NOW, replace(NOW, rank=1, data_stall_ratio=0.02), earlier=(NOW, BEFORE))
+    assert "24 % of the last 10 s, high, 4.1 steps/s" in both
+    assert "2.0 % of the last 10 s, fine" in both
 
 
 @pytest.mark.parametrize("before", [None, NOW])
 def test_without_an_earlier_picture(before: Rank | None) -> None:
     """Nothing is made up of the phases and of the rate."""
     assert job_phases(NOW, before) == {}
-    assert "steps/s" not in job_words(NOW, before)
+    assert job_rate(NOW, before) == ""
 
 
 def test_the_oldest_picture_counts() -> None:
@@ -122,4 +126,4 @@ def test_a_rank_that_does_not_measure_its_wait_says_nothing_of_it() -> None:
     before = replace(BEFORE, totals=replace(BEFORE.totals, phase_seconds={"eval": 3.0}))
     now = replace(NOW, totals=totals, data_wait_ratio=None, data_stall_ratio=None)
     assert job_phases(now, before) == pytest.approx({"eval": 0.2})
-    assert "data" not in job_words(now, before)
+    assert job_stall(now) == ""

@@ -73,11 +73,11 @@ def test_rows(client: TestClient) -> None:
     training, estimate, board, first, second, lost, idle = page.rows
     assert (training["title"], training["name"]) == ("GPU 0", "H100 80GB HBM3")
     assert (training["used"], training["saturated"]) == ("99 % used", "56 % saturated")
-    assert (training["stall"], training["level"]) == ("24 %", "high")
+    assert (training["stall"], training["level"]) == ("24 %", "of the last 10 s, high")
     assert "level-high" in training["class"]
     assert training["power"] == "641/700 W"
     assert re.fullmatch(r"\d+ to \d+ % saturated", estimate["saturated"])
-    assert (estimate["stall"], estimate["level"]) == ("13 to 31 %", "some")
+    assert (estimate["stall"], estimate["level"]) == ("13 to 31 %", "of the last 10 s, some")
     assert (board["word"], board["limit"]) == ("MIG", "divided into instances")
     assert (first["title"], second["title"]) == ("GPU 2, MIG 1", "GPU 2, MIG 2")
     assert lost["class"].endswith("down")
@@ -219,21 +219,22 @@ def test_with_gpus_it_says_nothing_of_a_problem(client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("simulate", "This data is simulated."),
-        ("replay", "This data is a recording, played back."),
+        ("simulate", "Not real GPUs. This data is simulated."),
+        ("replay", "This data is recorded, and played back: it is not what the GPUs do now."),
     ],
 )
 def test_data_that_is_not_real_is_marked(daemon: Daemon, source: str, said: str) -> None:
     """Simulated or replayed GPUs are announced on every page; real ones are not."""
     daemon.publish(snapshots.EXAMPLES["training"])
     for path in ("/", "/gpu/0"):
-        assert "Not real GPUs" not in daemon.client.get(path).text  # hidden is not hidden in curl
+        assert said not in daemon.client.get(path).text  # hidden is not hidden in curl
     gpu = snapshots.h100_training()
     daemon.publish(snapshots.snapshot(replace(gpu, device=replace(gpu.device, source=source))))
     for path in ("/", "/gpu/0"):
         text = daemon.client.get(path).text
-        assert '<p id="banner" role="note">Not real GPUs. ' in text
-        assert said in text
+        assert f'<p id="banner" role="note">{said}</p>' in text
+        assert daemon.client.get("/api/v1/gpus").json()["notice"] == said
+        assert daemon.client.get("/api/v1/gpus/0").json()["notice"] == said
 
 
 @pytest.mark.parametrize("path", ["/", "/gpu/0", "/gpu/3"])
@@ -258,20 +259,30 @@ def chart_tables(text: str) -> dict[str, str]:
 
 
 def test_tables_behind_the_charts(daemon: Daemon) -> None:
-    """The last five minutes, minute by minute, the newest first, in the units of the charts."""
-    for second in range(200):
-        node = snapshots.EXAMPLES["training"]
+    """Every 30 s, newest first, in the units of the charts; a throttled clock has its reason."""
+    gpu = snapshots.h100_training()
+    assert gpu.vitals is not None
+    for second in range(100):
+        reasons = frozenset({"sw_power_cap", "hw_thermal"} if 35 <= second < 70 else ())
+        held = replace(gpu, vitals=replace(gpu.vitals, throttle_reasons=reasons))
+        node = snapshots.snapshot(held)
         daemon.store.publish(replace(node, timestamp_seconds=snapshots.NOW + second))
     text = daemon.client.get("/gpu/0").text
     tables = chart_tables(text)
     assert set(tables) == {"use", "parts", "pipes", "stall", "clock", "power"}
     assert re.findall(r'scope="col">([^<]+)', tables["power"]) == ["Time", "power", "limit"]
     assert tables["power"].count("<td>641 W</td><td>700 W</td>") == 4
-    times = re.findall(r'scope="row">([^<]+)', tables["use"])
-    newest = snapshots.NOW + 199
-    assert times == [numbers.clock_time(newest - 60 * minute) for minute in range(4)]
+    times = re.findall(r'scope="row"><time datetime="[^"]+">([^<]+)', tables["use"])
+    newest = snapshots.NOW + 99
+    assert times == [numbers.clock_time(newest - 30 * step) for step in range(4)]
     assert "<td>99 %</td><td>56 %</td>" in tables["use"]
-    assert "GHz</td>" in tables["clock"]
+    assert re.findall(r'scope="col">([^<]+)', tables["clock"])[-1] == "throttled by"
+    assert re.findall(r"GHz</td><td>([^<]+)", tables["clock"]) == [
+        "nothing",
+        "software power cap, hardware thermal slowdown",
+        "software power cap, hardware thermal slowdown",
+        "nothing",
+    ]
 
 
 def test_the_limit_of_the_power_is_the_one_of_its_time(daemon: Daemon) -> None:
@@ -279,8 +290,8 @@ def test_the_limit_of_the_power_is_the_one_of_its_time(daemon: Daemon) -> None:
     gpu = snapshots.h100_training(0)
     assert gpu.board is not None
     lowered = replace(gpu, board=replace(gpu.board, power_limit_watts=350.0))
-    for second in range(120):
-        node = snapshots.snapshot(gpu if second < 110 else lowered)
+    for second in range(45):
+        node = snapshots.snapshot(gpu if second < 40 else lowered)
         daemon.store.publish(replace(node, timestamp_seconds=snapshots.NOW + second))
     table = chart_tables(daemon.client.get("/gpu/0").text)["power"]
     assert re.findall("<td>([^<]*)</td>", table) == ["641 W", "350 W", "641 W", "700 W"]

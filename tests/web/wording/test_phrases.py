@@ -13,6 +13,7 @@ from exporter.web.wording import phrases, short
 from exporter.web.wording.facts import Facts, Holder, Range, Saturation
 
 ESTIMATE = Saturation(Range(0.0, 0.434), measured=False, source="estimate")
+MEASURED = Range(0.2, 0.2)
 LOOSE = Saturation(Range(0.3, 0.3), measured=False, source="estimate")
 
 
@@ -25,7 +26,11 @@ LOOSE = Saturation(Range(0.3, 0.3), measured=False, source="estimate")
         (phrases.saturation, {"saturation": ESTIMATE}, "0 to 43 % saturated"),
         (phrases.data_stall, {}, "no report"),
         (phrases.data_stall, {"data_wait_ratio": 0.31}, "at most 31 %"),
-        (phrases.data_stall, {"data_wait_ratio": 0.31, "data_stall": Range(0.2, 0.2)}, "20 %"),
+        (
+            phrases.data_stall,
+            {"data_wait_ratio": 0.31, "data_stall": MEASURED},
+            "20 %",
+        ),
         (phrases.data_stall, {"data_stall": Range(0.125, 0.31)}, "13 to 31 %"),
         (phrases.memory, {"memory_total_bytes": 2.0**34}, "not known"),
         (phrases.memory, {"memory_used_bytes": 2.0**32}, "4.0 GiB"),
@@ -34,6 +39,8 @@ LOOSE = Saturation(Range(0.3, 0.3), measured=False, source="estimate")
         (phrases.power, {"power_watts": 70.4}, "70 W"),
         (phrases.idle, {}, "idle time not known"),
         (phrases.idle, {"idle": False}, "not idle"),
+        (phrases.idle, {"idle": False, "idle_ratio": 0.04}, "not idle"),
+        (phrases.idle, {"idle": False, "idle_ratio": 0.8}, "idle 80 % of the last 10 s"),
         (phrases.idle, {"idle": True}, "idle"),
         (phrases.idle, {"idle": True, "held": True, "idle_seconds": 0.4}, "held idle just now"),
         (phrases.holder, {}, ""),
@@ -41,7 +48,11 @@ LOOSE = Saturation(Range(0.3, 0.3), measured=False, source="estimate")
         (phrases.holder, {"held": False}, "held by nobody"),
         (phrases.holder, {"holder": Holder(workload="serving")}, "somebody (serving)"),
         (phrases.throttled, {}, ""),
-        (phrases.throttled, {"throttle_reasons": ("hw_thermal",)}, "throttled: hw thermal"),
+        (
+            phrases.throttled,
+            {"throttle_reasons": ("hw_thermal",)},
+            "throttled: hardware thermal slowdown",
+        ),
         (phrases.down_reason, {"down_reason": SUSPENDED}, "it sleeps and is not woken"),
         (phrases.name, {"name": "NVIDIA GeForce RTX 4090"}, "RTX 4090"),
         (phrases.name, {"name": "Tesla "}, "Tesla "),
@@ -83,6 +94,7 @@ def test_the_limiter_is_not_said_twice(limiter: str | None, state: str, said: st
         (short.memory, {"memory_total_bytes": 2.0**34}, "-/16"),
         (short.power, {"power_watts": 70.4}, "70/-"),
         (short.idle, {"idle": True, "held": False}, "idle free"),
+        (short.idle, {"idle": False, "idle_ratio": 0.8}, "80 % idle"),
         (short.idle, {"idle": True, "held": True, "idle_seconds": 3720.0}, "1h02m held"),
         (short.held_idle, {"held_idle_seconds": -1.0}, "0s"),
         (short.holder, {"holder": Holder(command="python3")}, "python3"),

@@ -9,6 +9,7 @@ import pytest
 
 from exporter.model.reading import SUSPENDED
 from exporter.web.wording.facts import Facts, Range, Saturation
+from exporter.web.wording.recorded import HAS_ENDED
 from exporter.web.wording.state import stall_level, state, tone
 
 
@@ -36,6 +37,12 @@ def near(lower: float, upper: float | None = None) -> Saturation:
         ),
         ({"busy_ratio": 0.7, "data_stall": Range(0.19, 1.0)}, "busy"),
         ({"busy_ratio": 0.1, "data_stall": Range(0.02, 0.02), "limiter": "input"}, "often idle"),
+        ({"busy_ratio": 0.1, "data_stall": Range(0.02, 0.02), "input_ratio": 0.2}, "starved"),
+        ({"busy_ratio": 0.9, "limiter": "compute", "input_ratio": 0.19}, "busy"),
+        ({"held": True, "idle": True, "idle_seconds": 60.0, "waiting_for_data": True}, "starved"),
+        ({"held": True, "idle": False, "idle_seconds": 2.0, "waiting_for_data": True}, "starved"),
+        ({"busy_ratio": 0.9, "idle_seconds": 1.9, "waiting_for_data": True}, "busy"),
+        ({"busy_ratio": 0.9, "waiting_for_data": True}, "busy"),
         ({"busy_ratio": 0.49, "data_stall": Range(0.19, 0.2), "limiter": "input"}, "often idle"),
         ({"busy_ratio": 0.5, "data_stall": Range(0.02, 0.02), "limiter": "input"}, "busy"),
         ({"busy_ratio": 0.2, "limiter": "input"}, "starved"),
@@ -52,11 +59,10 @@ def near(lower: float, upper: float | None = None) -> Saturation:
         ({"busy_ratio": 0.7, "limiter": "compute", "held": True, "idle": False}, "busy"),
         ({"busy_ratio": 1.0, "saturation": near(0.95), "limiter": "clock"}, "clock-throttled"),
         ({"busy_ratio": 1.0, "saturation": near(0.8)}, "near its roof"),
-        (
-            {"busy_ratio": 1.0, "saturation": near(0.6), "roof_ratio": {"achievable": 0.75}},
-            "near its roof",
-        ),
-        ({"busy_ratio": 1.0, "saturation": near(0.6), "roof_ratio": {"achievable": 0.74}}, "busy"),
+        ({"busy_ratio": 1.0, "saturation": near(0.6), "roof_ratio": {"achievable": 0.9}}, "busy"),
+        ({"busy_ratio": 1.0, "saturation": near(0.6), "roof_ratio": {}}, "busy"),
+        ({"busy_ratio": 1.0, "saturation": near(0.79)}, "busy"),
+        ({"down_reason": HAS_ENDED}, "ended"),
         ({"busy_ratio": 1.0, "saturation": near(0.0, 0.19)}, "underused"),
         ({"busy_ratio": 1.0, "saturation": near(0.0, 1.0)}, "busy"),
         ({"busy_ratio": 0.5, "saturation": near(0.0, 0.1)}, "busy"),

@@ -28,7 +28,7 @@ class IdentityJson(Json):
     spec: str | None = None
     """Key of the GPU model in the spec file, or derived."""
     source: str
-    """nvml, replay or simulate."""
+    """nvml; replay, where its data is recorded; simulate, where it is simulated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +131,54 @@ class PointJson(Json):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecentJson(Json):
+    """What states are judged by: means of the last 10 s, or of a last interval that is longer."""
+
+    seconds: float
+    """For how long it was observed."""
+    busy_ratio: float | None = None
+    """Engine activity, else utilization."""
+    utilization_ratio: float | None = None
+    saturation_ratio: float | None = None
+    saturation_lower_ratio: float | None = None
+    saturation_upper_ratio: float | None = None
+    saturation_unit: str | None = None
+    """The busiest unit."""
+    active_ratio: dict[str, float]
+    """By counter."""
+    time_parts: dict[str, float]
+    """Ratios that add up to 1."""
+    limiter: str | None = None
+    """What limited it for longest; of limiters that take turns, always the same."""
+    limited_ratio: dict[str, float]
+    """By limiter: the share of time."""
+    roof_ratio: dict[str, float]
+    """By basis; may exceed 1."""
+    flops_per_second: float | None = None
+    flops_lower_per_second: float | None = None
+    flops_upper_per_second: float | None = None
+    dram_bytes_per_second: float | None = None
+    intensity_flops_per_byte: float | None = None
+    idle_ratio: float | None = None
+    """The share of time that lay in idle intervals."""
+    held_idle_ratio: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class XidJson(Json):
+    """One of the driver's error numbers."""
+
+    xid: int
+    count: int
+    """Since the exporter started."""
+    last_timestamp_seconds: float
+    tier: str | None = None
+    """critical or warning; absent for one that raises no alert."""
+    meaning: str
+    """What it means, and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IdleJson(Json):
     """Idle time since the exporter started."""
 
@@ -163,6 +211,8 @@ class ShareJson(Json):
     """Present while held."""
     limiter: str | None = None
     """What limited the last interval."""
+    recent: RecentJson | None = None
+    """What it did over the last 10 s, by which its state is judged."""
     utilization_ratio: float | None = None
     memory: MemoryJson | None = None
     processes: dict[str, int] | None = None
@@ -196,6 +246,8 @@ class GpuJson(Json):
     shares: list[ShareJson]
     ranks: list[GpuRankJson]
     """Of training jobs that report."""
+    xids: list[XidJson]
+    """Also of a GPU that is down."""
     absent_readings: dict[str, str]
     """By group of readings: why it is absent."""
 
@@ -207,6 +259,8 @@ class GpusAnswer(Json):
     schema_version: int = SCHEMA_VERSION
     timestamp_seconds: float | None = None
     """Of the snapshot; none before it."""
+    notice: str | None = None
+    """That the data is recorded or simulated; absent where it is what real GPUs do now."""
     problem: str | None = None
     gpus: list[GpuJson]
 
@@ -217,4 +271,6 @@ class GpuAnswer(Json):
 
     schema_version: int = SCHEMA_VERSION
     timestamp_seconds: float
+    notice: str | None = None
+    """As in the answer about all GPUs."""
     gpu: GpuJson

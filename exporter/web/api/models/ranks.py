@@ -29,3 +29,5 @@ class GpuRankJson(Json):
     """Share of the last seconds in which the host waited for data (W)."""
     data_stall_ratio: float | None = None
     """The part of it in which the GPU had nothing to do (S), only where measured."""
+    waiting_for_data: bool = False
+    """Whether its last report said that it waits for data."""

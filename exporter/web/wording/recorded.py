@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is said of data that is not read from GPUs now: recorded, simulated, or at its end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from exporter.web.wording.numbers import LONG, cut
+
+ENDED = "ended"
+HAS_ENDED = f"{ENDED}: the recording has ended"
+"""Why a GPU of a recording that has ended cannot be read."""
+STALE = "no fresh reading"
+"""As the publisher says it of a GPU of which nothing comes any more."""
+_ENDED = re.compile(r"the recording .*has ended")
+"""As the source of a replay says it."""
+_SIMULATED = "simulated"
+"""The driver version of simulated GPUs, also in a recording of them."""
+_SAID = {
+    ("nvml", False): None,
+    ("simulate", True): "Not real GPUs. This data is simulated.",
+    ("replay", False): "This data is recorded, and played back: it is not what the GPUs do now.",
+    ("replay", True): "Not real GPUs. This data is simulated; it was recorded, and is played back.",
+}
+"""By source, and whether the GPUs are simulated."""
+
+
+def recording_ended(problem: str | None) -> str | None:
+    """Return that the recording has ended, and its name, where that is the problem of the node."""
+    found = _ENDED.match(" ".join((problem or "").split()))
+    return None if found is None else cut(found[0], LONG)
+
+
+def down_reason(source: str, reason: str | None, problem: str | None) -> str:
+    """Return why a GPU cannot be read: at the end of a recording that is not its own fault.
+
+    `source` is where it is read from, `problem` what is wrong with the node.
+    """
+    if source == "replay" and reason in (None, STALE) and recording_ended(problem) is not None:
+        return HAS_ENDED
+    return reason or "no answer"
+
+
+def notice(
+    identities: Collection[tuple[str, str | None]], problem: str | None = None
+) -> str | None:
+    """Return the notice that this is not what real GPUs do now; None where all of it is.
+
+    `identities` are source and driver version of each GPU, `problem` what is wrong with the node.
+    """
+    kinds = {
+        (source, source == "simulate" or (driver == _SIMULATED and source == "replay"))
+        for source, driver in identities
+    }
+    said = [
+        _SAID.get(each, f"Not real GPUs. This data comes from {cut(each[0], LONG)}.")
+        for each in sorted(kinds)
+    ]
+    ended = recording_ended(problem)
+    if ended is not None:
+        said.append(f"{ended[:1].upper()}{ended[1:]}.")
+    return " ".join(filter(None, said)) or None

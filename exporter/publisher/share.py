@@ -48,6 +48,7 @@ class TrackedShare:
         self.activity: Activity | None = None
         """The last one that the counters gave."""
         self.derived = Derived()
+        self._history = self.derived.history
         self._answered_at: float | None = None
         """Monotonic time of the last activity; of the first read before there is any."""
         self._observed_until: float | None = None
@@ -77,7 +78,9 @@ class TrackedShare:
             previous=last.vitals if last is not None else None,
             seconds=elapsed or None,
             stall=stall,
+            history=self._history,
         )
+        self._history = derived.history
         self._add(share_reading, read, derived, rules, energy_joules)
         self.totals = self.integral.totals()
         self.recent.add(reading.monotonic_seconds, elapsed, self.totals, derived.saturation)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from exporter.derive.cycles import busiest, shows_cycles
+from exporter.derive.cycles import busiest, possible_mean_clock, shows_cycles
 from exporter.derive.history import NO_HISTORY, ClockHistory
 from exporter.derive.units import cut
 from exporter.model.reading import Activity, Device, Vitals
@@ -75,21 +75,26 @@ def read_clocks(
     ceilings: Ceilings | None,
     device: Device,
     history: ClockHistory = NO_HISTORY,
-    engine: float | None = None,
+    activity: Activity | None = None,
 ) -> Clocks:
-    """Return the clocks of an interval with this engine activity, its samples in `history`.
+    """Return the clocks of an interval with this activity, its samples in `history`.
 
-    The mean SM clock is that of the driver's samples, else the clock at the end of the interval.
-    No clock is above the highest one of the device, unless the driver says so.
+    The mean SM clock is that of the driver's samples, else the clock at the end of the interval,
+    as far as the shares of cycles allow it. No clock is above the highest one of the device, unless
+    the driver says so.
     """
     now, highest = vitals.clock_hertz.get("sm"), device.clock_max_hertz.get("sm")
-    mean, busy = history.mean_clock(engine, now), history.busy_clock
+    mean = history.mean_clock(None if activity is None else activity.engine, now)
+    busy = history.busy_clock
     if busy is None:
         busy = vitals.busy_sm_clock_hertz
-    seen = [clock for clock in (now, highest, history.newest_clock) if clock is not None]
+    seen = [clock for clock in (now, highest, *history.newest_clocks) if clock is not None]
     if seen:
         mean = None if mean is None else min(mean, max(seen))
         busy = None if busy is None else min(busy, max(seen))
+        if mean is not None and activity is not None:
+            polled = now is not None and not history.newest_clocks
+            mean = possible_mean_clock(mean, activity, now if polled else 0.0, max(seen))
     return Clocks(
         sm=mean,
         memory=vitals.clock_hertz.get("memory"),
@@ -130,21 +135,23 @@ def counted_clocks(clocks: Clocks, activity: Activity, sm_count: int | None) -> 
 def busy_clocks(clocks: Clocks, activity: Activity, polled: float | None) -> Clocks:
     """Return the same clocks, with a clock of the busy time that agrees with the counters.
 
-    The samples' busy clock, else the one `polled` at the end. Where the counters show that they
-    count cycles it is at least f x SM / GR, because no SM is active without the engine, and always
-    f <= f_busy <= f / GR, because a clock is not negative, and not lower where there is work.
+    The samples' busy clock, else the one `polled` at the end if that is above the mean. Where the
+    counters show that they count cycles it is at least f x SM / GR, because no SM is active without
+    the engine. Always f = GR x f_busy + (1 - GR) x f_idle, with f_idle from 0 to the highest clock.
     """
     mean = clocks.sm
     if mean is None:
         return clocks
-    busy = next((clock for clock in (clocks.sm_busy, polled) if clock is not None), mean)
+    busy = clocks.sm_busy
+    if busy is None:
+        busy = mean if polled is None else max(mean, polled)
     engine = cut(activity.engine or 0.0)
     if engine:
+        highest = max(mean, busy, clocks.sm_max or 0.0)
         if shows_cycles(activity):
-            least = mean * busiest(activity) / engine
-            busy = max(busy, min(least, clocks.sm_max or least))
-        busy = min(busy, mean / engine)
-    return replace(clocks, sm_busy=max(busy, mean))
+            busy = max(busy, min(mean * busiest(activity) / engine, highest))
+        busy = min(max(busy, (mean - (1.0 - engine) * highest) / engine), mean / engine)
+    return replace(clocks, sm_busy=busy)
 
 
 def clock_ratio(unit: str | None, clocks: Clocks) -> float | None:

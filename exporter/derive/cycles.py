@@ -47,6 +47,26 @@ def shows_cycles(activity: Activity) -> bool:
     return highest > engine + ROUNDING_RATIO and engine >= LOWEST_CLOCK_RATIO * highest
 
 
+def possible_mean_clock(
+    mean: float, activity: Activity, lowest_clock: float, highest_clock: float
+) -> float:
+    """Return the mean clock in hertz, moved to where the shares of cycles allow it to be.
+
+    No SM is active without the engine. So SM x f <= GR x f_busy, and the cycles without the engine
+    are among those without an SM, (1 - GR) x f_idle <= (1 - SM) x f, both but for rounding. This
+    matters where the clock moves and is not sampled often enough.
+    """
+    if activity.engine is None:
+        return mean
+    engine, highest = cut(activity.engine), busiest(activity)
+    if not engine + ROUNDING_RATIO < highest <= engine / LOWEST_CLOCK_RATIO:
+        return mean
+    idle = max(0.0, 1.0 - engine - ROUNDING_RATIO) * lowest_clock
+    least = idle / (1.0 - highest + ROUNDING_RATIO)
+    most = (engine + ROUNDING_RATIO) * highest_clock / highest
+    return min(max(mean, least), most)
+
+
 def time_per_cycle(
     activity: Activity,
     mean_clock: float | None,
@@ -54,30 +74,27 @@ def time_per_cycle(
     *,
     counts_cycles: bool,
 ) -> float:
-    """Return the factor from shares of cycles to shares of time, at most 1.
+    """Return the factor from shares of cycles to shares of time.
 
-    It is f / f_busy where both are known, and at most what brings the busiest unit down to the
-    engine activity GR, as no SM is active without the engine. It is at least GR: f is at least
-    GR x f_busy, since the clock of idle time is not negative.
+    It is f / f_busy where both are known (above 1 where the clock falls under load), and at most
+    what brings the busiest unit to the engine activity GR: no SM is active without the engine.
     """
     if activity.engine is None or not counts_cycles:
         return 1.0
     engine, highest = cut(activity.engine), busiest(activity)
     if engine < LOWEST_CLOCK_RATIO * highest:
         return 1.0
-    factor = 1.0
-    if mean_clock and busy_clock:
-        factor = max(min(1.0, mean_clock / busy_clock), engine)
-    return min(factor, engine / highest) if highest > engine else factor
+    factor = mean_clock / busy_clock if mean_clock and busy_clock else 1.0
+    return min(factor, engine / highest) if highest else factor
 
 
 def in_time(activity: Activity, factor: float) -> Activity:
     """Return the activity with the shares of cycles as shares of time, cut to 1."""
     within = cut_activity(activity)
-    if factor >= 1.0:
+    if factor == 1.0:
         return within
     units: dict[str, Any] = {
-        unit: ratio * factor
+        unit: cut(ratio * factor)
         for unit in CYCLE_UNITS
         if (ratio := getattr(within, unit)) is not None
     }
@@ -90,6 +107,6 @@ def in_cycles(activity: Activity, factor: float) -> Activity:
     What is not read of the SMs is bounded by it.
     """
     within = cut_activity(activity)
-    if factor >= 1.0 or within.engine is None:
+    if factor == 1.0 or not within.engine:
         return within
     return replace(within, engine=cut(within.engine / factor))

@@ -131,10 +131,12 @@ def measured_flops_bounds(
         rates = tensor_rates(ceilings, compute_capability, tensor, vector)
         split = tensor_split(activity)
         if split is None:
-            upper = _upper(saturation, "tensor") * rates.anything.upper
+            fastest = max(rates.anything.upper, rates.integers.upper if activity.imma else 0.0)
+            upper = _upper(saturation, "tensor") * fastest
         else:
+            no_fp64 = _rest_is_no_fp64(activity, ceilings) and rates.floats.upper > 0.0
             for ratio, rate in (
-                (split.rest, rates.floats if _rest_is_no_fp64(activity, ceilings) else rates.anything),
+                (split.rest, rates.floats if no_fp64 else rates.anything),
                 (split.fp64, rates.fp64),
                 (split.int8, rates.integers),
             ):

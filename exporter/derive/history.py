@@ -3,7 +3,8 @@
 
 The driver samples utilization u and SM clock c together, each sample a mean over 1/6 to 1 s. These
 samples do not end where the interval of the counters ends, and a short interval has none. A GPU
-that lowers its clock while it is idle mixes two clocks, so that c is a line in u:
+that lowers its clock while it is idle, or while it works (power), mixes two clocks, so that c is a
+line in u:
 
     c(u) = c_idle + u x (c_busy - c_idle)         slope = cov(u, c) / var(u), over the last seconds
 
@@ -78,14 +79,26 @@ def sampled(vitals: Vitals, seconds: float | None, engine: float | None) -> Samp
     if mean is None:
         return NOTHING_SAMPLED
     busy = mean if vitals.busy_sm_clock_hertz is None else vitals.busy_sm_clock_hertz
-    if utilization is None or not utilization.seconds:
-        length, u = seconds or 1.0, cut(engine or 0.0)
+    length = seconds or 1.0
+    if utilization is None or not _paired(vitals):
+        u = cut(engine or 0.0)
     else:
-        length, u = utilization.seconds, cut(utilization.ratio)
+        length, u = utilization.seconds or length, cut(utilization.ratio)
     # One clock for all of the time: one sample, or a clock that does not move. Otherwise the
     # samples are taken to be busy or not, which makes the slope rather too small than too large.
     squared = u * u if busy == mean else u
     return Sampled(length, length * u, length * mean, length * u * busy, length * squared)
+
+
+def _paired(vitals: Vitals) -> bool:
+    """Return whether the utilization is that of the clock samples.
+
+    Of the first interval only that of the newest sample is known.
+    """
+    if vitals.utilization is None:
+        return False
+    one = vitals.busy_sm_clock_hertz == vitals.mean_sm_clock_hertz
+    return vitals.utilization.seconds > 0.0 or one
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +126,7 @@ class ClockHistory:
         if not samples.seconds:
             return replace(self, silent_seconds=self.silent_seconds + (seconds or 0.0))
         new, past = self.new.plus(samples), self.past
-        if vitals.utilization is not None and vitals.utilization.seconds:
+        if _paired(vitals):
             past = past.plus(samples, exp(-samples.seconds / MEMORY_SECONDS))
         return replace(
             self,
@@ -132,18 +145,16 @@ class ClockHistory:
 
     def taken(self, *, counts_cycles: bool) -> ClockHistory:
         """Return the history for the next interval of the counters."""
-        return replace(
-            self, new=NOTHING_SAMPLED, counts_cycles=self.counts_cycles or counts_cycles
-        )
+        return replace(self, new=NOTHING_SAMPLED, counts_cycles=self.counts_cycles or counts_cycles)
 
     @property
-    def newest_clock(self) -> float | None:
-        """The highest clock that the last samples show, in hertz; None where there are none."""
-        return self.newest.busy_clock if self.newest.seconds else None
+    def newest_clocks(self) -> tuple[float, ...]:
+        """The clocks that the last samples show, in hertz."""
+        return (self.newest.clock, self.newest.busy_clock) if self.newest.seconds else ()
 
     @property
     def slope(self) -> float | None:
-        """Hertz by which the clock is higher where it is busy; None where that does not show."""
+        """By how many hertz the clock of busy time is higher or lower; None if it is not seen."""
         past = self.past
         if not past.seconds:
             return None
@@ -151,7 +162,7 @@ class ClockHistory:
         if variance < LEAST_VARIANCE:
             return None
         covariance = past.uc / past.seconds - past.utilization * past.clock
-        return max(0.0, covariance / variance)
+        return covariance / variance
 
     def mean_clock(self, engine: float | None, now: float | None) -> float | None:
         """Return the mean SM clock in hertz of an interval with this engine activity.
@@ -176,20 +187,22 @@ class ClockHistory:
 
     @property
     def _lowest(self) -> float:
-        """The clock of idle time in hertz, as far as it shows: at most that of any sample."""
+        """The lower of the clocks of idle and of busy time in hertz, as far as they show."""
         samples, slope = self.newest, self.slope
         if slope is None:
             return 0.0
-        return max(0.0, samples.clock - slope * samples.utilization)
+        ends = [samples.clock + slope * (u - samples.utilization) for u in (0.0, 1.0)]
+        return max(0.0, min(ends))
 
     @property
     def busy_clock(self) -> float | None:
         """The SM clock of the busy time in hertz; None where it is not sampled."""
-        samples = self.newest
+        samples, slope = self.newest, self.slope or 0.0
         if not samples.seconds or self.silent_seconds > LONGEST_SILENCE_SECONDS:
             return None
-        line = samples.clock + (self.slope or 0.0) * (1.0 - samples.utilization)
-        return max(samples.busy_clock, line)
+        # Samples that are busy for a part of their time know less of the busy clock than the line.
+        line = samples.clock + slope * (1.0 - samples.utilization)
+        return max(samples.busy_clock, line) if slope >= 0.0 else min(samples.busy_clock, line)
 
 
 NO_HISTORY = ClockHistory()

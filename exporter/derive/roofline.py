@@ -10,7 +10,7 @@ from exporter.derive.flops import (
     measured_flops_bounds,
     tensor_split,
 )
-from exporter.derive.units import cut
+from exporter.derive.units import busiest_pipe, busiest_vector_pipe, cut
 from exporter.model.reading import Activity, Device, Utilization
 from exporter.model.snapshot import CLOCK_UNITS, Ceilings, Roofline, Saturation
 
@@ -153,7 +153,7 @@ def roof_ratios(
     them; for vector units it is 1. Of FP32 and FP16 the larger is taken.
     """
     ratios = {
-        "clock": max(cut(timed.tensor or 0.0), _vector(timed), cut(timed.dram or 0.0)),
+        "clock": max(busiest_pipe(timed), cut(timed.dram or 0.0)),
     }
     bandwidth = None if ceilings is None else ceilings.memory_bandwidth_bytes_per_second
     vector_clock, tensor_clock = clocks.ratio("fma"), clocks.ratio("tensor")
@@ -169,7 +169,7 @@ def roof_ratios(
     work = {} if split is None else split.by_precision(ceilings.assumed_precision or UNKNOWN)
     for precision in work:
         work[precision] *= clocks.ratio(CLOCK_UNITS.get(precision, "tensor")) or 0.0
-    vector = _vector(activity) * vector_clock
+    vector = busiest_vector_pipe(activity) * vector_clock
     memory = dram_bytes / bandwidth
     ratios["spec"] = max(sum(work.values()), vector, memory)
     reached = ceilings.achievable_ratio
@@ -178,13 +178,3 @@ def roof_ratios(
         tensor = sum(ratio / reached[precision] for precision, ratio in work.items())
         ratios["achievable"] = max(tensor, vector, memory / memory_share)
     return ratios
-
-
-def _vector(activity: Activity) -> float:
-    """Return the activity of the busiest vector pipe."""
-    return max(
-        cut(activity.fp64 or 0.0),
-        cut(activity.fp32 or 0.0),
-        cut(activity.fp16 or 0.0),
-        cut(activity.integer or 0.0),
-    )

@@ -14,7 +14,7 @@ from exporter.derive.holder import holder
 from exporter.derive.idle import IdleRules, busy_ratio, is_held, is_idle
 from exporter.derive.limiter import estimated_limiter, limiter
 from exporter.derive.links import link_rates
-from exporter.derive.roofline import estimated_roofline, roofline
+from exporter.derive.roofline import dram_bandwidth_now, estimated_roofline, roofline
 from exporter.derive.saturation import estimated, measured
 from exporter.derive.stall import Stall, gap_ratio
 from exporter.derive.timeparts import time_parts
@@ -85,7 +85,7 @@ def derive_share(
     if activity is not None:
         history = history.measured(activity.engine, activity.seconds)
         clocks = counted_clocks(
-            read_clocks(vitals, ceilings, device, history, activity.engine),
+            read_clocks(vitals, ceilings, device, history, activity),
             activity,
             None if ceilings is None else ceilings.sm_count,
         )
@@ -130,7 +130,15 @@ def derive_share(
                     stall_of_idle=stall.of_idle,
                 )
                 if parts is None
-                else limiter(parts, saturation, links, ceilings, stall.of_idle)
+                else limiter(
+                    parts,
+                    saturation,
+                    timed,
+                    links,
+                    ceilings,
+                    dram_bandwidth_now(ceilings, clocks, device),
+                    stall.of_idle,
+                )
             ),
             gap=gap_ratio(activity, parts, utilization),
             data_stall=stall.inferred,

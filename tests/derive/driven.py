@@ -11,8 +11,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from exporter.clock import Clock
 from exporter.exposition.parts import Node
 from exporter.exposition.render import Renderer, RenderOptions, page
-from exporter.model.reading import Activity, Board, Device, Reading, ShareReading, SlotReport, Vitals
-from exporter.model.reading import XidRecord
+from exporter.model.reading import (
+    Activity,
+    Board,
+    Device,
+    Reading,
+    ShareReading,
+    SlotReport,
+    Vitals,
+    XidRecord,
+)
 from exporter.model.snapshot import Share, Snapshot
 from exporter.publisher import Publisher, Rules
 from exporter.sources.fleet.session import Session

@@ -22,6 +22,7 @@ from exporter.model.reading import (
     XidRecord,
 )
 from exporter.model.snapshot import Share, Snapshot
+from exporter.model.training import TrainingReport, TrainingTotals
 from exporter.publisher import Publisher, Rules
 from exporter.sources.fleet.session import Session
 from exporter.specs import load_specs
@@ -82,14 +83,50 @@ class _Readers:
         self.report = SlotReport(reading.device.index, reading.device, reading, None, {})
 
 
+class _Jobs:
+    """One training job, which reports at every round while it has a precision."""
+
+    name = "training"
+    up = True
+    received_total = 0
+    rejected_total: Mapping[str, int] = {}
+    quota_hits_total: Mapping[str, int] = {}
+
+    def __init__(self, clock: Clock, uuid: str) -> None:
+        self._clock = clock
+        self._uuid = uuid
+        self.precision: str | None = None
+
+    def reports(self) -> Sequence[TrainingReport]:
+        if self.precision is None:
+            return ()
+        report = TrainingReport(
+            report_id="a" * 32,
+            job="resnet",
+            rank=0,
+            received_monotonic_seconds=self._clock.monotonic(),
+            received_timestamp_seconds=self._clock.time(),
+            totals=TrainingTotals(step_seconds=self._clock.monotonic()),
+            device=self._uuid,
+            verified=True,
+            precision=self.precision,
+        )
+        return (report,)
+
+
 class Driven:
     """A publisher and what it publishes of one GPU, interval by interval."""
 
-    def __init__(self, clock: Clock, interval: float, **rules: Any) -> None:
+    def __init__(self, clock: Clock, interval: float, uuid: str = "", **rules: Any) -> None:
         self.interval = interval
+        self.job = _Jobs(clock, uuid)
         self._readers = _Readers()
         self._publisher = Publisher(
-            self._readers, SPECS, Rules(interval_seconds=interval, **rules), clock
+            self._readers,
+            SPECS,
+            Rules(interval_seconds=interval, **rules),
+            clock,
+            training=(self.job,),
         )
         self.snapshot = Snapshot(0.0)
 
@@ -129,7 +166,7 @@ class Scripted(Driven):
 
     def __init__(self, device: Device, interval: float, **rules: Any) -> None:
         self.clock = ManualClock()
-        super().__init__(self.clock, interval, **rules)
+        super().__init__(self.clock, interval, device.uuid, **rules)
         self.device = device
         self.read(None)
 
@@ -148,3 +185,20 @@ class Scripted(Driven):
             )
         )
         return self.page
+
+
+def device_of(key: str) -> Device:
+    """A GPU of this model, as NVML reports it."""
+    model = SPECS.models[key]
+    clocks = model.peak_clock_hertz
+    return Device(
+        index=0,
+        uuid=f"GPU-{key}",
+        name=model.names[0],
+        compute_capability=model.compute_capability,
+        core_count=model.core_count,
+        memory_bus_width_bits=model.memory_bus_width_bits,
+        clock_max_hertz={"sm": clocks.get("vector", 2e9), "memory": clocks.get("memory", 2e9)},
+        pcie_generation_max=model.pcie_generation,
+        pcie_width_max=model.pcie_lanes,
+    )

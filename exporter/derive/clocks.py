@@ -6,8 +6,11 @@ All of this room takes its clocks from here, so that a ratio of clocks means the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from exporter.derive.cycles import busiest, possible_mean_clock, shows_cycles
+from exporter.derive.history import NO_HISTORY, ClockHistory
+from exporter.derive.units import cut
 from exporter.model.reading import Activity, Device, Vitals
 from exporter.model.snapshot import PEAK_CLOCKS, Ceilings
 
@@ -20,22 +23,33 @@ class Clocks:
     """Clocks of one interval and the reference clocks of the units, in hertz."""
 
     sm: float | None = None
+    """The mean over the whole interval, idle time included: what shares of cycles refer to."""
     memory: float | None = None
-    sm_is_busy_mean: bool = False
-    """True where `sm` is an average over the busy time, not one sample."""
+    sm_busy: float | None = None
+    """The mean over the busy time; None where that is not known."""
     sm_max: float | None = None
     tensor_reference: float | None = None
     vector_reference: float | None = None
     memory_reference: float | None = None
 
     def ratio(self, unit: str) -> float | None:
-        """Return f / f_ref of a unit (tensor, fp64, fma, int, dram); above 1 at a higher clock."""
+        """Return f / f_ref of a unit (tensor, fp64, fma, int, dram) over the whole interval.
+
+        It is above 1 at a higher clock.
+        """
+        return self._ratio(unit, self.sm)
+
+    def busy_ratio(self, unit: str) -> float | None:
+        """Return the same over the busy time, as far as that is known."""
+        return self._ratio(unit, self.sm if self.sm_busy is None else self.sm_busy)
+
+    def _ratio(self, unit: str, sm: float | None) -> float | None:
         if unit == "dram":
             clock, reference = self.memory, self.memory_reference
         elif unit == "tensor":
-            clock, reference = self.sm, self.tensor_reference
+            clock, reference = sm, self.tensor_reference
         else:
-            clock, reference = self.sm, self.vector_reference
+            clock, reference = sm, self.vector_reference
         if clock is None or not reference:
             return None
         return clock / reference
@@ -45,8 +59,8 @@ def reference_clock(unit: str, ceilings: Ceilings | None, device: Device) -> flo
     """Return the clock in hertz at which `unit` reaches its spec peak; None where it is not known.
 
     Hopper's datasheets mix clocks (H100 SXM: tensor peaks at 1830 MHz, vector peaks at 1980 MHz),
-    hence one clock per unit. A GPU model without a published tensor clock is held to its vector
-    clock, and one without any to the maximum that the driver reports.
+    hence one clock per unit. A GPU model without a known tensor clock is held to its vector clock,
+    and one without any to the maximum that the driver reports.
     """
     if ceilings is not None:
         for name in PEAK_CLOCKS[unit]:
@@ -56,14 +70,36 @@ def reference_clock(unit: str, ceilings: Ceilings | None, device: Device) -> flo
     return device.clock_max_hertz.get("memory" if unit == "dram" else "sm")
 
 
-def read_clocks(vitals: Vitals, ceilings: Ceilings | None, device: Device) -> Clocks:
-    """Return the clocks of an interval; the SM clock is the mean over busy time, else the last."""
-    busy = vitals.busy_sm_clock_hertz
+def read_clocks(
+    vitals: Vitals,
+    ceilings: Ceilings | None,
+    device: Device,
+    history: ClockHistory = NO_HISTORY,
+    activity: Activity | None = None,
+) -> Clocks:
+    """Return the clocks of an interval with this activity, its samples in `history`.
+
+    The mean SM clock is that of the driver's samples, else the clock at the end of the interval,
+    as far as the shares of cycles allow it. No clock is above the highest one of the device, unless
+    the driver says so.
+    """
+    now, highest = vitals.clock_hertz.get("sm"), device.clock_max_hertz.get("sm")
+    mean = history.mean_clock(None if activity is None else activity.engine, now)
+    busy = history.busy_clock
+    if busy is None:
+        busy = vitals.busy_sm_clock_hertz
+    seen = [clock for clock in (now, highest, *history.newest_clocks) if clock is not None]
+    if seen:
+        mean = None if mean is None else min(mean, max(seen))
+        busy = None if busy is None else min(busy, max(seen))
+        if mean is not None and activity is not None:
+            polled = now is not None and not history.newest_clocks
+            mean = possible_mean_clock(mean, activity, now if polled else 0.0, max(seen))
     return Clocks(
-        sm=vitals.clock_hertz.get("sm") if busy is None else busy,
+        sm=mean,
         memory=vitals.clock_hertz.get("memory"),
-        sm_is_busy_mean=busy is not None,
-        sm_max=device.clock_max_hertz.get("sm"),
+        sm_busy=busy,
+        sm_max=highest,
         tensor_reference=reference_clock("tensor", ceilings, device),
         vector_reference=reference_clock("fma", ceilings, device),
         memory_reference=reference_clock("dram", ceilings, device),
@@ -71,7 +107,7 @@ def read_clocks(vitals: Vitals, ceilings: Ceilings | None, device: Device) -> Cl
 
 
 def counted_clocks(clocks: Clocks, activity: Activity, sm_count: int | None) -> Clocks:
-    """Return the same clocks, with the SM clock from counted cycles where the driver counts them.
+    """Return the same clocks, with the mean SM clock from the cycles that the driver counted.
 
     f = cycles of one SM / seconds, so that activity x f x seconds is a count of active cycles and
     no clock sample enters. The driver does not document whether it counts the cycles of one SM or
@@ -93,18 +129,32 @@ def counted_clocks(clocks: Clocks, activity: Activity, sm_count: int | None) -> 
     known = [clock for clock in (clocks.sm_max, clocks.vector_reference) if clock is not None]
     if known and counted > HIGHEST_COUNTED * max(expected, *known):
         return clocks
-    return Clocks(
-        sm=counted,
-        memory=clocks.memory,
-        sm_is_busy_mean=clocks.sm_is_busy_mean,
-        sm_max=clocks.sm_max,
-        tensor_reference=clocks.tensor_reference,
-        vector_reference=clocks.vector_reference,
-        memory_reference=clocks.memory_reference,
-    )
+    return replace(clocks, sm=counted)
+
+
+def busy_clocks(clocks: Clocks, activity: Activity, polled: float | None) -> Clocks:
+    """Return the same clocks, with a clock of the busy time that agrees with the counters.
+
+    The samples' busy clock, else the one `polled` at the end if that is above the mean. Where the
+    counters show that they count cycles it is at least f x SM / GR, because no SM is active without
+    the engine. Always f = GR x f_busy + (1 - GR) x f_idle, with f_idle from 0 to the highest clock.
+    """
+    mean = clocks.sm
+    if mean is None:
+        return clocks
+    busy = clocks.sm_busy
+    if busy is None:
+        busy = mean if polled is None else max(mean, polled)
+    engine = cut(activity.engine or 0.0)
+    if engine:
+        highest = max(mean, busy, clocks.sm_max or 0.0)
+        if shows_cycles(activity):
+            busy = max(busy, min(mean * busiest(activity) / engine, highest))
+        busy = min(max(busy, (mean - (1.0 - engine) * highest) / engine), mean / engine)
+    return replace(clocks, sm_busy=busy)
 
 
 def clock_ratio(unit: str | None, clocks: Clocks) -> float | None:
-    """Return r = min(1, f / f_ref): the share of a unit's peak rate that the clock allows."""
-    ratio = None if unit is None else clocks.ratio(unit)
+    """Return r = min(1, f_busy / f_ref): the share of a unit's peak rate that the clock allows."""
+    ratio = None if unit is None else clocks.busy_ratio(unit)
     return None if ratio is None else min(1.0, ratio)

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much arithmetic a share did per second, in an assumed precision and as bounds.
+"""How much arithmetic a share did per second, in assumed precisions and as bounds.
 
     FLOP/s of a unit = activity x peak(precision) x f / f_ref(unit)
 
-which is activity x SMs x FLOP/clk/SM x f, because peak = SMs x FLOP/clk/SM x f_ref. Dense,
-FMA = 2 operations. Which precision the tensor pipe worked in cannot be observed (FP8 looks like
-FP16: github.com/NVIDIA/DCGM/issues/86), so tensor work is counted in an assumed one. Vector work is
-counted as if every instruction were an FMA on all lanes: an upper estimate.
+which is activity x SMs x FLOP/clk/SM x f, because peak = SMs x FLOP/clk/SM x f_ref. Activity is a
+share of cycles and f the mean clock of the whole interval. Dense, FMA = 2 operations. Where the
+source splits tensor work, FP64 (DMMA, also called DFMA) and 8-bit integers (IMMA) are known. In
+which precision the rest was cannot be observed (FP8 looks like FP16:
+github.com/NVIDIA/DCGM/issues/86), so it is counted in an assumed one. Vector work is counted as if
+every instruction were an FMA on all lanes: an upper estimate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from exporter.derive.clocks import Clocks
 from exporter.derive.units import cut, fma_is_shared
@@ -27,9 +30,13 @@ FLOAT_TENSOR = (
     "fp16_tensor_fp16acc",
     "fp8_tensor_fp16acc",
 )
+ROUNDING_RATIO = 0.005
+"""Less activity than this may be none: some drivers round to whole percents."""
 INTEGER_TENSOR = ("int8_tensor", "int4_tensor")
 FP64_TENSOR_CAPABILITIES = frozenset({(8, 0), (9, 0), (10, 0), (10, 3)})
-"""GPUs whose tensor pipe also runs FP64, at the FP64 rate where its own is not published."""
+"""GPUs whose tensor pipe also runs FP64."""
+FP64_TENSOR_OVER_FP64 = 2.0
+"""The largest ratio of FP64 on the tensor pipe to FP64 on the vector pipe (GA100, GH100)."""
 FIRST_WITH_FP16 = (5, 3)
 FP16_OVER_FP32 = 4.0
 """The largest ratio of vector FP16 to FP32 of any GPU (GA100), where a row has no FP16 rate."""
@@ -37,10 +44,41 @@ FP64_OVER_FP32 = 0.5
 """The same for FP64 (GP100, GV100, GA100, GH100)."""
 
 
+class TensorSplit(NamedTuple):
+    """The tensor activity by what the source shows of its precision; shares of cycles."""
+
+    fp64: float
+    int8: float
+    """Of 8-bit integers, or of 4-bit ones, which look the same."""
+    rest: float
+
+    def by_precision(self, assumed: str) -> dict[str, float]:
+        """Return the activity of each precision that was active, the rest under `assumed`."""
+        parts = {assumed: self.rest}
+        for precision, ratio in (("fp64_tensor", self.fp64), ("int8_tensor", self.int8)):
+            if ratio > 0.0:
+                parts[precision] = parts.get(precision, 0.0) + ratio
+        return parts
+
+
+def tensor_split(activity: Activity) -> TensorSplit | None:
+    """Split the tensor activity; None where it is not read. What is not split is the rest.
+
+    FP64 is the larger of DMMA and DFMA, which are two names for it.
+    """
+    if activity.tensor is None:
+        return None
+    whole = cut(activity.tensor)
+    fp64 = min(whole, max(cut(activity.dmma or 0.0), cut(activity.dfma or 0.0)))
+    int8 = min(whole - fp64, cut(activity.imma or 0.0))
+    return TensorSplit(fp64, int8, whole - fp64 - int8)
+
+
 def assumed_flops(
     activity: Activity, ceilings: Ceilings, clocks: Clocks, *, tensor_cores: bool
 ) -> dict[str, float]:
-    """Return FLOP/s by precision, with tensor work under `ceilings.assumed_precision`.
+    """Return FLOP/s by precision, with the tensor work that nothing shows the precision of under
+    `ceilings.assumed_precision`.
 
     A vector pipe that was not read, or has no published rate, is left out. Empty where the GPU has
     a tensor pipe whose work is not known: vector work alone would be taken for the total.
@@ -48,21 +86,22 @@ def assumed_flops(
     peaks = ceilings.peak_flops_per_second
     flops: dict[str, float] = {}
     if tensor_cores:
-        precision = ceilings.assumed_precision
-        peak = None if precision is None else peaks.get(precision)
-        ratio = None if precision is None else clocks.ratio(CLOCK_UNITS[precision])
-        if precision is None or peak is None or ratio is None or activity.tensor is None:
-            return flops
-        flops[precision] = cut(activity.tensor) * peak * ratio
-    ratio = clocks.ratio("fma")
-    if ratio is None:
+        split, assumed = tensor_split(activity), ceilings.assumed_precision
+        if split is None or assumed is None:
+            return {}
+        for precision, ratio in split.by_precision(assumed).items():
+            peak, clock = peaks.get(precision), clocks.ratio(CLOCK_UNITS[precision])
+            if peak is not None and clock is not None:
+                flops[precision] = ratio * peak * clock
+            elif ratio > ROUNDING_RATIO:
+                return {}
+    vector = clocks.ratio("fma")
+    if vector is None:
         return flops
-    if activity.fp64 is not None and "fp64" in peaks:
-        flops["fp64"] = cut(activity.fp64) * peaks["fp64"] * ratio
-    if activity.fp32 is not None and "fp32" in peaks:
-        flops["fp32"] = cut(activity.fp32) * peaks["fp32"] * ratio
-    if activity.fp16 is not None and "fp16" in peaks:
-        flops["fp16"] = cut(activity.fp16) * peaks["fp16"] * ratio
+    for precision in ("fp64", "fp32", "fp16"):
+        read = getattr(activity, precision)
+        if read is not None and precision in peaks:
+            flops[precision] = cut(read) * peaks[precision] * vector
     return flops
 
 
@@ -77,9 +116,11 @@ def measured_flops_bounds(
 ) -> Bounds | None:
     """Return bounds of FLOP/s over all precisions; None where no clock or peak is known.
 
-    Lower: tensor activity at the slowest float precision of the hardware, vector work 0.
-    Upper: tensor activity at the fastest, 8- and 4-bit integers only where IMMA activity was seen,
-    plus the vector pipes at full FMA rate. Pipes that were not read enter with their upper bound.
+    Lower: what is known to be FP64 or integers at its rate, the other tensor activity at the
+    slowest float precision that it can be, vector work 0.
+    Upper: FP64 at its rate, integers at the fastest of 8 and 4 bits, the other tensor activity at
+    the fastest float precision, plus the vector pipes at full FMA rate. Pipes that were not read
+    enter with their upper bound.
     """
     peaks = ceilings.peak_flops_per_second
     vector, tensor = clocks.ratio("fma"), clocks.ratio("tensor")
@@ -87,14 +128,20 @@ def measured_flops_bounds(
         return None
     lower = upper = 0.0
     if tensor_cores:
-        slowest, fastest = tensor_rates(
-            ceilings, compute_capability, tensor, vector, integers=bool(activity.imma)
-        )
-        if activity.tensor is None:
+        rates = tensor_rates(ceilings, compute_capability, tensor, vector)
+        split = tensor_split(activity)
+        if split is None:
+            fastest = max(rates.anything.upper, rates.integers.upper if activity.imma else 0.0)
             upper = _upper(saturation, "tensor") * fastest
         else:
-            lower = cut(activity.tensor) * slowest
-            upper = cut(activity.tensor) * fastest
+            no_fp64 = _rest_is_no_fp64(activity, ceilings) and rates.floats.upper > 0.0
+            for ratio, rate in (
+                (split.rest, rates.floats if no_fp64 else rates.anything),
+                (split.fp64, rates.fp64),
+                (split.int8, rates.integers),
+            ):
+                lower += ratio * rate.lower
+                upper += ratio * rate.upper
     fp64, fp32, fp16 = vector_peaks(peaks, compute_capability)
     a64 = _upper(saturation, "fp64") if activity.fp64 is None else cut(activity.fp64)
     if activity.fp32 is not None and activity.fp16 is not None:
@@ -107,6 +154,12 @@ def measured_flops_bounds(
         a16 = cap if activity.fp16 is None else cut(activity.fp16)
         fma = a32 * fp32 + a16 * fp16
     return Bounds(lower, upper + (a64 * fp64 + fma) * vector)
+
+
+def _rest_is_no_fp64(activity: Activity, ceilings: Ceilings) -> bool:
+    """Return whether the source shows FP64 by itself, and nobody says that the rest is FP64."""
+    shown = activity.dmma is not None or activity.dfma is not None
+    return shown and ceilings.assumed_precision != "fp64_tensor"
 
 
 def estimated_flops_bounds(
@@ -127,8 +180,8 @@ def estimated_flops_bounds(
     peaks = ceilings.peak_flops_per_second
     if not peaks:
         return None
-    clock = clocks.sm
-    if not clocks.sm_is_busy_mean:
+    clock = clocks.sm_busy
+    if clock is None:
         clock = max(clocks.sm or 0.0, clocks.sm_max or 0.0)
     if not clock or not clocks.vector_reference or not clocks.tensor_reference:
         return None
@@ -138,8 +191,19 @@ def estimated_flops_bounds(
     upper = (fp64 + fma) * vector
     if tensor_cores:
         tensor = clock / clocks.tensor_reference
-        upper += tensor_rates(ceilings, compute_capability, tensor, vector, integers=False)[1]
+        upper += tensor_rates(ceilings, compute_capability, tensor, vector).anything.upper
     return Bounds(0.0, cut(utilization_ratio) * upper)
+
+
+class TensorRates(NamedTuple):
+    """The slowest and fastest rate in FLOP/s of a full tensor pipe, by what it works on."""
+
+    floats: Bounds
+    """Floating point but FP64."""
+    fp64: Bounds
+    integers: Bounds
+    anything: Bounds
+    """Floating point, FP64 included."""
 
 
 def tensor_rates(
@@ -147,30 +211,45 @@ def tensor_rates(
     compute_capability: tuple[int, int] | None,
     tensor_clock_ratio: float,
     vector_clock_ratio: float,
-    *,
-    integers: bool,
-) -> tuple[float, float]:
-    """Return the slowest and fastest rate in FLOP/s of a full tensor pipe at these clocks.
+) -> TensorRates:
+    """Return the rates of a full tensor pipe at these clocks; 0 where there is none to be known.
 
-    The slowest is of floating point; `integers` lets 8 and 4 bit integers set the fastest.
+    FP64 whose rate on the tensor pipe is not published is between that of the vector pipe and
+    twice as much (GA100, GH100). Where the GPU is not known to have it, what is shown as FP64 is
+    some floating point. Integers that are shown without a published rate are so, too.
     """
     peaks = ceilings.peak_flops_per_second
     rates = [peaks[precision] for precision in FLOAT_TENSOR if precision in peaks]
     assumed = ceilings.assumed_precision
     if assumed in INTEGER_TENSOR and assumed in peaks:
         rates.append(peaks[assumed])
-    slowest, fastest = min(rates, default=0.0), max(rates, default=0.0)
-    if integers:
-        fastest = max(fastest, *(peaks.get(precision, 0.0) for precision in INTEGER_TENSOR))
-    slowest, fastest = slowest * tensor_clock_ratio, fastest * tensor_clock_ratio
-    fp64 = peaks.get("fp64_tensor")
-    if fp64 is None and compute_capability in FP64_TENSOR_CAPABILITIES:
-        fp64 = peaks.get("fp64", 0.0)
+    floats = Bounds(
+        min(rates, default=0.0) * tensor_clock_ratio, max(rates, default=0.0) * tensor_clock_ratio
+    )
+    fp64 = _fp64_tensor_rate(peaks, compute_capability, vector_clock_ratio)
+    anything = floats
     if fp64 is not None:
-        fp64 *= vector_clock_ratio
-        slowest = min(slowest, fp64) if rates else fp64
-        fastest = max(fastest, fp64)
-    return slowest, fastest
+        slowest = min(floats.lower, fp64.lower) if rates else fp64.lower
+        anything = Bounds(slowest, max(floats.upper, fp64.upper))
+    whole = [peaks[precision] for precision in INTEGER_TENSOR if precision in peaks]
+    integers = Bounds(0.0, anything.upper)
+    if whole:
+        integers = Bounds(min(whole) * tensor_clock_ratio, max(whole) * tensor_clock_ratio)
+    return TensorRates(floats, fp64 or Bounds(0.0, anything.upper), integers, anything)
+
+
+def _fp64_tensor_rate(
+    peaks: Mapping[str, float],
+    compute_capability: tuple[int, int] | None,
+    vector_clock_ratio: float,
+) -> Bounds | None:
+    published = peaks.get("fp64_tensor")
+    if published is not None:
+        return Bounds(published * vector_clock_ratio, published * vector_clock_ratio)
+    if compute_capability not in FP64_TENSOR_CAPABILITIES:
+        return None
+    vector = peaks.get("fp64", 0.0) * vector_clock_ratio
+    return Bounds(vector, FP64_TENSOR_OVER_FP64 * vector)
 
 
 def vector_peaks(

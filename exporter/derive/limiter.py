@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
-from exporter.derive.links import LinkRates
+from exporter.derive.links import LinkRates, dram_of_links
+from exporter.derive.units import busiest_pipe, cut
+from exporter.model.reading import Activity
 from exporter.model.snapshot import Ceilings, Saturation, TimeParts
 
 QUIET_RATIO = 0.05
 """Pipes and memory below this do not explain the time that was spent."""
 BUSY_LINK_RATIO = 0.10
-"""A link above this share of its peak does."""
+"""A link at this share of its peak does."""
+ROUNDING_RATIO = 0.002
+"""How far a link may be below that: its peak is a rounded figure."""
 MOSTLY_IDLE_RATIO = 0.5
 MOSTLY_STALLED_RATIO = 0.5
 
@@ -17,17 +21,20 @@ MOSTLY_STALLED_RATIO = 0.5
 def limiter(
     parts: TimeParts,
     saturation: Saturation,
+    activity: Activity | None = None,
     links: LinkRates | None = None,
     ceilings: Ceilings | None = None,
+    dram_bandwidth: float | None = None,
     stall_of_idle: float | None = None,
 ) -> str:
     """Return the largest of idle, latency (= narrow + unsaturated), clock and saturated, refined.
 
     Idle becomes input if `stall_of_idle`, the part of the recent idle time in which the job waited
     for data, is at least half. Saturated becomes memory if DRAM is at least as active as every
-    pipe, else compute. Latency becomes communication if pipes and DRAM are below 5 % while the
-    busier direction of NVLink or PCIe is above 10 % of its peak. Of equal parts the first of idle,
-    latency, clock, saturated is taken, because the earlier loss hides the later ones.
+    pipe, else compute. Latency, and what DRAM activity adds to clock and saturated, become
+    communication if the GPU only communicates (`_communicates`). Of equal parts the first of idle,
+    latency, clock, saturated is taken, because the earlier loss hides the later ones. `activity` is
+    in shares of time, `dram_bandwidth` in bytes/s at the present clock.
     """
     largest, name = parts.idle, "idle"
     latency = parts.narrow + parts.unsaturated
@@ -36,11 +43,10 @@ def limiter(
     if parts.clock > largest:
         largest, name = parts.clock, "clock"
     if parts.saturated > largest:
-        return "memory" if saturation.unit == "dram" else "compute"
+        name = "memory" if saturation.unit == "dram" else "compute"
     if name == "idle":
         return _idle(stall_of_idle)
-    quiet = saturation.ratio is not None and saturation.ratio < QUIET_RATIO
-    return "communication" if name == "latency" and quiet and _busy(links, ceilings) else name
+    return "communication" if _communicates(activity, links, ceilings, dram_bandwidth) else name
 
 
 def estimated_limiter(
@@ -61,12 +67,26 @@ def _idle(stall_of_idle: float | None) -> str:
     return "input" if explained else "idle"
 
 
-def _busy(links: LinkRates | None, ceilings: Ceilings | None) -> bool:
-    """Return whether NVLink or PCIe is above 10 % of its peak per direction."""
-    if links is None or ceilings is None:
+def _communicates(
+    activity: Activity | None,
+    links: LinkRates | None,
+    ceilings: Ceilings | None,
+    dram_bandwidth: float | None,
+) -> bool:
+    """Return whether a link is busy, and nothing else is.
+
+    A link is busy from 10 % of its peak on, in its busier direction. Nothing else is if every pipe
+    is below 5 %, and so is DRAM less what the traffic of the links costs there.
+    """
+    if activity is None or links is None or ceilings is None:
+        return False
+    if busiest_pipe(activity) >= QUIET_RATIO:
+        return False
+    implied = dram_of_links(links, dram_bandwidth)
+    if cut(activity.dram or 0.0) - implied >= QUIET_RATIO:
         return False
     peaks = ceilings.link_bandwidth_bytes_per_second
-    for rate, peak in ((links.nvlink, peaks.get("nvlink")), (links.pcie, peaks.get("pcie"))):
-        if rate is not None and peak and rate > BUSY_LINK_RATIO * peak:
-            return True
-    return False
+    return any(
+        rate is not None and peak and rate / peak >= BUSY_LINK_RATIO - ROUNDING_RATIO
+        for rate, peak in ((links.nvlink, peaks.get("nvlink")), (links.pcie, peaks.get("pcie")))
+    )

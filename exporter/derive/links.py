@@ -20,6 +20,22 @@ class LinkRates:
     """The busier direction, all links together."""
 
 
+DRAM_BYTES_PER_LINK_BYTE = 3.0
+"""What a byte over a link costs in DRAM at most, of the busier direction. In a ring collective each
+byte that is sent was read, and each that comes in is written, and read again to be added up."""
+
+
+def dram_of_links(links: LinkRates, dram_bandwidth: float | None) -> float:
+    """Return the DRAM activity that the traffic of the links explains, 0 to 1.
+
+    `dram_bandwidth` is in bytes per second at the present clock; 0 where it is not known.
+    """
+    if not dram_bandwidth:
+        return 0.0
+    moved = (links.nvlink or 0.0) + (links.pcie or 0.0)
+    return min(1.0, DRAM_BYTES_PER_LINK_BYTE * moved / dram_bandwidth)
+
+
 def link_rates(
     activity: Activity | None,
     vitals: Vitals | None,

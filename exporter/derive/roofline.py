@@ -4,10 +4,18 @@
 from __future__ import annotations
 
 from exporter.derive.clocks import Clocks
-from exporter.derive.flops import assumed_flops, estimated_flops_bounds, measured_flops_bounds
-from exporter.derive.units import cut
+from exporter.derive.flops import (
+    assumed_flops,
+    estimated_flops_bounds,
+    measured_flops_bounds,
+    tensor_split,
+)
+from exporter.derive.units import busiest_pipe, busiest_vector_pipe, cut
 from exporter.model.reading import Activity, Device, Utilization
-from exporter.model.snapshot import Ceilings, Roofline, Saturation
+from exporter.model.snapshot import CLOCK_UNITS, Ceilings, Roofline, Saturation
+
+UNKNOWN = "unknown"
+"""The precision of tensor work that nothing shows and nobody states."""
 
 LEAST_DRAM_BYTES_PER_SECOND = 1e6
 """Traffic below this is rounding of the counter, and an intensity would be noise."""
@@ -15,6 +23,7 @@ LEAST_DRAM_BYTES_PER_SECOND = 1e6
 
 def roofline(
     activity: Activity,
+    timed: Activity,
     saturation: Saturation,
     ceilings: Ceilings | None,
     clocks: Clocks,
@@ -22,7 +31,9 @@ def roofline(
     *,
     tensor_cores: bool,
 ) -> Roofline:
-    """Return the work, traffic and distances of a measured interval at `counted_clocks`.
+    """Return the work, traffic and distances of a measured interval.
+
+    `activity` and `saturation` are shares of cycles, `timed` is the activity in shares of time.
 
     Intensity = FLOP/s / DRAM bytes/s (operational intensity: traffic after the caches), with tensor
     work in the assumed precision; it and the roof ratios exist where tensor, fp64, fp32, fp16 and
@@ -59,7 +70,7 @@ def roofline(
             intensity(sum(flops.values()), dram_bytes) if everything_read and flops else None
         ),
         roof_ratio=(
-            roof_ratios(activity, ceilings, clocks, dram_bytes, tensor_cores=tensor_cores)
+            roof_ratios(activity, timed, ceilings, clocks, dram_bytes, tensor_cores=tensor_cores)
             if everything_read
             else {}
         ),
@@ -124,6 +135,7 @@ def intensity(flops_per_second: float, dram_bytes_per_second: float | None) -> f
 
 def roof_ratios(
     activity: Activity,
+    timed: Activity,
     ceilings: Ceilings | None,
     clocks: Clocks,
     dram_bytes: float | None,
@@ -132,21 +144,17 @@ def roof_ratios(
 ) -> dict[str, float]:
     """Return the distance to the roof by basis; above 1 at a clock above that of the datasheet.
 
-        clock      = max over units of activity
+        clock      = max over units of activity in shares of time
         spec       = max over units of activity x f / f_ref, DRAM: bytes/s / spec bandwidth
         achievable = max over units of that ratio / share of the spec that good kernels reach
 
-    `achievable` exists where that share is known for the assumed tensor precision and for memory;
-    for vector units it is 1. Of FP32 and FP16 the larger is taken.
+    FP64 and integers on the tensor pipe count against their own peaks. `achievable` exists where
+    that share is known for memory and every precision of the tensor work, the assumed one among
+    them; for vector units it is 1. Of FP32 and FP16 the larger is taken.
     """
-    tensor = cut(activity.tensor or 0.0)
-    vector = max(
-        cut(activity.fp64 or 0.0),
-        cut(activity.fp32 or 0.0),
-        cut(activity.fp16 or 0.0),
-        cut(activity.integer or 0.0),
-    )
-    ratios = {"clock": max(tensor, vector, cut(activity.dram or 0.0))}
+    ratios = {
+        "clock": max(busiest_pipe(timed), cut(timed.dram or 0.0)),
+    }
     bandwidth = None if ceilings is None else ceilings.memory_bandwidth_bytes_per_second
     vector_clock, tensor_clock = clocks.ratio("fma"), clocks.ratio("tensor")
     if (
@@ -157,13 +165,16 @@ def roof_ratios(
         or tensor_clock is None
     ):
         return ratios
-    tensor *= tensor_clock
-    vector *= vector_clock
+    split = tensor_split(activity) if tensor_cores else None
+    work = {} if split is None else split.by_precision(ceilings.assumed_precision or UNKNOWN)
+    for precision in work:
+        work[precision] *= clocks.ratio(CLOCK_UNITS.get(precision, "tensor")) or 0.0
+    vector = busiest_vector_pipe(activity) * vector_clock
     memory = dram_bytes / bandwidth
-    ratios["spec"] = max(tensor, vector, memory)
-    achievable = ceilings.achievable_ratio
-    memory_share = achievable.get("memory")
-    tensor_share = achievable.get(ceilings.assumed_precision or "") if tensor_cores else 1.0
-    if memory_share and tensor_share:
-        ratios["achievable"] = max(tensor / tensor_share, vector, memory / memory_share)
+    ratios["spec"] = max(sum(work.values()), vector, memory)
+    reached = ceilings.achievable_ratio
+    memory_share = reached.get("memory")
+    if memory_share and all(reached.get(precision) for precision in work):
+        tensor = sum(ratio / reached[precision] for precision, ratio in work.items())
+        ratios["achievable"] = max(tensor, vector, memory / memory_share)
     return ratios

@@ -6,13 +6,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from exporter.derive.clocks import clock_ratio, counted_clocks, read_clocks
+from exporter.derive.clocks import busy_clocks, clock_ratio, counted_clocks, read_clocks
+from exporter.derive.cycles import in_cycles, in_time, shows_cycles, time_per_cycle
 from exporter.derive.flops import estimated_flops_bounds
+from exporter.derive.history import NO_HISTORY, ClockHistory
 from exporter.derive.holder import holder
 from exporter.derive.idle import IdleRules, busy_ratio, is_held, is_idle
 from exporter.derive.limiter import estimated_limiter, limiter
 from exporter.derive.links import link_rates
-from exporter.derive.roofline import estimated_roofline, roofline
+from exporter.derive.roofline import dram_bandwidth_now, estimated_roofline, roofline
 from exporter.derive.saturation import estimated, measured
 from exporter.derive.stall import Stall, gap_ratio
 from exporter.derive.timeparts import time_parts
@@ -45,6 +47,8 @@ class Derived:
     flops_integral_bounds: Bounds | None = None
     """FLOP/s to integrate into the lower and upper totals. For an estimate the upper one follows
     the mean utilization, which is narrower over many intervals than `roofline`'s bound of one."""
+    history: ClockHistory = field(default=NO_HISTORY, compare=False)
+    """What is known of clock and counters for the next interval."""
 
 
 def derive_share(
@@ -57,12 +61,14 @@ def derive_share(
     previous: Vitals | None = None,
     seconds: float | None = None,
     stall: Stall = NO_STALL,
+    history: ClockHistory = NO_HISTORY,
 ) -> Derived:
     """Derive one share of `device`; `previous` are the vitals read `seconds` before `vitals`.
 
-    The utilization, video engines and link traffic of the board are those of the share only while
-    it is the whole GPU, and in a vGPU guest the utilization is not even then. A share that can be
-    measured is never estimated: an interval without counters has no saturation.
+    `history` is that of the share's last interval. The utilization, video engines and link traffic
+    of the board are those of the share only while it is the whole GPU, and in a vGPU guest the
+    utilization is not even then. A share that can be measured is never estimated: an interval
+    without counters has no saturation.
     """
     activity = share.activity
     whole = not device.mig and share.gpu_instance is None
@@ -70,51 +76,80 @@ def derive_share(
     utilization = vitals.utilization if whole and not device.virtualized else None
     links = link_rates(activity, board, previous, seconds)
     ratio = None if utilization is None else utilization.ratio
-    idle = is_idle(activity, ratio, board, links.total, rules)
     held = is_held(share.processes, share.memory, rules, coherent_memory=device.coherent_memory)
     holds = holder(share.processes, held, rules)
-    clocks = read_clocks(vitals, ceilings, device)
+    history = history.heard(vitals, seconds, None if activity is None else activity.engine)
     tensor_cores = has_tensor_cores(ceilings, device.compute_capability)
     throttled = bool(vitals.throttle_reasons)
 
     if activity is not None:
-        saturation = measured(
+        history = history.measured(activity.engine, activity.seconds)
+        clocks = counted_clocks(
+            read_clocks(vitals, ceilings, device, history, activity),
             activity,
+            None if ceilings is None else ceilings.sm_count,
+        )
+        clocks = busy_clocks(clocks, activity, vitals.clock_hertz.get("sm"))
+        history = history.taken(counts_cycles=shows_cycles(activity))
+        factor = time_per_cycle(
+            activity, clocks.sm, clocks.sm_busy, counts_cycles=history.counts_cycles
+        )
+        timed = in_time(activity, factor)
+        saturation = measured(
+            timed,
             device.compute_capability,
             tensor_cores=tensor_cores,
             utilization=utilization,
         )
-        parts = time_parts(activity, saturation, clock_ratio(saturation.unit, clocks))
+        parts = time_parts(timed, saturation, clock_ratio(saturation.unit, clocks))
         roof = roofline(
             activity,
-            saturation,
+            timed,
+            measured(
+                in_cycles(activity, factor),
+                device.compute_capability,
+                tensor_cores=tensor_cores,
+                utilization=utilization,
+            ),
             ceilings,
-            counted_clocks(clocks, activity, None if ceilings is None else ceilings.sm_count),
+            clocks,
             device,
             tensor_cores=tensor_cores,
         )
+        gap = gap_ratio(activity, parts, utilization)
+        of_idle = stall.within(gap).of_idle
         return Derived(
             saturation=saturation,
             time_parts=parts,
             roofline=roof,
-            idle=idle,
+            idle=is_idle(timed, ratio, board, links.total, rules),
             held=held,
             holder=holds,
             limiter=(
                 estimated_limiter(
                     busy_ratio(activity, ratio),
                     throttled=throttled,
-                    stall_of_idle=stall.of_idle,
+                    stall_of_idle=of_idle,
                 )
                 if parts is None
-                else limiter(parts, saturation, links, ceilings, stall.of_idle)
+                else limiter(
+                    parts,
+                    saturation,
+                    timed,
+                    links,
+                    ceilings,
+                    dram_bandwidth_now(ceilings, clocks, device),
+                    of_idle,
+                )
             ),
-            gap=gap_ratio(activity, parts, utilization),
+            gap=gap,
             data_stall=stall.inferred,
             flops_integral_bounds=roof.flops_bounds_per_second,
+            history=history,
         )
+    idle = is_idle(activity, ratio, board, links.total, rules)
     if share.counters is not None:
-        return Derived(idle=idle, held=held, holder=holds)
+        return Derived(idle=idle, held=held, holder=holds, history=history)
     if utilization is None:
         guest = whole and vitals.utilization is not None
         return Derived(
@@ -122,7 +157,10 @@ def derive_share(
             held=held,
             holder=holds,
             limiter=estimated_limiter(None, throttled=throttled) if guest else None,
+            history=history,
         )
+    clocks = read_clocks(vitals, ceilings, device, history)
+    gap = gap_ratio(None, None, utilization)
     return Derived(
         saturation=estimated(utilization, tensor_cores=tensor_cores),
         roofline=estimated_roofline(
@@ -132,9 +170,9 @@ def derive_share(
         held=held,
         holder=holds,
         limiter=estimated_limiter(
-            utilization.ratio, throttled=throttled, stall_of_idle=stall.of_idle
+            utilization.ratio, throttled=throttled, stall_of_idle=stall.within(gap).of_idle
         ),
-        gap=gap_ratio(None, None, utilization),
+        gap=gap,
         data_stall=stall.inferred,
         flops_integral_bounds=(
             None
@@ -147,4 +185,5 @@ def derive_share(
                 tensor_cores=tensor_cores,
             )
         ),
+        history=history,
     )

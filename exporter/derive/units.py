@@ -42,6 +42,21 @@ def cut_activity(activity: Activity) -> Activity:
     return replace(activity, **above) if above else activity
 
 
+def busiest_vector_pipe(activity: Activity) -> float:
+    """Return the activity of the busiest vector pipe: fp64, fp32, fp16 or int."""
+    return max(
+        cut(activity.fp64 or 0.0),
+        cut(activity.fp32 or 0.0),
+        cut(activity.fp16 or 0.0),
+        cut(activity.integer or 0.0),
+    )
+
+
+def busiest_pipe(activity: Activity) -> float:
+    """Return the activity of the busiest pipe, tensor or vector."""
+    return max(cut(activity.tensor or 0.0), busiest_vector_pipe(activity))
+
+
 def fma_is_shared(compute_capability: tuple[int, int] | None) -> bool | None:
     """Return whether FP32 and FP16 instructions run on the same units; None where not known."""
     return None if compute_capability is None else compute_capability >= FIRST_WITH_SHARED_FMA

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 from exporter.derive import NO_STALL
 from exporter.model.reading import SUSPENDED, Device, Reading, ShareReading, SlotReport, XidRecord
@@ -15,8 +16,11 @@ from exporter.publisher.ranks import Claims, GpuShares, Place
 from exporter.publisher.rules import Rules
 from exporter.publisher.share import Round, TrackedShare, share_picture, within_gap
 from exporter.specs import SpecBook, share_ceilings
+from exporter.specs.precisions import UNSTATED, reported_precision
 
 NOT_FRESH = "no fresh reading"
+MOST_LOGGED_PRECISIONS = 16
+"""Names come from jobs: more different ones than this are not logged."""
 FAULT = "is read, but its readings cannot be worked with"
 
 log = logging.getLogger(__name__)
@@ -25,7 +29,16 @@ log = logging.getLogger(__name__)
 class TrackedGpu:
     """One physical GPU from its first report until it is forgotten."""
 
-    def __init__(self, device: Device, specs: SpecBook, rules: Rules, now: float) -> None:
+    def __init__(
+        self,
+        device: Device,
+        specs: SpecBook,
+        rules: Rules,
+        now: float,
+        logged_precisions: set[str] | None = None,
+    ) -> None:
+        """Track `device`; precisions that it lacks go to the log unless `logged_precisions`, which
+        all GPUs of the node share, has them already."""
         self.device = device
         self.ceilings: Ceilings | None = None
         self.board = BoardIntegral()
@@ -40,6 +53,7 @@ class TrackedGpu:
         self._rules = rules
         self._precision: str | None = None
         """What its training ranks report to compute in, when its ceilings were last set."""
+        self._logged_precisions = set() if logged_precisions is None else logged_precisions
         self._ceilings_due = True
         self._ended_cuts: Counter[str] = Counter()
         """The cuts of shares that no longer exist."""
@@ -107,10 +121,35 @@ class TrackedGpu:
     def _set_ceilings(self, precision: str | None) -> None:
         self._ceilings_due = True
         self._precision = precision
-        self.ceilings = self._specs.ceilings(self.device, precision or self._rules.precision)
+        self.ceilings = self._specs.ceilings(self.device, self._rules.precision)
+        if precision is not None and self.ceilings is not None:
+            self.ceilings = self._assuming(precision, self.ceilings)
         for gpu_instance, share in self.shares.items():
             share.ceilings = self._share_ceilings(gpu_instance)
         self._ceilings_due = False
+
+    def _assuming(self, precision: str, ceilings: Ceilings) -> Ceilings:
+        """Return the ceilings with tensor work in the precision that the jobs report."""
+        if ceilings.assumed_precision is None or precision.lower() in UNSTATED:
+            return ceilings
+        assumed = reported_precision(ceilings.peak_flops_per_second, precision)
+        if assumed is None and self._first_time(precision):
+            log.warning(
+                "GPU %d (%s): no tensor peak is known for precision %r, which its job reports:"
+                " its FLOPs are only bounded",
+                self.device.index,
+                self.device.name,
+                precision,
+            )
+        return replace(ceilings, assumed_precision=assumed)
+
+    def _first_time(self, precision: str) -> bool:
+        """Return whether this precision is to be logged: each once, and not for ever new ones."""
+        logged = self._logged_precisions
+        if precision in logged or len(logged) >= MOST_LOGGED_PRECISIONS:
+            return False
+        logged.add(precision)
+        return True
 
     def _share_ceilings(self, gpu_instance: int | None) -> Ceilings | None:
         if gpu_instance is None or self.ceilings is None:

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from exporter.clock import stale_after_seconds
 from exporter.derive import Derived, derive_share
 from exporter.derive.share import UTILIZATION_MARGIN_RATIO
-from exporter.derive.stall import Stall, gap_ratio
+from exporter.derive.stall import Stall
 from exporter.derive.units import cut_activity
-from exporter.model.reading import Activity, Reading, ShareReading, Vitals
+from exporter.model.reading import Activity, Reading, ShareReading
 from exporter.model.snapshot import Bounds, Ceilings, Share
 from exporter.publisher.ranks import GapClock
 from exporter.publisher.recent import RecentWindow
@@ -52,6 +52,7 @@ class TrackedShare:
         self.activity: Activity | None = None
         """The last one that the counters gave."""
         self.derived = Derived()
+        self._history = self.derived.history
         self._answered_at: float | None = None
         """Monotonic time of the last activity; of the first read before there is any."""
         self._observed_until: float | None = None
@@ -80,8 +81,10 @@ class TrackedShare:
             rules.idle,
             previous=last.vitals if last is not None else None,
             seconds=elapsed or None,
-            stall=stall.within(_gap(share_reading, reading.vitals)),
+            stall=stall,
+            history=self._history,
         )
+        self._history = derived.history
         self._add(share_reading, read, derived, rules, energy_joules)
         self.totals = self.integral.totals()
         self.recent.add(reading.monotonic_seconds, elapsed, self.totals, derived.saturation)
@@ -157,12 +160,6 @@ class TrackedShare:
             self.integral.end_idle(reading.timestamp_seconds)
         if seen or until is None:
             self._observed_until = now
-
-
-def _gap(share_reading: ShareReading, vitals: Vitals) -> float | None:
-    """Return the part of the interval in which nothing ran, before anything else is derived."""
-    whole = share_reading.gpu_instance is None
-    return gap_ratio(share_reading.activity, None, vitals.utilization if whole else None)
 
 
 def share_picture(share_reading: ShareReading, share: TrackedShare, reading: Reading) -> Share:

@@ -49,6 +49,7 @@ class Publisher:
         self._gpus: dict[str, TrackedGpu] = {}
         self._ranks = Ranks()
         self._without_serials = WithoutSerials()
+        self._logged_precisions: set[str] = set()
         self._forgotten: set[str] = set()
         """GPUs that readers may still name but that were not seen for too long."""
         self._forgotten_cuts: Counter[str] = Counter()
@@ -139,7 +140,7 @@ class Publisher:
             return
         gpu = self._gpus.get(device.uuid)
         if gpu is None:
-            gpu = TrackedGpu(device, self._specs, self._rules, now)
+            gpu = TrackedGpu(device, self._specs, self._rules, now, self._logged_precisions)
             self._gpus[device.uuid] = gpu
         gpu.take(report, self._ranks.claims, now)
 

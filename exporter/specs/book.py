@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from exporter.model.reading import Device
 from exporter.model.snapshot import Ceilings
-from exporter.specs.derived import derive_peaks, positive, sms_of
+from exporter.specs.derived import derive_peaks, positive, rule_for, sms_of
 from exporter.specs.gpu_class import MODULE_CAPABILITIES, is_part_of_a_gpu
 from exporter.specs.gpu_model import DERIVED, GpuModel, assumed_precision
 from exporter.specs.pcie import pcie_bytes_per_second
+from exporter.specs.tensor_clock import implied_tensor_clock
 
 MEMORY_CLOCK_TOLERANCE = 0.05
 """How far the memory's clock may be from a row's: makers set boards of one name up to 3 % higher.
@@ -75,14 +77,15 @@ class SpecBook:
         model = self.find(device)
         if model is None:
             return _derived_ceilings(device, precision)
+        sm_count = model.sm_count or sms_of(device.core_count, model.cores_per_sm)
         return Ceilings(
             spec=model.key,
             peak_flops_per_second=model.peak_flops_per_second,
-            peak_clock_hertz=model.peak_clock_hertz,
+            peak_clock_hertz=_peak_clocks(model, device, sm_count),
             memory_bandwidth_bytes_per_second=model.memory_bandwidth_bytes_per_second,
             achievable_ratio=model.achievable_ratio,
             memory_bus_width_bits=model.memory_bus_width_bits or _bus_width(device),
-            sm_count=model.sm_count or sms_of(device.core_count, model.cores_per_sm),
+            sm_count=sm_count,
             link_bandwidth_bytes_per_second=_links(device, model),
             architecture=model.architecture,
             assumed_precision=assumed_precision(model.peak_flops_per_second, precision),
@@ -120,6 +123,19 @@ def _nearest_memory_clock(models: list[GpuModel], device: Device) -> list[GpuMod
     least = min((distance for distance, _ in off), default=1.0)
     nearest = [model for distance, model in off if distance == least]
     return nearest if len(nearest) == 1 and least <= MEMORY_CLOCK_TOLERANCE else []
+
+
+def _peak_clocks(model: GpuModel, device: Device, sm_count: int | None) -> Mapping[str, float]:
+    """Return the clocks of the row; where it has no tensor clock, the one that its peaks imply."""
+    clocks = model.peak_clock_hertz
+    rule = rule_for(replace(device, compute_capability=model.compute_capability))
+    if "tensor" in clocks or rule is None:
+        return clocks
+    highest = clocks.get("vector") or positive(device.clock_max_hertz.get("sm"))
+    implied = implied_tensor_clock(
+        model.peak_flops_per_second, rule.flops_per_clock, sm_count, highest
+    )
+    return clocks if implied is None else {**clocks, "tensor": implied}
 
 
 def _derived_ceilings(device: Device, precision: str | None) -> Ceilings | None:

@@ -10,6 +10,7 @@ import pytest
 from exporter.derive.clocks import Clocks
 from exporter.model.reading import Activity, Device
 from exporter.model.snapshot import Ceilings
+from tests.sources.conftest import _open_gpu  # noqa: F401 (the fixture open_gpu)
 
 TERA = 1e12
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.derive.clocks import Clocks, clock_ratio, counted_clocks, read_clocks, reference_clock
-from exporter.model.reading import Activity, Device, Vitals
+from exporter.derive.history import NO_HISTORY
+from exporter.model.reading import Activity, Device, Utilization, Vitals
 from exporter.model.snapshot import Ceilings
 
 
@@ -42,15 +43,22 @@ def test_an_unlisted_gpu_is_held_to_its_own_maximum(h100: Device) -> None:
     assert reference_clock("tensor", None, replace(h100, clock_max_hertz={})) is None
 
 
-def test_the_busy_average_goes_before_the_sample(h100: Device, h100_ceilings: Ceilings) -> None:
-    """One sample of the clock may fall into a pause; the driver's average over busy time cannot."""
-    vitals = Vitals(clock_hertz={"sm": 345e6, "memory": 2.619e9}, busy_sm_clock_hertz=1.7e9)
-    clocks = read_clocks(vitals, h100_ceilings, h100)
-    assert clocks.sm == 1.7e9
-    assert clocks.sm_is_busy_mean
-    sampled = read_clocks(replace(vitals, busy_sm_clock_hertz=None), h100_ceilings, h100)
-    assert sampled.sm == 345e6
-    assert not sampled.sm_is_busy_mean
+def test_each_use_has_its_own_mean(h100: Device, h100_ceilings: Ceilings) -> None:
+    """Work goes by the mean of all of the time, the time lost to clocks by that of busy time; the
+    clock at the end of the interval stands where the driver has no samples."""
+    vitals = Vitals(
+        utilization=Utilization(0.5, 0.51, 1.0),
+        clock_hertz={"sm": 345e6, "memory": 2.619e9},
+        busy_sm_clock_hertz=1.7e9,
+        mean_sm_clock_hertz=1.0e9,
+    )
+    clocks = read_clocks(vitals, h100_ceilings, h100, NO_HISTORY.heard(vitals, 1.0))
+    assert (clocks.sm, clocks.sm_busy) == (1.0e9, 1.7e9)
+    assert clocks.ratio("tensor") == pytest.approx(1.0 / 1.83)
+    assert clock_ratio("tensor", clocks) == pytest.approx(1.7 / 1.83)
+    bare = replace(vitals, busy_sm_clock_hertz=None, mean_sm_clock_hertz=None)
+    polled = read_clocks(bare, h100_ceilings, h100, NO_HISTORY.heard(bare, 1.0))
+    assert (polled.sm, polled.sm_busy) == (345e6, None)
 
 
 def test_clock_ratio_is_cut_at_one_only_for_the_time_parts(

@@ -53,11 +53,24 @@ def test_the_largest_part_names_the_limiter(
     ("values", "links", "expected"),
     [
         ({"tensor": 0.04}, LinkRates(nvlink=46e9), "communication"),
+        ({"tensor": 0.04}, LinkRates(nvlink=45e9), "communication"),
         ({"tensor": 0.04}, LinkRates(pcie=7e9), "communication"),
         ({"tensor": 0.04}, LinkRates(nvlink=44e9, pcie=6e9), "latency"),
         ({"tensor": 0.06}, LinkRates(nvlink=400e9), "latency"),
-        ({"dram": 0.06}, LinkRates(nvlink=400e9), "latency"),
+        ({"fp64": 0.06}, LinkRates(nvlink=400e9), "latency"),
+        ({"fp32": 0.06}, LinkRates(nvlink=400e9), "latency"),
+        ({"fp16": 0.06}, LinkRates(nvlink=400e9), "latency"),
+        ({"integer": 0.06}, LinkRates(nvlink=400e9), "latency"),
+        ({"tensor": 0.05}, LinkRates(nvlink=400e9), "latency"),
         ({"fp32": 0.04, "fp16": 0.04}, LinkRates(nvlink=400e9), "communication"),
+        ({"dram": 0.049}, LinkRates(nvlink=45e9), "communication"),
+        ({"dram": 0.09}, LinkRates(nvlink=45e9), "communication"),
+        ({"dram": 0.092}, LinkRates(nvlink=45e9), "latency"),
+        ({"dram": 0.40}, LinkRates(nvlink=400e9), "communication"),
+        ({"dram": 0.42}, LinkRates(nvlink=400e9), "latency"),
+        ({"dram": 0.15}, LinkRates(nvlink=50e9, pcie=63e9), "communication"),
+        ({"dram": 0.16}, LinkRates(nvlink=50e9, pcie=63e9), "latency"),
+        ({"dram": 0.6}, LinkRates(nvlink=450e9), "memory"),
         ({"tensor": 0.04}, LinkRates(), "latency"),
         ({"tensor": 0.04}, None, "latency"),
     ],
@@ -69,13 +82,27 @@ def test_busy_links_with_quiet_units_are_communication(
     counters: Callable[..., Activity],
     h100_ceilings: Ceilings,
 ) -> None:
-    """Every pipe and DRAM below 5 %, the busier direction of a link above 10 % of its peak."""
+    """Every pipe below 5 %, DRAM too after 3 bytes for each over a link (of 3352 GB/s), the busier
+    direction of a link at 10 % of its peak."""
     activity = counters(engine=1.0, sm=0.9, **values)
     saturation = measured(activity, (9, 0))
     parts = time_parts(activity, saturation, 1.0)
     assert parts is not None
-    assert limiter(parts, saturation, links, h100_ceilings) == expected
-    assert limiter(parts, saturation, links, None) == "latency"
+    assert limiter(parts, saturation, activity, links, h100_ceilings, 3352e9) == expected
+    alone = "memory" if expected == "memory" else "latency"
+    assert limiter(parts, saturation, activity, links, None, 3352e9) == alone
+
+
+def test_without_a_bandwidth_links_explain_no_dram(
+    counters: Callable[..., Activity], h100_ceilings: Ceilings
+) -> None:
+    """What traffic costs in DRAM is not known then."""
+    activity = counters(engine=1.0, sm=0.9, dram=0.1)
+    saturation = measured(activity, (9, 0))
+    parts = time_parts(activity, saturation, 1.0)
+    assert parts is not None
+    links = LinkRates(nvlink=400e9)
+    assert limiter(parts, saturation, activity, links, h100_ceilings, None) == "latency"
 
 
 def test_an_idle_gpu_with_busy_links_stays_idle(
@@ -86,7 +113,23 @@ def test_an_idle_gpu_with_busy_links_stays_idle(
     saturation = measured(activity, (9, 0))
     parts = time_parts(activity, saturation, 1.0)
     assert parts is not None
-    assert limiter(parts, saturation, LinkRates(nvlink=4e11), h100_ceilings) == "idle"
+    links = LinkRates(nvlink=4e11)
+    assert limiter(parts, saturation, activity, links, h100_ceilings, 3352e9) == "idle"
+
+
+def test_dram_time_that_the_links_explain_is_communication(
+    counters: Callable[..., Activity], h100_ceilings: Ceilings
+) -> None:
+    """Also where it is the largest part, at its limit or lost to the memory's clock."""
+    links = LinkRates(nvlink=450e9)
+    for clock in (1.0, 0.1):
+        activity = counters(engine=0.62, sm=0.18, dram=0.4)
+        saturation = measured(activity, (9, 0))
+        parts = time_parts(activity, saturation, clock)
+        assert parts is not None
+        assert max(parts.saturated, parts.clock) > max(parts.idle - 0.03, parts.narrow)
+        found = limiter(parts, saturation, activity, links, h100_ceilings, 3352e9)
+        assert found == ("communication" if max(parts.saturated, parts.clock) > 0.38 else "idle")
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from exporter.derive.flops import (
 from exporter.derive.roofline import dram_bandwidth_now, estimated_roofline, intensity, roofline
 from exporter.derive.saturation import measured
 from exporter.model.reading import Activity, Device, Utilization
-from exporter.model.snapshot import Ceilings, Roofline
+from exporter.model.snapshot import Bounds, Ceilings, Roofline
 
 RATIO = st.floats(0.0, 1.0)
 OPTIONAL = st.none() | RATIO
@@ -39,7 +39,9 @@ def observe(h100: Device) -> Callable[..., Roofline]:
         tensor_cores: bool = True,
     ) -> Roofline:
         saturation = measured(activity, device.compute_capability, tensor_cores=tensor_cores)
-        return roofline(activity, saturation, ceilings, clocks, device, tensor_cores=tensor_cores)
+        return roofline(
+            activity, activity, saturation, ceilings, clocks, device, tensor_cores=tensor_cores
+        )
 
     return build
 
@@ -261,34 +263,76 @@ def test_bounds_span_the_precisions_of_the_hardware(
     assert bounds.upper == pytest.approx(1978.9e12)
 
 
-def test_integer_rates_need_integer_evidence(
+A100_CLOCKS = Clocks(sm=1.41e9, memory=1.593e9, tensor_reference=1.41e9, vector_reference=1.41e9)
+
+
+@pytest.mark.parametrize(
+    ("split", "lower", "upper"),
+    [
+        ({}, 19.5, 312.0),
+        ({"imma": 0.0}, 19.5, 312.0),
+        ({"imma": 0.25}, 0.75 * 19.5 + 0.25 * 624, 0.75 * 312 + 0.25 * 1248),
+        ({"imma": 1.0}, 624.0, 1248.0),
+        ({"dmma": 0.0}, 156.0, 312.0),
+        ({"dmma": 0.25}, 0.25 * 19.5 + 0.75 * 156, 0.25 * 19.5 + 0.75 * 312),
+        ({"dfma": 0.25}, 0.25 * 19.5 + 0.75 * 156, 0.25 * 19.5 + 0.75 * 312),
+        ({"dmma": 0.0, "dfma": 1.0}, 19.5, 19.5),
+        ({"dmma": 0.5, "imma": 0.6}, 0.5 * 19.5 + 0.5 * 624, 0.5 * 19.5 + 0.5 * 1248),
+    ],
+)
+def test_the_bounds_know_what_the_source_splits(
+    split: dict[str, float],
+    lower: float,
+    upper: float,
+    a100_ceilings: Ceilings,
+    counters: Callable[..., Activity],
+) -> None:
+    """A full tensor pipe of an A100: FP64 19.5, TF32 156, BF16 312, INT8 624, INT4 1248 TFLOP/s."""
+    activity = counters(engine=1.0, sm=1.0, tensor=1.0, **split)
+    bounds = measured_flops_bounds(
+        activity, measured(activity, (8, 0)), a100_ceilings, A100_CLOCKS, (8, 0), tensor_cores=True
+    )
+    assert bounds is not None
+    assert bounds.lower == pytest.approx(lower * 1e12)
+    assert bounds.upper == pytest.approx(upper * 1e12)
+
+
+def test_integers_bound_a_pipe_that_is_not_read(
     a100_ceilings: Ceilings, counters: Callable[..., Activity]
 ) -> None:
-    """A100: 312 TFLOP/s at most, 1248 once the integer tensor path was seen active."""
-    clocks = Clocks(sm=1.41e9, memory=1.593e9, tensor_reference=1.41e9, vector_reference=1.41e9)
-    for imma, upper in ((None, 312e12), (0.0, 312e12), (0.01, 1248e12)):
-        activity = counters(engine=1.0, sm=1.0, tensor=1.0, imma=imma)
+    """Where only IMMA is read, the pipe may have done nothing but INT4."""
+    for imma, upper in ((None, 312e12), (0.2, 1248e12)):
+        activity = counters(engine=0.5, sm=0.5, tensor=None, imma=imma)
         bounds = measured_flops_bounds(
             activity,
             measured(activity, (8, 0)),
             a100_ceilings,
-            clocks,
+            A100_CLOCKS,
             (8, 0),
             tensor_cores=True,
         )
         assert bounds is not None
-        assert bounds.lower == pytest.approx(19.5e12)
-        assert bounds.upper == pytest.approx(upper)
+        assert bounds.upper == pytest.approx(0.5 * upper)
 
 
 def test_unpublished_rates_are_bounded_not_skipped(h100_ceilings: Ceilings) -> None:
     """A row without FP64-tensor, FP64 or FP16 rates must not narrow the bounds."""
     peaks = {"fp32": 10.0, "tf32_tensor": 100.0, "bf16_tensor": 200.0}
     cut_down = replace(h100_ceilings, peak_flops_per_second={**peaks, "fp64": 1.0})
-    assert tensor_rates(cut_down, (9, 0), 1.0, 1.0, integers=False) == (1.0, 200.0)
-    assert tensor_rates(cut_down, (8, 6), 1.0, 1.0, integers=False) == (100.0, 200.0)
+    hopper, ampere = (tensor_rates(cut_down, cc, 1.0, 0.5) for cc in ((9, 0), (8, 6)))
+    assert hopper.fp64 == Bounds(0.5, 1.0)
+    assert hopper.anything == Bounds(0.5, 200.0)
+    assert hopper.floats == ampere.floats == ampere.anything == Bounds(100.0, 200.0)
+    assert ampere.fp64 == ampere.integers == Bounds(0.0, 200.0)
+    published = {**peaks, "fp64_tensor": 4.0, "int8_tensor": 300.0, "int4_tensor": 500.0}
+    whole = tensor_rates(replace(h100_ceilings, peak_flops_per_second=published), None, 0.5, 2.0)
+    assert whole.fp64 == Bounds(8.0, 8.0)
+    assert whole.integers == Bounds(150.0, 250.0)
+    assert whole.anything == Bounds(8.0, 100.0)
     blank = replace(h100_ceilings, peak_flops_per_second=peaks)
-    assert tensor_rates(blank, (9, 0), 1.0, 1.0, integers=False) == (0.0, 200.0)
+    assert tensor_rates(blank, (9, 0), 1.0, 1.0).anything == Bounds(0.0, 200.0)
+    only = replace(h100_ceilings, peak_flops_per_second={"fp64_tensor": 4.0})
+    assert tensor_rates(only, (8, 0), 1.0, 1.0).anything == Bounds(4.0, 4.0)
     assert vector_peaks(peaks, (9, 0)) == (5.0, 10.0, 40.0)
     assert vector_peaks(peaks, (5, 2)) == (5.0, 10.0, 0.0)
     assert vector_peaks({**peaks, "fp16": 2.0, "bf16": 3.0}, (9, 0)) == (5.0, 10.0, 3.0)
@@ -321,6 +365,7 @@ def test_assumed_work_lies_between_the_bounds(
         "gpm", 1.0, sm=sm, tensor=tensor, fp64=fp64, fp32=fp32, fp16=fp16, dram=0.5, imma=imma
     )
     result = roofline(
+        activity,
         activity,
         measured(activity, capability),
         replace(h100_ceilings, assumed_precision=precision),
@@ -388,14 +433,12 @@ def test_an_estimate_bounds_the_work_by_the_busy_time(
     h100_ceilings: Ceilings, a100_ceilings: Ceilings, clocks_at: Callable[..., Clocks]
 ) -> None:
     """U x (fastest tensor + FP64 + the FP32/FP16 units, counted once where they are shared)."""
-    at_spec = replace(clocks_at(sm=1.83e9), sm_is_busy_mean=True)
+    at_spec = replace(clocks_at(sm=345e6), sm_busy=1.83e9)
     shared = estimated_flops_bounds(0.5, h100_ceilings, at_spec, (9, 0), tensor_cores=True)
     assert shared is not None
     assert shared.lower == 0.0
     assert shared.upper == pytest.approx(0.5 * (1978.9e12 + (33.5e12 + 133.8e12) * 1.83 / 1.98))
-    clocks = Clocks(
-        sm=1.41e9, sm_is_busy_mean=True, tensor_reference=1.41e9, vector_reference=1.41e9
-    )
+    clocks = Clocks(sm_busy=1.41e9, tensor_reference=1.41e9, vector_reference=1.41e9)
     separate = estimated_flops_bounds(1.5, a100_ceilings, clocks, (8, 0), tensor_cores=True)
     assert separate is not None
     assert separate.upper == pytest.approx(312e12 + 9.7e12 + 19.5e12 + 78e12)

@@ -50,17 +50,21 @@ def test_a_measured_share(
     assert (derived.idle, derived.held, derived.limiter) == (False, True, "compute")
 
 
-def test_counted_cycles_enter_the_work_but_not_the_partition(
+def test_counted_cycles_enter_the_work_and_bring_the_parts_to_time(
     h100: Device, h100_ceilings: Ceilings, counters: Callable[..., Activity]
 ) -> None:
-    """Time lost to clocks follows the clock of the busy time, work the cycles that passed."""
+    """Half of the time at 1830 MHz and half at 345: 0.3 of 0.5 s of tensor work, no clock lost."""
+    mean = (1.83e9 + 345e6) / 2
+    busy = 0.5 * 1.83e9 / mean
     share = ShareReading(
-        activity=counters(engine=0.9, sm=0.9, tensor=0.6, elapsed_cycles=132 * 0.915e9),
+        activity=counters(engine=0.5, sm=busy, tensor=0.6 * busy, elapsed_cycles=132 * mean),
         counters="gpm",
     )
     derived = derive_share(h100, BUSY, share, h100_ceilings, RULES)
-    assert derived.time_parts is not None
-    assert derived.time_parts.clock == 0.0
+    parts = derived.time_parts
+    assert parts is not None
+    assert (parts.idle, parts.narrow, parts.unsaturated) == pytest.approx((0.5, 0.0, 0.2))
+    assert (parts.clock, parts.saturated) == pytest.approx((0.0, 0.3))
     assert derived.roofline is not None
     assert derived.roofline.flops_per_second["bf16_tensor"] == pytest.approx(0.3 * 989.4e12)
 

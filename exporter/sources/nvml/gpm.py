@@ -39,6 +39,8 @@ from exporter.sources.nvml.probe import (
 
 SHORTEST_WINDOW_SECONDS = 0.1
 """Closer samples give invalid values (nvml.h; NVIDIA/DCGM #310 calls it a hard limit)."""
+CLOCK_ROUNDING_SECONDS = 1e-6
+"""Two monotonic times that lie just so far apart may differ by a little less."""
 VALUES = "values"
 """The member of a share's group that is absent while a metric has an impossible value."""
 _ENTRY = struct.Struct("=IId24x")
@@ -92,7 +94,8 @@ class GpmWindow:
             pynvml.NVMLError: the driver refused.
         """
         since = self._older_at
-        if since is not None and monotonic_seconds - since < SHORTEST_WINDOW_SECONDS:
+        shortest = SHORTEST_WINDOW_SECONDS - CLOCK_ROUNDING_SECONDS
+        if since is not None and monotonic_seconds - since < shortest:
             return None
         if self._gpu_instance is None:
             pynvml.nvmlGpmSampleGet(self._handle, self._newer)

@@ -36,6 +36,8 @@ IDLE_CLOCK_RATIO = 0.17
 """SM clock without a context, of the highest (345 of 1980 MHz on an H100)."""
 IDLE_GRAPHICS_MEMORY_HERTZ = 405e6
 """GDDR memory is clocked down without a context; HBM is not."""
+CYCLE_UNITS = ("sm", "occupancy", "tensor", "fp64", "fp32", "fp16", "integer")
+"""The activities whose counters count cycles of the SM clock."""
 CAP_MARGIN_RATIO = 0.995
 """The power of a capped board, relative to its limit."""
 FIRST_WITH_COUNTERS = (9, 0)
@@ -159,7 +161,7 @@ def phase(
         power=power * board.power_watts,
         cycles=clock,
         busy_cycles=clock * load.engine,
-        tensor_cycles=clock * load.tensor,
+        **{f"{unit}_cycles": clock * getattr(load, unit) for unit in CYCLE_UNITS},
         capped=1.0 if capped else 0.0,
         trained=1.0 if trains else 0.0,
         stalled=1.0 - load.engine if trains else 0.0,
@@ -170,7 +172,10 @@ def phase(
         power=power_swing * board.power_watts,
         cycles=clock * clock_swing,
         busy_cycles=clock * clock_swing * load.engine,
-        tensor_cycles=clock * (wobble_ratio + clock_swing) * load.tensor,
+        **{
+            f"{unit}_cycles": clock * (wobble_ratio + clock_swing) * getattr(load, unit)
+            for unit in CYCLE_UNITS
+        },
         capped=0.0,
         trained=0.0,
         stalled=0.0,

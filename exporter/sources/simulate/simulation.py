@@ -293,6 +293,7 @@ class _Gpu:
             busy_sm_clock_hertz=(
                 moved.busy_cycles / moved.engine if length and moved.engine > 0 else None
             ),
+            mean_sm_clock_hertz=moved.cycles / length if length else None,
             throttle_reasons=CAPPED if rates.capped else UNCAPPED,
             throttle_seconds=throttle,
             nvlink_transmit_bytes_total=totals.nvlink_transmit if linked else None,
@@ -300,9 +301,9 @@ class _Gpu:
         )
 
 
-def _mean(total: float, seconds: float) -> float:
-    """Return a ratio, without what the rounding of totals adds."""
-    return min(1.0, max(0.0, total / seconds))
+def _mean(total: float, whole: float) -> float:
+    """Return a ratio of time or of cycles, without what the rounding of totals adds."""
+    return min(1.0, max(0.0, total / whole))
 
 
 def _utilization(moved: Rates, rates: Rates, seconds: float, length: float) -> Utilization:
@@ -321,19 +322,20 @@ def _utilization(moved: Rates, rates: Rates, seconds: float, length: float) -> U
 
 
 def _activity(moved: Rates, seconds: float) -> Activity:
-    tensor = _mean(moved.tensor, seconds)
+    """Return the counters: SMs and pipes as shares of cycles, as the hardware counts them."""
+    tensor = _mean(moved.tensor_cycles, moved.cycles)
     return Activity(
         source=GPM,
         seconds=seconds,
         engine=_mean(moved.engine, seconds),
-        sm=_mean(moved.sm, seconds),
-        occupancy=_mean(moved.occupancy, seconds),
+        sm=_mean(moved.sm_cycles, moved.cycles),
+        occupancy=_mean(moved.occupancy_cycles, moved.cycles),
         dram=_mean(moved.dram, seconds),
         tensor=tensor,
-        fp64=_mean(moved.fp64, seconds),
-        fp32=_mean(moved.fp32, seconds),
-        fp16=_mean(moved.fp16, seconds),
-        integer=_mean(moved.integer, seconds),
+        fp64=_mean(moved.fp64_cycles, moved.cycles),
+        fp32=_mean(moved.fp32_cycles, moved.cycles),
+        fp16=_mean(moved.fp16_cycles, moved.cycles),
+        integer=_mean(moved.integer_cycles, moved.cycles),
         hmma=tensor,
         imma=0.0,
         dmma=0.0,

@@ -43,8 +43,14 @@ class Rates(NamedTuple):
     """SM clock in hertz."""
     busy_cycles: float = 0.0
     """SM clock x engine activity."""
+    sm_cycles: float = 0.0
+    """SM clock x SM activity; the next ones the same for other units."""
+    occupancy_cycles: float = 0.0
     tensor_cycles: float = 0.0
-    """SM clock x tensor activity."""
+    fp64_cycles: float = 0.0
+    fp32_cycles: float = 0.0
+    fp16_cycles: float = 0.0
+    integer_cycles: float = 0.0
     capped: float = 0.0
     """1 while the power limit holds the clock down."""
     trained: float = 0.0

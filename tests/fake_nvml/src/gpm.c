@@ -52,11 +52,14 @@ static int fill(const struct call *call, int instance, struct sample *sample)
     sample->at = call->now;
     sample->gpu = call->gpu;
     sample->instance = instance;
-    for (int i = 0; i < INTEGRALS; i++)
-        sample->total[i] = i < I_NVLINK_TX && i != I_CLOCK_SM
+    for (int i = 0; i < INTEGRALS; i++) {
+        int clock = i == I_CLOCK_SM || i == I_CLOCK_MEMORY;
+
+        sample->total[i] = i < I_NVLINK_TX && !clock
             ? 0
-            : entity_integral(call->scenario, call->gpu, i == I_CLOCK_SM ? -1 : instance,
+            : entity_integral(call->scenario, call->gpu, clock ? -1 : instance,
                               (enum integral)i, call->now);
+    }
     return OK;
 }
 
@@ -167,6 +170,35 @@ static int find_metric(const struct call *call, unsigned id, struct metric *metr
     return 1;
 }
 
+/* What counts the cycles of a unit, and those that its clock made; the rest counts time. */
+static const struct {
+    int which, active, elapsed;
+} UNITS_BY_CYCLES[] = {
+    {I_GPM_SM, I_CYCLES_SM, I_CLOCK_SM}, {I_GPM_OCCUPANCY, I_CYCLES_OCCUPANCY, I_CLOCK_SM},
+    {I_GPM_INT, I_CYCLES_INT, I_CLOCK_SM}, {I_GPM_TENSOR, I_CYCLES_TENSOR, I_CLOCK_SM},
+    {I_GPM_DFMA, I_CYCLES_DFMA, I_CLOCK_SM}, {I_GPM_HMMA, I_CYCLES_HMMA, I_CLOCK_SM},
+    {I_GPM_DMMA, I_CYCLES_DMMA, I_CLOCK_SM}, {I_GPM_IMMA, I_CYCLES_IMMA, I_CLOCK_SM},
+    {I_GPM_FP64, I_CYCLES_FP64, I_CLOCK_SM}, {I_GPM_FP32, I_CYCLES_FP32, I_CLOCK_SM},
+    {I_GPM_FP16, I_CYCLES_FP16, I_CLOCK_SM}, {I_GPM_DRAM, I_CYCLES_DRAM, I_CLOCK_MEMORY},
+};
+
+/* Active cycles of the unit over elapsed ones, in percent; `share_of_time` where that is the same
+   but for rounding, because the clock stood still, or where there is no clock. */
+static double share_of_cycles(const struct sample *first, const struct sample *second, int which,
+                              double share_of_time)
+{
+    for (size_t i = 0; i < sizeof UNITS_BY_CYCLES / sizeof *UNITS_BY_CYCLES; i++) {
+        int active = UNITS_BY_CYCLES[i].active, elapsed = UNITS_BY_CYCLES[i].elapsed;
+        double cycles = 1e6 * (second->total[elapsed] - first->total[elapsed]), share;
+
+        if (UNITS_BY_CYCLES[i].which != which || !(cycles > 0))
+            continue;
+        share = 100 * (second->total[active] - first->total[active]) / cycles;
+        return fabs(share - share_of_time) < 1e-7 * fabs(share_of_time) ? share_of_time : share;
+    }
+    return share_of_time;
+}
+
 static int of_instance(const struct metric *metric)
 {
     return metric->which < I_GPM_PCIE_TX || metric->which > I_GPM_C2C_DATA_RX;
@@ -205,6 +237,8 @@ static int evaluate(const struct call *call, const struct sample *first,
         out->value = floor(out->value + 1e-6);
     } else {
         out->value = (second->total[metric.which] - first->total[metric.which]) / seconds * share;
+        if (strcmp(json_string(entity_get(&call->device->self, "gpm.semantics"), ""), "time") != 0)
+            out->value = share_of_cycles(first, second, metric.which, out->value);
         if (metric.kind == MIB_PER_S)
             out->value /= 1048576;
         if (seconds < 0.1 - 1e-9)

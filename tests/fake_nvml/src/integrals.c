@@ -71,6 +71,8 @@ static const struct {
     [I_CYCLES_FP64] = {"gpm.fp64", 0},
     [I_CYCLES_FP32] = {"gpm.fp32", 0},
     [I_CYCLES_FP16] = {"gpm.fp16", 0},
+    [I_CYCLES_OCCUPANCY] = {"gpm.occupancy", 0},
+    [I_CYCLES_DRAM] = {"gpm.dram", 0},
 };
 
 static const struct json *integrand(struct entity *entity, enum integral which)
@@ -108,7 +110,9 @@ static double piece(const struct scenario *scenario, struct device *device,
         return 0;
     /* Percent of MHz to cycles per second. */
     if (which >= I_CYCLES_SM)
-        return 1e4 * wave_product_integral(wave, integrand(&device->self, I_CLOCK_SM), a, b);
+        return 1e4 * wave_product_integral(
+            wave,
+            integrand(&device->self, which == I_CYCLES_DRAM ? I_CLOCK_MEMORY : I_CLOCK_SM), a, b);
     return wave_integral(wave, a, b);
 }
 

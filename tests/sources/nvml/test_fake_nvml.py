@@ -461,6 +461,31 @@ class TestGpm:
             248: "code 3",
         }
 
+    def test_percentages_are_shares_of_cycles(self, start: Any) -> None:
+        """Where a clock moves, its units' percentages are not those of time; engines' are."""
+        busy, clock = square(1, 0.5, 100), square(1, 0.5, 1980, 345)
+        memory = square(1, 0.5, 2619, 405)
+        gpm = {"graphics": busy, "sm": busy, "tensor": square(1, 0.5, 40), "dram": busy}
+        session = start(
+            gpm={**gpm, "occupancy": 30, "nvdec": busy}, clocks={"sm": clock, "memory": memory}
+        )
+        session.fake.advance(3)
+
+        got = session.gpm([1, 2, 3, 5, 10, 30], 2.0)
+        assert got == pytest.approx(
+            {
+                1: 50,
+                2: 100 * 1980 / (1980 + 345),
+                3: 30,
+                5: 40 * 1980 / (1980 + 345),
+                10: 100 * 2619 / (2619 + 405),
+                30: 50,
+            }
+        )
+        session.fake.device(0, gpm={"semantics": "time"})
+        session.fake.advance(1)
+        assert session.gpm([1, 2, 5, 10], 2.0) == pytest.approx({1: 50, 2: 50, 5: 20, 10: 50})
+
     def test_short_window_is_nan(self, start: Any) -> None:
         """Below 100 ms there is no valid value; listed ids are NaN always."""
         session = start(gpm={"sm": 50, "nan_ids": [10], "unsupported_ids": [3]})

@@ -70,7 +70,8 @@ FAMILIES: tuple[Family, ...] = (
         "gpu_module_power_watts",
         "watts",
         "full",
-        "Power of the whole module, CPU included, where GPU and CPU share one (Grace); a 1 s average.",
+        "Power of the whole module, CPU included, where GPU and CPU share one (Grace): a 1 s "
+        "average.",
         "field 185 with scope 1, the module",
         VITALS.one(lambda v: v.module_power_watts),
     ),

@@ -70,7 +70,8 @@ def derive_share(
     utilization = vitals.utilization if whole and not device.virtualized else None
     links = link_rates(activity, board, previous, seconds)
     ratio = None if utilization is None else utilization.ratio
-    idle = is_idle(activity, ratio, board, links.total, rules)
+    memory_ratio = None if utilization is None else utilization.memory_ratio
+    idle = is_idle(activity, ratio, board, links.total, rules, memory_ratio)
     held = is_held(share.processes, share.memory, rules, coherent_memory=device.coherent_memory)
     holds = holder(share.processes, held, rules)
     clocks = read_clocks(vitals, ceilings, device)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -51,8 +52,10 @@ class Session:
         clock: Clock,
         past: Past,
         progress: Callable[[], None],
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._clock = clock
+        self._sleep = sleep
         self._options = options
         self._journal = Journal(f"GPU {index}", past, progress)
         self._journal.now = clock.monotonic()
@@ -61,7 +64,9 @@ class Session:
             self._journal, IDENTITY, (lambda: pynvml.nvmlDeviceGetIndex(handle),)
         )
         self._counters = Counters(
-            OpenedGpu(handle, self._nvml.device, self._nvml.gpu_instances, self._journal),
+            OpenedGpu(
+                handle, self._nvml.device, self._nvml.gpu_instances, self._journal, self._wait
+            ),
             options.counters,
             COUNTER_SOURCES,
         )
@@ -73,6 +78,11 @@ class Session:
         self._health = Health()
         self._next_static = clock.monotonic() + STATIC_INTERVAL_SECONDS
         self._next_slow = float("-inf")
+
+    def _wait(self, seconds: float) -> float:
+        """Wait within a round; return the monotonic time after it."""
+        self._sleep(seconds)
+        return self._clock.monotonic()
 
     @property
     def device(self) -> Device:

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from exporter.model.reading import SlotReport, XidRecord
 from exporter.model.snapshot import Gpu, Share, ShareTotals
 from exporter.publisher import Publisher, Rules
 from exporter.specs import load_specs
+from tests.fake_nvml import fault
 
 Open = Callable[..., Any]
 SPECS = load_specs()
@@ -24,10 +26,10 @@ class Node:
     problem: str | None = None
     failed_initialisations = 0
 
-    def __init__(self, rig: Any, interval_seconds: float = 1.0) -> None:
+    def __init__(self, rig: Any, interval_seconds: float = 1.0, **options: Any) -> None:
         self.rig = rig
         self.interval = interval_seconds
-        self.session = rig.session()
+        self.session = rig.session(**options)
         self.publisher = Publisher(self, SPECS, Rules(interval_seconds=interval_seconds), rig)
 
     def xids(self) -> dict[str, dict[int, XidRecord]]:
@@ -79,3 +81,69 @@ def test_loading_a_model_is_not_idle_without_counters(open_gpu: Open, product: s
     assert loading.idle_seconds == loading.held_idle_seconds == loading.idle_energy_joules == 0
     assert after.idle_seconds == pytest.approx(10, abs=1.2)
     assert after.held_idle_seconds == after.idle_seconds
+
+
+def jittered(interval: float, jitter: float, seconds: float, seed: int = 1) -> Iterator[float]:
+    """When each poll is made: due every `interval`, and up to `jitter` late."""
+    chance = random.Random(seed)
+    for number in range(1, round(seconds / interval) + 1):
+        yield number * interval + chance.uniform(0, jitter)
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["waiting", "skipping"])
+@pytest.mark.parametrize(
+    ("interval", "jitter"), [(0.1, 0.004), (0.1, 0.03), (0.25, 0.1), (1.0, 0.3)]
+)
+def test_idle_energy_is_that_of_the_idle_time(
+    open_gpu: Open, interval: float, jitter: float, *, waits: bool
+) -> None:
+    """120 W for 60 s are 7200 J, also in rounds that come too early for the counters."""
+    rig = open_gpu(power=120, gpm={"graphics": 0, "sm": 0, "tensor": 0, "dram": 0})
+    rig.advance(20)
+    node = Node(rig, interval, sleep=rig.advance if waits else lambda seconds: None)
+    node.tick(2)
+    before, began = node.totals, rig.monotonic()
+    rounds = 0
+    for at in jittered(interval, jitter, 60):
+        seen = node.totals.observed_seconds["activity"]
+        now = rig.monotonic()
+        share = node.tick(seconds=max(began + at - now, 0.001))
+        rounds += share.totals.observed_seconds["activity"] > seen
+    after = node.totals
+    observed = after.observed_seconds["activity"] - before.observed_seconds["activity"]
+    energy = (after.idle_energy_joules or 0) - (before.idle_energy_joules or 0)
+
+    assert observed == pytest.approx(60, rel=0.01)
+    assert (after.idle_seconds or 0) - (before.idle_seconds or 0) == pytest.approx(observed)
+    assert energy == pytest.approx(7200, rel=0.01)
+    if waits:
+        assert rounds >= 0.85 * 60 / interval
+
+
+@pytest.mark.parametrize("interval", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [("nvmlGpm*", 3), ("nvmlGpmSampleGet", 3), ("nvmlGpmMetricsGet", 3), ("nvmlGpm*", 10)],
+)
+def test_estimate_begins_three_intervals_after_the_last_counters(
+    open_gpu: Open, interval: float, call: str, code: int
+) -> None:
+    """Whatever the driver answers, and it stays until the counters are back."""
+    rig = open_gpu(utilization=40, gpm={"graphics": 40, "sm": 30, "tensor": 10, "dram": 20})
+    rig.advance(20)
+    node = Node(rig, interval)
+    measured = node.tick(4)
+    rig.fake.update(faults=[fault(call, error=code)])
+    found = [node.tick() for _ in range(3)]
+    later = [node.tick() for _ in range(20)]
+    rig.fake.update(faults=[])
+    last = node.tick(max(3, round(7 / interval)))
+
+    assert [share.saturation for share in found] == [measured.saturation] * 3
+    assert [share.totals.observed_seconds["activity"] for share in (*found, *later)] == (
+        [measured.totals.observed_seconds["activity"]] * 23
+    )
+    assert {share.saturation and share.saturation.source for share in later} == {"estimate"}
+    assert (later[-1].totals.flops_upper or 0) > (measured.totals.flops_upper or 0)
+    assert last.saturation is not None
+    assert last.saturation.source == "gpm"

@@ -91,14 +91,21 @@ class Session:
 
     @property
     def wants_burst(self) -> bool:
-        """True while readings between two rounds make the bounds of utilization narrower."""
+        """True while the utilization has to be polled many times a second."""
         reader = self._nvml.utilization
         return reader is not None and reader.wants_burst
 
+    @property
+    def between_seconds(self) -> float | None:
+        """How long to wait for the next round before `read_burst`; None: for ever."""
+        reader = self._nvml.utilization
+        return None if reader is None else reader.between_seconds
+
     def read_burst(self) -> None:
-        """Poll the utilization between two rounds."""
+        """Read what would be lost until the next round."""
         if self._nvml.utilization is not None:
-            self._nvml.utilization.poll(self._clock.monotonic())
+            self._journal.now = self._clock.monotonic()
+            self._nvml.utilization.read_between(self._journal.now, self._clock.time())
 
     def index(self) -> int | None:
         """Return the index that the GPU has now; None if the driver does not report it.

@@ -11,14 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from exporter.sources.nvml.polls import LONGEST_PERIOD_SECONDS, PollTrack
+from exporter.sources.nvml.polls import (
+    LONGEST_PERIOD_SECONDS,
+    SHORTEST_PERIOD_SECONDS,
+    PollTrack,
+)
 from exporter.sources.nvml.silences import Silences
 
 ROUNDING_MARGIN = 0.01
 """The driver reports whole percents; whether rounded or cut is not documented."""
 SILENT_SECONDS = 2.0
-"""A buffer without a new sample for this long (two of the longest periods) does not answer: the
-utilization is polled instead, unless silence means idle on this driver."""
+"""A buffer that has answered late before is waited for so long (two of the longest periods); then
+the polls count instead."""
 STALE_SECONDS = 3.0
 """How long the last value is used; three intervals if that is more."""
 STALE_INTERVALS = 3
@@ -38,8 +42,8 @@ class UtilizationMeter:
         self._last_stamp: float | None = None
         self._sampled_at = float("-inf")
         """Monotonic time to which the last sample reaches."""
-        self._arrived_at: float | None = None
-        """Monotonic time at which the last sample was read, until the interval is closed."""
+        self._clocks_agree = False
+        """Whether the driver's stamps have been seen to be of our clock."""
         self._read_at = float("-inf")
         """Monotonic time at which the buffer was last read."""
         self._counted_after = 0.0
@@ -95,12 +99,14 @@ class UtilizationMeter:
         self,
         samples: Sequence[tuple[float, float]],
         monotonic_seconds: float,
+        stamp_seconds: float,
         *,
         overwritten: bool = False,
     ) -> None:
         """Take new samples: (the driver's stamp in seconds, ratio), oldest first.
 
-        `overwritten` if the buffer was full of them: older ones may have been lost unread.
+        `stamp_seconds` is now on the driver's clock. `overwritten` if the buffer was full of them:
+        older ones may have been lost unread.
         """
         self._read_at = monotonic_seconds
         last = self._last_stamp
@@ -117,8 +123,15 @@ class UtilizationMeter:
             if 0.0 <= ratio <= 1.0:
                 self._note(ratio, monotonic_seconds)
         self._polls.end()
-        self._arrived_at = monotonic_seconds
-        self._sampled_at = monotonic_seconds - self._period
+        self._sampled_at = monotonic_seconds - self._age(stamp_seconds - new[-1][0])
+
+    def _age(self, by_stamp: float) -> float:
+        """Return how old the last sample is: a period at most, if the driver has another clock."""
+        if abs(by_stamp) <= STALE_SECONDS:
+            self._clocks_agree = True
+        elif by_stamp < 0 or not self._clocks_agree:
+            return self._period
+        return by_stamp
 
     def _add_sample(self, stamp: float, ratio: float, *, counts: bool, overwritten: bool) -> None:
         """Take one sample: its own period, and whatever lies between it and the last one."""
@@ -136,9 +149,10 @@ class UtilizationMeter:
         between = gap - own
         free = max(0.0, gap - self._counted_after)
         seen, hole = min(own, free), max(0.0, free - own)
-        self._counted_after = 0.0
+        # Late samples may be of time that polls have counted.
+        self._counted_after = max(0.0, self._counted_after - gap)
         if not overwritten:
-            self._silences.resumed(between, own, self._read_at)
+            self._silences.resumed(between, self._read_at)
         valid = 0.0 <= ratio <= 1.0
         self._refused += not valid
         if not counts:
@@ -160,8 +174,8 @@ class UtilizationMeter:
     def add_poll(self, ratio: float, monotonic_seconds: float) -> None:
         """Take one poll.
 
-        Without a buffer it counts as in `PollTrack`. While a buffer is silent it first shows what
-        the silence means; if that is not known, it counts once the silence is long.
+        Without a buffer it counts as in `PollTrack`. While a buffer is silent it shows what the
+        silence means; as long as that is not known, it counts likewise.
         """
         if not 0.0 <= ratio <= 1.0:
             self._refused += 1
@@ -173,13 +187,15 @@ class UtilizationMeter:
             age = monotonic_seconds - self._sampled_at
             if age <= HOLE_FACTOR * self._period:
                 return
-            self._silences.poll(ratio, age, self._period)
-            if self._silences.idle_now or age <= SILENT_SECONDS:
+            self._silences.poll(ratio, age)
+            if self._silences.understood or (self._silences.late and age <= SILENT_SECONDS):
                 return
-            uncounted = age - self._counted_after
-            seen = min(seen, uncounted)
+            # A poll may show the whole period before the present one.
+            reach = age - self._period
+            uncounted = max(0.0, reach - self._counted_after)
+            seen = min(seen if step.seconds else SHORTEST_PERIOD_SECONDS, uncounted)
             possible += max(0.0, uncounted - step.seconds)
-            self._counted_after = age
+            self._counted_after = max(reach, self._counted_after)
         self._note(ratio, monotonic_seconds)
         if self._closed_at is not None:
             self._busy += ratio * seen
@@ -191,16 +207,13 @@ class UtilizationMeter:
         self._newest, self._noted_at = ratio, monotonic_seconds
         self._highest = max(self._highest, ratio)
 
-    def close(
-        self, monotonic_seconds: float, stamp_seconds: float
-    ) -> tuple[float, float, float] | None:
+    def close(self, monotonic_seconds: float) -> tuple[float, float, float] | None:
         """End the interval; return (mean ratio, upper ratio, seconds that the mean covers).
 
-        `stamp_seconds` is now on the driver's clock. The upper ratio is that of the time known to
+        The upper ratio is that of the time known to
         be busy, 0.01 of the rest of the known time, and all time that is not known. None if nothing
         was read for three intervals, at least three seconds.
         """
-        self._place_last_sample(monotonic_seconds, stamp_seconds)
         length = 0.0 if self._closed_at is None else monotonic_seconds - self._closed_at
         if self.sampled and length:
             self._count_idle_silence(monotonic_seconds)
@@ -222,22 +235,6 @@ class UtilizationMeter:
         self._clear()
         return result
 
-    def _place_last_sample(self, monotonic_seconds: float, stamp_seconds: float) -> None:
-        """Find out when the last sample ended, if there are new ones.
-
-        One period before it was read if the driver's clock is not ours.
-        """
-        if self._arrived_at is None or self._last_stamp is None:
-            return
-        age = stamp_seconds - self._last_stamp
-        off = age - (monotonic_seconds - self._arrived_at)
-        self._sampled_at = (
-            monotonic_seconds - age
-            if abs(off) <= STALE_SECONDS
-            else self._arrived_at - self._period
-        )
-        self._arrived_at = None
-
     def _count_idle_silence(self, monotonic_seconds: float) -> None:
         """Count a silence that means idle, but for the time in which a sample may be due."""
         if not self._silences.idle_now:
@@ -258,8 +255,8 @@ class UtilizationMeter:
                 return float("inf")
             return monotonic_seconds - polled_at + self._polls.longest_period_seconds
         end = max(0.0, monotonic_seconds - self._sampled_at - self._counted_after)
-        if polled_at is not None and self._counted_after and not self._silences.idle_now:
-            end += self._polls.longest_period_seconds
+        if polled_at is not None and self._counted_after and not self._silences.understood:
+            end += max(0.0, self._polls.longest_period_seconds - self._period)
         return end
 
 

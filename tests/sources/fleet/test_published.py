@@ -13,7 +13,7 @@ from exporter.model.reading import SlotReport, XidRecord
 from exporter.model.snapshot import Gpu, Share, ShareTotals
 from exporter.publisher import Publisher, Rules
 from exporter.specs import load_specs
-from tests.fake_nvml import fault
+from tests.fake_nvml import fault, mean, steps
 
 Open = Callable[..., Any]
 SPECS = load_specs()
@@ -47,7 +47,14 @@ class Node:
     def tick(self, count: int = 1, seconds: float | None = None) -> Share:
         """The share after so many further polls."""
         for _ in range(count):
-            self.rig.advance(self.interval if seconds is None else seconds)
+            due = self.rig.monotonic() + (self.interval if seconds is None else seconds)
+            while True:
+                wait = self.session.between_seconds
+                if wait is None or self.rig.monotonic() + wait >= due:
+                    break
+                self.rig.advance(wait)
+                self.session.read_burst()
+            self.rig.advance(due - self.rig.monotonic())
             gpu = self.publisher.tick().gpus[0]
         return share_of(gpu)
 
@@ -147,3 +154,53 @@ def test_estimate_begins_three_intervals_after_the_last_counters(
     assert (later[-1].totals.flops_upper or 0) > (measured.totals.flops_upper or 0)
     assert last.saturation is not None
     assert last.saturation.source == "gpm"
+
+
+def work(*times: tuple[float, float]) -> dict[str, Any]:
+    """A utilization that is 100 % in these times, in seconds after the start, else 0."""
+    return steps(
+        (0, 0), *((at, level) for start, end in times for at, level in ((start, 100), (end, 0)))
+    )
+
+
+DRIVERS: dict[str, dict[str, Any]] = {
+    "samples of 1/6 s": {},
+    "samples of 1 s": {"sample_period": 1.0},
+    "polls of 1/6 s": {"samples": {"enabled": 0}},
+    "polls of 1 s": {"samples": {"enabled": 0}, "sample_period": 1.0},
+}
+
+
+@pytest.mark.parametrize("interval", [1.0, 10.0])
+@pytest.mark.parametrize("driver", DRIVERS.values(), ids=DRIVERS)
+def test_published_bounds_and_busy_time_are_true(
+    open_gpu: Open, driver: dict[str, Any], interval: float
+) -> None:
+    """Work of 0.1 to 8 s after quiets of 0.3 to 20 s: no bound is below the truth, also when work
+    begins after a quiet, and busy over observed seconds is the share of busy time."""
+    chance = random.Random(4)
+    at, times = 20.0, []
+    while at < 220:
+        at += chance.choice((0.3, 2.0, 4.7, 20.0)) * chance.uniform(0.9, 1.1)
+        times.append(
+            (at, at := at + chance.choice((0.1, 0.8, 3.0, 8.0)) * chance.uniform(0.9, 1.1))
+        )
+    load = work(*times)
+    rig = open_gpu(product="t4", utilization=load, **driver)
+    rig.advance(20)
+    node = Node(rig, interval)
+    node.tick(2)
+    start, before = rig.monotonic(), node.totals
+    for _ in range(round(200 / interval)):
+        then = rig.monotonic()
+        share = node.tick()
+        assert share.saturation is not None
+        assert (
+            mean(load, then, rig.monotonic()) / 100
+            <= share.saturation.unmeasured["sm"].upper + 1e-5
+        )
+    busy = (node.totals.busy_seconds or 0) - (before.busy_seconds or 0)
+    observed = node.totals.observed_seconds["utilization"] - before.observed_seconds["utilization"]
+
+    assert observed == pytest.approx(rig.monotonic() - start, rel=0.01)
+    assert busy / observed == pytest.approx(mean(load, start, rig.monotonic()) / 100, abs=0.01)

@@ -44,14 +44,17 @@ def is_idle(
     vitals: Vitals | None,
     link_bytes_per_second: float | None,
     rules: IdleRules,
+    memory_utilization_ratio: float | None = None,
 ) -> bool | None:
     """Return whether nothing happened in the interval; None where neither GR nor U is known.
 
-        idle = max(GR or U, SM, DRAM, encoder, decoder, JPEG, OFA) < 1 %
+        idle = max(GR or U, SM, DRAM or m, encoder, decoder, JPEG, OFA) < 1 %
                and PCIe + NVLink < 10 MB/s, where readable
 
-    GR = engine active; U = `utilization_ratio`, used where GR is not read. `vitals` gives the video
-    engines where the counters do not; None where the board's readings are not this share's.
+    GR = engine active; U = `utilization_ratio`, used where GR is not read, and m =
+    `memory_utilization_ratio`, used where DRAM is not: copies run without a kernel, so a model that
+    is being loaded shows in m alone. `vitals` gives the video engines where the counters do not.
+    All three are None where the board's readings are not this share's.
     """
     limit = rules.activity_ratio
     busy = busy_ratio(activity, utilization_ratio)
@@ -60,6 +63,9 @@ def is_idle(
     if busy >= limit:
         return False
     if link_bytes_per_second is not None and link_bytes_per_second >= rules.link_bytes_per_second:
+        return False
+    counted = activity is not None and activity.dram is not None
+    if not counted and memory_utilization_ratio is not None and memory_utilization_ratio >= limit:
         return False
     if activity is not None:
         for ratio in (

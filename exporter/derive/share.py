@@ -76,6 +76,7 @@ def derive_share(
     utilization = vitals.utilization if whole and not device.virtualized else None
     links = link_rates(activity, board, previous, seconds)
     ratio = None if utilization is None else utilization.ratio
+    memory_ratio = None if utilization is None else utilization.memory_ratio
     held = is_held(share.processes, share.memory, rules, coherent_memory=device.coherent_memory)
     holds = holder(share.processes, held, rules)
     history = history.heard(vitals, seconds, None if activity is None else activity.engine)
@@ -122,7 +123,7 @@ def derive_share(
             saturation=saturation,
             time_parts=parts,
             roofline=roof,
-            idle=is_idle(timed, ratio, board, links.total, rules),
+            idle=is_idle(timed, ratio, board, links.total, rules, memory_ratio),
             held=held,
             holder=holds,
             limiter=(
@@ -147,7 +148,7 @@ def derive_share(
             flops_integral_bounds=roof.flops_bounds_per_second,
             history=history,
         )
-    idle = is_idle(activity, ratio, board, links.total, rules)
+    idle = is_idle(None, ratio, board, links.total, rules, memory_ratio)
     if share.counters is not None:
         return Derived(idle=idle, held=held, holder=holds, history=history)
     if utilization is None:

@@ -39,7 +39,7 @@ FAMILIES: tuple[Family, ...] = (
         "core",
         "Power drawn: a 1 s average on most parts since Ampere, else instantaneous; prefer the "
         "rate of gpu_energy_joules_total.",
-        "nvmlDeviceGetPowerUsage",
+        "field 185, else nvmlDeviceGetPowerUsage",
         VITALS.one(lambda v: v.power_watts),
     ),
     gauge(
@@ -70,8 +70,9 @@ FAMILIES: tuple[Family, ...] = (
         "gpu_module_power_watts",
         "watts",
         "full",
-        "Power of the whole module, CPU included, where GPU and CPU share one (Grace).",
-        "field 186 with the module scope",
+        "Power of the whole module, CPU included, where GPU and CPU share one (Grace): a 1 s "
+        "average.",
+        "field 185 with scope 1, the module",
         VITALS.one(lambda v: v.module_power_watts),
     ),
     counter(

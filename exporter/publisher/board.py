@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from exporter.model.reading import THROTTLE_REASONS, Activity, Vitals
 from exporter.model.snapshot import BoardTotals
+from exporter.publisher.awaited import Preferred
 
 
 class Tally:
@@ -48,6 +49,8 @@ class BoardCounter(NamedTuple):
     ours: Callable[[Vitals, Activity | None, float], float | None]
     label: str | None = None
     """Where the field is a mapping."""
+    read: Callable[[Vitals], float | None] | None = None
+    """What the driver's own readings give of an interval, for where the counters give nothing."""
 
 
 def _nothing(_: Vitals) -> None:
@@ -77,21 +80,15 @@ def _moved(field: str) -> Callable[[Vitals, Activity | None, float], float | Non
     return moved
 
 
-def _pcie(field: str) -> Callable[[Vitals, Activity | None, float], float | None]:
-    """Return the bytes that the counters give, else those of the driver's own readings."""
-
-    def moved(vitals: Vitals, activity: Activity | None, _: float) -> float | None:
-        counted: float | None = None if activity is None else getattr(activity, field)
-        return getattr(vitals, field) if counted is None else counted
-
-    return moved
+def _pcie(field: str) -> BoardCounter:
+    return BoardCounter(field, _nothing, _moved(field), read=lambda vitals: getattr(vitals, field))
 
 
 BOARD_TOTALS: tuple[BoardCounter, ...] = (
     BoardCounter("energy_joules", lambda vitals: vitals.energy_joules, _energy),
     *(_throttle(reason) for reason in THROTTLE_REASONS),
-    BoardCounter("pcie_transmit_bytes", _nothing, _pcie("pcie_transmit_bytes")),
-    BoardCounter("pcie_receive_bytes", _nothing, _pcie("pcie_receive_bytes")),
+    _pcie("pcie_transmit_bytes"),
+    _pcie("pcie_receive_bytes"),
     BoardCounter(
         "nvlink_transmit_bytes",
         lambda vitals: vitals.nvlink_transmit_bytes_total,
@@ -112,6 +109,9 @@ class BoardIntegral:
 
     def __init__(self) -> None:
         self._tallies = [(counter, Tally()) for counter in BOARD_TOTALS]
+        self._preferred = {
+            counter.field: Preferred() for counter in BOARD_TOTALS if counter.read is not None
+        }
         self._energy = next(
             tally for counter, tally in self._tallies if counter.field == "energy_joules"
         )
@@ -124,7 +124,11 @@ class BoardIntegral:
         before = self._energy.value
         for counter, tally in self._tallies:
             tally.follow(counter.driver(vitals))
-            tally.add(counter.ours(vitals, activity, seconds))
+            ours = counter.ours(vitals, activity, seconds)
+            if counter.read is not None:
+                preferred = self._preferred[counter.field]
+                ours = preferred.add(seconds, activity, ours, counter.read(vitals))
+            tally.add(ours)
         after = self._energy.value
         if not seconds or before is None or after is None or after < before:
             return None

@@ -6,13 +6,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from exporter.clock import stale_after_seconds
+from exporter.clock import GAP_INTERVALS
 from exporter.derive import Derived, derive_share
 from exporter.derive.share import UTILIZATION_MARGIN_RATIO
 from exporter.derive.stall import Stall
 from exporter.derive.units import cut_activity
 from exporter.model.reading import Activity, Reading, ShareReading
 from exporter.model.snapshot import Bounds, Ceilings, Share
+from exporter.publisher.awaited import AwaitedRounds, BoardRound
 from exporter.publisher.ranks import GapClock
 from exporter.publisher.recent import RecentWindow
 from exporter.publisher.rules import Rules
@@ -54,7 +55,11 @@ class TrackedShare:
         self.derived = Derived()
         self._history = self.derived.history
         self._answered_at: float | None = None
-        """Monotonic time of the last activity; of the first read before there is any."""
+        """Monotonic time of the last activity; before there is any, and after a gap, of the first
+        read."""
+        self._counted_by: str | None = None
+        """The source of the last activity; None before there is any, and after a gap."""
+        self._awaited = AwaitedRounds()
         self._observed_until: float | None = None
         """Monotonic time up to which it is known whether the share was idle."""
 
@@ -71,21 +76,32 @@ class TrackedShare:
         `energy_joules` is the board's over the interval, None where it is not the share's alone.
         """
         reading, last, elapsed = read
-        share_reading = self._expected(share_reading, reading.monotonic_seconds, rules)
+        share_reading = self._expected(share_reading, read, rules)
         awaited = share_reading.counters is not None and share_reading.activity is None
+        whole = BoardRound(
+            elapsed, reading.vitals, None if last is None else last.vitals, energy_joules
+        )
+        if not elapsed:
+            self._awaited.clear()
+        if share_reading.activity is not None:
+            whole = self._awaited.joined(whole, share_reading.activity)
         derived = derive_share(
             reading.device,
-            reading.vitals,
+            whole.vitals,
             share_reading,
             self.ceilings,
             rules.idle,
-            previous=last.vitals if last is not None else None,
-            seconds=elapsed or None,
+            previous=whole.previous,
+            seconds=whole.seconds or None,
             stall=stall,
             history=self._history,
         )
         self._history = derived.history
-        self._add(share_reading, read, derived, rules, energy_joules)
+        if awaited and elapsed:
+            self._awaited.add(whole)
+        else:
+            self._awaited.clear()
+        self._add(share_reading, read, derived, rules, whole.energy_joules)
         self.totals = self.integral.totals()
         self.recent.add(reading.monotonic_seconds, elapsed, self.totals, derived.saturation)
         if awaited:
@@ -137,18 +153,24 @@ class TrackedShare:
         self.integral.add_stall(method, seconds)
         self.totals = self.integral.totals()
 
-    def _expected(self, share_reading: ShareReading, now: float, rules: Rules) -> ShareReading:
-        """Return the reading, as one without counters once these were silent for too long.
+    def _expected(self, share_reading: ShareReading, read: Round, rules: Rules) -> ShareReading:
+        """Return the reading, as one without counters once these were silent for 3 intervals.
 
-        Until then an interval without counters publishes no estimate: a GPU does not flip.
+        Until then an interval without counters publishes no estimate, also where the driver no
+        longer supports them: a GPU does not flip.
         """
-        if self._answered_at is None or share_reading.activity is not None:
-            self._answered_at = now
-        elif share_reading.counters is not None and (
-            now - self._answered_at > stale_after_seconds(rules.interval_seconds)
-        ):
-            return replace(share_reading, counters=None)
-        return share_reading
+        now = read.reading.monotonic_seconds
+        if share_reading.activity is not None:
+            self._answered_at, self._counted_by = now, share_reading.activity.source
+            return share_reading
+        if self._answered_at is None or read.last is None:
+            self._answered_at, self._counted_by = now, None
+        # Half an interval more, so that jitter does not end the wait at the third read.
+        waits = now - self._answered_at <= (GAP_INTERVALS + 0.5) * rules.interval_seconds
+        counters = (share_reading.counters or self._counted_by) if waits else None
+        if counters == share_reading.counters:
+            return share_reading
+        return replace(share_reading, counters=counters)
 
     def _observe(self, reading: Reading, rules: Rules, *, seen: bool) -> None:
         """Note whether an interval shows if the share was idle.

@@ -56,6 +56,9 @@ class OpenedGpu:
     """The shares: (None,) for the whole GPU, else the numbers of its GPU instances."""
     journal: Journal
     """Where the source notes what it cannot read; its `now` is the time of the present round."""
+    wait: Callable[[float], float] | None = None
+    """Waits so many seconds, which are few, and returns the monotonic time then; None: no waiting
+    in a round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ class CounterRow(SourceRow):
 def _open_gpm(gpu: OpenedGpu) -> CounterSource:
     from exporter.sources.nvml.gpm import GpmSource
 
-    return GpmSource(gpu.handle, gpu.gpu_instances, gpu.journal)
+    return GpmSource(gpu.handle, gpu.gpu_instances, gpu.journal, gpu.wait)
 
 
 COUNTER_SOURCES: tuple[CounterRow, ...] = (

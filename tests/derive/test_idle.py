@@ -63,6 +63,22 @@ def test_idle_by_the_drivers_readings(
     assert is_idle(None, utilization, vitals, links, RULES) is expected
 
 
+@pytest.mark.parametrize(("memory_ratio", "expected"), [(None, True), (0.009, True), (0.01, False)])
+def test_memory_traffic_without_counters_is_not_idle(
+    memory_ratio: float | None, expected: bool
+) -> None:
+    """Loading a model runs no kernel: without counters it shows in the memory utilization alone."""
+    assert is_idle(None, 0.0, Vitals(), None, RULES, memory_ratio) is expected
+
+
+@pytest.mark.parametrize(("dram", "expected"), [(0.0, True), (None, False)])
+def test_counted_dram_goes_before_the_memory_utilization(
+    dram: float | None, expected: bool, counters: Callable[..., Activity]
+) -> None:
+    """The driver's memory utilization decides only where DRAM activity is not counted."""
+    assert is_idle(counters(dram=dram), 0.0, None, None, RULES, 0.3) is expected
+
+
 def test_measured_engine_activity_goes_before_utilization(
     counters: Callable[..., Activity],
 ) -> None:

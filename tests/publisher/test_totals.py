@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -90,6 +92,107 @@ def test_a_measured_interval_adds_ratio_times_its_own_length() -> None:
     assert totals.dram_bytes == 2e12
     assert totals.limited_seconds["compute"] == 2.0
     assert totals.last_busy_timestamp_seconds == 52.0
+
+
+lengths = st.sampled_from((0.1, 0.25, 1.0, 2.5, 10.0))
+"""Poll intervals; where all are 1 s a rate, its integral and its quotient look the same."""
+
+
+@given(st.lists(st.tuples(lengths, lengths, ratios, st.booleans()), min_size=1, max_size=8))
+def test_every_total_is_the_sum_of_rate_times_time(
+    intervals: list[tuple[float, float, float, bool]],
+) -> None:
+    """Whatever the lengths of the intervals; the utilization covers another time than the
+    counters, and energy is no rate."""
+    integral = ShareIntegral(0.0)
+    for counted, polled, x, idle in intervals:
+        parts = TimeParts(idle=x, narrow=(1 - x) / 2, unsaturated=(1 - x) / 2, clock=0, saturated=0)
+        integral.add(
+            Utilization(x / 3, 1.0, polled),
+            activity(x, counted, integer=x / 2, hmma=x / 4, dram=x / 5, engine=x / 6, sm=x / 7),
+            derived(
+                saturation=Saturation("gpm", True, Bounds(x / 8, x), ratio=x / 8, unit="tensor"),
+                time_parts=parts,
+                roofline=Roofline(
+                    flops_per_second={"fp32": 9 * x, "fp64": 8 * x},
+                    dram_bytes_per_second=7 * x,
+                    roof_ratio={"spec": 3 * x, "clock": 2 * x},
+                ),
+                idle=idle,
+                held=x > 0.5,
+                limiter="memory" if idle else "latency",
+                data_stall={"client": Bounds(x / 10, x / 9)},
+                flops_integral_bounds=Bounds(5 * x, 6 * x),
+            ),
+            11 * x,
+            1.0,
+        )
+
+    def sums(per_second: float) -> Any:
+        return pytest.approx(sum(counted * x * per_second for counted, _, x, _ in intervals))
+
+    def when(chosen: Callable[[float, bool], bool]) -> Any:
+        return pytest.approx(sum(time for time, _, x, idle in intervals if chosen(x, idle)))
+
+    totals = integral.totals()
+    assert totals.busy_seconds == pytest.approx(sum(t * x / 3 for _, t, x, _ in intervals))
+    assert totals.observed_seconds == {
+        "utilization": pytest.approx(sum(polled for _, polled, _, _ in intervals)),
+        "activity": when(lambda x, idle: True),
+    }
+    assert totals.engine_active_seconds == sums(1 / 6)
+    assert totals.sm_active_seconds == sums(1 / 7)
+    assert totals.dram_active_seconds == sums(1 / 5)
+    pipes = dict.fromkeys(("tensor", "fp64", "fp32", "fp16"), sums(1)) | {"int": sums(1 / 2)}
+    assert totals.pipe_active_seconds == pipes
+    assert totals.tensor_op_active_seconds == {"hmma": sums(1 / 4)}
+    assert totals.saturation_seconds == sums(1 / 8)
+    assert totals.time_seconds["idle"] == sums(1)
+    assert sum(totals.time_seconds.values()) == when(lambda x, idle: True)
+    assert totals.flops == {"fp32": sums(9), "fp64": sums(8)}
+    assert (totals.flops_lower, totals.flops_upper) == (sums(5), sums(6))
+    assert totals.dram_bytes == sums(7)
+    assert totals.roof_seconds == {"spec": sums(3), "clock": sums(2)}
+    assert totals.limited_seconds["memory"] == when(lambda x, idle: idle)
+    assert totals.limited_seconds["latency"] == when(lambda x, idle: not idle)
+    assert totals.idle_seconds == when(lambda x, idle: idle)
+    assert totals.held_idle_seconds == when(lambda x, idle: idle and x > 0.5)
+    assert totals.idle_energy_joules == pytest.approx(
+        sum(11 * x for _, _, x, idle in intervals if idle)
+    )
+    assert totals.data_stall_lower_seconds == {"client": sums(1 / 10)}
+    assert totals.data_stall_upper_seconds == {"client": sums(1 / 9)}
+
+
+@given(st.lists(st.tuples(lengths, ratios, st.booleans()), min_size=1, max_size=8))
+def test_our_board_totals_are_the_sum_of_rate_times_time(
+    intervals: list[tuple[float, float, bool]],
+) -> None:
+    """Where the driver has no counters; bytes are amounts already, and no rates."""
+    board = BoardIntegral()
+    for length, x, throttled in intervals:
+        used = board.add(
+            Vitals(
+                power_watts=700 * x,
+                throttle_reasons=frozenset({"sw_thermal"} if throttled else ()),
+                pcie_receive_bytes=5 * x,
+            ),
+            activity(length=length, pcie_transmit_bytes=3 * x, c2c_receive_bytes=2 * x),
+            length,
+        )
+
+    totals = board.totals()
+    energies = [700 * x * length for length, x, _ in intervals]
+    assert totals.energy_joules == pytest.approx(sum(energies))
+    if len(intervals) > 1:
+        assert used == pytest.approx(energies[-1])
+    assert totals.throttle_seconds["sw_thermal"] == pytest.approx(
+        sum(length for length, _, throttled in intervals if throttled)
+    )
+    assert totals.throttle_seconds["hw_thermal"] == 0
+    assert totals.pcie_transmit_bytes == pytest.approx(sum(3 * x for _, x, _ in intervals))
+    assert totals.pcie_receive_bytes == pytest.approx(sum(5 * x for _, x, _ in intervals))
+    assert totals.c2c_receive_bytes == pytest.approx(sum(2 * x for _, x, _ in intervals))
 
 
 def test_every_limiter_is_there_at_zero_from_the_first_interval() -> None:
@@ -291,3 +394,58 @@ def test_link_bytes_prefer_the_drivers_total_and_never_count_twice() -> None:
     assert totals.nvlink_transmit_bytes == 1100.0
     assert totals.nvlink_receive_bytes is None
     assert (totals.pcie_transmit_bytes, totals.pcie_receive_bytes) == (3.0, 4.0)
+
+
+def pcie_round(
+    board: BoardIntegral, moved: float, seconds: float, covered: float | None = None
+) -> None:
+    """One round of a driver that counts `moved` bytes; the counters answer for `covered` seconds,
+    at 100 B/s."""
+    answer = None
+    if covered is not None:
+        answer = activity(length=covered, pcie_transmit_bytes=100 * covered)
+    board.add(Vitals(pcie_transmit_bytes=moved), answer, seconds)
+
+
+def test_bytes_of_a_round_that_the_counters_skip_count_once() -> None:
+    """The next activity covers the skipped round: what the driver read there is not added, too."""
+    board = BoardIntegral()
+    pcie_round(board, 25, 0.25, covered=0.25)
+    pcie_round(board, 10, 0.1)
+    assert board.totals().pcie_transmit_bytes == 25
+    pcie_round(board, 15, 0.15, covered=0.25)
+
+    assert board.totals().pcie_transmit_bytes == 50
+
+
+def test_bytes_of_rounds_that_no_activity_covers_are_the_drivers() -> None:
+    """Neither counters that begin anew nor counters that stay away lose a byte."""
+    board = BoardIntegral()
+    pcie_round(board, 25, 0.25, covered=0.25)
+    pcie_round(board, 10, 0.1)
+    pcie_round(board, 10, 0.1, covered=0.1)
+    assert board.totals().pcie_transmit_bytes == 45
+    for _ in range(5):
+        pcie_round(board, 10, 0.1)
+    assert board.totals().pcie_transmit_bytes == 95
+    pcie_round(board, 10, 0.1, covered=0.1)
+
+    assert board.totals().pcie_transmit_bytes == 105
+
+
+@given(st.lists(st.tuples(seconds, st.booleans()), min_size=1, max_size=30))
+def test_no_byte_counts_twice_or_not_at_all(rounds: list[tuple[float, bool]]) -> None:
+    """Whichever rounds the counters skip, once they answer the total is what was moved."""
+    board = BoardIntegral()
+    pcie_round(board, 100, 1.0, covered=1.0)
+    since, passed, waiting = 0.0, 1.0, 0
+    for length, answers in rounds:
+        passed += length
+        since += length
+        waiting = 0 if answers else waiting + 1
+        if waiting > 3:
+            since = 0.0  # the driver's bytes have been taken
+        pcie_round(board, 100 * length, length, covered=since if answers else None)
+        if answers:
+            since = 0.0
+            assert board.totals().pcie_transmit_bytes == pytest.approx(100 * passed)

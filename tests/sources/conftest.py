@@ -95,8 +95,10 @@ class Rig:
         self,
         options: SessionOptions | None = None,
         progress: Callable[[], None] = lambda: None,
+        sleep: Callable[[float], None] = lambda seconds: None,
     ) -> Session:
-        return Session(self.handle, 0, options or SessionOptions(), self, self.past, progress)
+        options = options or SessionOptions()
+        return Session(self.handle, 0, options, self, self.past, progress, sleep)
 
 
 Open = Callable[..., Rig]

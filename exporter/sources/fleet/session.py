@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -51,8 +52,10 @@ class Session:
         clock: Clock,
         past: Past,
         progress: Callable[[], None],
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._clock = clock
+        self._sleep = sleep
         self._options = options
         self._journal = Journal(f"GPU {index}", past, progress)
         self._journal.now = clock.monotonic()
@@ -61,7 +64,9 @@ class Session:
             self._journal, IDENTITY, (lambda: pynvml.nvmlDeviceGetIndex(handle),)
         )
         self._counters = Counters(
-            OpenedGpu(handle, self._nvml.device, self._nvml.gpu_instances, self._journal),
+            OpenedGpu(
+                handle, self._nvml.device, self._nvml.gpu_instances, self._journal, self._wait
+            ),
             options.counters,
             COUNTER_SOURCES,
         )
@@ -74,6 +79,11 @@ class Session:
         self._next_static = clock.monotonic() + STATIC_INTERVAL_SECONDS
         self._next_slow = float("-inf")
 
+    def _wait(self, seconds: float) -> float:
+        """Wait within a round; return the monotonic time after it."""
+        self._sleep(seconds)
+        return self._clock.monotonic()
+
     @property
     def device(self) -> Device:
         """The GPU's identity, as last read."""
@@ -81,14 +91,21 @@ class Session:
 
     @property
     def wants_burst(self) -> bool:
-        """True while readings between two rounds make the bounds of utilization narrower."""
+        """True while the utilization has to be polled many times a second."""
         reader = self._nvml.utilization
         return reader is not None and reader.wants_burst
 
+    @property
+    def between_seconds(self) -> float | None:
+        """How long to wait for the next round before `read_burst`; None: for ever."""
+        reader = self._nvml.utilization
+        return None if reader is None else reader.between_seconds
+
     def read_burst(self) -> None:
-        """Poll the utilization between two rounds."""
+        """Read what would be lost until the next round."""
         if self._nvml.utilization is not None:
-            self._nvml.utilization.poll(self._clock.monotonic())
+            self._journal.now = self._clock.monotonic()
+            self._nvml.utilization.read_between(self._journal.now, self._clock.time())
 
     def index(self) -> int | None:
         """Return the index that the GPU has now; None if the driver does not report it.

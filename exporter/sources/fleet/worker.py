@@ -23,7 +23,6 @@ from exporter.sources.nvml.probe import Outcome, code_of, outcome_of, raise_if_g
 from exporter.sources.nvml.reader import DeviceChanged
 from exporter.sources.proc.suspended import gpu_addresses, is_suspended
 
-BURST_INTERVAL_SECONDS = 0.1
 BACK_OFF_SECONDS = (0.5, 1.0, 2.0, 4.0, 5.0)
 
 log = logging.getLogger(__name__)
@@ -146,9 +145,9 @@ class Worker(threading.Thread):
     def run(self) -> None:
         """Read the GPU when asked, until stopped or replaced."""
         while not self.stopping:
-            wants_burst = self._session is not None and self._session.wants_burst
+            wait = None if self._session is None else self._session.between_seconds
             try:
-                self._commands.get(timeout=BURST_INTERVAL_SECONDS if wants_burst else None)
+                self._commands.get(timeout=wait)
             except Empty:
                 self._work(self._burst)
             else:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import math
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from ctypes import c_char
 from typing import Any
 
@@ -39,8 +39,10 @@ from exporter.sources.nvml.probe import (
 
 SHORTEST_WINDOW_SECONDS = 0.1
 """Closer samples give invalid values (nvml.h; NVIDIA/DCGM #310 calls it a hard limit)."""
-CLOCK_ROUNDING_SECONDS = 1e-6
-"""Two monotonic times that lie just so far apart may differ by a little less."""
+CLOCK_STEP_SECONDS = 1e-6
+"""What the differences of a monotonic clock are exact to."""
+LONGEST_WAIT_SECONDS = 0.02
+"""How long a read waits rather than skip a round: a fifth of the shortest interval."""
 VALUES = "values"
 """The member of a share's group that is absent while a metric has an impossible value."""
 _ENTRY = struct.Struct("=IId24x")
@@ -85,6 +87,12 @@ class GpmWindow:
             self._metrics, pynvml.c_nvmlGpmMetricsGet_t.metrics.offset
         )
 
+    def early_seconds(self, monotonic_seconds: float) -> float:
+        """Return how much later the next sample may be taken; 0 or less if now."""
+        if self._older_at is None:
+            return 0.0
+        return self._older_at + SHORTEST_WINDOW_SECONDS - monotonic_seconds
+
     def read(self, monotonic_seconds: float) -> Activity | None:
         """Take a sample and return the activity since the last one.
 
@@ -94,8 +102,7 @@ class GpmWindow:
             pynvml.NVMLError: the driver refused.
         """
         since = self._older_at
-        shortest = SHORTEST_WINDOW_SECONDS - CLOCK_ROUNDING_SECONDS
-        if since is not None and monotonic_seconds - since < shortest:
+        if self.early_seconds(monotonic_seconds) > CLOCK_STEP_SECONDS:
             return None
         if self._gpu_instance is None:
             pynvml.nvmlGpmSampleGet(self._handle, self._newer)
@@ -217,9 +224,15 @@ class GpmSource:
     """Reads the activity of every share of one GPU, if the GPU has the counters."""
 
     def __init__(
-        self, handle: Any, gpu_instances: tuple[int | None, ...], journal: Journal
+        self,
+        handle: Any,
+        gpu_instances: tuple[int | None, ...],
+        journal: Journal,
+        wait: Callable[[float], float] | None = None,
     ) -> None:
+        """Open what answers; `wait` waits so many seconds and returns the monotonic time then."""
         self._handle = handle
+        self._wait = wait
         self._shares = gpu_instances
         self._journal = journal
         self._windows: dict[int | None, GpmWindow] = {}
@@ -256,6 +269,10 @@ class GpmSource:
         """
         if self._journal.now >= self._open_at:
             self._open()
+        windows = self._windows.values()
+        early = max((window.early_seconds(monotonic_seconds) for window in windows), default=0.0)
+        if self._wait is not None and CLOCK_STEP_SECONDS < early <= LONGEST_WAIT_SECONDS:
+            monotonic_seconds = self._wait(early)
         activities = {}
         for share, window in tuple(self._windows.items()):
             group = _group(share)

@@ -4,30 +4,30 @@
 The driver's sample buffer holds one mean per sampling period (1/6 s to 1 s, by GPU model), stamped
 at the period's end, so consecutive samples cover time without gaps: their weighted mean is exact
 for the time that they cover. A poll (``nvmlDeviceGetUtilizationRates``) covers only the last
-period, so polls leave gaps.
+period. In the bound, all time that is not covered counts as busy.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 
-HISTORY_SECONDS = 10.0
-"""How long a GPU must have been quiet until time without a sample counts as quiet, too."""
+from exporter.sources.nvml.polls import (
+    LONGEST_PERIOD_SECONDS,
+    SHORTEST_PERIOD_SECONDS,
+    PollTrack,
+)
+from exporter.sources.nvml.silences import Silences
+
 ROUNDING_MARGIN = 0.01
 """The driver reports whole percents; whether rounded or cut is not documented."""
 SILENT_SECONDS = 2.0
-"""A buffer without a new sample for this long (two of the longest periods) does not answer: the
-utilization is polled instead."""
+"""A buffer that has answered late before is waited for so long (two of the longest periods); then
+the polls count instead."""
 STALE_SECONDS = 3.0
 """How long the last value is used; three intervals if that is more."""
 STALE_INTERVALS = 3
-LONGEST_PERIOD_SECONDS = 1.0
 HOLE_FACTOR = 1.5
-"""A gap longer than its neighbours by this factor means that unread samples were overwritten."""
-POLL_REACH_SECONDS = 1 / 3
-"""An interval shorter than this may hold the busy time of two whole polls (of 1/6 s each)."""
+"""A gap longer than its neighbours by this factor means that samples are missing."""
 
 
 class UtilizationMeter:
@@ -37,177 +37,227 @@ class UtilizationMeter:
     """
 
     def __init__(self) -> None:
-        self._history: deque[tuple[float, float]] = deque()
-        """The highest ratio of each interval: (when it was closed, ratio)."""
-        self._peak: float | None = None
-        """The highest ratio since the last close."""
-        self._observed_since: float | None = None
-        """Since when the history has no hole."""
-        self._quiet = False
+        self._polls = PollTrack()
+        self._silences = Silences()
         self._last_stamp: float | None = None
+        self._sampled_at = float("-inf")
+        """Monotonic time to which the last sample reaches."""
+        self._clocks_agree = False
+        """Whether the driver's stamps have been seen to be of our clock."""
+        self._read_at = float("-inf")
+        """Monotonic time at which the buffer was last read."""
+        self._counted_after = 0.0
+        """How far the time after the last sample has been counted without samples, in seconds."""
         self._gap = self._period = LONGEST_PERIOD_SECONDS
         self._newest: float | None = None
         self._noted_at = float("-inf")
         """Monotonic time at which it was read."""
-        self._newest_at: float | None = None
-        self._last_poll_at: float | None = None
         self._closed_at: float | None = None
-        self._sampled = False
         self._refused = 0
         self._ahead = 0.0
         """How far the samples of the last interval reach into this one, in seconds."""
+        self._highest = 0.0
+        """The highest ratio since the last close."""
         self._clear()
 
     def _clear(self) -> None:
         """Start an interval."""
-        self._busy = self._covered = self._hole = self._unknown = 0.0
-        self._resumed = False
-        self._polled = False
+        self._busy = self._covered = self._possible = self._rounding = 0.0
+        self._highest = 0.0
 
     def take_refused(self) -> int:
         """Return how many values outside 0 to 1 were refused since the last call."""
         refused, self._refused = self._refused, 0
         return refused
 
-    def add_samples(self, samples: Sequence[tuple[float, float]], monotonic_seconds: float) -> None:
-        """Take new samples: (the driver's stamp in seconds, ratio), oldest first."""
-        last = self._last_stamp
-        new = [sample for sample in samples if last is None or sample[0] > last]
-        if new:
-            if not self._sampled:
-                self._sampled = True
-                # The time of these samples has been counted by polls.
-                self._resumed = self._closed_at is not None
-            if self._observed_since is None:
-                self._observed_since = monotonic_seconds - (new[-1][0] - new[0][0])
-            self._newest_at = monotonic_seconds
-            counts = self._closed_at is not None and not self._resumed
-            usual = max((later[0] - sooner[0] for sooner, later in pairwise(new)), default=None)
-            for stamp, ratio in new:
-                self._add_sample(stamp, ratio, self._gap if usual is None else usual, counts)
-                if 0.0 <= ratio <= 1.0:
-                    self._note(ratio, monotonic_seconds)
-        elif (
-            self._sampled
-            and self._newest_at is not None
-            and monotonic_seconds - self._newest_at > SILENT_SECONDS
-        ):
-            self._sampled = False
-            self._last_poll_at = self._observed_since = None
+    @property
+    def sampled(self) -> bool:
+        """True once the buffer has answered."""
+        return self._last_stamp is not None
 
-    def _add_sample(self, stamp: float, ratio: float, usual_gap: float, counts: bool) -> None:
-        seconds = self._period
-        if self._last_stamp is not None:
-            gap = stamp - self._last_stamp
-            if gap <= HOLE_FACTOR * min(usual_gap, LONGEST_PERIOD_SECONDS):
-                self._period = seconds = gap
-            elif counts:
-                # After a hole in the buffer only the sample's own period is known.
-                seconds = min(gap, self._period)
-                self._hole += gap - seconds
-            self._gap = gap
-        self._last_stamp = stamp
-        if not 0.0 <= ratio <= 1.0:
-            self._refused += 1
-            self._unknown += seconds
-        elif counts:
-            self._busy += ratio * seconds
-            self._covered += seconds
+    @property
+    def _silent(self) -> bool:
+        """Whether a sample is overdue."""
+        return self._read_at - self._sampled_at > HOLE_FACTOR * self._period
 
     @property
     def wants_polls(self) -> bool:
-        """True while there is no sample buffer that answers."""
-        return not self._sampled
+        """True while the buffer has no sample where one is due."""
+        return not self.sampled or self._silent
+
+    @property
+    def wants_burst(self) -> bool:
+        """True while polls between two rounds are needed: there is no buffer that answers, or it
+        is not known what its silences mean."""
+        if not self.sampled:
+            return True
+        return (self._silent and not self._silences.mean_idle) or self._silences.unclear(
+            self._read_at
+        )
+
+    def add_samples(
+        self,
+        samples: Sequence[tuple[float, float]],
+        monotonic_seconds: float,
+        stamp_seconds: float,
+        *,
+        overwritten: bool = False,
+    ) -> None:
+        """Take new samples: (the driver's stamp in seconds, ratio), oldest first.
+
+        `stamp_seconds` is now on the driver's clock. `overwritten` if the buffer was full of them:
+        older ones may have been lost unread.
+        """
+        self._read_at = monotonic_seconds
+        last = self._last_stamp
+        new = [sample for sample in samples if last is None or sample[0] > last]
+        if not new:
+            return
+        if last is None and self._closed_at is not None:
+            # Polls may have counted the time of these samples.
+            self._possible += monotonic_seconds - self._closed_at
+        counts = last is not None and self._closed_at is not None
+        for stamp, ratio in new:
+            self._add_sample(stamp, ratio, counts=counts, overwritten=overwritten)
+            overwritten = False
+            if 0.0 <= ratio <= 1.0:
+                self._note(ratio, monotonic_seconds)
+        self._polls.end()
+        self._sampled_at = monotonic_seconds - self._age(stamp_seconds - new[-1][0])
+
+    def _age(self, by_stamp: float) -> float:
+        """Return how old the last sample is: a period at most, if the driver has another clock."""
+        if abs(by_stamp) <= STALE_SECONDS:
+            self._clocks_agree = True
+        elif by_stamp < 0 or not self._clocks_agree:
+            return self._period
+        return by_stamp
+
+    def _add_sample(self, stamp: float, ratio: float, *, counts: bool, overwritten: bool) -> None:
+        """Take one sample: its own period, and whatever lies between it and the last one."""
+        gap = own = self._period
+        if self._last_stamp is not None:
+            gap = stamp - self._last_stamp
+            usual = self._period if self._silences.mean_idle else self._gap
+            if gap <= HOLE_FACTOR * min(usual, LONGEST_PERIOD_SECONDS):
+                self._period = own = gap
+            else:
+                # Of the time between two samples that are far apart only one's period is known.
+                own = min(gap, self._period)
+            self._gap = gap
+        self._last_stamp = stamp
+        between = gap - own
+        free = max(0.0, gap - self._counted_after)
+        seen, hole = min(own, free), max(0.0, free - own)
+        # Late samples may be of time that polls have counted.
+        self._counted_after = max(0.0, self._counted_after - gap)
+        if not overwritten:
+            self._silences.resumed(between, self._read_at)
+        valid = 0.0 <= ratio <= 1.0
+        self._refused += not valid
+        if not counts:
+            return
+        if valid:
+            # What was counted of its period before was idle: the work lies in the rest.
+            self._busy += min(ratio * own, seen)
+            self._covered += seen
+            self._possible += ratio * own - min(ratio * own, seen)
+            self._rounding += own
+        else:
+            self._possible += own
+        if hole and self._silences.mean_idle and not overwritten:
+            self._covered += hole
+            self._rounding += hole
+        else:
+            self._possible += hole
 
     def add_poll(self, ratio: float, monotonic_seconds: float) -> None:
-        """Take one poll; it stands for the time since the poll before it."""
+        """Take one poll.
+
+        Without a buffer it counts as in `PollTrack`. While a buffer is silent it shows what the
+        silence means; as long as that is not known, it counts likewise.
+        """
         if not 0.0 <= ratio <= 1.0:
             self._refused += 1
             return
-        if self._last_poll_at is not None and self._closed_at is not None:
-            seconds = monotonic_seconds - self._last_poll_at
-            self._busy += ratio * seconds
-            self._covered += seconds
-        if self._observed_since is None:
-            self._observed_since = monotonic_seconds
-        self._last_poll_at = monotonic_seconds
-        self._polled = True
+        step = self._polls.add(ratio, monotonic_seconds)
+        seen = step.seen_seconds
+        possible = step.highest_busy_seconds
+        if self.sampled:
+            age = monotonic_seconds - self._sampled_at
+            if age <= HOLE_FACTOR * self._period:
+                return
+            self._silences.poll(ratio, age)
+            if self._silences.understood or (self._silences.late and age <= SILENT_SECONDS):
+                return
+            # A poll may show the whole period before the present one.
+            reach = age - self._period
+            uncounted = max(0.0, reach - self._counted_after)
+            seen = min(seen if step.seconds else SHORTEST_PERIOD_SECONDS, uncounted)
+            possible += max(0.0, uncounted - step.seconds)
+            self._counted_after = max(reach, self._counted_after)
         self._note(ratio, monotonic_seconds)
+        if self._closed_at is not None:
+            self._busy += ratio * seen
+            self._covered += seen
+            self._possible += max(0.0, possible - ratio * seen)
+            self._rounding += step.seconds
 
     def _note(self, ratio: float, monotonic_seconds: float) -> None:
         self._newest, self._noted_at = ratio, monotonic_seconds
-        if self._peak is None or ratio > self._peak:
-            self._peak = ratio
+        self._highest = max(self._highest, ratio)
 
-    @property
-    def quiet(self) -> bool:
-        """True if the last ten seconds are known without a gap and all values in them are zero."""
-        return self._quiet
-
-    def close(
-        self, monotonic_seconds: float, stamp_seconds: float
-    ) -> tuple[float, float, float] | None:
+    def close(self, monotonic_seconds: float) -> tuple[float, float, float] | None:
         """End the interval; return (mean ratio, upper ratio, seconds that the mean covers).
 
-        `stamp_seconds` is now on the driver's clock. The upper ratio counts the time without a
-        sample as busy unless the last ten seconds were all zero; without samples it is the
-        highest poll of the last ten seconds, and 1 until there are ten seconds of polls. None if
-        nothing was read for three intervals, at least three seconds.
+        The upper ratio is that of the time known to
+        be busy, 0.01 of the rest of the known time, and all time that is not known. None if nothing
+        was read for three intervals, at least three seconds.
         """
-        if self._peak is not None:
-            self._history.append((monotonic_seconds, self._peak))
-            self._peak = None
-        while self._history and self._history[0][0] < monotonic_seconds - HISTORY_SECONDS:
-            self._history.popleft()
-        if not self._sampled and not self._polled:
-            # The next value must not count for the time in which nothing was read.
-            self._last_poll_at = self._observed_since = None
-        known = (
-            self._observed_since is not None
-            and monotonic_seconds - self._observed_since >= HISTORY_SECONDS
-        )
-        highest = max((ratio for _, ratio in self._history), default=None)
-        self._quiet = known and highest == 0.0
         length = 0.0 if self._closed_at is None else monotonic_seconds - self._closed_at
+        if self.sampled and length:
+            self._count_idle_silence(monotonic_seconds)
         # Half an interval less, so that jitter does not move it from the third close.
         stale = max(STALE_SECONDS, STALE_INTERVALS * length) - min(length, 1.0) / 2
         result = None
         if self._newest is not None and monotonic_seconds - self._noted_at < stale:
             ratio = self._busy / self._covered if self._covered > 0 else self._newest
-            if highest is None:
-                bound = 1.0
-            elif self._sampled and not self._resumed:
-                bound = highest + ROUNDING_MARGIN
-                if length > 0:
-                    bound = self._sampled_bound(length, stamp_seconds)
-            else:
-                reach = POLL_REACH_SECONDS / length if length > 0 else 1.0
-                bound = highest * max(1.0, reach) + ROUNDING_MARGIN if known else 1.0
-            upper = min(1.0, max(bound, ratio + ROUNDING_MARGIN))
-            result = ratio, upper, self._covered
+            bound = 1.0
+            if length:
+                rounding = ROUNDING_MARGIN * self._rounding
+                open_end = self._ahead + self._open_end(monotonic_seconds)
+                bound = (self._busy + self._possible + rounding + open_end) / length
+            elif self.sampled:
+                bound = self._highest + ROUNDING_MARGIN
+            result = ratio, min(1.0, max(bound, ratio + ROUNDING_MARGIN)), self._covered
         self._closed_at = monotonic_seconds
-        self._ahead = self._stamps_ahead(stamp_seconds)
+        self._ahead = min(max(0.0, self._sampled_at - monotonic_seconds), STALE_SECONDS)
         self._clear()
         return result
 
-    def _sampled_bound(self, length: float, stamp_seconds: float) -> float:
-        """Return the highest mean over the interval of `length` that the samples allow."""
-        uncovered = self._ahead + self._hole + self._since_last_sample(stamp_seconds)
-        if self._quiet:
-            # A value that is rounded to zero may still be this much of one period.
-            uncovered = ROUNDING_MARGIN * max(uncovered, self._period)
-        busy = self._busy + ROUNDING_MARGIN * self._covered + self._unknown
-        return (busy + uncovered) / length
+    def _count_idle_silence(self, monotonic_seconds: float) -> None:
+        """Count a silence that means idle, but for the time in which a sample may be due."""
+        if not self._silences.idle_now:
+            return
+        idle_until = monotonic_seconds - self._sampled_at - HOLE_FACTOR * self._period
+        idle = idle_until - self._counted_after
+        if idle > 0:
+            self._counted_after = idle_until
+            self._covered += idle
+            self._rounding += idle
+            self._note(0.0, monotonic_seconds)
 
-    def _since_last_sample(self, stamp_seconds: float) -> float:
-        """Return the seconds that no sample covers yet; one period if the clocks differ."""
-        age = stamp_seconds - (self._last_stamp or 0.0)
-        return max(0.0, age) if abs(age) <= STALE_SECONDS else self._period
-
-    def _stamps_ahead(self, stamp_seconds: float) -> float:
-        """Return how far the samples reach past now: a slow driver answers after the reading."""
-        ahead = (self._last_stamp or 0.0) - stamp_seconds
-        return ahead if 0.0 < ahead <= STALE_SECONDS else 0.0
+    def _open_end(self, monotonic_seconds: float) -> float:
+        """Return the seconds until now of which nothing is known yet."""
+        polled_at = self._polls.last_at
+        if not self.sampled:
+            if polled_at is None:
+                return float("inf")
+            return monotonic_seconds - polled_at + self._polls.longest_period_seconds
+        end = max(0.0, monotonic_seconds - self._sampled_at - self._counted_after)
+        if polled_at is not None and self._counted_after and not self._silences.understood:
+            end += max(0.0, self._polls.longest_period_seconds - self._period)
+        return end
 
 
 def busy_mean(

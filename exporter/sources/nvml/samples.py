@@ -16,6 +16,8 @@ MEMORY_UTILIZATION = pynvml.NVML_MEMORY_UTILIZATION_SAMPLES
 SM_CLOCK = pynvml.NVML_PROCESSOR_CLK_SAMPLES
 
 SPARE_ENTRIES = 32
+SMALLEST_DEPTH = 20
+"""Real buffers hold a hundred samples; a size below this is what was in one when it was asked."""
 _ENTRY = struct.Struct("=QQ")
 """nvmlSample_t: timestamp in microseconds, value's 8 bytes."""
 
@@ -32,6 +34,9 @@ class SampleBuffer:
         self._array: Any = None
         self._bytes = memoryview(b"")
         self._capacity = 0
+        self._depth = 0
+        self.full = False
+        """Whether all that the buffer holds was new at the last read: more may have been lost."""
 
     def _size(self, call: Any) -> None:
         """Ask how many samples the whole buffer holds, and make room for some more."""
@@ -41,6 +46,7 @@ class SampleBuffer:
         )
         if code != pynvml.NVML_SUCCESS:
             raise pynvml.NVMLError(code)
+        self._depth = count.value
         self._capacity = count.value + SPARE_ENTRIES
         self._array = (pynvml.c_nvmlSample_t * self._capacity)()
         self._bytes = memoryview((c_char * sizeof(self._array)).from_buffer(self._array))
@@ -75,6 +81,7 @@ class SampleBuffer:
         if self._count.value >= self._capacity:
             self._array = None  # the array is full: ask for the size again next time
         samples.sort()
+        self.full = len(samples) >= max(self._depth, SMALLEST_DEPTH)
         if samples:
             self._last_stamp.value = samples[-1][0]
         return [(stamp / 1e6, value) for stamp, value in samples]

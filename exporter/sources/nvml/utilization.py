@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any, NamedTuple
 
 import pynvml
@@ -16,6 +17,16 @@ from exporter.sources.nvml.probe import Probe
 from exporter.sources.nvml.samples import MEMORY_UTILIZATION, SM_CLOCK, UTILIZATION, SampleBuffer
 
 LOWEST_SANE_CLOCK_MHZ = 100.0
+SHORTEST_BURST_SECONDS = 0.06
+BURST_SPREAD_SECONDS = 0.05
+"""The longest wait for a poll leaves 50 ms of the shortest averaging period (1/6 s) for a slow
+round: each period has to be seen."""
+GOLDEN_RATIO = 0.6180339887498949
+"""Its multiples spread evenly over one, and never repeat."""
+BUFFER_SECONDS = 5.0
+"""How often a buffer is read at least: it holds 17 s at the shortest sampling period."""
+MOST_SAMPLES = 4096
+"""Several minutes: more come together only while no round is made."""
 
 
 class SmClocks(NamedTuple):
@@ -33,36 +44,71 @@ class UtilizationReader:
         self._journal = journal
         self.fresh = False
         """Whether the last read gave a new sample or poll."""
-        self._polled = False
-        self._compute = UtilizationMeter()
-        self._memory = UtilizationMeter()
-        self._compute_samples = self._buffer(handle, "utilization_samples", UTILIZATION)
-        self._memory_samples = self._buffer(
-            handle, "memory_utilization_samples", MEMORY_UTILIZATION
+        self._answered = False
+        """Whether anything did since the last read."""
+        self._compute = _Meter(handle, journal, "utilization_samples", UTILIZATION)
+        self._memory = _Meter(handle, journal, "memory_utilization_samples", MEMORY_UTILIZATION)
+        self._clock_samples = Probe(
+            journal, "clock_samples", (SampleBuffer(handle, SM_CLOCK).read,)
         )
-        self._clock_samples = self._buffer(handle, "clock_samples", SM_CLOCK)
+        self._clocks: deque[tuple[float, float]] = deque(maxlen=MOST_SAMPLES)
+        """The clock samples since the last read: stamp in seconds, megahertz."""
+        self._weights: deque[tuple[float, float]] = deque(maxlen=MOST_SAMPLES)
+        """The utilization samples since the last read."""
         self._rates: Probe[Any] = Probe(
             journal, "utilization", (lambda: pynvml.nvmlDeviceGetUtilizationRates(handle),)
         )
-
-    def _buffer(self, handle: Any, group: str, kind: int) -> Probe[list[tuple[float, float]]]:
-        return Probe(self._journal, group, (SampleBuffer(handle, kind).read,))
+        self._burst = 0.0
+        self._clocks_due = float("-inf")
 
     @property
     def wants_burst(self) -> bool:
-        """True while utilization is polled and the GPU was in use within the last ten seconds."""
-        meter = self._compute
-        return self._rates.possible and meter.wants_polls and not meter.quiet
+        """True while polls between two rounds are needed, whatever they show.
+
+        Were they only made while a GPU is busy, they would count its busy time more than its idle
+        time.
+        """
+        meters = (self._compute.meter, self._memory.meter)
+        return self._rates.possible and any(meter.wants_burst for meter in meters)
+
+    @property
+    def between_seconds(self) -> float | None:
+        """How long to wait for the next round before `read_between`; None: for ever.
+
+        Polls come at uneven times, so that they are not in step with a periodic load.
+        """
+        if self.wants_burst:
+            self._burst = (self._burst + GOLDEN_RATIO) % 1.0
+            return SHORTEST_BURST_SECONDS + BURST_SPREAD_SECONDS * self._burst
+        return BUFFER_SECONDS if self._compute.meter.sampled else None
+
+    def read_between(self, monotonic_seconds: float, unix_seconds: float) -> None:
+        """Take what is new, between two rounds: polls, and samples before they are overwritten."""
+        self._compute.take(monotonic_seconds, unix_seconds)
+        self._memory.take(monotonic_seconds, unix_seconds)
+        self._weights.extend(self._compute.samples)
+        if monotonic_seconds >= self._clocks_due and self._compute.meter.sampled:
+            self._take_clocks(monotonic_seconds)
+        self._answered |= bool(self._compute.samples or self._memory.samples)
+        self.poll(monotonic_seconds)
+
+    def _take_clocks(self, monotonic_seconds: float) -> None:
+        self._clocks_due = monotonic_seconds + BUFFER_SECONDS
+        self._clocks.extend(
+            (stamp, megahertz)
+            for stamp, megahertz in self._clock_samples() or ()
+            if megahertz >= LOWEST_SANE_CLOCK_MHZ and CLOCK_MEGAHERTZ(megahertz) is not None
+        )
 
     def poll(self, monotonic_seconds: float) -> None:
-        """Poll the utilizations that have no sample buffer."""
-        meters = (self._compute, self._memory)
+        """Poll the utilizations of which a sample is missing."""
+        meters = (self._compute.meter, self._memory.meter)
         if not any(meter.wants_polls for meter in meters):
             return
         rates = self._rates()
         if rates is None:
             return
-        self._polled = True
+        self._answered = True
         for meter, percent in zip(meters, (rates.gpu, rates.memory), strict=True):
             if meter.wants_polls:
                 meter.add_poll(percent / 100, monotonic_seconds)
@@ -71,21 +117,18 @@ class UtilizationReader:
         self, monotonic_seconds: float, unix_seconds: float
     ) -> tuple[Utilization | None, SmClocks]:
         """Return the utilization since the last read and the SM clocks of that time."""
-        samples = _ratios(self._compute_samples())
-        self._compute.add_samples(samples, monotonic_seconds)
-        memory_samples = _ratios(self._memory_samples())
-        self._memory.add_samples(memory_samples, monotonic_seconds)
-        self.poll(monotonic_seconds)
-        self.fresh = bool(samples or memory_samples) or self._polled
-        self._polled = False
-        compute = self._compute.close(monotonic_seconds, unix_seconds)
-        memory = self._memory.close(monotonic_seconds, unix_seconds)
-        refused = self._compute.take_refused() + self._memory.take_refused()
+        self._clocks_due = float("inf")  # read below, if at all
+        self.read_between(monotonic_seconds, unix_seconds)
+        self.fresh, self._answered = self._answered, False
+        compute = self._compute.meter.close(monotonic_seconds)
+        memory = self._memory.meter.close(monotonic_seconds)
+        refused = self._compute.meter.take_refused() + self._memory.meter.take_refused()
         for _ in range(refused):
             self._journal.failed(NVML, "utilization", "a value above 100 % was refused", self)
         if not refused:
             self._journal.answered("utilization", self)
         if compute is None:
+            self._forget_clocks()
             return None, SmClocks()
         utilization = Utilization(
             ratio=compute[0],
@@ -94,19 +137,36 @@ class UtilizationReader:
             memory_ratio=memory[0] if memory else None,
             memory_upper_ratio=memory[1] if memory else None,
         )
-        clocks = [
-            (stamp, megahertz)
-            for stamp, megahertz in self._clock_samples() or ()
-            if megahertz >= LOWEST_SANE_CLOCK_MHZ and CLOCK_MEGAHERTZ(megahertz) is not None
-        ]
-        return utilization, SmClocks(
-            busy_hertz=_hertz(busy_mean(clocks, samples)), mean_hertz=_hertz(busy_mean(clocks, ()))
+        self._take_clocks(monotonic_seconds)
+        clocks = SmClocks(
+            busy_hertz=_hertz(busy_mean(self._clocks, self._weights)),
+            mean_hertz=_hertz(busy_mean(self._clocks, ())),
+        )
+        self._forget_clocks()
+        return utilization, clocks
+
+    def _forget_clocks(self) -> None:
+        self._clocks.clear()
+        self._weights.clear()
+
+
+class _Meter:
+    """One utilization: its buffer, and the meter that the samples go to."""
+
+    def __init__(self, handle: Any, journal: Journal, group: str, kind: int) -> None:
+        self.meter = UtilizationMeter()
+        self._buffer = SampleBuffer(handle, kind)
+        self._read = Probe(journal, group, (self._buffer.read,))
+        self.samples: list[tuple[float, float]] = []
+        """What was new at the last read: stamp in seconds, ratio."""
+
+    def take(self, monotonic_seconds: float, unix_seconds: float) -> None:
+        """Read the buffer."""
+        self.samples = [(stamp, percent / 100) for stamp, percent in self._read() or ()]
+        self.meter.add_samples(
+            self.samples, monotonic_seconds, unix_seconds, overwritten=self._buffer.full
         )
 
 
 def _hertz(megahertz: float | None) -> float | None:
     return None if megahertz is None else megahertz * 1e6
-
-
-def _ratios(samples: list[tuple[float, float]] | None) -> list[tuple[float, float]]:
-    return [(stamp, percent / 100) for stamp, percent in samples or ()]

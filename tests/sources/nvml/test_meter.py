@@ -5,18 +5,21 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from exporter.sources.nvml.meter import (
-    HISTORY_SECONDS,
-    ROUNDING_MARGIN,
-    SILENT_SECONDS,
-    UtilizationMeter,
-    busy_mean,
+from exporter.sources.nvml.meter import ROUNDING_MARGIN, UtilizationMeter, busy_mean
+from exporter.sources.nvml.polls import PollTrack
+from exporter.sources.nvml.utilization import (
+    BUFFER_SECONDS,
+    BURST_SPREAD_SECONDS,
+    SHORTEST_BURST_SECONDS,
 )
 
 START = 1_000.0
@@ -24,61 +27,104 @@ START = 1_000.0
 OFFSET = 1.7e9
 """The driver's stamps minus the monotonic clock."""
 HALF_PERCENT = 0.005
-WHOLE_SECOND = 1.0
+STAMP_SECONDS = 1e-5
+"""Unix time in a float is exact to a quarter of a microsecond."""
 SIXTH = 1 / 6
+PERIODS = (SIXTH, 0.25, 0.5, 1.0)
+INTERVALS = (0.1, 0.5, 1.0, 5.0, 10.0, 30.0)
 
 
-@dataclass(frozen=True)
-class Duty:
-    """A load that is busy for the first `share` of each period."""
+class Load:
+    """A GPU that is busy and idle in turn, for scripted times; then it is as at the start."""
 
-    period: float
-    share: float
-    phase: float
-
-    def busy_seconds(self, start: float, end: float) -> float:
-        return self._until(end) - self._until(start)
+    def __init__(
+        self, turns: Sequence[float], *, starts_busy: bool = False, begin: float = 0.0
+    ) -> None:
+        """Take how long it is idle, busy, idle and so on, in seconds, and where in that it is at
+        the start."""
+        self._begin = START - begin
+        self._busy = [(number % 2 == 0) == starts_busy for number in range(len(turns))]
+        self._ends = list(accumulate(turns))
+        self._busy_until = list(
+            accumulate(seconds * busy for seconds, busy in zip(turns, self._busy, strict=True))
+        )
 
     def _until(self, t: float) -> float:
-        turns = (t - self.phase) / self.period
-        whole = math.floor(turns)
-        return self.period * (whole * self.share + min(turns - whole, self.share))
+        length = self._ends[-1]
+        whole, t = divmod(t - self._begin, length)
+        at = min(bisect_right(self._ends, t), len(self._ends) - 1)
+        rest = (self._ends[at] - t) if self._busy[at] else 0.0
+        return whole * self._busy_until[-1] + self._busy_until[at] - rest
+
+    def busy_seconds(self, start: float, end: float) -> float:
+        """The truth."""
+        return self._until(end) - self._until(start)
 
     def mean(self, start: float, end: float) -> float:
         return self.busy_seconds(start, end) / (end - start)
-
-    def is_busy(self, t: float) -> bool:
-        return ((t - self.phase) / self.period) % 1.0 < self.share
 
 
 def whole_percents(ratio: float) -> float:
     return round(100 * ratio) / 100
 
 
+def cut_percents(ratio: float) -> float:
+    return math.floor(100 * ratio + 1e-6) / 100
+
+
 @dataclass
-class Buffer:
-    """The driver's ring of means over whole periods, stamped at their ends."""
+class Driver:
+    """What a driver shows of a load: means over whole periods, of which one ends at `phase`."""
 
-    duty: Duty
+    load: Load
     period: float
+    phase: float = 0.0
+    percents: Callable[[float], float] = whole_percents
+    buffer: bool = True
+    dry: bool = False
+    """Whether it takes no samples while nothing runs."""
+    sliding: bool = False
+    """Whether a poll is the mean of the time just before it, not of the last whole period."""
+    lost: Sequence[tuple[float, float]] = ()
+    """Times of which the samples never come."""
     depth: int = 100
-    seen: int = 0
+    seen: int | None = None
+    polls: int = 0
 
-    def read(self, t: float) -> list[tuple[float, float]]:
-        last = math.floor(t / self.period)
-        first = max(self.seen + 1, last - self.depth + 1)
-        self.seen = max(self.seen, last)
-        return [
-            (
-                OFFSET + number * self.period,
-                whole_percents(self.duty.mean((number - 1) * self.period, number * self.period)),
-            )
-            for number in range(first, last + 1)
-        ]
+    def _number(self, t: float) -> int:
+        return math.floor((t - self.phase) / self.period + 1e-9)
+
+    def _end(self, number: int) -> float:
+        return self.phase + number * self.period
+
+    def read(self, t: float) -> tuple[list[tuple[float, float]], bool]:
+        """The new samples, and whether older ones may be lost."""
+        if not self.buffer:
+            return [], False
+        last = self._number(t)
+        first = last - self.depth + 1
+        full = self.seen is None or first > self.seen
+        first = first if self.seen is None else max(first, self.seen + 1)
+        self.seen = last
+        found = []
+        for number in range(first, last + 1):
+            end = self._end(number)
+            ratio = self.load.mean(end - self.period, end)
+            if any(start < end <= stop for start, stop in self.lost):
+                continue
+            if ratio > 1e-9 or not self.dry:
+                found.append((OFFSET + end, self.percents(ratio)))
+        return found, full
+
+    def poll(self, t: float) -> float:
+        self.polls += 1
+        end = t if self.sliding else self._end(self._number(t))
+        return self.percents(self.load.mean(end - self.period, end))
 
     @property
     def covered_until(self) -> float:
-        return self.seen * self.period
+        assert self.seen is not None
+        return self._end(self.seen)
 
 
 @dataclass(frozen=True)
@@ -91,118 +137,268 @@ class Interval:
 
 
 def closed(meter: UtilizationMeter, start: float, end: float) -> Interval:
-    taken = meter.close(end, OFFSET + end)
+    taken = meter.close(end)
     assert taken is not None
     return Interval(start, end, *taken)
 
 
-duties = st.builds(
-    Duty,
-    period=st.floats(0.05, 5.0),
-    share=st.floats(0.0, 1.0),
-    phase=st.floats(0.0, 5.0),
+@dataclass
+class Watch:
+    """Reads a driver as a worker does: rounds with jitter, and what is needed in between."""
+
+    driver: Driver
+    interval: float
+    seed: int = 0
+    meter: UtilizationMeter = field(default_factory=UtilizationMeter)
+    bursts: bool = True
+    begin: float = START
+
+    def _take(self, t: float) -> None:
+        samples, full = self.driver.read(t)
+        self.meter.add_samples(samples, t, OFFSET + t, overwritten=full)
+        if self.meter.wants_polls:
+            self.meter.add_poll(self.driver.poll(t), t)
+
+    def _between(self, start: float, end: float, chance: random.Random) -> None:
+        t = start
+        while self.bursts:
+            if self.meter.wants_burst:
+                t += SHORTEST_BURST_SECONDS + BURST_SPREAD_SECONDS * chance.random()
+            elif self.meter.sampled:
+                t += BUFFER_SECONDS
+            else:
+                return
+            if t >= end:
+                return
+            self._take(t)
+
+    def intervals(self, seconds: float) -> list[Interval]:
+        """Every interval of so many seconds, or of five rounds if that is more."""
+        chance = random.Random(self.seed)
+        start = now = self.begin
+        last, found = None, []
+        for number in range(1, max(6, round(seconds / self.interval)) + 1):
+            if last is not None:
+                now = start + self.interval * (number - 1 + chance.uniform(0, 0.05))
+                self._between(last, now, chance)
+            self._take(now)
+            interval = closed(self.meter, last or now, now)
+            if last is not None:
+                found.append(interval)
+            last = now
+        return found
+
+
+def missed(load: Load, intervals: Sequence[Interval]) -> list[tuple[Interval, float]]:
+    """The intervals whose truth lies above the bound, with the truth."""
+    truths = [(each, load.mean(each.start, each.end)) for each in intervals]
+    return [(each, truth) for each, truth in truths if truth > each.upper + STAMP_SECONDS]
+
+
+loads = st.one_of(
+    st.builds(
+        Load,
+        st.lists(st.floats(0.01, 12), min_size=2, max_size=30),
+        starts_busy=st.booleans(),
+    ),
+    st.builds(Load, st.lists(st.floats(0.02, 0.6), min_size=30, max_size=60)),
+    st.builds(Load, st.just((25.0, 0.7))),
+    st.builds(Load, st.just((1e6, 1.0)), starts_busy=st.booleans()),
 )
+drivers = st.fixed_dictionaries(
+    {
+        "period": st.sampled_from(PERIODS),
+        "phase": st.floats(0, 1),
+        "percents": st.sampled_from((whole_percents, cut_percents)),
+    }
+)
+seeds = st.integers(0, 2**32)
 
 
-@settings(max_examples=150)
+@settings(max_examples=120, deadline=None)
 @given(
-    duty=duties,
-    sample_period=st.floats(0.02, 1.0),
-    poll_interval=st.floats(0.1, 2.0),
-    seed=st.integers(0, 2**32),
-    latency=st.sampled_from((0.0, 0.0, 0.08)),
+    load=loads,
+    driver=drivers,
+    kind=st.sampled_from(({}, {"dry": True}, {"buffer": False})),
+    interval=st.sampled_from(INTERVALS),
+    seed=seeds,
 )
-def test_truth_is_within_the_bound_of_the_samples(
-    duty: Duty, sample_period: float, poll_interval: float, seed: int, latency: float
+@example(load=Load((20.25, 5.0)), driver={"period": 1.0}, kind={}, interval=1.0, seed=1)
+@example(load=Load((20.5, 5.0)), driver={"period": 1.0}, kind={"buffer": False}, interval=5, seed=1)
+def test_truth_is_within_the_bound(
+    load: Load, driver: dict[str, float], kind: dict[str, bool], interval: float, seed: int
 ) -> None:
-    """With the sample buffer no interval's true mean lies above the upper ratio, whatever the
-    load's period, the driver's sampling, the poll interval, its jitter and a slow answer."""
-    jitter = random.Random(seed)
-    buffer = Buffer(duty, sample_period)
-    meter = UtilizationMeter()
-    now, last = START, None
-    for _ in range(60):
-        meter.add_samples(buffer.read(now + jitter.uniform(0, latency)), now)
-        interval = closed(meter, last or now, now)
-        assert 0.0 <= interval.ratio <= interval.upper <= 1.0
-        if last is not None:
-            # Unix time in a float is exact to a quarter of a microsecond.
-            assert duty.mean(last, now) <= interval.upper + 1e-5
-        last = now
-        now += poll_interval * jitter.uniform(0.9, 1.1)
+    """No interval's true mean lies above the upper ratio: whatever the load, the driver's period
+    and its phase, the poll interval and its jitter; with samples, with samples of busy time only,
+    and with polls alone; also when work begins after a long quiet."""
+    found = Watch(Driver(load, **driver, **kind), interval, seed).intervals(30)  # type: ignore[arg-type]
+
+    assert missed(load, found) == []
+    assert all(0 <= each.ratio <= each.upper <= 1 for each in found)
 
 
-@settings(max_examples=100)
+@pytest.mark.parametrize("interval", INTERVALS)
+def test_sliding_polls_bound_the_truth(interval: float) -> None:
+    """The same of polls that are means of the time just before them, for a hundred loads."""
+    chance = random.Random(5)
+    outside = []
+    for seed in range(60 if interval > 0.1 else 15):
+        load = Load([math.exp(chance.uniform(-4, 2)) for _ in range(40)])
+        driver = Driver(load, chance.choice(PERIODS), buffer=False, sliding=True)
+        outside += missed(load, Watch(driver, interval, seed).intervals(30))
+
+    assert outside == []
+
+
+@settings(max_examples=60, deadline=None)
 @given(
-    duty=duties,
-    sample_period=st.floats(0.02, 1.0),
-    poll_interval=st.floats(0.1, 1.5),
-    seed=st.integers(0, 2**32),
+    load=loads,
+    driver=drivers,
+    lost=st.lists(st.tuples(st.floats(0, 60), st.floats(0, 8)), max_size=4),
+    interval=st.sampled_from(INTERVALS),
+    seed=seeds,
 )
+def test_truth_is_within_the_bound_of_a_buffer_with_holes(
+    load: Load,
+    driver: dict[str, float],
+    lost: list[tuple[float, float]],
+    interval: float,
+    seed: int,
+) -> None:
+    """A driver whose samples sometimes do not come, whatever runs: then nothing is known."""
+    holes = [(START + start, START + start + length) for start, length in lost]
+    found = Watch(Driver(load, **driver, lost=holes), interval, seed).intervals(60)  # type: ignore[arg-type]
+
+    assert missed(load, found) == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(load=loads, driver=drivers, interval=st.sampled_from(INTERVALS), seed=seeds)
 def test_integral_is_exact_over_the_covered_time(
-    duty: Duty, sample_period: float, poll_interval: float, seed: int
+    load: Load, driver: dict[str, float], interval: float, seed: int
 ) -> None:
-    """Ratio times seconds adds up to the true busy time between the first and the last sample."""
-    jitter = random.Random(seed)
-    buffer = Buffer(duty, sample_period)
-    meter = UtilizationMeter()
-    meter.add_samples(buffer.read(START), START)
-    closed(meter, START, START)
-    begin, now = buffer.covered_until, START
-    busy = covered = 0.0
-    for _ in range(40):
-        now += poll_interval * jitter.uniform(0.9, 1.1)
-        meter.add_samples(buffer.read(now), now)
-        interval = closed(meter, now, now)
-        busy += interval.ratio * interval.seconds
-        covered += interval.seconds
-    end = buffer.covered_until
+    """Ratio times seconds adds up to the true busy time between the first and the last sample, at
+    every poll interval: also at those that are longer than the buffer."""
+    watched = Driver(load, **{**driver, "percents": whole_percents})  # type: ignore[arg-type]
+    first = Driver(load, **driver)  # type: ignore[arg-type]
+    first.read(START)
+    found = Watch(watched, interval, seed).intervals(40)
+    covered = sum(each.seconds for each in found)
+    begin, end = first.covered_until, watched.covered_until
 
-    assert covered == pytest.approx(end - begin, abs=1e-4)
-    assert busy == pytest.approx(
-        duty.busy_seconds(begin, end), abs=(HALF_PERCENT + 1e-6) * covered + 1e-4
+    assert watched.polls == 0
+    assert covered == pytest.approx(end - begin, abs=1e-3)
+    assert sum(each.ratio * each.seconds for each in found) == pytest.approx(
+        load.busy_seconds(begin, end), abs=(HALF_PERCENT + 1e-6) * covered + 1e-3
     )
 
 
-@pytest.mark.parametrize(
-    ("instant", "poll_interval"),
-    [(False, 0.1), (False, 0.5), (False, 1.0), (False, 2.0), (True, 0.1), (True, 0.5), (True, 1.0)],
-)
-def test_polls_bound_the_truth_in_99_of_100_intervals(instant: bool, poll_interval: float) -> None:
-    """Without the buffer, polls at each round and every 100 ms while the GPU is not quiet leave
-    fewer than 1 % of the intervals of all loads outside."""
-    chance = random.Random(7)
-    outside = intervals = 0
-    for _ in range(150):
-        duty = Duty(math.exp(chance.uniform(math.log(0.05), math.log(5))), chance.random(), 0.0)
-        meter = UtilizationMeter()
-        now, last = START + chance.uniform(0, 5), None
-        while now < START + 60:
-            polls = [now]
-            if last is not None and not meter.quiet:
-                burst = last + 0.1
-                while burst < now:
-                    polls.insert(-1, burst)
-                    burst += 0.1 + chance.uniform(0, 0.002)
-            for at in polls:
-                period = math.floor(at / SIXTH)
-                window = duty.mean((period - 1) * SIXTH, period * SIXTH)
-                meter.add_poll(whole_percents(duty.is_busy(at) if instant else window), at)
-            interval = closed(meter, last or now, now)
-            if last is not None:
-                intervals += 1
-                outside += duty.mean(last, now) > interval.upper + 1e-9
-            last = now
-            now += poll_interval * chance.uniform(0.95, 1.05)
+def shares(
+    interval: float, seconds: float, turns: Callable[[random.Random], list[float]], **kind: bool
+) -> tuple[float, float, float]:
+    """The true busy share of many loads, that which was counted, and how much of them was seen."""
+    chance = random.Random(11)
+    busy = counted = seen = length = 0.0
+    for seed in range(24):
+        load = Load(turns(chance), begin=chance.uniform(0, 40))
+        driver = Driver(load, PERIODS[seed % 4], chance.random(), **kind)  # type: ignore[arg-type]
+        found = Watch(driver, interval, seed).intervals(seconds)
+        busy += load.busy_seconds(found[0].start, found[-1].end)
+        length += found[-1].end - found[0].start
+        counted += sum(each.ratio * each.seconds for each in found)
+        seen += sum(each.seconds for each in found)
+    return busy / length, counted / seen, seen / length
 
-    assert outside / intervals < 0.01
+
+def bursts_of_work(chance: random.Random) -> list[float]:
+    return [
+        seconds for _ in range(40) for seconds in (chance.uniform(0.2, 6), chance.uniform(0.05, 2))
+    ]
+
+
+@pytest.mark.parametrize("interval", INTERVALS)
+@pytest.mark.parametrize("kind", [{"buffer": False}, {"buffer": False, "sliding": True}])
+def test_polls_do_not_favour_busy_time(interval: float, kind: dict[str, bool]) -> None:
+    """Busy seconds over observed seconds are the true share, with all of the time observed."""
+    truth, counted, seen = shares(interval, 40, bursts_of_work, **kind)
+
+    assert counted == pytest.approx(truth, rel=0.02)
+    assert seen == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize("interval", [1.0, 5.0])
+def test_polls_of_rounds_alone_count_for_what_they_saw(interval: float) -> None:
+    """Whoever polls rarely has seen little, of busy and of idle time alike."""
+    chance = random.Random(2)
+    busy = counted = seen = length = 0.0
+    for seed in range(60):
+        load = Load(bursts_of_work(chance), begin=chance.uniform(0, 40))
+        driver = Driver(load, SIXTH, chance.random(), buffer=False)
+        found = Watch(driver, interval, seed, bursts=False).intervals(100 * interval)
+        busy += load.busy_seconds(found[0].start, found[-1].end)
+        length += found[-1].end - found[0].start
+        counted += sum(each.ratio * each.seconds for each in found)
+        seen += sum(each.seconds for each in found)
+        assert missed(load, found) == []
+
+    assert counted / seen == pytest.approx(busy / length, rel=0.05)
+    assert seen / length == pytest.approx(SIXTH / interval, rel=0.02)
+
+
+@pytest.mark.parametrize("interval", INTERVALS)
+@pytest.mark.parametrize(("busy", "idle"), [(0.5, 1.5), (5.0, 15.0), (1.1, 3.3)])
+@pytest.mark.parametrize("period", PERIODS)
+def test_a_buffer_that_is_dry_while_idle_is_understood(
+    interval: float, busy: float, idle: float, period: float
+) -> None:
+    """A quarter of the time is a quarter, though nearly all samples say 100 %; once it is known
+    that silence means idle, it is polled only where the buffer is read."""
+    load = Load((idle, busy))
+    driver = Driver(load, period, 0.07, dry=True)
+    watch = Watch(driver, interval, 3)
+    learning = watch.intervals(max(100, 6 * interval))
+    driver.polls = 0
+    watch.begin = learning[-1].end
+    understood = watch.intervals(max(100, 6 * interval))
+
+    for found in (learning, understood):
+        seen = sum(each.seconds for each in found)
+        truth = load.mean(found[0].start, found[-1].end)
+        assert sum(each.ratio * each.seconds for each in found) / seen == pytest.approx(
+            truth, abs=0.03
+        )
+        assert seen > 0.94 * (found[-1].end - found[0].start)
+        assert missed(load, found) == []
+    reads = len(understood) + (understood[-1].end - understood[0].start) / BUFFER_SECONDS
+    assert driver.polls <= reads + 1
+
+
+def test_a_buffer_that_fails_while_busy_is_not_taken_for_idle() -> None:
+    """Silences with polls that are not zero mean nothing: neither idle nor observed."""
+    load = Load((1e6, 1.0), starts_busy=True)
+    holes = [(START + 10 * n, START + 10 * n + 4) for n in range(1, 12)]
+    found = Watch(Driver(load, SIXTH, lost=holes), 1.0).intervals(120)
+
+    assert missed(load, found) == []
+    assert all(each.ratio == 1.0 for each in found)
+
+
+def test_a_dry_driver_that_fails_once_is_not_believed_any_more() -> None:
+    """Polls that show work while no sample comes refute what earlier silences showed."""
+    load = Load([seconds for _ in range(10) for seconds in (3.0, 1.0)] + [30.0, 60.0])
+    watch = Watch(Driver(load, SIXTH, dry=True, lost=[(START + 72, START + 128)]), 1.0)
+    found = watch.intervals(130)
+    late = [each for each in found if 76 < each.start - START < 126]
+
+    assert missed(load, found) == []
+    assert all(each.ratio == 1.0 for each in late)
 
 
 def sampled(meter: UtilizationMeter, now: float, *values: float, period: float = SIXTH) -> Interval:
     """Close an interval at `now` whose newest samples, the last one at `now`, are `values`."""
     count = len(values)
     stamps = [OFFSET + now - (count - 1 - i) * period for i in range(count)]
-    meter.add_samples(list(zip(stamps, values, strict=True)), now)
+    meter.add_samples(list(zip(stamps, values, strict=True)), now, OFFSET + now)
     return closed(meter, now, now)
 
 
@@ -216,7 +412,7 @@ def test_first_close_covers_no_time() -> None:
 
 def test_nothing_read_is_unknown() -> None:
     """A meter that was given nothing says nothing."""
-    assert UtilizationMeter().close(START, OFFSET + START) is None
+    assert UtilizationMeter().close(START) is None
 
 
 def test_bound_is_the_mean_plus_one_percent() -> None:
@@ -234,55 +430,58 @@ def test_time_without_a_sample_counts_as_busy() -> None:
     """The time since the last sample may have been busy all along."""
     meter = UtilizationMeter()
     sampled(meter, START, *[0.5] * 100)
-    meter.add_samples([(OFFSET + START + 0.6, 0.3)], START + 1)
+    meter.add_samples([(OFFSET + START + 0.6, 0.3)], START + 1, OFFSET + START + 1)
     interval = closed(meter, START, START + 1)
 
     assert interval.upper >= 0.6 * 0.3 + 0.4
 
 
-def test_time_without_a_sample_is_idle_after_ten_quiet_seconds() -> None:
-    """After ten seconds of zeros an idle GPU does not look 17 % busy for want of one sample."""
-    meter = UtilizationMeter()
-    sampled(meter, START, *[0.0] * 100)
-    meter.add_samples([(OFFSET + START + k * SIXTH, 0.0) for k in range(1, 6)], START + 1)
-    interval = closed(meter, START, START + 1)
+def test_first_busy_tick_after_quiet_is_not_hidden() -> None:
+    """Half a minute of zeros says nothing about the time that no sample covers yet."""
+    load = Load((30.3, 5.0))
+    found = Watch(Driver(load, 1.0), 1.0).intervals(35)
 
-    assert meter.quiet
-    assert interval.ratio == 0.0
-    assert interval.upper < 0.015
+    assert load.mean(found[30].start, found[30].end) > 0.6
+    assert missed(load, found) == []
 
 
-def test_not_quiet_before_ten_seconds_were_seen() -> None:
-    """Two seconds of zeros say nothing about the eight seconds before."""
-    meter = UtilizationMeter()
-    sampled(meter, START, *[0.0] * 100, period=0.02)
+@pytest.mark.parametrize(
+    ("period", "interval", "most"),
+    [
+        (SIXTH, 1.0, 0.18),
+        (SIXTH, 10.0, 0.03),
+        (1.0, 1.0, 1.0),
+        (1.0, 10.0, 0.12),
+        (1.0, 30.0, 0.05),
+    ],
+)
+def test_an_idle_gpu_is_known_to_be_idle_up_to_one_period(
+    period: float, interval: float, most: float
+) -> None:
+    """The bound of an idle GPU: the part of the interval since the last sample, and 0.01."""
+    found = Watch(Driver(Load((1e6, 1.0), begin=500), period, 0.1), interval).intervals(100)
 
-    assert not meter.quiet
-    sampled(meter, START + HISTORY_SECONDS, *[0.0] * 100, period=0.02)
-    assert meter.quiet
+    assert max(each.upper for each in found) <= most
+    assert {each.ratio for each in found} == {0.0}
 
 
 def test_short_intervals_carry_the_rounding_of_a_long_sample() -> None:
     """A 1 s sample that rounds to zero may hide 5 ms of work, all in one interval of 100 ms."""
-    duty = Duty(5.0, 0.001, 0.95)
-    buffer = Buffer(duty, WHOLE_SECOND)
-    meter = UtilizationMeter()
-    outside = 0
-    for tick in range(300):
-        now = START + tick / 10
-        meter.add_samples(buffer.read(now), now)
-        interval = closed(meter, now, now)
-        if tick:
-            outside += duty.mean(now - 0.1, now) > interval.upper
+    load = Load((4.996, 0.004), begin=4.05)
+    found = Watch(Driver(load, 1.0), 0.1).intervals(30)
 
-    assert outside == 0
+    assert missed(load, found) == []
 
 
 def test_samples_that_were_overwritten_count_as_busy() -> None:
     """What happened in a hole of the buffer is not known."""
     meter = UtilizationMeter()
     sampled(meter, START, *[0.5] * 100, period=0.02)
-    interval = sampled(meter, START + 4, *[0.0] * 100, period=0.02)
+    stamps = [OFFSET + START + 2.02 + 0.02 * number for number in range(100)]
+    meter.add_samples(
+        [(stamp, 0.0) for stamp in stamps], START + 4, OFFSET + START + 4, overwritten=True
+    )
+    interval = closed(meter, START, START + 4)
 
     assert interval.seconds == pytest.approx(2.0)
     assert interval.ratio == 0.0
@@ -306,6 +505,7 @@ def test_values_above_one_are_refused_and_counted() -> None:
     meter.add_samples(
         [(OFFSET + START + k * 0.2, ratio) for k, ratio in enumerate((1.01, 0.0, 0.0, 2.55), 1)],
         START + 0.8,
+        OFFSET + START + 0.8,
     )
     interval = closed(meter, START, START + 0.8)
 
@@ -316,8 +516,8 @@ def test_values_above_one_are_refused_and_counted() -> None:
     assert meter.take_refused() == 0
 
 
-def test_refused_poll_leaves_the_time_to_the_next() -> None:
-    """A poll above 100 % is counted; the next one stands for its time too."""
+def test_refused_poll_is_no_poll() -> None:
+    """A poll above 100 % is counted; the next one counts for what it has seen."""
     meter = UtilizationMeter()
     meter.add_poll(0.4, START)
     closed(meter, START, START)
@@ -325,7 +525,7 @@ def test_refused_poll_leaves_the_time_to_the_next() -> None:
     meter.add_poll(0.4, START + 2)
     interval = closed(meter, START, START + 2)
 
-    assert (interval.ratio, interval.seconds) == (0.4, 2.0)
+    assert (interval.ratio, interval.seconds) == (0.4, SIXTH)
     assert meter.take_refused() == 1
 
 
@@ -334,61 +534,74 @@ def test_old_samples_are_not_counted_again() -> None:
     meter = UtilizationMeter()
     sampled(meter, START, 0.5)
     again = [(OFFSET + START + SIXTH, 1.0)]
-    meter.add_samples(again, START + SIXTH)
+    meter.add_samples(again, START + SIXTH, OFFSET + START + SIXTH)
     closed(meter, START, START + SIXTH)
-    meter.add_samples(again, START + 1)
+    meter.add_samples(again, START + 1, OFFSET + START + 1)
 
     assert closed(meter, START, START + 1).seconds == 0.0
 
 
-def test_silent_buffer_gives_way_to_polls_and_back_without_counting_twice() -> None:
+@dataclass
+class LateDriver(Driver):
+    """A buffer that answers nothing for a while, and then has the samples of that time, too."""
+
+    def read(self, t: float) -> tuple[list[tuple[float, float]], bool]:
+        return ([], False) if START + 10 <= t < START + 30 else super().read(t)
+
+
+@pytest.mark.parametrize("interval", [0.5, 1.0, 5.0])
+def test_late_samples_do_not_count_what_polls_have_counted(interval: float) -> None:
     """The seconds of all intervals never exceed the time that passed, from samples or polls."""
-    meter = UtilizationMeter()
-    buffer = Buffer(Duty(SIXTH, 0.5, 0.0), SIXTH)
-    seconds, polled = 0.0, 0
-    for tick in range(60):
-        now = START + tick
-        silent = 10 <= tick < 30
-        # When it answers again it has samples of the time in between, too.
-        meter.add_samples([] if silent else buffer.read(now), now)
-        if meter.wants_polls:
-            polled += 1
-            meter.add_poll(0.5, now)
-        interval = closed(meter, now, now)
-        seconds += interval.seconds
-        assert interval.seconds <= 1.0 + 2 * SIXTH
-        assert interval.upper >= 0.5
+    load = Load((0.2, 0.3))
+    driver = LateDriver(load, SIXTH, depth=200)
+    found = Watch(driver, interval).intervals(60)
+    seen = sum(each.seconds for each in found)
 
-    assert polled == 20 - SILENT_SECONDS
-    assert 50 <= seconds <= 59.2
-    assert not meter.wants_polls
+    assert missed(load, found) == []
+    assert 58 - 2 * interval <= seen <= 60 + SIXTH
+    assert sum(each.ratio * each.seconds for each in found) / seen == pytest.approx(0.6, abs=0.02)
+    assert driver.polls > 100
 
 
-def test_polls_before_ten_seconds_bound_nothing() -> None:
-    """A load that the first polls missed shows in the bound."""
+def test_polls_bound_what_they_cannot_see() -> None:
+    """An idle GPU that is polled: its averaging period may be as long as 1 s."""
     meter = UtilizationMeter()
     meter.add_poll(0.0, START)
     assert closed(meter, START, START).upper == 1.0
-    for second in range(1, 11):
-        meter.add_poll(0.0, START + second)
-        interval = closed(meter, START, START + second)
+    for tenth in range(1, 101):
+        meter.add_poll(0.0, START + tenth / 10)
+    interval = closed(meter, START, START + 10)
 
-    assert interval.upper == ROUNDING_MARGIN
+    assert interval.upper == pytest.approx(0.1 + ROUNDING_MARGIN)
+
+
+def test_polls_show_the_averaging_period() -> None:
+    """Two changes of whole periods are a period apart, and a sliding mean changes gradually; a
+    period is only as short as both readings of the polls allow."""
+    whole, sliding = PollTrack(), PollTrack()
+    for tenth in range(100):
+        now = START + tenth / 10
+        whole.add(0.5 * (tenth // 4 % 3), now)
+        sliding.add(min(1.0, tenth / 50), now)
+
+    assert whole.longest_period_seconds == pytest.approx(0.5)
+    assert sliding.longest_period_seconds == 1.0
 
 
 def test_poll_after_an_outage_does_not_stand_for_it() -> None:
-    """A minute in which no poll answered is not integrated when one answers again."""
+    """Of a minute in which no poll answered, the next one has seen a sixth of a second."""
     meter = UtilizationMeter()
     meter.add_poll(1.0, START)
     closed(meter, START, START)
     for second in range(1, 60):
-        meter.close(START + second, OFFSET + START + second)
+        meter.close(START + second)
     meter.add_poll(1.0, START + 60)
     interval = closed(meter, START + 59, START + 60)
     meter.add_poll(1.0, START + 61)
 
-    assert interval.seconds == 0.0
-    assert closed(meter, START + 60, START + 61).seconds == 1.0
+    assert interval.seconds == SIXTH
+    assert interval.upper == 1.0
+    assert closed(meter, START + 60, START + 61).seconds == SIXTH
 
 
 @pytest.mark.parametrize(("interval", "stands"), [(0.5, 5), (1.0, 2), (2.0, 2), (10.0, 2)])
@@ -396,11 +609,8 @@ def test_what_was_read_last_stands_for_three_intervals(interval: float, stands: 
     """At least for three seconds; then nothing is known, also not of ten seconds before."""
     meter = UtilizationMeter()
     sampled(meter, START, 0.5)
-    meter.close(START, OFFSET + START)
-    taken = [
-        meter.close(START + number * interval, OFFSET + START + number * interval)
-        for number in range(1, stands + 3)
-    ]
+    meter.close(START)
+    taken = [meter.close(START + number * interval) for number in range(1, stands + 3)]
 
     assert [each is not None for each in taken] == [True] * stands + [False] * 2
     assert all(each[2] == 0.0 for each in taken if each is not None)
@@ -409,9 +619,10 @@ def test_what_was_read_last_stands_for_three_intervals(interval: float, stands: 
 def test_clocks_that_do_not_agree_cost_one_period() -> None:
     """Where the driver's stamps are not Unix time, the age of the last sample is not known."""
     meter = UtilizationMeter()
-    sampled(meter, START, *[1.0] * 100)
-    meter.add_samples([(OFFSET + START + k * SIXTH, 0.0) for k in range(1, 7)], START + 1)
-    taken = meter.close(START + 1, 5.0)
+    meter.add_samples([(k * SIXTH, 1.0) for k in range(100)], START, OFFSET + START)
+    meter.close(START)
+    meter.add_samples([(k * SIXTH, 0.0) for k in range(100, 106)], START + 1, OFFSET + START + 1)
+    taken = meter.close(START + 1)
 
     assert taken is not None
     assert taken[1] == pytest.approx(SIXTH + ROUNDING_MARGIN)

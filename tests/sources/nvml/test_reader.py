@@ -12,8 +12,16 @@ from typing import Any
 import pytest
 
 from exporter.errors import DeviceGone, LibraryUnavailable
+from exporter.exposition.board import FAMILIES
 from exporter.model.reading import Board, Memory, Process, Utilization, Vitals
-from exporter.sources.nvml.reader import DeviceChanged, NvmlReading, NvmlSource
+from exporter.sources.nvml.reader import (
+    ENERGY_MILLIJOULES,
+    MODULE_POWER_MILLIWATTS,
+    POWER_MILLIWATTS,
+    DeviceChanged,
+    NvmlReading,
+    NvmlSource,
+)
 from tests.fake_nvml import DRIVER_470, DRIVER_535, DRIVER_550, fault
 
 Open = Callable[..., Any]
@@ -142,6 +150,7 @@ def test_every_reading_of_an_h100(open_gpu: Open, tmp_path: Path) -> None:
         memory_temperature_celsius=71.0,
         clock_hertz={"sm": 1710e6, "memory": 2619e6, "graphics": 1700e6, "video": 1400e6},
         busy_sm_clock_hertz=about(1710e6),
+        mean_sm_clock_hertz=about(1710e6),
         throttle_reasons=frozenset(
             (
                 "sw_power_cap",
@@ -265,6 +274,35 @@ def test_products_lack_what_they_lack(open_gpu: Open) -> None:
     assert found.board.nvlink_errors_total == {}
     assert found.board.temperature_margin_celsius is None
     assert rig.journal.states == {"temperature_margin": "unsupported"}
+
+
+@pytest.mark.parametrize(
+    ("metric", "field"),
+    [
+        ("gpu_power_watts", POWER_MILLIWATTS),
+        ("gpu_module_power_watts", MODULE_POWER_MILLIWATTS),
+        ("gpu_energy_joules_total", ENERGY_MILLIJOULES),
+    ],
+)
+def test_help_names_the_field_that_is_read(
+    open_gpu: Open, metric: str, field: tuple[int, int]
+) -> None:
+    """A Grace-Hopper's module power is the 1 s average of its scope, and HELP says so."""
+    number, scope = field
+    values: dict[str, Any] = {"185": 500e3, "186": 501e3, "83": 6e6}
+    values[str(number)] = {"scope": {str(scope): 123e3}}
+    rig = open_gpu(fields=values)
+    vitals = read(rig.source(), rig).vitals
+    known = {
+        "gpu_power_watts": vitals.power_watts,
+        "gpu_module_power_watts": vitals.module_power_watts,
+        "gpu_energy_joules_total": vitals.energy_joules,
+    }
+    family = next(family for family in FAMILIES if family.name == metric)
+
+    assert known[metric] == 123.0
+    assert f"field {number}" in family.origin
+    assert (f"scope {scope}" in family.origin) == (scope != 0)
 
 
 @pytest.mark.parametrize(("call", "group"), (FAST | SLOW).items())

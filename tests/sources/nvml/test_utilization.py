@@ -12,7 +12,7 @@ import pytest
 
 from exporter.errors import DeviceGone
 from exporter.model.reading import Utilization
-from exporter.sources.nvml.utilization import SmClocks, UtilizationReader
+from exporter.sources.nvml.utilization import BUFFER_SECONDS, SmClocks, UtilizationReader
 from tests.fake_nvml import fault, mean, square
 
 Open = Callable[..., Any]
@@ -65,26 +65,51 @@ def test_mean_of_the_samples_between_two_reads(open_gpu: Open) -> None:
     assert "nvmlDeviceGetUtilizationRates" not in rig.calls()
 
 
+def polled(found: UtilizationReader, rig: Any, seconds: float = 1.0) -> Utilization:
+    """The utilization of a round, with the readings before it that a worker makes."""
+    due = rig.monotonic() + seconds
+    while True:
+        wait = found.between_seconds
+        if wait is None or rig.monotonic() + wait >= due:
+            break
+        rig.advance(wait)
+        found.read_between(rig.monotonic(), rig.time())
+    rig.advance(due - rig.monotonic())
+    return known(found, rig)
+
+
 def test_polls_where_there_is_no_buffer(open_gpu: Open) -> None:
-    """Without the buffer each poll stands for the time since the one before; the states show it."""
+    """Without the buffer the polls cover the time; the states show that there is none."""
     rig = open_gpu(utilization=40, memory_utilization=10, samples=NO_BUFFER)
     rig.advance(5)
     found = reader(rig)
     known(found, rig)
-    for _ in range(10):
-        rig.advance(1)
-        utilization = known(found, rig)
+    utilization = polled(found, rig, 10)
 
+    # The averaging period is not known: it may be as long as 1 s.
     assert utilization == Utilization(
         ratio=about(0.4),
-        upper_ratio=about(0.41),
-        seconds=about(1.0),
+        upper_ratio=about(0.41 + 0.1),
+        seconds=about(10.0),
         memory_ratio=about(0.1),
-        memory_upper_ratio=about(0.11),
+        memory_upper_ratio=about(0.11 + 0.1),
     )
     assert rig.journal.states == dict.fromkeys(
         ("utilization_samples", "memory_utilization_samples", "clock_samples"), "unsupported"
     )
+
+
+def test_a_round_without_others_counts_for_what_it_has_seen(open_gpu: Open) -> None:
+    """One poll a second shows a sixth of it, and bounds nothing."""
+    rig = open_gpu(utilization=40, samples=NO_BUFFER)
+    rig.advance(5)
+    found = reader(rig)
+    known(found, rig)
+    rig.advance(1)
+    utilization = known(found, rig)
+
+    assert (utilization.ratio, utilization.seconds) == (about(0.4), about(1 / 6))
+    assert utilization.upper_ratio == 1.0
 
 
 def test_only_the_missing_buffer_is_polled_for(open_gpu: Open) -> None:
@@ -93,45 +118,95 @@ def test_only_the_missing_buffer_is_polled_for(open_gpu: Open) -> None:
     rig.advance(5)
     found = reader(rig)
     known(found, rig)
-    rig.advance(1)
-    utilization = known(found, rig)
+    utilization = polled(found, rig, 10)
 
     assert utilization.ratio == pytest.approx(0.4)
+    assert utilization.upper_ratio == pytest.approx(0.41)
     assert utilization.memory_ratio == pytest.approx(0.1)
-    assert utilization.seconds == pytest.approx(1.0)
+    assert utilization.memory_upper_ratio == pytest.approx(0.11 + 0.1)
+    assert utilization.seconds == pytest.approx(10.0)
+    assert found.wants_burst
+
+
+def test_polls_are_as_many_whatever_they_show(open_gpu: Open) -> None:
+    """Were a busy GPU polled more often than an idle one, it would look busier than it is."""
+    rig = open_gpu(utilization=0, samples=NO_BUFFER)
+    found = reader(rig)
+    known(found, rig)
+    polls = []
+    for level in (0, 0, 50, 100, 0):
+        rig.fake.device(0, utilization=level)
+        rig.calls()
+        polled(found, rig, 20)
+        polls.append(rig.calls()["nvmlDeviceGetUtilizationRates"])
+
+    assert max(polls) - min(polls) <= 2
+    assert 220 <= min(polls) <= 250
+
+
+@pytest.mark.parametrize("period", [1 / 6, 0.25, 0.5, 1.0])
+@pytest.mark.parametrize("interval", [1.0, 5.0])
+def test_polls_between_rounds_count(open_gpu: Open, period: float, interval: float) -> None:
+    """Busy seconds over observed seconds are the duty cycle, and no bound is below the truth."""
+    load = square(period=2.3, duty=0.25, high=100)
+    rig = open_gpu(utilization=load, samples=NO_BUFFER, sample_period=period)
+    rig.advance(5)
+    found = reader(rig)
+    known(found, rig)
+    start = rig.monotonic()
+    busy = observed = 0.0
+    for _ in range(round(46 / interval)):
+        before = rig.monotonic()
+        utilization = polled(found, rig, interval)
+        truth = mean(load, before, rig.monotonic()) / 100
+        assert truth <= utilization.upper_ratio + 1e-6
+        busy += utilization.ratio * utilization.seconds
+        observed += utilization.seconds
+
+    assert observed == pytest.approx(rig.monotonic() - start, rel=0.01)
+    assert busy / observed == pytest.approx(0.25, abs=0.012)
+
+
+@pytest.mark.parametrize("interval", [1.0, 10.0])
+def test_a_buffer_that_is_dry_while_idle(open_gpu: Open, interval: float) -> None:
+    """A driver that takes samples only while something runs: a quarter of the time is a quarter."""
+    load = square(period=8, duty=0.25, high=100)
+    raw = [[k / 6, mean(load, (k - 1) / 6, k / 6)] for k in range(1, 1200)]
+    dry = [[at, level] for at, level in raw if level > 0]
+    rig = open_gpu(utilization=load, raw_samples={"1": dry, "2": [[at, 0] for at, _ in dry]})
+    rig.advance(4)
+    found = reader(rig)
+    known(found, rig)
+    busy = observed = 0.0
+    for _ in range(round(160 / interval)):
+        before = rig.monotonic()
+        utilization = polled(found, rig, interval)
+        truth = mean(load, before, rig.monotonic()) / 100
+        assert truth <= utilization.upper_ratio + 1e-6
+        busy += utilization.ratio * utilization.seconds
+        observed += utilization.seconds
+
+    assert busy / observed == pytest.approx(0.25, abs=0.015)
+    assert observed > 150
     assert not found.wants_burst
 
 
-def test_burst_while_the_polled_gpu_is_not_quiet(open_gpu: Open) -> None:
-    """Polls between rounds are wanted until ten seconds were quiet, and when they are not."""
-    rig = open_gpu(utilization=0, samples=NO_BUFFER)
+@pytest.mark.parametrize("interval", [5.0, 30.0])
+def test_long_intervals_lose_no_sample(open_gpu: Open, interval: float) -> None:
+    """The buffer holds 17 s: it is read before it is overwritten, clocks too."""
+    load = square(period=14, duty=0.5, high=100)
+    clock = square(period=14, duty=0.5, high=1800, low=600)
+    rig = open_gpu(utilization=load, clocks={"sm": clock})
+    rig.advance(5)
     found = reader(rig)
-    wanted = []
-    for second in range(24):
-        read(found, rig)
-        wanted.append(found.wants_burst)
-        if second == 12:
-            rig.fake.device(0, utilization=50)
-        if second == 14:
-            rig.fake.device(0, utilization=0)
-        rig.advance(1)
-
-    assert wanted == [True] * 10 + [False] * 3 + [True] * 11
-
-
-def test_polls_between_rounds_count(open_gpu: Open) -> None:
-    """What a burst sees is part of the mean and of the bound."""
-    rig = open_gpu(utilization=square(period=2, duty=0.25, high=100), samples=NO_BUFFER)
-    found = reader(rig)
-    for tick in range(200):
-        rig.advance(0.1)
-        if tick % 20 == 19:
-            utilization = known(found, rig)
-        else:
-            found.poll(rig.monotonic())
-
-    assert utilization.ratio == pytest.approx(0.25, abs=0.05)
-    assert utilization.upper_ratio == 1.0
+    known(found, rig)
+    for _ in range(4):
+        before = rig.monotonic()
+        utilization = polled(found, rig, interval)
+        truth = mean(load, before, rig.monotonic()) / 100
+        assert utilization.seconds == pytest.approx(interval, abs=0.2)
+        assert utilization.ratio == pytest.approx(truth, abs=0.04)
+        assert truth <= utilization.upper_ratio <= truth + 0.06
 
 
 def test_no_burst_with_the_buffer(open_gpu: Open) -> None:
@@ -144,6 +219,7 @@ def test_no_burst_with_the_buffer(open_gpu: Open) -> None:
     found.poll(rig.monotonic())
 
     assert not found.wants_burst
+    assert found.between_seconds == BUFFER_SECONDS
     assert rig.calls() == {}
 
 
@@ -203,8 +279,8 @@ def test_values_above_100_are_refused_and_counted(
 
 
 def test_buffer_that_falls_silent_gives_way_to_polls_and_back(open_gpu: Open) -> None:
-    """Two seconds without a new sample and the polls take over; when the samples are back they
-    take over again, and no time is counted twice."""
+    """When a sample is overdue the polls take over; when the samples are back they take over again,
+    and no time is counted twice."""
     rig = open_gpu(utilization=60)
     rig.advance(15)
     found = reader(rig)
@@ -215,15 +291,14 @@ def test_buffer_that_falls_silent_gives_way_to_polls_and_back(open_gpu: Open) ->
             rig.fake.update(faults=[fault("nvmlDeviceGetSamples", error=6)])
         if second == 15:
             rig.fake.update(faults=[])
-        rig.advance(1)
-        utilization = known(found, rig)
+        utilization = polled(found, rig)
         assert 0.59 <= utilization.ratio <= 0.61
         assert utilization.upper_ratio >= 0.6
         seconds += utilization.seconds
         sources.append("nvmlDeviceGetUtilizationRates" in rig.calls())
 
-    assert sources == [False] * 7 + [True] * 8 + [False] * 15
-    assert 24 <= seconds <= 29.2
+    assert sources == [False] * 5 + [True] * 10 + [False] * 15
+    assert 27 <= seconds <= 30.2
 
 
 def test_sm_clock_of_the_busy_time(open_gpu: Open) -> None:

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Truths of a scripted GPU as they are published: driver, session and publisher together."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from exporter.model.reading import SlotReport, XidRecord
+from exporter.model.snapshot import Gpu, Share, ShareTotals
+from exporter.publisher import Publisher, Rules
+from exporter.specs import load_specs
+from tests.fake_nvml import fault, mean, steps
+
+Open = Callable[..., Any]
+SPECS = load_specs()
+
+
+class Node:
+    """One GPU of the fake driver, read by a real session and published, on the rig's clock."""
+
+    name = "nvml"
+    problem: str | None = None
+    failed_initialisations = 0
+
+    def __init__(self, rig: Any, interval_seconds: float = 1.0, **options: Any) -> None:
+        self.rig = rig
+        self.interval = interval_seconds
+        self.session = rig.session(**options)
+        self.publisher = Publisher(self, SPECS, Rules(interval_seconds=interval_seconds), rig)
+
+    def xids(self) -> dict[str, dict[int, XidRecord]]:
+        return {}
+
+    def devices(self) -> dict[str, int]:
+        return {"nvml": 1}
+
+    def round(self, wait_seconds: float) -> None:
+        self.reading = self.session.read()
+
+    def reports(self) -> list[SlotReport]:
+        return [SlotReport(0, self.reading.device, self.reading, None, {})]
+
+    def tick(self, count: int = 1, seconds: float | None = None) -> Share:
+        """The share after so many further polls."""
+        for _ in range(count):
+            due = self.rig.monotonic() + (self.interval if seconds is None else seconds)
+            while True:
+                wait = self.session.between_seconds
+                if wait is None or self.rig.monotonic() + wait >= due:
+                    break
+                self.rig.advance(wait)
+                self.session.read_burst()
+            self.rig.advance(due - self.rig.monotonic())
+            gpu = self.publisher.tick().gpus[0]
+        return share_of(gpu)
+
+    @property
+    def totals(self) -> ShareTotals:
+        return next(iter(self.publisher._gpus.values())).shares[None].totals
+
+
+def share_of(gpu: Gpu) -> Share:
+    (share,) = gpu.shares
+    return share
+
+
+@pytest.mark.parametrize("product", ["a100-sxm4-80gb", "v100-sxm2", "t4", "rtx-4090", "l40s"])
+def test_loading_a_model_is_not_idle_without_counters(open_gpu: Open, product: str) -> None:
+    """Twenty seconds of copies without a kernel, then ten of nothing."""
+    rig = open_gpu(
+        product=product,
+        utilization=0,
+        memory_utilization=30,
+        gpm={"supported": 0},
+        processes=[{"pid": 1, "bytes": 2**30}],
+    )
+    rig.advance(20)
+    node = Node(rig)
+    loading = node.tick(20).totals
+    rig.fake.device(0, memory_utilization=0)
+    after = node.tick(10).totals
+
+    assert loading.observed_seconds["utilization"] >= 18
+    assert loading.idle_seconds == loading.held_idle_seconds == loading.idle_energy_joules == 0
+    assert after.idle_seconds == pytest.approx(10, abs=1.2)
+    assert after.held_idle_seconds == after.idle_seconds
+
+
+def jittered(interval: float, jitter: float, seconds: float, seed: int = 1) -> Iterator[float]:
+    """When each poll is made: due every `interval`, and up to `jitter` late."""
+    chance = random.Random(seed)
+    for number in range(1, round(seconds / interval) + 1):
+        yield number * interval + chance.uniform(0, jitter)
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["waiting", "skipping"])
+@pytest.mark.parametrize(
+    ("interval", "jitter"), [(0.1, 0.004), (0.1, 0.03), (0.25, 0.1), (1.0, 0.3)]
+)
+def test_idle_energy_is_that_of_the_idle_time(
+    open_gpu: Open, interval: float, jitter: float, *, waits: bool
+) -> None:
+    """120 W for 60 s are 7200 J, also in rounds that come too early for the counters."""
+    rig = open_gpu(power=120, gpm={"graphics": 0, "sm": 0, "tensor": 0, "dram": 0})
+    rig.advance(20)
+    node = Node(rig, interval, sleep=rig.advance if waits else lambda seconds: None)
+    node.tick(2)
+    before, began = node.totals, rig.monotonic()
+    rounds = 0
+    for at in jittered(interval, jitter, 60):
+        seen = node.totals.observed_seconds["activity"]
+        now = rig.monotonic()
+        share = node.tick(seconds=max(began + at - now, 0.001))
+        rounds += share.totals.observed_seconds["activity"] > seen
+    after = node.totals
+    observed = after.observed_seconds["activity"] - before.observed_seconds["activity"]
+    energy = (after.idle_energy_joules or 0) - (before.idle_energy_joules or 0)
+
+    assert observed == pytest.approx(60, rel=0.01)
+    assert (after.idle_seconds or 0) - (before.idle_seconds or 0) == pytest.approx(observed)
+    assert energy == pytest.approx(7200, rel=0.01)
+    if waits:
+        assert rounds >= 0.85 * 60 / interval
+
+
+@pytest.mark.parametrize("interval", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [("nvmlGpm*", 3), ("nvmlGpmSampleGet", 3), ("nvmlGpmMetricsGet", 3), ("nvmlGpm*", 10)],
+)
+def test_estimate_begins_three_intervals_after_the_last_counters(
+    open_gpu: Open, interval: float, call: str, code: int
+) -> None:
+    """Whatever the driver answers, and it stays until the counters are back."""
+    rig = open_gpu(utilization=40, gpm={"graphics": 40, "sm": 30, "tensor": 10, "dram": 20})
+    rig.advance(20)
+    node = Node(rig, interval)
+    measured = node.tick(4)
+    rig.fake.update(faults=[fault(call, error=code)])
+    found = [node.tick() for _ in range(3)]
+    later = [node.tick() for _ in range(20)]
+    rig.fake.update(faults=[])
+    last = node.tick(max(3, round(7 / interval)))
+
+    assert [share.saturation for share in found] == [measured.saturation] * 3
+    assert [share.totals.observed_seconds["activity"] for share in (*found, *later)] == (
+        [measured.totals.observed_seconds["activity"]] * 23
+    )
+    assert {share.saturation and share.saturation.source for share in later} == {"estimate"}
+    assert (later[-1].totals.flops_upper or 0) > (measured.totals.flops_upper or 0)
+    assert last.saturation is not None
+    assert last.saturation.source == "gpm"
+
+
+def work(*times: tuple[float, float]) -> dict[str, Any]:
+    """A utilization that is 100 % in these times, in seconds after the start, else 0."""
+    return steps(
+        (0, 0), *((at, level) for start, end in times for at, level in ((start, 100), (end, 0)))
+    )
+
+
+DRIVERS: dict[str, dict[str, Any]] = {
+    "samples of 1/6 s": {},
+    "samples of 1 s": {"sample_period": 1.0},
+    "polls of 1/6 s": {"samples": {"enabled": 0}},
+    "polls of 1 s": {"samples": {"enabled": 0}, "sample_period": 1.0},
+}
+
+
+@pytest.mark.parametrize("interval", [1.0, 10.0])
+@pytest.mark.parametrize("driver", DRIVERS.values(), ids=DRIVERS)
+def test_published_bounds_and_busy_time_are_true(
+    open_gpu: Open, driver: dict[str, Any], interval: float
+) -> None:
+    """Work of 0.1 to 8 s after quiets of 0.3 to 20 s: no bound is below the truth, also when work
+    begins after a quiet, and busy over observed seconds is the share of busy time."""
+    chance = random.Random(4)
+    at, times = 20.0, []
+    while at < 220:
+        at += chance.choice((0.3, 2.0, 4.7, 20.0)) * chance.uniform(0.9, 1.1)
+        times.append(
+            (at, at := at + chance.choice((0.1, 0.8, 3.0, 8.0)) * chance.uniform(0.9, 1.1))
+        )
+    load = work(*times)
+    rig = open_gpu(product="t4", utilization=load, **driver)
+    rig.advance(20)
+    node = Node(rig, interval)
+    node.tick(2)
+    start, before = rig.monotonic(), node.totals
+    for _ in range(round(200 / interval)):
+        then = rig.monotonic()
+        share = node.tick()
+        assert share.saturation is not None
+        assert (
+            mean(load, then, rig.monotonic()) / 100
+            <= share.saturation.unmeasured["sm"].upper + 1e-5
+        )
+    busy = (node.totals.busy_seconds or 0) - (before.busy_seconds or 0)
+    observed = node.totals.observed_seconds["utilization"] - before.observed_seconds["utilization"]
+
+    assert observed == pytest.approx(rig.monotonic() - start, rel=0.01)
+    assert busy / observed == pytest.approx(mean(load, start, rig.monotonic()) / 100, abs=0.01)

@@ -28,9 +28,6 @@ def _cut(rule: Rule, **rates: int) -> Rule:
 INTEGRATED = ("jetson-agx-orin-64gb", "jetson-thor-t5000", "gb10")
 """GPUs in one package with the CPU: not on a bus."""
 
-SAME_SM = {(5, 0): (5, 2), (12, 1): (12, 0)}
-"""The first Maxwell has the SM of the second, GB10 that of the RTX PRO boards."""
-
 HALF_TENSOR = {"tf32_tensor": 256, "fp16_tensor": 512, "bf16_tensor": 512}
 # GPU models that are cut, or printed, in a way that does not follow from their compute capability.
 OWN_RULES = {
@@ -69,7 +66,7 @@ EXPLAINED: dict[tuple[str, str], str] = {
 def _rule(model: GpuModel) -> Rule:
     if model.key in OWN_RULES:
         return OWN_RULES[model.key]
-    capability = SAME_SM.get(model.compute_capability, model.compute_capability)
+    capability = model.compute_capability
     if model.chip in ("TU116", "TU117"):
         return SMALL_TURING_RULE
     if "GeForce" in model.product and capability in GEFORCE_RULES:

@@ -92,6 +92,7 @@ _SIGHTINGS = """
 12.0  geforce      3090  2617  =     SMI  GeForce RTX 5080
 12.0  geforce      3090  2407  =     SMI  GeForce RTX 5090
 12.0  laptop       3090  2347  =     SMI  GeForce RTX 5070 Laptop GPU
+12.1  data_center  3003  2418  -     SMI  GB10
 """
 
 
@@ -114,10 +115,14 @@ def _sighting(line: str) -> Sighting:
 SIGHTINGS = tuple(map(_sighting, _SIGHTINGS.strip().splitlines()))
 
 _FIRST_WORKSTATION_ON_THE_CURVE = (7, 5)
+_GB10 = (12, 1)
+"""Its name looks like a data-centre board's, and its chip is one for desktops."""
 
 
 def on_the_curve(capability: tuple[int, int], gpu_class: GpuClass) -> bool:
     """Return whether NVML's maximum is the end of the voltage curve, and not the boost clock."""
+    if capability == _GB10:
+        return True
     if gpu_class in ("workstation", "compact_workstation"):
         return capability >= _FIRST_WORKSTATION_ON_THE_CURVE
     return gpu_class in ("geforce", "laptop", "low_power")
@@ -138,12 +143,13 @@ CURVE_END_MHZ: Mapping[tuple[int, int], float] = {
 # By class and compute capability: the geometric mean of boost clock / end of the curve over the GPU
 # models that gpus.yaml lists. The tests compute it.
 _FACTORS = """
-                       6.1    7.5    8.6    8.9   12.0
-geforce              0.823  0.786  0.808  0.812  0.807
-workstation              -  0.800  0.810  0.813  0.783
-compact_workstation      -  0.695  0.713  0.693  0.649
-laptop               0.843  0.695  0.784  0.721  0.777
-low_power            0.714  0.556      -  0.502  0.463
+                       6.1    7.5    8.6    8.9   12.0   12.1
+geforce              0.823  0.786  0.808  0.812  0.807      -
+workstation              -  0.800  0.810  0.813  0.783      -
+compact_workstation      -  0.695  0.713  0.693  0.649      -
+laptop               0.843  0.695  0.784  0.721  0.777      -
+low_power            0.714  0.556      -  0.502  0.463      -
+data_center              -      -      -      -      -  0.805
 """
 
 

@@ -224,3 +224,19 @@ def test_memory_rule_holds_for_every_type_of_memory(mhz: float, bits: int, gb_s:
     )
     assert ceilings is not None
     assert ceilings.memory_bandwidth_bytes_per_second == pytest.approx(gb_s * 1e9, abs=0.06e9)
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "same"),
+    [("GeForce GTX 850M", (5, 0), (5, 2)), ("GB10X", (12, 1), (12, 0))],
+)
+def test_a_smaller_sibling_has_the_same_sm(
+    name: str, capability: tuple[int, int], same: tuple[int, int]
+) -> None:
+    """The first Maxwell and GB10 do per SM and clock what the rest of their architecture does."""
+    sibling = _ceilings(name, capability, 640, 1000)
+    clock = sibling.peak_clock_hertz["vector"]
+    assert sibling.peak_flops_per_second["fp32"] == pytest.approx(640 * 2 * clock)
+    assert set(sibling.peak_flops_per_second) == set(
+        _ceilings(name, same, 640, 1000).peak_flops_per_second
+    )

@@ -28,9 +28,6 @@ def _cut(rule: Rule, **rates: int) -> Rule:
 INTEGRATED = ("jetson-agx-orin-64gb", "jetson-thor-t5000", "gb10")
 """GPUs in one package with the CPU: not on a bus."""
 
-SAME_SM = {(5, 0): (5, 2), (12, 1): (12, 0)}
-"""The first Maxwell has the SM of the second, GB10 that of the RTX PRO boards."""
-
 HALF_TENSOR = {"tf32_tensor": 256, "fp16_tensor": 512, "bf16_tensor": 512}
 # GPU models that are cut, or printed, in a way that does not follow from their compute capability.
 OWN_RULES = {
@@ -69,7 +66,7 @@ EXPLAINED: dict[tuple[str, str], str] = {
 def _rule(model: GpuModel) -> Rule:
     if model.key in OWN_RULES:
         return OWN_RULES[model.key]
-    capability = SAME_SM.get(model.compute_capability, model.compute_capability)
+    capability = model.compute_capability
     if model.chip in ("TU116", "TU117"):
         return SMALL_TURING_RULE
     if "GeForce" in model.product and capability in GEFORCE_RULES:
@@ -242,6 +239,66 @@ def test_dense_peaks_that_tables_get_wrong(key: str, precision: str, tflops: flo
 
 
 @pytest.mark.parametrize(
+    ("key", "fp32_tflops", "gb_s"),
+    [
+        ("gtx-980-ti", 6.06, 336),
+        ("gtx-1080", 8.87, 320),
+        ("quadro-p6000", 12.6, 432),
+        ("quadro-gv100", 14.8, 870),
+        ("t1000", 2.5, 160),
+        ("gtx-1660-super", 5.0, 336),
+        ("rtx-2080-ti", 13.4, 616),
+        ("titan-rtx", 16.3, 672),
+        ("rtx-a2000", 8.0, 288),
+        ("rtx-a4500", 23.7, 640),
+        ("rtx-a5500", 34.1, 768),
+        ("rtx-3050-8gb", 9.1, 224),
+        ("rtx-3070", 20.3, 448),
+        ("rtx-3080-12gb", 30.6, 912),
+        ("rtx-3080-ti", 34.1, 912),
+        ("rtx-2000-ada", 12.0, 256),
+        ("rtx-4000-sff-ada", 19.2, 280),
+        ("rtx-5000-ada", 65.3, 576),
+        ("rtx-4070-super", 35.5, 504),
+        ("rtx-4080", 48.7, 717),
+        ("rtx-5060-ti", 23.7, 448),
+        ("rtx-5080", 56.3, 960),
+        ("rtx-pro-6000-server", 117, 1597),
+    ],
+)
+def test_peaks_that_the_vendor_prints(key: str, fp32_tflops: float, gb_s: float) -> None:
+    """FP32 and bandwidth are those of the product pages, in as many digits as they have."""
+    model = BOOK.models[key]
+    assert model.peak_flops_per_second["fp32"] / 1e12 == pytest.approx(fp32_tflops, rel=7e-3)
+    bandwidth = model.memory_bandwidth_bytes_per_second
+    assert bandwidth is not None
+    assert bandwidth / 1e9 == pytest.approx(gb_s, rel=3e-3)
+
+
+@pytest.mark.parametrize(
+    ("key", "precision", "ai_tops"),
+    [
+        ("rtx-4060-ti", "fp8_tensor_fp16acc", 353),
+        ("rtx-4070-super", "fp8_tensor_fp16acc", 568),
+        ("rtx-4080", "fp8_tensor_fp16acc", 780),
+        ("rtx-4070-laptop", "fp8_tensor_fp16acc", 321),
+        ("rtx-4080-laptop", "fp8_tensor_fp16acc", 542),
+        ("rtx-5050", "fp4_tensor", 421),
+        ("rtx-5060", "fp4_tensor", 614),
+        ("rtx-5060-ti", "fp4_tensor", 759),
+        ("rtx-5070", "fp4_tensor", 988),
+        ("rtx-5080", "fp4_tensor", 1801),
+        ("rtx-pro-2000", "fp4_tensor", 545),
+        ("gb10", "fp4_tensor", 1000),
+    ],
+)
+def test_dense_peaks_are_half_of_the_ai_tops(key: str, precision: str, ai_tops: float) -> None:
+    """NVIDIA advertises sparse FP8 with FP16 accumulation for Ada, and sparse FP4 since."""
+    sparse = 2 * BOOK.models[key].peak_flops_per_second[precision]
+    assert sparse / 1e12 == pytest.approx(ai_tops, rel=3e-3)
+
+
+@pytest.mark.parametrize(
     ("keys", "absent"),
     [
         (("v100-sxm2-16gb", "v100-pcie-32gb", "v100s-pcie-32gb"), ("bf16_tensor", "int8_tensor")),
@@ -250,12 +307,17 @@ def test_dense_peaks_that_tables_get_wrong(key: str, precision: str, tflops: flo
         (("h100-sxm5-80gb", "h200-sxm"), ("int4_tensor", "fp4_tensor", "fp16_tensor_fp16acc")),
         (("h800-pcie",), ("fp64", "fp64_tensor")),
         (("b200", "b300"), ("fp16", "bf16")),
+        (("gtx-980", "m60", "quadro-m6000"), ("fp16", "int8")),
+        (("gtx-1080", "quadro-p4000"), ("fp16_tensor", "bf16")),
+        (("gtx-1650", "gtx-1660-ti", "mx550", "t1000"), ("fp16_tensor", "int8_tensor")),
+        (("rtx-2080-ti", "titan-rtx"), ("bf16", "bf16_tensor", "fp8_tensor")),
+        (("rtx-5090-d",), ("fp16_tensor", "fp4_tensor")),
     ],
 )
 def test_what_does_not_exist_is_absent(keys: tuple[str, ...], absent: tuple[str, ...]) -> None:
     """A rate that the hardware lacks, or that nobody published, is not there at all."""
     for key in keys:
-        assert not set(absent) & set(BOOK.models[key].peak_flops_per_second)
+        assert not set(absent) & set(BOOK.models[key].peak_flops_per_second), key
 
 
 def test_fp16_accumulation_only_where_it_is_faster() -> None:

@@ -385,7 +385,7 @@ def test_any_value_is_taken_or_refused_in_one_line(
 
 
 MANY_MISTAKES = """\
-produkts: {}
+nonsenses: {}
 products:
   One:
     product: One
@@ -425,7 +425,7 @@ def test_every_mistake_of_a_file_is_named(tmp_path: Path) -> None:
     problems = caught.value.problems
     places = [problem.removeprefix(f"{path}:").split("'")[:2] for problem in problems]
     assert [(int(place.split(":")[0]), key) for place, key in places] == [
-        (1, "produkts"),
+        (1, "nonsenses"),
         *((3, f"products.One{rest}") for rest in ("",)),
         *(
             (3, f"products.One.{field}")
@@ -448,7 +448,7 @@ def test_every_mistake_of_a_file_is_named(tmp_path: Path) -> None:
 
 def test_mistakes_across_entries_are_named_too(tmp_path: Path) -> None:
     """What contradicts the rest of its entry, and a name that two entries have."""
-    text = MANY_MISTAKES.split("  One:")[0].replace("produkts: {}\n", "")
+    text = MANY_MISTAKES.split("  One:")[0].replace("nonsenses: {}\n", "")
     four_on = MANY_MISTAKES[MANY_MISTAKES.index("  four:") : MANY_MISTAKES.index("sources:")]
     path = _write(tmp_path, text + four_on)
     with pytest.raises(ConfigError) as caught:

@@ -153,6 +153,7 @@ class Lane:
         """When the last open loop was closed, and how much wall time there was then."""
         self._report = Report(self)
         self._reporting = False
+        self._reported = False
         self._heard = True
         """Whether anybody took the last report."""
 
@@ -193,12 +194,12 @@ class Lane:
         now_ns = self.clock()
         rested_ns = now_ns - self.seen_ns
         self.advance(now_ns)
+        if now_ns >= self.due_ns or phase in self.long:
+            now_ns = self.announce(phase, now_ns, rested_ns)
         if phase == "eval":
             self.eval_phases += 1
         self.depth += 1
         outer, self.phase = self.phase, phase
-        if now_ns >= self.due_ns or phase in self.long:
-            now_ns = self.announce(now_ns, rested_ns)
         return Span(phase, now_ns, self.claimed_ns, pair, outer)
 
     def end(self, span: Span) -> None:
@@ -216,16 +217,17 @@ class Lane:
         self.phase = span.outer
         self.leave_phase(span.phase, now_ns, now_ns - span.begin_ns)
 
-    def announce(self, now_ns: int, rested_ns: int) -> int:
-        """Report that a phase begins which may be long; return the time after that.
+    def announce(self, phase: str, now_ns: int, rested_ns: int) -> int:
+        """Report that a phase begins now which may be long; return the time after that.
 
         ``rested_ns`` is how long nothing had happened in this lane.
         """
-        if rested_ns <= SHORT_REST_NS and self.phase not in self.long:
+        is_short = rested_ns <= SHORT_REST_NS and self._reported
+        if is_short and phase not in self.long:
             return now_ns
         if now_ns < self.due_ns and not self._heard:
             return now_ns
-        self.report(now_ns)
+        self.report(now_ns, phase)
         then_ns = self.clock()
         self.advance(then_ns)
         return then_ns
@@ -318,8 +320,10 @@ class Lane:
             self.due_ns = now_ns
             say_found()
 
-    def report(self, now_ns: int, *, ending: bool = False) -> None:
+    def report(self, now_ns: int, phase: str | None = None, *, ending: bool = False) -> None:
         """Send a report, unless one is under way; the next is due in a second.
+
+        ``phase`` begins now; without it the innermost one under way is named.
 
         A signal handler of the job may run in between, so nothing here waits for a lock.
         """
@@ -327,8 +331,10 @@ class Lane:
             return
         self._reporting = True
         try:
-            phase = self.phase if self.depth and not ending else None
+            if phase is None and self.depth and not ending:
+                phase = self.phase
             heard = self._heard = self._report.send(now_ns, phase, ending=ending)
+            self._reported = True
             self.said = phase if heard else None
             self.due_ns = now_ns + (SECOND if heard else RETRY_SECONDS * SECOND)
         except Exception as error:

@@ -190,6 +190,8 @@ class Loop:
             if lane.open or lane.depth:
                 lane.wall_ns += rested_ns
             lane.seen_ns = wait.begin_ns = now_ns
+            if now_ns >= lane.due_ns or "data" in lane.long:
+                wait.begin_ns = lane.announce("data", now_ns, rested_ns)
             wait.claimed_ns = lane.claimed_ns
             wait.outer = lane.phase
             if outermost:
@@ -199,8 +201,6 @@ class Loop:
                 lane.around = wait.outer
             lane.depth += 1
             lane.phase = "data"
-            if now_ns >= lane.due_ns or "data" in lane.long:
-                wait.begin_ns = lane.announce(now_ns, rested_ns)
         except Exception as error:
             self._part.fail(error)
             return None

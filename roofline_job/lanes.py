@@ -72,7 +72,7 @@ class Token(Protocol):
 class Span:
     """A phase under way."""
 
-    __slots__ = ("begin_ns", "claimed_ns", "outer", "pair", "phase")
+    __slots__ = ("begin_ns", "claimed_ns", "is_inside", "outer", "pair", "phase")
 
     def __init__(
         self,
@@ -81,6 +81,8 @@ class Span:
         claimed_ns: int,
         pair: IdlePair | None,
         outer: str | None,
+        *,
+        is_inside: bool,
     ) -> None:
         self.phase = phase
         self.begin_ns = begin_ns
@@ -88,6 +90,8 @@ class Span:
         self.pair = pair
         self.outer = outer
         """The phase around it."""
+        self.is_inside = is_inside
+        """Whether it began inside a wait for data."""
 
 
 class Lane:
@@ -117,6 +121,8 @@ class Lane:
         """Whether steps count without a loop, because the loop's loader cannot be seen."""
         self.due_ns = NEVER
         """When the next report is due."""
+        self.quiet_until_ns = NEVER
+        """The same, or 0 where more than the time decides at which waits and phases to report."""
         self.clock = clock
         self.thread = get_ident()
         self.counts = Counts()
@@ -130,7 +136,9 @@ class Lane:
         self.depth = 0
         """Spans under way."""
         self.phase: str | None = None
-        """The innermost of them."""
+        """The innermost of them outside waits for data."""
+        self.inside: str | None = None
+        """The innermost of them inside one."""
         self.said: str | None = None
         """The phase that the last report named as under way, if anybody listened."""
         self.long: set[str] = set()
@@ -141,8 +149,6 @@ class Lane:
         """Whether calls of `step`, outside any loop, keep it running."""
         self.asking: Loop | None = None
         """The outermost loop whose next() is under way."""
-        self.around: str | None = None
-        """The phase around it."""
         self.in_body: Loop | None = None
         """The loop that gave the last batch, while nothing else was asked."""
         self.inner_data = False
@@ -153,6 +159,7 @@ class Lane:
         """When the last open loop was closed, and how much wall time there was then."""
         self._report = Report(self)
         self._reporting = False
+        self._reported = False
         self._heard = True
         """Whether anybody took the last report."""
 
@@ -165,7 +172,7 @@ class Lane:
     def leave(self) -> None:
         """Belong to no thread any more: this is a forked child, and it was its parent's lane."""
         self.thread = _NOBODY
-        self.due_ns = NEVER
+        self.due_ns = self.quiet_until_ns = NEVER
         self.meter = IdleMeter()  # without CUDA: the parent's events are of no use here
 
     def advance(self, now_ns: int) -> None:
@@ -193,13 +200,17 @@ class Lane:
         now_ns = self.clock()
         rested_ns = now_ns - self.seen_ns
         self.advance(now_ns)
+        if now_ns >= self.quiet_until_ns:
+            now_ns = self.announce(phase, now_ns, rested_ns)
         if phase == "eval":
             self.eval_phases += 1
         self.depth += 1
-        outer, self.phase = self.phase, phase
-        if now_ns >= self.due_ns or phase in self.long:
-            now_ns = self.announce(now_ns, rested_ns)
-        return Span(phase, now_ns, self.claimed_ns, pair, outer)
+        is_inside = self.asking is not None
+        if is_inside:
+            outer, self.inside = self.inside, phase
+        else:
+            outer, self.phase = self.phase, phase
+        return Span(phase, now_ns, self.claimed_ns, pair, outer, is_inside=is_inside)
 
     def end(self, span: Span) -> None:
         """End a phase."""
@@ -213,19 +224,32 @@ class Lane:
         self.claim(span.phase, own_ns)
         if span.pair is not None:
             self.meter.stop(span.pair, span.phase, max(0, own_ns))
-        self.phase = span.outer
-        self.leave_phase(span.phase, now_ns, now_ns - span.begin_ns)
+        if span.is_inside:
+            self.inside = span.outer
+        else:
+            self.phase = span.outer
+        if now_ns >= self.quiet_until_ns or now_ns - span.begin_ns >= LONG_NS:
+            self.leave_phase(span.phase, now_ns, now_ns - span.begin_ns)
 
-    def announce(self, now_ns: int, rested_ns: int) -> int:
-        """Report that a phase begins which may be long; return the time after that.
+    def under_way(self) -> str | None:
+        """Return the innermost phase."""
+        if self.asking is not None:
+            return self.inside or "data"
+        return self.phase if self.depth else None
+
+    def announce(self, phase: str, now_ns: int, rested_ns: int) -> int:
+        """Report that a phase begins now if it may be long; return the time after that.
 
         ``rested_ns`` is how long nothing had happened in this lane.
         """
-        if rested_ns <= SHORT_REST_NS and self.phase not in self.long:
+        if phase in self.long and self._heard:
+            is_wanted = self.due_ns != NEVER
+        else:
+            is_short = rested_ns <= SHORT_REST_NS and self._reported
+            is_wanted = now_ns >= self.due_ns and not is_short
+        if not is_wanted:
             return now_ns
-        if now_ns < self.due_ns and not self._heard:
-            return now_ns
-        self.report(now_ns)
+        self.report(now_ns, phase)
         then_ns = self.clock()
         self.advance(then_ns)
         return then_ns
@@ -240,9 +264,14 @@ class Lane:
             self.long.add(phase)
         elif self.long:
             self.long.discard(phase)
+        self._set_quiet()
         said = self.said
-        if now_ns >= self.due_ns or (said is not None and said is not self.phase):
+        if now_ns >= self.due_ns or (said is not None and said is not self.under_way()):
             self.report(now_ns)
+
+    def _set_quiet(self) -> None:
+        is_quiet = self.said is None and not self.long
+        self.quiet_until_ns = self.due_ns if is_quiet else 0
 
     def sweep(self) -> None:
         """Close the loops that were left: from then on they kept no wall time running."""
@@ -316,10 +345,13 @@ class Lane:
         """Let the first report be due: the job has begun to work."""
         if self.due_ns == NEVER and self.trains:
             self.due_ns = now_ns
+            self._set_quiet()
             say_found()
 
-    def report(self, now_ns: int, *, ending: bool = False) -> None:
+    def report(self, now_ns: int, phase: str | None = None, *, ending: bool = False) -> None:
         """Send a report, unless one is under way; the next is due in a second.
+
+        ``phase`` begins now; without it the innermost one under way is named.
 
         A signal handler of the job may run in between, so nothing here waits for a lock.
         """
@@ -327,10 +359,13 @@ class Lane:
             return
         self._reporting = True
         try:
-            phase = self.phase if self.depth and not ending else None
+            if phase is None and not ending:
+                phase = self.under_way()
             heard = self._heard = self._report.send(now_ns, phase, ending=ending)
+            self._reported = True
             self.said = phase if heard else None
             self.due_ns = now_ns + (SECOND if heard else RETRY_SECONDS * SECOND)
+            self._set_quiet()
         except Exception as error:
             REPORTS.fail(error)
         finally:

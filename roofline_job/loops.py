@@ -75,13 +75,12 @@ def _checked(check: Callable[[Any], Value], value: object) -> Value | None:
 class Wait:
     """One next() under way."""
 
-    __slots__ = ("begin_ns", "claimed_ns", "lane", "outer", "outermost", "pair")
+    __slots__ = ("begin_ns", "claimed_ns", "lane", "outermost", "pair")
 
     lane: Lane
     begin_ns: int
     claimed_ns: int
     outermost: bool
-    outer: str | None
     pair: IdlePair | None
 
 
@@ -169,7 +168,7 @@ class Loop:
                 if asking is not None and (asking is self or asking.is_over()):
                     # What a signal handler raised has cut off the end of that wait.
                     lane.asking, lane.depth = None, lane.depth - 1
-                    lane.phase = lane.around
+                    lane.inside = None
                 outermost = lane.asking is None
                 if outermost:
                     if not self.measured:
@@ -190,17 +189,14 @@ class Loop:
             if lane.open or lane.depth:
                 lane.wall_ns += rested_ns
             lane.seen_ns = wait.begin_ns = now_ns
+            if now_ns >= lane.quiet_until_ns:
+                wait.begin_ns = lane.announce("data", now_ns, rested_ns)
             wait.claimed_ns = lane.claimed_ns
-            wait.outer = lane.phase
             if outermost:
                 lane.inner_data = False
                 lane.in_body = None
                 lane.asking = self
-                lane.around = wait.outer
             lane.depth += 1
-            lane.phase = "data"
-            if now_ns >= lane.due_ns or "data" in lane.long:
-                wait.begin_ns = lane.announce(now_ns, rested_ns)
         except Exception as error:
             self._part.fail(error)
             return None
@@ -231,7 +227,6 @@ class Loop:
                 lane.phase_ns[phase] = lane.phase_ns.get(phase, 0) + own_ns
             if wait.pair is not None:
                 lane.meter.stop(wait.pair, phase, max(0, own_ns))
-            lane.phase = wait.outer
             if wait.outermost:
                 if batch is NO_BATCH:
                     self.close()
@@ -245,7 +240,7 @@ class Loop:
                         if self.samples is not None:
                             self._add_samples(lane, self.samples(batch))
             self._spare = wait
-            if now_ns >= lane.due_ns or lane.said is not lane.phase or lane.long:
+            if now_ns >= lane.quiet_until_ns:
                 lane.leave_phase("data", now_ns, now_ns - wait.begin_ns)
         except Exception as error:
             self._part.fail(error)

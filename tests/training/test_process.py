@@ -46,9 +46,9 @@ def test_without_a_daemon_it_is_looked_for_every_five_seconds(
     looked: list[int] = []
     real = Lane.report
 
-    def report(lane: Lane, now_ns: int, *, ending: bool = False) -> None:
+    def report(lane: Lane, now_ns: int, phase: str | None = None, *, ending: bool = False) -> None:
         looked.append(now_ns)
-        real(lane, now_ns, ending=ending)
+        real(lane, now_ns, phase, ending=ending)
 
     monkeypatch.setattr(Lane, "report", report)
     batches = iter(watch(range(1_000), job="job"))

@@ -15,6 +15,7 @@ from roofline_job import phase, summary, watch
 from roofline_job.launch import SUMMARY_VARIABLE, with_summary
 from roofline_job.process import PROCESS
 from tests.training.conftest import Clock
+from tests.training.listener import Listener
 
 TRAIN = """
 import torch
@@ -111,7 +112,7 @@ def ran(folder: Path, source: str, *flags: str) -> subprocess.CompletedProcess[s
         env={
             **{name: value for name, value in os.environ.items() if name != summary.VARIABLE},
             "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
-            "ROOFLINE_TRAINING_SOCKET": str(folder / "nobody"),
+            "ROOFLINE_TRAINING_SOCKET": str(folder / "training.sock"),
             "XDG_RUNTIME_DIR": str(folder),
         },
         capture_output=True,
@@ -130,6 +131,18 @@ def test_a_job_under_run_ends_with_it(tmp_path: Path) -> None:
 
     quiet = ran(tmp_path, TRAIN, "--quiet")
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "done\n", "")
+
+
+def test_a_job_under_run_reports_the_phases_that_are_measured(
+    tmp_path: Path, listener: Listener
+) -> None:
+    """Nothing marks its forward and backward passes, its optimizer and its copies."""
+    pytest.importorskip("torch")
+    ran(tmp_path, TRAIN)
+    for report in listener.reports():
+        assert set(report["phase_seconds"]) == {"data", "eval", "checkpoint"}
+        assert "phase_gpu_idle_seconds" not in report
+    assert report["steps"] == 4
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,87 @@ def test_a_measured_interval_adds_ratio_times_its_own_length() -> None:
     assert totals.last_busy_timestamp_seconds == 52.0
 
 
+@pytest.mark.parametrize("length", [0.1, 0.7, 2.5])
+def test_every_total_is_its_ratio_times_the_length(length: float) -> None:
+    """Two intervals that are not a second: a product, and never a quotient or a plain sum."""
+    integral = ShareIntegral(0.0)
+    read = Activity(
+        source="gpm",
+        seconds=length,
+        engine=0.9,
+        sm=0.8,
+        dram=0.3,
+        tensor=0.6,
+        fp64=0.05,
+        fp32=0.2,
+        fp16=0.1,
+        integer=0.15,
+        hmma=0.4,
+        imma=0.1,
+        dmma=0.07,
+        dfma=0.03,
+    )
+    found = derived(
+        roofline=Roofline(
+            flops_per_second={"bf16_tensor": 4e14, "fp32": 1e13},
+            dram_bytes_per_second=1e12,
+            roof_ratio={"spec": 0.7, "clock": 0.6, "achievable": 0.9},
+        ),
+        idle=True,
+    )
+    for end in (1, 2):
+        # The utilization covers another time than the counters.
+        integral.add(Utilization(0.85, 0.9, 3.0), read, found, 70.0, 10.0 * end)
+    totals = integral.totals()
+
+    def twice(**ratios: float) -> dict[str, float]:
+        return {name: pytest.approx(2 * length * ratio) for name, ratio in ratios.items()}
+
+    assert totals.busy_seconds == pytest.approx(2 * 0.85 * 3.0)
+    assert totals.observed_seconds == {"utilization": 6.0, "activity": pytest.approx(2 * length)}
+    assert totals.engine_active_seconds == pytest.approx(2 * length * 0.9)
+    assert totals.sm_active_seconds == pytest.approx(2 * length * 0.8)
+    assert totals.dram_active_seconds == pytest.approx(2 * length * 0.3)
+    assert totals.pipe_active_seconds == twice(tensor=0.6, fp64=0.05, fp32=0.2, fp16=0.1, int=0.15)
+    assert totals.tensor_op_active_seconds == twice(hmma=0.4, imma=0.1, dmma=0.07, dfma=0.03)
+    assert totals.saturation_seconds == pytest.approx(2 * length * 0.3)
+    assert totals.time_seconds == twice(
+        idle=0.1, narrow=0.2, unsaturated=0.3, clock=0.1, saturated=0.3
+    )
+    assert totals.flops == twice(bf16_tensor=4e14, fp32=1e13)
+    assert totals.flops_lower == pytest.approx(2 * length * 1e14)
+    assert totals.flops_upper == pytest.approx(2 * length * 8e14)
+    assert totals.dram_bytes == pytest.approx(2 * length * 1e12)
+    assert totals.roof_seconds == twice(spec=0.7, clock=0.6, achievable=0.9)
+    assert totals.limited_seconds == dict.fromkeys(LIMITERS, 0.0) | twice(compute=1.0)
+    assert totals.idle_seconds == pytest.approx(2 * length)
+    assert totals.held_idle_seconds == pytest.approx(2 * length)
+    assert totals.idle_energy_joules == 140.0
+    assert totals.idle_for_seconds == pytest.approx(2 * length)
+    assert totals.last_busy_timestamp_seconds == 0.0
+
+
+def test_busy_intervals_add_no_idle_time_and_no_idle_energy() -> None:
+    """They keep the counters at 0, where they exist from the start."""
+    integral = ShareIntegral(0.0)
+    integral.add(None, activity(0.5, 2.5), derived(idle=False), 70.0, 3.0)
+    totals = integral.totals()
+    assert (totals.idle_seconds, totals.held_idle_seconds) == (0.0, 0.0)
+    assert (totals.idle_energy_joules, totals.idle_for_seconds) == (0.0, 0.0)
+    assert totals.last_busy_timestamp_seconds == 3.0
+
+
+def test_each_wrong_ratio_is_counted() -> None:
+    """Of engine, SM, DRAM, pipes and tensor operations; up to 1 % is rounding."""
+    integral = ShareIntegral(0.0)
+    wrong = activity(0.5, 0.5, engine=1.011, dram=1.2, fp32=1.3, fp16=1.009)
+    integral.add(None, dataclasses.replace(wrong, imma=1.4), derived(), None, 1.0)
+    assert integral.cuts == {"gpm": 4}
+    totals = integral.totals()
+    assert totals.engine_active_seconds == totals.dram_active_seconds == 0.5
+    assert totals.tensor_op_active_seconds == {"imma": 0.5}
+
+
 def test_every_limiter_is_there_at_zero_from_the_first_interval() -> None:
     """A series that first appears at its first event would have no increase."""
     integral = ShareIntegral(0.0)

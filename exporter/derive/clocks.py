@@ -93,8 +93,8 @@ def read_clocks(
         mean = None if mean is None else min(mean, max(seen))
         busy = None if busy is None else min(busy, max(seen))
         if mean is not None and activity is not None:
-            polled = now is not None and not history.newest_clocks
-            mean = possible_mean_clock(mean, activity, now if polled else 0.0, max(seen))
+            lowest = 0.0 if now is None or history.newest_clocks else now
+            mean = possible_mean_clock(mean, activity, lowest, max(seen))
     return Clocks(
         sm=mean,
         memory=vitals.clock_hertz.get("memory"),

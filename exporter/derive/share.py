@@ -102,20 +102,17 @@ def derive_share(
             tensor_cores=tensor_cores,
             utilization=utilization,
         )
-        parts = time_parts(timed, saturation, clock_ratio(saturation.unit, clocks))
-        roof = roofline(
-            activity,
-            timed,
-            measured(
+        of_cycles = saturation
+        if factor != 1.0:
+            of_cycles = measured(
                 in_cycles(activity, factor),
                 device.compute_capability,
                 tensor_cores=tensor_cores,
                 utilization=utilization,
-            ),
-            ceilings,
-            clocks,
-            device,
-            tensor_cores=tensor_cores,
+            )
+        parts = time_parts(timed, saturation, clock_ratio(saturation.unit, clocks))
+        roof = roofline(
+            activity, timed, of_cycles, ceilings, clocks, device, tensor_cores=tensor_cores
         )
         gap = gap_ratio(activity, parts, utilization)
         of_idle = stall.within(gap).of_idle

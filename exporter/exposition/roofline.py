@@ -75,7 +75,7 @@ FAMILIES: tuple[Family, ...] = (
         "flops",
         "core",
         f"Operations done by the pipes that are measured; {_FMA} (an upper estimate), tensor work "
-        "at the assumed precision.",
+        "as FP64 and INT8 where the counters show that, the rest at the assumed precision.",
         "derived: active cycles x FLOP per clock and SM, since the exporter started",
         TOTALS.by_label(COUNTED_PRECISION, lambda t: t.flops),
     ),
@@ -83,7 +83,7 @@ FAMILIES: tuple[Family, ...] = (
         "gpu_flops_lower_total",
         "",
         "full",
-        "Operations done, at least: tensor work at the slowest precision of the hardware, no "
+        "Operations done, at least: tensor work at the slowest precision that it can have been, no "
         "vector work.",
         "derived, since the exporter started",
         TOTALS.one(lambda t: t.flops_lower),

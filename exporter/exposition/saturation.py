@@ -33,7 +33,8 @@ FAMILIES: tuple[Family, ...] = (
         "gpu_sm_active_ratio",
         "ratio",
         "full",
-        f"Share of cycles with a warp resident on an SM, averaged over the SMs, {_OVER_POLL}",
+        f"Share of cycles (not of time: few pass at a low clock) with a warp resident on an SM, "
+        f"averaged over the SMs, {_OVER_POLL}",
         "GPM 249/248, else GPM 2",
         ACTIVITY.one(lambda a: a.sm),
     ),
@@ -57,7 +58,8 @@ FAMILIES: tuple[Family, ...] = (
         "gpu_pipe_active_ratio",
         "ratio",
         "full",
-        f"Share of cycles in which a math pipe was busy, {_OVER_POLL}",
+        f"Share of cycles (not of time: few pass at a low clock) in which a math pipe was busy, "
+        f"{_OVER_POLL}",
         "GPM 250 and 257-260 over 248, else GPM 4, 5, 11, 12, 13",
         ACTIVITY.by_label(PIPE, lambda a: a.pipe_ratios),
     ),
@@ -81,7 +83,8 @@ FAMILIES: tuple[Family, ...] = (
         "gpu_sm_active_seconds_total",
         "seconds",
         "core",
-        "SM-active time, averaged over the SMs.",
+        "SM activity integrated over time, averaged over the SMs: a share of cycles, so more than "
+        "the time that they were active if the clock fell in between.",
         "integral of gpu_sm_active_ratio since the exporter started",
         TOTALS.one(lambda t: t.sm_active_seconds),
     ),
@@ -97,8 +100,9 @@ FAMILIES: tuple[Family, ...] = (
         "gpu_pipe_active_seconds_total",
         "seconds",
         "core",
-        "Time in which a math pipe was busy; pipes run side by side, so rows can exceed the time "
-        "that passed.",
+        "Activity of a math pipe integrated over time: a share of cycles, so more than the time "
+        "that it was busy if the clock fell in between. Pipes run side by side, so rows can exceed "
+        "the time that passed.",
         "integral of gpu_pipe_active_ratio since the exporter started",
         TOTALS.by_label(PIPE, lambda t: t.pipe_active_seconds),
     ),
@@ -106,7 +110,7 @@ FAMILIES: tuple[Family, ...] = (
         "gpu_tensor_op_active_seconds_total",
         "seconds",
         "full",
-        "Time in which the tensor pipe ran a kind of operation.",
+        "Activity of the tensor pipe by kind of operation integrated over time, a share of cycles.",
         "integral of gpu_tensor_op_active_ratio since the exporter started",
         TOTALS.by_label(TENSOR_OP, lambda t: t.tensor_op_active_seconds),
     ),
@@ -115,7 +119,8 @@ FAMILIES: tuple[Family, ...] = (
         "ratio",
         "core",
         f"How close the GPU is to a limit {_READABLE}. Only where measured and complete.",
-        "derived: max of tensor, fp64, fma, int and DRAM activity over the last poll interval",
+        "derived: max of tensor, fp64, fma, int (as shares of time) and DRAM activity over the "
+        "last poll interval",
         SATURATION.one(lambda s: s.ratio),
     ),
     counter(

@@ -22,7 +22,7 @@ _NAMES: Mapping[str, str] = {
         "fp8_delayed_scaling fp8_current_scaling float8_current_scaling "
         "float8_block_scaling fp8_tensorwise fp8_rowwise fp8_blockwise "
         "fp8_block_scaling f8e4m3 f8e5m2 f8e4m3fn f8_e4m3 f8_e5m2 hybrid delayed delayed_scaling "
-        "mxfp8 mxfp8_e4m3 mxfp8_e5m2 mxfp8_block_scaling mx_fp8 mxfloat8 "
+        "te_fp8 te_mxfp8 mxfp8 mxfp8_e4m3 mxfp8_e5m2 mxfp8_block_scaling mx_fp8 mxfloat8 "
         "transformer_engine transformer_engine_float16 float8_e8m0fnu"
     ),
     "fp4_tensor": (
@@ -37,7 +37,7 @@ TENSOR_PRECISIONS: Mapping[str, str] = {
 }
 """By the name of a precision, in lower case, without what frameworks add to it."""
 
-_LIBRARY = re.compile(r"^(?:torch|jax_numpy|jnp|jax|numpy|np|tf|te|mx|dtype)_(?=\w)")
+_LIBRARY = re.compile(r"^(?:torch|jax_numpy|jnp|jax|numpy|np|tf|dtype)_(?=\w)")
 _MIXED_FIRST = re.compile(r"^(?:amp|mixed|autocast|pure|full)_(?=\w)")
 _MIXED_LAST = re.compile(
     r"(?<=\w)_(?:mixed|mixed_precision|true|amp|autocast|full|pure|training|tensor|precision)$"

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -36,11 +37,16 @@ class Page:
     """The samples of one page, by name and labels."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        text = page(Renderer(RenderOptions()).blocks(Node(snapshot)), "text-0.0.4").decode()
-        self._samples: dict[str, list[tuple[dict[str, str], float]]] = {}
+        self._snapshot = snapshot
+
+    @cached_property
+    def _samples(self) -> dict[str, list[tuple[dict[str, str], float]]]:
+        text = page(Renderer(RenderOptions()).blocks(Node(self._snapshot)), "text-0.0.4").decode()
+        samples: dict[str, list[tuple[dict[str, str], float]]] = {}
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
-                self._samples.setdefault(sample.name, []).append((sample.labels, sample.value))
+                samples.setdefault(sample.name, []).append((sample.labels, sample.value))
+        return samples
 
     def __call__(self, name: str, **labels: str) -> float | None:
         """Return the one sample with these labels; None where there is none."""

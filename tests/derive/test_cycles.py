@@ -65,6 +65,7 @@ def parts_of(page: Page) -> dict[str, float]:
     """The time parts as shares of the observed time."""
     parts = page.by("gpu_time_seconds_total", "part")
     observed = page("gpu_observed_seconds_total", reading="activity")
+    assert observed is not None
     assert observed == pytest.approx(sum(parts.values()))
     return {part: seconds / observed for part, seconds in parts.items()}
 

@@ -32,7 +32,10 @@ def busy(interval: float, **values: float) -> Activity:
 
 
 def worked(
-    interval: float, precision: str | None = None, gpu: str = "h100-sxm5-80gb", **values: float
+    interval: float,
+    values: dict[str, float],
+    precision: str | None = None,
+    gpu: str = "h100-sxm5-80gb",
 ) -> Page:
     """The page after five seconds of this work."""
     bench = Scripted(device_of(gpu), interval)
@@ -81,7 +84,7 @@ def test_a_split_that_is_measured_is_used(
     interval: float, values: dict[str, float], expected: dict[str, float]
 ) -> None:
     """A DGEMM is FP64 (53 TFLOP/s here, not 854), integers are INT8, the rest is assumed."""
-    page = worked(interval, **values)
+    page = worked(interval, values)
     assert flops(page) == pytest.approx(expected, rel=0.003)
     total, lower, upper = (
         sum(page.by("gpu_flops_total", "precision").values()),
@@ -97,7 +100,7 @@ def test_a_split_that_is_measured_is_used(
 def test_a_full_dgemm_is_at_its_own_peak() -> None:
     """66.9 TFLOP/s at 1980 MHz; at 1755 MHz 89 % of the datasheet, and all of what the clock
     allows."""
-    page = worked(1.0, tensor=1.0, dmma=1.0, dram=0.2)
+    page = worked(1.0, {"tensor": 1.0, "dmma": 1.0, "dram": 0.2})
     assert page("gpu_flops_per_second") == pytest.approx(66.9e12 * 1755 / 1980)
     assert page("gpu_roof_ratio", basis="spec") == pytest.approx(1755 / 1980)
     assert page("gpu_roof_ratio", basis="clock") == 1.0
@@ -110,10 +113,10 @@ def test_a_full_dgemm_is_at_its_own_peak() -> None:
 @pytest.mark.parametrize("interval", INTERVALS)
 def test_the_bounds_of_a_split_are_narrow(interval: float) -> None:
     """A DGEMM is exactly FP64; HMMA work is TF32 at least and FP8 at most."""
-    page = worked(interval, tensor=0.9, dmma=0.9, hmma=0.0)
+    page = worked(interval, {"tensor": 0.9, "dmma": 0.9, "hmma": 0.0})
     for name in ("gpu_flops_lower_total", "gpu_flops_upper_total"):
         assert page(name) == pytest.approx(SECONDS * CYCLES * 0.9 * FP64_TENSOR, rel=0.003)
-    page = worked(interval, tensor=0.9, dmma=0.0, hmma=0.9)
+    page = worked(interval, {"tensor": 0.9, "dmma": 0.0, "hmma": 0.9})
     work = SECONDS * CYCLES * 0.9
     assert page("gpu_flops_lower_total") == pytest.approx(work * TF32, rel=0.003)
     assert page("gpu_flops_upper_total") == pytest.approx(work * FP8, rel=0.003)
@@ -134,7 +137,7 @@ def test_vector_work_is_in_the_upper_bound_at_its_rate(
     interval: float, values: dict[str, float], lower: float, upper: float
 ) -> None:
     """128 FP64, 256 FP32 and 512 FP16 FLOP per clock and SM."""
-    page = worked(interval, **values)
+    page = worked(interval, values)
     work = SECONDS * CYCLES
     assert page("gpu_flops_lower_total") == pytest.approx(work * lower, rel=0.003)
     assert page("gpu_flops_upper_total") == pytest.approx(work * upper, rel=0.003)
@@ -145,11 +148,11 @@ def test_vector_work_is_in_the_upper_bound_at_its_rate(
 )
 def test_work_without_a_ceiling_is_no_other_precision(gpu: str, op: str) -> None:
     """No FP64 on an L40S's tensor pipe, no integers on a V100's: only bounds, no smaller number."""
-    page = worked(1.0, gpu=gpu, tensor=0.9, **{op: 0.5})
+    page = worked(1.0, {"tensor": 0.9, op: 0.5}, gpu=gpu)
     assert page.by("gpu_flops_total", "precision") == {}
     assert page("gpu_roof_ratio", basis="achievable") is None
     assert page("gpu_flops_upper_total") is not None
-    noise = worked(1.0, gpu=gpu, tensor=0.9, **{op: 0.004})
+    noise = worked(1.0, {"tensor": 0.9, op: 0.004}, gpu=gpu)
     assert noise.by("gpu_flops_total", "precision") != {}
 
 
@@ -174,7 +177,7 @@ def test_a_reported_precision_is_what_the_gpu_has(
     interval: float, reported: str, precision: str, rate: int
 ) -> None:
     """Under the name of the peak, at its rate; FP32 that keeps the tensor pipe busy is TF32."""
-    assert flops(worked(interval, reported, tensor=0.5)) == pytest.approx(
+    assert flops(worked(interval, {"tensor": 0.5}, reported)) == pytest.approx(
         {precision: 0.5 * rate}, rel=0.003
     )
 
@@ -208,6 +211,6 @@ def test_a_precision_that_the_gpu_lacks_is_unknown(
 
 def test_fp4_is_what_a_blackwell_has() -> None:
     """The same report on a B200: 32768 FLOP per clock and SM, at the clock of its peaks."""
-    page = worked(1.0, "nvfp4", gpu="b200", tensor=0.5)
+    page = worked(1.0, {"tensor": 0.5}, "nvfp4", "b200")
     work = page("gpu_flops_per_second")
     assert work == pytest.approx(0.5 * 148 * 32768 * SM_CLOCK, rel=0.015)

@@ -43,7 +43,7 @@ def test_a_full_tensor_pipe_is_within_the_upper_bound(key: str) -> None:
         for precision in ("tf32_tensor", "fp16_tensor", "bf16_tensor", "fp8_tensor", "fp4_tensor"):
             if precision not in peaks or precision not in rule.flops_per_clock:
                 continue
-            rate = (model.sm_count or 0) * rule.flops_per_clock[precision]
+            rate = float((model.sm_count or 0) * rule.flops_per_clock[precision])
             tensor = model.peak_clock_hertz.get("tensor", vector)
             if peaks[precision] < CUT * rate * tensor:
                 rate = peaks[precision] / tensor

@@ -121,7 +121,6 @@ def test_every_total_is_the_sum_of_rate_times_time(
                 idle=idle,
                 held=x > 0.5,
                 limiter="memory" if idle else "latency",
-                data_stall={"client": Bounds(x / 10, x / 9)},
                 flops_integral_bounds=Bounds(5 * x, 6 * x),
             ),
             11 * x,
@@ -160,8 +159,6 @@ def test_every_total_is_the_sum_of_rate_times_time(
     assert totals.idle_energy_joules == pytest.approx(
         sum(11 * x for _, _, x, idle in intervals if idle)
     )
-    assert totals.data_stall_lower_seconds == {"client": sums(1 / 10)}
-    assert totals.data_stall_upper_seconds == {"client": sums(1 / 9)}
 
 
 @given(st.lists(st.tuples(lengths, ratios, st.booleans()), min_size=1, max_size=8))
@@ -449,3 +446,24 @@ def test_no_byte_counts_twice_or_not_at_all(rounds: list[tuple[float, bool]]) ->
         if answers:
             since = 0.0
             assert board.totals().pcie_transmit_bytes == pytest.approx(100 * passed)
+
+
+def test_busy_intervals_add_no_idle_time_and_no_idle_energy() -> None:
+    """They keep the counters at 0, where they exist from the start."""
+    integral = ShareIntegral(0.0)
+    integral.add(None, activity(0.5, 2.5), derived(idle=False), 70.0, 3.0)
+    totals = integral.totals()
+    assert (totals.idle_seconds, totals.held_idle_seconds) == (0.0, 0.0)
+    assert (totals.idle_energy_joules, totals.idle_for_seconds) == (0.0, 0.0)
+    assert totals.last_busy_timestamp_seconds == 3.0
+
+
+def test_each_wrong_ratio_is_counted() -> None:
+    """Of engine, SM, DRAM, pipes and tensor operations; up to 1 % is rounding."""
+    integral = ShareIntegral(0.0)
+    wrong = activity(0.5, 0.5, engine=1.011, dram=1.2, fp32=1.3, fp16=1.009)
+    integral.add(None, dataclasses.replace(wrong, imma=1.4), derived(), None, 1.0)
+    assert integral.cuts == {"gpm": 4}
+    totals = integral.totals()
+    assert totals.engine_active_seconds == totals.dram_active_seconds == 0.5
+    assert totals.tensor_op_active_seconds == {"imma": 0.5}

@@ -127,6 +127,14 @@ class Utilization:
     memory_ratio: float | None = None
     """Share of time in which device memory was read or written, as the driver reports it."""
     memory_upper_ratio: float | None = None
+    settled_ratio: float | None = None
+    """The part of the upper bound that the next reading does not change, over the interval. It may
+    exceed 1: its first sample began before the interval."""
+    open_ratio: float | None = None
+    """The rest: the time since the last sample, over the interval, and more than 1 where that is
+    longer. The next reading covers it."""
+    memory_settled_ratio: float | None = None
+    memory_open_ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

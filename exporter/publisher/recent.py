@@ -9,7 +9,39 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from exporter.derive.roofline import intensity
+from exporter.derive.saturation import estimated
+from exporter.model.reading import Utilization
 from exporter.model.snapshot import RECENT_SECONDS, Bounds, Recent, Saturation, ShareTotals
+
+ESTIMATE = "estimate"
+"""The source of a saturation that follows from the utilization."""
+SAME_SECONDS = 1e-6
+
+
+class _Settled(NamedTuple):
+    """Integrals of what intervals settle of the utilization's upper bound, all in seconds."""
+
+    seconds: float = 0.0
+    """How long they are."""
+    compute: float = 0.0
+    memory: float = 0.0
+    """An interval without it counts as busy all along."""
+    compute_open: float = 0.0
+    """What the last interval left open."""
+    memory_open: float = 0.0
+
+    def after(self, utilization: Utilization | None, seconds: float) -> _Settled:
+        """Return the integrals after one more interval, which adds nothing if it is not known."""
+        if utilization is None or utilization.settled_ratio is None:
+            return self
+        memory = utilization.memory_settled_ratio
+        return _Settled(
+            self.seconds + seconds,
+            self.compute + utilization.settled_ratio * seconds,
+            self.memory + (1.0 if memory is None else memory) * seconds,
+            (utilization.open_ratio or 0.0) * seconds,
+            (utilization.memory_open_ratio or 0.0) * seconds,
+        )
 
 
 class _Mark(NamedTuple):
@@ -22,6 +54,7 @@ class _Mark(NamedTuple):
     upper: float
     bounded: float
     """The time over which both ran, in seconds."""
+    settled: _Settled
 
 
 TAKEOVER_SECONDS = 2.5
@@ -76,9 +109,11 @@ class RecentWindow:
         interval_seconds: float,
         totals: ShareTotals,
         saturation: Saturation | None,
+        utilization: Utilization | None = None,
     ) -> None:
         """Take the totals at a reading; a second call for the same reading does nothing.
 
+        `utilization` is what bounds the saturation where that is estimated.
         ``interval_seconds = 0`` begins anew: there is nothing to compare with before it.
         """
         marks = self._marks
@@ -87,7 +122,7 @@ class RecentWindow:
             return
         if last is None or not interval_seconds:
             marks.clear()
-            marks.append(_Mark(monotonic, totals, 0.0, 0.0, 0.0))
+            marks.append(_Mark(monotonic, totals, 0.0, 0.0, 0.0, _Settled()))
             self._leader = _Leader()
             return
         lower, upper, bounded = last.lower, last.upper, last.bounded
@@ -95,7 +130,10 @@ class RecentWindow:
             lower += saturation.bounds.lower * interval_seconds
             upper += saturation.bounds.upper * interval_seconds
             bounded += interval_seconds
-        marks.append(_Mark(monotonic, totals, lower, upper, bounded))
+        settled = last.settled
+        if saturation is not None and saturation.source == ESTIMATE:
+            settled = settled.after(utilization, interval_seconds)
+        marks.append(_Mark(monotonic, totals, lower, upper, bounded, settled))
         # Half an interval less, so that jitter does not move the length of the window.
         reach = RECENT_SECONDS - min(interval_seconds, 1.0) / 2
         while len(marks) > 2 and monotonic - marks[1].monotonic >= reach:
@@ -135,7 +173,10 @@ class RecentWindow:
                 _grown(after.saturation_seconds, before.saturation_seconds), parted
             ),
             saturation_bounds=(
-                Bounds((now.lower - then.lower) / bounded, (now.upper - then.upper) / bounded)
+                Bounds(
+                    (now.lower - then.lower) / bounded,
+                    min((now.upper - then.upper) / bounded, _settled_upper(then, now, bounded)),
+                )
                 if bounded
                 else None
             ),
@@ -175,6 +216,21 @@ def _busiest(active: Mapping[str, float]) -> str | None:
     units["fma"] = max(active.get("fp32", 0.0), active.get("fp16", 0.0))
     unit = max(units, key=units.__getitem__)
     return unit if units[unit] else None
+
+
+def _settled_upper(then: _Mark, now: _Mark, bounded: float) -> float:
+    """Return the upper bound of the saturation from what the intervals settle; 1 if not known.
+
+    It is narrower than their mean: what one leaves open is covered by the next, and only what the
+    last one leaves open remains.
+    """
+    before, after = then.settled, now.settled
+    seconds = after.seconds - before.seconds
+    if not seconds or abs(seconds - bounded) > SAME_SECONDS:
+        return 1.0
+    upper = (after.compute - before.compute + after.compute_open) / seconds
+    memory = (after.memory - before.memory + after.memory_open) / seconds
+    return estimated(Utilization(upper, upper, seconds, None, memory)).bounds.upper
 
 
 def _grown(after: float | None, before: float | None) -> float | None:

@@ -103,7 +103,13 @@ class TrackedShare:
             self._awaited.clear()
         self._add(share_reading, read, derived, rules, whole.energy_joules)
         self.totals = self.integral.totals()
-        self.recent.add(reading.monotonic_seconds, elapsed, self.totals, derived.saturation)
+        self.recent.add(
+            reading.monotonic_seconds,
+            elapsed,
+            self.totals,
+            derived.saturation,
+            reading.vitals.utilization,
+        )
         if awaited:
             # The counters skipped a round: what was measured last stands for up to 3 intervals.
             self.derived = replace(self.derived, held=derived.held, holder=derived.holder)

@@ -416,6 +416,33 @@ def test_a_round_that_the_counters_skip_neither_ends_nor_adds_idle_time(bench: B
     assert share.totals.idle_for_seconds == 0.0
 
 
+def test_counters_that_do_not_show_use_end_idle_time(bench: Bench) -> None:
+    """An activity without the engine, where utilization is not read either, does not say idle."""
+    blind = dataclasses.replace(QUIET, engine=None)
+    for _ in range(4):
+        bench.tick(H100, activity=QUIET)
+    share = gpu(bench.tick(H100, activity=blind, utilization=None)).shares[0]
+
+    assert share.totals.idle_for_seconds is None
+    assert share.totals.last_busy_timestamp_seconds == bench.clock.time()
+
+
+def test_idle_energy_of_skipped_rounds_is_that_of_the_rounds_that_are_covered(
+    bench: Bench,
+) -> None:
+    """Two skipped rounds of half a second and one that is read: 1.5 s at 300 W; an activity that
+    covers the last round alone has the energy of that one."""
+    bench.tick(H100, activity=QUIET)
+    for covered in (1.5, 0.5):
+        before = gpu(bench.publisher.tick()).shares[0].totals.idle_energy_joules or 0.0
+        for _ in range(2):
+            share = gpu(bench.tick(H100, seconds=0.5, counters="gpm")).shares[0]
+            assert (share.totals.idle_energy_joules or 0.0) == before
+        activity = dataclasses.replace(QUIET, seconds=covered)
+        share = gpu(bench.tick(H100, seconds=0.5, activity=activity)).shares[0]
+        assert share.totals.idle_energy_joules == pytest.approx(before + 300 * covered)
+
+
 def test_the_idle_threshold_is_configurable() -> None:
     """A GPU below --idle.threshold counts as idle."""
     bench = Bench(idle=IdleRules(activity_ratio=0.95))

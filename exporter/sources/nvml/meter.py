@@ -10,6 +10,7 @@ period. In the bound, all time that is not covered counts as busy.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from exporter.sources.nvml.polls import (
     LONGEST_PERIOD_SECONDS,
@@ -28,6 +29,21 @@ STALE_SECONDS = 3.0
 STALE_INTERVALS = 3
 HOLE_FACTOR = 1.5
 """A gap longer than its neighbours by this factor means that samples are missing."""
+
+
+class Closed(NamedTuple):
+    """One utilization of one interval."""
+
+    ratio: float
+    """Mean over `seconds`."""
+    upper_ratio: float
+    """The mean over the interval is not above this."""
+    seconds: float
+    """The time that `ratio` covers."""
+    settled_ratio: float | None = None
+    """The part of the bound that the next interval does not change, not cut to 1; None at first."""
+    open_ratio: float | None = None
+    """The rest: the time at the end of which nothing is known yet."""
 
 
 class UtilizationMeter:
@@ -207,8 +223,8 @@ class UtilizationMeter:
         self._newest, self._noted_at = ratio, monotonic_seconds
         self._highest = max(self._highest, ratio)
 
-    def close(self, monotonic_seconds: float) -> tuple[float, float, float] | None:
-        """End the interval; return (mean ratio, upper ratio, seconds that the mean covers).
+    def close(self, monotonic_seconds: float) -> Closed | None:
+        """End the interval, and return its utilization.
 
         The upper ratio is that of the time known to
         be busy, 0.01 of the rest of the known time, and all time that is not known. None if nothing
@@ -222,14 +238,18 @@ class UtilizationMeter:
         result = None
         if self._newest is not None and monotonic_seconds - self._noted_at < stale:
             ratio = self._busy / self._covered if self._covered > 0 else self._newest
+            settled = open_ratio = None
             bound = 1.0
-            if length:
+            open_end = self._open_end(monotonic_seconds)
+            if length and open_end is not None:
                 rounding = ROUNDING_MARGIN * self._rounding
-                open_end = self._ahead + self._open_end(monotonic_seconds)
-                bound = (self._busy + self._possible + rounding + open_end) / length
-            elif self.sampled:
+                settled = (self._busy + self._possible + rounding + self._ahead) / length
+                open_ratio = open_end / length
+                bound = settled + open_ratio
+            elif self.sampled and not length:
                 bound = self._highest + ROUNDING_MARGIN
-            result = ratio, min(1.0, max(bound, ratio + ROUNDING_MARGIN)), self._covered
+            upper = min(1.0, max(bound, ratio + ROUNDING_MARGIN))
+            result = Closed(ratio, upper, self._covered, settled, open_ratio)
         self._closed_at = monotonic_seconds
         self._ahead = min(max(0.0, self._sampled_at - monotonic_seconds), STALE_SECONDS)
         self._clear()
@@ -247,12 +267,12 @@ class UtilizationMeter:
             self._rounding += idle
             self._note(0.0, monotonic_seconds)
 
-    def _open_end(self, monotonic_seconds: float) -> float:
-        """Return the seconds until now of which nothing is known yet."""
+    def _open_end(self, monotonic_seconds: float) -> float | None:
+        """Return the seconds until now of which nothing is known yet; None if that is all time."""
         polled_at = self._polls.last_at
         if not self.sampled:
             if polled_at is None:
-                return float("inf")
+                return None
             return monotonic_seconds - polled_at + self._polls.longest_period_seconds
         end = max(0.0, monotonic_seconds - self._sampled_at - self._counted_after)
         if polled_at is not None and self._counted_after and not self._silences.understood:

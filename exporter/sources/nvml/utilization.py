@@ -131,11 +131,15 @@ class UtilizationReader:
             self._forget_clocks()
             return None, SmClocks()
         utilization = Utilization(
-            ratio=compute[0],
-            upper_ratio=compute[1],
-            seconds=compute[2],
-            memory_ratio=memory[0] if memory else None,
-            memory_upper_ratio=memory[1] if memory else None,
+            ratio=compute.ratio,
+            upper_ratio=compute.upper_ratio,
+            seconds=compute.seconds,
+            memory_ratio=memory.ratio if memory else None,
+            memory_upper_ratio=memory.upper_ratio if memory else None,
+            settled_ratio=compute.settled_ratio,
+            open_ratio=compute.open_ratio,
+            memory_settled_ratio=memory.settled_ratio if memory else None,
+            memory_open_ratio=memory.open_ratio if memory else None,
         )
         self._take_clocks(monotonic_seconds)
         clocks = SmClocks(

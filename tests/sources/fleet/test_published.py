@@ -12,6 +12,7 @@ import pytest
 from exporter.model.reading import SlotReport, XidRecord
 from exporter.model.snapshot import Gpu, Share, ShareTotals
 from exporter.publisher import Publisher, Rules
+from exporter.publisher.share import TrackedShare
 from exporter.specs import load_specs
 from tests.fake_nvml import fault, mean, steps
 
@@ -59,8 +60,17 @@ class Node:
         return share_of(gpu)
 
     @property
+    def _share(self) -> TrackedShare:
+        return next(iter(self.publisher._gpus.values())).shares[None]
+
+    @property
     def totals(self) -> ShareTotals:
-        return next(iter(self.publisher._gpus.values())).shares[None].totals
+        return self._share.totals
+
+    @property
+    def recent_since(self) -> float:
+        """When the window of the recent means began."""
+        return self._share.recent._marks[0].monotonic
 
 
 def share_of(gpu: Gpu) -> Share:
@@ -177,10 +187,11 @@ def test_published_bounds_and_busy_time_are_true(
     open_gpu: Open, driver: dict[str, Any], interval: float
 ) -> None:
     """Work of 0.1 to 8 s after quiets of 0.3 to 20 s: no bound is below the truth, also when work
-    begins after a quiet, and busy over observed seconds is the share of busy time."""
+    begins after a quiet; those of the last ten seconds are narrow at every interval; and busy over
+    observed seconds is the share of busy time."""
     chance = random.Random(4)
     at, times = 20.0, []
-    while at < 220:
+    while at < 130:
         at += chance.choice((0.3, 2.0, 4.7, 20.0)) * chance.uniform(0.9, 1.1)
         times.append(
             (at, at := at + chance.choice((0.1, 0.8, 3.0, 8.0)) * chance.uniform(0.9, 1.1))
@@ -191,16 +202,23 @@ def test_published_bounds_and_busy_time_are_true(
     node = Node(rig, interval)
     node.tick(2)
     start, before = rig.monotonic(), node.totals
-    for _ in range(round(200 / interval)):
+    widths: list[float] = []
+    for _ in range(round(110 / interval)):
         then = rig.monotonic()
         share = node.tick()
         assert share.saturation is not None
-        assert (
-            mean(load, then, rig.monotonic()) / 100
-            <= share.saturation.unmeasured["sm"].upper + 1e-5
-        )
+        now = rig.monotonic()
+        assert mean(load, then, now) / 100 <= share.saturation.unmeasured["sm"].upper + 1e-5
+        recent = share.recent
+        assert recent is not None
+        assert recent.saturation_bounds is not None
+        truth = mean(load, node.recent_since, now) / 100
+        assert truth <= recent.saturation_bounds.upper + 1e-5
+        widths.append(recent.saturation_bounds.upper - truth)
     busy = (node.totals.busy_seconds or 0) - (before.busy_seconds or 0)
     observed = node.totals.observed_seconds["utilization"] - before.observed_seconds["utilization"]
 
+    # The bound on DRAM has a margin of 0.15; the rest is one period of ten seconds.
+    assert max(widths[round(12 / interval) :]) < 0.15 + 0.14
     assert observed == pytest.approx(rig.monotonic() - start, rel=0.01)
     assert busy / observed == pytest.approx(mean(load, start, rig.monotonic()) / 100, abs=0.01)

@@ -139,7 +139,7 @@ class Interval:
 def closed(meter: UtilizationMeter, start: float, end: float) -> Interval:
     taken = meter.close(end)
     assert taken is not None
-    return Interval(start, end, *taken)
+    return Interval(start, end, *taken[:3])
 
 
 @dataclass

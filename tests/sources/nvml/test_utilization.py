@@ -93,6 +93,10 @@ def test_polls_where_there_is_no_buffer(open_gpu: Open) -> None:
         seconds=about(10.0),
         memory_ratio=about(0.1),
         memory_upper_ratio=about(0.11 + 0.1),
+        settled_ratio=about(0.41),
+        open_ratio=about(0.1),
+        memory_settled_ratio=about(0.11),
+        memory_open_ratio=about(0.1),
     )
     assert rig.journal.states == dict.fromkeys(
         ("utilization_samples", "memory_utilization_samples", "clock_samples"), "unsupported"

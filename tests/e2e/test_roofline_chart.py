@@ -224,7 +224,7 @@ def test_a_gpu_without_counters_is_somewhere_below(serve: Serve, view: OpenPage)
     band = shown.row("GPU 1").locator("[data-bar=band]")
     assert band.evaluate("(rect) => [rect.x, rect.width].map((each) => each.baseVal.value)") == [
         pytest.approx(each, abs=1)
-        for each in band.evaluate("({ownerSVGElement}) => [0, 0.43 * ownerSVGElement.clientWidth]")
+        for each in band.evaluate("({ownerSVGElement}) => [0, 0.4 * ownerSVGElement.clientWidth]")
     ]
     assert "#hatch" in band.evaluate("(rect) => getComputedStyle(rect).fill")
     page.mouse.move(x(1000), y(1e12))

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -12,6 +11,7 @@ from exporter.derive.roofline import intensity
 from exporter.derive.saturation import estimated
 from exporter.model.reading import Utilization
 from exporter.model.snapshot import RECENT_SECONDS, Bounds, Recent, Saturation, ShareTotals
+from exporter.publisher.leader import Leader
 
 ESTIMATE = "estimate"
 """The source of a saturation that follows from the utilization."""
@@ -57,51 +57,12 @@ class _Mark(NamedTuple):
     settled: _Settled
 
 
-TAKEOVER_SECONDS = 2.5
-"""A limiter takes the place of another that it leads by this within the window."""
-USUAL_SECONDS = 30.0
-USUAL_LEAD_SECONDS = 3.0
-"""Else where it leads by this over about the last half minute, what is older counting less. Bursts
-and pauses of up to 5 s each lead in the window by turns, by 2 s at most, but not over the longer
-time."""
-
-
-class _Leader:
-    """Which limiter a share is said to have: one that does not change with every burst."""
-
-    def __init__(self) -> None:
-        self.limiter: str | None = None
-        self._usual: dict[str, float] = {}
-        """Seconds by limiter, those long ago counting less and less."""
-
-    def add(self, interval_seconds: float, limited: Mapping[str, float]) -> None:
-        """Take how long each was it in an interval."""
-        kept = math.exp(-interval_seconds / USUAL_SECONDS)
-        self._usual = {
-            name: kept * self._usual.get(name, 0.0) + seconds for name, seconds in limited.items()
-        }
-
-    def judge(self, window: Mapping[str, float]) -> None:
-        """Change it where another leads clearly; `window` is in seconds by limiter."""
-        if not any(window.values()):
-            self.limiter = None
-            return
-        longest, usual = (max(each, key=each.__getitem__) for each in (window, self._usual))
-        held = self.limiter
-        if held is None or window[longest] - window.get(held, 0.0) >= TAKEOVER_SECONDS:
-            self.limiter = longest
-            return
-        lead = self._usual[usual] - self._usual.get(held, 0.0)
-        if window.get(usual) and lead >= USUAL_LEAD_SECONDS:
-            self.limiter = usual
-
-
 class RecentWindow:
     """The totals of one share at its last readings, from which `recent` follows."""
 
     def __init__(self) -> None:
         self._marks: deque[_Mark] = deque()
-        self._leader = _Leader()
+        self._leader = Leader()
 
     def add(
         self,
@@ -123,7 +84,7 @@ class RecentWindow:
         if last is None or not interval_seconds:
             marks.clear()
             marks.append(_Mark(monotonic, totals, 0.0, 0.0, 0.0, _Settled()))
-            self._leader = _Leader()
+            self._leader = Leader()
             return
         lower, upper, bounded = last.lower, last.upper, last.bounded
         if saturation is not None:

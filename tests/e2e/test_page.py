@@ -19,7 +19,7 @@ from exporter.model.snapshot import Bounds, Gpu, Holder, Snapshot
 from exporter.web.live.stream import EVENT_SECONDS
 from tests import snapshots
 from tests.conftest import MEASURED
-from tests.e2e.browser import SCHEMES, SIZES, View
+from tests.e2e.browser import PATIENCE_MILLISECONDS, SCHEMES, SIZES, View
 from tests.e2e.conftest import MakeDriver, OpenPage, RunCommand, Serve, StartDaemon
 from tests.e2e.daemons import Daemon
 from tests.e2e.live import Live
@@ -217,8 +217,10 @@ def test_one_tick_of_other_bounds_leaves_the_rest_known(serve: Serve, view: Open
     gpu = snapshots.h100_training(0)
     [share] = gpu.shares
     assert share.saturation is not None
+    assert share.recent is not None
     apart = replace(share.saturation, ratio=None, bounds=Bounds(0.5, 0.7))
-    other = replace(gpu, shares=(replace(share, saturation=apart),))
+    recent = replace(share.recent, saturation_ratio=None, saturation_bounds=apart.bounds)
+    other = replace(gpu, shares=(replace(share, saturation=apart, recent=recent),))
     nodes = [snapshots.snapshot(each) for each in (gpu, other, gpu)]
     live = serve(
         *(
@@ -304,7 +306,7 @@ def test_what_is_announced(serve: Serve, view: OpenPage) -> None:
         live.publish(after(60 * tick))
     expect(headline).not_to_have_text(before)
     assert page.evaluate("window.said") == []
-    expect(page.locator("#announced")).to_have_text("GPU 0 is held idle by ann")
+    expect(page.locator("#announced")).to_have_text("GPU 0 is held idle by ann (python3)")
     page.wait_for_timeout(EVENT_SECONDS * 1100)
     lost = snapshots.snapshot(snapshots.lost(0))
     live.publish(replace(lost, timestamp_seconds=snapshots.NOW + 300))
@@ -481,7 +483,12 @@ def test_a_recording_is_marked(start: StartDaemon, command: RunCommand, view: Op
     assert made.wait() == 0, made.lines()
     daemon = start({}, f"--replay={recording}", wait_for=GPUS)
     shown = view().open(daemon.url)
-    expect(shown.page.locator("#banner")).to_contain_text("a recording, played back")
+    expect(shown.page.locator("#banner")).to_contain_text("it was recorded, and is played back.")
+    expect(shown.page.locator("#headline")).to_have_text(
+        "The recording demo.jsonl.gz has ended", timeout=PATIENCE_MILLISECONDS
+    )
+    expect(shown.row("GPU 0")).to_contain_text("the recording has ended")
+    expect(shown.page.locator("#advice")).to_have_attribute("href", re.compile("/recordings.md$"))
     expect(shown.page.locator("#gpus tbody tr")).to_have_count(GPUS)
     problem = shown.page.locator("#problem")
     expect(problem).to_contain_text("demo.jsonl.gz has ended", timeout=30_000)
@@ -543,12 +550,12 @@ def _divided(index: int, tick: int) -> Gpu:
     """An H100 of seven instances, whose readings differ from tick to tick."""
     gpu = snapshots.h100_mig(index)
     [share, *_] = gpu.shares
-    assert share.activity is not None
+    assert share.recent is not None
     shares = [
         replace(
             share,
             gpu_instance=number,
-            activity=replace(share.activity, engine=0.1 * number + 0.01 * (tick % 9)),
+            recent=replace(share.recent, busy_ratio=0.1 * number + 0.01 * (tick % 9)),
         )
         for number in range(1, 8)
     ]

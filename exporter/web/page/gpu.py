@@ -70,10 +70,10 @@ def gpu_content(
 <section class="card wide" aria-labelledby="gpus-title"><h2 id="gpus-title">Now</h2>
 {gpu_table(rows_of(view["rows"], key))}</section>
 <div class="wide" id="jobs">{jobs}</div>
-<section class="card" id="chart" aria-labelledby="roofline-title">
+{without}<section class="card" id="chart" aria-labelledby="roofline-title">
 <h2 id="roofline-title">Roofline</h2>
 {roofline_figure({key: row})}</section>
-{without}{gpu_charts(series)}
+{gpu_charts(series)}
 <p class="wide" id="means"></p>
 <p class="wide" id="absent" hidden></p>
 <div class="wide" id="facts">

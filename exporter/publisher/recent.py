@@ -47,9 +47,9 @@ class RecentWindow:
         if last is not None and monotonic <= last.monotonic:
             return
         if last is None or not interval_seconds:
+            self._leader = Leader()
             marks.clear()
             marks.append(_Mark(monotonic, totals, 0.0, 0.0, 0.0))
-            self._leader = Leader()
             return
         lower, upper, bounded = last.lower, last.upper, last.bounded
         if saturation is not None:
@@ -119,6 +119,22 @@ class RecentWindow:
         )
 
 
+def _grown(after: float | None, before: float | None) -> float | None:
+    return None if after is None else after - (before or 0.0)
+
+
+def _grown_each(after: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
+    return {label: total - before.get(label, 0.0) for label, total in after.items()}
+
+
+def _over(amount: float | None, seconds: float) -> float | None:
+    return None if amount is None or not seconds else amount / seconds
+
+
+def _over_each(amounts: Mapping[str, float], seconds: float) -> dict[str, float]:
+    return {label: amount / seconds for label, amount in amounts.items()} if seconds else {}
+
+
 def _active(totals: ShareTotals) -> dict[str, float]:
     """Return for how long each counter was active."""
     whole = {
@@ -136,19 +152,3 @@ def _busiest(active: Mapping[str, float]) -> str | None:
     units["fma"] = max(active.get("fp32", 0.0), active.get("fp16", 0.0))
     unit = max(units, key=units.__getitem__)
     return unit if units[unit] else None
-
-
-def _grown(after: float | None, before: float | None) -> float | None:
-    return None if after is None else after - (before or 0.0)
-
-
-def _grown_each(after: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
-    return {label: total - before.get(label, 0.0) for label, total in after.items()}
-
-
-def _over(amount: float | None, seconds: float) -> float | None:
-    return None if amount is None or not seconds else amount / seconds
-
-
-def _over_each(amounts: Mapping[str, float], seconds: float) -> dict[str, float]:
-    return {label: amount / seconds for label, amount in amounts.items()} if seconds else {}

@@ -3,6 +3,7 @@
 
 * ExporterError
   * ConfigError: a flag, variable, YAML key or spec file is wrong (exit code 2)
+    * ConfigErrors: several things of one file are
   * SourceError: a source cannot be read
     * LibraryUnavailable: the driver library cannot be loaded or initialised now
     * DeviceGone: this GPU fell off the bus, was reset or removed
@@ -11,13 +12,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class ExporterError(Exception):
     """Base of everything that this package raises on purpose."""
 
 
+MOST_PROBLEMS = 100
+"""Of one origin, and of all together: whoever reads a hundred has enough to do."""
+MORE_PROBLEMS = f"only the first {MOST_PROBLEMS} problems are named, there may be more"
+
+
 class ConfigError(ExporterError):
     """Bad input: each message is one line that names the place, the key and what was expected."""
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Every problem, each on a line."""
+        return (str(self),)
+
+
+class ConfigErrors(ConfigError):
+    """All that is wrong with one file; the message is the first and how many more there are."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        """Take at least one problem, in the order of the file."""
+        self._problems = limited(problems)
+        more = len(self._problems) - 1
+        others = f" (and {more} more problem{'s' if more > 1 else ''})" if more else ""
+        super().__init__(f"{self._problems[0]}{others}")
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Every problem, each on a line; beyond MOST_PROBLEMS the last line says that."""
+        return self._problems
+
+
+def limited(problems: Sequence[str]) -> tuple[str, ...]:
+    """Return the first MOST_PROBLEMS, and after them a line that there may be more."""
+    if len(problems) <= MOST_PROBLEMS:
+        return tuple(problems)
+    return (*problems[:MOST_PROBLEMS], MORE_PROBLEMS)
 
 
 class SourceError(ExporterError):

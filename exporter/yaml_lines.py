@@ -26,7 +26,7 @@ KeyPath = tuple[str | int, ...]
 MAX_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 32
 MAX_NODES = 50_000
-"""Of values, containers among them: fifteen times those of the bundled spec file."""
+"""Of values, containers among them: four times those of the bundled spec file."""
 MAX_DIGITS = 1000
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -83,8 +83,11 @@ class Document:
         return ConfigError(one_line(f"{self.where(key_path)}: key '{key}': {problem}"))
 
 
-def load(path: Path) -> Document:
-    """Read a regular file of at most 4 MiB of UTF-8; raise ConfigError with one line."""
+def load(path: Path, *, lines: bool = True) -> Document:
+    """Read a regular file of at most 4 MiB of UTF-8; raise ConfigError with one line.
+
+    Without `lines` the document does not know where its keys stand, and takes half the memory.
+    """
     name = one_line(os.fspath(path))
     try:
         data = read_regular(path, MAX_BYTES)
@@ -93,7 +96,7 @@ def load(path: Path) -> Document:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"{name}: cannot be read ({reason}), expected a YAML file") from error
-    return loads(decoded(data, name), name)
+    return loads(decoded(data, name), name, lines=lines)
 
 
 def decoded(data: bytes, name: str) -> str:
@@ -110,7 +113,7 @@ def decoded(data: bytes, name: str) -> str:
         ) from error
 
 
-def loads(text: str, name: str) -> Document:
+def loads(text: str, name: str, *, lines: bool = True) -> Document:
     """Read one document from `text`; `name` stands for the file in messages."""
     name = one_line(name)
     unprintable = _UNPRINTABLE.search(text)
@@ -122,7 +125,7 @@ def loads(text: str, name: str) -> Document:
     if tag:  # the parser compares each with all others
         line = text.count("\n", 0, tag.start()) + 1
         raise ConfigError(f"{name}:{line}: a %TAG directive, expected plain YAML")
-    builder = _Builder(name)
+    builder = _Builder(name, lines)
     try:
         for event in yaml.parse(text, Loader=_LOADER):
             builder.take(event)
@@ -134,8 +137,9 @@ def loads(text: str, name: str) -> Document:
 class _Builder:
     """Turns parser events into data, one container at a time, without recursion."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, keeps_lines: bool) -> None:
         self.name = name
+        self._keeps_lines = keeps_lines
         self.value: Any = None
         self.lines: dict[KeyPath, int] = {}
         self._documents = 0
@@ -169,11 +173,11 @@ class _Builder:
         path, mapping = self._open[-1]
         key_path = (*path, key)
         if key in mapping:
-            first = self.lines[key_path]
-            again = f"key '{clipped(key)}' again, expected it once (it is on line {first})"
-            self._fail(line, again)
+            first = self.lines.get(key_path)
+            where = "" if first is None else f" (it is on line {first})"
+            self._fail(line, f"key '{clipped(key)}' again, expected it once{where}")
         self._key = key
-        self.lines[key_path] = line
+        self._note(key_path, line)
 
     def _take_container(self, event: Any, line: int) -> None:
         if self._expects_key():
@@ -198,7 +202,7 @@ class _Builder:
         parent_path, parent = self._open[-1]
         if isinstance(parent, list):
             path: KeyPath = (*parent_path, len(parent))
-            self.lines[path] = line
+            self._note(path, line)
             parent.append(value)
             return path
         key = self._key
@@ -206,6 +210,10 @@ class _Builder:
         self._key = None
         parent[key] = value
         return (*parent_path, key)
+
+    def _note(self, path: KeyPath, line: int) -> None:
+        if self._keeps_lines:
+            self.lines[path] = line
 
     def _scalar(self, event: Any, line: int) -> Any:
         if event.tag is not None and event.tag not in _TEXT_TAGS:

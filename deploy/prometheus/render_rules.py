@@ -178,7 +178,8 @@ def main(words: list[str] | None = None) -> int:
 
 
 def _failed(problem: str) -> int:
-    print(f"render_rules: {one_line(problem)}", file=sys.stderr)
+    for line in problem.split("\n"):
+        print(f"render_rules: {one_line(line)}", file=sys.stderr)
     return 2
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from exporter.errors import ConfigError
+from exporter.errors import ConfigError, limited, one_line
 from exporter.yaml_lines import Document
 from exporter.yaml_lines import load as load_yaml
 
@@ -31,7 +31,10 @@ Kind = Callable[[Value], Value]
 
 
 class BadThresholds(ValueError):
-    """A threshold that is missing, unknown or unusable; the message is for the user."""
+    """Thresholds that are missing, unknown or unusable; the message is for the user.
+
+    It has a line for each of them.
+    """
 
 
 def _expected(what: str, value: Value) -> BadThresholds:
@@ -182,6 +185,11 @@ SHORTER: Mapping[str, str] = {
     "lost.for": "lost.remember",
 }
 """What has to be shorter than what: else the rule that uses both never fires."""
+NOT_SHORTER: Mapping[str, str] = {
+    # The critical alert would come before the warning.
+    "held_idle.critical_window": "held_idle.window",
+}
+"""What may not be shorter than what."""
 
 
 def load(path: Path = THRESHOLDS) -> dict[str, Value]:
@@ -189,34 +197,59 @@ def load(path: Path = THRESHOLDS) -> dict[str, Value]:
 
     Raises:
         BadThresholds: the file is not two levels of keys with values that fit, and fit each other.
-            The message begins with file and line.
+            The message has a line for each mistake, MOST_PROBLEMS of them at most, which begins
+            with file and line.
     """
     try:
         document = load_yaml(path)
     except ConfigError as error:
         raise BadThresholds(str(error)) from None
-    values: dict[str, Value] = {}
     if not isinstance(document.value, dict):
-        raise _at(document, "", "expected sections with keys")
+        raise BadThresholds(_at(document, "", "expected sections with keys"))
+    values: dict[str, Value] = {}
+    problems = [
+        *_unfitting(document, values),
+        *_missing(document),
+        *_unfitting_pairs(document, values),
+    ]
+    if problems:
+        raise BadThresholds("\n".join(limited(problems)))
+    return values
+
+
+def _at(document: Document, name: str, problem: str) -> str:
+    path = tuple(name.split(".", 1)) if name else ()
+    return one_line(": ".join(filter(None, (document.where(path), name, problem))))
+
+
+def _unfitting(document: Document, values: dict[str, Value]) -> Iterator[str]:
+    """Yield what is wrong with each key on its own; put the values that fit into `values`."""
     for section, keys in document.value.items():
         if not isinstance(keys, dict):
-            raise _at(document, section, "expected keys with values")
+            yield _at(document, section, "expected keys with values")
+            continue
         for key, value in keys.items():
             name = f"{section}.{key}"
             try:
                 values[name] = _fitting(name, value)
             except BadThresholds as error:
-                raise _at(document, name, str(error)) from None
-    missing = next((name for name in KINDS if name not in values), None)
-    if missing is not None:
-        raise _at(document, "", f"{missing}: missing in the thresholds")
-    _check_pairs(document, values)
-    return values
+                yield _at(document, name, str(error))
 
 
-def _at(document: Document, name: str, problem: str) -> BadThresholds:
-    path = tuple(name.split(".", 1)) if name else ()
-    return BadThresholds(": ".join(filter(None, (document.where(path), name, problem))))
+def _missing(document: Document) -> Iterator[str]:
+    """Yield the sections that are not there, and what is not there in the others."""
+    sections: dict[str, list[str]] = {}
+    for name in KINDS:
+        sections.setdefault(name.split(".")[0], []).append(name)
+    for section, names in sections.items():
+        found = document.value.get(section)
+        if section not in document.value:
+            yield _at(document, "", f"{section}: missing in the thresholds, with all its keys")
+        elif isinstance(found, dict):
+            for name in names:
+                if name.split(".")[1] not in found:
+                    place = document.where((section,))
+                    yield f"{place}: {name}: missing in the thresholds"
 
 
 def _fitting(name: str, value: object) -> Value:
@@ -235,12 +268,22 @@ def _is_used(name: str) -> bool:
     return any(name == used for text in texts for used, _ in PLACEHOLDER.findall(text))
 
 
-def _check_pairs(document: Document, values: Mapping[str, Value]) -> None:
+def _unfitting_pairs(document: Document, values: Mapping[str, Value]) -> Iterator[str]:
+    """Yield what does not fit to another one, of those that fit on their own."""
+
+    def problem(name: str, what: str, other: str) -> str:
+        return _at(
+            document, name, str(_expected(f"{what} {other} ({values[other]})", values[name]))
+        )
+
     for name, interval in WINDOWS.items():
-        if seconds(values[name]) < 2 * seconds(values[interval]):
-            what = f"at least twice {interval} ({values[interval]})"
-            raise _at(document, name, str(_expected(what, values[name])))
+        if {name, interval} <= values.keys() and (
+            seconds(values[name]) < 2 * seconds(values[interval])
+        ):
+            yield problem(name, "at least twice", interval)
     for name, longer in SHORTER.items():
-        if seconds(values[name]) >= seconds(values[longer]):
-            what = f"less than {longer} ({values[longer]})"
-            raise _at(document, name, str(_expected(what, values[name])))
+        if {name, longer} <= values.keys() and seconds(values[name]) >= seconds(values[longer]):
+            yield problem(name, "less than", longer)
+    for name, least in NOT_SHORTER.items():
+        if {name, least} <= values.keys() and seconds(values[name]) < seconds(values[least]):
+            yield problem(name, "at least", least)

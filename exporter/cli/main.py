@@ -75,7 +75,7 @@ COMMANDS: Mapping[str, Command] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; every failure is one line on standard error."""
+    """Run one command and return its exit code; each problem is one line on standard error."""
     words = list(sys.argv[1:] if argv is None else argv)
     _open_closed_streams()
     try:
@@ -166,6 +166,8 @@ def _version_line() -> str:
 
 
 def _fail(error: Exception, code: int) -> int:
+    problems = error.problems if isinstance(error, ConfigError) else (str(error),)
     if log.flush():
-        print(f"{PROGRAM}: {one_line(str(error))}", file=sys.stderr)
+        for problem in problems:
+            print(f"{PROGRAM}: {one_line(problem)}", file=sys.stderr)
     return code

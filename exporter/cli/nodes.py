@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Protocol
 
@@ -135,16 +136,30 @@ def as_played(settings: Settings) -> Settings:
     """
     if settings.replay is None:
         return settings
-    if settings.demo:
-        raise ConfigError("--replay: expected no --demo beside it")
+    problem = next(play_problems(settings), None)
+    if problem is not None:
+        raise ConfigError(problem)
     interval = Recording(settings.replay).header.interval_seconds
-    fastest = interval / SHORTEST_TICK_SECONDS
-    if settings.replay_speed > max(fastest, 1.0):
-        raise ConfigError(
-            f"--replay.speed: expected at most {max(fastest, 1.0):g} for {settings.replay}, "
+    return replace(settings, poll_interval_seconds=interval)
+
+
+def play_problems(settings: Settings) -> Iterator[str]:
+    """Yield why the recording cannot be played as these settings say, each on one line."""
+    if settings.replay is None:
+        return
+    if settings.demo:
+        yield "--replay: expected no --demo beside it"
+    try:
+        interval = Recording(settings.replay).header.interval_seconds
+    except ConfigError as error:
+        yield str(error)
+        return
+    fastest = max(interval / SHORTEST_TICK_SECONDS, 1.0)
+    if settings.replay_speed > fastest:
+        yield (
+            f"--replay.speed: expected at most {fastest:g} for {settings.replay}, "
             f"which was recorded every {interval:g} s"
         )
-    return replace(settings, poll_interval_seconds=interval)
 
 
 def looked_for(settings: Settings) -> tuple[str, ...]:

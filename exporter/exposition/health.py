@@ -11,7 +11,7 @@ from exporter.exposition.parts import GPU, HEALTH, Number, Rows
 from exporter.exposition.values import flag
 from exporter.model.reading import FABRIC_STATES, RECOVERY_ACTIONS, Health
 from exporter.model.snapshot import Gpu
-from exporter.model.xids import ALERTING
+from exporter.model.xids import COUNTED_FROM_START
 
 _SLOW = ", at the slow cadence"
 XID = Label("xid", meaning="the driver's error number")
@@ -21,7 +21,7 @@ AVAILABILITY = Label("availability", ("max", "high", "partial", "low", "none"))
 
 
 def _xid_counts(gpu: Gpu) -> dict[str, Number]:
-    counts: dict[int, int] = dict.fromkeys(ALERTING, 0)
+    counts: dict[int, int] = dict.fromkeys(COUNTED_FROM_START, 0)
     counts.update((code, record.count) for code, record in gpu.xids.items())
     return {str(code): counts[code] for code in sorted(counts)}
 
@@ -46,8 +46,8 @@ FAMILIES: tuple[Family, ...] = (
         "gpu_xid_errors_total",
         "",
         "core",
-        "Driver errors (Xids) seen since the exporter started, each counted once; those that "
-        "alerts are made of exist at 0 from the start.",
+        "Driver errors (Xids) seen since the exporter started, each counted once; the common ones "
+        "that alerts are made of exist at 0 from the start.",
         "NVML events and, where readable, the kernel log",
         GPU.by_label(XID, _xid_counts),
     ),

@@ -8,8 +8,13 @@ from collections.abc import Mapping
 from exporter.model.reading import Device
 from exporter.model.snapshot import Ceilings
 from exporter.specs.derived import derive_peaks, positive, sms_of
+from exporter.specs.gpu_class import MODULE_CAPABILITIES, is_part_of_a_gpu
 from exporter.specs.gpu_model import DERIVED, GpuModel, assumed_precision
 from exporter.specs.pcie import pcie_bytes_per_second
+
+MEMORY_CLOCK_TOLERANCE = 0.05
+"""How far the memory's clock may be from a row's: makers set boards of one name up to 3 % higher.
+Boards of one name with other memory differ by a twentieth (GDDR6 and GDDR6X) or far more."""
 
 BUS_WIDTH_TOLERANCE = 0.1
 """Drivers have counted spare memory channels into the bus width (a B200 is 7680 bits by new
@@ -17,15 +22,16 @@ drivers and 8192 by older ones); boards that differ in hardware differ by a sixt
 
 
 class SpecBook:
-    """All GPU models by key. A name belongs to one GPU model; a PCI id may belong to several."""
+    """All GPU models by key. A name or a PCI id may belong to several, told apart by the rest."""
 
     def __init__(self, models: Mapping[str, GpuModel], sources: Mapping[str, str]) -> None:
         self.models = models
         self.sources = sources
         """The texts that the codes under ``GpuModel.sources`` stand for."""
-        self._by_name = {
-            bare_name(name): model for model in models.values() for name in model.names
-        }
+        self._by_name: dict[str, list[GpuModel]] = {}
+        for model in models.values():
+            for name in dict.fromkeys(map(bare_name, model.names)):
+                self._by_name.setdefault(name, []).append(model)
         self._by_pci_id: dict[int, list[GpuModel]] = {}
         for model in models.values():
             for pci_id in set(model.pci_ids):
@@ -34,23 +40,38 @@ class SpecBook:
     def find(self, device: Device) -> GpuModel | None:
         """Return the model of this GPU, or None where no row is certainly the right one.
 
-        The PCI device id decides if it names one row, else the exact name. (Names are unique, so
-        the name among the rows of an ambiguous id is the name among all.) A row whose compute
-        capability, cores or bus width are not what NVML reports describes other hardware.
+        A vGPU is none: neither its part of the GPU nor its part of the time is known.
+        The PCI device id decides if it names one row, else the exact name; of several rows with
+        this id (a laptop GPU and its Max-Q version) those with this name, of several with this
+        name (a desktop GPU and one in a laptop) those with this id. A row whose compute capability,
+        cores or bus width are not what NVML reports describes other hardware. If more than one is
+        left (a GPU sold with two types of memory), the one with the nearest memory clock is meant;
+        without a PCI id, or of one PCI id without that clock, the first, which is the usual one.
         """
-        name = bare_name(device.name)
+        if is_part_of_a_gpu(device):
+            return None
+        named = self._by_name.get(bare_name(device.name), [])
         pci_id = device.pci_device_id
         candidates = [] if pci_id is None else self._by_pci_id.get(pci_id, [])
-        model = candidates[0] if len(candidates) == 1 else self._by_name.get(name)
-        return None if model is None or _contradicts(model, device) else model
+        if len(candidates) != 1:
+            keys = {model.key for model in named}
+            candidates = [model for model in candidates if model.key in keys] or named
+        fitting = [model for model in candidates if not _contradicts(model, device)]
+        if len(fitting) > 1:
+            known = "memory" in device.clock_max_hertz or pci_id not in fitting[0].pci_ids
+            usual = fitting[:1] if pci_id is None or not known else []
+            fitting = _nearest_memory_clock(fitting, device) or usual
+        return fitting[0] if len(fitting) == 1 else None
 
     def ceilings(self, device: Device, precision: str | None = None) -> Ceilings | None:
-        """Return the ceilings of the whole GPU; None only if nothing is known of it.
+        """Return the ceilings of the whole GPU; None if nothing is known of it, or for a vGPU.
 
         `precision` is the one to count tensor work in (bf16, fp8_tensor ...) if the GPU has it.
         A listed GPU model has only what its row has; any other GPU has what NVML and its
         architecture give, with ``spec="derived"``.
         """
+        if is_part_of_a_gpu(device):
+            return None
         model = self.find(device)
         if model is None:
             return _derived_ceilings(device, precision)
@@ -80,11 +101,25 @@ def _contradicts(model: GpuModel, device: Device) -> bool:
         return True
     # While MIG is on, SMs that no instance can use may be missing from the count.
     cores = None if device.mig else positive(device.core_count)
+    if cores is None and model.compute_capability in MODULE_CAPABILITIES:
+        return True  # One name, and one PCI id, stand for modules of several sizes.
     if cores is not None and model.core_count not in (None, cores):
         return True
     bits = positive(device.memory_bus_width_bits)
     width = model.memory_bus_width_bits
     return bits is not None and width is not None and abs(bits / width - 1) > BUS_WIDTH_TOLERANCE
+
+
+def _nearest_memory_clock(models: list[GpuModel], device: Device) -> list[GpuModel]:
+    """Return the GPU model whose memory clock is nearest to NVML's; none if several are as near."""
+    clock = positive(device.clock_max_hertz.get("memory"))
+    if clock is None:
+        return []
+    listed = [(model, model.peak_clock_hertz.get("memory")) for model in models]
+    off = [(abs(clock / hertz - 1), model) for model, hertz in listed if hertz is not None]
+    least = min((distance for distance, _ in off), default=1.0)
+    nearest = [model for distance, model in off if distance == least]
+    return nearest if len(nearest) == 1 and least <= MEMORY_CLOCK_TOLERANCE else []
 
 
 def _derived_ceilings(device: Device, precision: str | None) -> Ceilings | None:

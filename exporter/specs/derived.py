@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which ceilings a GPU that no spec row describes has, by its architecture and what NVML reports.
 
-These are never better than "derived": the maximum clock of NVML is not the clock of a datasheet
-(on Hopper tensor peaks would come out 8 to 15 % high), and no rule sees that a GPU model was cut.
+These are never better than "derived": the clock of the datasheet is estimated from NVML's maximum
+(specs/boost.py says how well), and no rule sees that a GPU model was cut.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from exporter.model.reading import Device
+from exporter.specs.boost import UNITS, Unit, boost_factor
+from exporter.specs.gpu_class import MODULE_CAPABILITIES, accumulates_at_half_rate, gpu_class
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ _COLUMNS = (
 # results per clock of the CUDA programming guide's throughput table, tensor rates those of the
 # architecture papers.
 _RATES = """
+5.0   128     8     -   256    -    -      -     -     -     -     -     -     -     -
 5.2   128     8     -   256    -    -      -     -     -     -     -     -     -     -
 6.0    64    64     -   128  256    -      -     -     -     -     -     -     -     -
 6.1   128     8     -   256    4    -      -     -     -     -  1024     -     -     -
@@ -47,6 +50,7 @@ _RATES = """
 10.3  128     4     -   256    -    -   4096  8192  8192 16384     -   512     - 49152
 11.0  128     -     -   256    -    -      -  8192  8192 16384     -     -     - 32768
 12.0  128     4     -   256  256  256    512  1024  1024  2048     -  2048     -  4096
+12.1  128     4     -   256  256  256    512  1024  1024  2048     -  2048     -  4096
 """
 
 
@@ -100,40 +104,60 @@ def rule_for(device: Device) -> Rule | None:
         return None
     if capability == (7, 5) and _SMALL_TURING_NAME.search(device.name):
         return SMALL_TURING_RULE
-    if "GeForce" in device.name and capability in GEFORCE_RULES:
+    if accumulates_at_half_rate(device.name) and capability in GEFORCE_RULES:
         return GEFORCE_RULES[capability]
     return RULES.get(capability)
 
 
 def derive_peaks(device: Device) -> DerivedPeaks:
-    """Compute peaks from core count, compute capability, maximum clocks and bus width.
+    """Compute peaks from core count, compute capability, class, maximum clocks and bus width.
 
-    FLOP/s = cores / cores per SM x FLOP per clock and SM x maximum SM clock, and
+    FLOP/s = cores / cores per SM x FLOP per clock and SM x boost clock, where the boost clock is
+    NVML's maximum SM clock x the factor of this architecture and class, and
     bytes/s = maximum memory clock x 2 x bus bits / 8, where NVML's memory clock is half the
-    effective data rate for every type of memory.
+    effective data rate for every type of memory. A GPU whose class is not known has no peak FLOP/s:
+    its tensor rate could be twice or half of any rule's.
     """
     rule = rule_for(device)
-    sm_clock = positive(device.clock_max_hertz.get("sm"))
-    memory_clock = positive(device.clock_max_hertz.get("memory"))
+    clocks = _datasheet_clocks(device)
     sm_count = None if rule is None else sms_of(device.core_count, rule.cores_per_sm)
     peaks: dict[str, float] = {}
-    if rule is not None and sm_count is not None and sm_clock is not None:
+    if rule is not None and sm_count is not None:
         for precision, flops in rule.flops_per_clock.items():
-            peak = positive(sm_count * flops * sm_clock)
+            clock = clocks.get(_unit(precision))
+            peak = None if clock is None else positive(sm_count * flops * clock)
             if peak is not None:
                 peaks[precision] = peak
-    clocks: dict[str, float] = {}
-    if peaks and sm_clock is not None:
-        clocks["vector"] = sm_clock
-        if any("_tensor" in precision for precision in peaks):
-            clocks["tensor"] = sm_clock
-    if memory_clock is not None:
-        clocks["memory"] = memory_clock
-    return DerivedPeaks(peaks, clocks, memory_bandwidth(device), sm_count)
+    units = {_unit(precision) for precision in peaks}
+    peak_clocks: dict[str, float] = {unit: clocks[unit] for unit in UNITS if unit in units}
+    memory_clock = positive(device.clock_max_hertz.get("memory"))
+    if memory_clock is not None and device.compute_capability not in MODULE_CAPABILITIES:
+        peak_clocks["memory"] = memory_clock
+    return DerivedPeaks(peaks, peak_clocks, memory_bandwidth(device), sm_count)
+
+
+def _unit(precision: str) -> Unit:
+    """Return the unit at whose clock a peak holds; FP64 of the tensor cores is at the vector's."""
+    return "tensor" if "_tensor" in precision and precision != "fp64_tensor" else "vector"
+
+
+def _datasheet_clocks(device: Device) -> dict[Unit, float]:
+    """Estimate the clocks of the datasheet's peaks, by unit; empty where that cannot be done."""
+    sm_clock = positive(device.clock_max_hertz.get("sm"))
+    capability, kind = device.compute_capability, gpu_class(device)
+    if sm_clock is None or capability is None or kind is None:
+        return {}
+    factors = {unit: boost_factor(capability, kind, unit) for unit in UNITS}
+    return {unit: sm_clock * factor for unit, factor in factors.items() if factor is not None}
 
 
 def memory_bandwidth(device: Device) -> float | None:
-    """Return maximum memory clock x 2 x bus bits / 8, in bytes per second."""
+    """Return maximum memory clock x 2 x bus bits / 8, in bytes per second.
+
+    None for a module: its memory is the system's, and the clock in NVML is not that memory's.
+    """
+    if device.compute_capability in MODULE_CAPABILITIES:
+        return None
     clock = positive(device.clock_max_hertz.get("memory"))
     bits = positive(device.memory_bus_width_bits)
     return None if clock is None or bits is None else positive(clock * 2 * bits / 8)

@@ -5,16 +5,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from exporter.errors import ConfigError, shown
-from exporter.specs.book import SpecBook, bare_name
+from exporter.errors import ConfigError, ConfigErrors, shown
+from exporter.specs.book import BUS_WIDTH_TOLERANCE, SpecBook, bare_name
 from exporter.specs.gpu_model import DERIVED, GpuModel
 from exporter.specs.schema import EntryError, parse_gpu_model
-from exporter.yaml_lines import Document, load
+from exporter.yaml_lines import Document, KeyPath, load
 
 BUNDLED = Path(__file__).with_name("gpus.yaml")
+
+SAME_MEMORY_CLOCK = 0.01
+"""Memory clocks of two rows nearer to each other than this are one clock, rounded in two ways."""
 
 _KEY = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 
@@ -22,15 +26,20 @@ _KEY = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 def load_specs(override: Path | None = None) -> SpecBook:
     """Return the GPU models of the bundled file, with those of `override` added or in their place.
 
-    An entry of `override` replaces the bundled one of the same key whole. Names, and PCI ids that
-    the replaced entry did not have, are taken from all other GPU models. Raises ConfigError with
-    one line that names file, line and key.
+    An entry of `override` replaces the bundled one of the same key whole. Names and PCI ids that
+    the replaced entry did not have are taken from all other GPU models. Raises ConfigError; its
+    problems are all that is wrong with the file, each a line that names file, line and key.
     """
-    models, sources = _read(BUNDLED)
+    models, sources = _bundled()
     if override is None:
         return SpecBook(models, sources)
     own_models, own_sources = _read(override)
-    taken_names = {bare_name(name) for model in own_models.values() for name in model.names}
+    taken_names = {
+        bare_name(name)
+        for key, model in own_models.items()
+        for name in model.names
+        if key not in models or name not in models[key].names
+    }
     taken_ids = {
         pci_id
         for key, model in own_models.items()
@@ -48,9 +57,26 @@ def load_specs(override: Path | None = None) -> SpecBook:
     return SpecBook({**others, **own_models}, {**sources, **own_sources})
 
 
-def _read(path: Path) -> tuple[dict[str, GpuModel], dict[str, str]]:
-    """Return the GPU models and sources of one file, each checked on its own and as a whole."""
-    document = load(path)
+@cache
+def _bundled() -> tuple[dict[str, GpuModel], dict[str, str]]:
+    """Return what the bundled file has; it does not change, so it is read once.
+
+    The lines of its 12 000 values are remembered only for someone who made a mistake in it.
+    """
+    try:
+        return _read(BUNDLED, lines=False)
+    except ConfigError:
+        return _read(BUNDLED)
+
+
+def _read(path: Path, *, lines: bool = True) -> tuple[dict[str, GpuModel], dict[str, str]]:
+    """Return the GPU models and sources of one file, each checked on its own and as a whole.
+
+    Raises:
+        ConfigError: the file cannot be read, or as ConfigErrors all that is wrong with it.
+    """
+    document = load(path, lines=lines)
+    problems = _Problems(document)
     top = document.value
     if not isinstance(top, dict) or "products" not in top:
         raise ConfigError(
@@ -58,42 +84,82 @@ def _read(path: Path) -> tuple[dict[str, GpuModel], dict[str, str]]:
         )
     for key in top:
         if key not in ("products", "sources"):
-            raise document.error((key,), "not known, expected products or sources")
-    entries = _mapping(document, top, "products")
-    models = {}
-    for key, entry in entries.items():
+            problems.add((key,), "not known, expected products or sources")
+    models: dict[str, GpuModel] = {}
+    for key, entry in problems.mapping("products").items():
         if not _KEY.fullmatch(key) or key == DERIVED:
-            raise document.error(
-                ("products", key),
-                f"expected lower-case letters, digits, '-' and '.', and not '{DERIVED}'",
-            )
+            expected = f"expected lower-case letters, digits, '-' and '.', and not '{DERIVED}'"
+            problems.add(("products", key), expected)
         try:
             models[key] = parse_gpu_model(key, entry)
         except EntryError as error:
-            raise document.error(("products", key, *error.path), error.problem) from None
-    sources = _mapping(document, top, "sources")
+            for mistake in error.mistakes:
+                problems.add(("products", key, *mistake.path), mistake.problem)
+    sources = problems.mapping("sources")
     for code, text in sources.items():
         if not isinstance(text, str):
-            raise document.error(("sources", code), f"expected text, got {shown(text)}")
-    _refuse_repeated_names(document, models)
+            problems.add(("sources", code), f"expected text, got {shown(text)}")
+    _refuse_twins(problems, models)
+    problems.raise_any()
     return models, sources
 
 
-def _mapping(document: Document, top: dict[str, Any], key: str) -> dict[str, Any]:
-    value = top.get(key, {})
-    if not isinstance(value, dict):
-        raise document.error((key,), f"expected a mapping, got {shown(value)}")
-    return value
+class _Problems:
+    """What is wrong with one document, by line."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._found: list[tuple[int, str]] = []
+
+    def add(self, path: KeyPath, problem: str) -> None:
+        self._found.append((self._document.line(path), str(self._document.error(path, problem))))
+
+    def mapping(self, key: str) -> dict[str, Any]:
+        """Return the mapping under a key of the top; an empty one, and a problem, if it is none."""
+        value = self._document.value.get(key, {})
+        if isinstance(value, dict):
+            return value
+        self.add((key,), f"expected a mapping, got {shown(value)}")
+        return {}
+
+    def raise_any(self) -> None:
+        if self._found:
+            # Stable: what stands in one line stays in the order in which it was found.
+            raise ConfigErrors([text for _, text in sorted(self._found, key=lambda each: each[0])])
 
 
-def _refuse_repeated_names(document: Document, models: dict[str, GpuModel]) -> None:
-    """Two GPU models may share a PCI id, as A2 and A16 do, since their names differ."""
-    owners: dict[str, str] = {}
+def _refuse_twins(problems: _Problems, models: dict[str, GpuModel]) -> None:
+    """GPU models may share a name, or a PCI id, if NVML reports what tells them apart."""
+    owners: dict[str, list[GpuModel]] = {}
     for key, model in models.items():
         for position, name in enumerate(model.names):
-            owner = owners.setdefault(bare_name(name), key)
-            if owner != key:
-                raise document.error(
+            others = owners.setdefault(bare_name(name), [])
+            twin = next(
+                (other for other in others if other.key != key and not _told_apart(model, other)),
+                None,
+            )
+            if twin is not None:
+                problems.add(
                     ("products", key, "names", position),
-                    f"expected a name of one GPU model only, '{name}' is also that of '{owner}'",
+                    f"expected a name of one GPU model only, '{name}' is also that of '{twin.key}'",
                 )
+            others.append(model)
+
+
+def _told_apart(one: GpuModel, other: GpuModel) -> bool:
+    """Return whether NVML can tell GPUs of these two models from each other."""
+    if one.pci_ids and other.pci_ids and not set(one.pci_ids) & set(other.pci_ids):
+        return True
+    pairs: tuple[tuple[float | None, float | None, float], ...] = (
+        (one.core_count, other.core_count, 0),
+        (one.memory_bus_width_bits, other.memory_bus_width_bits, 2 * BUS_WIDTH_TOLERANCE),
+        (
+            one.peak_clock_hertz.get("memory"),
+            other.peak_clock_hertz.get("memory"),
+            SAME_MEMORY_CLOCK,
+        ),
+    )
+    return any(
+        a is not None and b is not None and abs(a - b) > tolerance * max(a, b)
+        for a, b, tolerance in pairs
+    )

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -100,36 +102,43 @@ _EXPECTED_KEYS = {
 }
 
 
-class EntryError(ValueError):
-    """An entry is wrong: the path of a key inside it, and what is wrong with it."""
+KeyPath = tuple[str | int, ...]
 
-    def __init__(self, path: tuple[str | int, ...], problem: str) -> None:
-        super().__init__(problem)
-        self.path = path
-        self.problem = problem
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """What is wrong with one key of an entry."""
+
+    path: KeyPath
+    """Inside the entry."""
+    problem: str
+
+
+class EntryError(ValueError):
+    """An entry is wrong, in one or more places."""
+
+    def __init__(self, mistakes: Sequence[Mistake]) -> None:
+        super().__init__(mistakes[0].problem)
+        self.mistakes = tuple(mistakes)
 
 
 def parse_gpu_model(key: str, entry: Any) -> GpuModel:
-    """Check one entry of ``products`` and convert it to base units; raise EntryError."""
+    """Check one entry of ``products`` and convert it to base units.
+
+    Raises:
+        EntryError: with everything that is wrong with it.
+    """
     if not isinstance(entry, dict):
-        raise EntryError((), f"expected a mapping that describes a GPU model, got {shown(entry)}")
+        problem = f"expected a mapping that describes a GPU model, got {shown(entry)}"
+        raise EntryError([Mistake((), problem)])
     try:
         row = GpuModelEntry.model_validate(entry)
     except ValidationError as error:
-        raise _entry_error(error) from None
+        raise EntryError(_mistakes(error)) from None
     peaks = row.peak_tflops
-    for position, precision in enumerate(row.derived):
-        if precision not in peaks:
-            raise EntryError(
-                ("derived", position),
-                f"expected a precision that peak_tflops has, got {shown(precision)}",
-            )
-    for name in row.achievable_ratio:
-        if name not in peaks and not (name == "memory" and row.memory_bandwidth_gb_s):
-            has = "memory_bandwidth_gb_s" if name == "memory" else f"peak_tflops.{name}"
-            raise EntryError(
-                ("achievable_ratio", name), f"expected only where {has} is given, and it is not"
-            )
+    mistakes = _unfounded(row)
+    if mistakes:
+        raise EntryError(mistakes)
     major, minor = row.compute_capability.split(".")
     return GpuModel(
         key=key,
@@ -170,20 +179,42 @@ def _optional_base_units(value: float | None, scale: float) -> float | None:
     return None if value is None else _base_units(value, scale)
 
 
-def _entry_error(error: ValidationError) -> EntryError:
-    """Turn the first error of pydantic into one of ours."""
-    first = error.errors(include_url=False)[0]
-    path = first["loc"]
-    kind = first["type"]
+def _unfounded(row: GpuModelEntry) -> list[Mistake]:
+    """Return where an entry says something of a peak that it does not have."""
+    peaks = row.peak_tflops
+    mistakes = [
+        Mistake(
+            ("derived", position),
+            f"expected a precision that peak_tflops has, got {shown(precision)}",
+        )
+        for position, precision in enumerate(row.derived)
+        if precision not in peaks
+    ]
+    for name in row.achievable_ratio:
+        if name not in peaks and not (name == "memory" and row.memory_bandwidth_gb_s):
+            has = "memory_bandwidth_gb_s" if name == "memory" else f"peak_tflops.{name}"
+            problem = f"expected only where {has} is given, and it is not"
+            mistakes.append(Mistake(("achievable_ratio", name), problem))
+    return mistakes
+
+
+def _mistakes(error: ValidationError) -> list[Mistake]:
+    """Turn the errors of pydantic into ours, one for each key."""
+    found: dict[KeyPath, Mistake] = {}
+    for each in error.errors(include_url=False):
+        mistake = _mistake(each["loc"], each["type"], each["input"])
+        found.setdefault(mistake.path, mistake)
+    return list(found.values())
+
+
+def _mistake(path: KeyPath, kind: str, value: object) -> Mistake:
     field = str(path[0])
     if kind == "extra_forbidden":
-        return EntryError(
-            path, f"not known, expected one of {', '.join(GpuModelEntry.model_fields)}"
-        )
+        return Mistake(path, f"not known, expected one of {', '.join(GpuModelEntry.model_fields)}")
     if kind == "missing":
-        return EntryError(path, f"missing, expected {_EXPECTED.get(field, 'text')}")
+        return Mistake(path, f"missing, expected {_EXPECTED.get(field, 'text')}")
     if path[-1] == "[key]":
-        return EntryError(path[:-1], f"not known, expected {_EXPECTED_KEYS[field]}")
+        return Mistake(path[:-1], f"not known, expected {_EXPECTED_KEYS[field]}")
     if len(path) > 1:
         path = path[:2]
         expected = _EXPECTED_INSIDE.get(field, "text")
@@ -191,4 +222,4 @@ def _entry_error(error: ValidationError) -> EntryError:
         expected = _EXPECTED.get(field, "text")
     if kind == "less_than_equal" and expected in (_NUMBER, _COUNT):
         expected = f"{expected} up to 1e9"
-    return EntryError(path, f"expected {expected}, got {shown(first['input'])}")
+    return Mistake(path, f"expected {expected}, got {shown(value)}")

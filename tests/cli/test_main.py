@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import logging
 import platform
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -19,6 +20,10 @@ from exporter.cli import main as cli
 from exporter.errors import ConfigError, SourceError
 from exporter.version import revision, version
 from tests.cli.outcomes import outcome
+
+SAMPLE = (
+    Path(__file__).parent.parent / "data/recordings/fake-h100x2__580.95.05__duty-cycle.jsonl.gz"
+)
 
 REPOSITORY = Path(__file__).parent.parent.parent
 
@@ -251,6 +256,103 @@ def test_check_config_prints_every_problem(
     starts = ("unknown flag --bogus", "--process.max: ", "ROOFLINE_LOG_LEVEL: ", f"{missing}: ")
     lines = err.splitlines()
     assert [line.startswith(start) for line, start in zip(lines, starts, strict=True)] == [True] * 4
+
+
+@pytest.mark.parametrize(
+    ("argv", "problem"),
+    [
+        (["--demo", "--replay={sample}"], "--replay: expected no --demo beside it"),
+        (["--replay={sample}", "--replay.speed=60"], "--replay.speed: expected at most 50 "),
+        (["--replay={folder}/none.gz"], "{folder}/none.gz: cannot be read: "),
+        (
+            ["--training.socket-group=no-such-group"],
+            "--training.socket-group: expected a group of this machine, there is no group "
+            "'no-such-group'",
+        ),
+        (
+            ["--web.listen-address=192.0.2.7:19400"],
+            "--web.listen-address: expected an address of this machine, not 192.0.2.7 (Cannot "
+            "assign requested address)",
+        ),
+        (["--web.config.file={folder}/none.yml"], "cannot read {folder}/none.yml: "),
+        (["--demo.scenario={folder}/none.yml", "--demo"], "{folder}/none.yml: cannot be read"),
+        (["--specs={folder}/none.yml"], "{folder}/none.yml: cannot be read"),
+    ],
+)
+def test_check_config_refuses_what_the_daemon_refuses(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, argv: list[str], problem: str
+) -> None:
+    """Each of these ends `serve` before it has begun, or leaves out what was asked for."""
+    places = {"sample": SAMPLE, "folder": tmp_path}
+    words = [word.format(**places) for word in argv]
+    code, out, err = outcome(capsys, "check-config", *words)
+    assert (code, out) == (2, "")
+    (line,) = err.splitlines()
+    assert line.startswith(problem.format(**places))
+    if "socket-group" in problem:  # The daemon serves without its socket, and says so every time.
+        return
+    code, out, err = outcome(capsys, "serve", *words, "--log.level=error")
+    assert code in (1, 2)
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--training.socket-group=0"],
+        ["--training.socket-group=root"],
+        ["--training.socket-group=no-such-group", "--no-source.training"],
+        ["--web.listen-address=127.0.0.1:0"],
+        ["--web.listen-address=localhost:19400"],
+        ["--replay={sample}", "--replay.speed=1"],
+        ["--log.level=WARN"],
+    ],
+)
+def test_check_config_takes_what_the_daemon_takes(
+    capsys: pytest.CaptureFixture[str], argv: list[str]
+) -> None:
+    """Nothing is refused that would work."""
+    words = [word.format(sample=SAMPLE) for word in argv]
+    assert outcome(capsys, "check-config", *words) == (0, "configuration is valid\n", "")
+
+
+def test_a_port_in_use_is_no_problem_of_the_configuration(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A daemon with this very configuration may be running."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        words = f"--web.listen-address=127.0.0.1:{port}"
+        assert outcome(capsys, "check-config", words)[0] == 0
+
+
+TWO_MISTAKES = """\
+products:
+  mine:
+    product: Mine
+    names: [Mine]
+    architecture: Ada
+    compute_capability: 8.9
+    cores_per_sm: 0
+"""
+
+
+@pytest.mark.parametrize("command", ["serve", "check-config", "once"])
+def test_all_mistakes_of_a_spec_file_at_once(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str
+) -> None:
+    """Each on a line with file, line, key and what was expected, whoever reads the file."""
+    specs = tmp_path / "specs.yml"
+    specs.write_text(TWO_MISTAKES)
+    code, out, err = outcome(capsys, command, f"--specs={specs}", "--demo")
+    assert (code, out) == (2, "")
+    prefix = "" if command == "check-config" else "roofline-exporter: "
+    assert err.splitlines() == [
+        f"{prefix}{specs}:6: key 'products.mine.compute_capability': expected a quoted compute "
+        "capability such as '9.0', got 8.9",
+        f"{prefix}{specs}:7: key 'products.mine.cores_per_sm': expected a positive whole number, "
+        "got 0",
+    ]
 
 
 # What is loaded

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.cli import config
+from exporter.cli import check_config, config
 from exporter.cli.nodes import choose_readers, choose_training, driver_problem, looked_for
 from exporter.errors import ConfigError, LibraryUnavailable
 from exporter.sources.fleet.fleet import Fleet
@@ -101,7 +101,7 @@ def test_a_bad_scenario_is_refused_before_anything_starts(tmp_path: Path) -> Non
 
     with pytest.raises(ConfigError, match=r"bad\.yaml:3: key 'gpus\.0\.story': expected one of"):
         chosen("--demo", f"--demo.scenario={path}")
-    (problem,) = config.check_all([f"--demo.scenario={path}"], {})
+    (problem,) = check_config.problems([f"--demo.scenario={path}"], {})
     assert problem.startswith(f"{path}:3: key 'gpus.0.story'")
 
 

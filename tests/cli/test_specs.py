@@ -20,6 +20,7 @@ from exporter.errors import ConfigError
 from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
 from exporter.specs import GpuModel, SpecBook, load_specs
+from exporter.specs.book import bare_name
 from exporter.web.app import create_app
 from exporter.web.store import Store
 from tests.cli.outcomes import outcome
@@ -97,10 +98,21 @@ def test_a_gpu_model_is_found(name: str, key: str, few: SpecBook) -> None:
 
 
 def test_every_gpu_model_is_found_by_its_own_key_and_names(book: SpecBook) -> None:
-    """An exact name is never ambiguous, even if it is a part of others."""
+    """An exact name is never taken for a part of others; if several have it, their keys are named.
+
+    Some laptop GPUs have the name of a desktop one.
+    """
+    of_name: dict[str, list[str]] = {}
     for model in book.models.values():
-        for name in (model.key, *model.names):
-            assert find(book, name) is model
+        assert find(book, model.key) is model
+        for name in dict.fromkeys(map(bare_name, model.names)):
+            of_name.setdefault(name, []).append(model.key)
+    for name, keys in of_name.items():
+        if len(keys) == 1:
+            assert find(book, name).key == keys[0]
+        else:
+            with pytest.raises(ConfigError, match=f"expected one GPU model, may be {keys[0]}, "):
+                find(book, f"NVIDIA {name}")
 
 
 def test_an_ambiguous_name_lists_the_candidates(

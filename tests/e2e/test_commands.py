@@ -93,20 +93,25 @@ def test_a_port_that_is_taken_is_one_line(
     assert first.get("/-/ready").status == 200
 
 
-def test_bad_settings_are_one_line(tmp_path: Path, command: RunCommand) -> None:
-    """A bad flag, configuration or spec file ends serve with exit code 2 and names the place."""
+def test_bad_settings_are_named(tmp_path: Path, command: RunCommand) -> None:
+    """A bad flag, configuration or spec file ends serve with exit code 2 and names the place.
+
+    All mistakes of a spec file are named, each on its line.
+    """
     config, specs = tmp_path / "roofline.yml", tmp_path / "specs.yml"
     config.write_text("metrics:\n  level: half\n")
     specs.write_text("products:\n  x: {sm_count: many}\n")
-    for flag, expected in (
-        ("--poll.interval=soon", "--poll.interval"),
-        (f"--config.file={config}", f"{config}:2: "),
-        (f"--specs={specs}", f"{specs}:2: "),
+    for flag, expected, count in (
+        ("--poll.interval=soon", "--poll.interval", 1),
+        (f"--config.file={config}", f"{config}:2: ", 1),
+        # sm_count, and the five keys that each entry needs.
+        (f"--specs={specs}", f"{specs}:2: ", 6),
     ):
         run = command({}, "serve", "--web.listen-address=127.0.0.1:0", flag)
         assert run.wait() == 2, flag
-        (line,) = run.lines()
-        assert expected in line
+        lines = run.lines()
+        assert len(lines) == count
+        assert all(expected in line for line in lines)
 
 
 def test_once_waits_for_a_gpu_that_opens_slowly(

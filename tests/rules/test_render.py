@@ -14,6 +14,7 @@ from deploy.prometheus import render_rules, thresholds
 from deploy.prometheus.render_rules import main, render, rules
 from deploy.prometheus.thresholds import (
     KINDS,
+    NOT_SHORTER,
     PLACEHOLDER,
     SHORTER,
     TEMPLATES,
@@ -93,25 +94,69 @@ def test_a_threshold_without_a_kind_is_named(monkeypatch: pytest.MonkeyPatch) ->
         ("held_idle: {share: yes}", "1: held_idle.share: expected a number or text"),
         ("a: {", "2: did not find expected node content, expected valid YAML"),
         ("held_idle:\n  shere: 0.9", "2: held_idle.shere: no rule has such a threshold"),
-        ("held_idle: {share: 0.9}", "missing in the thresholds"),
+        ("held_idle: {share: 0.9}", "1: held_idle.window: missing in the thresholds"),
+        ("held_idle: {share: 0.9}", "1: xid: missing in the thresholds, with all its keys"),
         ("held_idle: {1: 0.9}", "1: held_idle.1: no rule has such a threshold"),
         ("\0", "1: control character U+0000"),
         ("pcie:\n  busy: 0.5\n  busy: 0.6", "3: key 'busy' again, expected it once"),
         ("pcie: {}\nxid: {}\npcie: {}", "3: key 'pcie' again, expected it once"),
     ],
 )
-def test_a_bad_file_is_one_line(
+def test_what_is_wrong_with_a_file_is_named(
     text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit code 2, the key and what was expected; nothing is written."""
     path = tmp_path / "thresholds.yml"
     path.write_text(text, encoding="utf-8")
     assert main(["--thresholds", str(path), "--output", str(tmp_path / "rules")]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"render_rules: {path}:")
-    assert message in said
-    assert said.count("\n") == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert all(line.startswith(f"render_rules: {path}:") for line in lines)
+    assert sum(f"{path}:{message}" in line for line in lines) == 1
+    # What is not there is named too, after what is wrong.
+    assert len(lines) == 1 or "missing in the thresholds" in lines[-1]
     assert not (tmp_path / "rules").exists()
+
+
+def test_all_mistakes_of_a_file_are_named_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Wrong values, unknown and missing keys, and values that do not fit each other."""
+    sections = yaml.safe_load(THRESHOLDS.read_text(encoding="utf-8"))
+    sections["held_idle"] |= {"share": 95, "critical_window": "10m", "whidnow": "1h"}
+    sections["thermal"]["window"] = "15"
+    sections["lost"] = "soon"
+    sections["checkpoint"]["steps"] = "2h"
+    del sections["ecc"]["window"]
+    del sections["fabric"]
+    path = tmp_path / "thresholds.yml"
+    path.write_text(yaml.safe_dump(sections, sort_keys=False), encoding="utf-8")
+    assert main(["--thresholds", str(path), "--output", str(tmp_path / "rules")]) == 2
+    start = f"render_rules: {path}:"
+    lines = [line.removeprefix(start) for line in capsys.readouterr().err.splitlines()]
+    assert [line.split(": ", 1)[1] for line in lines] == [
+        f"held_idle.share: {UP_TO}, not 95",
+        "held_idle.whidnow: no rule has such a threshold",
+        f"thermal.window: {A_DURATION}, not '15'",
+        "lost: expected keys with values",
+        "ecc.window: missing in the thresholds",
+        "fabric: missing in the thresholds, with all its keys",
+        "checkpoint.steps: expected less than checkpoint.window (1h), not '2h'",
+        "held_idle.critical_window: expected at least held_idle.window (30m), not '10m'",
+    ]
+    written = path.read_text(encoding="utf-8").splitlines()
+    assert written[int(lines[0].split(":")[0]) - 1] == "  share: 95"
+    assert written[int(lines[-1].split(":")[0]) - 1] == "  critical_window: 10m"
+    assert not (tmp_path / "rules").exists()
+
+
+def test_a_hundred_mistakes_are_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Then a line says that there may be more."""
+    path = tmp_path / "thresholds.yml"
+    path.write_text("".join(f"nonsense{number}: 1\n" for number in range(500)), encoding="utf-8")
+    assert main(["--thresholds", str(path), "--output", str(tmp_path / "rules")]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 101
+    assert lines[-1].endswith("only the first 100 problems are named, there may be more")
 
 
 def test_a_file_that_is_no_text_is_one_line(
@@ -152,6 +197,11 @@ A_BASE = "expected a link such as http://localhost:3000 without ? and #"
         ("thermal.window", "59s", "expected at least twice evaluation.interval (30s)"),
         ("exporter.stale_after", "1s", "expected at least twice evaluation.interval (30s)"),
         ("held_idle.window", "1s", "expected at least twice evaluation.slow_interval (1m)"),
+        (
+            "held_idle.critical_window",
+            "29m",
+            "expected at least held_idle.window (30m), not '29m'",
+        ),
         ("checkpoint.steps", "2h", "expected less than checkpoint.window (1h)"),
         ("checkpoint.steps", "1h", "expected less than checkpoint.window (1h)"),
         ("exporter.down_for", "1d", "expected less than exporter.remember (1d)"),
@@ -199,6 +249,7 @@ def test_a_value_that_gives_no_working_rule_is_named(
         ("held_idle.for", "0s"),
         ("held_idle.share", 1),
         ("held_idle.window", "90m"),
+        ("held_idle.critical_window", "30m"),
         ("power_brake.share", 0),
         ("orphan_memory.bytes", "5e8"),
         ("exporter.job", r"gpu-\d+\.prod|roofline"),
@@ -263,7 +314,8 @@ def test_every_window_holds_two_evaluations() -> None:
     # What the slow group records is asked for by the other one.
     slowest["held_idle.remember"] = "evaluation.slow_interval"
     assert {name: slowest[name] for name in WINDOWS} == WINDOWS
-    assert set(SHORTER) | set(SHORTER.values()) <= set(KINDS)
+    for pairs in (SHORTER, NOT_SHORTER):
+        assert set(pairs) | set(pairs.values()) <= set(KINDS)
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(

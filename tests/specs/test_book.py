@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from exporter.model.reading import Device
 from exporter.model.snapshot import PRECISIONS
-from exporter.specs import load_specs
+from exporter.specs import GpuModel, load_specs
+from exporter.specs.book import bare_name
+from exporter.specs.gpu_class import MODULE_CAPABILITIES
 from exporter.specs.gpu_model import DERIVED
 
 BOOK = load_specs()
@@ -66,6 +68,8 @@ def _key(name: str, **fields: object) -> str | None:
         ("Tesla T4.", None),
         ("NVIDIA H200 MIG 7g.141gb", None),
         ("NVIDIA A40-48Q", None),
+        ("Orin (nvgpu)", None),
+        ("NVIDIA Thor", None),
         ("NVIDIA RTX 6000", None),
         ("NVIDIA H100 80GB", None),
         ("nvidia h100 pcie", None),
@@ -80,10 +84,13 @@ def test_names_are_matched_whole(name: str, key: str | None) -> None:
 
 @pytest.mark.parametrize("key", sorted(BOOK.models))
 def test_every_gpu_model_finds_itself(key: str) -> None:
-    """Each row is found by each of its names, and with each of its PCI ids."""
+    """Each row is found by name and PCI id; by name alone if it is the first of that name."""
     model = BOOK.models[key]
     for name in model.names:
-        assert _key(name) == key
+        first = next(each for each in BOOK.models.values() if _has_name(each, name))
+        # The modules of one name are told by their cores.
+        alone = None if first.compute_capability in MODULE_CAPABILITIES else first.key
+        assert _key(name) == alone
         for pci_id in model.pci_ids:
             assert (
                 _key(
@@ -92,15 +99,104 @@ def test_every_gpu_model_finds_itself(key: str) -> None:
                     compute_capability=model.compute_capability,
                     core_count=model.core_count,
                     memory_bus_width_bits=model.memory_bus_width_bits,
+                    clock_max_hertz=model.peak_clock_hertz,
                 )
                 == key
             )
 
 
+def _has_name(model: GpuModel, name: str) -> bool:
+    return bare_name(name) in map(bare_name, model.names)
+
+
 def test_pci_id_decides_over_the_name() -> None:
-    """A PCI id of one row decides, whatever the name: MIG, vGPU, or a name that is no text."""
-    for name in ("NVIDIA H200 MIG 7g.141gb", "NVIDIA H20", "�", ""):
+    """A PCI id of one row decides, whatever the name, even if it is no text."""
+    for name in ("NVIDIA H200 with a suffix", "NVIDIA H20", "�", ""):
         assert _key(name, pci_device_id=0x2335) == "h200-sxm"
+
+
+WHOLE_A100 = {
+    "compute_capability": (8, 0),
+    "core_count": 6912,
+    "memory_bus_width_bits": 5120,
+    "clock_max_hertz": {"sm": 1410e6, "memory": 1215e6},
+    "pcie_generation_max": 4,
+    "pcie_width_max": 16,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("GRID A100-1-5CME", {"pci_device_id": 0x20B0}),
+        ("GRID A100-40C", {"pci_device_id": 0x20B0}),
+        ("GRID A100-7-40C", {"pci_device_id": 0x20B0}),
+        ("GRID T4-4Q", {"pci_device_id": 0x1EB8}),
+        ("GRID V100D-32Q", {}),
+        ("NVIDIA A40-48Q", {"pci_device_id": 0x2235}),
+        ("NVIDIA L40S-8C", {"pci_device_id": 0x26B9}),
+        ("NVIDIA RTX 6000 Ada-12Q", {}),
+        ("NVIDIA A16-2B", {}),
+        ("NVIDIA H100XM-1-10CME", {}),
+        ("GRID P40-1B4", {}),
+        ("NVIDIA RTX Pro 6000 Blackwell DC-1-24Q", {}),
+        ("NVIDIA H200 MIG 1g.18gb", {"pci_device_id": 0x2335}),
+        ("NVIDIA A100-SXM4-40GB", {"pci_device_id": 0x20B0, "virtualized": True}),
+    ],
+)
+def test_a_part_of_a_gpu_never_has_a_whole_gpus_ceilings(
+    name: str, fields: dict[str, object]
+) -> None:
+    """Nor has the largest profile: it shares the GPU's time, and what is left is not known."""
+    device = Device(0, "GPU-1", name, **(WHOLE_A100 | fields))  # type: ignore[arg-type]
+    assert BOOK.find(device) is None
+    assert BOOK.ceilings(device) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM-64GB", "NVIDIA H20-3e", "Tesla V100-SXM2-32GB-LS"],
+)
+def test_names_that_look_a_little_like_a_profile(name: str) -> None:
+    """The size of the memory is no profile."""
+    device = Device(0, "GPU-1", name, **WHOLE_A100)  # type: ignore[arg-type]
+    assert BOOK.ceilings(device) is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "cores", "key"),
+    [
+        ("Orin (nvgpu)", (8, 7), None, None),
+        ("Orin (nvgpu)", None, None, None),
+        ("Orin (nvgpu)", (8, 7), 2048, "jetson-agx-orin-64gb"),
+        ("Orin (nvgpu)", (8, 7), 1024, None),
+        ("NVIDIA Thor", (11, 0), None, None),
+        ("NVIDIA Thor", (11, 0), 2560, "jetson-thor-t5000"),
+        ("NVIDIA Thor", (11, 0), 1536, None),
+    ],
+)
+@pytest.mark.parametrize("pci_id", [None, 0x2B00])
+def test_modules_of_one_name_are_told_by_their_cores(
+    name: str,
+    capability: tuple[int, int] | None,
+    cores: int | None,
+    key: str | None,
+    pci_id: int | None,
+) -> None:
+    """Without a core count the largest of them would be a guess: then there are no ceilings."""
+    device = Device(
+        index=0,
+        uuid="GPU-1",
+        name=name,
+        compute_capability=capability,
+        pci_device_id=pci_id if name.endswith("Thor") else None,
+        core_count=cores,
+        clock_max_hertz={"sm": 1300e6},
+    )
+    found = BOOK.find(device)
+    assert (None if found is None else found.key) == key
+    if cores is None:
+        assert BOOK.ceilings(device) is None
 
 
 def test_shared_pci_id_needs_the_name() -> None:
@@ -108,6 +204,169 @@ def test_shared_pci_id_needs_the_name() -> None:
     assert _key("NVIDIA A2", pci_device_id=0x25B6) == "a2"
     assert _key("A16", pci_device_id=0x25B6) == "a16"
     assert _key("NVIDIA A16-4Q", pci_device_id=0x25B6) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "pci_id", "key"),
+    [
+        ("Quadro RTX 6000", 0x1E30, "quadro-rtx-6000"),
+        ("Quadro RTX 6000", 0x1E36, "quadro-rtx-6000"),
+        ("Quadro RTX 6000", 0x1E78, "quadro-rtx-6000-passive"),
+        ("Quadro RTX 8000", 0x1E30, "quadro-rtx-8000"),
+        ("Quadro RTX 8000", 0x1E78, "quadro-rtx-8000-passive"),
+        ("Quadro RTX 6000", 0xFFFF, None),
+        ("Quadro RTX 6000", None, "quadro-rtx-6000"),
+        ("Quadro RTX 9000", 0x1E78, None),
+    ],
+)
+def test_one_name_of_two_boards(name: str, pci_id: int | None, key: str | None) -> None:
+    """Boards of one name are told apart by PCI id, boards of one PCI id by name."""
+    assert _key(name, pci_device_id=pci_id) == key
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "key"),
+    [
+        ("NVIDIA GeForce RTX 3060", {"pci_device_id": 0x2504}, "rtx-3060-12gb"),
+        (
+            "NVIDIA GeForce RTX 3060",
+            {"pci_device_id": 0x2487, "memory_bus_width_bits": 192},
+            "rtx-3060-12gb",
+        ),
+        (
+            "NVIDIA GeForce RTX 3060",
+            {"pci_device_id": 0x2487, "memory_bus_width_bits": 128},
+            "rtx-3060-8gb",
+        ),
+        ("NVIDIA GeForce RTX 3080", {"pci_device_id": 0x2206}, "rtx-3080-10gb"),
+        ("NVIDIA GeForce RTX 3080", {"pci_device_id": 0x220A}, "rtx-3080-12gb"),
+        ("NVIDIA GeForce RTX 3080", {"memory_bus_width_bits": 384}, "rtx-3080-12gb"),
+        ("NVIDIA GeForce RTX 3050", {"pci_device_id": 0x2507}, "rtx-3050-8gb"),
+        ("NVIDIA GeForce RTX 3050", {"pci_device_id": 0x2584}, "rtx-3050-6gb"),
+        ("NVIDIA GeForce RTX 3060 Ti", {"pci_device_id": 0x24C9}, "rtx-3060-ti-gddr6x"),
+        ("NVIDIA GeForce GTX 1060 3GB", {"pci_device_id": 0x1C02}, "gtx-1060-3gb"),
+        (
+            "NVIDIA GeForce GTX 1060 6GB",
+            {"pci_device_id": 0x1C03, "clock_max_hertz": {"memory": 4004e6}},
+            "gtx-1060-6gb",
+        ),
+        (
+            "NVIDIA GeForce GTX 1060 6GB",
+            {"pci_device_id": 0x1C03, "clock_max_hertz": {"memory": 4104e6}},
+            "gtx-1060-6gb",
+        ),
+        (
+            "NVIDIA GeForce GTX 1060 6GB",
+            {"pci_device_id": 0x1C03, "clock_max_hertz": {"memory": 4513e6}},
+            "gtx-1060-6gb-9gbps",
+        ),
+        ("NVIDIA GeForce GTX 1060 6GB", {"pci_device_id": 0x1C03}, "gtx-1060-6gb"),
+        ("NVIDIA GeForce RTX 4070", {"pci_device_id": 0x2786}, "rtx-4070"),
+        (
+            "NVIDIA GeForce GTX 1650",
+            {"pci_device_id": 0x1F82, "clock_max_hertz": {"memory": 4001e6}},
+            "gtx-1650",
+        ),
+        (
+            "NVIDIA GeForce GTX 1650",
+            {"pci_device_id": 0x1F82, "clock_max_hertz": {"memory": 6001e6}},
+            "gtx-1650-gddr6",
+        ),
+        (
+            "NVIDIA GeForce GTX 1650",
+            {"pci_device_id": 0x1F82, "clock_max_hertz": {"memory": 5001e6}},
+            None,
+        ),
+        (
+            "NVIDIA GeForce RTX 4070",
+            {"pci_device_id": 0x2786, "clock_max_hertz": {"memory": 10501e6}},
+            "rtx-4070",
+        ),
+        (
+            "NVIDIA GeForce RTX 4070",
+            {"pci_device_id": 0x2786, "clock_max_hertz": {"memory": 10001e6}},
+            "rtx-4070-gddr6",
+        ),
+        (
+            "NVIDIA GeForce GTX 1650",
+            {"pci_device_id": 0x1F91, "clock_max_hertz": {"memory": 6001e6}},
+            "gtx-1650-laptop-gddr6",
+        ),
+        ("NVIDIA GeForce RTX 2060", {"pci_device_id": 0x1F03, "core_count": 1920}, "rtx-2060"),
+        ("NVIDIA GeForce RTX 2060", {"pci_device_id": 0x1F03, "core_count": 2176}, "rtx-2060-12gb"),
+        ("NVIDIA GeForce RTX 2080", {"pci_device_id": 0x1E87}, "rtx-2080"),
+        ("NVIDIA GeForce RTX 2080", {"pci_device_id": 0x1E90}, "rtx-2080-laptop"),
+        (
+            "NVIDIA GeForce RTX 2080 with Max-Q Design",
+            {"pci_device_id": 0x1E90},
+            "rtx-2080-max-q",
+        ),
+        ("NVIDIA GeForce RTX 2080 SUPER", {"pci_device_id": 0x1E81}, "rtx-2080-super"),
+        ("NVIDIA GeForce RTX 2080 Super", {"pci_device_id": 0x1E93}, "rtx-2080-super-laptop"),
+        ("NVIDIA GeForce GTX 1080", {"pci_device_id": 0x1BA0}, "gtx-1080-laptop"),
+        ("NVIDIA GeForce GTX 1080 with Max-Q Design", {"pci_device_id": 0x1BA0}, "gtx-1080-max-q"),
+        # A new PCI id of a name that desktop and laptop GPUs have may be either.
+        ("NVIDIA GeForce RTX 2080", {"pci_device_id": 0xFFFF}, None),
+        ("Quadro P4000", {"pci_device_id": 0x1BB1}, "quadro-p4000"),
+        ("Quadro P4000", {"pci_device_id": 0x1BB7}, "quadro-p4000-laptop"),
+    ],
+)
+def test_other_hardware_of_one_name_has_a_row(
+    name: str, fields: dict[str, object], key: str | None
+) -> None:
+    """PCI id, cores, bus width and the memory's clock say which board of a name it is."""
+    assert _key(name, **fields) == key
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", "rtx-4090-laptop"),
+        ("NVIDIA GeForce RTX 4070", "rtx-4070"),
+        ("NVIDIA GeForce RTX 4070 SUPER", "rtx-4070-super"),
+        ("NVIDIA GeForce RTX 4070 Ti", "rtx-4070-ti"),
+        ("NVIDIA GeForce RTX 4070 Ti SUPER", "rtx-4070-ti-super"),
+        ("NVIDIA GeForce RTX 4070 Laptop GPU", "rtx-4070-laptop"),
+        ("NVIDIA GeForce RTX 4080", "rtx-4080"),
+        ("NVIDIA GeForce RTX 4080 SUPER", "rtx-4080-super"),
+        ("NVIDIA GeForce RTX 5090", "rtx-5090"),
+        ("NVIDIA GeForce RTX 5090 D", "rtx-5090-d"),
+        ("NVIDIA GeForce RTX 5090 D v2", "rtx-5090-d-v2"),
+        ("NVIDIA GeForce RTX 5090 Laptop GPU", "rtx-5090-laptop"),
+        ("NVIDIA GeForce GTX 1660", "gtx-1660"),
+        ("NVIDIA GeForce GTX 1660 SUPER", "gtx-1660-super"),
+        ("NVIDIA GeForce GTX 1660 Ti", "gtx-1660-ti"),
+        ("GeForce GTX 980", "gtx-980"),
+        ("GeForce GTX 980 Ti", "gtx-980-ti"),
+        ("GeForce GTX 980M", "gtx-980m"),
+        ("GeForce GTX TITAN X", "gtx-titan-x"),
+        ("NVIDIA TITAN X (Pascal)", "titan-x-pascal"),
+        ("TITAN Xp", "titan-xp"),
+        ("NVIDIA TITAN V", "titan-v"),
+        ("NVIDIA TITAN RTX", "titan-rtx"),
+        ("Quadro P2000", "quadro-p2000"),
+        ("NVIDIA T1000", "t1000"),
+        ("NVIDIA T1000 8GB", "t1000-8gb"),
+        ("Quadro T1000", "quadro-t1000-laptop"),
+        ("NVIDIA RTX 2000 Ada Generation", "rtx-2000-ada"),
+        ("NVIDIA RTX 4000 SFF Ada Generation", "rtx-4000-sff-ada"),
+        ("NVIDIA RTX 4000 Ada Generation Laptop GPU", "rtx-4000-ada-laptop"),
+        ("NVIDIA RTX A2000 12GB", "rtx-a2000"),
+        ("NVIDIA RTX PRO 5000 Blackwell", "rtx-pro-5000"),
+        ("NVIDIA RTX PRO 4000 Blackwell SFF Edition", "rtx-pro-4000-sff"),
+        ("NVIDIA A10M", "a10m"),
+        ("NVIDIA GB10", "gb10"),
+        ("Tesla M60", "m60"),
+        ("NVIDIA RTX PRO 5000 Blackwell Generation Laptop GPU", "rtx-pro-5000-laptop"),
+        ("NVIDIA RTX PRO 2000 Blackwell Generation Laptop GPU", None),
+        ("NVIDIA RTX A2000 Laptop GPU", None),
+        ("NVIDIA GeForce RTX 3050 6GB Laptop GPU", None),
+        ("NVIDIA RTX 2000E Ada Generation", None),
+    ],
+)
+def test_names_near_each_other(name: str, key: str | None) -> None:
+    """Ti, SUPER, D, laptop and generations are other GPU models, each found by its whole name."""
+    assert _key(name) == key
 
 
 def test_unlisted_pci_id_falls_back_on_the_name() -> None:
@@ -119,8 +378,8 @@ def test_unlisted_pci_id_falls_back_on_the_name() -> None:
     ("name", "fields"),
     [
         ("NVIDIA GeForce RTX 3060", {"pci_device_id": 0x2504, "memory_bus_width_bits": 128}),
-        ("NVIDIA GeForce RTX 3080", {"pci_device_id": 0x220A, "core_count": 8960}),
-        ("NVIDIA GeForce RTX 3080", {"memory_bus_width_bits": 384}),
+        ("NVIDIA GeForce RTX 3080", {"pci_device_id": 0x2206, "core_count": 8960}),
+        ("NVIDIA GeForce RTX 3080", {"memory_bus_width_bits": 256}),
         ("NVIDIA H200", {"compute_capability": (9, 1)}),
         ("NVIDIA H200", {"pci_device_id": 0x2335, "compute_capability": (8, 0)}),
         ("NVIDIA A10G", {"core_count": 9216}),
@@ -191,7 +450,7 @@ def test_precision_is_passed_on() -> None:
         Device(
             index=0,
             uuid="GPU-1",
-            name="unlisted",
+            name="NVIDIA L41",
             compute_capability=(8, 9),
             core_count=1280,
             clock_max_hertz={"sm": 2e9},

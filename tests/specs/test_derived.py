@@ -38,13 +38,18 @@ def _ceilings(
 
 
 def test_unlisted_hopper() -> None:
-    """An unlisted Hopper gets the rule of its architecture at its maximum clock."""
+    """An unlisted Hopper gets the rule of its architecture, for tensor work at a lower clock."""
     ceilings = _ceilings("NVIDIA H100 XYZ", (9, 0), 132 * 128, 1980)
     peaks = ceilings.peak_flops_per_second
     assert peaks["fp32"] == pytest.approx(66.9e12, rel=1e-3)
-    assert peaks["bf16_tensor"] == pytest.approx(1070.5e12, rel=1e-3)
+    assert peaks["fp64_tensor"] == peaks["fp32"]
+    # The datasheet of the H100 SXM says 989.4; by NVML's maximum it would be 1070.5.
+    assert peaks["bf16_tensor"] == pytest.approx(989.4e12, rel=0.03)
     assert ceilings.sm_count == 132
-    assert ceilings.peak_clock_hertz == {"vector": 1980e6, "tensor": 1980e6, "memory": 10_501e6}
+    clocks = ceilings.peak_clock_hertz
+    assert (clocks["vector"], clocks["memory"]) == (1980e6, 10_501e6)
+    assert clocks["tensor"] == pytest.approx(1830e6, rel=0.03)
+    assert peaks["bf16_tensor"] == pytest.approx(132 * 4096 * clocks["tensor"])
     assert ceilings.memory_bandwidth_bytes_per_second == pytest.approx(504e9, rel=1e-3)
     assert ceilings.architecture == "Some"
     assert ceilings.achievable_ratio == {}
@@ -53,15 +58,16 @@ def test_unlisted_hopper() -> None:
 
 def test_geforce_accumulates_at_half_rate() -> None:
     """A GeForce is recognized by its name: half rate with FP32 accumulation, full with FP16."""
-    geforce = _ceilings("NVIDIA GeForce RTX 4060 Ti", (8, 9), 34 * 128, 2535).peak_flops_per_second
-    pro = _ceilings("NVIDIA RTX 2000 Ada Generation", (8, 9), 34 * 128, 2535).peak_flops_per_second
+    geforce = _ceilings("NVIDIA GeForce RTX 4060 Ti", (8, 9), 34 * 128, 3105).peak_flops_per_second
+    pro = _ceilings("NVIDIA RTX 4500 Ada XYZ", (8, 9), 34 * 128, 3105).peak_flops_per_second
     for name in ("tf32_tensor", "fp16_tensor", "bf16_tensor", "fp8_tensor"):
-        assert pro[name] == 2 * geforce[name]
-    assert geforce["fp16_tensor_fp16acc"] == pro["fp16_tensor"]
-    assert geforce["fp8_tensor_fp16acc"] == pro["fp8_tensor"]
-    assert geforce["int8_tensor"] == pro["int8_tensor"]
-    assert geforce["fp32"] == pro["fp32"] == pytest.approx(22.06e12, rel=1e-3)
-    assert "fp16_tensor_fp16acc" not in pro
+        assert pro[name] / pro["fp32"] == pytest.approx(2 * geforce[name] / geforce["fp32"])
+    for name in ("fp16_tensor", "fp8_tensor"):
+        assert geforce[f"{name}_fp16acc"] == 2 * geforce[name]
+        assert f"{name}_fp16acc" not in pro
+    assert geforce["int8_tensor"] / geforce["fp32"] == pytest.approx(8)
+    # The RTX 4060 Ti has 22.06 TFLOPS at 2535 MHz.
+    assert geforce["fp32"] == pytest.approx(22.06e12, rel=0.03)
 
 
 @pytest.mark.parametrize(
@@ -90,8 +96,8 @@ def test_small_turing_has_no_tensor_cores(name: str, tensor: bool) -> None:
 
 def test_titan_is_not_geforce() -> None:
     """TITAN boards run at the professional rate."""
-    peaks = _ceilings("NVIDIA TITAN RTX", (7, 5), 72 * 64, 1770).peak_flops_per_second
-    assert peaks["fp16_tensor"] == pytest.approx(130.5e12, rel=1e-3)
+    peaks = _ceilings("NVIDIA TITAN RTX", (7, 5), 72 * 64, 2100).peak_flops_per_second
+    assert peaks["fp16_tensor"] == pytest.approx(130.5e12, rel=0.08)
 
 
 def test_pascal_has_no_tensor_peaks() -> None:
@@ -100,6 +106,72 @@ def test_pascal_has_no_tensor_peaks() -> None:
     assert set(ceilings.peak_flops_per_second) == {"fp64", "fp32", "fp16", "int8"}
     assert ceilings.assumed_precision is None
     assert set(ceilings.peak_clock_hertz) == {"vector", "memory"}
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "cores", "max_mhz", "fp32", "bf16"),
+    [
+        ("GeForce RTX 4090", (8, 9), 16384, 3105, 82.6, 165.2),
+        ("GeForce RTX 3090", (8, 6), 10496, 2100, 35.6, 71.2),
+        ("GeForce RTX 5090", (12, 0), 21760, 3090, 104.8, 209.5),
+        ("RTX 6000 Ada Generation", (8, 9), 18176, 3105, 91.1, 364.2),
+        ("RTX PRO 6000 Blackwell Workstation Edition", (12, 0), 24064, 3090, 126.0, 503.8),
+        ("RTX 4000 SFF Ada Generation", (8, 9), 6144, 3105, 19.2, 76.7),
+        ("RTX A4000", (8, 6), 6144, 2100, 19.2, 76.7),
+        ("RTX PRO 6000 Blackwell Server Edition", (12, 0), 24064, 2430, 117.0, 467.8),
+        ("GeForce RTX 4060 Laptop GPU", (8, 9), 3072, 3105, 14.56, 29.1),
+        ("L40S", (8, 9), 18176, 2520, 91.6, 362.05),
+        ("A100-SXM4-80GB", (8, 0), 6912, 1410, 19.5, 312),
+        ("B200", (10, 0), 18944, 1965, 75, 2250),
+    ],
+)
+def test_derived_peaks_are_near_the_datasheet(
+    name: str,
+    capability: tuple[int, int],
+    cores: int,
+    max_mhz: float,
+    fp32: float,
+    bf16: float,
+) -> None:
+    """By what NVML reports of these boards, were they not listed: 8 % is the goal.
+
+    By NVML's maximum clock a GeForce RTX 4090 would have 101.8 TFLOPS instead of 82.6.
+    """
+    peaks = _ceilings(f"NVIDIA {name}", capability, cores, max_mhz).peak_flops_per_second
+    assert peaks["fp32"] == pytest.approx(fp32 * 1e12, rel=0.08)
+    assert peaks["bf16_tensor"] == pytest.approx(bf16 * 1e12, rel=0.08)
+
+
+@pytest.mark.parametrize(
+    ("name", "capability"),
+    [
+        ("NVIDIA Graphics Device", (8, 6)),
+        ("NVIDIA PG132 SKU 30", (8, 6)),
+        ("NVIDIA CMP 170HX", (8, 0)),
+        ("P106-100", (6, 1)),
+        ("", (8, 9)),
+    ],
+)
+def test_a_gpu_of_no_known_class_has_no_peak(name: str, capability: tuple[int, int]) -> None:
+    """Samples and mining boards: their tensor rate may be half or a fraction of any rule's."""
+    ceilings = _ceilings(name, capability, 6144, 2100)
+    assert ceilings.peak_flops_per_second == {}
+    assert ceilings.peak_clock_hertz == {"memory": 10_501e6}
+    assert ceilings.memory_bandwidth_bytes_per_second == pytest.approx(504e9, rel=1e-3)
+
+
+def test_a_sample_of_a_chip_that_only_data_centers_have() -> None:
+    """There the architecture says the class."""
+    peaks = _ceilings("Graphics Device", (9, 0), 132 * 128, 1980).peak_flops_per_second
+    assert peaks["fp32"] == pytest.approx(66.9e12, rel=1e-3)
+
+
+def test_a_modules_memory_is_not_that_of_its_clock() -> None:
+    """An Orin with 8 SMs is no AGX Orin, and NVML's memory clock is not its DRAM's."""
+    ceilings = _ceilings("Orin (nvgpu)", (8, 7), 1024, 918)
+    assert ceilings.peak_flops_per_second["fp32"] == pytest.approx(1.88e12, rel=1e-3)
+    assert ceilings.memory_bandwidth_bytes_per_second is None
+    assert set(ceilings.peak_clock_hertz) == {"vector", "tensor"}
 
 
 @pytest.mark.parametrize(
@@ -152,3 +224,19 @@ def test_memory_rule_holds_for_every_type_of_memory(mhz: float, bits: int, gb_s:
     )
     assert ceilings is not None
     assert ceilings.memory_bandwidth_bytes_per_second == pytest.approx(gb_s * 1e9, abs=0.06e9)
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "same"),
+    [("GeForce GTX 850M", (5, 0), (5, 2)), ("GB10X", (12, 1), (12, 0))],
+)
+def test_a_smaller_sibling_has_the_same_sm(
+    name: str, capability: tuple[int, int], same: tuple[int, int]
+) -> None:
+    """The first Maxwell and GB10 do per SM and clock what the rest of their architecture does."""
+    sibling = _ceilings(name, capability, 640, 1000)
+    clock = sibling.peak_clock_hertz["vector"]
+    assert sibling.peak_flops_per_second["fp32"] == pytest.approx(640 * 2 * clock)
+    assert set(sibling.peak_flops_per_second) == set(
+        _ceilings(name, same, 640, 1000).peak_flops_per_second
+    )

@@ -10,19 +10,23 @@ from collections.abc import Sequence
 
 import pytest
 
-from exporter.model.snapshot import PRECISIONS
+from exporter.model.snapshot import CLOCK_UNITS
 from exporter.specs import GpuModel, load_specs
-from exporter.specs.derived import GEFORCE_RULES, RULES, Rule
+from exporter.specs.derived import GEFORCE_RULES, RULES, SMALL_TURING_RULE, Rule
 from exporter.specs.pcie import pcie_bytes_per_second
 
 BOOK = load_specs()
 MODELS = list(BOOK.models.values())
 TOLERANCE = 0.015
+ROUNDING = 1e-3
 
 
 def _cut(rule: Rule, **rates: int) -> Rule:
     return Rule(rule.cores_per_sm, {**rule.flops_per_clock, **rates})
 
+
+INTEGRATED = ("jetson-agx-orin-64gb", "jetson-thor-t5000", "gb10")
+"""GPUs in one package with the CPU: not on a bus."""
 
 HALF_TENSOR = {"tf32_tensor": 256, "fp16_tensor": 512, "bf16_tensor": 512}
 # GPU models that are cut, or printed, in a way that does not follow from their compute capability.
@@ -33,11 +37,10 @@ OWN_RULES = {
     "l40s": _cut(RULES[8, 9], int4_tensor=2048),
 }
 
+CUT_PEAKS = {("h800-sxm5", "fp64"), ("h800-sxm5", "fp64_tensor")}
 H20_CUT = "cut: no rate follows the rule of Hopper"
-SLOWER_CLOCK = "the datasheet's clock is below the maximum by NVML"
 ROUNDED = "the datasheet rounds"
 UNKNOWN_SMS = ("b100", "gb300")
-TENSOR = [name for name in PRECISIONS if "_tensor" in name]
 
 # Every published peak of these that is more than 1.5 % off its formula, and why. Any other row
 # names such a peak in its note.
@@ -57,19 +60,6 @@ EXPLAINED: dict[tuple[str, str], str] = {
     },
     ("h20", "int8_tensor"): H20_CUT,
     ("h20-3e", "int8_tensor"): H20_CUT,
-    **{
-        (key, name): SLOWER_CLOCK
-        for key in ("b200", "gb200")
-        for name in TENSOR
-        if name in BOOK.models[key].peak_flops_per_second and name != "fp64_tensor"
-    },
-    **{
-        ("b300", name): SLOWER_CLOCK
-        for name in (
-            *("fp32", "fp64", "tf32_tensor", "fp16_tensor", "bf16_tensor", "fp8_tensor"),
-            "fp4_tensor",
-        )
-    },
 }
 
 
@@ -77,20 +67,33 @@ def _rule(model: GpuModel) -> Rule:
     if model.key in OWN_RULES:
         return OWN_RULES[model.key]
     capability = model.compute_capability
+    if model.chip in ("TU116", "TU117"):
+        return SMALL_TURING_RULE
     if "GeForce" in model.product and capability in GEFORCE_RULES:
         return GEFORCE_RULES[capability]
     return RULES.get(capability, Rule(model.cores_per_sm, {}))
 
 
+def _clock(model: GpuModel, precision: str) -> float | None:
+    """Return the clock at which this peak holds; that of FP64 is the vector clock."""
+    vector = model.peak_clock_hertz.get("vector")
+    if CLOCK_UNITS[precision] == "tensor":
+        return model.peak_clock_hertz.get("tensor", vector)
+    return vector
+
+
+def _printed_digit(peak: float) -> float:
+    """Return one unit in the last printed digit of a peak, in FLOP/s: 0.1e12 of 31.2e12."""
+    digits = f"{peak / 1e12:.6g}".partition(".")[2]
+    return float(10 ** -len(digits)) * 1e12
+
+
 def _off(model: GpuModel) -> set[str]:
     """Return what of this GPU model is more than the tolerance off its formula, or has none."""
     off = set()
-    vector = model.peak_clock_hertz.get("vector")
-    tensor = model.peak_clock_hertz.get("tensor", vector)
     rates = _rule(model).flops_per_clock
     for name, peak in model.peak_flops_per_second.items():
-        clock = tensor if "_tensor" in name and name != "fp64_tensor" else vector
-        computed = (model.sm_count or 0) * rates.get(name, 0) * (clock or 0)
+        computed = (model.sm_count or 0) * rates.get(name, 0) * (_clock(model, name) or 0)
         if abs(computed / peak - 1) > TOLERANCE:
             off.add(name)
     memory_clock = model.peak_clock_hertz.get("memory")
@@ -118,6 +121,40 @@ def test_peaks_follow_from_sms_and_clock(model: GpuModel) -> None:
         "the memory's clock x 2 x bus width / 8): correct them, or name each of them in the "
         "row's note, with the reason"
     )
+
+
+CUT = ("h20", "h20-3e")
+"""Nobody published by how much which unit of these was cut, so no clock is known for them."""
+
+
+@pytest.mark.parametrize(
+    "model",
+    [each for each in MODELS if each.key not in (*UNKNOWN_SMS, *CUT)],
+    ids=lambda each: each.key,
+)
+def test_a_peak_scaled_to_a_clock_bounds_the_work(model: GpuModel) -> None:
+    """Peak x f / peak clock is never below SMs x FLOP/clk/SM x f, but for how it was rounded.
+
+    FP64 of the H800 is limited by NVIDIA, whatever the clock.
+    """
+    for name, peak in model.peak_flops_per_second.items():
+        rate = _rule(model).flops_per_clock.get(name, 0)
+        clock = _clock(model, name)
+        assert model.sm_count is not None
+        if rate == 0 or clock is None or (model.key, name) in CUT_PEAKS:
+            continue
+        rounding = max(_printed_digit(peak), ROUNDING * peak)
+        assert peak >= model.sm_count * rate * clock - rounding, name
+
+
+@pytest.mark.parametrize("key", ["b200", "gb200", "b300", "h100-sxm5-80gb", "h200-sxm", "l40s"])
+def test_bf16_peak_at_its_clock(key: str) -> None:
+    """The peak at clock f is SMs x FLOP/clk/SM x f: BF16 on the tensor cores, every digit."""
+    model = BOOK.models[key]
+    assert model.sm_count is not None
+    scaled = model.peak_flops_per_second["bf16_tensor"] / model.peak_clock_hertz["tensor"]
+    rate = _rule(model).flops_per_clock["bf16_tensor"]
+    assert scaled == pytest.approx(model.sm_count * rate, rel=1e-4)
 
 
 @pytest.mark.parametrize("key", UNKNOWN_SMS)
@@ -191,6 +228,7 @@ def test_ridge_points(key: str, precision: str, ridge: float) -> None:
         ("rtx-a6000", "bf16_tensor", 154.8),
         ("rtx-6000-ada", "bf16_tensor", 364.2),
         ("quadro-rtx-6000", "fp16_tensor", 130.5),
+        ("quadro-rtx-6000-passive", "fp16_tensor", 119.4),
         ("b300", "int8_tensor", 153.5),
         ("b200", "fp4_tensor", 9000),
     ],
@@ -198,6 +236,66 @@ def test_ridge_points(key: str, precision: str, ridge: float) -> None:
 def test_dense_peaks_that_tables_get_wrong(key: str, precision: str, tflops: float) -> None:
     """Peaks are dense, of the right precision and of the right board."""
     assert BOOK.models[key].peak_flops_per_second[precision] == tflops * 1e12
+
+
+@pytest.mark.parametrize(
+    ("key", "fp32_tflops", "gb_s"),
+    [
+        ("gtx-980-ti", 6.06, 336),
+        ("gtx-1080", 8.87, 320),
+        ("quadro-p6000", 12.6, 432),
+        ("quadro-gv100", 14.8, 870),
+        ("t1000", 2.5, 160),
+        ("gtx-1660-super", 5.0, 336),
+        ("rtx-2080-ti", 13.4, 616),
+        ("titan-rtx", 16.3, 672),
+        ("rtx-a2000", 8.0, 288),
+        ("rtx-a4500", 23.7, 640),
+        ("rtx-a5500", 34.1, 768),
+        ("rtx-3050-8gb", 9.1, 224),
+        ("rtx-3070", 20.3, 448),
+        ("rtx-3080-12gb", 30.6, 912),
+        ("rtx-3080-ti", 34.1, 912),
+        ("rtx-2000-ada", 12.0, 256),
+        ("rtx-4000-sff-ada", 19.2, 280),
+        ("rtx-5000-ada", 65.3, 576),
+        ("rtx-4070-super", 35.5, 504),
+        ("rtx-4080", 48.7, 717),
+        ("rtx-5060-ti", 23.7, 448),
+        ("rtx-5080", 56.3, 960),
+        ("rtx-pro-6000-server", 117, 1597),
+    ],
+)
+def test_peaks_that_the_vendor_prints(key: str, fp32_tflops: float, gb_s: float) -> None:
+    """FP32 and bandwidth are those of the product pages, in as many digits as they have."""
+    model = BOOK.models[key]
+    assert model.peak_flops_per_second["fp32"] / 1e12 == pytest.approx(fp32_tflops, rel=7e-3)
+    bandwidth = model.memory_bandwidth_bytes_per_second
+    assert bandwidth is not None
+    assert bandwidth / 1e9 == pytest.approx(gb_s, rel=3e-3)
+
+
+@pytest.mark.parametrize(
+    ("key", "precision", "ai_tops"),
+    [
+        ("rtx-4060-ti", "fp8_tensor_fp16acc", 353),
+        ("rtx-4070-super", "fp8_tensor_fp16acc", 568),
+        ("rtx-4080", "fp8_tensor_fp16acc", 780),
+        ("rtx-4070-laptop", "fp8_tensor_fp16acc", 321),
+        ("rtx-4080-laptop", "fp8_tensor_fp16acc", 542),
+        ("rtx-5050", "fp4_tensor", 421),
+        ("rtx-5060", "fp4_tensor", 614),
+        ("rtx-5060-ti", "fp4_tensor", 759),
+        ("rtx-5070", "fp4_tensor", 988),
+        ("rtx-5080", "fp4_tensor", 1801),
+        ("rtx-pro-2000", "fp4_tensor", 545),
+        ("gb10", "fp4_tensor", 1000),
+    ],
+)
+def test_dense_peaks_are_half_of_the_ai_tops(key: str, precision: str, ai_tops: float) -> None:
+    """NVIDIA advertises sparse FP8 with FP16 accumulation for Ada, and sparse FP4 since."""
+    sparse = 2 * BOOK.models[key].peak_flops_per_second[precision]
+    assert sparse / 1e12 == pytest.approx(ai_tops, rel=3e-3)
 
 
 @pytest.mark.parametrize(
@@ -209,12 +307,17 @@ def test_dense_peaks_that_tables_get_wrong(key: str, precision: str, tflops: flo
         (("h100-sxm5-80gb", "h200-sxm"), ("int4_tensor", "fp4_tensor", "fp16_tensor_fp16acc")),
         (("h800-pcie",), ("fp64", "fp64_tensor")),
         (("b200", "b300"), ("fp16", "bf16")),
+        (("gtx-980", "m60", "quadro-m6000"), ("fp16", "int8")),
+        (("gtx-1080", "quadro-p4000"), ("fp16_tensor", "bf16")),
+        (("gtx-1650", "gtx-1660-ti", "mx550", "t1000"), ("fp16_tensor", "int8_tensor")),
+        (("rtx-2080-ti", "titan-rtx"), ("bf16", "bf16_tensor", "fp8_tensor")),
+        (("rtx-5090-d",), ("fp16_tensor", "fp4_tensor")),
     ],
 )
 def test_what_does_not_exist_is_absent(keys: tuple[str, ...], absent: tuple[str, ...]) -> None:
     """A rate that the hardware lacks, or that nobody published, is not there at all."""
     for key in keys:
-        assert not set(absent) & set(BOOK.models[key].peak_flops_per_second)
+        assert not set(absent) & set(BOOK.models[key].peak_flops_per_second), key
 
 
 def test_fp16_accumulation_only_where_it_is_faster() -> None:
@@ -230,13 +333,15 @@ def test_fp16_accumulation_only_where_it_is_faster() -> None:
 
 
 def test_tensor_clocks() -> None:
-    """On Hopper tensor peaks hold at a lower clock; some GPU models have none that is known."""
+    """Tensor peaks can hold at a lower clock; some GPU models have none that is known."""
     clocks = {key: model.peak_clock_hertz for key, model in BOOK.models.items()}
     for key in ("h100-sxm5-80gb", "h200-sxm", "gh200-96gb"):
         assert (clocks[key]["tensor"], clocks[key]["vector"]) == (1830e6, 1980e6)
     assert clocks["h100-pcie"]["tensor"] == 1620e6
     assert clocks["h100-nvl"]["tensor"] == clocks["h200-nvl"]["tensor"] == 1545e6
-    for key in ("h20", "h20-3e", "b100", "b200", "gb200", "b300", "gb300"):
+    assert clocks["b200"]["tensor"] == clocks["b300"]["tensor"] == pytest.approx(1856e6, rel=2e-4)
+    assert clocks["gb200"]["tensor"] == pytest.approx(2008e6, rel=2e-4)
+    for key in ("h20", "h20-3e", "b100", "gb300"):
         assert "tensor" not in clocks[key], key
         assert any("_tensor" in name for name in BOOK.models[key].peak_flops_per_second), key
 
@@ -277,7 +382,7 @@ def test_every_gpu_model_is_complete() -> None:
         assert model.confidence, model.key
         assert "fp32" in model.peak_flops_per_second, model.key
         on_bus = pcie_bytes_per_second(model.pcie_generation, model.pcie_lanes)
-        assert (on_bus is None) == model.key.startswith("jetson"), model.key
+        assert (on_bus is None) == (model.key in INTEGRATED), model.key
         used |= {*model.sources, *model.achievable_sources}
     assert used == set(BOOK.sources)
 

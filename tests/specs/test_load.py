@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from exporter.errors import ConfigError
 from exporter.model.reading import Device
-from exporter.specs import load_specs
+from exporter.specs import load, load_specs
 
 GOOD = """\
 products:
@@ -281,7 +282,7 @@ def test_missing_file(tmp_path: Path) -> None:
 
 
 def test_name_of_two_gpu_models(tmp_path: Path) -> None:
-    """Two entries of one file may share a PCI id but no name, with or without "NVIDIA "."""
+    """Two entries that NVML cannot tell apart may share no name, with or without "NVIDIA "."""
     second = GOOD.removeprefix("products:\n").replace("  h100:", "  other:")
     path = _write(tmp_path, GOOD + second.replace("NVIDIA H100 Custom", "H100 Custom"))
     with pytest.raises(ConfigError) as caught:
@@ -294,6 +295,55 @@ def test_name_of_two_gpu_models(tmp_path: Path) -> None:
     model = book.find(Device(0, "GPU-1", "NVIDIA H100 Other", pci_device_id=0x23FF))
     assert model is not None
     assert model.key == "other"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fields"),
+    [
+        ("'23FF'", "'23FE'", {"pci_device_id": 0x23FE}),
+        ("sm_count: 100", "sm_count: 90", {"pci_device_id": 0x23FF, "core_count": 90 * 128}),
+        (
+            "sm_count: 100",
+            "memory_bus_bits: 96",
+            {"pci_device_id": 0x23FF, "memory_bus_width_bits": 96},
+        ),
+        (
+            "vector: 1980",
+            "memory: 6001",
+            {"pci_device_id": 0x23FF, "clock_max_hertz": {"memory": 6001e6}},
+        ),
+    ],
+)
+def test_name_of_two_gpu_models_that_nvml_tells_apart(
+    tmp_path: Path, old: str, new: str, fields: dict[str, Any]
+) -> None:
+    """PCI id, cores, bus width or memory clock say which of two entries of one name it is."""
+    first = GOOD.replace("vector: 1980", "memory: 4001").replace(
+        "pcie_lanes: 16", "pcie_lanes: 16\n    memory_bus_bits: 192"
+    )
+    second = GOOD.removeprefix("products:\n").replace("  h100:", "  other:").replace(old, new)
+    book = load_specs(_write(tmp_path, first + second))
+    model = book.find(Device(0, "GPU-1", "NVIDIA H100 Custom", **fields))
+    assert model is not None
+    assert model.key == "other"
+
+
+def test_a_mistake_in_the_bundled_file_has_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bundled file is read without lines, and once more with them if it has a mistake."""
+    wrong = _write(tmp_path, GOOD.replace("sm_count: 100", "sm_count: many"))
+    monkeypatch.setattr(load, "BUNDLED", wrong)
+    with pytest.raises(ConfigError, match=r":8: key 'products\.h100\.sm_count': expected"):
+        load._bundled.__wrapped__()
+
+
+def test_shared_name_stays_with_the_others(tmp_path: Path) -> None:
+    """An entry that replaces one of several rows of a name leaves the name to the rest."""
+    text = GOOD.replace("  h100:", "  quadro-rtx-6000:")
+    book = load_specs(_write(tmp_path, text.replace("NVIDIA H100 Custom", "Quadro RTX 6000")))
+    assert book.models["quadro-rtx-6000"].sm_count == 100
+    assert book.models["quadro-rtx-6000-passive"].names == ("Quadro RTX 6000",)
 
 
 def test_documented_example(tmp_path: Path) -> None:
@@ -332,3 +382,98 @@ def test_any_value_is_taken_or_refused_in_one_line(
         message = str(error)
         assert message.startswith(f"{path}:")
         assert message.isprintable()
+
+
+MANY_MISTAKES = """\
+nonsenses: {}
+products:
+  One:
+    product: One
+  two:
+    product: Two
+    names: [Two, Two B]
+    architecture: Ada
+    compute_capability: 8.9
+    cores_per_sm: many
+    pcie_generation: 7
+    nonsense: 1
+    peak_tflops: {fp32: -1, fp3: 2}
+  three: 5
+  four:
+    product: Four
+    names: [Four]
+    architecture: Ada
+    compute_capability: '8.9'
+    cores_per_sm: 128
+    derived: [fp32, fp64]
+    achievable_ratio: {memory: 0.9}
+  five:
+    product: Five
+    names: [Four]
+    architecture: Ada
+    compute_capability: '8.9'
+    cores_per_sm: 128
+sources: {A: 1, B: 2}
+"""
+
+
+def test_every_mistake_of_a_file_is_named(tmp_path: Path) -> None:
+    """A line for each key that is wrong, in the order of the file."""
+    path = _write(tmp_path, MANY_MISTAKES.replace("derived: [fp32, fp64]", "derived: [fp3]"))
+    with pytest.raises(ConfigError) as caught:
+        load_specs(path)
+    problems = caught.value.problems
+    places = [problem.removeprefix(f"{path}:").split("'")[:2] for problem in problems]
+    assert [(int(place.split(":")[0]), key) for place, key in places] == [
+        (1, "nonsenses"),
+        *((3, f"products.One{rest}") for rest in ("",)),
+        *(
+            (3, f"products.One.{field}")
+            for field in ("names", "architecture", "compute_capability", "cores_per_sm")
+        ),
+        (9, "products.two.compute_capability"),
+        (10, "products.two.cores_per_sm"),
+        (11, "products.two.pcie_generation"),
+        (12, "products.two.nonsense"),
+        (13, "products.two.peak_tflops.fp32"),
+        (13, "products.two.peak_tflops.fp3"),
+        (14, "products.three"),
+        (21, "products.four.derived.0"),
+        (29, "sources.A"),
+        (29, "sources.B"),
+    ]
+    assert all("expected" in problem and "\n" not in problem for problem in problems)
+    assert str(caught.value) == f"{problems[0]} (and {len(problems) - 1} more problems)"
+
+
+def test_mistakes_across_entries_are_named_too(tmp_path: Path) -> None:
+    """What contradicts the rest of its entry, and a name that two entries have."""
+    text = MANY_MISTAKES.split("  One:")[0].replace("nonsenses: {}\n", "")
+    four_on = MANY_MISTAKES[MANY_MISTAKES.index("  four:") : MANY_MISTAKES.index("sources:")]
+    path = _write(tmp_path, text + four_on)
+    with pytest.raises(ConfigError) as caught:
+        load_specs(path)
+    assert [problem.removeprefix(f"{path}:") for problem in caught.value.problems] == [
+        "8: key 'products.four.derived.0': expected a precision that peak_tflops has, got 'fp32'",
+        "8: key 'products.four.derived.1': expected a precision that peak_tflops has, got 'fp64'",
+        "9: key 'products.four.achievable_ratio.memory': expected only where "
+        "memory_bandwidth_gb_s is given, and it is not",
+    ]
+    fixed = four_on.replace("    derived: [fp32, fp64]\n", "").replace(
+        "    achievable_ratio: {memory: 0.9}\n", ""
+    )
+    path = _write(tmp_path, text + fixed)
+    with pytest.raises(ConfigError, match="'Four' is also that of 'four'") as caught:
+        load_specs(path)
+    assert len(caught.value.problems) == 1
+
+
+def test_a_hundred_mistakes_are_enough(tmp_path: Path) -> None:
+    """After them a line says that there may be more."""
+    path = _write(tmp_path, "products:\n" + "".join(f"  m{n}: 1\n" for n in range(5000)))
+    with pytest.raises(ConfigError) as caught:
+        load_specs(path)
+    problems = caught.value.problems
+    assert len(problems) == 101
+    assert problems[99].startswith(f"{path}:101: key 'products.m99': expected a mapping")
+    assert problems[100] == "only the first 100 problems are named, there may be more"

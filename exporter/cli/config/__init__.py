@@ -3,7 +3,7 @@
 
 from exporter.cli.config.arguments import Parser, parse
 from exporter.cli.config.flags import BY_NAME, FLAGS, Flag, Settings
-from exporter.cli.config.layers import Reloaded, check_all, load, reload
+from exporter.cli.config.layers import Reloaded, load, reload, resolve
 from exporter.cli.config.suggest import did_you_mean
 from exporter.cli.config.values import Address, Url, bracketed, shown
 
@@ -17,10 +17,10 @@ __all__ = [
     "Settings",
     "Url",
     "bracketed",
-    "check_all",
     "did_you_mean",
     "load",
     "parse",
     "reload",
+    "resolve",
     "shown",
 ]

@@ -13,10 +13,7 @@ from typing import NoReturn
 from exporter.cli.config.flags import BY_NAME, FLAGS, Flag
 from exporter.cli.config.suggest import did_you_mean
 from exporter.cli.config.values import shown
-from exporter.errors import ConfigError, clipped, one_line
-
-MOST_PROBLEMS = 100
-"""Of one origin, and of all together: whoever reads a hundred has enough to do."""
+from exporter.errors import MOST_PROBLEMS, ConfigError, clipped, one_line
 
 _GENERAL = "general"
 _SEE = "(see roofline-exporter --help)"

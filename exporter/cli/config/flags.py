@@ -23,6 +23,7 @@ from exporter.cli.config.values import (
     GROUP,
     HOSTS,
     LIBRARY,
+    LOG_LEVEL,
     MODE,
     NAMES,
     PATH,
@@ -33,6 +34,7 @@ from exporter.cli.config.values import (
     USER,
     Address,
     Kind,
+    LogLevel,
     Url,
     choice,
     decimal,
@@ -427,11 +429,11 @@ class Settings:
         "Take any certificate: whoever answers may read the password and make up the answer.",
         reloadable=True,
     )
-    log_level: Literal["debug", "info", "warning", "error"] = _flag(
+    log_level: LogLevel = _flag(
         "log.level",
-        choice("debug", "info", "warning", "error"),
+        LOG_LEVEL,
         "info",
-        "Log messages of this level and above.",
+        "Log messages of this level and above; warn and capital letters are taken too.",
         reloadable=True,
     )
     log_format: Literal["logfmt", "json"] = _flag(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from exporter.cli.config.arguments import MOST_PROBLEMS, Parser, parse
+from exporter.cli.config.arguments import Parser, parse
 from exporter.cli.config.flags import (
     BY_NAME,
     BY_VARIABLE,
@@ -22,12 +22,10 @@ from exporter.cli.config.flags import (
 )
 from exporter.cli.config.suggest import did_you_mean
 from exporter.cli.config.values import Unexpected, shown
-from exporter.errors import ConfigError, clipped, one_line
+from exporter.errors import MOST_PROBLEMS, ConfigError, clipped, one_line
 
 FOREIGN_VARIABLE = re.compile(r"ROOFLINE_JOB_.*", re.DOTALL)
 """Variables that the client in training jobs reads; a daemon may see them too."""
-
-MORE_PROBLEMS = f"only the first {MOST_PROBLEMS} problems are named, there may be more"
 
 _SECTIONS = tuple(
     dict.fromkeys(
@@ -82,44 +80,24 @@ def load(argv: Sequence[str], environ: Mapping[str, str], parser: Parser | None 
 
     `argv` starts after the command's name; `parser` knows the command's own options.
     """
-    settings, problems = _resolve(argv, environ, parser)
+    settings, problems = resolve(argv, environ, parser)
     if problems:
         raise ConfigError(problems[0])
     return settings
 
 
-def check_all(
+def resolve(
     argv: Sequence[str], environ: Mapping[str, str], parser: Parser | None = None
-) -> tuple[str, ...]:
-    """Return every problem of the configuration and of the files it names, each on one line.
-
-    Beyond MOST_PROBLEMS they are not named; the last line then says so.
-    """
-    settings, problems = _resolve(argv, environ, parser)
-    # These read long files: only this command waits for it.
-    from exporter.sources.recording import Recording
-    from exporter.sources.simulate import load_scenario
-    from exporter.specs import load_specs
-
-    try:
-        load_scenario(settings.demo_scenario, load_specs(settings.specs))
-    except ConfigError as error:
-        problems.append(str(error))
-    if settings.replay is not None:
-        try:
-            Recording(settings.replay)
-        except ConfigError as error:
-            problems.append(str(error))
-    if settings.web_config_file is not None:
-        from exporter.web.access.load import load as load_web_config
-
-        try:
-            load_web_config(settings.web_config_file)
-        except ConfigError as error:
-            problems.append(str(error))
-    if len(problems) > MOST_PROBLEMS:
-        problems[MOST_PROBLEMS:] = [MORE_PROBLEMS]
-    return tuple(problems)
+) -> tuple[Settings, list[str]]:
+    """Return settings made of the values that are right, and all problems, each on one line."""
+    flags, variables, file = _from_flags(argv, parser), _from_environment(environ), _Layer()
+    config_file = (variables.given | flags.given).get("config.file")
+    if config_file is not None and config_file.value is not None:
+        file = _from_file(config_file.value)
+    problems = flags.problems + variables.problems + file.problems
+    given = file.given | variables.given | flags.given
+    _order_intervals(given, problems)
+    return settings_of(given), problems
 
 
 def reload(old: Settings, argv: Sequence[str], environ: Mapping[str, str]) -> Reloaded:
@@ -131,20 +109,6 @@ def reload(old: Settings, argv: Sequence[str], environ: Mapping[str, str]) -> Re
     given = {name: new.given[name] for name in new.given if name not in needs_restart}
     given |= {name: old.given[name] for name in needs_restart if name in old.given}
     return Reloaded(replace(new, **kept, given=given), needs_restart)
-
-
-def _resolve(
-    argv: Sequence[str], environ: Mapping[str, str], parser: Parser | None
-) -> tuple[Settings, list[str]]:
-    """Return settings made of the values that are right, and all problems."""
-    flags, variables, file = _from_flags(argv, parser), _from_environment(environ), _Layer()
-    config_file = (variables.given | flags.given).get("config.file")
-    if config_file is not None and config_file.value is not None:
-        file = _from_file(config_file.value)
-    problems = flags.problems + variables.problems + file.problems
-    given = file.given | variables.given | flags.given
-    _order_intervals(given, problems)
-    return settings_of(given), problems
 
 
 def _order_intervals(given: dict[str, Given], problems: list[str]) -> None:

@@ -156,6 +156,24 @@ def choice(*names: Word) -> Kind[Word]:
     return Kind(parse, "|".join(names), f"{', '.join(names[:-1])} or {names[-1]}")
 
 
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+def _log_level(text: str) -> LogLevel:
+    """Take the names in capitals too, and "warn", as other exporters have them."""
+    levels: dict[str, LogLevel] = {
+        "debug": "debug",
+        "info": "info",
+        "warning": "warning",
+        "warn": "warning",
+        "error": "error",
+    }
+    level = levels.get(text.lower())
+    if level is None:
+        raise Unexpected
+    return level
+
+
 def optional(kind: Kind[T], word: str = "") -> Kind[T | None]:
     """Return the same kind, in which `word` means None."""
 
@@ -299,6 +317,9 @@ def _path(text: str) -> Path:
 
 
 BOOLEAN: Kind[bool] = Kind(_boolean, "BOOLEAN", "true or false")
+LOG_LEVEL: Kind[LogLevel] = Kind(
+    _log_level, "debug|info|warning|error", "debug, info, warning or error"
+)
 RATIO: Kind[float] = Kind(_ratio, "RATIO", "a ratio from 0 to 1, such as 0.01")
 BYTES_PER_SECOND: Kind[float] = Kind(
     _bytes_per_second, "RATE", "bytes per second, such as 10000000, 500k, 10M or 1.5G"

@@ -17,19 +17,24 @@ def find(book: SpecBook, name: str) -> GpuModel:
     """Return the GPU model of this key or NVML name, or the only one that it is a part of.
 
     Case, spaces and dashes do not matter in a part. Raises ConfigError, in one line that names
-    those that may be meant, if no GPU model or more than one has it.
+    those that may be meant, if no GPU model or more than one has it: some laptop GPUs have the name
+    of a desktop one.
     """
     if name in book.models:
         return book.models[name]
     bare = bare_name(name)
     part = _letters(name)
-    found = []
-    for model in book.models.values():
-        if any(bare_name(each) == bare for each in model.names):
-            return model
-        texts = (model.key, model.product, *model.names)
-        if part and any(part in _letters(text) for text in texts):
-            found.append(model)
+    found = [
+        model
+        for model in book.models.values()
+        if any(bare_name(each) == bare for each in model.names)
+    ]
+    if not found and part:
+        found = [
+            model
+            for key, model in book.models.items()
+            if any(part in _letters(text) for text in (key, model.product, *model.names))
+        ]
     if len(found) == 1:
         return found[0]
     what = f"specs: {config.shown(name)}"

@@ -16,7 +16,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.cli import config
+from exporter import log as logs
+from exporter.cli import check_config, config
 from exporter.cli.config import Address, Settings, Url
 from exporter.cli.config.table import updated
 from exporter.cli.config.values import (
@@ -358,13 +359,37 @@ def test_a_bad_file_is_one_line_with_its_number(ops: Path, text: str, message: s
     assert "\n" not in line
 
 
+@pytest.mark.parametrize(
+    ("text", "level"),
+    [
+        ("DEBUG", "debug"),
+        ("Info", "info"),
+        ("warn", "warning"),
+        ("WARN", "warning"),
+        ("Warning", "warning"),
+        ("ERROR", "error"),
+    ],
+)
+def test_levels_as_other_programs_name_them(ops: Path, text: str, level: str) -> None:
+    """Those of Prometheus's exporters, and in capitals, wherever a level is read."""
+    ops.write_text(f"log: {{level: {text}}}\n")
+    for argv, environ in (
+        ([f"--log.level={text}"], {}),
+        ([], {"ROOFLINE_LOG_LEVEL": text}),
+        (["--config.file", str(ops)], {}),
+    ):
+        settings = config.load(argv, environ)
+        assert settings.log_level == level
+        assert settings.log_level in logs.LEVELS
+
+
 def test_check_all_names_every_problem(ops: Path, tmp_path: Path) -> None:
     """Flags, variables, file and spec file are all looked at, a line for each problem."""
     specs = tmp_path / "specs.yaml"
     specs.write_text("nonsense: [")
     ops.write_text(f"poll: {{interval: 1x, what: 2}}\nspecs: {specs.name}\n")
     argv = ["--config.file", str(ops), "--bogus", "5", "--also-bogus", "--process.max=x", "word"]
-    problems = config.check_all(argv, {"ROOFLINE_BOGUS": "1"})
+    problems = check_config.problems(argv, {"ROOFLINE_BOGUS": "1"})
     starts = (
         "unknown flag --bogus",
         "unknown flag --also-bogus",
@@ -375,14 +400,14 @@ def test_check_all_names_every_problem(ops: Path, tmp_path: Path) -> None:
         f"{specs}:",
     )
     assert [line[: len(start)] for line, start in zip(problems, starts, strict=True)] == [*starts]
-    assert config.check_all([], {}) == ()
+    assert check_config.problems([], {}) == ()
 
 
 def test_a_file_of_unknown_keys_ends_with_the_first_hundred(ops: Path) -> None:
     """Each costs a suggestion: all of 40,000 took seconds, at every SIGHUP."""
     ops.write_text("".join(f"poll.intreval{number}: 1s\n" for number in range(40_000)))
     begun = time.process_time()
-    problems = config.check_all(["--config.file", str(ops)], {})
+    problems = check_config.problems(["--config.file", str(ops)], {})
     assert time.process_time() - begun < 5
     assert len(problems) == 101
     assert problems[99].startswith(f"{ops}:100: poll.intreval99: unknown key, did you mean poll.in")
@@ -392,11 +417,11 @@ def test_a_file_of_unknown_keys_ends_with_the_first_hundred(ops: Path) -> None:
 def test_flags_and_variables_end_with_the_first_hundred() -> None:
     """The line that there may be more is the last."""
     argv = [f"--bogus{number}" for number in range(5000)]
-    problems = config.check_all(argv, {f"ROOFLINE_{number}": "1" for number in range(5000)})
+    problems = check_config.problems(argv, {f"ROOFLINE_{number}": "1" for number in range(5000)})
     assert len(problems) == 101
     assert problems[99].startswith("unknown flag --bogus99")
     assert problems[100] == "only the first 100 problems are named, there may be more"
-    exact = config.check_all(argv[:100], {})
+    exact = check_config.problems(argv[:100], {})
     assert len(exact) == 100
     assert "may be more" not in exact[-1]
 
@@ -404,11 +429,11 @@ def test_flags_and_variables_end_with_the_first_hundred() -> None:
 def test_a_long_name_is_cut(ops: Path) -> None:
     """A line of the log is not as long as a file."""
     ops.write_text(f"{'k' * 900}: 1\n")
-    (line,) = config.check_all(["--config.file", str(ops)], {})
+    (line,) = check_config.problems(["--config.file", str(ops)], {})
     assert line == f"{ops}:1: {'k' * 57}...: unknown key"
-    (line,) = config.check_all([f"--{'x' * 900}=1"], {})
+    (line,) = check_config.problems([f"--{'x' * 900}=1"], {})
     assert len(line) < 120
-    (line,) = config.check_all([], {f"ROOFLINE_{'X' * 900}": "1"})
+    (line,) = check_config.problems([], {f"ROOFLINE_{'X' * 900}": "1"})
     assert len(line) < 120
 
 

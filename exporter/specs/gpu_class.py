@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What kind of product a GPU is, as far as its name says.
+
+The class decides what no reading of NVML shows: how far the boost clock of a datasheet is below the
+driver's maximum, and whether the tensor cores accumulate in FP32 at half their rate.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from exporter.model.reading import Device
+
+GpuClass = Literal[
+    "data_center", "workstation", "compact_workstation", "geforce", "laptop", "low_power", "module"
+]
+"""Compact workstation boards take one slot and up to 140 W; of low power are small-form-factor
+boards and laptop GPUs with a Max-Q design."""
+
+MODULE_CAPABILITIES = frozenset({(5, 3), (6, 2), (7, 2), (8, 7), (11, 0)})
+"""Of Jetson and DRIVE modules, whose GPU has the system's memory. One name stands for modules with
+different numbers of SMs ("Orin (nvgpu)", "NVIDIA Thor")."""
+
+_DATA_CENTER_CAPABILITIES = frozenset({(6, 0), (7, 0), (8, 0), (9, 0), (10, 0), (10, 3)})
+
+# "GRID A100-1-5CME", "NVIDIA A40-48Q", "NVIDIA RTX 6000 Ada-12Q", "GRID V100D-32Q": a profile ends
+# in its framebuffer in GB and the series (A, B, C or Q), with the MIG slices before it and the
+# options behind it.
+_VGPU = re.compile(r"^(?:NVIDIA )?GRID\b|-\d+[ABCQ](?:ME)?\d?(?:[ .+-]?GFX)?$")
+_MIG = re.compile(r"\bMIG \d+[gc]\.")
+_MINING = re.compile(r"^(?:NVIDIA )?(?:CMP\b|P10\d-)")
+
+# The first that is found in the name decides; the names of laptop GPUs contain those of others.
+_BY_NAME: tuple[tuple[re.Pattern[str], GpuClass], ...] = (
+    (re.compile(r"\bServer Edition\b"), "data_center"),
+    (re.compile(r"\bMax-Q Workstation Edition\b"), "workstation"),
+    (re.compile(r"\b(?:SFF|Max-Q)\b"), "low_power"),
+    (
+        re.compile(
+            r"\b(?:Laptop|Mobile|GeForce MX\d+|MX\d{3}|[GR]TX? \d{3,4}M|\d{3}M[X]?"
+            r"|Quadro [A-Z]?\d{3,4}M)\b"
+        ),
+        "laptop",
+    ),
+    (re.compile(r"\bGeForce\b"), "geforce"),
+    (re.compile(r"\bTITAN\b", re.IGNORECASE), "geforce"),
+    (
+        re.compile(r"\b(?:NVS|T\d{3,4}|RTX (?:A|PRO )?(?:400|500|[1-4]000)H?)\b"),
+        "compact_workstation",
+    ),
+    (re.compile(r"\b(?:Quadro|RTX)\b"), "workstation"),
+    (re.compile(r"^(?!PG\d)(?:Tesla|[A-Z]{1,2}\d{1,3}[A-Z]?(?=[ -]|$))"), "data_center"),
+)
+
+
+def is_part_of_a_gpu(device: Device) -> bool:
+    """Return whether this is a vGPU, or a MIG device by its name, and not a GPU of its own.
+
+    Its share of the GPU is not known, and the largest profile shares the GPU's time as well.
+    """
+    return (
+        device.virtualized
+        or _VGPU.search(device.name.strip()) is not None
+        or _MIG.search(device.name) is not None
+    )
+
+
+def gpu_class(device: Device) -> GpuClass | None:
+    """Return the class of this GPU; None where neither name nor architecture say which.
+
+    A board for mining has none: its arithmetic is cut in ways of its own.
+    """
+    name = device.name.strip().removeprefix("NVIDIA ")
+    if device.compute_capability in MODULE_CAPABILITIES:
+        return "module"
+    if _MINING.search(name):
+        return None
+    for pattern, found in _BY_NAME:
+        if pattern.search(name):
+            return found
+    return "data_center" if device.compute_capability in _DATA_CENTER_CAPABILITIES else None
+
+
+def accumulates_at_half_rate(name: str) -> bool:
+    """Return whether FP32 accumulation halves the tensor rate: GeForce, also in laptops.
+
+    TITAN boards run at the professional rate.
+    """
+    return "GeForce" in name

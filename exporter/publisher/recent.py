@@ -82,9 +82,9 @@ class RecentWindow:
         if last is not None and monotonic <= last.monotonic:
             return
         if last is None or not interval_seconds:
+            self._leader = Leader()
             marks.clear()
             marks.append(_Mark(monotonic, totals, 0.0, 0.0, 0.0, _Settled()))
-            self._leader = Leader()
             return
         lower, upper, bounded = last.lower, last.upper, last.bounded
         if saturation is not None:
@@ -160,6 +160,22 @@ class RecentWindow:
         )
 
 
+def _grown(after: float | None, before: float | None) -> float | None:
+    return None if after is None else after - (before or 0.0)
+
+
+def _grown_each(after: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
+    return {label: total - before.get(label, 0.0) for label, total in after.items()}
+
+
+def _over(amount: float | None, seconds: float) -> float | None:
+    return None if amount is None or not seconds else amount / seconds
+
+
+def _over_each(amounts: Mapping[str, float], seconds: float) -> dict[str, float]:
+    return {label: amount / seconds for label, amount in amounts.items()} if seconds else {}
+
+
 def _active(totals: ShareTotals) -> dict[str, float]:
     """Return for how long each counter was active."""
     whole = {
@@ -192,19 +208,3 @@ def _settled_upper(then: _Mark, now: _Mark, bounded: float) -> float:
     upper = (after.compute - before.compute + after.compute_open) / seconds
     memory = (after.memory - before.memory + after.memory_open) / seconds
     return estimated(Utilization(upper, upper, seconds, None, memory)).bounds.upper
-
-
-def _grown(after: float | None, before: float | None) -> float | None:
-    return None if after is None else after - (before or 0.0)
-
-
-def _grown_each(after: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
-    return {label: total - before.get(label, 0.0) for label, total in after.items()}
-
-
-def _over(amount: float | None, seconds: float) -> float | None:
-    return None if amount is None or not seconds else amount / seconds
-
-
-def _over_each(amounts: Mapping[str, float], seconds: float) -> dict[str, float]:
-    return {label: amount / seconds for label, amount in amounts.items()} if seconds else {}

@@ -11,7 +11,11 @@ from exporter.web.api.models.json import Json
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryAnswer(Json):
-    """The last 15 minutes of one GPU or instance, at most one point a second."""
+    """The last 15 minutes of one GPU or instance, at most one point a second.
+
+    What it does is at each point the mean of the 10 s up to it; readings of the board, of memory
+    and links are those of the last interval.
+    """
 
     schema_version: int = SCHEMA_VERSION
     uuid: str

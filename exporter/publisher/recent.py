@@ -55,6 +55,8 @@ class _Mark(NamedTuple):
     bounded: float
     """The time over which both ran, in seconds."""
     settled: _Settled
+    unknown_roofs: frozenset[str] = frozenset()
+    """The bases whose roof was not known in the interval that ends here."""
 
 
 class RecentWindow:
@@ -94,7 +96,8 @@ class RecentWindow:
         settled = last.settled
         if saturation is not None and saturation.source == ESTIMATE:
             settled = settled.after(utilization, interval_seconds)
-        marks.append(_Mark(monotonic, totals, lower, upper, bounded, settled))
+        unknown = _unknown_roofs(totals, last.totals)
+        marks.append(_Mark(monotonic, totals, lower, upper, bounded, settled, unknown))
         # Half an interval less, so that jitter does not move the length of the window.
         reach = RECENT_SECONDS - min(interval_seconds, 1.0) / 2
         while len(marks) > 2 and monotonic - marks[1].monotonic >= reach:
@@ -102,6 +105,13 @@ class RecentWindow:
         limited = totals.limited_seconds
         self._leader.add(interval_seconds, _grown_each(limited, last.totals.limited_seconds))
         self._leader.judge(_grown_each(limited, marks[0].totals.limited_seconds))
+
+    def _roof_seconds(self) -> dict[str, float]:
+        """Return the growth of each basis that was known all along: no smaller number."""
+        then, *later = self._marks
+        grown = _grown_each(later[-1].totals.roof_seconds, then.totals.roof_seconds)
+        unknown: frozenset[str] = frozenset().union(*(mark.unknown_roofs for mark in later))
+        return {basis: more for basis, more in grown.items() if basis not in unknown}
 
     def recent(self) -> Recent | None:
         """Return the means over the window; None until there are two readings."""
@@ -146,7 +156,7 @@ class RecentWindow:
             time_parts=_over_each(parts, parted),
             limited_ratio=_over_each(limited, judged),
             limiter=self._leader.limiter,
-            roof_ratio=_over_each(_grown_each(after.roof_seconds, before.roof_seconds), measured),
+            roof_ratio=_over_each(self._roof_seconds(), measured),
             flops_per_second=flops,
             flops_bounds_per_second=(
                 None if lower is None or upper is None else Bounds(lower, upper)
@@ -174,6 +184,12 @@ def _over(amount: float | None, seconds: float) -> float | None:
 
 def _over_each(amounts: Mapping[str, float], seconds: float) -> dict[str, float]:
     return {label: amount / seconds for label, amount in amounts.items()} if seconds else {}
+
+
+def _unknown_roofs(after: ShareTotals, before: ShareTotals) -> frozenset[str]:
+    """Return the bases that stood still while the roof at the present clock did not."""
+    grown = _grown_each(after.roof_seconds, before.roof_seconds)
+    return frozenset(basis for basis, more in grown.items() if not more and grown.get("clock"))
 
 
 def _active(totals: ShareTotals) -> dict[str, float]:

@@ -152,3 +152,17 @@ def test_counters_are_means_of_the_window() -> None:
     # For half of the window it was not known.
     assert recent.saturation_ratio == pytest.approx(0.4)
     assert recent.time_parts == pytest.approx({"idle": 0.6, "saturated": 0.4})
+
+
+def test_a_basis_that_became_unknown_is_absent() -> None:
+    """Its total stands still, which would show as a smaller number."""
+    window = RecentWindow()
+    for second in range(13):
+        known = min(second, 6)
+        roofs = {"clock": 0.5 * second, "achievable": 0.9 * known}
+        observed = {"activity": float(second)}
+        totals = ShareTotals(observed_seconds=observed, roof_seconds=roofs)
+        window.add(float(second), float(second > 0), totals, None)
+    recent = window.recent()
+    assert recent is not None
+    assert recent.roof_ratio == pytest.approx({"clock": 0.5})

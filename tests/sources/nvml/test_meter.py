@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from exporter.sources.nvml.meter import ROUNDING_MARGIN, UtilizationMeter, busy_mean
 from exporter.sources.nvml.polls import PollTrack
+from exporter.sources.nvml.silences import Silences
 from exporter.sources.nvml.utilization import (
     BUFFER_SECONDS,
     BURST_SPREAD_SECONDS,
@@ -392,6 +393,23 @@ def test_a_dry_driver_that_fails_once_is_not_believed_any_more() -> None:
 
     assert missed(load, found) == []
     assert all(each.ratio == 1.0 for each in late)
+
+
+def test_three_quiet_silences_show_what_silence_means() -> None:
+    """Not two; late samples and silences without a poll that reads zero show nothing."""
+    silences = Silences()
+    silences.resumed(3.0, START)
+    silences.poll(0.0, 3.0)
+    silences.resumed(0.0, START)
+    for number in range(3):
+        assert not silences.mean_idle
+        assert silences.unclear(START + 59)
+        silences.poll(0.0, 3.0)
+        silences.resumed(3.0, START + number)
+
+    assert silences.mean_idle
+    assert silences.late
+    assert not silences.unclear(START + 59)
 
 
 def sampled(meter: UtilizationMeter, now: float, *values: float, period: float = SIXTH) -> Interval:

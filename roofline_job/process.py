@@ -106,7 +106,18 @@ class Process:
         """Send what is left: the process ends."""
         for lane in self.lanes:
             lane.report(NEVER, ending=True)
-        summary.say([lane for lane in self.lanes if lane.due_ns != NEVER])
+        if summary.is_wanted():
+            self._summarise()
+
+    def _summarise(self) -> None:
+        lanes = [lane for lane in self.lanes if lane.due_ns != NEVER]
+        try:
+            if lanes:
+                rank = lanes[0].rank
+                rank = identity.rank() if rank is None else rank
+                summary.say(lanes, rank, identity.world_size() or 1)
+        except Exception:  # as where the job has taken its framework apart by now
+            return
 
     def _flush_at_exit(self) -> None:
         """Have `flush` called when this process ends, also where it is one of multiprocessing's.

@@ -36,12 +36,16 @@ def is_first() -> bool:
     return os.environ.get(VARIABLE) == str(os.getpid())
 
 
-def say(lanes: Iterable[Lane]) -> None:
-    """Write what the busiest of these lanes did, if that is for this process to do."""
-    if os.environ.get(VARIABLE):
-        busiest = max(lanes, key=lambda lane: lane.wall_ns, default=None)
-        if busiest is not None and busiest.wall_ns and _speaks(busiest):
-            _write(_measured(busiest))
+def is_wanted() -> bool:
+    """Return whether the job is one that `run` started, and that is not to be quiet."""
+    return bool(os.environ.get(VARIABLE))
+
+
+def say(lanes: Iterable[Lane], rank: int, ranks: int) -> None:
+    """Write what the busiest of these lanes did, if that is for this one of `ranks` to do."""
+    busiest = max(lanes, key=lambda lane: lane.wall_ns, default=None)
+    if busiest is not None and busiest.wall_ns and _speaks(rank, ranks):
+        _write(_measured(busiest, ranks))
 
 
 def say_nothing_else() -> None:
@@ -57,22 +61,17 @@ def say_nothing_else() -> None:
         _write(NOTHING)
 
 
-def _speaks(lane: Lane) -> bool:
+def _speaks(rank: int, ranks: int) -> bool:
     """Return whether this process writes for its job.
 
     A child of multiprocessing may be one of several without a rank.
     """
-    from . import identity
-
-    rank = identity.rank() if lane.rank is None else lane.rank
     process: Any = sys.modules.get("multiprocessing.process")
     is_child = process is not None and process.parent_process() is not None
-    return rank == 0 and (not is_child or (identity.world_size() or 1) > 1)
+    return rank == 0 and (not is_child or ranks > 1)
 
 
-def _measured(lane: Lane) -> str:
-    from . import identity
-
+def _measured(lane: Lane, ranks: int) -> str:
     idles_ns, phases_ns, wall_ns = lane.times_ns()
     steps = lane.counts.totals()[0]
     parts = [f"{steps:,} {'step' if steps == 1 else 'steps'}"]
@@ -80,7 +79,6 @@ def _measured(lane: Lane) -> str:
         parts.append(f"waited {_time(phases_ns['data'], wall_ns, ' of the loop')} for data")
     if "data" in idles_ns:
         parts.append(f"GPU idle meanwhile {_time(idles_ns['data'], wall_ns)}")
-    ranks = identity.world_size() or 1
     return (f"rank 0 of {ranks}: " if ranks > 1 else "") + ", ".join(parts)
 
 

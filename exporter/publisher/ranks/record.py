@@ -167,6 +167,8 @@ class RankRecord:
         self._unsettled.append((said, totals))
 
     def _note_announced(self, now: float, seconds: float) -> None:
+        if not self._announced and not self.newest.announces:
+            return
         before, self._announced = self._announced, {}
         most = 0.0
         for report_id, report in self.last.items():

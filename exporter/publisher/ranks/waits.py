@@ -181,9 +181,12 @@ class Waits:
             pieces.popleft()
         if said.stall is None:
             return
-        seconds, idle = sum(p.seconds for p in pieces), sum(p.idle for p in pieces)
+        seconds = idle = stalled = 0.0
+        for each in pieces:
+            seconds += each.seconds
+            idle += each.idle
+            stalled += each.stalled
         if seconds >= SHORTEST_RECENT_SECONDS:
-            stalled = sum(p.stalled for p in pieces)
             self._other_of_idle = stalled / idle if idle > SEEN_IDLE_RATIO * seconds else None
 
     def fresh(self, now: float) -> bool:
@@ -218,12 +221,12 @@ class Waits:
     def _since(self, end: _Knot) -> tuple[float, float, float]:
         """Return wait, stall and length of the last `RECENT_SECONDS` before a time."""
         begin = end.seconds - RECENT_SECONDS
-        earlier = self._knots[0]
+        earlier, later = self._knots[0], end
         for knot in self._knots:
             if knot.seconds > begin:
+                later = knot
                 break
             earlier = knot
-        later = next((knot for knot in self._knots if knot.seconds > begin), end)
         if earlier.seconds >= begin:
             start = earlier
         else:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -120,7 +121,7 @@ def test_every_total_is_its_ratio_times_the_length(length: float) -> None:
         integral.add(Utilization(0.85, 0.9, 3.0), read, found, 70.0, 10.0 * end)
     totals = integral.totals()
 
-    def twice(**ratios: float) -> dict[str, float]:
+    def twice(**ratios: float) -> dict[str, Any]:
         return {name: pytest.approx(2 * length * ratio) for name, ratio in ratios.items()}
 
     assert totals.busy_seconds == pytest.approx(2 * 0.85 * 3.0)

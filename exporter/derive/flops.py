@@ -134,7 +134,7 @@ def measured_flops_bounds(
             fastest = max(rates.anything.upper, rates.integers.upper if activity.imma else 0.0)
             upper = _upper(saturation, "tensor") * fastest
         else:
-            no_fp64 = _rest_is_no_fp64(activity, ceilings) and rates.floats.upper > 0.0
+            no_fp64 = _rest_is_no_fp64(activity, ceilings) and bool(rates.floats.upper)
             for ratio, rate in (
                 (split.rest, rates.floats if no_fp64 else rates.anything),
                 (split.fp64, rates.fp64),

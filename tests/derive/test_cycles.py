@@ -90,33 +90,33 @@ def test_a_duty_cycle_reads_as_what_it_is(
 ) -> None:
     """The clock falls from 1980 to 345 MHz in the pauses: FLOPs within 2 %, idle time within 2
     points, none of it lost to the clock, and the limiter of a mostly idle GPU is idle."""
-    tensor = 0.9 * sm
+    tensor, seconds = 0.9 * sm, 10.0 if interval < 1.0 else 20.0
     fake = Fake(open_gpu(**duty_cycle(period, duty, sm, tensor)), interval)
     first = fake.run(2.5)  # the first 0.1 s have no clock sample
-    page = fake.run(20.0)
+    page = fake.run(seconds)
 
-    active = duty * tensor * 20.0
+    active = duty * tensor * seconds
     work = grown(first, page, "gpu_flops_total", precision="bf16_tensor")
     assert work == pytest.approx(active * BF16_PER_CYCLE * BUSY_MHZ * 1e6, rel=0.02)
     moved = grown(first, page, "gpu_dram_bytes_total")
-    assert moved == pytest.approx(duty * DRAM * DRAM_BYTES_PER_SECOND * 20.0)
+    assert moved == pytest.approx(duty * DRAM * DRAM_BYTES_PER_SECOND * seconds)
     before, after = parts_seconds(first), parts_seconds(page)
-    parts = {part: (after[part] - before[part]) / 20.0 for part in after}
+    parts = {part: (after[part] - before[part]) / seconds for part in after}
     assert parts["idle"] == pytest.approx(1 - duty, abs=0.02)
     if duty != 0.5:
         assert longest(page) == ("idle" if duty < 0.5 else "compute")
-    saturated = grown(first, page, "gpu_saturation_seconds_total") / 20.0
+    saturated = grown(first, page, "gpu_saturation_seconds_total") / seconds
     assert saturated == pytest.approx(parts["clock"] + parts["saturated"])
     assert saturated <= 1 - parts["idle"] + 1e-9
     if sm == 1.0:
-        assert saturated == pytest.approx(active / 20.0, rel=0.01)
+        assert saturated == pytest.approx(active / seconds, rel=0.01)
         assert parts["narrow"] == pytest.approx(0.0, abs=0.01)
         assert parts["unsaturated"] == pytest.approx(duty * (sm - tensor), abs=0.01)
         assert parts["clock"] == pytest.approx(0.0, abs=0.01)
     elif period >= 1.0 and duty <= 0.2:
         # Few SMs: SMs active for longer than the engine show the cycles at a low duty only.
         assert parts["narrow"] == pytest.approx(duty * (1 - sm), abs=0.02)
-        assert saturated == pytest.approx(active / 20.0, rel=0.15)
+        assert saturated == pytest.approx(active / seconds, rel=0.15)
 
 
 @pytest.mark.parametrize("interval", INTERVALS)

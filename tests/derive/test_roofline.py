@@ -466,3 +466,36 @@ def test_an_estimate_needs_ceilings_and_a_clock(h100: Device, h100_ceilings: Cei
     assert estimated_roofline(driver, h100_ceilings, Clocks(), h100, tensor_cores=True) is None
     empty = replace(h100_ceilings, peak_flops_per_second={})
     assert estimated_roofline(driver, empty, Clocks(sm=1e9), h100, tensor_cores=True) is None
+
+
+def test_a_pipe_that_is_only_known_for_fp64_does_that(
+    h100_ceilings: Ceilings, counters: Callable[..., Activity], clocks_at: Callable[..., Clocks]
+) -> None:
+    """What is not shown as FP64 has no other rate there, and is not left out of the bounds."""
+    ceilings = replace(
+        h100_ceilings, peak_flops_per_second={"fp64": 1e12, "fp64_tensor": 2e12, "fp32": 2e12}
+    )
+    activity = counters(engine=1.0, sm=1.0, tensor=0.5, dmma=0.25)
+    bounds = measured_flops_bounds(
+        activity, measured(activity, (9, 0)), ceilings, clocks_at(), (9, 0), tensor_cores=True
+    )
+    assert bounds is not None
+    assert (bounds.lower, bounds.upper) == pytest.approx((1e12, 1e12))
+
+
+def test_a_job_in_fp64_widens_the_bounds_to_it(
+    h100_ceilings: Ceilings, counters: Callable[..., Activity], clocks_at: Callable[..., Clocks]
+) -> None:
+    """Although the source shows none: the point estimate stays inside."""
+    activity = counters(engine=1.0, sm=1.0, tensor=0.5, dmma=0.0)
+    for precision, lower in (("fp64_tensor", 66.9e12), ("bf16_tensor", 494.7e12 * 1.98 / 1.83)):
+        bounds = measured_flops_bounds(
+            activity,
+            measured(activity, (9, 0)),
+            replace(h100_ceilings, assumed_precision=precision),
+            clocks_at(),
+            (9, 0),
+            tensor_cores=True,
+        )
+        assert bounds is not None
+        assert bounds.lower == pytest.approx(0.5 * lower)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -175,7 +175,7 @@ def _is_known(column: str, columns: Columns) -> bool:
 
 def _throttled(timestamps: Sequence[float], throttled: Sequence[float | None]) -> str:
     """Return for how long each reason held the clock down; a point holds until the next one."""
-    seconds: Counter[str] = Counter()
+    seconds: defaultdict[str, float] = defaultdict(float)
     for at, bits in enumerate(throttled):
         passed = timestamps[at] - timestamps[at - 1] if at else 0.0
         for reason in throttled_by(int(bits or 0)):

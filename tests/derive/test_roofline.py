@@ -499,3 +499,16 @@ def test_a_job_in_fp64_widens_the_bounds_to_it(
         )
         assert bounds is not None
         assert bounds.lower == pytest.approx(0.5 * lower)
+
+
+@pytest.mark.parametrize(
+    "clocks",
+    [
+        Clocks(tensor_reference=1.83e9, vector_reference=1.98e9),
+        Clocks(sm=1.5e9, tensor_reference=1.83e9),
+        Clocks(sm=1.5e9, vector_reference=1.98e9),
+    ],
+)
+def test_an_estimate_needs_every_clock(clocks: Clocks, h100_ceilings: Ceilings) -> None:
+    """A clock now, and that of each peak; without one of them there is no bound."""
+    assert estimated_flops_bounds(0.5, h100_ceilings, clocks, (9, 0), tensor_cores=True) is None

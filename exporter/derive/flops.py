@@ -52,9 +52,12 @@ class TensorSplit(NamedTuple):
     """Of 8-bit integers, or of 4-bit ones, which look the same."""
     rest: float
 
-    def by_precision(self, assumed: str) -> dict[str, float]:
-        """Return the activity of each precision that was active, the rest under `assumed`."""
-        parts = {assumed: self.rest}
+    def by_precision(self, assumed: str | None) -> dict[str, float]:
+        """Return the activity of each precision that was active, the rest under `assumed`.
+
+        Where that is not known, the rest is left out.
+        """
+        parts = {} if assumed is None else {assumed: self.rest}
         for precision, ratio in (("fp64_tensor", self.fp64), ("int8_tensor", self.int8)):
             if ratio > 0.0:
                 parts[precision] = parts.get(precision, 0.0) + ratio
@@ -87,7 +90,7 @@ def assumed_flops(
     flops: dict[str, float] = {}
     if tensor_cores:
         split, assumed = tensor_split(activity), ceilings.assumed_precision
-        if split is None or assumed is None:
+        if split is None or (assumed is None and split.rest > ROUNDING_RATIO):
             return {}
         for precision, ratio in split.by_precision(assumed).items():
             peak, clock = peaks.get(precision), clocks.ratio(CLOCK_UNITS[precision])

@@ -209,6 +209,14 @@ def test_a_precision_that_the_gpu_lacks_is_unknown(
     assert page("gpu_flops_per_second") == pytest.approx(CYCLES * 0.5 * BF16, rel=0.003)
 
 
+@pytest.mark.parametrize("gpu", ["h100-sxm5-80gb", "v100-sxm2-16gb"])
+def test_an_unknown_precision_of_no_tensor_work_hides_nothing(gpu: str) -> None:
+    """What the vector pipes do is known, whatever the tensor pipe would have worked in."""
+    page = worked(1.0, {"tensor": 0.0, "fp32": 0.5}, "posit8", gpu)
+    assert (page("gpu_flops_total", precision="fp32") or 0.0) > 0.0
+    assert page("gpu_flops_total", precision="bf16_tensor") is None
+
+
 def test_fp4_is_what_a_blackwell_has() -> None:
     """The same report on a B200: 32768 FLOP per clock and SM, at the clock of its peaks."""
     page = worked(1.0, {"tensor": 0.5}, "nvfp4", "b200")

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from exporter.derive.cycles import busiest, possible_mean_clock, shows_cycles
+from exporter.derive.cycles import (
+    busiest,
+    highest_mean_clock,
+    possible_mean_clock,
+    shows_cycles,
+)
 from exporter.derive.history import NO_HISTORY, ClockHistory
 from exporter.derive.units import cut
 from exporter.model.reading import Activity, Device, Vitals
 from exporter.model.snapshot import PEAK_CLOCKS, Ceilings
 
+BUSY_RATIO = 0.99
+"""A GPU whose engine is active for so long does not lower its clock for idle time."""
 HIGHEST_COUNTED = 2.0
 """A counted clock may be this many times the highest clock of a GPU: both are measured."""
 
@@ -28,9 +35,23 @@ class Clocks:
     sm_busy: float | None = None
     """The mean over the busy time; None where that is not known."""
     sm_max: float | None = None
+    sm_lowest: float | None = None
+    """What `sm` is at least, where it is only polled; None where it is measured."""
+    sm_highest: float | None = None
+    """What it is at most."""
     tensor_reference: float | None = None
     vector_reference: float | None = None
     memory_reference: float | None = None
+
+    @property
+    def lowest_ratio(self) -> float:
+        """What the mean SM clock is at least, over `sm`: 1 where `sm` is measured."""
+        return 1.0 if not self.sm or self.sm_lowest is None else self.sm_lowest / self.sm
+
+    @property
+    def highest_ratio(self) -> float:
+        """What it is at most, over `sm`."""
+        return 1.0 if not self.sm or self.sm_highest is None else self.sm_highest / self.sm
 
     def ratio(self, unit: str) -> float | None:
         """Return f / f_ref of a unit (tensor, fp64, fma, int, dram) over the whole interval.
@@ -81,13 +102,15 @@ def read_clocks(
 
     The mean SM clock is that of the driver's samples, else the clock at the end of the interval,
     as far as the shares of cycles allow it. No clock is above the highest one of the device, unless
-    the driver says so.
+    the driver says so. A clock that is only polled bounds the mean of an interval with idle time by
+    little: what the busy time alone adds to it, and what `highest_mean_clock` says.
     """
     now, highest = vitals.clock_hertz.get("sm"), device.clock_max_hertz.get("sm")
     mean = history.mean_clock(None if activity is None else activity.engine, now)
     busy = history.busy_clock
     if busy is None:
         busy = vitals.busy_sm_clock_hertz
+    least = most = None
     seen = [clock for clock in (now, highest, *history.newest_clocks) if clock is not None]
     if seen:
         mean = None if mean is None else min(mean, max(seen))
@@ -95,11 +118,17 @@ def read_clocks(
         if mean is not None and activity is not None:
             lowest = 0.0 if now is None or history.newest_clocks else now
             mean = possible_mean_clock(mean, activity, lowest, max(seen))
+            engine = activity.engine
+            if history.busy_clock is None and engine is not None and engine < BUSY_RATIO:
+                least = cut(engine) * mean
+                most = max(mean, highest_mean_clock(activity, max(seen)))
     return Clocks(
         sm=mean,
         memory=vitals.clock_hertz.get("memory"),
         sm_busy=busy,
         sm_max=highest,
+        sm_lowest=least,
+        sm_highest=most,
         tensor_reference=reference_clock("tensor", ceilings, device),
         vector_reference=reference_clock("fma", ceilings, device),
         memory_reference=reference_clock("dram", ceilings, device),
@@ -129,7 +158,7 @@ def counted_clocks(clocks: Clocks, activity: Activity, sm_count: int | None) -> 
     known = [clock for clock in (clocks.sm_max, clocks.vector_reference) if clock is not None]
     if known and counted > HIGHEST_COUNTED * max(expected, *known):
         return clocks
-    return replace(clocks, sm=counted)
+    return replace(clocks, sm=counted, sm_lowest=None, sm_highest=None)
 
 
 def busy_clocks(clocks: Clocks, activity: Activity, polled: float | None) -> Clocks:

@@ -63,8 +63,15 @@ def possible_mean_clock(
         return mean
     idle = max(0.0, 1.0 - engine - ROUNDING_RATIO) * lowest_clock
     least = idle / (1.0 - highest + ROUNDING_RATIO)
-    most = (engine + ROUNDING_RATIO) * highest_clock / highest
-    return min(max(mean, least), most)
+    return min(max(mean, least), highest_mean_clock(activity, highest_clock))
+
+
+def highest_mean_clock(activity: Activity, highest_clock: float) -> float:
+    """Return what the mean clock in hertz is at most: SM x f <= GR x f_busy, but for rounding."""
+    if activity.engine is None:
+        return highest_clock
+    engine, highest = cut(activity.engine) + ROUNDING_RATIO, busiest(activity)
+    return highest_clock if engine >= highest else engine * highest_clock / highest
 
 
 def time_per_cycle(

@@ -123,7 +123,7 @@ def measured_flops_bounds(
     slowest float precision that it can be, vector work 0.
     Upper: FP64 at its rate, integers at the fastest of 8 and 4 bits, the other tensor activity at
     the fastest float precision, plus the vector pipes at full FMA rate. Pipes that were not read
-    enter with their upper bound.
+    enter with their upper bound. Both are at the clocks that the mean clock may have been.
     """
     peaks = ceilings.peak_flops_per_second
     vector, tensor = clocks.ratio("fma"), clocks.ratio("tensor")
@@ -156,7 +156,8 @@ def measured_flops_bounds(
         a32 = cap if activity.fp32 is None else cut(activity.fp32)
         a16 = cap if activity.fp16 is None else cut(activity.fp16)
         fma = a32 * fp32 + a16 * fp16
-    return Bounds(lower, upper + (a64 * fp64 + fma) * vector)
+    upper += (a64 * fp64 + fma) * vector
+    return Bounds(lower * clocks.lowest_ratio, upper * clocks.highest_ratio)
 
 
 def _rest_is_no_fp64(activity: Activity, ceilings: Ceilings) -> bool:

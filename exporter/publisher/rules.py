@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from exporter.clock import GAP_INTERVALS, stale_after_seconds
 from exporter.derive import IdleRules
 
+JITTER_INTERVALS = 0.1
+"""How much later or earlier than due a reading may be, in intervals."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
@@ -24,8 +27,8 @@ class Rules:
 
     @property
     def longest_interval_seconds(self) -> float:
-        """Nothing is integrated over an interval that is longer."""
-        return GAP_INTERVALS * self.interval_seconds
+        """Nothing is integrated over an interval that is longer: three polls, and their jitter."""
+        return (GAP_INTERVALS + JITTER_INTERVALS) * self.interval_seconds
 
     @property
     def stale_after_seconds(self) -> float:

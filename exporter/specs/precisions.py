@@ -12,7 +12,7 @@ UNSTATED = frozenset({"none", "unknown", "auto", ""})
 _NAMES: Mapping[str, str] = {
     "fp64_tensor": "fp64 float64 double f64 64",
     # FP32 that keeps the tensor pipe busy is TF32.
-    "tf32_tensor": "tf32 tensorfloat32 fp32 float32 float f32 single 32 no full highest",
+    "tf32_tensor": "tf32 tensorfloat32 fp32 float32 float f32 single 32 no full highest high",
     "fp16_tensor": "fp16 float16 half f16 16 o1 o2 o3",
     "bf16_tensor": "bf16 bfloat16 b16",
     "fp8_tensor": (
@@ -37,7 +37,7 @@ TENSOR_PRECISIONS: Mapping[str, str] = {
 }
 """By the name of a precision, in lower case, without what frameworks add to it."""
 
-_LIBRARY = re.compile(r"^(?:torch|jax_numpy|jnp|jax|numpy|np|tf|dtype)_(?=\w)")
+_LIBRARY = re.compile(r"^(?:torch|jax_numpy|jnp|jax|numpy|np|tf|dtype|te|format)_(?=\w)")
 _MIXED_FIRST = re.compile(r"^(?:amp|mixed|autocast|pure|full)_(?=\w)")
 _MIXED_LAST = re.compile(
     r"(?<=\w)_(?:mixed|mixed_precision|true|amp|autocast|full|pure|training|tensor|precision)$"

@@ -58,3 +58,31 @@ def test_an_fp4_kernel_on_a_b200() -> None:
     assert page("gpu_flops_upper_total") == pytest.approx(truth, rel=0.002)
     assert page("gpu_flops_total", precision="bf16_tensor") == pytest.approx(truth / 4, rel=0.002)
     assert page("gpu_tensor_flops_utilization_ratio") == pytest.approx(0.9 * 1965 / 1856, rel=0.001)
+
+
+@pytest.mark.parametrize("idle_clock", [0.345e9, 1.2e9])
+@pytest.mark.parametrize("duty", [0.05, 0.5, 0.9])
+@pytest.mark.parametrize("polled_when", ["idle", "busy"])
+def test_the_bounds_hold_where_the_clock_is_only_polled(
+    polled_when: str, duty: float, idle_clock: float
+) -> None:
+    """A GPU that is busy for a part of each second at 1980 MHz and lowers its clock meanwhile, with
+    FP32 work and with FP64 on the tensor pipe: one poll a second shows one of the two clocks."""
+    busy_clock = 1.98e9
+    mean = duty * busy_clock + (1 - duty) * idle_clock
+    cycles = duty * busy_clock / mean
+    polled = busy_clock if polled_when == "busy" else idle_clock
+    bench = Scripted(device_of("h100-sxm5-80gb"), 1.0)
+    page = bench.read(
+        busy(
+            1.0, engine=duty, sm=cycles, tensor=0.5 * cycles, dmma=0.5 * cycles, fp32=0.4 * cycles
+        ),
+        clock_hertz={"sm": polled, "memory": 2.619e9},
+    )
+    active = duty * busy_clock * 132
+    fp64, fp32 = active * 0.5 * 256, active * 0.4 * 256
+    lower, upper = page("gpu_flops_lower_total"), page("gpu_flops_upper_total")
+    assert lower is not None
+    assert upper is not None
+    assert lower <= fp64 * 1.005
+    assert (fp64 + fp32) * 0.995 <= upper

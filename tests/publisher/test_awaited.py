@@ -5,38 +5,41 @@ from __future__ import annotations
 
 import pytest
 
-from exporter.model.reading import Activity, Vitals
+from exporter.model.reading import Activity, Utilization, Vitals
 from exporter.publisher.awaited import AwaitedRounds, BoardRound, covered_rounds
 
 
-def board_round(seconds: float, number: int) -> BoardRound:
+def board_round(seconds: float, number: int, busy: float = 0.0) -> BoardRound:
     """Round `number`, in which every amount is a power of ten of it."""
     amount = 10.0**number
     vitals = Vitals(
+        utilization=Utilization(busy, 1.0, seconds),
         pcie_transmit_bytes=2 * amount,
+        busy_sm_clock_hertz=amount,
         mean_sm_clock_hertz=amount,
     )
     return BoardRound(seconds, vitals, Vitals(power_watts=float(number)), 5 * amount)
 
 
 def test_an_activity_takes_the_rounds_that_it_covers() -> None:
-    """Energy and bytes add up, traffic is since before the first of them."""
+    """Energy and bytes add up, traffic is since before the first of them; each round's clocks are
+    taken as they are read."""
     awaited = AwaitedRounds()
-    awaited.add(board_round(0.2, 0))
-    awaited.add(board_round(0.1, 1))
-    joined = awaited.joined(board_round(0.1, 2), Activity("gpm", 0.2))
+    awaited.add(board_round(0.2, 0, busy=0.9))
+    awaited.add(board_round(0.1, 1, busy=0.5))
+    joined = awaited.joined(board_round(0.1, 2, busy=1.0), Activity("gpm", 0.2))
 
     assert joined.seconds == pytest.approx(0.2)
     assert joined.energy_joules == 5 * 110
     assert joined.previous == Vitals(power_watts=1.0)
     assert joined.vitals.pcie_transmit_bytes == 2 * 110
     assert joined.vitals.pcie_receive_bytes is None
-    # The history of the clock takes the samples of each round by itself.
-    assert joined.vitals.mean_sm_clock_hertz == 100.0
+    assert joined.vitals.mean_sm_clock_hertz == 100
+    assert joined.vitals.busy_sm_clock_hertz == 100
 
 
-def test_what_was_not_read_is_left_out() -> None:
-    """A round without energy and traffic adds none."""
+def test_what_was_not_read_in_a_round_is_left_out() -> None:
+    """One of three rounds has no readings."""
     awaited = AwaitedRounds()
     awaited.add(board_round(0.1, 1))
     awaited.add(BoardRound(0.1, Vitals(), None, None))

@@ -443,6 +443,21 @@ def test_idle_energy_of_skipped_rounds_is_that_of_the_rounds_that_are_covered(
         assert share.totals.idle_energy_joules == pytest.approx(before + 300 * covered)
 
 
+def test_three_late_rounds_are_no_gap(bench: Bench) -> None:
+    """What covers two skipped rounds and the present one counts, though each came 1 ms late."""
+    bench.tick(H100, activity=QUIET)
+    before = gpu(bench.tick(H100, activity=QUIET)).shares[0].totals
+    for _ in range(2):
+        bench.tick(H100, seconds=1.001, counters="gpm")
+    activity = dataclasses.replace(QUIET, seconds=3.003)
+    after = gpu(bench.tick(H100, seconds=1.001, activity=activity)).shares[0].totals
+    observed = after.observed_seconds["activity"] - before.observed_seconds["activity"]
+    assert observed == pytest.approx(3.003)
+    assert (after.idle_seconds or 0.0) - (before.idle_seconds or 0.0) == pytest.approx(3.003)
+    energy = (after.idle_energy_joules or 0.0) - (before.idle_energy_joules or 0.0)
+    assert energy == pytest.approx(300 * 3.003)
+
+
 def test_the_idle_threshold_is_configurable() -> None:
     """A GPU below --idle.threshold counts as idle."""
     bench = Bench(idle=IdleRules(activity_ratio=0.95))

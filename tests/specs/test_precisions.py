@@ -16,14 +16,14 @@ NAMES = {
         "jnp.bfloat16 BF16 bf16-full BFloat16"
     ),
     "fp16_tensor": "fp16 float16 half torch.float16 torch.half 16 16-mixed 16-true amp_fp16 O1",
-    "tf32_tensor": "tf32 fp32 float32 torch.float32 float 32 32-true no full F32 TF32",
+    "tf32_tensor": "tf32 fp32 float32 torch.float32 float 32 32-true no full F32 TF32 high highest",
     "fp64_tensor": "fp64 float64 double torch.float64 64-true",
     "fp8_tensor": (
         "fp8 mxfp8 fp8_e4m3 float8_e5m2 torch.float8_e4m3fn E4M3 HYBRID amp_fp8 DelayedScaling "
         "MXFP8BlockScaling Float8CurrentScaling Float8BlockScaling transformer-engine "
-        "transformer-engine-float16 fp8-mixed float8_rowwise"
+        "transformer-engine-float16 fp8-mixed float8_rowwise Format.HYBRID Format.E4M3"
     ),
-    "fp4_tensor": "fp4 mxfp4 nvfp4 torch.float4_e2m1fn_x2 NVFP4BlockScaling",
+    "fp4_tensor": "fp4 mxfp4 nvfp4 torch.float4_e2m1fn_x2 NVFP4BlockScaling te_nvfp4",
     "int8_tensor": "int8 torch.int8 int8-training",
     "int4_tensor": "int4",
 }

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from exporter.derive.clocks import busy_clocks, clock_ratio, counted_clocks, read_clocks
 from exporter.derive.cycles import in_cycles, in_time, shows_cycles, time_per_cycle
@@ -40,6 +41,10 @@ class Derived:
     held: bool | None = None
     holder: Holder | None = None
     limiter: str | None = None
+    waited: float = 0.0
+    """The part of the interval in which nothing ran in a wait for data that was announced."""
+    limiter_besides: str | None = None
+    """The limiter of the rest of it; None where there is no such part."""
     gap: float | None = None
     """The part of the interval in which nothing ran, also where it was not idle as a whole."""
     data_stall: Mapping[str, Bounds] = field(default_factory=dict)
@@ -115,7 +120,22 @@ def derive_share(
             activity, timed, of_cycles, ceilings, clocks, device, tensor_cores=tensor_cores
         )
         gap = gap_ratio(activity, parts, utilization)
-        of_idle = stall.within(gap).of_idle
+
+        def judge(waited: float, of_idle: float | None) -> str:
+            if parts is None:
+                used = _of_rest(busy_ratio(activity, ratio), waited)
+                return estimated_limiter(used, throttled=throttled, stall_of_idle=of_idle)
+            return limiter(
+                replace(parts, idle=max(parts.idle - waited, 0.0)),
+                saturation,
+                timed,
+                links,
+                ceilings,
+                dram_bandwidth_now(ceilings, clocks, device),
+                of_idle,
+            )
+
+        limits = _limits(judge, stall, gap)
         return Derived(
             saturation=saturation,
             time_parts=parts,
@@ -123,23 +143,9 @@ def derive_share(
             idle=is_idle(timed, ratio, board, links.total, rules, memory_ratio),
             held=held,
             holder=holds,
-            limiter=(
-                estimated_limiter(
-                    busy_ratio(activity, ratio),
-                    throttled=throttled,
-                    stall_of_idle=of_idle,
-                )
-                if parts is None
-                else limiter(
-                    parts,
-                    saturation,
-                    timed,
-                    links,
-                    ceilings,
-                    dram_bandwidth_now(ceilings, clocks, device),
-                    of_idle,
-                )
-            ),
+            limiter=limits.limiter,
+            waited=limits.waited,
+            limiter_besides=limits.besides,
             gap=gap,
             data_stall=stall.inferred,
             flops_integral_bounds=roof.flops_bounds_per_second,
@@ -159,6 +165,13 @@ def derive_share(
         )
     clocks = read_clocks(vitals, ceilings, device, history)
     gap = gap_ratio(None, None, utilization)
+    limits = _limits(
+        lambda waited, of_idle: estimated_limiter(
+            _of_rest(ratio, waited), throttled=throttled, stall_of_idle=of_idle
+        ),
+        stall,
+        gap,
+    )
     return Derived(
         saturation=estimated(utilization, tensor_cores=tensor_cores),
         roofline=estimated_roofline(
@@ -167,9 +180,9 @@ def derive_share(
         idle=idle,
         held=held,
         holder=holds,
-        limiter=estimated_limiter(
-            utilization.ratio, throttled=throttled, stall_of_idle=stall.within(gap).of_idle
-        ),
+        limiter=limits.limiter,
+        waited=limits.waited,
+        limiter_besides=limits.besides,
         gap=gap,
         data_stall=stall.inferred,
         flops_integral_bounds=(
@@ -185,3 +198,32 @@ def derive_share(
         ),
         history=history,
     )
+
+
+class _Limits(NamedTuple):
+    limiter: str
+    waited: float
+    besides: str | None
+
+
+def _limits(
+    judge: Callable[[float, float | None], str], stall: Stall, gap: float | None
+) -> _Limits:
+    """Return what limited an interval, and apart from each other an announced wait and the rest.
+
+    `judge` names the limiter, given the idle part to leave out and how much of the other idle time
+    the stall covers. One word for an interval in which a wait begins or ends would count all of it
+    or nothing. A job that computes on the CPU between its waits leaves its GPU idle in both, and
+    has one word.
+    """
+    name = judge(0.0, stall.within(gap).of_idle)
+    waited = stall.waited(gap)
+    if not waited:
+        return _Limits(name, 0.0, None)
+    besides = judge(waited, stall.of_idle) if waited < 1.0 else None
+    return _Limits(name, 0.0, None) if besides == "idle" else _Limits(name, waited, besides)
+
+
+def _of_rest(busy: float | None, waited: float) -> float | None:
+    """Return the busy part of an interval without the part in which nothing ran for a wait."""
+    return busy if busy is None or waited >= 1.0 else min(busy / (1.0 - waited), 1.0)

@@ -28,15 +28,19 @@ class Stall:
     announced: float = 0.0
     """The share of the last interval that lay in waits which the job had announced."""
 
+    def waited(self, gap: float | None) -> float:
+        """Return the part of such an interval that lay in announced waits with nothing running."""
+        return min(self.announced, gap or 0.0)
+
     def within(self, gap: float | None) -> Stall:
         """Return it with what it explains of an interval in which nothing ran for a part `gap`.
 
         A GPU that is idle while its job waits is idle because of that, as far as the two can
         overlap; of the rest of its idle time the recent part is explained.
         """
-        if not self.announced or not gap:
+        waited = self.waited(gap)
+        if not waited or not gap:
             return self
-        waited = min(self.announced, gap)
         rest = (gap - waited) * (self.of_idle or 0.0)
         return replace(self, of_idle=(waited + rest) / gap)
 

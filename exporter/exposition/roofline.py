@@ -171,7 +171,8 @@ FAMILIES: tuple[Family, ...] = (
         "seconds",
         "core",
         "Observed time by what limited it most.",
-        "derived: the largest part of each poll interval, since the exporter started",
+        "derived: the largest part of each poll interval; idle time in a wait for data that the "
+        "job announced counts as input apart from the rest; since the exporter started",
         TOTALS.by_label(LIMITER, lambda t: t.limited_seconds),
     ),
 )

@@ -120,10 +120,13 @@ def _roof(interval: Interval) -> Mapping[str, float] | None:
 
 def _limited(interval: Interval) -> Mapping[str, float] | None:
     """Return the seconds of each limiter: all are there from the first interval on, most at 0."""
-    limiter = interval.derived.limiter
-    if limiter is None:
+    derived = interval.derived
+    if derived.limiter is None:
         return None
-    return {**_NO_LIMITS, limiter: interval.seconds}
+    limited = dict(_NO_LIMITS)
+    limited["input"] = derived.waited * interval.seconds
+    limited[derived.limiter_besides or derived.limiter] += (1.0 - derived.waited) * interval.seconds
+    return limited
 
 
 def _idle(interval: Interval) -> float | None:

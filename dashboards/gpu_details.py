@@ -55,9 +55,10 @@ UNITS = (
     ),
     _lines(
         "Engine and SMs",
-        "Engine: share of time with any work at all. SM: the same, averaged over the SMs. Engine "
-        "far above SM: kernels too small for the GPU. SM far above the pipes on the left: "
-        "latency, not work.",
+        "Engine: share of time with any work at all. SM: share of the clock's cycles with work, "
+        "averaged over the SMs; above the engine where the clock falls in between. Engine far "
+        "above SM: kernels too small for the GPU. SM far above the pipes on the left: latency, "
+        "not work.",
         Values("percentunit", 0, 1, no_value=NO_COUNTERS),
         Query(activity("gpu_sm_active_seconds_total"), f"SM {MIG}"),
         Query(activity("gpu_engine_active_seconds_total"), f"engine {MIG}"),
@@ -91,9 +92,9 @@ UNITS = (
 WORK = (
     _lines(
         "Throughput",
-        "Operations per second by the precision that they are counted as. Tensor work counts at "
-        "the precision the job reports, else bf16; vector work as if every instruction were an "
-        "FMA.",
+        "Operations per second by the precision that they are counted as. Tensor work counts as "
+        "FP64 or INT8 where the counters show that, else at the precision the job reports, else "
+        "bf16; vector work as if every instruction were an FMA.",
         Values("si:FLOP/s", 0, no_value=NO_COUNTERS),
         Query(while_read(rate("gpu_flops_total")), f"{{{{precision}}}} {MIG}"),
         overrides=colored(palette.PRECISIONS),

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dashboards.palette import AT_ITS_LIMIT, LIMITERS, NUMBERED
+from exporter.web.wording.throttling import THROTTLE_WORDS
 
 GPUS = 'job=~"$job", instance=~"$instance", gpu=~"$gpu"'
 """Selects device series."""
@@ -23,15 +24,6 @@ USEFUL = "compute|memory"
 """Limiters under which the GPU gives what it can."""
 NEAR_ROOF_SATURATION = 0.8
 """From this on a GPU is near its roof, whatever GPU model it is, as on the exporter's own page."""
-THROTTLE_REASONS: Mapping[str, str] = {
-    "sw_power_cap": "software power cap",
-    "hw_power_brake": "hardware power brake",
-    "hw_slowdown": "hardware slowdown",
-    "sw_thermal": "software thermal slowdown",
-    "hw_thermal": "hardware thermal slowdown",
-    "sync_boost": "sync boost",
-    "board_limit": "board limit",
-}
 MIN_IDLE_SECONDS = 30
 """A GPU that did nothing for less than this is not called idle."""
 LOSS = "idle|input|communication|latency|clock"
@@ -92,7 +84,7 @@ def time_parts() -> str:
 
 def throttled() -> str:
     """Return the share of time in which each reason held the clocks down, in words."""
-    return worded(rate("gpu_throttle_seconds_total"), "reason", THROTTLE_REASONS)
+    return worded(rate("gpu_throttle_seconds_total"), "reason", THROTTLE_WORDS)
 
 
 def idle() -> str:

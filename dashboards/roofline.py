@@ -126,7 +126,7 @@ def _ceiling_table() -> Panel:
 PAGE = Dashboard(
     navigation.ROOFLINE,
     "GPU roofline",
-    "Each GPU's work against the ceilings of its model: how far it is from the roof, and which.",
+    "Each GPU's work against the ceilings of its GPU model: how far it is from which roof.",
     (*navigation.SCOPE, navigation.MODEL, PRECISION, BASIS, SHOWN),
     TOP,
     (

@@ -297,8 +297,7 @@ ALLOCATOR = _lines(
 )
 REPORTS = _lines(
     "Age of the last report",
-    "How long ago each rank reported. Growing: the job hangs, or its loop is in one very long "
-    "step.",
+    "How long ago each rank reported. Growing: the job hangs, or is in one very long step or wait.",
     f"time() - {select('gpu_training_last_report_timestamp_seconds', RANKS)}",
     Values("s", 0),
 )

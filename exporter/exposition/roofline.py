@@ -67,7 +67,7 @@ FAMILIES: tuple[Family, ...] = (
         "hertz",
         "core",
         "Clock at which the spec ceilings hold; real clocks can exceed it.",
-        "spec file, else the maximum clocks of NVML",
+        "spec file, else estimated from the maximum clocks of NVML",
         CEILINGS.by_label(CLOCKED_UNIT, lambda c: c.peak_clock_hertz),
     ),
     counter(

@@ -7,11 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from exporter.model.snapshot import Rank, Snapshot
+from exporter.model.snapshot import RECENT_SECONDS, Rank, Snapshot
 from exporter.web.history import History
 
-RECENT_SECONDS = 10.0
-"""What ranks do now is what they did since then."""
 _SPACING_SECONDS = 1.0
 
 

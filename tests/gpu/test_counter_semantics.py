@@ -9,19 +9,16 @@ time, activity x clock of the busy time. With locked clocks they agree; with fre
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from exporter.specs.derived import RULES
+from tests.gpu.elsewhere import python, skip_without
 
-ROOT = Path(__file__).resolve().parents[2]
 PERIODS = (0.5, 5.0)
 TILES_RATIO = 0.05
 """Padding of tiles, and products that were cut short by the edges."""
@@ -29,29 +26,15 @@ DECIDED_RATIO = 0.1
 """Clocks that differ by less than this decide nothing."""
 
 
-def _python(*words: str, timeout_seconds: int = 120) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *words],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=timeout_seconds,
-        check=False,
-    )
-
-
 @pytest.fixture(scope="module", name="gpm")
 def _gpm() -> None:
     """A GPU that torch computes on and GPM measures; asked elsewhere, so that no CUDA is here."""
-    if importlib.util.find_spec("torch") is None:
-        pytest.skip("torch is not installed")
     probe = (
         "import torch, pynvml; torch.zeros(1, device='cuda'); pynvml.nvmlInit(); "
         "h = pynvml.nvmlDeviceGetHandleByIndex(0); "
         "assert pynvml.nvmlGpmQueryDeviceSupport(h).isSupportedDevice"
     )
-    if _python("-c", probe).returncode:
-        pytest.skip("no GPU with GPM on this machine")
+    skip_without(probe, "no GPU with GPM on this machine")
 
 
 @contextlib.contextmanager
@@ -103,7 +86,7 @@ def test_which_reading_is_right(
     with _locked(locked=locked) as permitted:
         if not permitted:
             pytest.skip("clocks cannot be locked without being root")
-        done = _python("-m", "tests.gpu.gemm_job", str(period))
+        done = python("-m", "tests.gpu.gemm_job", str(period))
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     if found["mean_clock_hertz"] is None:

@@ -3,47 +3,31 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.gpu.elsewhere import python, skip_without
 from tests.gpu.profiler_trace import exposed_loading_seconds
 
-ROOT = Path(__file__).resolve().parents[2]
 ONE_POINT = 0.01
 TARGET_PAIR_MICROSECONDS = 20
 TARGET_SLOWDOWN = 0.001
 
 
-def _python(*words: str, timeout_seconds: int = 60) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *words],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=timeout_seconds,
-        check=False,
-    )
-
-
 @pytest.fixture(scope="module", name="gpu")
 def _gpu() -> None:
     """A GPU that torch can compute on; asked elsewhere, so that no CUDA comes into this process."""
-    if importlib.util.find_spec("torch") is None:
-        pytest.skip("torch is not installed")
-    probe = "import torch; print(torch.zeros(1, device='cuda').item())"
-    if _python("-c", probe).returncode:
-        pytest.skip("torch finds no GPU on this machine")
+    skip_without(
+        "import torch; print(torch.zeros(1, device='cuda').item())",
+        "torch finds no GPU on this machine",
+    )
 
 
 def _job(scenario: str, workers: int = 0) -> dict[str, Any]:
     """Run a job in a process of its own; return what it found, without failures of the client."""
-    done = _python("-m", "tests.gpu.stall_job", scenario, str(workers), timeout_seconds=600)
+    done = python("-m", "tests.gpu.stall_job", scenario, str(workers), timeout_seconds=600)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     assert found["degraded"] == {}

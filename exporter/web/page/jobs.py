@@ -58,14 +58,18 @@ def job_stall(rank: Rank, share: Share | None = None, now: float | None = None) 
 
 
 def job_rate(rank: Rank, before: Rank | None) -> str:
-    """Return how fast a rank steps."""
+    """Return how fast a rank steps, and over which time, which is that of its phases too.
+
+    It is from report to report, so that it need not be the one of the stall in the GPU's row.
+    """
     if before is None:
         return ""
     passed = rank.last_report_timestamp_seconds - before.last_report_timestamp_seconds
     if passed <= 0:
         return ""
     rate = max(0.0, rank.totals.steps - before.totals.steps) / passed
-    return f"{fixed(rate, 1 if rate < 10 else 0)} steps/s"
+    steps = fixed(rate, 1 if rate < 10 else 0)
+    return f"{steps} steps/s in the {fixed(passed, 0)} s up to its last report"
 
 
 def _phases_html(phases: Mapping[str, float]) -> str:

@@ -78,6 +78,20 @@ def polled(found: UtilizationReader, rig: Any, seconds: float = 1.0) -> Utilizat
     return known(found, rig)
 
 
+def bounded(
+    found: UtilizationReader, rig: Any, load: dict[str, Any], interval: float, rounds: int
+) -> tuple[float, float]:
+    """Busy and observed seconds of some rounds, none of which has a bound below the truth."""
+    busy = observed = 0.0
+    for _ in range(rounds):
+        before = rig.monotonic()
+        utilization = polled(found, rig, interval)
+        assert mean(load, before, rig.monotonic()) / 100 <= utilization.upper_ratio + 1e-6
+        busy += utilization.ratio * utilization.seconds
+        observed += utilization.seconds
+    return busy, observed
+
+
 def test_polls_where_there_is_no_buffer(open_gpu: Open) -> None:
     """Without the buffer the polls cover the time; the states show that there is none."""
     rig = open_gpu(utilization=40, memory_utilization=10, samples=NO_BUFFER)
@@ -158,14 +172,7 @@ def test_polls_between_rounds_count(open_gpu: Open, period: float, interval: flo
     found = reader(rig)
     known(found, rig)
     start = rig.monotonic()
-    busy = observed = 0.0
-    for _ in range(round(46 / interval)):
-        before = rig.monotonic()
-        utilization = polled(found, rig, interval)
-        truth = mean(load, before, rig.monotonic()) / 100
-        assert truth <= utilization.upper_ratio + 1e-6
-        busy += utilization.ratio * utilization.seconds
-        observed += utilization.seconds
+    busy, observed = bounded(found, rig, load, interval, rounds=round(46 / interval))
 
     assert observed == pytest.approx(rig.monotonic() - start, rel=0.01)
     assert busy / observed == pytest.approx(0.25, abs=0.012)
@@ -181,14 +188,7 @@ def test_a_buffer_that_is_dry_while_idle(open_gpu: Open, interval: float) -> Non
     rig.advance(4)
     found = reader(rig)
     known(found, rig)
-    busy = observed = 0.0
-    for _ in range(round(160 / interval)):
-        before = rig.monotonic()
-        utilization = polled(found, rig, interval)
-        truth = mean(load, before, rig.monotonic()) / 100
-        assert truth <= utilization.upper_ratio + 1e-6
-        busy += utilization.ratio * utilization.seconds
-        observed += utilization.seconds
+    busy, observed = bounded(found, rig, load, interval, rounds=round(160 / interval))
 
     assert busy / observed == pytest.approx(0.25, abs=0.015)
     assert observed > 150

@@ -34,9 +34,9 @@ def html(*ranks: Rank, earlier: tuple[Rank, ...] = ()) -> str:
 
 
 def test_what_a_rank_did_in_the_last_seconds() -> None:
-    """Phases are shares of the step time since an earlier picture, steps are per second."""
+    """Phases are shares of the step time since an earlier picture, whose window is named."""
     assert job_phases(NOW, BEFORE) == pytest.approx({"data": 0.3, "h2d": 0.1})
-    assert job_rate(NOW, BEFORE) == "4.1 steps/s"
+    assert job_rate(NOW, BEFORE) == "4.1 steps/s in the 10 s up to its last report"
 
 
 def test_a_stall_is_one_number() -> None:
@@ -51,7 +51,7 @@ def test_a_stall_is_one_number() -> None:
     # The row of the GPU has it, and goes on while the jobs are as they were written.
     assert "idle" not in html(NOW, earlier=(NOW, BEFORE))
     both = html(NOW, replace(NOW, rank=1, data_stall_ratio=0.02), earlier=(NOW, BEFORE))
-    assert "24 % of the last 10 s, high, 4.1 steps/s" in both
+    assert "24 % of the last 10 s, high, 4.1 steps/s in the 10 s up to its last report" in both
     assert "2.0 % of the last 10 s, fine" in both
 
 

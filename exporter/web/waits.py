@@ -69,9 +69,9 @@ def data_stall(
     """Return the stall of a GPU whose worst rank is among `ranks`; None where nothing is known.
 
     It is what a rank measures; else what `bounds` it from outside the job, by every method that
-    could. A wait that goes on at the Unix time `now` has not been reported yet, and counts for as
-    long as it goes on and the GPU has been idle; then the stall is at most the `idle_ratio` of the
-    last seconds.
+    could, as far as that can be of the last seconds. A wait that goes on at the Unix time `now` has
+    not been reported yet, and counts for as long as it goes on and the GPU has been idle; then the
+    stall is at most the `idle_ratio` of the last seconds.
 
     Args:
         ranks: those on the GPU.
@@ -91,8 +91,26 @@ def data_stall(
         return (
             None if lasting is None else Range(lasting, max(lasting, min(1.0, idle_ratio or 0.0)))
         )
+    least, most = _fits(known, idle_ratio)
     lower = max([lower for lower, _ in found] + ([] if lasting is None else [lasting]))
-    return Range(lower, max(lower, min(upper for _, upper in found)))
+    upper = max(lower, min(upper for _, upper in found))
+    return Range(min(max(lower, least), most), min(max(upper, least), most))
+
+
+def _fits(ranks: Sequence[Report], idle_ratio: float | None) -> Range:
+    """Return what a stall can be of the last seconds, in which the GPU was idle for `idle_ratio`.
+
+    What is inferred from a job's reports is of the time between these, which is longer, and over,
+    where waits are long. max(0, W + idle - 1) <= S <= min(W, idle) holds of the last seconds.
+    """
+    if idle_ratio is None or not ranks:
+        return Range(0.0, 1.0)
+    idle = min(max(idle_ratio, 0.0), 1.0)
+    waits = [rank.data_wait_ratio for rank in ranks]
+    known = [wait for wait in waits if wait is not None]
+    least = max([0.0, *(wait + idle - 1.0 for wait in known)])
+    most = min(idle, sum(known)) if known and len(known) == len(waits) else idle
+    return Range(min(least, most), most)
 
 
 def _lasting(ranks: Iterable[Report], now: float, idle_seconds: float | None) -> float | None:

@@ -166,3 +166,18 @@ def test_a_basis_that_became_unknown_is_absent() -> None:
     recent = window.recent()
     assert recent is not None
     assert recent.roof_ratio == pytest.approx({"clock": 0.5})
+
+
+def test_the_busiest_unit_is_one_that_was_active() -> None:
+    """A unit that is not read is none."""
+    window = RecentWindow()
+    for second in range(3):
+        totals = ShareTotals(
+            observed_seconds={"activity": float(second)},
+            saturation_seconds=0.3 * second,
+            dram_active_seconds=0.3 * second,
+        )
+        window.add(float(second), float(second > 0), totals, None)
+    recent = window.recent()
+    assert recent is not None
+    assert recent.saturation_unit == "dram"

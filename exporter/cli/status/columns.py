@@ -57,7 +57,7 @@ def _limiter(facts: Facts) -> Cell:
 
 def _data_stall(facts: Facts) -> Cell:
     stall = facts.data_stall
-    is_high = stall is not None and stall_level(stall.lower) == "high"
+    is_high = stall is not None and stall_level(stall) == "high"
     return _cell(short.data_stall(facts), "warning" if is_high else "")
 
 

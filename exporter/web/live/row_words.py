@@ -103,7 +103,8 @@ def worded(facts: Facts, numbers: Numbers, now: float) -> Row:
     }
     stall = facts.data_stall
     look = [f"tone-{look_as}"]
-    look += [f"level-{stall_level(stall.lower)}"] if up and stall is not None else []
+    level = "" if stall is None or not up else stall_level(stall)
+    look += [f"level-{level}"] if level else []
     look += ["divided"] if facts.divided else [] if up else ["down"]
     row = {**numbers, "gpu": facts.gpu, "instance": facts.instance, "state": readable}
     return {

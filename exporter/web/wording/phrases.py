@@ -103,7 +103,7 @@ def data_stall(facts: Facts) -> str:
 def stall_level(facts: Facts) -> str:
     """Return what a data stall is a share of, and how bad it is: of the last 10 s, high."""
     if facts.data_stall is not None:
-        return f"{WINDOW}, {level_of(facts.data_stall.lower)}"
+        return ", ".join(filter(None, (WINDOW, level_of(facts.data_stall))))
     return "" if facts.data_wait_ratio is None else WINDOW
 
 

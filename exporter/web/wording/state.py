@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from exporter.web.wording.facts import Facts, Saturation
+from exporter.web.wording.facts import Facts, Range, Saturation
 from exporter.web.wording.recorded import ENDED
 
 MODERATE_STALL_RATIO = 0.05
@@ -139,6 +139,7 @@ def tone(state: str) -> str:
     return TONES.get(state, "neutral")
 
 
-def stall_level(ratio: float) -> str:
-    """Return how bad an exposed data stall is: fine, some or high."""
-    return next(word for above, word in STALL_LEVELS if ratio >= above)
+def stall_level(stall: Range) -> str:
+    """Return how bad an exposed data stall is: fine, some or high; "" where its bounds differ."""
+    lower, upper = (next(word for above, word in STALL_LEVELS if ratio >= above) for ratio in stall)
+    return lower if lower == upper else ""

@@ -142,14 +142,14 @@ class _Starved(_Sentence):
 def _stall(one: Facts) -> str:
     """Return the share of time in which a starved GPU sat idle for its data, as far as known."""
     stall = one.data_stall
-    if stall is not None and stall.lower >= HIGH_STALL_RATIO:
+    if stall is not None and stall.upper >= HIGH_STALL_RATIO:
         return span(*stall)
     return "" if one.idle_ratio is None else percent(one.idle_ratio)
 
 
 def _stalled(one: Facts) -> float:
     stall = one.data_stall
-    if stall is not None and stall.lower >= HIGH_STALL_RATIO:
+    if stall is not None and stall.upper >= HIGH_STALL_RATIO:
         return stall.lower
     return one.idle_ratio or 0.0
 

@@ -66,6 +66,10 @@ class Node:
             return refused.reason
         return ""
 
+    def say_in(self, phase: str | None, **changes: Any) -> str:
+        """Send a report whose last word is that this phase is under way."""
+        return self.say(PEER, **{"in": phase, **changes})
+
     def known(self) -> Mapping[str, TrainingReport]:
         return {report.report_id: report for report in self.ledger.reports()}
 
@@ -289,20 +293,20 @@ def test_a_living_process_is_silent_after_five_minutes_but_not_forgotten(node: N
 def test_a_process_that_said_that_it_waits_is_not_silent(node: Node) -> None:
     """However long it waits: until it says otherwise, ends or is found to be gone."""
     node.processes.alive[4242] = 77
-    node.say(**{"in": "data"})
+    node.say_in("data")
     shown = node.after(3600)[LEAST["id"]]
     assert (shown.phase, shown.announces, shown.silent) == ("data", True, False)
-    node.say(**{"in": None})
+    node.say_in(None)
     assert (node.only().phase, node.only().announces) == (None, True)
-    node.say(**{"in": "data"})
-    node.say(**{"in": "data", "exit": True})
+    node.say_in("data")
+    node.say_in("data", exit=True)
     assert node.only().phase is None
 
 
 def test_a_process_that_is_killed_while_it_waits_waits_no_more(node: Node) -> None:
     """Within seconds, although nothing more is reported."""
     node.processes.alive[4242] = 77
-    node.say(**{"in": "data"})
+    node.say_in("data")
     assert node.after(3)[LEAST["id"]].phase == "data"
     del node.processes.alive[4242]
     assert node.after(3)[LEAST["id"]].phase is None
@@ -311,7 +315,7 @@ def test_a_process_that_is_killed_while_it_waits_waits_no_more(node: Node) -> No
 def test_announced_waits_are_added_up(node: Node) -> None:
     """By what the process measured, and also where no reader asked in between."""
     for phase, waited in ((None, 1.0), ("data", 2.0), (None, 17.0), ("data", 18.0), ("eval", 20.0)):
-        node.say(phase_seconds={"data": waited}, step_seconds=100.0, **{"in": phase})
+        node.say_in(phase, phase_seconds={"data": waited}, step_seconds=100.0)
     node.say(phase_seconds={"data": 30.0}, step_seconds=100.0)
 
     assert node.only().announced_wait_seconds == 15.0 + 2.0

@@ -46,7 +46,7 @@ def test_a_stall_is_one_number() -> None:
     assert job_stall(waits) == "GPU idle for its data at most 31 % of the last 10 s"
     [share] = snapshots.t4_estimate().shares
     assert job_stall(waits, share, snapshots.NOW) == (
-        "GPU idle for its data 13 to 31 % of the last 10 s, some"
+        "GPU idle for its data 13 to 31 % of the last 10 s"
     )
     # The row of the GPU has it, and goes on while the jobs are as they were written.
     assert "idle" not in html(NOW, earlier=(NOW, BEFORE))

@@ -82,6 +82,13 @@ def test_tones() -> None:
 
 def test_stall_levels() -> None:
     """Below 5 % nothing is wrong, from 20 % on the loader is the bottleneck."""
-    assert [stall_level(ratio) for ratio in (0.0, 0.049, 0.05, 0.199, 0.2, 1.0)] == [
+    ratios = (0.0, 0.049, 0.05, 0.199, 0.2, 1.0)
+    assert [stall_level(Range(ratio, ratio)) for ratio in ratios] == [
         *("fine", "fine", "some", "some", "high", "high")
     ]
+
+
+def test_a_stall_of_two_levels_has_none() -> None:
+    """Beside "starved" a stall of 0 to 50 % is not fine."""
+    assert stall_level(Range(0.0, 0.5)) == stall_level(Range(0.19, 0.2)) == ""
+    assert stall_level(Range(0.2, 0.9)) == "high"

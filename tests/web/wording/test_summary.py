@@ -170,6 +170,11 @@ STALLED: dict[str, Any] = {"data_stall": Range(0.6, 0.6), "idle_ratio": 0.65, **
             "GPU 2 waits for its data (bob-training)",
         ),
         (
+            [Facts(2, data_stall=Range(0.198, 0.26), input_ratio=0.25, idle_ratio=0.6, **JOB)],
+            "GPU 2 idle 20 to 26 % of the time, waiting for data (bob-training)",
+            "GPU 2 waits for its data (bob-training)",
+        ),
+        (
             [Facts(1, input_ratio=0.5), Facts(2, **STALLED), Facts(3, data_stall=Range(0.3, 0.3))],
             "3 GPUs wait for their data; GPU 2 most: idle 60 % of the time (bob-training)",
             "3 GPUs wait for their data",

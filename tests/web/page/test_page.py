@@ -77,7 +77,7 @@ def test_rows(client: TestClient) -> None:
     assert "level-high" in training["class"]
     assert training["power"] == "641/700 W"
     assert re.fullmatch(r"\d+ to \d+ % saturated", estimate["saturated"])
-    assert (estimate["stall"], estimate["level"]) == ("13 to 31 %", "of the last 10 s, some")
+    assert (estimate["stall"], estimate["level"]) == ("13 to 31 %", "of the last 10 s")
     assert (board["word"], board["limit"]) == ("MIG", "divided into instances")
     assert (first["title"], second["title"]) == ("GPU 2, MIG 1", "GPU 2, MIG 2")
     assert lost["class"].endswith("down")

@@ -147,8 +147,9 @@ class Report:
             self._device = identity.device(batches)
         same = (lane.job, lane.rank, self._device, lane.precision, lane.instrumentation)
         if self._prefix_of != same:
-            self._prefix_of = same
+            # In this order: it may fail, as at the end of the job's recursion limit.
             self._prefix = self._identity()
+            self._prefix_of = same
         return self._prefix
 
     def _identity(self) -> str:

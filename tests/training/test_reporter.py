@@ -33,6 +33,22 @@ def test_limits_and_phases_are_the_daemons() -> None:
     assert PHASES == TRAINING_PHASES
 
 
+def test_a_report_that_could_not_be_written_spoils_no_later_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As at the end of the job's recursion limit: the next one is whole again."""
+
+    def too_deep() -> None:
+        raise RecursionError
+
+    report = Report(Lane("job", 0, "auto"))
+    with monkeypatch.context() as limited:
+        limited.setattr(identity, "framework", too_deep)
+        with pytest.raises(RecursionError):
+            report.write()
+    assert decode(report.write()).job == "job"
+
+
 def test_a_report_tells_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every field of the protocol arrives as it was counted."""
     statistics = {

@@ -19,7 +19,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from tests.training.differential.own import Own, Pairs, quiet
+from tests.training.differential.own import Own, Pairs, quiet, unknown
 
 warnings.filterwarnings("ignore")
 
@@ -78,6 +78,7 @@ def spawned(rank: int, port: str) -> None:
 
 
 def failing(rank: int) -> None:
+    unknown()  # it may say that it waits for the batch that never comes
     for _ in DataLoader(TensorDataset(torch.zeros(2)), collate_fn=torch.stack):
         pass
 

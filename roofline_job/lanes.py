@@ -201,7 +201,7 @@ class Lane:
         rested_ns = now_ns - self.seen_ns
         self.advance(now_ns)
         if now_ns >= self.quiet_until_ns:
-            now_ns = self.announce(phase, now_ns, rested_ns)
+            self.announce(phase, now_ns, rested_ns)
         if phase == "eval":
             self.eval_phases += 1
         self.depth += 1
@@ -237,22 +237,19 @@ class Lane:
             return self.inside or "data"
         return self.phase if self.depth else None
 
-    def announce(self, phase: str, now_ns: int, rested_ns: int) -> int:
-        """Report that a phase begins now if it may be long; return the time after that.
+    def announce(self, phase: str, now_ns: int, rested_ns: int) -> None:
+        """Report that a phase begins now if it may be long.
 
-        ``rested_ns`` is how long nothing had happened in this lane.
+        ``rested_ns`` is how long nothing had happened in this lane. What the report takes is the
+        phase's: the job waits for it, too.
         """
         if phase in self.long and self._heard:
             is_wanted = self.due_ns != NEVER
         else:
             is_short = rested_ns <= SHORT_REST_NS and self._reported
             is_wanted = now_ns >= self.due_ns and not is_short
-        if not is_wanted:
-            return now_ns
-        self.report(now_ns, phase)
-        then_ns = self.clock()
-        self.advance(then_ns)
-        return then_ns
+        if is_wanted:
+            self.report(now_ns, phase)
 
     def leave_phase(self, phase: str, now_ns: int, lasted_ns: int) -> None:
         """Note how long a phase lasted that has ended; report if that is due.

@@ -190,7 +190,7 @@ class Loop:
                 lane.wall_ns += rested_ns
             lane.seen_ns = wait.begin_ns = now_ns
             if now_ns >= lane.quiet_until_ns:
-                wait.begin_ns = lane.announce("data", now_ns, rested_ns)
+                lane.announce("data", now_ns, rested_ns)
             wait.claimed_ns = lane.claimed_ns
             if outermost:
                 lane.inner_data = False

@@ -255,7 +255,7 @@ class Lane:
         """Note how long a phase lasted that has ended; report if that is due.
 
         It is where the last report said that a phase is under way: silence after this one then
-        means no more than that nothing happens.
+        means no more than that nothing happens. What the report takes is the phase's, too.
         """
         if lasted_ns >= LONG_NS:
             self.long.add(phase)
@@ -265,6 +265,10 @@ class Lane:
         said = self.said
         if now_ns >= self.due_ns or (said is not None and said is not self.under_way()):
             self.report(now_ns)
+            then_ns = self.clock()
+            if self.depth or self.open or self.stepping:
+                self.claim(phase, then_ns - now_ns)
+            self.advance(then_ns)
 
     def _set_quiet(self) -> None:
         is_quiet = self.said is None and not self.long

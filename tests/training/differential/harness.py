@@ -38,7 +38,7 @@ SECONDS = 60
 DATAGRAM_BYTES = 1 << 16
 LINES = 40
 """Of what differs in one output that are shown."""
-POINTS = 0.02
+POINTS = 0.03
 """What a reported time may be off, of the wall time of the loops."""
 OWN = "own.jsonl"
 PREFIX = "roofline_job:"
@@ -436,7 +436,7 @@ def compare(name: str, job: Job, mode: Mode, plain: Job | None = None) -> tuple[
 
 
 INSTRUMENTATION = {"run": "auto", "variables": "auto", "watch": "client"}
-AGAIN = 6
+AGAIN = 16
 """Cases that are run once more; where more are off, it is no chance."""
 
 

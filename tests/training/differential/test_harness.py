@@ -178,16 +178,16 @@ def test_reports_of_one_process_are_added() -> None:
     ("data", "checkpoint", "step", "number"),
     [
         (0.5, 0.1, 1.0, 0),
-        (0.519, 0.1, 1.0, 0),
-        (0.53, 0.1, 1.0, 2),
-        (0.47, 0.1, 1.0, 2),
-        (0.5, 0.13, 1.0, 1),
+        (0.529, 0.1, 1.0, 0),
+        (0.54, 0.1, 1.0, 2),
+        (0.46, 0.1, 1.0, 2),
+        (0.5, 0.14, 1.0, 1),
         (0.5, 0.1, 0.8, 1),
-        (0.99, 0.13, 1.0, 3),
+        (0.99, 0.14, 1.0, 3),
     ],
 )
 def test_mistimed(data: float, checkpoint: float, step: float, number: int) -> None:
-    """Two points of the wall time, for seconds and for shares."""
+    """Three points of the wall time, for seconds and for shares."""
     phases = {"data": data, "checkpoint": checkpoint}
     done = replace(
         JOB, own=(OWN,), reports=({**REPORT, "phase_seconds": phases, "step_seconds": step},)

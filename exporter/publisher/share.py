@@ -101,7 +101,7 @@ class TrackedShare:
             self._awaited.add(whole)
         else:
             self._awaited.clear()
-        self._add(share_reading, read, derived, rules, whole.energy_joules)
+        self._add(share_reading, read, derived, rules, whole.energy_joules, awaited=awaited)
         self.totals = self.integral.totals()
         self.recent.add(
             reading.monotonic_seconds,
@@ -125,10 +125,11 @@ class TrackedShare:
         derived: Derived,
         rules: Rules,
         energy_joules: float | None,
+        *,
+        awaited: bool,
     ) -> None:
-        """Add what was derived of an interval to the totals."""
+        """Add what was derived of an interval; `awaited` if the counters skipped it."""
         reading, _, elapsed = read
-        awaited = share_reading.counters is not None and share_reading.activity is None
         activity = within_gap(share_reading.activity, rules)
         utilization = (
             reading.vitals.utilization if elapsed and share_reading.gpu_instance is None else None

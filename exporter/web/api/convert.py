@@ -25,7 +25,7 @@ from exporter.model.snapshot import (
     Share,
     Snapshot,
 )
-from exporter.model.xids import XIDS
+from exporter.model.xids import XIDS, describe
 from exporter.specs import GpuModel, SpecBook
 from exporter.web.api.models.gpus import (
     ActivityJson,
@@ -47,7 +47,6 @@ from exporter.web.api.models.gpus import (
 from exporter.web.api.models.roofline import CeilingJson, RooflineJson
 from exporter.web.api.models.specs import GpuModelJson, SpecsAnswer
 from exporter.web.api.training import gpu_ranks
-from exporter.web.wording.errors import meaning
 from exporter.web.wording.recorded import notice
 
 
@@ -168,7 +167,7 @@ def _xid(code: int, record: XidRecord) -> XidJson:
         count=record.count,
         last_timestamp_seconds=record.last_timestamp_seconds,
         tier=None if xid is None else xid.tier,
-        meaning=meaning(code),
+        meaning=describe(code),
     )
 
 

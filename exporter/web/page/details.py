@@ -8,9 +8,9 @@ from html import escape
 
 from exporter.model.reading import RECOVERY_ACTIONS, Health, capability_text
 from exporter.model.snapshot import Ceilings, Gpu, Share
+from exporter.model.xids import describe
 from exporter.specs import GpuModel, SpecBook
 from exporter.web.live.roofs import peak_clock_hertz
-from exporter.web.wording.errors import meaning
 from exporter.web.wording.numbers import (
     bytes_rate,
     cut,
@@ -99,7 +99,7 @@ def _counts(values: Mapping[str, int]) -> str | None:
 def _health(gpu: Gpu) -> Terms:
     health = gpu.health or Health()
     for code, record in gpu.xids.items():
-        yield f"Xid {code}", f"{record.count} since the exporter started: {meaning(code)}"
+        yield f"Xid {code}", f"{record.count} since the exporter started: {describe(code)}"
     for severity, places in health.ecc_errors_total.items():
         yield f"ECC errors, {severity}", _counts(places)
     for severity, places in health.ecc_lifetime_errors.items():

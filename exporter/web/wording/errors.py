@@ -11,11 +11,6 @@ CRITICAL_SECONDS = 3600.0
 """For so long a critical Xid is shown with its meaning and advice, whatever the GPU does now."""
 
 
-def meaning(code: int) -> str:
-    """Return what an Xid means and what to do about it."""
-    return describe(code)
-
-
 def is_critical(code: int) -> bool:
     """Return whether a GPU with this Xid cannot be relied on."""
     xid = XIDS.get(code)
@@ -39,7 +34,7 @@ def seen(xid: XidSeen) -> str:
 
 def explained(xid: XidSeen) -> str:
     """Return the same with its meaning and what to do about it."""
-    return f"{seen(xid)}: {meaning(xid.code)}"
+    return f"{seen(xid)}: {describe(xid.code)}"
 
 
 def notes(facts: Facts) -> list[str]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from exporter.web.wording.facts import Facts
+from exporter.web.wording.facts import Facts, Range
 from exporter.web.wording.numbers import cut, duration, percent, span
 from exporter.web.wording.phrases import down_reason, label, limiter, reasons
 from exporter.web.wording.recorded import ENDED
@@ -139,19 +139,22 @@ class _Starved(_Sentence):
         return f"{label(one)} idle {stall} of the time, waiting for data{self.who(one)}"
 
 
+def _high_stall(one: Facts) -> Range | None:
+    stall = one.data_stall
+    return stall if stall is not None and stall.upper >= HIGH_STALL_RATIO else None
+
+
 def _stall(one: Facts) -> str:
     """Return the share of time in which a starved GPU sat idle for its data, as far as known."""
-    stall = one.data_stall
-    if stall is not None and stall.upper >= HIGH_STALL_RATIO:
+    stall = _high_stall(one)
+    if stall is not None:
         return span(*stall)
     return "" if one.idle_ratio is None else percent(one.idle_ratio)
 
 
 def _stalled(one: Facts) -> float:
-    stall = one.data_stall
-    if stall is not None and stall.upper >= HIGH_STALL_RATIO:
-        return stall.lower
-    return one.idle_ratio or 0.0
+    stall = _high_stall(one)
+    return (one.idle_ratio or 0.0) if stall is None else stall.lower
 
 
 def _whose(one: Facts) -> str:

@@ -25,7 +25,7 @@ from exporter.sources.recording import Recording
 from exporter.sources.recording.replay import FastClock, Replay
 from exporter.sources.selection import Selection
 from exporter.sources.simulate import Simulation, load_scenario
-from exporter.sources.source import KMSG, TRAINING
+from exporter.sources.source import KMSG, TRAINING, CounterOptions, prepared
 from exporter.sources.training import Access, TrainingOptions, TrainingSource, candidates
 from exporter.specs import SpecBook
 
@@ -104,6 +104,23 @@ def choose_readers(settings: Settings, specs: SpecBook, clock: Clock) -> NodeRea
         stale_after_seconds(settings.poll_interval_seconds),
         enabled=NVML in settings.sources,
         kernel_log=KERNEL_LOG if KMSG in settings.sources else None,
+        node_counters=prepared(settings.counter_sources, _counter_options(settings), clock),
+    )
+
+
+def _counter_options(settings: Settings) -> CounterOptions:
+    url = settings.dcgm_url
+    bindings, library = settings.dcgm_bindings, settings.nvml_library
+    return CounterOptions(
+        interval_seconds=settings.poll_interval_seconds,
+        dcgm_url=None if url is None else str(url),
+        dcgm_user=None if url is None else url.user,
+        dcgm_password=None if url is None else url.password,
+        dcgm_host=settings.dcgm_host,
+        dcgm_bindings=None if bindings is None else str(bindings),
+        cupti_duty=settings.cupti_duty,
+        nvml_library=None if library is None else str(library),
+        procfs=str(settings.path_procfs),
     )
 
 

@@ -4,10 +4,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 from exporter.model.reading import SlotReport, XidRecord
 from exporter.model.training import TrainingReport
+
+
+@dataclass(frozen=True, slots=True)
+class CounterState:
+    """How a counter source is doing that reads all GPUs at once."""
+
+    up: bool
+    """Whether it answers."""
+    failures_total: int = 0
+    """Failed reads that are of no GPU in particular."""
+
+
+NO_COUNTER_STATES: Mapping[str, CounterState] = MappingProxyType({})
 
 
 class Readers(Protocol):
@@ -35,6 +50,10 @@ class Readers(Protocol):
     @property
     def failed_initialisations(self) -> int:
         """How often the driver library could not be initialised."""
+
+    @property
+    def counter_states(self) -> Mapping[str, CounterState]:
+        """How the counter sources are doing that read all GPUs at once, those in use."""
 
 
 class TrainingReports(Protocol):

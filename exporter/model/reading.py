@@ -25,6 +25,9 @@ THROTTLE_REASONS = (
 )
 """Why a clock is held down, as ``gpu_throttle_seconds_total`` names it."""
 
+LONGEST_AGE_SECONDS = 5.0
+"""An activity that is older than this when it is read is not of the interval that ends then."""
+
 PROCESS_KINDS = ("compute", "graphics", "mps")
 WORKLOADS = ("training", "serving", "notebook", "display", "system", "other")
 """What kinds of work a process may do."""
@@ -188,6 +191,10 @@ class Activity:
     fp32: float | None = None
     fp16: float | None = None
     integer: float | None = None
+    fma: float | None = None
+    """The FP32 and FP16 units together, where the source does not tell them apart."""
+    tensor_fp16: float | None = None
+    """The tensor and FP16 pipes together, likewise (Turing)."""
     hmma: float | None = None
     imma: float | None = None
     dmma: float | None = None
@@ -204,12 +211,26 @@ class Activity:
     nvlink_receive_bytes: float | None = None
     c2c_transmit_bytes: float | None = None
     c2c_receive_bytes: float | None = None
+    age_seconds: float | None = None
+    """How old it was when it was read, where its source hands over what it has."""
+
+    @property
+    def integrable(self) -> bool:
+        """Whether it is of these `seconds`: what is older is shown, and adds to no total."""
+        return self.age_seconds is None or self.age_seconds <= LONGEST_AGE_SECONDS
 
     @property
     def pipe_ratios(self) -> dict[str, float]:
-        """The activity of each math pipe that is known: tensor, fp64, fp32, fp16, int."""
+        """The activity of each math pipe that is known, alone or with another: tensor, fp64, fp32,
+        fp16, int, tensor_fp16, fma."""
         return _without_none(
-            tensor=self.tensor, fp64=self.fp64, fp32=self.fp32, fp16=self.fp16, int=self.integer
+            tensor=self.tensor,
+            fp64=self.fp64,
+            fp32=self.fp32,
+            fp16=self.fp16,
+            int=self.integer,
+            tensor_fp16=self.tensor_fp16,
+            fma=self.fma,
         )
 
     @property

@@ -81,6 +81,42 @@ x 1980 MHz, against 989.4 = 132 x 4096 x 1830 MHz for FP16."""
 
 
 @dataclass(frozen=True, slots=True)
+class Bounds:
+    """A closed interval that holds the true value."""
+
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True, slots=True)
+class PowerModel:
+    """What a board draws for what it does, in watts; each coefficient is known within bounds.
+
+        P = idle + busy u + tensor T c + vector X c + dram D,      c = (f / f_ref)^g
+
+    with the shares of time u in which anything runs, T, X and D in which the tensor pipe, the
+    vector pipes and the memory work, and the SM clock f.
+    """
+
+    idle_watts: Bounds
+    busy_watts: Bounds
+    tensor_watts: Bounds
+    vector_watts: Bounds
+    dram_watts: Bounds
+    clock_exponent: Bounds
+    """g"""
+    reference_clock_hertz: float
+    """f_ref"""
+    error_watts: float
+    """How far the power over 10 s and more may be from the model."""
+    memory_margin_ratio: float | None = None
+    """How far DRAM activity may lie above the driver's memory utilization, where that was
+    measured on this GPU model."""
+    calibrated: bool = False
+    """True for coefficients of this GPU model; False for the wide ones of its architecture."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ceilings:
     """The roofline ceilings of one share: dense peaks, FMA = 2 operations, decimal units."""
 
@@ -106,6 +142,8 @@ class Ceilings:
     architecture: str | None = None
     assumed_precision: str | None = None
     """The precision that tensor work is counted in, e.g. bf16_tensor; None without tensor cores."""
+    power: PowerModel | None = None
+    """Of the whole board; None where nothing is known of it, and for a share."""
 
     @property
     def memory_bandwidth_by_basis(self) -> dict[str, float]:
@@ -118,19 +156,11 @@ class Ceilings:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """A closed interval that holds the true value."""
-
-    lower: float
-    upper: float
-
-
-@dataclass(frozen=True, slots=True)
 class Saturation:
     """How close a share is to a limit of the units that can be read."""
 
     source: str
-    """Name of the counter source, such as gpm, or estimate."""
+    """Name of the counter source (gpm, dcgm, cupti), or estimate."""
     complete: bool
     bounds: Bounds
     ratio: float | None = None
@@ -165,6 +195,13 @@ class Roofline:
     """By basis: spec, clock, achievable."""
     tensor_flops_utilization_ratio: float | None = None
     """OFU = tensor activity x SM clock / tensor peak clock (arXiv 2605.20799)."""
+    dram_bounds_bytes_per_second: Bounds | None = None
+    """Where the traffic is not measured."""
+    intensity_bounds_flops_per_byte: Bounds | None = None
+    """Where the intensity is not measured and both ends are known."""
+    stated_flops_per_second: float | None = None
+    """What the training jobs on it say that they compute, where that is believed; it is also the
+    lower end of `flops_bounds_per_second` where nothing is counted."""
 
     @property
     def total_flops_per_second(self) -> float | None:
@@ -187,6 +224,9 @@ class ShareTotals:
     saturation_seconds: float | None = None
     time_seconds: Mapping[str, float] = field(default_factory=dict)
     """By time part."""
+    time_lower_seconds: Mapping[str, float] = field(default_factory=dict)
+    """By time part, where it is only bounded; the next one too."""
+    time_upper_seconds: Mapping[str, float] = field(default_factory=dict)
     flops: Mapping[str, float] = field(default_factory=dict)
     """By precision."""
     flops_lower: float | None = None
@@ -228,6 +268,8 @@ class Recent:
     """By counter: engine, sm, dram, tensor, fp64, fp32, fp16, int."""
     time_parts: Mapping[str, float] = field(default_factory=dict)
     """By time part, each 0 to 1."""
+    time_bounds: Mapping[str, Bounds] = field(default_factory=dict)
+    """By time part, where it is only bounded."""
     limited_ratio: Mapping[str, float] = field(default_factory=dict)
     """By limiter: the share of time in which it was the one."""
     limiter: str | None = None
@@ -239,6 +281,9 @@ class Recent:
     flops_bounds_per_second: Bounds | None = None
     dram_bytes_per_second: float | None = None
     intensity_flops_per_byte: float | None = None
+    dram_bounds_bytes_per_second: Bounds | None = None
+    intensity_bounds_flops_per_byte: Bounds | None = None
+    stated_flops_per_second: float | None = None
     idle_ratio: float | None = None
     """The share of time that lay in idle intervals."""
     held_idle_ratio: float | None = None
@@ -270,6 +315,8 @@ class Share:
     activity: Activity | None = None
     saturation: Saturation | None = None
     time_parts: TimeParts | None = None
+    time_bounds: Mapping[str, Bounds] = field(default_factory=dict)
+    """By time part, where `time_parts` is not known and bounds follow."""
     roofline: Roofline | None = None
     limiter: str | None = None
     """What limited the last interval."""

@@ -34,8 +34,10 @@ class Round(NamedTuple):
 
 
 def within_gap(activity: Activity | None, rules: Rules) -> Activity | None:
-    """Return an activity that may be integrated; None for one that spans a gap."""
-    if activity is None or activity.seconds > rules.longest_interval_seconds:
+    """Return an activity that may be integrated; None for one that spans a gap, or is too old."""
+    if activity is None or not activity.integrable:
+        return None
+    if activity.seconds > rules.longest_interval_seconds:
         return None
     return activity
 

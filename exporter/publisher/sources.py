@@ -24,7 +24,8 @@ def source_states(
 ) -> dict[str, SourceState]:
     """Return the state of the readers' own source, of each counter source, and of training.
 
-    A counter source is listed where a share expects it to answer. `cuts` are the activities that
+    A counter source is listed where a share expects it to answer, or where it reads all GPUs at
+    once and is in use. `cuts` are the activities that
     had to be cut to 1, by source; they count as its failures.
     """
     own = readers.name
@@ -41,6 +42,9 @@ def source_states(
     answering = {share.activity.source for gpu in gpus for share in gpu.shares if share.activity}
     up = {own: any(gpu.up for gpu in gpus)}
     up |= {source: source in answering for source in sorted(expected)}
+    for source, state in readers.counter_states.items():
+        up[source] = up.get(source, state.up)
+        failures[source] += state.failures_total
     states = {
         source: SourceState(is_up, seconds.get(source), failures[source])
         for source, is_up in up.items()

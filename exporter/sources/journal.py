@@ -66,14 +66,21 @@ class Journal:
         """The driver's last answer to a reading that failed."""
 
     def absent(
-        self, group: str, state: str, member: object = None, *, worked: bool = False
+        self,
+        group: str,
+        state: str,
+        member: object = None,
+        *,
+        worked: bool = False,
+        logged: bool = False,
     ) -> None:
         """Note that `member` of `group` does not answer, and why.
 
-        A reading that the GPU model lacks is not logged; one that has `worked` and is gone is.
+        A reading that the GPU model lacks is not logged; one that has `worked` and is gone is,
+        unless it is `logged` already: as of all GPUs at once.
         """
         words = state.replace("_", " ")
-        if worked or state == "no_permission":
+        if not logged and (worked or state == "no_permission"):
             self._wrong.setdefault(group, {})[member] = words
         if group == IDENTITY:
             return

@@ -7,16 +7,20 @@ it is opened. A new counter source is a folder beside this file and a row of COU
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from exporter.sources.nvml import GPM, NVML
 
 if TYPE_CHECKING:  # the command line starts faster without them
+    from exporter.clock import Clock
+    from exporter.model.readers import CounterState
     from exporter.model.reading import Activity, Device
     from exporter.sources.journal import Journal
 
+DCGM = "dcgm"
+CUPTI = "cupti"
 KMSG = "kmsg"
 TRAINING = "training"
 EVENT_SOURCES = frozenset({KMSG, TRAINING})
@@ -45,6 +49,47 @@ class CounterSource(Protocol):
         """Give back what the driver or a process holds for this source."""
 
 
+class NodeCounters(Protocol):
+    """A counter source that reads all GPUs of the node at once, in a thread or process of its own.
+
+    It is started and stopped with the fleet and outlives every session with a GPU.
+    """
+
+    def start(self) -> None:
+        """Begin to read."""
+
+    def stop(self) -> None:
+        """End threads and processes; one that hangs is not waited for."""
+
+    def open(self, gpu: OpenedGpu) -> CounterSource:
+        """Return its counters of one GPU."""
+
+    @property
+    def state(self) -> CounterState | None:
+        """How it is doing; None while it is not in use: neither asked for nor there."""
+
+
+@dataclass(frozen=True, slots=True)
+class CounterOptions:
+    """How the counter sources are configured that read all GPUs at once."""
+
+    interval_seconds: float = 1.0
+    """Between two rounds of the fleet."""
+    dcgm_url: str | None = None
+    """Of a dcgm-exporter's page; None: the usual address, if one answers there."""
+    dcgm_user: str | None = None
+    dcgm_password: str | None = field(default=None, repr=False)
+    dcgm_host: str | None = None
+    """HOST:PORT, or the path of the Unix socket, of a DCGM hostengine; None: none is asked."""
+    dcgm_bindings: str | None = None
+    """The folder of DCGM's Python bindings; None: where its package installs them."""
+    cupti_duty: float = 1.0
+    """The share of time in which CUPTI samples."""
+    nvml_library: str | None = None
+    """As the fleet loads it; None: as the dynamic linker finds it."""
+    procfs: str = "/proc"
+
+
 @dataclass(frozen=True, slots=True)
 class OpenedGpu:
     """One GPU that NVML has opened, as a counter source gets it."""
@@ -59,6 +104,8 @@ class OpenedGpu:
     wait: Callable[[float], float] | None = None
     """Waits so many seconds, which are few, and returns the monotonic time then; None: no waiting
     in a round."""
+    node: Mapping[str, NodeCounters] = field(default_factory=dict)
+    """By name: the enabled sources that read all GPUs at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +131,23 @@ class CounterRow(SourceRow):
 
     open: Callable[[OpenedGpu], CounterSource]
     """Raises DeviceGone or LibraryUnavailable, as `CounterSource.read` does."""
+    prepare: Callable[[CounterOptions, Clock], NodeCounters] | None = field(
+        default=None, kw_only=True
+    )
+    """For a source that reads all GPUs at once: it is called once, and its result is in
+    `OpenedGpu.node`."""
+
+
+def prepared(
+    names: Iterable[str], options: CounterOptions, clock: Clock
+) -> dict[str, NodeCounters]:
+    """Return the sources among `names` that read all GPUs at once, not started."""
+    wanted = frozenset(names)
+    return {
+        row.name: row.prepare(options, clock)
+        for row in COUNTER_SOURCES
+        if row.name in wanted and row.prepare is not None
+    }
 
 
 def _open_gpm(gpu: OpenedGpu) -> CounterSource:

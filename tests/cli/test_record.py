@@ -22,6 +22,7 @@ from exporter.cli.main import main
 from exporter.cli.record.command import check_path, length_seconds
 from exporter.cli.record.loop import record
 from exporter.errors import ConfigError, ExporterError
+from exporter.model.readers import NO_COUNTER_STATES
 from exporter.model.reading import Board, Device, Reading, SlotReport, Vitals, XidRecord
 from exporter.sources.recording import (
     LineFile,
@@ -51,6 +52,7 @@ class Script:
 
     name = "nvml"
     failed_initialisations = 0
+    counter_states = NO_COUNTER_STATES
 
     def __init__(self, clock: ManualClock, answers_at: float = 1) -> None:
         self.clock = clock

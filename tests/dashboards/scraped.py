@@ -11,6 +11,7 @@ import pytest
 
 from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
+from exporter.model.readers import NO_COUNTER_STATES
 from exporter.model.reading import SlotReport, XidRecord
 from exporter.publisher import Publisher, Rules
 from exporter.sources.fleet.session import SessionOptions
@@ -30,6 +31,7 @@ class _OneGpu:
     name = "nvml"
     problem: str | None = None
     failed_initialisations = 0
+    counter_states = NO_COUNTER_STATES
 
     def __init__(self, rig: Rig) -> None:
         self._session = rig.session(SessionOptions(counters=(GPM,)))

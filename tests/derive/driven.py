@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from exporter.clock import Clock
 from exporter.exposition.parts import Node
 from exporter.exposition.render import Renderer, RenderOptions, page
+from exporter.model.readers import NO_COUNTER_STATES
 from exporter.model.reading import (
     Activity,
     Board,
@@ -69,6 +70,7 @@ class _Readers:
     name = "nvml"
     problem: str | None = None
     failed_initialisations = 0
+    counter_states = NO_COUNTER_STATES
 
     def __init__(self) -> None:
         self.report: SlotReport | None = None

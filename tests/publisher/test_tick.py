@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from exporter.clock import stale_after_seconds
 from exporter.derive import IdleRules, derive_share
+from exporter.model.readers import NO_COUNTER_STATES
 from exporter.model.reading import (
     Activity,
     Board,
@@ -82,6 +83,7 @@ class Script:
         self.slots: dict[int, SlotReport] = {}
         self.problem: str | None = None
         self.failed_initialisations = 0
+        self.counter_states = NO_COUNTER_STATES
         self.waits: list[float] = []
 
     def xids(self) -> dict[str, dict[int, XidRecord]]:

@@ -19,6 +19,7 @@ from exporter.cli.config.values import (
     ADDRESS,
     BOOLEAN,
     BYTES_PER_SECOND,
+    ENGINE,
     GPUS,
     GROUP,
     HOSTS,
@@ -232,6 +233,32 @@ class Settings:
         "",
         "YAML file of GPU models that are added to the bundled ones, or replace them.",
         reloadable=True,
+    )
+    dcgm_url: Url | None = _flag(
+        "dcgm.url",
+        optional(URL),
+        "",
+        "Page of the dcgm-exporter to read counters from; unset, http://127.0.0.1:9400/metrics if "
+        "one answers there.",
+    )
+    dcgm_host: str | None = _flag(
+        "dcgm.host",
+        optional(ENGINE),
+        "",
+        "DCGM hostengine to read counters from instead, such as localhost:5555, through DCGM's own "
+        "Python bindings.",
+    )
+    dcgm_bindings: Path | None = _flag(
+        "dcgm.bindings",
+        optional(PATH),
+        "",
+        "Folder of these bindings; unset, where the package datacenter-gpu-manager-4-core has it.",
+    )
+    cupti_duty: float = _flag(
+        "cupti.duty",
+        decimal(0.01, 1),
+        "1",
+        "Share of the time in which CUPTI samples; the rest is bounded, not measured.",
     )
     precision: str | None = _flag(
         "precision",

@@ -29,6 +29,9 @@ _TRUE = frozenset({"true", "1", "yes", "on"})
 _PORTS = {"http": 80, "https": 443}
 _FALSE = frozenset({"false", "0", "no", "off"})
 
+DCGM_PORT = 5555
+"""Where nv-hostengine listens."""
+
 _DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)(ms|s|m|h|d)")
 _DECIMAL = r"[0-9]{1,24}(?:\.[0-9]{1,24})?(?:[eE][-+]?[0-9]{1,2})?"
 _RATIO = re.compile(_DECIMAL)
@@ -38,6 +41,7 @@ _ADDRESS = re.compile(r"(?:\[(?P<ipv6>[^\[\]]+)\]|(?P<host>[^\[\]:]*)):(?P<port>
 _MODE = re.compile(r"0?[0-7]{3}")
 _GROUP = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]*\$?")
 _GPU = re.compile(r"[0-9]{1,5}|[0-9A-Za-z]+(?:-[0-9A-Za-z]+)+")
+_HAS_PORT = re.compile(r":[0-9]+$")
 _HOST_NAME = re.compile(r"(?![0-9.]+$)[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")
 _HOST = re.compile(r"\*|\.?[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?")
 
@@ -232,6 +236,18 @@ def _url(text: str) -> Url:
     return Url(scheme, parts.hostname, port or _PORTS[scheme], path, user or None, password)
 
 
+def _engine(text: str) -> str:
+    """Return HOST:PORT or the path of a Unix socket; the port is DCGM's unless it is given."""
+    if text.startswith("/"):
+        if not text.isprintable():
+            raise Unexpected
+        return text
+    address = _address(text if _HAS_PORT.search(text) else f"{text}:{DCGM_PORT}")
+    if not address.host or not address.port:
+        raise Unexpected
+    return f"{bracketed(address.host)}:{address.port}"
+
+
 def _without_user(url: str) -> str:
     """Return a URL, or what was meant as one, without user and password."""
     before, at, after = url.rpartition("@")
@@ -346,6 +362,11 @@ LIBRARY: Kind[str] = Kind(
     _library, "LIBRARY", "the path or name of a library, such as libnvidia-ml.so.1"
 )
 URL: Kind[Url] = Kind(_url, "URL", "a URL such as http://127.0.0.1:19400", public=_without_user)
+ENGINE: Kind[str] = Kind(
+    _engine,
+    "HOST:PORT|PATH",
+    "HOST, HOST:PORT or the path of a Unix socket, such as localhost:5555",
+)
 USER: Kind[str] = Kind(_user, "USER", "a name without a colon")
 BUNDLED_SCENARIOS = ("demo", "mixed")
 SCENARIO: Kind[str | Path] = Kind(

@@ -45,6 +45,8 @@ class Counters:
     ) -> None:
         """Open those of `rows` that are enabled; the rows are in order of preference.
 
+        One that is off unless it is asked for is not missed.
+
         Raises:
             DeviceGone: the GPU is lost.
             LibraryUnavailable: the driver library must be initialised again.
@@ -58,9 +60,11 @@ class Counters:
         with ExitStack() as opened:
             for row in rows:
                 if row.name in enabled:
+                    if row.prepare is not None and row.name not in gpu.node:
+                        continue
                     self._sources[row.name] = row.open(gpu)
                     opened.callback(self._sources[row.name].close)
-                else:
+                elif row.enabled:
                     gpu.journal.absent(row.name, "disabled")
             self._opened = opened.pop_all()
 

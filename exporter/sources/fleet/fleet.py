@@ -10,10 +10,11 @@ import pynvml
 
 from exporter.clock import Clock
 from exporter.errors import LibraryUnavailable
+from exporter.model.readers import CounterState
 from exporter.model.reading import SlotReport, XidRecord
 from exporter.sources.fleet.problems import Problems, in_words
 from exporter.sources.fleet.rounds import Rounds
-from exporter.sources.fleet.session import SessionOptions
+from exporter.sources.fleet.session import NO_NODE_COUNTERS, SessionOptions
 from exporter.sources.fleet.slots import Reader, Slot, Slots
 from exporter.sources.fleet.worker import BackOff, Worker
 from exporter.sources.nvml import NVML
@@ -21,6 +22,7 @@ from exporter.sources.nvml.library import Library
 from exporter.sources.nvml.probe import LIBRARY_REASONS, Outcome, code_of, outcome_of
 from exporter.sources.proc.device_counts import DeviceCounts
 from exporter.sources.selection import Admission
+from exporter.sources.source import NodeCounters
 from exporter.sources.xids.watch import XidWatch
 
 ENUMERATION_INTERVAL_SECONDS = 5.0
@@ -49,9 +51,13 @@ class Fleet:
         *,
         enabled: bool = True,
         kernel_log: str | None = None,
+        node_counters: Mapping[str, NodeCounters] = NO_NODE_COUNTERS,
     ) -> None:
+        """Read by `options`; `node_counters` are started and stopped with the fleet."""
         self._library = library
         self.options = options
+        self.node_counters = node_counters
+        """The counter sources that read all GPUs at once, by name."""
         self._clock = clock
         self.stale_seconds = stale_seconds
         """A call that lasts this long counts as hung."""
@@ -81,6 +87,8 @@ class Fleet:
     def start(self) -> None:
         """Start to look for the driver and its GPUs."""
         if self._enabled:
+            for counters in self.node_counters.values():
+                counters.start()
             self._xids.start()
             self._thread.start()
 
@@ -94,6 +102,8 @@ class Fleet:
         with self._slots.lock:
             workers = [slot.current for slot in self._slots if slot.current is not None]
         self._end(workers)
+        for counters in self.node_counters.values():
+            counters.stop()
         self._xids.stop()
 
     def _end(self, workers: Iterable[Reader]) -> None:
@@ -118,6 +128,12 @@ class Fleet:
     def failed_initialisations(self) -> int:
         """How often the driver library could not be initialised."""
         return self._initialisations_failed
+
+    @property
+    def counter_states(self) -> Mapping[str, CounterState]:
+        """How the counter sources are doing that read all GPUs at once, those in use."""
+        states = ((name, counters.state) for name, counters in self.node_counters.items())
+        return {name: state for name, state in states if state is not None}
 
     # Called by workers.
 

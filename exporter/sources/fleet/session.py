@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import pynvml
@@ -20,9 +21,10 @@ from exporter.sources.nvml.health import HealthReader
 from exporter.sources.nvml.probe import Probe
 from exporter.sources.nvml.reader import MEDIA_ENGINES, NvmlReading, NvmlSource
 from exporter.sources.selection import Selection
-from exporter.sources.source import COUNTER_SOURCES, OpenedGpu
+from exporter.sources.source import COUNTER_SOURCES, NodeCounters, OpenedGpu
 
 STATIC_INTERVAL_SECONDS = 60.0
+NO_NODE_COUNTERS: Mapping[str, NodeCounters] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class Session:
         past: Past,
         progress: Callable[[], None],
         sleep: Callable[[float], None] = time.sleep,
+        node: Mapping[str, NodeCounters] = NO_NODE_COUNTERS,
     ) -> None:
         self._clock = clock
         self._sleep = sleep
@@ -65,7 +68,12 @@ class Session:
         )
         self._counters = Counters(
             OpenedGpu(
-                handle, self._nvml.device, self._nvml.gpu_instances, self._journal, self._wait
+                handle,
+                self._nvml.device,
+                self._nvml.gpu_instances,
+                self._journal,
+                self._wait,
+                node,
             ),
             options.counters,
             COUNTER_SOURCES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ from exporter.sources.nvml.library import Library
 from exporter.sources.nvml.probe import Outcome, code_of, outcome_of, raise_if_gone
 from exporter.sources.nvml.reader import DeviceChanged
 from exporter.sources.proc.suspended import gpu_addresses, is_suspended
+from exporter.sources.source import NodeCounters
 
 BACK_OFF_SECONDS = (0.5, 1.0, 2.0, 4.0, 5.0)
 
@@ -59,6 +60,10 @@ class BackOff:
 
 class Supervisor(Protocol):
     """Decides which GPU a worker may read, and takes its reports on the driver."""
+
+    @property
+    def node_counters(self) -> Mapping[str, NodeCounters]:
+        """The counter sources that read all GPUs at once, by name."""
 
     def may_read(self, worker: Worker, uuid: str) -> bool:
         """Return whether `worker` may read the GPU `uuid`, which it found at its slot's index.
@@ -271,7 +276,13 @@ class Worker(threading.Thread):
         self.slot.left_out = False
         try:
             session = Session(
-                handle, index, self._options, self._clock, self.slot.past, self._progress
+                handle,
+                index,
+                self._options,
+                self._clock,
+                self.slot.past,
+                self._progress,
+                node=self._supervisor.node_counters,
             )
         except (DeviceGone, pynvml.NVMLError):
             if self.slot.device is None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from exporter.clock import Clock
+from exporter.model.readers import NO_COUNTER_STATES, CounterState
 from exporter.model.reading import Board, Device, Health, Reading, SlotReport, Vitals, XidRecord
 from exporter.sources.recording import Damage, Recording, Tick
 from exporter.sources.recording.totals import Rebase
@@ -105,6 +106,11 @@ class Replay:
     def failed_initialisations(self) -> int:
         """How often the recorded node's library could not be initialised."""
         return self._earlier_initialisations + self._tick.failed_initialisations
+
+    @property
+    def counter_states(self) -> Mapping[str, CounterState]:
+        """None: a recording has what the shares of its GPUs had."""
+        return NO_COUNTER_STATES
 
     def xids(self) -> Mapping[str, Mapping[int, XidRecord]]:
         """Return the Xids recorded so far, by UUID."""

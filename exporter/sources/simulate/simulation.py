@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from exporter.clock import Clock
+from exporter.model.readers import NO_COUNTER_STATES
 from exporter.model.reading import (
     THROTTLE_REASONS,
     Activity,
@@ -61,6 +62,7 @@ class Simulation:
     name = SIMULATE
     problem: str | None = None
     failed_initialisations = 0
+    counter_states = NO_COUNTER_STATES
 
     def __init__(
         self,

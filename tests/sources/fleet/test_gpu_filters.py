@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from exporter.clock import SystemClock
 from exporter.exposition.parts import Node
+from exporter.model.readers import NO_COUNTER_STATES
 from exporter.model.reading import (
     SUSPENDED,
     Board,
@@ -337,6 +338,7 @@ class Script:
     name = "nvml"
     problem: str | None = None
     failed_initialisations = 0
+    counter_states = NO_COUNTER_STATES
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock

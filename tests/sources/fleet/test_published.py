@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from exporter.model.readers import NO_COUNTER_STATES
 from exporter.model.reading import SlotReport, XidRecord
 from exporter.model.snapshot import Gpu, Share, ShareTotals
 from exporter.publisher import Publisher, Rules
@@ -26,6 +27,7 @@ class Node:
     name = "nvml"
     problem: str | None = None
     failed_initialisations = 0
+    counter_states = NO_COUNTER_STATES
 
     def __init__(self, rig: Any, interval_seconds: float = 1.0, **options: Any) -> None:
         self.rig = rig

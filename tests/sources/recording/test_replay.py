@@ -20,7 +20,7 @@ from exporter.errors import ConfigError
 from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
 from exporter.model import reading as data
-from exporter.model.readers import Readers
+from exporter.model.readers import CounterState, Readers
 from exporter.model.reading import (
     Activity,
     Board,
@@ -87,6 +87,10 @@ class Tee:
     @property
     def failed_initialisations(self) -> int:
         return self._readers.failed_initialisations
+
+    @property
+    def counter_states(self) -> Mapping[str, CounterState]:
+        return self._readers.counter_states
 
 
 def rows(page: bytes) -> dict[str, float]:

@@ -441,7 +441,10 @@ def t4_estimate(index: int = 0) -> Gpu:
         held=True,
         holder=Holder("bob", "python", "other"),
         saturation=Saturation("estimate", False, Bounds(0.0, 0.43), unmeasured=bounds),
-        roofline=Roofline(flops_bounds_per_second=Bounds(0.0, 28e12)),
+        roofline=Roofline(
+            flops_bounds_per_second=Bounds(0.0, 28e12),
+            dram_bounds_bytes_per_second=Bounds(0.0, 137.6e9),
+        ),
         limiter="unknown",
         data_stall={"client": Bounds(0.125, 0.3125)},
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import attrgetter
 
-from exporter.model.reading import THROTTLE_REASONS
+from exporter.model.reading import THROTTLE_REASONS, Activity
 from exporter.model.snapshot import TIME_PARTS, Gpu, Rank, Recent, Share
 from exporter.web import waits
 from exporter.web.wording.facts import Range
@@ -70,7 +70,8 @@ links_of = attrgetter(
     "nvlink_receive_bytes",
     "nvlink_transmit_bytes",
 )
-_activity_of = attrgetter("sm", "dram", "engine", "tensor", "fp64", "fp32", "fp16", "integer")
+_TOGETHER = {"tensor": "tensor_fp16", "fp32": "fma"}
+"""Counters that some sources have only together with another: what stands in their column then."""
 _parts_of = attrgetter(*TIME_PARTS)
 
 
@@ -153,10 +154,19 @@ def _saturation(share: Share) -> Values:
 
 
 def _activity(share: Share) -> Values:
-    recent = counted(share)
+    recent, activity = counted(share), share.activity
     if recent is not None and recent.active_ratio:
-        return tuple([recent.active_ratio.get(name) for name in _COUNTERS])
-    return _NO_ACTIVITY if share.activity is None else tuple(_activity_of(share.activity))
+        found = recent.active_ratio
+    elif activity is None:
+        return _NO_ACTIVITY
+    else:
+        found = {**_known_shares(activity), **activity.pipe_ratios}
+    return tuple([found.get(name, found.get(_TOGETHER.get(name, name))) for name in _COUNTERS])
+
+
+def _known_shares(activity: Activity) -> dict[str, float]:
+    whole = {"engine": activity.engine, "sm": activity.sm, "dram": activity.dram}
+    return {name: ratio for name, ratio in whole.items() if ratio is not None}
 
 
 def _parts(share: Share) -> Values:

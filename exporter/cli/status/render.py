@@ -18,7 +18,10 @@ def _tone(facts: Facts) -> str:
 
 
 def rendered(view: View, screen: Screen) -> Iterator[str]:
-    """Yield the lines: totals, notices, the table; none is wider than the screen."""
+    """Yield the lines: totals, notices, the table, and what could be measured better.
+
+    None is wider than the screen.
+    """
     title, driver = view.title, f" · driver {view.driver}" if view.driver else ""
     if cells(title + driver) > screen.columns:
         driver = ""
@@ -30,3 +33,6 @@ def rendered(view: View, screen: Screen) -> Iterator[str]:
             yield screen.painted(line, "warning")
     if view.gpus:
         yield from laid_out(COLUMNS, view.gpus, screen, tone=_tone, across=short.down)
+    for sentence in view.measure:
+        for line in wrapped(sentence, screen.columns):
+            yield screen.painted(line, "faint")

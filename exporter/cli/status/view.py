@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from exporter.cli.terminal.screen import safe
+from exporter.model.reading import LONGEST_AGE_SECONDS
 from exporter.web.api.models.gpus import (
     BoardJson,
     GpuJson,
@@ -18,7 +19,16 @@ from exporter.web.api.models.gpus import (
 )
 from exporter.web.waits import data_stall, job_of, wait_for_data, waiting
 from exporter.web.wording.errors import critical, explained
-from exporter.web.wording.facts import Facts, Holder, Range, Saturation, XidSeen, is_idle
+from exporter.web.wording.facts import (
+    Counting,
+    Facts,
+    Holder,
+    Range,
+    Saturation,
+    XidSeen,
+    is_idle,
+)
+from exporter.web.wording.measuring import relevant, sentences
 from exporter.web.wording.numbers import profile_name
 from exporter.web.wording.phrases import label
 from exporter.web.wording.recorded import down_reason, notice
@@ -38,6 +48,8 @@ class View:
     title: str
     driver: str | None
     notices: tuple[str, ...]
+    measure: tuple[str, ...] = ()
+    """Which GPUs could be measured better, and how."""
 
 
 def view(answer: GpusAnswer, notices: Sequence[str] = (), *, since_start: bool = False) -> View:
@@ -64,6 +76,7 @@ def view(answer: GpusAnswer, notices: Sequence[str] = (), *, since_start: bool =
             *grave,
             *([problem] if problem else ()),
         ),
+        tuple(sentences(found, label)),
     )
 
 
@@ -134,6 +147,8 @@ def _with_work(facts: Facts, gpu: GpuJson, share: ShareJson, now: float | None) 
     job = job_of(ranks)
     return replace(
         facts,
+        architecture=_text(gpu.identity.architecture),
+        counting=_counting(gpu, share),
         busy_ratio=_busy_ratio(share),
         saturation=None if share.saturation is None else _saturation(share.saturation, recent),
         limiter=_text(share.limiter if recent is None else recent.limiter),
@@ -187,6 +202,20 @@ def _saturation(found: SaturationJson, recent: RecentJson | None) -> Saturation 
     if known is None:
         return None
     return Saturation(known, ratio is not None, _text(found.source), _text(unit))
+
+
+def _counting(gpu: GpuJson, share: ShareJson) -> Counting | None:
+    found, activity = share.saturation, share.activity
+    if found is None:
+        return None
+    age = None if activity is None else _number(activity.age_seconds)
+    return Counting(
+        source=None if found.source == ESTIMATE else safe(found.source),
+        complete=found.complete,
+        unmeasured=tuple(map(safe, found.unmeasured)),
+        old=age is not None and age > LONGEST_AGE_SECONDS,
+        states=relevant(gpu.absent_readings, share.gpu_instance),
+    )
 
 
 def _holder(found: HolderJson) -> Holder:

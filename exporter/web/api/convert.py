@@ -93,6 +93,7 @@ def _activity(activity: Activity) -> ActivityJson:
     return ActivityJson(
         source=activity.source,
         seconds=activity.seconds,
+        age_seconds=activity.age_seconds,
         engine_ratio=activity.engine,
         sm_ratio=activity.sm,
         occupancy_ratio=activity.occupancy,
@@ -121,6 +122,18 @@ def _saturation(saturation: Saturation) -> SaturationJson:
     )
 
 
+def _place_bounds(now: Roofline | Recent) -> dict[str, float | None]:
+    """Return what is known of a place on the roofline that is not measured."""
+    dram, intensity = now.dram_bounds_bytes_per_second, now.intensity_bounds_flops_per_byte
+    return {
+        "dram_lower_bytes_per_second": None if dram is None else dram.lower,
+        "dram_upper_bytes_per_second": None if dram is None else dram.upper,
+        "intensity_lower_flops_per_byte": None if intensity is None else intensity.lower,
+        "intensity_upper_flops_per_byte": None if intensity is None else intensity.upper,
+        "stated_flops_per_second": now.stated_flops_per_second,
+    }
+
+
 def _point(roofline: Roofline) -> PointJson:
     bounds = roofline.flops_bounds_per_second
     return PointJson(
@@ -130,6 +143,7 @@ def _point(roofline: Roofline) -> PointJson:
         flops_per_second_by_precision=dict(roofline.flops_per_second),
         dram_bytes_per_second=roofline.dram_bytes_per_second,
         intensity_flops_per_byte=roofline.intensity_flops_per_byte,
+        **_place_bounds(roofline),
         tensor_flops_utilization_ratio=roofline.tensor_flops_utilization_ratio,
         roof_ratio=dict(roofline.roof_ratio),
     )
@@ -147,6 +161,7 @@ def _recent(recent: Recent) -> RecentJson:
         saturation_unit=recent.saturation_unit,
         active_ratio=dict(recent.active_ratio),
         time_parts=dict(recent.time_parts),
+        time_bounds=_bounds(recent.time_bounds),
         limiter=recent.limiter,
         limited_ratio=dict(recent.limited_ratio),
         roof_ratio=dict(recent.roof_ratio),
@@ -155,6 +170,7 @@ def _recent(recent: Recent) -> RecentJson:
         flops_upper_per_second=None if flops is None else flops.upper,
         dram_bytes_per_second=recent.dram_bytes_per_second,
         intensity_flops_per_byte=recent.intensity_flops_per_byte,
+        **_place_bounds(recent),
         idle_ratio=recent.idle_ratio,
         held_idle_ratio=recent.held_idle_ratio,
     )
@@ -193,6 +209,7 @@ def _share(share: Share) -> ShareJson:
         activity=None if share.activity is None else _activity(share.activity),
         saturation=None if share.saturation is None else _saturation(share.saturation),
         time_parts=None if share.time_parts is None else asdict(share.time_parts),
+        time_bounds=_bounds(share.time_bounds),
         roofline=None if share.roofline is None else _point(share.roofline),
         data_stall=_bounds(share.data_stall),
         idle=IdleJson(

@@ -74,7 +74,7 @@ def _words_up(facts: Facts, numbers: Numbers, word: str) -> Numbers:
         "power": phrases.power(facts),
         "idle": phrases.idle(facts),
         "holder": phrases.holder(facts),
-        "measure": measuring.advice(facts),
+        "measure": measuring.sentence(facts),
         **_point(facts, numbers),
     }
 

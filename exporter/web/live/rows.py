@@ -8,20 +8,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from exporter.model.snapshot import Gpu, Rank, Share, Snapshot
+from exporter.model.snapshot import Bounds, Gpu, Rank, Share, Snapshot
 from exporter.web import waits
 from exporter.web.columns import ESTIMATE, idle_ratio, measured_saturation, readings
 from exporter.web.live.addresses import page_address, row_key
 from exporter.web.live.roofs import roof_key, whole_ceilings
 from exporter.web.live.rounding import known, moment, ratio, rounded
 from exporter.web.live.row_words import AMOUNTS, RATIOS, Row, worded
-from exporter.web.wording.facts import Facts, Holder, Range, Saturation, XidSeen, is_idle
+from exporter.web.wording.facts import (
+    Counting,
+    Facts,
+    Holder,
+    Range,
+    Saturation,
+    XidSeen,
+    is_idle,
+)
 from exporter.web.wording.job_names import display_names
+from exporter.web.wording.measuring import relevant
 from exporter.web.wording.numbers import LONG, cut, profile_name
 from exporter.web.wording.recorded import down_reason
-
-COUNTERS = "gpm"
-"""The group of readings that hardware counters are."""
 
 
 def rows(snapshot: Snapshot) -> Iterator[tuple[str, Row, Facts]]:
@@ -92,7 +98,7 @@ def _with_work(board: Facts, gpu: Gpu, share: Share, found: dict[str, float]) ->
         board,
         profile=_profile(gpu, share.gpu_instance),
         architecture=gpu.device.architecture,
-        uncounted=_uncounted(gpu, share),
+        counting=_counting(gpu, share),
         busy_ratio=found.get("utilization"),
         idle_ratio=idle_ratio(recent),
         clock_ratio=found.get("clock"),
@@ -112,14 +118,18 @@ def _with_work(board: Facts, gpu: Gpu, share: Share, found: dict[str, float]) ->
     )
 
 
-def _uncounted(gpu: Gpu, share: Share) -> str | None:
-    """Return why a share has no hardware counters; None where it has them, or will have."""
-    if share.activity is not None:
+def _counting(gpu: Gpu, share: Share) -> Counting | None:
+    """Return how a share is measured; None while that is not known."""
+    saturation, activity = share.saturation, share.activity
+    if saturation is None:
         return None
-    instance = share.gpu_instance
-    state = gpu.states.get(COUNTERS if instance is None else f"{COUNTERS}_instance_{instance}")
-    estimated = share.saturation is not None and share.saturation.source == ESTIMATE
-    return state or ("unsupported" if estimated else None)
+    return Counting(
+        source=None if saturation.source == ESTIMATE else saturation.source,
+        complete=saturation.complete,
+        unmeasured=tuple(saturation.unmeasured),
+        old=activity is not None and not activity.integrable,
+        states=relevant(gpu.states, share.gpu_instance),
+    )
 
 
 def _profile(gpu: Gpu, gpu_instance: int | None) -> str | None:
@@ -186,27 +196,23 @@ def _numbers(gpu: Gpu, share: Share | None, found: dict[str, float]) -> dict[str
 def _bounds(share: Share) -> dict[str, Any]:
     """Return the FLOP/s that are possible, and the bytes/s where work or traffic is not measured.
 
-    Over the last seconds where these are known. A resource is never busier than the upper bound of
-    the saturation, so that bounds the traffic over any time.
+    Over the last seconds where these are known.
     """
-    roofline, saturation, ceilings = share.roofline, share.saturation, share.ceilings
-    recent, most = share.recent, None if saturation is None else saturation.bounds.upper
-    flops = None if roofline is None else roofline.flops_bounds_per_second
+    now, saturation = share.roofline, share.saturation
+    recent = share.recent
+    flops = None if now is None else now.flops_bounds_per_second
+    dram = None if now is None else now.dram_bounds_bytes_per_second
+    traffic = None if now is None else now.dram_bytes_per_second
     if recent is not None and recent.flops_bounds_per_second is not None:
-        flops = recent.flops_bounds_per_second
-        most = most if recent.saturation_bounds is None else recent.saturation_bounds.upper
-    elif saturation is not None and "dram" in saturation.unmeasured:
-        most = saturation.unmeasured["dram"].upper
+        flops, dram = recent.flops_bounds_per_second, recent.dram_bounds_bytes_per_second
+        traffic = traffic if recent.dram_bytes_per_second is None else recent.dram_bytes_per_second
     if flops is None or not flops.upper:
         return {}
     bounds: dict[str, Any] = {"flops_bounds": [rounded(flops.lower), rounded(flops.upper)]}
-    bandwidth = None if ceilings is None else ceilings.memory_bandwidth_bytes_per_second
-    if saturation is None or most is None or bandwidth is None:
+    if saturation is None or saturation.complete or measured_saturation(share) is not None:
         return bounds
-    if saturation.complete or measured_saturation(share) is not None:
+    if dram is None and traffic is not None:
+        dram = Bounds(traffic, traffic)
+    if dram is None:
         return bounds
-    dram = None if roofline is None else roofline.dram_bytes_per_second
-    if recent is not None and recent.dram_bytes_per_second is not None:
-        dram = recent.dram_bytes_per_second
-    traffic = (0.0, most * bandwidth) if "dram" in saturation.unmeasured else (dram, dram)
-    return bounds if None in traffic else {**bounds, "bytes_bounds": [*map(rounded, traffic)]}
+    return {**bounds, "bytes_bounds": [rounded(dram.lower), rounded(dram.upper)]}

@@ -12,16 +12,19 @@ from exporter.web.live.row_words import COLUMNS, Row
 from exporter.web.live.rows import rows
 from exporter.web.wording.advice import advice_address
 from exporter.web.wording.facts import Facts
+from exporter.web.wording.measuring import sentences
 from exporter.web.wording.numbers import LONG, cut
+from exporter.web.wording.phrases import label
 from exporter.web.wording.recorded import ENDED, notice, recording_ended
 from exporter.web.wording.state import UNKNOWN
 from exporter.web.wording.summary import Headline, headline, totals
 
 NodeView = dict[str, Any]
-"""sequence, timestamp, interval, notice, problem, headline, announced, advice, totals, columns,
-roofs, rows; what is not known is absent. `notice` says that these are no real GPUs or not as they
-are now, `problem` why there are none. `announced` is the headline without what changes each second,
-`advice` the address of what the documentation says about it."""
+"""sequence, timestamp, interval, notice, problem, headline, announced, advice, totals, measure,
+columns, roofs, rows; what is not known is absent. `notice` says that these are no real GPUs or not
+as they are now, `problem` why there are none. `announced` is the headline without what changes each
+second, `advice` the address of what the documentation says about it; `measure` says which GPUs
+could be measured better, and how."""
 
 
 def node_view(
@@ -73,6 +76,7 @@ def node_view(
         "announced": most.brief,
         "advice": advice_address(most.state),
         "totals": totals(facts),
+        **known(measure=" ".join(sentences(facts, label)) or None),
         "columns": list(COLUMNS),
         "roofs": roofs(snapshot),
         "rows": found,

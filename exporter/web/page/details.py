@@ -28,6 +28,11 @@ STATES = {
     "mig": "not readable while MIG is on",
     "disabled": "switched off",
     "suspended": "the GPU sleeps",
+    "implausible": "what it reads cannot be true",
+    "busy": "another program has the counters",
+    "paused": "left to a profiler",
+    "unreachable": "it does not answer",
+    "missing": "what reads it is not installed",
 }
 CONFIDENCES = {"A": "A: its sources agree", "B": "B: two sources", "C": "C: one source"}
 """How well the figures of a GPU model are known."""

@@ -79,7 +79,7 @@ def node_content(view: Mapping[str, Any], problem: Mapping[str, Any] | None) -> 
 {problem_section(problem)}
 <div id="node"{"" if rows else " hidden"}>
 <section aria-labelledby="gpus-title"><h2 id="gpus-title">GPUs</h2>
-{gpu_table(rows)}</section>
+{gpu_table(rows)}<p id="measure">{escape(view.get("measure", ""))}</p></section>
 <section id="chart" aria-labelledby="roofline-title"><h2 id="roofline-title">Roofline</h2>
 {roofline_figure(rows)}</section>
 </div>"""

@@ -40,6 +40,7 @@ const show = () => {
   setText(byId("announced"), view.announced);
   byId("advice").href = view.advice;
   setText(byId("totals"), view.totals);
+  setText(byId("measure"), view.measure ?? "");
   document.title = `${view.headline} · roofline-exporter`;
   const count = Object.keys(view.rows).length;
   byId("node").hidden = count === 0;

@@ -40,6 +40,22 @@ class Saturation:
     """The unit that gives the ratio: tensor, fp64, fma, int or dram."""
 
 
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """Which hardware counters of a GPU are read, and why others are not."""
+
+    source: str | None = None
+    """Name of the source (gpm, dcgm, cupti); None where nothing is counted."""
+    complete: bool = False
+    """Whether every unit that makes the saturation is counted."""
+    unmeasured: tuple[str, ...] = ()
+    """The resources that are only bounded: sm, tensor, fma, fp64, int, dram."""
+    old: bool = False
+    """Whether what is counted is too old to be added up."""
+    states: Mapping[str, str] = field(default_factory=dict)
+    """By source: why it gives nothing, as ``roofline_exporter_reading_state`` names it."""
+
+
 def is_idle(idle_seconds: float | None, window_seconds: float | None) -> bool | None:
     """Return whether a GPU did nothing for as long as it is judged by; None where not known.
 
@@ -83,9 +99,8 @@ class Facts:
     down_reason: str | None = None
     """Why it cannot be read; None while it is up."""
     architecture: str | None = None
-    uncounted: str | None = None
-    """Why it has no hardware counters, as ``roofline_exporter_reading_state`` names it; None while
-    it has them."""
+    counting: Counting | None = None
+    """None before the first interval, and for a GPU that is divided."""
     busy_ratio: float | None = None
     """Share of time in which something ran."""
     idle_ratio: float | None = None

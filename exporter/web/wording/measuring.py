@@ -1,16 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What would give measurements on a GPU without hardware counters that can be read, in a sentence.
+"""How a GPU is measured, and what would measure more of it, in one sentence with the command.
 
-A table, the first row that fits; a source of measurements that is added is a row.
+Two tables, of each the first row that fits; a source of measurements that is added is a row or two.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from exporter.web.wording.facts import Facts
+from exporter.web.wording.facts import Counting, Facts
 
+GPM, DCGM, CUPTI = "gpm", "dcgm", "cupti"
+_SOURCES = {
+    GPM: "NVML's own counters (GPM)",
+    DCGM: "DCGM",
+    CUPTI: "CUPTI (experimental)",
+}
+_FIELDS = {
+    "sm": ("SM_ACTIVE",),
+    "tensor": ("PIPE_TENSOR_ACTIVE",),
+    "fp64": ("PIPE_FP64_ACTIVE",),
+    "fma": ("PIPE_FP32_ACTIVE", "PIPE_FP16_ACTIVE"),
+    "dram": ("DRAM_ACTIVE",),
+}
+"""By resource: the fields of DCGM (DCGM_FI_PROF_*) that measure it."""
+_UNITS = {
+    "sm": "the SMs",
+    "tensor": "the tensor pipe",
+    "fp64": "FP64",
+    "fma": "FP32 and FP16",
+    "int": "integers",
+    "dram": "memory",
+}
 _DATA_CENTRE = re.compile(
     r"(?:NVIDIA |Tesla )*(?:[VAHBL]\d{1,3}[A-Z]?|T4G?|GB\d{3}|GH200)(?:[- ].*)?\Z"
 )
@@ -18,47 +40,203 @@ _DATA_CENTRE = re.compile(
 _VOLTA_AND_LATER = frozenset(
     {"Volta", "Turing", "Ampere", "Ada", "Ada Lovelace", "Hopper", "Blackwell"}
 )
+_TURING_AND_LATER = _VOLTA_AND_LATER - {"Volta"}
 _COUNTED = frozenset({"Hopper", "Blackwell"})
 """Architectures whose data-centre GPUs have counters that NVML reads (GPM)."""
+
+_INSTALL = (
+    "pip install 'roofline-exporter[cupti]' and start the exporter with --source.cupti "
+    "(experimental)"
+)
 
 
 def _is_data_centre(one: Facts) -> bool:
     return one.architecture in _VOLTA_AND_LATER and bool(_DATA_CENTRE.match(one.name))
 
 
-_BESIDE = (
-    "dcgm-exporter beside this exporter measures them (DCGM_FI_PROF_*), as its own series; this "
-    "page does not read those."
+def _is(source: str, *states: str) -> Callable[[Facts, Counting], bool]:
+    return lambda one, counting: counting.states.get(source) in states
+
+
+def _fields(counting: Counting) -> str:
+    names = [name for resource in counting.unmeasured for name in _FIELDS.get(resource, ())]
+    return ", ".join(names)
+
+
+def _of_dcgm(counting: Counting) -> bool:
+    return counting.source == DCGM and bool(_fields(counting))
+
+
+Row = tuple[Callable[[Facts, Counting], bool], Callable[[Facts, Counting], str]]
+
+
+def _always(text: str) -> Callable[[Facts, Counting], str]:
+    return lambda one, counting: text
+
+
+_MORE: Sequence[Row] = (
+    (
+        lambda one, counting: _of_dcgm(counting),
+        lambda one, counting: (
+            f"dcgm-exporter answers here, add {_fields(counting)} to its CSV (docs/dcgm.md)"
+        ),
+    ),
+    (
+        lambda one, counting: counting.old,
+        _always(
+            "dcgm-exporter's samples are too old to be added up, start it with -c 1000 "
+            "(DCGM_EXPORTER_INTERVAL=1000)"
+        ),
+    ),
+    (lambda one, counting: counting.source is not None, _always("")),
+    (
+        _is(GPM, "disabled"),
+        _always("the counters are switched off, start the exporter without --no-source.gpm"),
+    ),
+    (
+        _is(GPM, "no_permission"),
+        _always(
+            "the driver refuses the counters to this user, run the exporter as root or with "
+            "CAP_SYS_ADMIN"
+        ),
+    ),
+    (
+        lambda one, counting: (
+            counting.states.get(GPM) == "old_driver" and one.architecture in _COUNTED
+        ),
+        _always("GPM needs driver 525 or newer"),
+    ),
+    (
+        _is(DCGM, "unreachable"),
+        _always("DCGM does not answer, see the log and --dcgm.url or --dcgm.host"),
+    ),
+    (
+        _is(DCGM, "no_permission"),
+        _always("DCGM may not profile, give its hostengine CAP_SYS_ADMIN"),
+    ),
+    (
+        _is(DCGM, "busy"),
+        _always("another tool has DCGM's counters, they come back when it ends"),
+    ),
+    (
+        _is(DCGM, "paused"),
+        _always("DCGM's profiling is paused, dcgmi profile --resume"),
+    ),
+    (
+        _is(DCGM, "missing"),
+        _always(
+            "install datacenter-gpu-manager-4-core, or name the folder of DCGM's bindings with "
+            "--dcgm.bindings; profiling needs datacenter-gpu-manager-4-proprietary"
+        ),
+    ),
+    (
+        _is(CUPTI, "no_permission"),
+        _always(
+            "the driver refuses CUPTI, give the exporter CAP_PERFMON or load the driver with "
+            "NVreg_RestrictProfilingToAdminUsers=0"
+        ),
+    ),
+    (
+        _is(CUPTI, "busy"),
+        _always("a profiler has the counters, CUPTI takes them again when it ends"),
+    ),
+    (
+        _is(CUPTI, "paused"),
+        _always("the counters are left to a profiler, roofline-exporter counters resume"),
+    ),
+    (
+        _is(CUPTI, "missing"),
+        _always("CUPTI is not installed, pip install 'roofline-exporter[cupti]'"),
+    ),
+    (
+        _is(CUPTI, "old_driver"),
+        _always("the installed CUPTI needs a newer driver, see roofline-exporter counters check"),
+    ),
+    (
+        _is(CUPTI, "unreachable", "implausible"),
+        _always("CUPTI gives nothing that can be used, see the log"),
+    ),
+    (
+        lambda one, counting: one.instance is not None,
+        _always("dcgm-exporter on this node measures MIG instances, and is read by itself"),
+    ),
+    (
+        lambda one, counting: _is_data_centre(one) and CUPTI not in counting.states,
+        _always(f"run dcgm-exporter on this node, which is read by itself, or {_INSTALL}"),
+    ),
+    (
+        lambda one, counting: _is_data_centre(one),
+        _always("run dcgm-exporter on this node, which is read by itself"),
+    ),
+    (
+        lambda one, counting: (
+            one.architecture in _TURING_AND_LATER and CUPTI not in counting.states
+        ),
+        _always(_INSTALL),
+    ),
+    (
+        lambda one, counting: True,
+        _always("nothing that runs all the time measures this GPU"),
+    ),
 )
-_ANSWERS: tuple[tuple[Callable[[Facts], bool], str], ...] = (
-    (
-        lambda one: one.uncounted == "disabled",
-        "The hardware counters are switched off: start the exporter without --no-source.gpm.",
-    ),
-    (
-        lambda one: one.uncounted == "no_permission",
-        "The driver refuses the hardware counters to this user: run the exporter as root or with "
-        "CAP_SYS_ADMIN.",
-    ),
-    (
-        lambda one: one.uncounted == "old_driver" and one.architecture in _COUNTED,
-        "A driver from 525 on has hardware counters of this GPU that NVML reads.",
-    ),
-    (
-        lambda one: one.instance is not None,
-        "NVML reads no hardware counters of this MIG instance; " + _BESIDE,
-    ),
-    (_is_data_centre, "NVML reads no hardware counters of this GPU; " + _BESIDE),
-    (
-        lambda one: True,
-        "Nothing that runs all the time measures this GPU: NVML reads no hardware counters of it, "
-        "and DCGM profiles data-centre GPUs alone.",
-    ),
-)
+
+
+def has(facts: Facts) -> str | None:
+    """Return how a GPU is measured: "measured by DCGM but for the SMs, FP64"."""
+    counting = facts.counting
+    if counting is None or facts.down_reason is not None or facts.divided:
+        return None
+    if counting.source is None:
+        return "not measured, only bounded"
+    named = _SOURCES.get(counting.source, counting.source)
+    if counting.complete:
+        return f"measured by {named}"
+    lacks = [_UNITS[resource] for resource in counting.unmeasured if resource in _UNITS]
+    return f"measured by {named} but for {', '.join(lacks)}" if lacks else f"measured by {named}"
 
 
 def advice(facts: Facts) -> str | None:
-    """Return what would measure this GPU; None where its counters are read."""
-    if facts.uncounted is None or facts.down_reason is not None or facts.divided:
+    """Return what would measure more of a GPU, with the command; None where nothing is missing."""
+    counting = facts.counting
+    if counting is None or facts.down_reason is not None or facts.divided:
         return None
-    return next(said for holds, said in _ANSWERS if holds(facts))
+    if counting.complete and not counting.old:
+        return None
+    return next(said(facts, counting) for fits, said in _MORE if fits(facts, counting)) or None
+
+
+def sentence(facts: Facts) -> str | None:
+    """Return both in one sentence; None for a GPU that is down, or divided into instances."""
+    parts = [part for part in (has(facts), advice(facts)) if part]
+    if not parts:
+        return None
+    said = ": ".join(parts)
+    return f"{said[:1].upper()}{said[1:]}."
+
+
+def sentences(found: Iterable[Facts], label: Callable[[Facts], str]) -> list[str]:
+    """Return the sentences of all GPUs that could be measured better, equal ones together."""
+    together: dict[str, list[str]] = {}
+    for facts in found:
+        if advice(facts) is not None:
+            together.setdefault(sentence(facts) or "", []).append(label(facts))
+    return [f"{_joined(names)}: {said[:1].lower()}{said[1:]}" for said, names in together.items()]
+
+
+def _joined(names: Sequence[str]) -> str:
+    """Return a few names, and how many more there are."""
+    few = 4
+    if len(names) <= few:
+        return ", ".join(names)
+    return f"{', '.join(names[:few])} and {len(names) - few} more"
+
+
+def relevant(states: Mapping[str, str], instance: int | None) -> dict[str, str]:
+    """Return the states of the counter sources of one share, by source."""
+    suffix = "" if instance is None else f"_instance_{instance}"
+    found = {}
+    for source in _SOURCES:
+        state = states.get(f"{source}{suffix}", states.get(source))
+        if state is not None:
+            found[source] = state
+    return found

@@ -14,7 +14,7 @@ from exporter.web.wording.numbers import (
     plain,
     span,
 )
-from exporter.web.wording.state import condition
+from exporter.web.wording.state import condition, works_near_a_limit
 from exporter.web.wording.state import stall_level as level_of
 from exporter.web.wording.throttling import throttle_words
 
@@ -80,6 +80,8 @@ def saturation(facts: Facts) -> str:
 def limiter(facts: Facts, state: str) -> str:
     """Return what limited it for longest; nothing where `state` says so already."""
     found = facts.limiter
+    if found == "unknown" and works_near_a_limit(facts.saturation):
+        return "limited by compute or memory"
     if found is None or (found == "idle" and state in _IDLE_STATES):
         return ""
     return _LIMITERS.get(found, f"limited by {cut(plain(found), 24)}")

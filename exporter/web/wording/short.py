@@ -6,7 +6,7 @@ from __future__ import annotations
 from exporter.web.wording.facts import Facts, Range
 from exporter.web.wording.numbers import fixed, gibibytes, whole_percent
 from exporter.web.wording.phrases import NOTABLE_IDLE_RATIO, down_reason
-from exporter.web.wording.state import condition
+from exporter.web.wording.state import condition, works_near_a_limit
 
 _EN_DASH = "\N{EN DASH}"
 
@@ -48,6 +48,8 @@ def saturation(facts: Facts) -> str | None:
 
 def limiter(facts: Facts) -> str | None:
     """Return the limiter; a GPU that works and lost most by being idle was "often idle"."""
+    if facts.limiter == "unknown" and works_near_a_limit(facts.saturation):
+        return "compute or memory"
     return "often idle" if facts.limiter == "idle" and facts.idle is False else facts.limiter
 
 

@@ -18,6 +18,7 @@ NEAR_ROOF_SATURATION = 0.8
 """A GPU is near its roof from this saturation on, whatever GPU model it is. What the best public
 kernels reach does not enter: it is known for few GPU models, and as a share of the datasheet's
 FLOP/s, which the power limit lowers; saturation is of cycles, and means the same on each."""
+MOSTLY_RATIO = 0.5
 LOOKS_BUSY_RATIO = 0.8
 HARDLY_USED_RATIO = 0.2
 """A GPU that looks busy and whose saturation stays below this does little with its time."""
@@ -69,6 +70,12 @@ def _held_idle(one: Facts) -> bool:
 def is_near_its_roof(saturation: Saturation | None) -> bool:
     """Return whether a GPU is near its roof, for certain."""
     return saturation is not None and saturation.ratio.lower >= NEAR_ROOF_SATURATION
+
+
+def works_near_a_limit(saturation: Saturation | None) -> bool:
+    """Return whether compute or memory limits a GPU for certain, be it not known which: together
+    they explain more than half of its time."""
+    return saturation is not None and saturation.ratio.lower > MOSTLY_RATIO
 
 
 def _underused(one: Facts) -> bool:

@@ -183,7 +183,7 @@ def test_watch_cuts_what_does_not_fit(stub: Stub, terminal: Callable[..., Termin
     assert shown.wait() == 0
     frame = shown.output.split("\x1b[H")[2]
     assert frame.count("\n") == 4
-    assert "+11 more" in frame
+    assert "+15 more" in frame
     assert shown.output.endswith("\x1b[?25h")
 
 
@@ -360,13 +360,14 @@ def test_without_a_daemon_the_gpus_are_read(driver: FakeNvml, nobody: str) -> No
     found = run("status", nobody, "--poll.interval=500ms", env=env)
 
     assert (found.returncode, found.stderr) == (0, "")
-    title, notice, _, measured, estimated = found.stdout.splitlines()
+    title, notice, _, measured, estimated, *better = found.stdout.splitlines()
     assert title.startswith("2 GPUs: 1 near its roof, 1 free")
     assert notice.startswith("no daemon (http://127.0.0.1:")
     assert notice.endswith("Connection refused): idle time is unknown")
     assert " 100 %      85 %  gpm " in measured
     assert "not idle" in measured
     assert "idle free" in estimated
+    assert better[0].startswith("GPU 1: not measured, only bounded: ")
 
     answer = json.loads(run("status", nobody, "--json", "--poll.interval=500ms", env=env).stdout)
     assert [gpu["index"] for gpu in answer["gpus"]] == [0, 1]

@@ -57,6 +57,7 @@ def test_a_measured_gpu() -> None:
             "power": "641/700 W",
             "idle": "not idle",
             "holder": "ada: python3 (training)",
+            "measure": "Measured by NVML's own counters (GPM).",
             "point": "541 TFLOP/s at 426 FLOP/B",
             "roof": "54 % (spec), 56 % (clock), 67 % (achievable)",
         },
@@ -477,35 +478,94 @@ def test_a_recording_that_has_ended_says_so() -> None:
     assert found["totals"] == "2 GPUs: 1 of a recording that has ended, 1 lost"
 
 
+INSTALL = "pip install 'roofline-exporter[cupti]' and start the exporter with --source.cupti"
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"name": "Tesla T4", "architecture": "Turing"}, "dcgm-exporter beside"),
-        ({"name": "NVIDIA A100-SXM4-80GB", "architecture": "Ampere"}, "dcgm-exporter beside"),
-        ({"name": "NVIDIA L40S", "architecture": "Ada"}, "dcgm-exporter beside"),
-        ({"name": "NVIDIA GeForce RTX 4090", "architecture": "Ada"}, "Nothing that runs"),
-        ({"name": "NVIDIA RTX A6000", "architecture": "Ampere"}, "Nothing that runs"),
-        ({"name": "NVIDIA T400 4GB", "architecture": "Turing"}, "Nothing that runs"),
-        ({"name": "Tesla P100-PCIE-16GB", "architecture": "Pascal"}, "Nothing that runs"),
+        ({"name": "Tesla T4", "architecture": "Turing"}, ("run dcgm-exporter", INSTALL)),
+        ({"name": "NVIDIA A100-SXM4-80GB", "architecture": "Ampere"}, ("run dcgm-exporter",)),
+        ({"name": "NVIDIA L40S", "architecture": "Ada"}, ("run dcgm-exporter", INSTALL)),
+        ({"name": "Tesla V100-SXM2-16GB", "architecture": "Volta"}, ("run dcgm-exporter",)),
+        ({"name": "NVIDIA GeForce RTX 4090", "architecture": "Ada"}, (INSTALL,)),
+        ({"name": "NVIDIA RTX A6000", "architecture": "Ampere"}, (INSTALL,)),
+        ({"name": "NVIDIA T400 4GB", "architecture": "Turing"}, (INSTALL,)),
+        ({"name": "Tesla P100-PCIE-16GB", "architecture": "Pascal"}, ("nothing that runs",)),
     ],
 )
-def test_what_would_measure_a_gpu_without_counters(changes: dict[str, Any], said: str) -> None:
-    """One sentence, of sources that there are; none where counters are read."""
+def test_what_would_measure_a_gpu_without_counters(
+    changes: dict[str, Any], said: tuple[str, ...]
+) -> None:
+    """One sentence, of sources that there are, with the command."""
     gpu = snapshots.t4_estimate()
-    words = row(replace(gpu, device=replace(gpu.device, **changes)))["words"]
-    assert said in words["measure"]
-    assert "measure" not in row(snapshots.h100_training())["words"]
+    measure = row(replace(gpu, device=replace(gpu.device, **changes)))["words"]["measure"]
+    assert measure.startswith("Not measured, only bounded: ")
+    for part in said:
+        assert part in measure
+    assert ("dcgm" in measure) == ("run dcgm-exporter" in said)
 
 
 @pytest.mark.parametrize(
-    ("state", "said"),
-    [("disabled", "--no-source.gpm"), ("no_permission", "CAP_SYS_ADMIN"), ("old_driver", "525")],
+    ("states", "said"),
+    [
+        ({"gpm": "disabled"}, "--no-source.gpm"),
+        ({"gpm": "no_permission"}, "CAP_SYS_ADMIN"),
+        ({"gpm": "old_driver"}, "GPM needs driver 525"),
+        ({"gpm": "unsupported", "dcgm": "unreachable"}, "--dcgm.url"),
+        ({"dcgm": "busy"}, "another tool"),
+        ({"dcgm": "paused"}, "dcgmi profile --resume"),
+        ({"dcgm": "missing"}, "--dcgm.bindings"),
+        ({"cupti": "no_permission"}, "NVreg_RestrictProfilingToAdminUsers=0"),
+        ({"cupti": "busy"}, "profiler"),
+        ({"cupti": "paused"}, "roofline-exporter counters resume"),
+        ({"cupti": "missing"}, "pip install 'roofline-exporter[cupti]'"),
+        ({"cupti": "old_driver"}, "newer driver"),
+    ],
 )
-def test_counters_that_could_be_read(state: str, said: str) -> None:
-    """A GPU that has them needs no other source."""
-    gpu = replace(snapshots.t4_estimate(), states={"gpm": state})
+def test_counters_that_could_be_read(states: dict[str, str], said: str) -> None:
+    """What keeps a source from answering, and what to do."""
+    gpu = replace(snapshots.t4_estimate(), states=states)
     hopper = replace(gpu, device=replace(gpu.device, architecture="Hopper"))
     assert said in row(hopper)["words"]["measure"]
+
+
+def test_a_gpu_that_is_measured_in_part_says_what_is_missing() -> None:
+    """The stock list of dcgm-exporter has three of the ratios; all that is complete says who."""
+    gpu = snapshots.h100_training()
+    saturation = gpu.shares[0].saturation
+    assert saturation is not None
+    cap = Bounds(0.0, 0.5)
+    part = replace(
+        saturation,
+        source="dcgm",
+        complete=False,
+        unmeasured={"sm": cap, "fma": cap, "fp64": cap, "int": cap},
+    )
+    words = row(shared(gpu, saturation=part))["words"]
+    assert words["measure"] == (
+        "Measured by DCGM but for the SMs, FP32 and FP16, FP64, integers: dcgm-exporter answers "
+        "here, add SM_ACTIVE, PIPE_FP32_ACTIVE, PIPE_FP16_ACTIVE, PIPE_FP64_ACTIVE to its CSV "
+        "(docs/dcgm.md)."
+    )
+    whole = row(gpu)["words"]["measure"]
+    assert whole == "Measured by NVML's own counters (GPM)."
+    activity = gpu.shares[0].activity
+    assert activity is not None
+    old = shared(gpu, activity=replace(activity, age_seconds=20.0))
+    assert "-c 1000" in row(old)["words"]["measure"]
+
+
+def test_the_node_says_once_what_would_measure_several_gpus() -> None:
+    """Equal sentences are one; GPUs that are measured, divided or lost are not in them."""
+    gpus = [snapshots.t4_estimate(index) for index in range(6)]
+    found = view(snapshots.snapshot(*gpus, snapshots.h100_training(6), snapshots.lost(7)))
+    said = found["measure"]
+    assert said.startswith("GPU 0, GPU 1, GPU 2, GPU 3 and 2 more: not measured, only bounded: ")
+    assert said.count("pip install") == 1
+    assert "GPU 6" not in said
+    assert "GPU 7" not in said
+    assert "measure" not in view(snapshots.snapshot(snapshots.h100_training()))
 
 
 def test_the_same_saturation_is_the_same_state_of_every_gpu_model() -> None:

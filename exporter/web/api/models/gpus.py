@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from exporter.web.api import SCHEMA_VERSION
 from exporter.web.api.models.json import Json
@@ -82,6 +82,8 @@ class ActivityJson(Json):
 
     source: str
     seconds: float
+    age_seconds: float | None = None
+    """How old it was when it was read; above 5 s it adds to no total."""
     engine_ratio: float | None = None
     sm_ratio: float | None = None
     occupancy_ratio: float | None = None
@@ -125,6 +127,14 @@ class PointJson(Json):
     flops_per_second_by_precision: dict[str, float]
     dram_bytes_per_second: float | None = None
     intensity_flops_per_byte: float | None = None
+    dram_lower_bytes_per_second: float | None = None
+    """Where the traffic is not measured; the next one too."""
+    dram_upper_bytes_per_second: float | None = None
+    intensity_lower_flops_per_byte: float | None = None
+    """Where both ends of the intensity are known; the next one too."""
+    intensity_upper_flops_per_byte: float | None = None
+    stated_flops_per_second: float | None = None
+    """What the training jobs on it say that they compute, as far as that is possible."""
     tensor_flops_utilization_ratio: float | None = None
     roof_ratio: dict[str, float]
     """By basis; may exceed 1."""
@@ -148,6 +158,8 @@ class RecentJson(Json):
     """By counter."""
     time_parts: dict[str, float]
     """Ratios that add up to 1."""
+    time_bounds: dict[str, BoundsJson] = field(default_factory=dict)
+    """By time part, where it is only bounded."""
     limiter: str | None = None
     """What limited it for longest; of limiters that take turns, always the same."""
     limited_ratio: dict[str, float]
@@ -159,6 +171,14 @@ class RecentJson(Json):
     flops_upper_per_second: float | None = None
     dram_bytes_per_second: float | None = None
     intensity_flops_per_byte: float | None = None
+    dram_lower_bytes_per_second: float | None = None
+    """Where the traffic is not measured; the next one too."""
+    dram_upper_bytes_per_second: float | None = None
+    intensity_lower_flops_per_byte: float | None = None
+    """Where both ends of the intensity are known; the next one too."""
+    intensity_upper_flops_per_byte: float | None = None
+    stated_flops_per_second: float | None = None
+    """What the training jobs on it say that they compute, as far as that is possible."""
     idle_ratio: float | None = None
     """The share of time that lay in idle intervals."""
     held_idle_ratio: float | None = None
@@ -221,6 +241,8 @@ class ShareJson(Json):
     saturation: SaturationJson | None = None
     time_parts: dict[str, float] | None = None
     """Ratios that add up to 1."""
+    time_bounds: dict[str, BoundsJson] = field(default_factory=dict)
+    """By time part, where it is only bounded."""
     roofline: PointJson | None = None
     data_stall: dict[str, BoundsJson]
     """By method, where the job does not measure it: bounds of the time idle for lack of data."""

@@ -381,7 +381,8 @@ def test_weight_and_first_paint(
         paints = []
         for _ in range(3):
             shown.open(demo.url + path)
-            paints.append(shown.page.evaluate("performance.getEntriesByType('paint')[0].startTime"))
+            first = "performance.getEntriesByType('paint')[0]?.startTime"
+            paints.append(shown.page.wait_for_function(first).json_value())
         fresh = view().open(demo.url + path)
         sizes = fresh.page.evaluate(
             "[...performance.getEntriesByType('navigation'),"

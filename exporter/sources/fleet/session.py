@@ -21,7 +21,8 @@ from exporter.sources.nvml.health import HealthReader
 from exporter.sources.nvml.probe import Probe
 from exporter.sources.nvml.reader import MEDIA_ENGINES, NvmlReading, NvmlSource
 from exporter.sources.selection import Selection
-from exporter.sources.source import COUNTER_SOURCES, NodeCounters, OpenedGpu
+from exporter.sources.source import NodeCounters, OpenedGpu
+from exporter.sources.table import COUNTER_SOURCES
 
 STATIC_INTERVAL_SECONDS = 60.0
 NO_NODE_COUNTERS: Mapping[str, NodeCounters] = MappingProxyType({})

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 MOST_BYTES = 4_000_000
 """Of a page, compressed or not. A node with 16 GPUs and a long list of metrics has a tenth."""
 TOTAL_SECONDS = 1.0
+BROKEN = "its answer is not HTTP, or ends too early"
 
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
@@ -86,10 +87,10 @@ def fetch(target: Target, total_seconds: float = TOTAL_SECONDS) -> str:
     except ssl.SSLError as error:
         reason = getattr(error, "verify_message", "") or error.reason or "it failed"
         raise ScrapeFailed(f"TLS: {reason}") from None
+    except (http.client.HTTPException, ValueError):
+        raise ScrapeFailed(BROKEN) from None
     except OSError as error:
         raise ScrapeFailed(_words(error)) from None
-    except (http.client.HTTPException, ValueError):
-        raise ScrapeFailed("its answer is not HTTP") from None
 
 
 def _words(error: OSError) -> str:
@@ -182,5 +183,5 @@ def _unpacked(body: bytes) -> bytes:
     if len(text) > MOST_BYTES:
         raise ScrapeFailed(f"its page has more than {MOST_BYTES // 1_000_000} MB")
     if not unpacker.eof:
-        raise ScrapeFailed("its answer ends too early")
+        raise ScrapeFailed(BROKEN)
     return text

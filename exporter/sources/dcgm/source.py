@@ -13,6 +13,7 @@ from exporter.clock import Clock, stale_after_seconds
 from exporter.model.readers import CounterState
 from exporter.model.reading import LONGEST_AGE_SECONDS
 from exporter.sources.dcgm.page import GpuRows, NotDcgm, parse
+from exporter.sources.dcgm.reach import Reach
 from exporter.sources.dcgm.renewal import Renewal
 from exporter.sources.dcgm.scrape import NothingThere, ScrapeFailed, Target, fetch
 from exporter.sources.held import Demand, Held, HeldSource
@@ -24,15 +25,10 @@ USUAL_PATH = "/metrics"
 SHORTEST_INTERVAL_SECONDS = 1.0
 LONGEST_INTERVAL_SECONDS = 4.0
 """Between two scrapes: what is not seen to be renewed within 5 s adds to no total."""
-RETRY_SECONDS = (1.0, 2.0, 4.0, 5.0)
-"""After each failed scrape of a page that should be there; it is back within 10 s."""
-SEARCH_SECONDS = (1.0, 2.0, 5.0, 15.0, 30.0, 60.0)
-"""After each look for a page that has never been there."""
 SHORTEST_WAIT_SECONDS = 0.05
 DRAIN_SECONDS = 0.5
 MOST_AHEAD_SECONDS = 2.0
 """By which the clock of another host may be ahead, for its timestamps to be of use."""
-UNREACHABLE = "unreachable"
 
 log = logging.getLogger(__name__)
 
@@ -54,10 +50,11 @@ class PageSource:
         self, options: CounterOptions, clock: Clock, get: Callable[[Target], str] = fetch
     ) -> None:
         """Read the configured page, or look whether there is one at the usual address."""
-        url = options.dcgm_url
-        if url is not None and not urlsplit(url).path:
+        url = options.dcgm_url or USUAL_URL
+        if not urlsplit(url).path:
             url += USUAL_PATH
-        self._target = Target(url or USUAL_URL, options.dcgm_user, options.dcgm_password)
+        self._target = Target(url, options.dcgm_user, options.dcgm_password)
+        self._reach = Reach(url, expected=options.dcgm_url is not None)
         self._clock = clock
         self._get = get
         self._interval = min(
@@ -68,19 +65,9 @@ class PageSource:
         self._held: dict[tuple[str, int | None], Held] = {}
         """By UUID and GPU instance."""
         self._renewals: dict[str, Renewal] = {}
+        """By UUID, of the GPUs that want their counters."""
         self._page: Mapping[str, GpuRows] = {}
         """By UUID, as last read."""
-        self._expected = url is not None
-        """Whether there should be a page: one is configured, or was there."""
-        self._problem: str | None = None
-        """Why there is none now."""
-        self._logged: str | None = None
-        """The problem that the log has."""
-        self._failing_since: float | None = None
-        self._failures_in_a_row = 0
-        self._failures_total = 0
-        self._answered = False
-        """Whether the last scrape had a page."""
         self._next = float("-inf")
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="dcgm", daemon=True)
@@ -102,9 +89,11 @@ class PageSource:
     @property
     def state(self) -> CounterState | None:
         """How it is doing; None while no GPU wants it, and where no page was ever there."""
-        if not self._expected or not self._demand.wanted(self._clock.monotonic()):
+        if not self._reach.expected or not self._demand.wanted(self._clock.monotonic()):
             return None
-        return CounterState(self._answered, self._failures_total)
+        return CounterState(self._reach.up, self._reach.failures_total)
+
+    # The thread.
 
     def _run(self) -> None:
         while not self._ended.wait(self.step()):
@@ -114,7 +103,9 @@ class PageSource:
         """Scrape if it is time to; return after how many seconds to look again."""
         now = self._clock.monotonic()
         wanted = self._demand.wanted(now)
-        if now >= self._next and wanted:
+        if not wanted:
+            return SHORTEST_INTERVAL_SECONDS
+        if now >= self._next:
             self._next = now + self._scrape(wanted)
         left = self._next - self._clock.monotonic()
         return min(max(left, SHORTEST_WAIT_SECONDS), SHORTEST_INTERVAL_SECONDS)
@@ -124,20 +115,27 @@ class PageSource:
         try:
             page = parse(self._get(self._target))
         except NothingThere as error:
-            return self._failed(str(error), is_there=False)
+            return self._failed(str(error), anything_there=False)
         except (ScrapeFailed, NotDcgm) as error:
-            return self._failed(str(error), is_there=True)
-        except Exception as error:  # the thread must go on for the sake of later pages
-            log.debug("dcgm", exc_info=True)
-            return self._failed(f"reading it failed: {type(error).__name__}", is_there=True)
-        if not self._answered:
-            log.info("%s: DCGM's counters are read from this page", self._target.url)
-        self._answered = self._expected = True
-        self._problem = self._logged = self._failing_since = None
-        self._failures_in_a_row = 0
+            return self._failed(str(error))
+        except Exception as error:  # without this thread no later page would be read
+            log.debug("a page of DCGM could not be read", exc_info=True)
+            return self._failed(f"reading its page failed: {type(error).__name__}")
+        self._reach.answered()
         self._take(page, wanted)
         fast = any(self._is_fast(uuid, page) for uuid in wanted)
         return self._interval if fast else LONGEST_INTERVAL_SECONDS
+
+    def _failed(self, problem: str, *, anything_there: bool = True) -> float:
+        """Note why there is no page; what the last one said stands for three rounds more."""
+        now = self._clock.monotonic()
+        wait = self._reach.failed(problem, now, anything_there=anything_there)
+        since = self._reach.failing_since
+        if since is not None and now - since >= self._stale_seconds:
+            for held in self._held.values():
+                held.end(now)
+            self._renewals = {}
+        return wait
 
     def _is_fast(self, uuid: str, page: Mapping[str, GpuRows]) -> bool:
         """Return whether a GPU's counters are renewed so often that every renewal matters."""
@@ -145,33 +143,6 @@ class PageSource:
             return False
         interval = self._renewals[uuid].interval_seconds
         return interval is None or interval <= LONGEST_AGE_SECONDS
-
-    def _failed(self, problem: str, *, is_there: bool) -> float:
-        """Note why there is no page; return after how many seconds to try again."""
-        now = self._clock.monotonic()
-        self._answered = False
-        if (self._expected or is_there) and self._logged != problem:
-            self._logged = problem
-            log.warning("%s: no counters of DCGM: %s", self._target.url, problem)
-        waits = RETRY_SECONDS if self._expected else SEARCH_SECONDS
-        wait = waits[min(self._failures_in_a_row, len(waits) - 1)]
-        self._failures_in_a_row += 1
-        if not self._expected:
-            return wait
-        self._failures_total += 1
-        self._problem = problem
-        if self._failing_since is None:
-            self._failing_since = now
-        elif now - self._failing_since >= self._stale_seconds:
-            self._forget(now)
-        return wait
-
-    def _forget(self, now: float) -> None:
-        """Let nothing of an old page stand."""
-        for held in self._held.values():
-            held.end(now)
-        self._renewals.clear()
-        self._page = {}
 
     def _take(self, page: Mapping[str, GpuRows], wanted: Collection[str]) -> None:
         """Let what is new of these GPUs stand, and end what is no longer on the page."""
@@ -208,20 +179,20 @@ class PageSource:
         if state is None:
             gpu.journal.answered(DCGM)
             return
-        worked = any(uuid == gpu.device.uuid for uuid, _ in list(self._held))
-        logged = self._problem is not None
-        gpu.journal.absent(DCGM, state, worked=worked and not logged, logged=logged)
+        held = (self._held.get((gpu.device.uuid, share)) for share in gpu.gpu_instances)
+        logged = self._reach.problem is not None
+        gpu.journal.absent(DCGM, state, worked=any(held) and not logged, logged=logged)
 
     def _state_of(self, gpu: OpenedGpu) -> str | None:
         """Return why a GPU has no counters; None where it has, or none are to be expected."""
-        if self._problem is not None:
-            return UNREACHABLE
-        if not self._answered:
+        if self._reach.problem is not None:
+            return "unreachable"
+        if not self._reach.up:
             return None
         rows = self._page.get(gpu.device.uuid)
         shares = gpu.gpu_instances
         if rows is None or not any(share in rows.activities for share in shares):
-            return UNREACHABLE if rows is not None and rows.blank else "unsupported"
+            return "unreachable" if rows is not None and rows.blank else "unsupported"
         held = (self._held.get((gpu.device.uuid, share)) for share in shares)
         fresh = any(each is not None and each.is_fresh(gpu.journal.now) for each in held)
-        return None if fresh else UNREACHABLE
+        return None if fresh else "unreachable"

@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from exporter.clock import Clock
 from exporter.model.reading import Activity
+from exporter.sources.fleet.dead_counters import DeadCounters
 from exporter.sources.source import CounterRow, CounterSource, OpenedGpu
 
 SILENT_READS = 3
@@ -52,6 +54,7 @@ class Counters:
             LibraryUnavailable: the driver library must be initialised again.
         """
         self._gpu = gpu
+        self._dead = DeadCounters(gpu.journal)
         self._sources: dict[str, CounterSource] = {}
         self._silent: Counter[tuple[str, int | None]] = Counter()
         """By source and share: how many reads in a row gave nothing."""
@@ -62,14 +65,18 @@ class Counters:
                 if row.name in enabled:
                     if row.prepare is not None and row.name not in gpu.node:
                         continue
-                    self._sources[row.name] = row.open(gpu)
+                    better = partial(self._are_answering, tuple(self._sources))
+                    self._sources[row.name] = row.open(replace(gpu, better=better))
                     opened.callback(self._sources[row.name].close)
                 elif row.enabled:
                     gpu.journal.absent(row.name, "disabled")
             self._opened = opened.pop_all()
 
-    def read(self, clock: Clock) -> Counted:
+    def read(self, clock: Clock, *, working: bool = False) -> Counted:
         """Read every source, and return for each share what the chosen one gave.
+
+        `working` is what utilization and power say of the whole GPU: then counters that read 0 gave
+        nothing.
 
         Raises:
             DeviceGone: the GPU is lost.
@@ -81,7 +88,11 @@ class Counters:
         for name, source in self._sources.items():
             self._gpu.journal.progress()
             now = clock.monotonic()
-            found[name] = now, source.read(now)
+            given = source.read(now)
+            whole = given.get(None)
+            if whole is not None and not self._dead.believed(name, whole, now, working=working):
+                given = {}
+            found[name] = now, given
             seconds[name] = clock.monotonic() - now
         sources: dict[int | None, str] = {}
         activities: dict[int | None, Activity] = {}
@@ -112,6 +123,16 @@ class Counters:
         measuring = [name for name, source in self._sources.items() if source.measures(share)]
         answering = (name for name in measuring if self._silent[name, share] < SILENT_READS)
         return next(answering, measuring[0] if measuring else None)
+
+    def _are_answering(self, names: Collection[str]) -> bool:
+        """Return whether each share is measured by one of these sources, which is not silent."""
+        return all(
+            any(
+                self._sources[name].measures(share) and self._silent[name, share] < SILENT_READS
+                for name in names
+            )
+            for share in self._gpu.gpu_instances
+        )
 
     def _is_counted(self, share: int | None, name: str, since: float) -> bool:
         """Return whether another source has already counted the time after `since`.

@@ -255,7 +255,9 @@ class Supervisor:
                 poll.register(pipe, select.POLLIN)
             if self._run.child.has_unsent:
                 poll.register(self._run.child.orders, select.POLLOUT)
-        poll.poll(seconds * 1000)
+            if self._run.release_due is not None:
+                seconds = min(seconds, self._run.release_due - self._clock.monotonic())
+        poll.poll(max(0.0, seconds) * 1000)
         with contextlib.suppress(BlockingIOError):
             os.read(self._woken, 4096)
 

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CUPTI in this process: loaded once, 210 MB, and able to crash it.
+
+Only a process of its own loads it, never the daemon.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Any, TypeVar
+
+from exporter.errors import LibraryUnavailable
+from exporter.sources.cupti.errors import CuptiError
+from exporter.sources.cupti.structures import Parameters, parameters
+
+P = TypeVar("P", bound=Parameters)
+
+BESIDE = ("libnvperf_host.so", "libnvperf_target.so")
+"""What libcupti finds only where it is loaded already: its wheel has no search path."""
+
+
+class Library:
+    """The functions of one release of CUPTI."""
+
+    def __init__(self, cupti: Path) -> None:
+        """Load the file ``libcupti.so.N`` and the libraries beside it.
+
+        Raises:
+            LibraryUnavailable: with the reason, in one line.
+        """
+        try:
+            for name in BESIDE:
+                ctypes.CDLL(str(cupti.parent / name), mode=ctypes.RTLD_GLOBAL)
+            self._functions = ctypes.CDLL(str(cupti))
+            version = ctypes.c_uint32()
+            code = self._functions.cuptiGetVersion(ctypes.byref(version))
+        except (OSError, AttributeError) as error:
+            raise LibraryUnavailable(f"CUPTI cannot be loaded: {error}") from error
+        if code:
+            raise CuptiError(code, "cuptiGetVersion")
+        self.version = version.value
+        """As cuptiGetVersion numbers releases."""
+
+    def call(self, kind: type[P], **members: Any) -> P:
+        """Call the function that takes such a structure; return what it made of it.
+
+        Raises:
+            CuptiError: with CUPTI's code.
+        """
+        asked = parameters(kind, self.version, **members)
+        code = getattr(self._functions, kind.FUNCTION)(ctypes.byref(asked))
+        if code:
+            raise CuptiError(code, kind.FUNCTION)
+        return asked

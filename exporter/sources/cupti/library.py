@@ -7,6 +7,7 @@ Only a process of its own loads it, never the daemon.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -48,8 +49,22 @@ class Library:
         Raises:
             CuptiError: with CUPTI's code.
         """
-        asked = parameters(kind, self.version, **members)
-        code = getattr(self._functions, kind.FUNCTION)(ctypes.byref(asked))
-        if code:
-            raise CuptiError(code, kind.FUNCTION)
+        function, asked = self.prepared(kind, **members)
+        function()
         return asked
+
+    def prepared(self, kind: type[P], **members: Any) -> tuple[Callable[[], None], P]:
+        """Return the function that takes such a structure, to be called many times, and what it is
+        called with.
+
+        The function raises CuptiError as `call` does.
+        """
+        asked = parameters(kind, self.version, **members)
+        function, argument = getattr(self._functions, kind.FUNCTION), ctypes.byref(asked)
+
+        def called() -> None:
+            code = function(argument)
+            if code:
+                raise CuptiError(code, kind.FUNCTION)
+
+        return called, asked

@@ -90,6 +90,10 @@ class CounterOptions:
     procfs: str = "/proc"
 
 
+def _never() -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class OpenedGpu:
     """One GPU that NVML has opened, as a counter source gets it."""
@@ -106,6 +110,8 @@ class OpenedGpu:
     in a round."""
     node: Mapping[str, NodeCounters] = field(default_factory=dict)
     """By name: the enabled sources that read all GPUs at once."""
+    better: Callable[[], bool] = _never
+    """Returns whether preferred sources measure every share now: then this one need not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from exporter.clock import Clock
 from exporter.model.reading import Activity
@@ -62,7 +63,8 @@ class Counters:
                 if row.name in enabled:
                     if row.prepare is not None and row.name not in gpu.node:
                         continue
-                    self._sources[row.name] = row.open(gpu)
+                    better = partial(self._are_answering, tuple(self._sources))
+                    self._sources[row.name] = row.open(replace(gpu, better=better))
                     opened.callback(self._sources[row.name].close)
                 elif row.enabled:
                     gpu.journal.absent(row.name, "disabled")
@@ -112,6 +114,16 @@ class Counters:
         measuring = [name for name, source in self._sources.items() if source.measures(share)]
         answering = (name for name in measuring if self._silent[name, share] < SILENT_READS)
         return next(answering, measuring[0] if measuring else None)
+
+    def _are_answering(self, names: Collection[str]) -> bool:
+        """Return whether each share is measured by one of these sources, which is not silent."""
+        return all(
+            any(
+                self._sources[name].measures(share) and self._silent[name, share] < SILENT_READS
+                for name in names
+            )
+            for share in self._gpu.gpu_instances
+        )
 
     def _is_counted(self, share: int | None, name: str, since: float) -> bool:
         """Return whether another source has already counted the time after `since`.

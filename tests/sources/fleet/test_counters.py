@@ -178,3 +178,35 @@ def test_a_gpu_lost_while_opening_leaves_no_source_open() -> None:
     with pytest.raises(DeviceGone):
         Counters(bench.gpu, ("first", "second"), rows)
     assert bench.first.closed
+
+
+def test_a_source_can_ask_whether_a_preferred_one_measures_all_shares() -> None:
+    """One that costs something rests meanwhile; a preferred one that falls silent wakes it."""
+    bench = Bench(0, 1)
+    opened: dict[str, OpenedGpu] = {}
+    sources = {"first": bench.first, "second": bench.second}
+
+    def row(name: str) -> CounterRow:
+        def remember(gpu: OpenedGpu) -> Fake:
+            opened[name] = gpu
+            return sources[name]
+
+        return CounterRow(name, "", remember)
+
+    bench.counters = Counters(bench.gpu, ["first", "second"], [row("first"), row("second")])
+    found = []
+
+    bench.read()
+    found.append(opened["second"].better())
+    bench.first.answering = {0}
+    bench.read(SILENT_READS)
+    found.append(opened["second"].better())
+    bench.first.answering = {0, 1}
+    bench.read()
+    found.append(opened["second"].better())
+    bench.first.shares = {0}
+    bench.read()
+    found.append(opened["second"].better())
+
+    assert found == [True, False, True, False]
+    assert not opened["first"].better()

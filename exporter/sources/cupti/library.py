@@ -48,8 +48,20 @@ class Library:
         Raises:
             CuptiError: with CUPTI's code.
         """
-        asked = parameters(kind, self.version, **members)
-        code = getattr(self._functions, kind.FUNCTION)(ctypes.byref(asked))
-        if code:
-            raise CuptiError(code, kind.FUNCTION)
+        asked = self.prepared(kind, **members)
+        self.again(asked)
         return asked
+
+    def prepared(self, kind: type[P], **members: Any) -> P:
+        """Return a structure for this release, for a function that is called `again` and again."""
+        return parameters(kind, self.version, **members)
+
+    def again(self, asked: Parameters) -> None:
+        """Call the function that takes this structure.
+
+        Raises:
+            CuptiError: with CUPTI's code.
+        """
+        code = getattr(self._functions, asked.FUNCTION)(ctypes.byref(asked))
+        if code:
+            raise CuptiError(code, asked.FUNCTION)

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One child process and its three pipes, none of which is ever waited for."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import IO, Any
+
+from exporter.errors import one_line
+from exporter.sources.counters.lines import Lines
+from exporter.sources.counters.wire import encoded
+
+READ_BYTES = 65_536
+MOST_READ_BYTES = 1 << 20
+"""Of one pipe and at once."""
+MOST_UNSENT_BYTES = 1 << 20
+MOST_ERRORS = 20
+LONGEST_ERROR = 200
+
+log = logging.getLogger(__name__)
+
+
+def program(name: str) -> tuple[str, ...]:
+    """Return the command that runs one of the programs."""
+    return sys.executable, "-m", "exporter.sources.counters", name
+
+
+class Child:
+    """A process that runs a program; used by the thread that started it.
+
+    The thread must outlive it: the kernel kills the child when the thread ends.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        """Start it.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        self._process = subprocess.Popen(  # noqa: S603 - our own program
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            cwd="/",
+            env=_environment(),
+        )
+        self._unsent = bytearray()
+        self._lines = Lines()
+        self._error_lines = Lines()
+        self._errors: deque[str] = deque(maxlen=MOST_ERRORS)
+        self._at_end: set[IO[bytes]] = set()
+        self.read_bytes_total = 0
+        for pipe in (self.orders, self.says, self.errors):
+            os.set_blocking(pipe.fileno(), False)
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._process.pid
+
+    @property
+    def orders(self) -> IO[bytes]:
+        """The pipe to its standard input."""
+        return _there(self._process.stdin)
+
+    @property
+    def says(self) -> IO[bytes]:
+        """The pipe from its standard output."""
+        return _there(self._process.stdout)
+
+    @property
+    def errors(self) -> IO[bytes]:
+        """The pipe from its standard error."""
+        return _there(self._process.stderr)
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether an order waits for room in the pipe."""
+        return bool(self._unsent)
+
+    @property
+    def is_deaf(self) -> bool:
+        """Whether it has left more orders unread than a working child does."""
+        return len(self._unsent) > MOST_UNSENT_BYTES
+
+    @property
+    def dropped_total(self) -> int:
+        """How many lines were too long."""
+        return self._lines.dropped_total
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send an order, as soon as there is room for it."""
+        self._unsent += encoded(message)
+        self.flush()
+
+    def flush(self) -> None:
+        """Send as much as there is room for."""
+        if self._unsent:
+            try:
+                del self._unsent[: os.write(self.orders.fileno(), self._unsent)]
+            except BlockingIOError:
+                pass
+            except OSError:  # it is gone, which its other pipes say as well
+                self._unsent.clear()
+
+    def read(self) -> list[bytes]:
+        """Return the lines that it has written since the last call."""
+        return self._lines.feed(self._read(self.says))
+
+    def read_errors(self) -> None:
+        """Log what it has written to standard error, and remember the end of it."""
+        for line in self._error_lines.feed(self._read(self.errors)):
+            text = one_line(line[:LONGEST_ERROR].decode(errors="replace")).strip()
+            if text:
+                self._errors.append(text)
+                log.debug("child process %d: %s", self.pid, text)
+
+    def _read(self, pipe: IO[bytes]) -> bytes:
+        found = bytearray()
+        with contextlib.suppress(BlockingIOError):
+            while len(found) < MOST_READ_BYTES:
+                data = os.read(pipe.fileno(), READ_BYTES)
+                if not data:
+                    self._at_end.add(pipe)
+                    break
+                found += data
+        self.read_bytes_total += len(found)
+        return bytes(found)
+
+    @property
+    def is_mute(self) -> bool:
+        """Whether its standard output has ended."""
+        return self.says in self._at_end
+
+    @property
+    def readable(self) -> list[IO[bytes]]:
+        """The pipes from which something may come."""
+        return [pipe for pipe in (self.says, self.errors) if pipe not in self._at_end]
+
+    def leave(self) -> None:
+        """Be done with it: close its pipes, by which it is told to end."""
+        for pipe in (self.orders, self.says, self.errors):
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+    def kill(self) -> None:
+        """Kill it; it may yet take its time inside the driver."""
+        with contextlib.suppress(OSError):
+            self._process.kill()
+
+    def wait(self, seconds: float) -> None:
+        """Wait for its end, at most so long."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+
+    def is_gone(self) -> bool:
+        """Return whether it has ended."""
+        return self._process.poll() is not None
+
+    @property
+    def ending(self) -> str:
+        """How it ended, in words; the last thing it wrote to standard error is part of them."""
+        code = self._process.returncode
+        if code is None:
+            return "does not end"
+        if code < 0:
+            return f"was killed by signal {-code} ({_signal_name(-code)})"
+        last = f": {self._errors[-1]}" if self._errors else ""
+        return f"ended with exit code {code}{last}" if code else f"ended by itself{last}"
+
+
+def _there(pipe: IO[bytes] | None) -> IO[bytes]:
+    assert pipe is not None, "all three are pipes"  # noqa: S101
+    return pipe
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "of no name"
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment in which a child imports from where this process does."""
+    folders = (os.path.abspath(folder) for folder in sys.path if folder)
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(folders),
+        "PYTHONSAFEPATH": "1",
+    }

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A counter source in a child process: what it measures, for the GPUs that want it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from exporter.clock import Clock
+from exporter.model.readers import CounterState
+from exporter.sources.counters.child import program
+from exporter.sources.counters.notes import EVERYWHERE, Notes
+from exporter.sources.counters.supervisor import Orders, Supervisor
+from exporter.sources.counters.wants import PATIENCE_SECONDS, Wants
+from exporter.sources.counters.wire import PAUSED, UNREACHABLE, Counted, Hello, Message, Noted
+from exporter.sources.held import Held, HeldSource
+from exporter.sources.source import CounterSource, OpenedGpu
+
+STANDS_RATIO = 1.5
+"""An activity stands for so many times its own length, unless another one comes."""
+
+
+class ChildCounters:
+    """The activities that one program measures, of all GPUs that want it."""
+
+    def __init__(
+        self,
+        source: str,
+        options: Mapping[str, Any],
+        clock: Clock,
+        *,
+        command: Sequence[str] | None = None,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        """Run the program that has the name of the `source` with these `options`."""
+        self._source = source
+        self._lock = threading.Lock()
+        self._wants = Wants(patience_seconds)
+        self._notes = Notes(source)
+        self._held: dict[tuple[str, int | None], Held] = {}
+        self._failures = 0
+        self._paused = False
+        self.facts: Mapping[str, str] = {}
+        """What the last child said of what it runs on."""
+        self.supervisor = Supervisor(source, command or program(source), options, clock, self)
+
+    def start(self) -> None:
+        """Begin to watch for GPUs that want this source."""
+        self.supervisor.start()
+
+    def stop(self) -> None:
+        """End the child; one that hangs is not waited for."""
+        self.supervisor.stop()
+
+    def pause(self) -> None:
+        """Hand the hardware counters to somebody else, such as a profiler."""
+        self._paused = True
+        self.supervisor.nudge()
+
+    def resume(self) -> None:
+        """Measure again."""
+        self._paused = False
+        with self._lock:
+            note = self._notes.everywhere
+            if note is not None and note.state == PAUSED:
+                self._notes.over(EVERYWHERE)
+        self.supervisor.nudge()
+
+    @property
+    def paused(self) -> bool:
+        """Whether somebody else has the counters."""
+        return self._paused
+
+    @property
+    def state(self) -> CounterState | None:
+        """How the child is doing; None while no GPU wants it."""
+        with self._lock:
+            wanted = bool(self._wants.gpus)
+            well = self._notes.everywhere is None
+        if not wanted:
+            return None
+        return CounterState(self.supervisor.is_up and well, self._failures)
+
+    def open(self, gpu: OpenedGpu) -> CounterSource:
+        """Return its counters of one GPU."""
+        return _Source(self, gpu)
+
+    # Called by the workers of the GPUs.
+
+    def add(self, session: object, gpu: OpenedGpu) -> None:
+        """Note that a GPU is open."""
+        with self._lock:
+            self._wants.add(session, gpu.device, gpu.gpu_instances, gpu.journal.now)
+
+    def remove(self, session: object, gpu: OpenedGpu) -> None:
+        """Note that it is not any more."""
+        uuid = gpu.device.uuid
+        with self._lock:
+            self._wants.remove(session)
+            if not self._wants.knows(uuid):
+                self._held = {key: held for key, held in self._held.items() if key[0] != uuid}
+        self.supervisor.nudge()
+
+    def held(self, gpu: str, gpu_instance: int | None) -> Held | None:
+        """Return what has arrived of a share; None if nothing has."""
+        return self._held.get((gpu, gpu_instance))
+
+    def note(self, session: object, gpu: OpenedGpu) -> None:
+        """Note whether the GPU wants this source, and in its journal why it does not count."""
+        now = gpu.journal.now
+        better = gpu.better()
+        with self._lock:
+            changed = self._wants.note(session, now, better=better)
+            states = {share: self._state_of(gpu, share, now) for share in gpu.gpu_instances}
+        if changed:
+            self.supervisor.nudge()
+        for share, state in states.items():
+            group = self._source if share is None else f"{self._source}_instance_{share}"
+            if state is None or better:
+                gpu.journal.answered(group)
+            else:
+                gpu.journal.absent(group, state, logged=True)
+
+    def _state_of(self, gpu: OpenedGpu, share: int | None, now: float) -> str | None:
+        if self._paused:
+            return PAUSED
+        held = self._held.get((gpu.device.uuid, share))
+        if held is not None and held.is_fresh(now):
+            return None
+        note = self._notes.of(gpu.device.uuid, share)
+        return None if note is None else note.state
+
+    # Called by the supervisor's thread.
+
+    def orders(self) -> Orders:
+        """Return which GPUs are to be measured."""
+        with self._lock:
+            return Orders(tuple(self._wants.gpus), self._paused)
+
+    def hear(self, message: Message, now: float) -> None:
+        """Take what the child says."""
+        match message:
+            case Hello(facts):
+                self.facts = facts
+            case Noted(gpu, gpu_instance, state, text):
+                with self._lock:
+                    self._failures += self._notes.note((gpu, gpu_instance), state, text)
+            case Counted(gpu, gpu_instance, activity):
+                with self._lock:
+                    if not self._wants.is_wanted(gpu, gpu_instance):
+                        return
+                    held = self._held.setdefault((gpu, gpu_instance), Held())
+                    self._notes.over(EVERYWHERE)
+                    self._notes.over((gpu, gpu_instance))
+                held.put(activity, now, STANDS_RATIO * activity.seconds)
+
+    def failed(self, problem: str | None) -> None:
+        """Count a failure; what the child itself said of all GPUs explains its end better."""
+        self._failures += 1
+        if problem is None:
+            return
+        with self._lock:
+            note = self._notes.everywhere
+            if note is None or note.state == UNREACHABLE:
+                self._notes.note(EVERYWHERE, UNREACHABLE, problem)
+
+    def ended(self, now: float) -> None:
+        """Let nothing stand that the child has measured, nor what it said of single GPUs."""
+        with self._lock:
+            self._notes.forget()
+            for held in self._held.values():
+                held.end(now)
+
+
+class _Source(HeldSource):
+    """One GPU's part; while it is open, the GPU can want the child."""
+
+    def __init__(self, counters: ChildCounters, gpu: OpenedGpu) -> None:
+        uuid = gpu.device.uuid
+        super().__init__(
+            gpu,
+            lambda share: counters.held(uuid, share),
+            lambda opened: counters.note(self, opened),
+        )
+        self._counters = counters
+        counters.add(self, gpu)
+
+    def close(self) -> None:
+        """Note that the GPU is not read any more."""
+        self._counters.remove(self, self._gpu)

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A child's side of the pipes: what it says to the exporter, and what it is told.
+
+Nothing here waits for the exporter: where the pipe is full, activities are dropped and states kept.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any
+
+from exporter.sources.counters.lines import Lines
+from exporter.sources.counters.wire import Malformed, decoded, encoded
+
+LONGEST_ORDER_BYTES = 1 << 20
+READ_BYTES = 65_536
+
+
+class Port:
+    """The pipes of a child, used by one thread."""
+
+    def __init__(self, orders: int, says: int) -> None:
+        """Read from the descriptor `orders` and write to `says`; neither blocks from now on."""
+        self._orders = orders
+        self.says = says
+        os.set_blocking(orders, False)
+        os.set_blocking(says, False)
+        self._lines = Lines(LONGEST_ORDER_BYTES)
+        self._messages: list[dict[str, Any]] = []
+        self._begun = bytearray()
+        """The rest of a line, of which the pipe has the beginning."""
+        self._states: dict[object, bytes] = {}
+        """By GPU and instance: what the pipe had no room for."""
+        self._beats = 0
+        self.dropped_total = 0
+        """Activities and beats for which the pipe had no room."""
+        self.ended = False
+        """Whether the exporter is gone or wants the child to end."""
+
+    def end_on(self, *signals: signal.Signals) -> None:
+        """Take these signals for the wish that the child ends."""
+        for number in signals:
+            signal.signal(number, self._end)
+
+    def _end(self, number: int, frame: FrameType | None) -> None:
+        self.ended = True
+
+    def emit(self, message: Mapping[str, Any]) -> None:
+        """Say one of the messages of `wire`.
+
+        Raises:
+            ValueError: it has a number that is none.
+        """
+        line = encoded(message)
+        if "state" in message:
+            self._states[message.get("gpu"), message.get("gpu_instance")] = line
+            self._send_waiting()
+            return
+        self._send_waiting()
+        if self._begun or self._states or not self._begin(line):
+            self.dropped_total += 1
+
+    def beat(self) -> None:
+        """Say that the child is alive; to be called at least once a second."""
+        self._beats += 1
+        self.emit({"beat": self._beats})
+
+    def messages(self) -> list[dict[str, Any]]:
+        """Return what the exporter has sent since the last call; waits for nothing."""
+        self.wait(0.0)
+        found, self._messages = self._messages, []
+        return found
+
+    def wait(self, seconds: float) -> None:
+        """Wait so long, or until the exporter sends something, or is gone."""
+        deadline = time.monotonic() + seconds
+        while not self.ended and not self._messages:
+            left = deadline - time.monotonic()
+            ready, _, _ = select.select([self._orders], [], [], max(0.0, left))
+            if ready:
+                self._receive()
+            if left <= 0:
+                return
+
+    def options(self) -> dict[str, Any]:
+        """Return the first message, for which it waits; nothing if there is none to come."""
+        while not self.ended and not self._messages:
+            self.wait(60.0)
+        return self._messages.pop(0) if self._messages else {}
+
+    def _receive(self) -> None:
+        try:
+            data = os.read(self._orders, READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.ended = True
+        for line in self._lines.feed(data):
+            try:
+                self._messages.append(decoded(line))
+            except Malformed:  # the exporter sends none
+                continue
+
+    def _send_waiting(self) -> None:
+        """Send what had no room: the rest of a line, then the states."""
+        if self._begun:
+            del self._begun[: self._write(self._begun)]
+        while self._states and not self._begun:
+            key, line = next(iter(self._states.items()))
+            if not self._begin(line):
+                return
+            del self._states[key]
+
+    def _begin(self, line: bytes) -> bool:
+        """Return whether the pipe took the beginning of a line, the rest of which is kept."""
+        written = self._write(line)
+        if written:
+            self._begun += line[written:]
+        return written > 0
+
+    def _write(self, data: bytes | bytearray) -> int:
+        try:
+            return os.write(self.says, data)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            self.ended = True
+            return 0

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs in a child process: the table of programs, and how one of them is run."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Mapping
+
+from exporter.sources.counters.port import Port
+
+PROGRAMS: Mapping[str, str] = {
+    "cupti": "exporter.sources.cupti.program:run",
+    "dcgm": "exporter.sources.dcgm.hostengine:run",
+}
+"""By name: module and function ``run(options: Mapping[str, Any], port: Port) -> int``, which
+returns the exit code. It is imported in the child alone."""
+
+_PR_SET_PDEATHSIG = 1
+
+
+def run(name: str, programs: Mapping[str, str] = PROGRAMS) -> int:
+    """Run a program until the exporter ends it; return its exit code."""
+    _die_with_parent()
+    faulthandler.enable()
+    # The exporter ends this process: Ctrl-C and `systemctl kill` reach it as well.
+    for number in (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    port = _port()
+    port.end_on(signal.SIGTERM)
+    options = port.options()
+    if port.ended:
+        return 0
+    module, _, function = programs[name].partition(":")
+    code: int = getattr(importlib.import_module(module), function)(options, port)
+    return code
+
+
+def _die_with_parent() -> None:
+    """Have the kernel kill this process when the exporter's thread that started it is gone.
+
+    The end of standard input says so as well, but not to a process that hangs in a driver call.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _port() -> Port:
+    """Take the pipes away from what libraries print: their output is for the log."""
+    orders, says = os.dup(sys.stdin.fileno()), os.dup(sys.stdout.fileno())
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return Port(orders, says)

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The thread that starts a child process, gives it its orders, hears it, and ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from exporter.clock import Clock
+from exporter.sources.counters.child import Child
+from exporter.sources.counters.restarts import Restarts
+from exporter.sources.counters.wire import PAUSED, Malformed, Message, Noted, parsed
+
+SILENT_SECONDS = 5.0
+"""A child that says nothing for so long hangs."""
+FIRST_SECONDS = 30.0
+"""So long it may take until it says something at all: libraries of 200 MB are loaded."""
+PAUSE_SECONDS = 1.5
+"""So long it may take to release the counters, and to say so, when it is paused."""
+END_SECONDS = 1.0
+"""So long it may take to end by itself."""
+UNWANTED_SECONDS = 10.0
+"""So long a child stays that no GPU wants."""
+MOST_STUCK = 2
+"""Children that do not die: there is no third one beside them."""
+MOST_BYTES_PER_SECOND = 1 << 22
+STEP_SECONDS = 1.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What a child is to do."""
+
+    gpus: tuple[Mapping[str, Any], ...] = ()
+    """The GPUs to measure."""
+    paused: bool = False
+
+
+class Audience(Protocol):
+    """For whom a child is supervised."""
+
+    def orders(self) -> Orders:
+        """Return what the child is to do now."""
+
+    def hear(self, message: Message, now: float) -> None:
+        """Take what the child says."""
+
+    def failed(self, problem: str | None) -> None:
+        """Count a failure; with a `problem` the child does not run."""
+
+    def ended(self, now: float) -> None:
+        """Note that there is no child any more."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """One child, and what is known of it: a generation."""
+
+    child: Child
+    silent_at: float
+    """When it will have been silent for too long."""
+    flow_since: float
+    """Since when its bytes are counted,"""
+    flow_bytes: int = 0
+    """and how many there were then."""
+    heard: bool = False
+    told: Orders = Orders()
+    release_due: float | None = None
+    """When it will have taken too long to release the counters."""
+    unwanted_since: float | None = None
+
+
+class Supervisor:
+    """Keeps one child running while a GPU wants it; what an old one said is never heard."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        options: Mapping[str, Any],
+        clock: Clock,
+        audience: Audience,
+    ) -> None:
+        """Run `command`, give it the `options` as its first line; `name` is the source's."""
+        self._name = name
+        self._command = tuple(command)
+        self._options = options
+        self._clock = clock
+        self._audience = audience
+        self._restarts = Restarts()
+        self._run: _Run | None = None
+        self._leaving: list[tuple[Child, float]] = []
+        """Children that were told to end, and when they are killed."""
+        self._stuck: list[Child] = []
+        """Children that were killed and are not dead yet."""
+        self.generation = 0
+        """How many children there were."""
+        self._stopping = False
+        self._woken, self._wake = os.pipe()
+        os.set_blocking(self._woken, False)
+        os.set_blocking(self._wake, False)
+        self._thread = threading.Thread(target=self._supervise, name=name, daemon=True)
+
+    @property
+    def is_up(self) -> bool:
+        """Whether a child runs that has said something."""
+        run = self._run
+        return run is not None and run.heard
+
+    @property
+    def pid(self) -> int | None:
+        """The number of the child's process; None if there is none."""
+        run = self._run
+        return None if run is None else run.child.pid
+
+    def start(self) -> None:
+        """Begin to watch for orders."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the child; one that hangs is not waited for."""
+        self._stopping = True
+        self.nudge()
+        if self._thread.is_alive():
+            self._thread.join(2 * END_SECONDS)
+
+    def nudge(self) -> None:
+        """Have new orders looked at now."""
+        with contextlib.suppress(BlockingIOError):  # full: it will wake
+            os.write(self._wake, b"\0")
+
+    def _supervise(self) -> None:
+        while not self._stopping:
+            try:
+                self.step(STEP_SECONDS)
+            except Exception as error:  # without this thread nothing would be measured again
+                self._fail(f"its supervision failed: {type(error).__name__}: {error}")
+                time.sleep(STEP_SECONDS)
+        self.end()
+
+    def end(self) -> None:
+        """End the child with the exporter: it may release what it has, but not for long."""
+        if self._run is not None:
+            child = self._run.child
+            self._leave()
+            child.wait(END_SECONDS)
+        for child, _ in self._leaving:
+            child.kill()
+
+    def step(self, wait_seconds: float) -> None:
+        """Do what is due, and take what the child says within `wait_seconds`.
+
+        Called by the thread alone, of which the child is.
+        """
+        now = self._clock.monotonic()
+        self._bury(now)
+        orders = self._audience.orders()
+        if self._run is None and orders.gpus and not orders.paused:
+            self._start(now)
+        if self._run is not None:
+            self._order(self._run, orders, now)
+            self._judge(self._run, now)
+        self._wait(wait_seconds)
+        if self._run is not None:
+            self._take(self._run)
+
+    def _bury(self, now: float) -> None:
+        """Kill those that do not end by themselves, and forget the dead."""
+        for child, due in self._leaving:
+            if now >= due:
+                child.kill()
+                self._stuck.append(child)
+        self._leaving = [(child, due) for child, due in self._leaving if now < due]
+        self._leaving = [each for each in self._leaving if not each[0].is_gone()]
+        self._stuck = [child for child in self._stuck if not child.is_gone()]
+
+    def _start(self, now: float) -> None:
+        if not self._restarts.may_start(now):
+            return
+        self._restarts.started(now)
+        if len(self._stuck) >= MOST_STUCK:
+            pids = " and ".join(str(child.pid) for child in self._stuck)
+            self._fail(f"the child processes {pids} hang in the driver and cannot be killed")
+            return
+        try:
+            child = Child(self._command)
+        except OSError as error:
+            self._fail(f"no child process can be started: {error}")
+            return
+        self.generation += 1
+        log.debug("%s: the child process %d was started", self._name, child.pid)
+        self._run = _Run(child, silent_at=now + FIRST_SECONDS, flow_since=now)
+        child.send(self._options)
+
+    def _order(self, run: _Run, orders: Orders, now: float) -> None:
+        """Say to the child what it does not know yet."""
+        if orders.gpus != run.told.gpus:
+            run.child.send({"gpus": orders.gpus})
+        if orders.paused != run.told.paused:
+            run.child.send({"pause": True} if orders.paused else {"resume": True})
+            run.release_due = now + PAUSE_SECONDS if orders.paused else None
+        run.told = orders
+        run.child.flush()
+        if orders.gpus:
+            run.unwanted_since = None
+        elif run.unwanted_since is None:
+            run.unwanted_since = now
+
+    def _judge(self, run: _Run, now: float) -> None:
+        """End a child that is not wanted, does not let go, hangs or raves."""
+        written = run.child.read_bytes_total - run.flow_bytes
+        if run.unwanted_since is not None and now - run.unwanted_since >= UNWANTED_SECONDS:
+            self._leave()
+        elif run.release_due is not None and now >= run.release_due:
+            run.child.kill()  # with it goes what it has
+            self._leave()
+        elif now >= run.silent_at:
+            seconds = SILENT_SECONDS if run.heard else FIRST_SECONDS
+            self._kill(run.child, f"said nothing for {seconds:.0f} s and was killed")
+        elif written > MOST_BYTES_PER_SECOND:
+            self._kill(run.child, "wrote more than makes sense and was killed")
+        elif run.child.is_deaf:
+            self._kill(run.child, "did not read its orders and was killed")
+        elif now - run.flow_since >= 1.0:
+            run.flow_since, run.flow_bytes = now, run.child.read_bytes_total
+
+    def _wait(self, seconds: float) -> None:
+        poll = select.poll()
+        poll.register(self._woken, select.POLLIN)
+        if self._run is not None:
+            for pipe in self._run.child.readable:
+                poll.register(pipe, select.POLLIN)
+            if self._run.child.has_unsent:
+                poll.register(self._run.child.orders, select.POLLOUT)
+        poll.poll(seconds * 1000)
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._woken, 4096)
+
+    def _take(self, run: _Run) -> None:
+        """Take what the child says, and note if it has ended."""
+        child = run.child
+        gone = child.is_gone()
+        child.read_errors()
+        too_long = child.dropped_total
+        lines = child.read()
+        for _ in range(child.dropped_total - too_long):
+            self._audience.failed(None)
+        for line in lines:
+            self._hear(run, line)
+        if child.is_mute and not gone:
+            child.wait(END_SECONDS)
+            child.read_errors()
+            if not child.is_gone():
+                self._kill(child, "closed its output and was killed")
+                return
+            gone = True
+        if gone:
+            self._kill(child, child.ending)
+
+    def _hear(self, run: _Run, line: bytes) -> None:
+        try:
+            message = parsed(line, self._name)
+        except Malformed as error:
+            log.debug("%s: a line of its child process %s: %.80r", self._name, error, line)
+            self._audience.failed(None)
+            return
+        now = self._clock.monotonic()
+        run.heard, run.silent_at = True, now + SILENT_SECONDS
+        if isinstance(message, Noted) and message.state == PAUSED:
+            run.release_due = None
+        self._audience.hear(message, now)
+
+    def _kill(self, child: Child, reason: str) -> None:
+        child.kill()
+        self._fail(f"its child process {reason}")
+
+    def _fail(self, problem: str) -> None:
+        """Be done with the present child, and wait for the next."""
+        self._restarts.ended(self._clock.monotonic())
+        self._leave()
+        self._audience.failed(problem)
+
+    def _leave(self) -> None:
+        """Be done with the present child, whether it dies or not."""
+        run, self._run = self._run, None
+        if run is None:
+            return
+        now = self._clock.monotonic()
+        run.child.leave()
+        if not run.child.is_gone():
+            self._leaving.append((run.child, now + END_SECONDS))
+        self._audience.ended(now)

@@ -7,6 +7,7 @@ Only a process of its own loads it, never the daemon.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -48,20 +49,22 @@ class Library:
         Raises:
             CuptiError: with CUPTI's code.
         """
-        asked = self.prepared(kind, **members)
-        self.again(asked)
+        function, asked = self.prepared(kind, **members)
+        function()
         return asked
 
-    def prepared(self, kind: type[P], **members: Any) -> P:
-        """Return a structure for this release, for a function that is called `again` and again."""
-        return parameters(kind, self.version, **members)
+    def prepared(self, kind: type[P], **members: Any) -> tuple[Callable[[], None], P]:
+        """Return the function that takes such a structure, to be called many times, and what it is
+        called with.
 
-    def again(self, asked: Parameters) -> None:
-        """Call the function that takes this structure.
-
-        Raises:
-            CuptiError: with CUPTI's code.
+        The function raises CuptiError as `call` does.
         """
-        code = getattr(self._functions, asked.FUNCTION)(ctypes.byref(asked))
-        if code:
-            raise CuptiError(code, asked.FUNCTION)
+        asked = parameters(kind, self.version, **members)
+        function, argument = getattr(self._functions, kind.FUNCTION), ctypes.byref(asked)
+
+        def called() -> None:
+            code = function(argument)
+            if code:
+                raise CuptiError(code, kind.FUNCTION)
+
+        return called, asked

@@ -266,6 +266,22 @@ class ProfilerHostGetSupportedChips(Parameters):
     _fields_ = (("num_chips", c_size_t), ("pp_chip_names", _Names))
 
 
+class ProfilerHostGetMetricProperties(Parameters):
+    """Describes one metric."""
+
+    FUNCTION = "cuptiProfilerHostGetMetricProperties"
+    SINCE: ClassVar[Mapping[str, int]] = {"metric_collection_scope": CUPTI_13_1}
+    _fields_ = (
+        ("p_host_object", c_void_p),
+        ("p_metric_name", c_char_p),
+        ("p_description", c_char_p),
+        ("p_hw_unit", c_char_p),
+        ("p_dim_unit", c_char_p),
+        ("metric_type", c_int),
+        ("metric_collection_scope", c_int),
+    )
+
+
 class ProfilerHostConfigAddMetrics(Parameters):
     """Adds metrics to the host object's configuration."""
 

@@ -162,8 +162,22 @@ def _open_gpm(gpu: OpenedGpu) -> CounterSource:
     return GpmSource(gpu.handle, gpu.gpu_instances, gpu.journal, gpu.wait)
 
 
+def _prepare_cupti(options: CounterOptions, clock: Clock) -> NodeCounters:
+    from exporter.sources.cupti.source import counters
+
+    return counters(options, clock)
+
+
 COUNTER_SOURCES: tuple[CounterRow, ...] = (
     CounterRow(GPM, "Read the hardware counters of Hopper and newer GPUs (GPM).", _open_gpm),
+    CounterRow(
+        CUPTI,
+        "Sample the hardware counters of Turing and newer GPUs with NVIDIA's CUPTI, of the extra "
+        "[cupti]; experimental.",
+        lambda gpu: gpu.node[CUPTI].open(gpu),
+        enabled=False,
+        prepare=_prepare_cupti,
+    ),
 )
 """In order of preference; `exporter/sources/fleet/counters.py` chooses one for each share."""
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from exporter.errors import LibraryUnavailable
+from exporter.errors import LibraryUnavailable, SourceError
 
 LIBRARY = "libcuda.so.1"
 ENVIRONMENT = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
@@ -34,13 +34,14 @@ class CudaGpu:
 
 
 class Driver:
-    """The CUDA driver, initialised in this process."""
+    """The CUDA driver in this process."""
 
     def __init__(self) -> None:
-        """Load and initialise it.
+        """Load it.
 
         Raises:
-            LibraryUnavailable: with the reason, in one line.
+            LibraryUnavailable: it is not there, or lacks something.
+            SourceError: it does not answer.
         """
         for name in HIDING:
             os.environ.pop(name, None)
@@ -49,17 +50,24 @@ class Driver:
             self._functions = ctypes.CDLL(LIBRARY)
         except OSError as error:
             raise LibraryUnavailable(f"the CUDA driver cannot be loaded: {error}") from error
-        self._call("cuInit", ctypes.c_uint(0))
         version = ctypes.c_int()
         self._call("cuDriverGetVersion", ctypes.byref(version))
-        self.cuda_version = divmod(version.value // 10, 100)
+        self.cuda_version = version.value // 1000, version.value % 1000 // 10
         """The newest CUDA that it supports: (13, 0)."""
 
-    def gpus(self) -> list[CudaGpu]:
-        """Return all GPUs.
+    def initialize(self) -> None:
+        """Find the GPUs; it may take a second for each that is asleep.
 
         Raises:
-            LibraryUnavailable: the driver does not answer.
+            SourceError: with the reason, in one line.
+        """
+        self._call("cuInit", ctypes.c_uint(0))
+
+    def gpus(self) -> list[CudaGpu]:
+        """Return all GPUs, once it is initialised.
+
+        Raises:
+            SourceError: the driver does not answer.
         """
         count = ctypes.c_int()
         self._call("cuDeviceGetCount", ctypes.byref(count))
@@ -82,9 +90,7 @@ class Driver:
         except AttributeError as error:
             raise LibraryUnavailable(f"the CUDA driver lacks {function}") from error
         if code:
-            raise LibraryUnavailable(
-                f"the CUDA driver does not answer ({function} returned {code})"
-            )
+            raise SourceError(f"the CUDA driver does not answer ({function} returned {code})")
 
 
 def find_gpu(gpus: Iterable[CudaGpu], uuid: str, pci_bus_id: str | None) -> CudaGpu | None:

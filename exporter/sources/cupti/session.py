@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import ctypes
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from exporter.sources.cupti.errors import OVERFLOW, CuptiError
+from exporter.sources.cupti.host import Host, Image, names
 from exporter.sources.cupti.library import Library
 from exporter.sources.cupti.samples import Samples, Window
 from exporter.sources.cupti.structures import (
@@ -27,7 +27,6 @@ from exporter.sources.cupti.structures import (
     PmSamplingSetConfig,
     PmSamplingStart,
     PmSamplingStop,
-    ProfilerHostEvaluateToGpuValues,
 )
 
 SAMPLE_SECONDS = 0.01
@@ -66,22 +65,21 @@ class Session:
         library: Library,
         index: int,
         chip: str,
-        host_object: int,
-        metrics: Sequence[str],
-        config: bytes,
+        host: Host,
+        config: Image,
+        *,
+        sampled: Sequence[str],
+        evaluated: Sequence[str],
     ) -> None:
-        """Sample GPU `index` of that `chip` as the image `config` says, for the `metrics` that the
-        `host_object` was configured with."""
+        """Sample GPU `index` of that `chip`: `config` is the image of the metrics `sampled` that
+        were added to the `host`, which must stay open; of these, some are `evaluated`."""
         self._library = library
         self._index = index
-        self._host_object = host_object
-        # CUPTI keeps the addresses of both.
-        self._config = (ctypes.c_uint8 * len(config)).from_buffer_copy(config)
-        self._names = (ctypes.c_char_p * len(metrics))(*(name.encode() for name in metrics))
-        self._values = array("d", bytes(8 * len(metrics)))
-        """Of one sample."""
-        self._values_view = (ctypes.c_double * len(metrics)).from_buffer(self._values)
-        self._samples = Samples(len(metrics))
+        self._host = host
+        self._sampled = tuple(sampled)
+        self._evaluated = tuple(evaluated)
+        self._config = config  # CUPTI keeps its address
+        self._samples = Samples(len(evaluated))
         self._append = KEEP_OLDEST if chip.startswith(NO_KEEP_LATEST) else KEEP_LATEST
         self._counts_cycles = chip.startswith(NO_TIME_INTERVAL)
         self.interval = round(
@@ -103,8 +101,8 @@ class Session:
             size = self._library.call(
                 PmSamplingGetCounterDataSize,
                 p_pm_sampling_object=self._object,
-                p_metric_names=self._names,
-                num_metrics=len(self._names),
+                p_metric_names=names(self._sampled),
+                num_metrics=len(self._sampled),
                 max_samples=MOST_SAMPLES,
             ).counter_data_size
             self._make_image(size)
@@ -130,11 +128,11 @@ class Session:
         overflowed = False
         try:
             for _ in range(MOST_IMAGES):
-                self._library.again(self._decode)
-                overflowed = overflowed or bool(self._decode.overflow)
+                self._decode()
+                overflowed = overflowed or bool(self._decoded.overflow)
                 self._take()
-                self._library.again(self._empty)
-                if self._decode.decode_stop_reason != COUNTER_DATA_FULL:
+                self._empty()
+                if self._decoded.decode_stop_reason != COUNTER_DATA_FULL:
                     break
         except CuptiError as error:
             if error.code != OVERFLOW:
@@ -161,47 +159,37 @@ class Session:
 
     def _make_image(self, size: int) -> None:
         """Make the image that samples are decoded into, and what is asked of it again and again."""
-        self._image = (ctypes.c_uint8 * size)()
+        image = (ctypes.c_uint8 * size)()
         place = {
-            "p_counter_data_image": ctypes.addressof(self._image),
+            "p_counter_data_image": ctypes.addressof(image),
             "counter_data_image_size": size,
         }
+        held = {"p_pm_sampling_object": self._object}
         prepared = self._library.prepared
-        self._decode = prepared(PmSamplingDecodeData, p_pm_sampling_object=self._object, **place)
-        self._info = prepared(PmSamplingGetCounterDataInfo, **place)
-        self._sample = prepared(
-            PmSamplingCounterDataGetSampleInfo, p_pm_sampling_object=self._object, **place
-        )
-        self._evaluation = prepared(
-            ProfilerHostEvaluateToGpuValues,
-            p_host_object=self._host_object,
-            pp_metric_names=self._names,
-            num_metrics=len(self._names),
-            p_metric_values=self._values_view,
-            **place,
-        )
-        self._empty = prepared(
+        self._decode, self._decoded = prepared(PmSamplingDecodeData, **held, **place)
+        self._inform, self._info = prepared(PmSamplingGetCounterDataInfo, **place)
+        self._ask, self._sample = prepared(PmSamplingCounterDataGetSampleInfo, **held, **place)
+        self._empty, _ = prepared(
             PmSamplingCounterDataImageInitialize,
-            p_pm_sampling_object=self._object,
+            **held,
             counter_data_size=size,
-            p_counter_data=ctypes.addressof(self._image),
+            p_counter_data=ctypes.addressof(image),
         )
-        self._library.again(self._empty)
+        self._evaluator = self._host.evaluator(self._evaluated, image)
+        self._empty()
 
     def _take(self) -> None:
         """Take the values of the samples in the image that can be used."""
-        again, samples, sample = self._library.again, self._samples, self._sample
-        again(self._info)
+        samples, sample = self._samples, self._sample
+        self._inform()
         for index in range(self._info.num_completed_samples):
             sample.sample_index = index
-            again(sample)
+            self._ask()
             if self._is_first:
                 self._is_first = False
                 samples.ended_nanoseconds = sample.end_timestamp
             elif samples.admits(sample.start_timestamp, sample.end_timestamp):
-                self._evaluation.range_index = index
-                again(self._evaluation)
-                samples.values.extend(self._values)
+                samples.values.extend(self._evaluator.values(index))
 
     def _calibrate(self, sample_seconds: float) -> None:
         """Begin anew with as many cycles as pass in the time that a sample should take.

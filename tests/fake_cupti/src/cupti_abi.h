@@ -72,6 +72,12 @@ struct host_initialize {
     const char *set;
 };
 struct host_object { HEAD; void *host; };
+struct host_properties {
+    HEAD;
+    void *host;
+    const char *name, *description, *hardware_unit, *dimension;
+    int type, scope;
+};
 struct host_add { HEAD; void *host; const char **names; size_t count; };
 struct host_image_size { HEAD; void *host; size_t size; };
 struct host_image { HEAD; void *host; size_t size; uint8_t *image; };

@@ -13,6 +13,7 @@
 #define ENTER() do { int code_ = scenario_enter(__func__, -1); if (code_) return code_; } while (0)
 
 struct host {
+    char chip[32];
     char names[MOST_METRICS][128];
     size_t count;
     void *real; /* the real library's object */
@@ -71,6 +72,7 @@ EXPORT int cuptiProfilerHostInitialize(struct host_initialize *params)
         free(host);
         return code;
     }
+    snprintf(host->chip, sizeof(host->chip), "%s", params->chip);
     host->real = code == 0 ? params->host : NULL;
     params->host = host;
     return SUCCESS;
@@ -83,6 +85,23 @@ EXPORT int cuptiProfilerHostDeinitialize(struct host_object *params)
     CHECK(params->struct_size == SIZE_TO(struct host_object, host) && host);
     passed_on(__func__, params, &params->host, host->real);
     free(host);
+    return SUCCESS;
+}
+
+EXPORT int cuptiProfilerHostGetMetricProperties(struct host_properties *params)
+{
+    ENTER();
+    struct host *host = params->host;
+    size_t size = fake_version() >= VERSION_13_1 ? SIZE_TO(struct host_properties, scope)
+                                                 : SIZE_TO(struct host_properties, type);
+    CHECK(params->struct_size == size && host && params->name);
+    int code = passed_on(__func__, params, &params->host, host->real);
+    if (code >= 0)
+        return code;
+    CHECK(!scenario_word("unknown", params->name));
+    /* One name, two pipes: which one depends on the chip. */
+    int is_shared = strstr(params->name, "pipe_shared") && !strncmp(host->chip, "TU", 2);
+    params->description = is_shared ? "cycles of the pipe (fp16+tensor)" : "a number";
     return SUCCESS;
 }
 

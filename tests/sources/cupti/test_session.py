@@ -6,11 +6,10 @@ from __future__ import annotations
 import pytest
 
 from exporter.sources.cupti.errors import CuptiError
+from exporter.sources.cupti.host import Host
 from exporter.sources.cupti.session import Session
 from exporter.sources.cupti.structures import (
-    PM_SAMPLING,
     ProfilerHostConfigAddMetrics,
-    ProfilerHostInitialize,
     ProfilerInitialize,
 )
 from tests.fake_cupti import FakeCupti
@@ -19,17 +18,15 @@ from tests.sources.cupti.conftest import Fakes, loaded
 SM = "sm__cycles_active.avg.pct_of_peak_sustained_elapsed"
 TENSOR = "sm__pipe_tensor_cycles_active_realtime.avg.pct_of_peak_sustained_elapsed"
 """Any names will do: the fake knows none."""
-CONFIG = (0x636F6E666967).to_bytes(8, "little") + (1).to_bytes(8, "little")
-"""What the fake makes of a set of metrics that is one pass."""
 
 
 def session_of(fake: FakeCupti, chip: str = "AD102") -> Session:
     library = loaded(fake)
     library.call(ProfilerInitialize)
-    host = library.call(
-        ProfilerHostInitialize, profiler_type=PM_SAMPLING, p_chip_name=chip.encode()
-    )
-    session = Session(library, 0, chip, host.p_host_object, (SM, TENSOR), CONFIG)
+    host = Host(library, chip)
+    host.add((SM, TENSOR))
+    metrics = (SM, TENSOR)
+    session = Session(library, 0, chip, host, host.image(), sampled=metrics, evaluated=metrics)
     session.start()
     return session
 
@@ -44,7 +41,7 @@ def test_a_second_is_measured(fake: Fakes) -> None:
     assert not counted.overflowed
     assert counted.window.covered_seconds == pytest.approx(0.99)  # all but the first sample
     assert counted.window.sample_seconds == pytest.approx(0.01)
-    assert counted.window.means == (pytest.approx(80.0), pytest.approx(30.0, rel=0.01))
+    assert list(counted.window.means) == [pytest.approx(80.0), pytest.approx(30.0, rel=0.01)]
     gpu.advance(1.0)
     assert session.read().window.covered_seconds == pytest.approx(1.0)
 
@@ -185,8 +182,8 @@ def test_counters_are_given_back_even_if_they_cannot_be_stopped(fake: Fakes) -> 
 def test_the_fake_refuses_a_structure_of_another_size(fake: Fakes) -> None:
     """Else these tests would show nothing about structures."""
     library = loaded(fake())
-    asked = library.prepared(ProfilerHostConfigAddMetrics)
+    call, asked = library.prepared(ProfilerHostConfigAddMetrics)
     asked.struct_size += 8
 
     with pytest.raises(CuptiError):
-        library.again(asked)
+        call()

@@ -4,7 +4,8 @@
 A dcgm-exporter, a hostengine and CUPTI hand over means of their own intervals, which neither begin
 nor end with those of the fleet. Each stands from its arrival until the next one: what a round gets
 is the mean of what stood since the round before. Totals are thereby exact and lag by one interval
-of the source.
+of the source. What has stood for longer than LONGEST_AGE_SECONDS is old, and its mean not
+integrable.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
+from exporter.clock import stale_after_seconds
 from exporter.model.reading import Activity
 from exporter.sources.source import OpenedGpu
 
@@ -23,21 +25,27 @@ LEAST_COVERED_RATIO = 0.9
 MOST_HELD = 4096
 """Activities of one share that nobody takes; the oldest are dropped."""
 
-_RATIOS = (
-    *("engine", "sm", "occupancy", "dram", "tensor", "fp64", "fp32", "fp16", "integer"),
-    *("fma", "tensor_fp16"),
-    *("hmma", "imma", "dmma", "dfma", "encoder", "decoder", "jpeg", "ofa"),
-)
-_BYTES = tuple(field.name for field in fields(Activity) if field.name.endswith("_bytes"))
+_NAMES = frozenset(field.name for field in fields(Activity))
+_BYTES = frozenset(name for name in _NAMES if name.endswith("_bytes"))
+_RATIOS = _NAMES - _BYTES - {"source", "seconds", "elapsed_cycles", "age_seconds"}
 
 
 class Standing(NamedTuple):
     """An activity that stands from one monotonic time until another, or until the next one."""
 
     activity: Activity
-    """Its bytes are those of its own `seconds`."""
+    """Its bytes are those of its own `seconds`, its age is that at its arrival."""
     since: float
     until: float
+
+
+class Piece(NamedTuple):
+    """The part of a round in which one activity stood."""
+
+    activity: Activity
+    seconds: float
+    age_seconds: float
+    """Of the activity, at the end of that part."""
 
 
 class Held:
@@ -50,16 +58,19 @@ class Held:
 
     def put(self, activity: Activity, now: float, longest_seconds: float) -> None:
         """Let `activity` stand from now on, for `longest_seconds` unless another one comes."""
-        self.end(now)
         with self._lock:
+            self._end(now)
             self._standing.append(Standing(activity, now, now + longest_seconds))
 
     def end(self, now: float) -> None:
         """Let nothing stand from now on."""
         with self._lock:
-            if self._standing:
-                last = self._standing[-1]
-                self._standing[-1] = last._replace(until=max(min(last.until, now), last.since))
+            self._end(now)
+
+    def _end(self, now: float) -> None:
+        if self._standing:
+            last = self._standing[-1]
+            self._standing[-1] = last._replace(until=max(min(last.until, now), last.since))
 
     def is_fresh(self, now: float) -> bool:
         """Return whether an activity stands now."""
@@ -80,34 +91,70 @@ class Held:
             if since is None or now <= since:
                 return None
             pieces = [
-                (standing.activity, min(standing.until, now) - max(standing.since, since))
+                _piece(standing, since, now)
                 for standing in self._standing
-                if standing.since < now and standing.until > since
+                if min(standing.until, now) > max(standing.since, since)
             ]
             while len(self._standing) > 1 and self._standing[0].until <= now:
                 self._standing.popleft()
-        seconds = sum(length for _, length in pieces)
+        seconds = sum(piece.seconds for piece in pieces)
         if not pieces or seconds < LEAST_COVERED_RATIO * (now - since):
             return None
         return _mean(pieces, seconds)
 
 
-def _mean(pieces: list[tuple[Activity, float]], seconds: float) -> Activity:
-    """Return the mean over pieces of (activity, seconds); what one of them lacks is not known."""
-    newest = pieces[-1][0]
-    if len(pieces) == 1 and not any(getattr(newest, name) is not None for name in _BYTES):
-        return replace(newest, seconds=seconds, elapsed_cycles=None)
+def _piece(standing: Standing, since: float, now: float) -> Piece:
+    activity, arrived, _ = standing
+    until = min(standing.until, now)
+    age = (activity.age_seconds or 0.0) + until - arrived
+    return Piece(activity, until - max(arrived, since), age)
+
+
+def _mean(pieces: list[Piece], seconds: float) -> Activity:
+    """Return the mean over the pieces, which last so long together; what one of them lacks is not
+    known. Its age is that of the oldest."""
     values: dict[str, Any] = {}
     for name in _RATIOS:
-        parts = [(getattr(activity, name), length) for activity, length in pieces]
-        known = all(value is not None for value, _ in parts)
-        values[name] = sum(value * length for value, length in parts) / seconds if known else None
+        ratios = [getattr(piece.activity, name) for piece in pieces]
+        values[name] = None if None in ratios else _sum(ratios, pieces) / seconds
     for name in _BYTES:
-        rates = [(getattr(activity, name), activity.seconds, length) for activity, length in pieces]
-        known = all(value is not None and own > 0 for value, own, _ in rates)
-        values[name] = sum(value / own * length for value, own, length in rates) if known else None
-    age = max((activity.age_seconds or 0.0 for activity, _ in pieces), default=None)
+        rates: list[Any] = [_rate(piece.activity, name) for piece in pieces]
+        values[name] = None if None in rates else _sum(rates, pieces)
+    age = max(piece.age_seconds for piece in pieces)
+    newest = pieces[-1].activity
     return replace(newest, seconds=seconds, elapsed_cycles=None, age_seconds=age, **values)
+
+
+def _rate(activity: Activity, name: str) -> float | None:
+    moved: float | None = getattr(activity, name)
+    return None if moved is None or activity.seconds <= 0 else moved / activity.seconds
+
+
+def _sum(values: list[float], pieces: list[Piece]) -> float:
+    """Return what these values, one for each piece, add up to in the time of their pieces."""
+    return sum(value * piece.seconds for value, piece in zip(values, pieces, strict=True))
+
+
+class Demand:
+    """Which GPUs are asked for: those that no better source measures, for no other is read.
+
+    The workers ask, and the thread that reads for all of them looks.
+    """
+
+    def __init__(self, interval_seconds: float) -> None:
+        """Take the interval between two rounds: a GPU that skips one is still asked for."""
+        self._longest_seconds = stale_after_seconds(interval_seconds)
+        self._asked: dict[str, float] = {}
+
+    def ask(self, gpu: OpenedGpu) -> None:
+        """Note that this GPU is asked for in the present round."""
+        self._asked[gpu.device.uuid] = gpu.journal.now
+
+    def wanted(self, now: float) -> frozenset[str]:
+        """Return the UUIDs of the GPUs that are asked for."""
+        return frozenset(
+            uuid for uuid, at in list(self._asked.items()) if now - at <= self._longest_seconds
+        )
 
 
 class HeldSource:
@@ -128,7 +175,7 @@ class HeldSource:
         """By share: what was taken from last."""
 
     def measures(self, gpu_instance: int | None) -> bool:
-        """Return whether this source has lately given activities of this share."""
+        """Return whether an activity of this share stands now."""
         held = self._held(gpu_instance)
         return held is not None and held.is_fresh(self._gpu.journal.now)
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """CUPTI in this process: loaded once, 210 MB, and able to crash it.
 
-Only a process of its own loads it, never the daemon.
+Only a process of its own loads it, never the daemon; and only one release, as what lies beside the
+library has the same name in each.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 
 from exporter.errors import LibraryUnavailable
 from exporter.sources.cupti.errors import CuptiError
+from exporter.sources.cupti.release import VERSIONS
 from exporter.sources.cupti.structures import Parameters, parameters
 
 P = TypeVar("P", bound=Parameters)
@@ -40,6 +42,8 @@ class Library:
             raise LibraryUnavailable(f"CUPTI cannot be loaded: {error}") from error
         if code:
             raise CuptiError(code, "cuptiGetVersion")
+        if version.value not in VERSIONS:
+            raise LibraryUnavailable(f"CUPTI {version.value} is not known to this exporter")
         self.version = version.value
         """As cuptiGetVersion numbers releases."""
 

@@ -167,6 +167,12 @@ class Child:
         return self._process.poll() is not None
 
     @property
+    def has_ended_itself(self) -> bool:
+        """Whether it has ended, and not by a signal."""
+        code = self._process.returncode
+        return code is not None and code >= 0
+
+    @property
     def ending(self) -> str:
         """How it ended, in words; the last thing it wrote to standard error is part of them."""
         code = self._process.returncode

@@ -13,7 +13,15 @@ from exporter.sources.counters.child import program
 from exporter.sources.counters.notes import EVERYWHERE, Notes
 from exporter.sources.counters.supervisor import Orders, Supervisor
 from exporter.sources.counters.wants import PATIENCE_SECONDS, Wants
-from exporter.sources.counters.wire import PAUSED, UNREACHABLE, Counted, Hello, Message, Noted
+from exporter.sources.counters.wire import (
+    OK,
+    PAUSED,
+    UNREACHABLE,
+    Counted,
+    Hello,
+    Message,
+    Noted,
+)
 from exporter.sources.held import Held, HeldSource
 from exporter.sources.source import CounterSource, OpenedGpu
 
@@ -40,6 +48,8 @@ class ChildCounters:
         self._notes = Notes(source)
         self._held: dict[tuple[str, int | None], Held] = {}
         self._failures = 0
+        self._explained = 0
+        """The generation of the child that last said something of all GPUs."""
         self._paused = False
         self.facts: Mapping[str, str] = {}
         """What the last child said of what it runs on."""
@@ -144,6 +154,8 @@ class ChildCounters:
             case Hello(facts):
                 self.facts = facts
             case Noted(gpu, gpu_instance, state, text):
+                if gpu is None:
+                    self._explained = self.supervisor.generation if state != OK else 0
                 with self._lock:
                     self._failures += self._notes.note((gpu, gpu_instance), state, text)
             case Counted(gpu, gpu_instance, activity):
@@ -155,15 +167,13 @@ class ChildCounters:
                     self._notes.over((gpu, gpu_instance))
                 held.put(activity, now, STANDS_RATIO * activity.seconds)
 
-    def failed(self, problem: str | None) -> None:
-        """Count a failure; what the child itself said of all GPUs explains its end better."""
+    def failed(self, problem: str | None = None, *, ended_itself: bool = False) -> None:
+        """Count a failure; what the child said of all GPUs explains its own end better."""
         self._failures += 1
-        if problem is None:
+        if problem is None or (ended_itself and self._explained == self.supervisor.generation):
             return
         with self._lock:
-            note = self._notes.everywhere
-            if note is None or note.state == UNREACHABLE:
-                self._notes.note(EVERYWHERE, UNREACHABLE, problem)
+            self._notes.note(EVERYWHERE, UNREACHABLE, problem)
 
     def ended(self, now: float) -> None:
         """Let nothing stand that the child has measured, nor what it said of single GPUs."""

@@ -9,6 +9,7 @@ import os
 import select
 import threading
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -26,6 +27,8 @@ PAUSE_SECONDS = 1.5
 """So long it may take to release the counters, and to say so, when it is paused."""
 END_SECONDS = 1.0
 """So long it may take to end by itself."""
+KILL_SECONDS = 0.2
+"""So long its death is waited for when the exporter ends."""
 UNWANTED_SECONDS = 10.0
 """So long a child stays that no GPU wants."""
 MOST_STUCK = 2
@@ -54,8 +57,11 @@ class Audience(Protocol):
     def hear(self, message: Message, now: float) -> None:
         """Take what the child says."""
 
-    def failed(self, problem: str | None) -> None:
-        """Count a failure; with a `problem` the child does not run."""
+    def failed(self, problem: str | None = None, *, ended_itself: bool = False) -> None:
+        """Count a failure; with a `problem` the child does not run.
+
+        One that has `ended_itself` may have said why.
+        """
 
     def ended(self, now: float) -> None:
         """Note that there is no child any more."""
@@ -108,6 +114,8 @@ class Supervisor:
         self._woken, self._wake = os.pipe()
         os.set_blocking(self._woken, False)
         os.set_blocking(self._wake, False)
+        for end in (self._woken, self._wake):
+            weakref.finalize(self, os.close, end)
         self._thread = threading.Thread(target=self._supervise, name=name, daemon=True)
 
     @property
@@ -121,6 +129,11 @@ class Supervisor:
         """The number of the child's process; None if there is none."""
         run = self._run
         return None if run is None else run.child.pid
+
+    @property
+    def stuck(self) -> tuple[int, ...]:
+        """The numbers of processes that were killed and are not dead yet."""
+        return tuple(child.pid for child in self._stuck)
 
     def start(self) -> None:
         """Begin to watch for orders."""
@@ -153,8 +166,9 @@ class Supervisor:
             child = self._run.child
             self._leave()
             child.wait(END_SECONDS)
-        for child, _ in self._leaving:
+        for child in (*(child for child, _ in self._leaving), *self._stuck):
             child.kill()
+            child.wait(KILL_SECONDS)
 
     def step(self, wait_seconds: float) -> None:
         """Do what is due, and take what the child says within `wait_seconds`.
@@ -188,7 +202,7 @@ class Supervisor:
             return
         self._restarts.started(now)
         if len(self._stuck) >= MOST_STUCK:
-            pids = " and ".join(str(child.pid) for child in self._stuck)
+            pids = " and ".join(map(str, self.stuck))
             self._fail(f"the child processes {pids} hang in the driver and cannot be killed")
             return
         try:
@@ -253,7 +267,7 @@ class Supervisor:
         too_long = child.dropped_total
         lines = child.read()
         for _ in range(child.dropped_total - too_long):
-            self._audience.failed(None)
+            self._audience.failed()
         for line in lines:
             self._hear(run, line)
         if child.is_mute and not gone:
@@ -264,14 +278,14 @@ class Supervisor:
                 return
             gone = True
         if gone:
-            self._kill(child, child.ending)
+            self._fail(f"its child process {child.ending}", ended_itself=child.has_ended_itself)
 
     def _hear(self, run: _Run, line: bytes) -> None:
         try:
             message = parsed(line, self._name)
         except Malformed as error:
             log.debug("%s: a line of its child process %s: %.80r", self._name, error, line)
-            self._audience.failed(None)
+            self._audience.failed()
             return
         now = self._clock.monotonic()
         run.heard, run.silent_at = True, now + SILENT_SECONDS
@@ -283,11 +297,11 @@ class Supervisor:
         child.kill()
         self._fail(f"its child process {reason}")
 
-    def _fail(self, problem: str) -> None:
+    def _fail(self, problem: str, *, ended_itself: bool = False) -> None:
         """Be done with the present child, and wait for the next."""
         self._restarts.ended(self._clock.monotonic())
         self._leave()
-        self._audience.failed(problem)
+        self._audience.failed(problem, ended_itself=ended_itself)
 
     def _leave(self) -> None:
         """Be done with the present child, whether it dies or not."""

@@ -83,10 +83,12 @@ def deaf(options: Mapping[str, Any], port: Port) -> int:
 
 
 def talkative(options: Mapping[str, Any], port: Port) -> int:
-    """Say more than is read, then a state, then end when it is told."""
-    for _ in range(100_000):
+    """Say more than is read, then a state; `done` is the file that says so."""
+    for _ in range(5000):
         port.emit({"hello": {"x": "y" * 100}})
     port.emit({"gpu": None, "state": "busy", "message": f"dropped {port.dropped_total}"})
+    with open(options["done"], "w", encoding="utf-8"):
+        pass
     while not port.ended:
         port.beat()
         port.wait(TICK_SECONDS)

@@ -1,0 +1,514 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A counter source in a child process: real children, and everything that goes wrong with one."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from exporter.clock import SystemClock
+from exporter.sources.counters.child_counters import ChildCounters
+from exporter.sources.counters.restarts import BACK_OFF_SECONDS
+from exporter.sources.counters.supervisor import (
+    END_SECONDS,
+    FIRST_SECONDS,
+    MOST_STUCK,
+    PAUSE_SECONDS,
+    SILENT_SECONDS,
+    UNWANTED_SECONDS,
+)
+from exporter.sources.counters.wants import LINGER_SECONDS, PATIENCE_SECONDS
+from tests.sources.counters.bench import UUID, Bench, Gpu, command, descriptors, is_alive
+from tests.waiting import wait_until
+
+MakeBench = Callable[..., Bench]
+NEVER_MEASURED: dict[str, str] = {}
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+
+
+def test_what_a_child_measures_reaches_the_round(bench: MakeBench) -> None:
+    """Each activity stands until the next one; the rounds have their mean, and nothing is wrong."""
+    made = bench("count")
+    gpu = made.open()
+    made.run()
+    made.step_until(lambda: gpu.source.measures(None))
+    gpu.read()
+    made.clock.advance(1.0)
+    made.step(3)
+
+    (activity,) = gpu.read().values()
+
+    assert activity.source == "dcgm"
+    assert (activity.seconds, activity.sm, activity.tensor) == (1.0, 0.5, 0.25)
+    assert activity.pcie_transmit_bytes == pytest.approx(1000.0)
+    assert gpu.journal.states == NEVER_MEASURED
+    assert made.is_up
+    assert made.failures == 0
+    assert made.counters.facts == {"library": "1.2"}
+
+
+def test_each_gpu_instance_has_its_own(bench: MakeBench) -> None:
+    made = bench("count")
+    gpu = made.open(shares=(1, 5))
+    made.run()
+
+    made.step_until(lambda: gpu.source.measures(1) and gpu.source.measures(5))
+
+    assert not gpu.source.measures(None)
+
+
+def test_a_child_is_started_only_for_a_gpu_that_nothing_better_measures(bench: MakeBench) -> None:
+    """A preferred source may take a moment to start."""
+    made = bench("count", patience_seconds=PATIENCE_SECONDS)
+    gpu = made.open()
+
+    made.advance(PATIENCE_SECONDS - 1.0)
+    assert made.supervisor.generation == 0
+    assert made.counters.state is None
+    gpu.measured_better = True
+    made.advance(60.0)
+    assert made.supervisor.generation == 0
+    gpu.measured_better = False
+    made.advance(PATIENCE_SECONDS + 1.0)
+
+    assert made.supervisor.generation == 1
+
+
+def test_a_child_that_nobody_wants_any_more_is_ended(bench: MakeBench) -> None:
+    """Not at once: the preferred source may only have stumbled the other way."""
+    made = bench("count")
+    gpu = made.open()
+    made.run()
+    pid = made.supervisor.pid
+    gpu.measured_better = True
+
+    made.advance(LINGER_SECONDS)
+    assert made.supervisor.is_up
+    made.advance(UNWANTED_SECONDS + 2.0)
+
+    assert made.supervisor.pid is None
+    wait_until(lambda: not is_alive(pid))
+    assert made.counters.state is None
+    assert gpu.journal.states == NEVER_MEASURED
+
+
+def test_a_gpu_that_is_closed_wants_nothing(bench: MakeBench) -> None:
+    """What was measured of it is forgotten."""
+    made = bench("count")
+    gpu = made.open()
+    made.run()
+    made.step_until(lambda: gpu.source.measures(None))
+
+    gpu.source.close()
+
+    assert made.counters.held(UUID, None) is None
+    assert made.counters.state is None
+
+
+def test_what_is_said_of_unknown_gpus_is_not_kept(bench: MakeBench) -> None:
+    """A child that invents UUIDs cannot fill the memory."""
+    made = bench("count")
+    gpu = made.open()
+    made.run()
+    made.step_until(lambda: gpu.source.measures(None))
+    other = made.open("GPU-b")
+    other.read()
+    made.step_until(lambda: other.source.measures(None))
+    other.source.close()
+
+    made.step(5)
+
+    assert made.counters.held("GPU-b", None) is None
+
+
+def test_rubbish_is_counted_and_skipped(bench: MakeBench, caplog: pytest.LogCaptureFixture) -> None:
+    """The good lines between are read."""
+    made = bench("rubbish")
+    gpu = made.open()
+    made.run()
+
+    made.step_until(lambda: gpu.source.measures(None))
+
+    assert made.failures == 5
+    assert made.is_up
+    assert warnings(caplog) == []
+
+
+def test_what_libraries_print_is_no_message(
+    bench: MakeBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It goes to the log, where somebody may look for it."""
+    caplog.set_level(logging.DEBUG)
+    made = bench("chatty")
+    gpu = made.open()
+    made.run()
+
+    made.step_until(lambda: gpu.source.measures(None))
+
+    assert made.failures == 0
+    assert "printed by a library" in caplog.text
+    assert "written by a library" in caplog.text
+
+
+def test_a_line_of_a_gigabyte_ends_the_child(
+    bench: MakeBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is neither kept nor read to its end."""
+    made = bench("endless_line")
+    gpu = made.open()
+    gpu.read()
+
+    made.step_until(lambda: made.supervisor.generation == 1 and made.supervisor.pid is None)
+    gpu.read()
+
+    assert warnings(caplog) == [
+        "dcgm: its child process wrote more than makes sense and was killed"
+    ]
+    assert gpu.journal.states == {"dcgm": "unreachable"}
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("segfault", "was killed by signal 11 (SIGSEGV)"),
+        ("kills_itself", "was killed by signal 9 (SIGKILL)"),
+        ("exits", "ended with exit code 3: last words"),
+        ("raises", "ended with exit code 1: RuntimeError: no such luck"),
+    ],
+)
+def test_the_end_of_a_child_costs_the_readings(
+    bench: MakeBench, caplog: pytest.LogCaptureFixture, name: str, reason: str
+) -> None:
+    """One line in the log, one state, one failure."""
+    made = bench(name)
+    gpu = made.open()
+    gpu.read()
+
+    made.step_until(lambda: made.supervisor.generation == 1 and made.supervisor.pid is None)
+    gpu.read()
+
+    assert warnings(caplog) == [f"dcgm: its child process {reason}"]
+    assert gpu.journal.states == {"dcgm": "unreachable"}
+    assert made.failures == 1
+    assert not made.is_up
+
+
+def test_a_child_that_says_why_it_ends_is_believed(
+    bench: MakeBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its own words are better than its exit code."""
+    made = bench("missing")
+    gpu = made.open()
+    gpu.read()
+
+    made.step_until(lambda: made.supervisor.generation == 1 and made.supervisor.pid is None)
+    gpu.read()
+
+    assert warnings(caplog) == ["dcgm: install this"]
+    assert gpu.journal.states == {"dcgm": "missing"}
+
+
+def test_a_child_that_ends_in_a_loop_is_started_ever_more_rarely(
+    bench: MakeBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And the log has one line of it."""
+    made = bench("exits")
+    made.open().read()
+    starts: list[float] = []
+
+    while len(starts) <= len(BACK_OFF_SECONDS) + 1:
+        made.step()
+        if made.supervisor.generation > len(starts):
+            starts.append(made.clock.monotonic())
+        if made.supervisor.pid is None:  # the time of a child that runs is not counted
+            made.clock.advance(0.5)
+
+    waits = [later - earlier for earlier, later in itertools.pairwise(starts)]
+    assert waits == [*BACK_OFF_SECONDS, BACK_OFF_SECONDS[-1]]
+    assert len(warnings(caplog)) == 1
+    assert made.failures == len(starts) - 1
+
+
+def test_it_works_again_after_an_end(bench: MakeBench, caplog: pytest.LogCaptureFixture) -> None:
+    """The new child's readings end the state, and the log says so once."""
+    caplog.set_level(logging.INFO)
+    made = bench("count")
+    gpu = made.open()
+    made.run()
+    made.step_until(lambda: gpu.source.measures(None))
+    assert made.supervisor.pid is not None
+    os.kill(made.supervisor.pid, signal.SIGKILL)
+    made.step_until(lambda: made.supervisor.pid is None)
+    gpu.read()
+    assert gpu.journal.states == {"dcgm": "unreachable"}
+    assert not gpu.source.measures(None)
+
+    made.clock.advance(BACK_OFF_SECONDS[0])
+    made.step_until(lambda: gpu.source.measures(None))
+    gpu.read()
+
+    assert gpu.journal.states == NEVER_MEASURED
+    assert made.supervisor.generation == 2
+    assert [each.getMessage() for each in caplog.records] == [
+        "dcgm: its child process was killed by signal 9 (SIGKILL)",
+        "dcgm: it works again",
+    ]
+
+
+def test_a_child_that_hangs_is_killed(bench: MakeBench, caplog: pytest.LogCaptureFixture) -> None:
+    """The one sign of a hang is that it says nothing."""
+    made = bench("silent")
+    gpu = made.open()
+    made.run()
+    pid = made.supervisor.pid
+
+    made.clock.advance(SILENT_SECONDS - 0.1)
+    made.step()
+    assert is_alive(pid)
+    made.clock.advance(0.1)
+    made.step()
+    gpu.read()
+
+    wait_until(lambda: not is_alive(pid))
+    assert warnings(caplog) == ["dcgm: its child process said nothing for 5 s and was killed"]
+    assert gpu.journal.states == {"dcgm": "unreachable"}
+
+
+def test_a_child_may_take_its_time_to_load(bench: MakeBench) -> None:
+    """A library of 200 MB comes from a cold disk at times."""
+    made = bench("", program=(sys.executable, "-c", "import time; time.sleep(600)"))
+    made.open().read()
+    made.step()
+
+    made.clock.advance(FIRST_SECONDS - 0.1)
+    made.step(2)
+    assert made.supervisor.pid is not None
+    made.clock.advance(0.1)
+    made.step()
+
+    assert made.supervisor.pid is None
+
+
+def test_a_child_without_output_is_not_waited_for(
+    bench: MakeBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = bench("mute")
+    made.open().read()
+
+    made.step_until(lambda: made.supervisor.generation == 1 and made.supervisor.pid is None)
+
+    assert warnings(caplog) == ["dcgm: its child process closed its output and was killed"]
+
+
+def test_a_child_that_does_not_read_blocks_nobody(
+    bench: MakeBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Orders wait in a buffer; whoever lets too many wait is killed."""
+    made = bench("deaf")
+    made.open()
+    made.run()
+    others = [made.open(f"GPU-{number:090d}") for number in range(1000)]
+    for other in others:
+        other.read()
+    while made.supervisor.pid is not None and others:
+        made.step()
+        others.pop().source.close()
+
+    assert warnings(caplog) == ["dcgm: its child process did not read its orders and was killed"]
+
+
+def test_a_child_that_is_not_read_goes_on(
+    bench: MakeBench, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """It drops what the pipe of 64 kB has no room for, but no state."""
+    made = bench("talkative", {"done": str(tmp_path / "done")})
+    gpu = made.open()
+    gpu.read()
+    made.step()
+
+    wait_until((tmp_path / "done").exists)
+    made.step_until(lambda: warnings(caplog))
+    gpu.read()
+
+    dropped = int(warnings(caplog)[0].removeprefix("dcgm: dropped "))
+    assert 4000 < dropped < 5000
+    assert gpu.journal.states == {"dcgm": "busy"}
+    assert made.failures == 1
+
+
+def test_a_command_that_is_not_there(bench: MakeBench, caplog: pytest.LogCaptureFixture) -> None:
+    made = bench("", program=("/nonexistent",))
+    gpu = made.open()
+    gpu.read()
+
+    made.step()
+    gpu.read()
+
+    assert "no child process can be started" in warnings(caplog)[0]
+    assert gpu.journal.states == {"dcgm": "unreachable"}
+
+
+def test_the_counters_are_handed_over_and_taken_back(bench: MakeBench) -> None:
+    """The child goes on without them."""
+    made = bench("count")
+    gpu = made.open()
+    made.run()
+    made.step_until(lambda: gpu.source.measures(None))
+    pid = made.supervisor.pid
+
+    made.counters.pause()
+    made.step(5)
+    made.advance(PAUSE_SECONDS + 3.0)
+    assert gpu.read() == {}
+    assert gpu.journal.states == {"dcgm": "paused"}
+    assert not gpu.source.measures(None)
+    made.counters.resume()
+    made.step_until(lambda: gpu.source.measures(None))
+    gpu.read()
+
+    assert gpu.journal.states == NEVER_MEASURED
+    assert made.supervisor.pid == pid
+    assert made.failures == 0
+
+
+def test_a_child_that_keeps_the_counters_is_killed(bench: MakeBench) -> None:
+    """Within two seconds they are free, whatever it does; it is started again when they return."""
+    made = bench("stubborn")
+    made.open()
+    made.run()
+    pid = made.supervisor.pid
+
+    made.counters.pause()
+    made.step()
+    made.clock.advance(PAUSE_SECONDS)
+    made.step()
+    wait_until(lambda: not is_alive(pid))
+    made.step(3)
+    assert made.supervisor.pid is None
+    made.counters.resume()
+    made.step_until(lambda: made.supervisor.is_up)
+
+    assert made.supervisor.generation == 2
+
+
+def test_children_that_cannot_be_killed_are_given_up(
+    bench: MakeBench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those in an endless driver call: two of them, and no third."""
+    monkeypatch.setattr("exporter.sources.counters.child.Child.kill", lambda child: None)
+    made = bench("silent")
+    gpu = made.open()
+    gpu.read()
+
+    for _ in range(MOST_STUCK):
+        made.step_until(lambda: made.supervisor.is_up)
+        made.clock.advance(SILENT_SECONDS)
+        made.step()
+        made.clock.advance(max(END_SECONDS, BACK_OFF_SECONDS[1]))
+        made.step()
+    made.step(3)
+    gpu.read()
+
+    assert made.supervisor.generation == MOST_STUCK
+    assert "hang in the driver and cannot be killed" in warnings(caplog)[-1]
+    assert gpu.journal.states == {"dcgm": "unreachable"}
+    monkeypatch.undo()
+    for pid in made.supervisor.stuck:
+        os.kill(pid, signal.SIGKILL)
+    made.step_until(lambda: not made.supervisor.stuck)
+    made.clock.advance(BACK_OFF_SECONDS[-1])
+    made.step_until(lambda: made.supervisor.is_up)
+    assert made.supervisor.generation == MOST_STUCK + 1
+
+
+def test_signals_to_the_whole_group_do_not_end_a_child(bench: MakeBench) -> None:
+    """Ctrl-C, and what hands the counters over: the exporter decides what follows."""
+    made = bench("count")
+    gpu = made.open()
+    made.run()
+    pid = made.supervisor.pid
+    assert pid is not None
+
+    for number in (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
+        os.kill(pid, number)
+    gpu.read()
+    made.clock.advance(1.0)
+    made.step_until(lambda: gpu.source.measures(None))
+
+    assert made.supervisor.generation == 1
+    os.kill(pid, signal.SIGTERM)
+    made.step_until(lambda: made.supervisor.pid is None)
+
+
+@pytest.mark.parametrize("name", ["count", "silent"])
+def test_a_child_does_not_outlive_the_exporter(name: str) -> None:
+    """Not even one that hangs and an exporter that is killed."""
+    parent = subprocess.Popen(
+        [sys.executable, "-m", "tests.sources.counters.parent", name],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert is_alive(pid)
+        parent.kill()
+
+    wait_until(lambda: not is_alive(pid))
+
+
+def test_it_runs_in_a_thread_of_its_own_and_leaves_nothing_behind() -> None:
+    """Nor does it wait for a child that hangs."""
+    gc.collect()
+    before = threading.active_count(), descriptors()
+    counters = ChildCounters(
+        "dcgm", {}, SystemClock(), command=command("silent"), patience_seconds=0.0
+    )
+    counters.start()
+    gpu, supervisor = Gpu(counters, SystemClock(), UUID, (None,)), counters.supervisor
+    gpu.read()
+    wait_until(partial(getattr, supervisor, "is_up"))
+    pid = counters.supervisor.pid
+
+    counters.stop()
+
+    assert not counters.supervisor.is_up
+    wait_until(lambda: not is_alive(pid))
+    assert threading.active_count() == before[0]
+    del counters, gpu, supervisor
+    gc.collect()
+    assert descriptors() == before[1]
+
+
+def test_a_fault_in_the_supervision_does_not_end_it(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on with the next step."""
+    monkeypatch.setattr("exporter.sources.counters.supervisor.STEP_SECONDS", 0.01)
+    counters = ChildCounters("dcgm", {}, SystemClock(), command=command("count"))
+    steps: list[float] = []
+
+    def broken(wait_seconds: float) -> None:
+        steps.append(wait_seconds)
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr(counters.supervisor, "step", broken)
+    counters.start()
+    wait_until(lambda: len(steps) > 1)
+    counters.stop()
+
+    assert warnings(caplog) == ["dcgm: its supervision failed: ZeroDivisionError: oh"]

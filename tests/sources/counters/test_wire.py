@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a child may say: every line is one of the messages, or is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.model.reading import Activity
+from exporter.sources.counters.lines import LONGEST_LINE_BYTES, Lines
+from exporter.sources.counters.wire import (
+    BYTES,
+    HIGHEST_RATIO,
+    RATIOS,
+    Beat,
+    Counted,
+    Hello,
+    Malformed,
+    Noted,
+    encoded,
+    parsed,
+)
+
+ACTIVITY = {"gpu": "GPU-a", "gpu_instance": None, "seconds": 1.0, "ratios": {"sm": 0.5}}
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+KEYS = st.sampled_from(
+    [
+        *("beat", "hello", "gpu", "gpu_instance", "seconds", "ratios", "bytes", "age_seconds"),
+        *("state", "message"),
+    ]
+)
+
+
+def line(**changes: Any) -> bytes:
+    return json.dumps({**ACTIVITY, **changes}).encode()
+
+
+def test_every_message_is_understood() -> None:
+    assert parsed(b'{"beat": 7}', "cupti") == Beat()
+    assert parsed(b'{"hello": {"chip": "GA100"}}', "cupti") == Hello({"chip": "GA100"})
+    assert parsed(
+        b'{"gpu": null, "gpu_instance": null, "state": "busy", "message": "by Nsight"}', "cupti"
+    ) == Noted(None, None, "busy", "by Nsight")
+    assert parsed(b'{"gpu": "GPU-a", "state": "ok"}', "cupti") == Noted("GPU-a", None, "ok", "")
+    assert parsed(
+        line(gpu_instance=3, bytes={"pcie_receive_bytes": 5}, age_seconds=0.5), "cupti"
+    ) == Counted(
+        "GPU-a", 3, Activity("cupti", 1.0, sm=0.5, pcie_receive_bytes=5.0, age_seconds=0.5)
+    )
+
+
+def test_the_names_of_values_are_those_of_an_activity() -> None:
+    """Every field is one of the two kinds, or is not the child's to say as a value."""
+    own = {"source", "seconds", "elapsed_cycles", "age_seconds"}
+
+    assert RATIOS | BYTES | own == {field.name for field in fields(Activity)}
+    assert not RATIOS & BYTES
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"",
+        b"\xff",
+        b"nonsense",
+        b"[]",
+        b"1",
+        b"[" * 60_000,
+        b'{"beat": 1, "x": 1}',
+        b'{"hello": 1}',
+        b'{"hello": {"x": 1}}',
+        b'{"gpu": "GPU-a", "state": "happy"}',
+        b'{"gpu": "GPU-a", "state": ["ok"]}',
+        b'{"gpu": 1, "state": "ok"}',
+        b'{"gpu": "GPU-a", "state": "ok", "message": 1}',
+        b'{"gpu": "GPU-a", "gpu_instance": 1.5, "state": "ok"}',
+        line(gpu=None),
+        line(gpu=""),
+        line(gpu="x" * 97),
+        line(gpu="\N{SNOWMAN}"),
+        line(gpu_instance=-1),
+        line(gpu_instance=True),
+        line(gpu_instance=1 << 16),
+        line(seconds=0),
+        line(seconds=-1),
+        line(seconds=1e9),
+        line(seconds=None),
+        line(seconds=True),
+        line(seconds="1"),
+        line(seconds=math.nan),
+        line(seconds=math.inf),
+        line(ratios={"sm": math.nan}),
+        line(ratios={"sm": -0.1}),
+        line(ratios={"sm": HIGHEST_RATIO + 0.1}),
+        line(ratios={"sm": None}),
+        line(ratios={"seconds": 0.5}),
+        line(ratios={"pcie_receive_bytes": 0.5}),
+        line(ratios=[0.5]),
+        line(bytes={"pcie_receive_bytes": 1e19}),
+        line(bytes={"sm": 0.5}),
+        line(age_seconds=-1),
+        line(age_seconds=math.inf),
+        line(source="gpm"),
+        b'{"gpu": "GPU-a", "seconds": 1' + b"0" * 5000 + b"}",
+        b'{"gpu": "GPU-a", "seconds": 1e999}',
+    ],
+)
+def test_a_line_that_is_none_is_refused(bad: bytes) -> None:
+    with pytest.raises(Malformed):
+        parsed(bad, "cupti")
+
+
+def test_a_message_stays_on_one_line_of_the_log() -> None:
+    """It is cut, and what would move a terminal's cursor is escaped."""
+    found = parsed(
+        encoded({"gpu": None, "state": "busy", "message": "a\n\x1b[2J" + "b" * 900}), "x"
+    )
+
+    assert isinstance(found, Noted)
+    assert found.message.startswith("a\\n\\x1b[2Jbbb")
+    assert len(found.message) < 520
+
+
+@given(st.binary() | JSON.map(lambda found: json.dumps(found).encode()))
+def test_no_line_raises_anything_else(data: bytes) -> None:
+    with contextlib.suppress(Malformed):
+        parsed(data, "cupti")
+
+
+@given(st.dictionaries(KEYS, JSON))
+def test_what_is_understood_is_possible(found: dict[str, Any]) -> None:
+    """Whatever the known keys hold."""
+    try:
+        message = parsed(json.dumps(found).encode(), "cupti")
+    except Malformed:
+        return
+    if isinstance(message, Counted):
+        values = [getattr(message.activity, name) for name in RATIOS | BYTES]
+        assert all(value is None or 0 <= value < math.inf for value in values)
+        assert message.activity.seconds > 0
+
+
+@given(st.lists(st.binary()), st.lists(st.integers(0, 40)))
+def test_lines_do_not_depend_on_how_they_arrive(pieces: list[bytes], cuts: list[int]) -> None:
+    data = b"\n".join(pieces) + b"\n"
+    whole, cut = Lines(), Lines()
+    found = []
+    rest = data
+    for length in cuts:
+        found += cut.feed(rest[:length])
+        rest = rest[length:]
+    found += cut.feed(rest)
+
+    assert found == whole.feed(data) == data.split(b"\n")[:-1]
+
+
+@given(st.lists(st.integers(0, 30), max_size=20))
+def test_a_line_that_is_too_long_is_dropped_alone(lengths: list[int]) -> None:
+    """However it is cut; none of it is kept."""
+    lines = Lines(longest_bytes=10)
+    data = b"".join(b"x" * length + b"\n" for length in lengths)
+
+    found = [each for position in range(len(data)) for each in lines.feed(data[position:][:1])]
+
+    assert [len(each) for each in found] == [length for length in lengths if length <= 10]
+    assert lines.dropped_total == sum(length > 10 for length in lengths)
+
+
+def test_what_is_dropped_takes_no_memory() -> None:
+    lines = Lines()
+    for _ in range(100):
+        assert lines.feed(b"x" * LONGEST_LINE_BYTES) == []
+
+    assert lines.feed(b"\nshort\n") == [b"short"]
+    assert lines.dropped_total == 1

@@ -11,6 +11,12 @@ from pathlib import Path
 
 from tests.fake_cupti.build import build
 
+PACKAGES = {
+    12: ("nvidia_cuda_cupti_cu12", "12.9.79", "nvidia/cuda_cupti/lib"),
+    13: ("nvidia_cuda_cupti", "13.1.115", "nvidia/cu13/lib"),
+}
+"""By CUDA version: a package of NVIDIA's, and where it has the libraries."""
+
 __all__ = ["FakeCupti", "build", "uuid_of"]
 
 
@@ -52,6 +58,19 @@ class FakeCupti:
     def cupti(self, major: int = 13) -> Path:
         """Return a library of CUPTI."""
         return self.libraries / f"libcupti.so.{major}"
+
+    def install(self, folder: Path, *majors: int) -> None:
+        """Have the libraries lie in a folder of Python's path as NVIDIA's packages would."""
+        for major in majors:
+            name, version, place = PACKAGES[major]
+            facts = folder / f"{name}-{version}.dist-info"
+            facts.mkdir(parents=True)
+            text = f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: {version}\n"
+            (facts / "METADATA").write_text(text, encoding="utf-8")
+            libraries = folder / place
+            libraries.mkdir(parents=True)
+            for library in self.libraries.glob("lib*"):
+                (libraries / library.name).symlink_to(library)
 
     def play(self, *lines: str) -> None:
         """Play these lines from now on, instead of those before."""

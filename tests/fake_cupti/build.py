@@ -12,13 +12,15 @@ from pathlib import Path
 
 SOURCES = Path(__file__).parent / "src"
 COMPILE = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-fvisibility=hidden", "-shared")
+_CUPTI = ("target.c", "host.c", "scenario.c")
 LIBRARIES = {
     "libcuda.so.1": ("cuda.c", "scenario.c"),
-    "libcupti.so.12": ("target.c", "host.c", "scenario.c"),
-    "libcupti.so.13": ("target.c", "host.c", "scenario.c"),
+    "libcupti.so.12": ("-DMAJOR=12", *_CUPTI),
+    "libcupti.so.13": ("-DMAJOR=13", *_CUPTI),
     "libnvperf_host.so": ("empty.c",),
     "libnvperf_target.so": ("empty.c",),
 }
+"""Sources and flags by name."""
 
 
 def build() -> Path:
@@ -33,10 +35,10 @@ def build() -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(dir=cache, prefix="building-"))
     try:
-        for name, sources in LIBRARIES.items():
-            paths = [str(SOURCES / source) for source in sources]
-            target = str(scratch / name)
-            command = ["cc", *COMPILE, *paths, f"-Wl,-soname,{name}", "-lpthread", "-o", target]
+        for library, sources in LIBRARIES.items():
+            paths = [name if name.startswith("-") else str(SOURCES / name) for name in sources]
+            target = str(scratch / library)
+            command = ["cc", *COMPILE, *paths, f"-Wl,-soname,{library}", "-lpthread", "-o", target]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode or done.stderr:
                 raise RuntimeError(f"{' '.join(command)}\n{done.stdout}{done.stderr}")

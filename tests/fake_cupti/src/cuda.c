@@ -3,9 +3,10 @@
 #include "scenario.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { SUCCESS = 0, INVALID_VALUE = 1, INVALID_DEVICE = 101 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, NO_DEVICE = 100, INVALID_DEVICE = 101 };
 
 struct uuid {
     unsigned char bytes[16];
@@ -14,6 +15,10 @@ struct uuid {
 EXPORT int cuInit(unsigned flags)
 {
     int code = scenario_enter("cuInit", -1);
+    const char *order = getenv("CUDA_DEVICE_ORDER");
+    /* The exporter's numbers would not be those of the driver. */
+    if (getenv("CUDA_VISIBLE_DEVICES") || !order || strcmp(order, "PCI_BUS_ID"))
+        return NO_DEVICE;
     return code ? code : flags ? INVALID_VALUE : SUCCESS;
 }
 

@@ -51,7 +51,7 @@ static uint64_t now(void)
 
 long long fake_version(void)
 {
-    return scenario_number("cupti", 130101);
+    return scenario_number("cupti", MAJOR == 12 ? 28 : 130101);
 }
 
 EXPORT int cuptiGetVersion(uint32_t *version)
@@ -65,6 +65,8 @@ EXPORT int cuptiProfilerInitialize(struct empty *params)
 {
     ENTER(-1);
     CHECK(params->struct_size == 16);
+    if (MAJOR > scenario_number("newest", MAJOR))
+        return NOT_INITIALIZED;
     initialized = 1;
     return SUCCESS;
 }

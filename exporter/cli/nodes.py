@@ -25,7 +25,8 @@ from exporter.sources.recording import Recording
 from exporter.sources.recording.replay import FastClock, Replay
 from exporter.sources.selection import Selection
 from exporter.sources.simulate import Simulation, load_scenario
-from exporter.sources.source import KMSG, TRAINING, CounterOptions, prepared
+from exporter.sources.source import KMSG, TRAINING, CounterOptions
+from exporter.sources.table import prepared
 from exporter.sources.training import Access, TrainingOptions, TrainingSource, candidates
 from exporter.specs import SpecBook
 

@@ -136,7 +136,7 @@ def _sum(values: list[float], pieces: list[Piece]) -> float:
 
 
 class Demand:
-    """Which GPUs are asked for: those that no better source measures, for no other is read.
+    """Which GPUs are asked for: those that no preferred source measures.
 
     The workers ask, and the thread that reads for all of them looks.
     """
@@ -147,8 +147,9 @@ class Demand:
         self._asked: dict[str, float] = {}
 
     def ask(self, gpu: OpenedGpu) -> None:
-        """Note that this GPU is asked for in the present round."""
-        self._asked[gpu.device.uuid] = gpu.journal.now
+        """Note that this GPU is asked for in the present round, unless it is measured better."""
+        if not gpu.better():
+            self._asked[gpu.device.uuid] = gpu.journal.now
 
     def wanted(self, now: float) -> frozenset[str]:
         """Return the UUIDs of the GPUs that are asked for."""

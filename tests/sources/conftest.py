@@ -18,7 +18,7 @@ from exporter.sources.nvml.gpm import GpmSource
 from exporter.sources.nvml.library import Library
 from exporter.sources.nvml.reader import NvmlSource
 from exporter.sources.proc import procfs
-from exporter.sources.source import COUNTER_SOURCES
+from exporter.sources.table import COUNTER_SOURCES
 from tests.fake_nvml import FakeNvml
 
 START = 1_000_000.0

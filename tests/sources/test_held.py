@@ -260,6 +260,8 @@ def test_a_gpu_is_wanted_while_it_is_asked_for() -> None:
     demand, mine = Demand(interval_seconds=2.0), gpu()
     assert demand.wanted(0.0) == frozenset()
     mine.journal.now = 10.0
+    demand.ask(replace(mine, better=lambda: True))
+    assert demand.wanted(10.0) == frozenset()
     demand.ask(mine)
 
     assert demand.wanted(10.0) == {"GPU-a"}

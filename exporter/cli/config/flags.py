@@ -43,7 +43,7 @@ from exporter.cli.config.values import (
     integer,
     optional,
 )
-from exporter.sources.source import COUNTER_SOURCES, SOURCES
+from exporter.sources.table import COUNTER_SOURCES, SOURCES
 
 T = TypeVar("T")
 

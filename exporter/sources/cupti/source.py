@@ -8,6 +8,6 @@ from exporter.sources.counters.child_counters import ChildCounters
 from exporter.sources.source import CUPTI, CounterOptions
 
 
-def counters(options: CounterOptions, clock: Clock) -> ChildCounters:
+def prepare(options: CounterOptions, clock: Clock) -> ChildCounters:
     """Return what keeps the child, not started."""
     return ChildCounters(CUPTI, {"duty": options.cupti_duty, "procfs": options.procfs}, clock)

@@ -11,6 +11,7 @@ from functools import partial
 
 from exporter.clock import Clock
 from exporter.model.reading import Activity
+from exporter.sources.fleet.dead_counters import DeadCounters
 from exporter.sources.source import CounterRow, CounterSource, OpenedGpu
 
 SILENT_READS = 3
@@ -53,6 +54,7 @@ class Counters:
             LibraryUnavailable: the driver library must be initialised again.
         """
         self._gpu = gpu
+        self._dead = DeadCounters(gpu.journal)
         self._sources: dict[str, CounterSource] = {}
         self._silent: Counter[tuple[str, int | None]] = Counter()
         """By source and share: how many reads in a row gave nothing."""
@@ -70,8 +72,11 @@ class Counters:
                     gpu.journal.absent(row.name, "disabled")
             self._opened = opened.pop_all()
 
-    def read(self, clock: Clock) -> Counted:
+    def read(self, clock: Clock, *, working: bool = False) -> Counted:
         """Read every source, and return for each share what the chosen one gave.
+
+        `working` is what utilization and power say of the whole GPU: then counters that read 0 gave
+        nothing.
 
         Raises:
             DeviceGone: the GPU is lost.
@@ -83,7 +88,11 @@ class Counters:
         for name, source in self._sources.items():
             self._gpu.journal.progress()
             now = clock.monotonic()
-            found[name] = now, source.read(now)
+            given = source.read(now)
+            whole = given.get(None)
+            if whole is not None and not self._dead.believed(name, whole, now, working=working):
+                given = {}
+            found[name] = now, given
             seconds[name] = clock.monotonic() - now
         sources: dict[int | None, str] = {}
         activities: dict[int | None, Activity] = {}

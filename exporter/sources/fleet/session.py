@@ -15,13 +15,15 @@ from exporter.clock import Clock
 from exporter.errors import DeviceSilent
 from exporter.model.reading import Activity, Device, Health, Reading, ShareReading, Vitals
 from exporter.sources.fleet.counters import Counted, Counters
+from exporter.sources.fleet.dead_counters import works
 from exporter.sources.journal import IDENTITY, Journal, Past
 from exporter.sources.nvml import NVML
 from exporter.sources.nvml.health import HealthReader
 from exporter.sources.nvml.probe import Probe
 from exporter.sources.nvml.reader import MEDIA_ENGINES, NvmlReading, NvmlSource
 from exporter.sources.selection import Selection
-from exporter.sources.source import COUNTER_SOURCES, NodeCounters, OpenedGpu
+from exporter.sources.source import NodeCounters, OpenedGpu
+from exporter.sources.table import COUNTER_SOURCES
 
 STATIC_INTERVAL_SECONDS = 60.0
 NO_NODE_COUNTERS: Mapping[str, NodeCounters] = MappingProxyType({})
@@ -146,7 +148,8 @@ class Session:
         nvml = self._nvml.read_fast(monotonic, unix, self._counted_engines)
         nvml_seconds = self._clock.monotonic() - started
         # GPM goes last: on driver 535 a MIG sample can make later memory calls fail.
-        counted = self._counters.read(self._clock)
+        limit = nvml.board.power_limit_watts or self._nvml.device.power_default_limit_watts
+        counted = self._counters.read(self._clock, working=works(nvml.vitals, limit))
         engines = _engine_ratios(counted.activities.get(None))
         self._counted_engines = frozenset(engines)
         if not nvml.answered and not counted.activities:

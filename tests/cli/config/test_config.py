@@ -34,7 +34,7 @@ from exporter.cli.config.values import (
     duration,
 )
 from exporter.errors import ConfigError
-from exporter.sources.source import COUNTER_SOURCES, SOURCES
+from exporter.sources.table import COUNTER_SOURCES, SOURCES
 from exporter.specs import load_specs
 
 DOCUMENT = Path(__file__).parent.parent.parent.parent / "docs" / "configuration.md"

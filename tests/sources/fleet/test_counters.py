@@ -27,6 +27,7 @@ class Fake:
         self.name = name
         self.shares = set(shares)
         self.answering = set(shares)
+        self.ratio = 0.5
         self.since: dict[int | None, float] = {}
         self.closed = False
 
@@ -37,7 +38,7 @@ class Fake:
         found = {}
         for share in self.shares & self.answering:
             since = self.since.get(share, monotonic_seconds - 1.0)
-            found[share] = Activity(self.name, monotonic_seconds - since, sm=0.5)
+            found[share] = Activity(self.name, monotonic_seconds - since, sm=self.ratio)
             self.since[share] = monotonic_seconds
         return found
 
@@ -210,3 +211,18 @@ def test_a_source_can_ask_whether_a_preferred_one_measures_all_shares() -> None:
 
     assert found == [True, False, True, False]
     assert not opened["first"].better()
+
+
+def test_counters_that_stand_still_give_way() -> None:
+    """To the next source, while the driver says that the GPU works."""
+    bench = Bench()
+    bench.first.ratio = 0.0
+    names = []
+    for _ in range(12):
+        bench.clock.advance(1.0)
+        found = bench.counters.read(bench.clock, working=True).activities.get(WHOLE)
+        names.append(None if found is None else found.source)
+
+    assert names[:3] == ["first"] * 3
+    assert names[-6:] == ["second"] * 6
+    assert bench.journal.states == {"first": "implausible"}

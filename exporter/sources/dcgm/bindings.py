@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A DCGM hostengine, asked through DCGM's own Python bindings.
+
+They come with the package datacenter-gpu-manager-4-core and not from PyPI. Only a child process
+imports them, for they load libdcgm.so.4.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from exporter.sources.dcgm.passes import MetricGroup
+from exporter.sources.dcgm.refusals import CORE, Refused
+
+DEFAULT_FOLDER = "/usr/share/datacenter-gpu-manager-4/bindings/python3"
+CONNECT_MILLISECONDS = 3000
+KEPT_SECONDS = 10.0
+
+# dcgm_fields.h and dcgm_structs.h
+GPU, GPU_INSTANCE = 1, 4
+EMPTY_GROUP = 1
+UUID_FIELD = 54
+LIVE = 1
+TYPE_DOUBLE, TYPE_INTEGER = ord("d"), ord("i")
+DOUBLE_BLANK = 2.0**47
+INTEGER_BLANK = 0x7FFF_FFFF_FFFF_FFF0
+"""Values from the blanks on say why there is none."""
+
+
+class BindingsMissing(Exception):
+    """The bindings cannot be used; the message says what to do."""
+
+
+class Entity(NamedTuple):
+    """A GPU, or an instance of one, as the hostengine numbers them."""
+
+    kind: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What the hostengine has of one field of one entity."""
+
+    entity: Entity
+    field: int
+    value: float | None
+    """None: blank."""
+    status: int
+    unix_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Fields that the hostengine reads for us until the watch ends."""
+
+    group: Any
+    fields: Any
+
+
+class Hostengine:
+    """A connection; every call but `close` raises `Refused`, and `BindingsMissing` where the
+    bindings lack it."""
+
+    def __init__(self, folder: str, host: str) -> None:
+        """Connect to HOST:PORT, or to a Unix socket by its path."""
+        self._agent, self._structs = _imported(folder)
+        unix = host.startswith("/")
+        parameters = self._structs.c_dcgmConnectV2Params_v2()
+        parameters.persistAfterDisconnect = 0  # what is watched ends with this process
+        parameters.timeoutMs = CONNECT_MILLISECONDS
+        parameters.addressIsUnixSocket = int(unix)
+        self._call(self._structs._dcgmInit)
+        self._call(self._agent.dcgmInit)
+        self._handle = self._call(self._agent.dcgmConnect_v2, host, parameters)
+
+    def close(self) -> None:
+        """Disconnect; what was watched is watched no more."""
+        with contextlib.suppress(Refused, BindingsMissing):
+            self._call(self._agent.dcgmDisconnect, self._handle)
+
+    def gpus(self) -> dict[str, int]:
+        """Return the hostengine's number of each GPU, by UUID."""
+        numbers = self._call(self._agent.dcgmGetAllSupportedDevices, self._handle)
+        entities = [Entity(GPU, number) for number in numbers]
+        found = self._latest(entities, (UUID_FIELD,), LIVE) if entities else ()
+        return {
+            each.value.str.decode(errors="replace"): int(each.entityId)
+            for each in found
+            if each.status == 0
+        }
+
+    def instances(self) -> dict[tuple[str, int], int]:
+        """Return the hostengine's number of each GPU instance, by the GPU's UUID and NVML's
+        number."""
+        hierarchy = self._call(self._agent.dcgmGetGpuInstanceHierarchy, self._handle)
+        found: dict[tuple[str, int], int] = {}
+        for position in range(hierarchy.count):
+            each = hierarchy.entityList[position]
+            if each.entity.entityGroupId == GPU_INSTANCE:
+                uuid = each.info.gpuUuid.decode(errors="replace")
+                found[uuid, int(each.info.nvmlInstanceId)] = int(each.entity.entityId)
+        return found
+
+    def metric_groups(self, gpu: int) -> list[MetricGroup]:
+        """Return the groups of profiling fields that a GPU has."""
+        answer = self._call(self._agent.dcgmProfGetSupportedMetricGroups, self._handle, gpu)
+        groups = (answer.metricGroups[position] for position in range(answer.numMetricGroups))
+        return [
+            MetricGroup(int(each.majorId), tuple(each.fieldIds[: each.numFieldIds]))
+            for each in groups
+        ]
+
+    def watch(
+        self, name: str, entities: Iterable[Entity], fields: Sequence[int], every_seconds: float
+    ) -> Watch:
+        """Have the hostengine read these fields; the name is not yet in use there."""
+        agent, handle = self._agent, self._handle
+        group = self._call(agent.dcgmGroupCreate, handle, EMPTY_GROUP, name)
+        try:
+            for entity in entities:
+                self._call(agent.dcgmGroupAddEntity, handle, group, entity.kind, entity.number)
+            of = self._call(agent.dcgmFieldGroupCreate, handle, list(fields), name)
+        except Refused:
+            self._forget(agent.dcgmGroupDestroy, group)
+            raise
+        watch = Watch(group, of)
+        every = round(every_seconds * 1e6)
+        try:
+            self._call(agent.dcgmWatchFields, handle, group, of, every, KEPT_SECONDS, 0)
+        except Refused:
+            self._destroy(watch)
+            raise
+        return watch
+
+    def unwatch(self, watch: Watch) -> None:
+        """End a watch; the hardware counters are free when nobody watches them."""
+        self._forget(self._agent.dcgmUnwatchFields, watch.group, watch.fields)
+        self._destroy(watch)
+
+    def _destroy(self, watch: Watch) -> None:
+        self._forget(self._agent.dcgmFieldGroupDestroy, watch.fields)
+        self._forget(self._agent.dcgmGroupDestroy, watch.group)
+
+    def _forget(self, function: Callable[..., Any], *arguments: Any) -> None:
+        with contextlib.suppress(Refused):  # it is gone then
+            self._call(function, self._handle, *arguments)
+
+    def latest(self, entities: Sequence[Entity], fields: Sequence[int]) -> list[Value]:
+        """Return the newest value of each field of each entity."""
+        return [
+            Value(
+                Entity(int(each.entityGroupId), int(each.entityId)),
+                int(each.fieldId),
+                _number(each),
+                int(each.status),
+                each.ts / 1e6,
+            )
+            for each in self._latest(entities, fields, 0)
+        ]
+
+    def _latest(self, entities: Sequence[Entity], fields: Sequence[int], flags: int) -> Any:
+        pair = self._structs.c_dcgmGroupEntityPair_t
+        pairs = [pair(entity.kind, entity.number) for entity in entities]
+        function = self._agent.dcgmEntitiesGetLatestValues
+        return self._call(function, self._handle, pairs, list(fields), flags)
+
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except self._structs.DCGMError as error:
+            raise Refused(int(error.value), str(error)) from error
+
+
+def _number(value: Any) -> float | None:
+    if value.status != 0:
+        return None
+    if value.fieldType == TYPE_DOUBLE:
+        double = float(value.value.dbl)
+        return double if 0 <= double < DOUBLE_BLANK else None
+    if value.fieldType == TYPE_INTEGER:
+        integer = int(value.value.i64)
+        return float(integer) if 0 <= integer < INTEGER_BLANK else None
+    return None
+
+
+def _imported(folder: str) -> tuple[Any, Any]:
+    """Return the modules dcgm_agent and dcgm_structs.
+
+    Raises:
+        BindingsMissing: they are not there, or not for this Python.
+    """
+    if not os.path.isfile(os.path.join(folder, "dcgm_agent.py")):
+        raise BindingsMissing(
+            f"there are no Python bindings of DCGM in {folder}: install {CORE}, or name their "
+            "folder with --dcgm.bindings"
+        )
+    sys.path.insert(0, folder)
+    try:
+        return importlib.import_module("dcgm_agent"), importlib.import_module("dcgm_structs")
+    except Exception as error:  # whatever an import may raise
+        raise BindingsMissing(
+            f"the Python bindings of DCGM in {folder} (--dcgm.bindings) cannot be imported: {error}"
+        ) from error

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A child process that reads profiling fields from a DCGM hostengine.
+
+Once a second, of each GPU that is wanted and each of its instances. Whatever is wrong with the
+connection ends the process, and the exporter starts the next one.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from exporter.sources.counters.port import Port
+from exporter.sources.counters.wire import HIGHEST_RATIO
+from exporter.sources.dcgm.bindings import (
+    DEFAULT_FOLDER,
+    GPU,
+    GPU_INSTANCE,
+    BindingsMissing,
+    Entity,
+    Hostengine,
+    Value,
+    Watch,
+)
+from exporter.sources.dcgm.fields import FIELDS
+from exporter.sources.dcgm.passes import one_pass
+from exporter.sources.dcgm.refusals import (
+    BLANK,
+    HOSTENGINE_CODES,
+    NOT_LISTED,
+    Refusal,
+    Refused,
+    refusal,
+)
+
+WATCH_SECONDS = 1.0
+LOOK_SECONDS = 0.5
+"""Twice as often as there is something new: then nothing is missed."""
+RETRY_SECONDS = 30.0
+FIRST_VALUE_SECONDS = 3.0
+"""So long after the beginning of a watch its values are blank."""
+STALE_SECONDS = 2.5
+"""After so long without a new value the old one is shown, with its age."""
+LAG_SECONDS = 2.0
+"""A field that is so far behind the others has stopped."""
+LONGEST_STEP_SECONDS = 10.0
+
+_FIELDS = {each.number: each for each in FIELDS}
+
+
+def run(options: Mapping[str, Any], port: Port) -> int:
+    """Measure until the exporter ends it; return the exit code.
+
+    Options: ``host`` (HOST:PORT or the path of a Unix socket) and ``bindings`` (their folder, or
+    null).
+    """
+    folder, host = options.get("bindings") or DEFAULT_FOLDER, str(options["host"])
+    try:
+        engine = Hostengine(folder, host)
+        port.emit({"hello": {"hostengine": host, "bindings": folder}})
+        try:
+            _Reader(engine, port).run()
+        finally:
+            engine.close()
+    except BindingsMissing as error:
+        return _give_up(port, Refusal("missing", str(error)))
+    except AttributeError as error:
+        return _give_up(port, Refusal("missing", f"the bindings in {folder} are unfit: {error}"))
+    except Refused as error:
+        state, advice = refusal(error)
+        return _give_up(port, Refusal(state, f"the DCGM hostengine at {host}: {advice}"))
+    return 0
+
+
+def _give_up(port: Port, why: Refusal) -> int:
+    port.emit({"gpu": None, "state": why.state, "message": why.advice})
+    return 1
+
+
+@dataclass(slots=True)
+class _Gpu:
+    """One GPU that is wanted."""
+
+    uuid: str
+    gpu_instances: tuple[int, ...]
+    """Empty for the whole GPU."""
+    retry_at: float = 0.0
+    """When to watch it, if it is not watched."""
+    watch: Watch | None = None
+    since: float = 0.0
+    """When the watch began."""
+    entities: dict[Entity, int | None] = field(default_factory=dict)
+    """By entity: the GPU instance that it is, or None for the whole GPU."""
+    fields: tuple[int, ...] = ()
+    seen: dict[Entity, float] = field(default_factory=dict)
+    """By entity: the Unix time of the last value."""
+    said_at: dict[Entity, float] = field(default_factory=dict)
+    state: str | None = None
+    """What was said of it last; None: that all is well."""
+
+
+class _Reader:
+    def __init__(self, engine: Hostengine, port: Port) -> None:
+        self._engine = engine
+        self._port = port
+        self._gpus: dict[str, _Gpu] = {}
+        self._paused = False
+        self._watches = 0
+
+    def run(self) -> None:
+        """Read until told to end.
+
+        Raises:
+            Refused: the connection is of no use any more.
+        """
+        while not self._port.ended:
+            for message in self._port.messages():
+                self._obey(message)
+            self._port.beat()
+            if not self._paused:
+                for gpu in self._gpus.values():
+                    self._look(gpu)
+            self._port.wait(LOOK_SECONDS)
+
+    def _obey(self, message: Mapping[str, Any]) -> None:
+        if "gpus" in message:
+            wanted = {
+                each["uuid"]: tuple(each.get("gpu_instances") or ()) for each in message["gpus"]
+            }
+            for uuid, gpu in list(self._gpus.items()):
+                if wanted.get(uuid) != gpu.gpu_instances:
+                    self._unwatch(gpu)
+                    del self._gpus[uuid]
+            for uuid, instances in wanted.items():
+                self._gpus.setdefault(uuid, _Gpu(uuid, instances))
+        if message.get("pause"):
+            self._paused = True
+            for gpu in self._gpus.values():
+                self._unwatch(gpu)
+            self._port.emit(
+                {"gpu": None, "state": "paused", "message": "the counters are handed over"}
+            )
+        if message.get("resume"):
+            self._paused = False
+            for gpu in self._gpus.values():
+                gpu.retry_at = 0.0
+
+    def _look(self, gpu: _Gpu) -> None:
+        """Watch the GPU if it is not, and say what is new of it."""
+        now = time.monotonic()
+        try:
+            if gpu.watch is None:
+                if now >= gpu.retry_at:
+                    gpu.retry_at = now + RETRY_SECONDS
+                    self._watch(gpu)
+                    self._port.beat()
+            else:
+                self._read(gpu, now)
+        except Refused as error:
+            if error.code in HOSTENGINE_CODES:
+                raise
+            self._unwatch(gpu)
+            self._say(gpu, refusal(error))
+
+    def _watch(self, gpu: _Gpu) -> None:
+        number = self._engine.gpus().get(gpu.uuid)
+        if number is None:
+            self._say(gpu, NOT_LISTED)
+            return
+        entities: dict[Entity, int | None] = {Entity(GPU, number): None}
+        if gpu.gpu_instances:
+            known = self._engine.instances()
+            entities = {
+                Entity(GPU_INSTANCE, known[gpu.uuid, instance]): instance
+                for instance in gpu.gpu_instances
+                if (gpu.uuid, instance) in known
+            }
+            if len(entities) < len(gpu.gpu_instances):
+                self._say(gpu, NOT_LISTED)
+                return
+        fields = one_pass(self._engine.metric_groups(number))
+        if gpu.gpu_instances:  # links belong to no instance
+            fields = tuple(number for number in fields if not _FIELDS[number].is_rate)
+        if not fields:
+            raise Refused(-36, "it lists no fields")
+        self._watches += 1
+        name = f"roofline-exporter-{os.getpid()}-{self._watches}"
+        gpu.watch = self._engine.watch(name, entities, fields, WATCH_SECONDS)
+        gpu.entities, gpu.fields, gpu.since = entities, fields, time.monotonic()
+        gpu.seen.clear()
+
+    def _unwatch(self, gpu: _Gpu) -> None:
+        if gpu.watch is not None:
+            self._engine.unwatch(gpu.watch)
+            gpu.watch = None
+
+    def _read(self, gpu: _Gpu, now: float) -> None:
+        values = self._engine.latest(list(gpu.entities), gpu.fields)
+        known: dict[Entity, list[Value]] = {}
+        for value in values:
+            if value.value is not None and value.entity in gpu.entities:
+                known.setdefault(value.entity, []).append(value)
+        if known:
+            self._say(gpu, None)
+            for entity, found in known.items():
+                self._emit(gpu, entity, found, now)
+        elif now - gpu.since >= FIRST_VALUE_SECONDS:
+            lost = next((value.status for value in values if value.status == -18), None)
+            self._say(gpu, BLANK if lost is None else refusal(Refused(lost, "GPU is lost")))
+
+    def _emit(self, gpu: _Gpu, entity: Entity, values: Sequence[Value], now: float) -> None:
+        """Say what is new; or what is old, once a second, with its age."""
+        newest = max(value.unix_seconds for value in values)
+        age = max(0.0, time.time() - newest)
+        before = gpu.seen.get(entity)
+        if newest == before and (age < STALE_SECONDS or now - gpu.said_at[entity] < WATCH_SECONDS):
+            return
+        step = WATCH_SECONDS if before is None else newest - before
+        seconds = step if 0 < step <= LONGEST_STEP_SECONDS else WATCH_SECONDS
+        gpu.seen[entity], gpu.said_at[entity] = newest, now
+        ratios: dict[str, float] = {}
+        moved: dict[str, float] = {}
+        for each in values:
+            name, value = _FIELDS[each.field].activity, each.value or 0.0
+            if newest - each.unix_seconds > LAG_SECONDS:
+                continue
+            if _FIELDS[each.field].is_rate:
+                moved[name] = value * seconds
+            elif value <= HIGHEST_RATIO:
+                ratios[name] = value
+        self._port.emit(
+            {
+                "gpu": gpu.uuid,
+                "gpu_instance": gpu.entities[entity],
+                "seconds": seconds,
+                "ratios": ratios,
+                "bytes": moved,
+                "age_seconds": age,
+            }
+        )
+
+    def _say(self, gpu: _Gpu, why: Refusal | None) -> None:
+        """Say why the GPU has no readings, if that is new; None: it has."""
+        state = None if why is None else why.state
+        if state == gpu.state:
+            return
+        gpu.state = state
+        text = "" if why is None else why.advice
+        self._port.emit({"gpu": gpu.uuid, "state": state or "ok", "message": text})

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a dcgm-exporter's page says of each GPU: text in, activities out."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from exporter.model.reading import Activity
+from exporter.sources.dcgm.fields import BY_NAME, MOVING, Field
+from exporter.sources.source import DCGM
+
+HIGHEST_RATIO = 1.25
+"""A mean over cycles may lie a little above 1; what lies far above it is no ratio."""
+HIGHEST_RATE = 1e14
+"""Bytes per second: fifty times NVLink 5. DCGM's blank for floating point, 2^47, lies above it, and
+so does that for 64 bits, near 9.22e18."""
+BLANKS = range(0x7FFFFFF0, 0x80000000)
+"""What DCGM has instead of a 32-bit value that is unknown, unsupported or not permitted."""
+
+_ROW = re.compile(r"^[ \t]*(DCGM_FI_(?:PROF|DEV)_\w+)[ \t]*(?:\{(.*)\})?(.*)$", re.MULTILINE)
+"""Name, labels and the rest of a line. No `}` comes after the labels."""
+_INSTANCE = re.compile(r"[0-9]{0,3}")
+_NAMES = MOVING | BY_NAME.keys()
+
+
+class NotDcgm(Exception):
+    """The text is no page of a dcgm-exporter; the reason in one line."""
+
+
+class Row(NamedTuple):
+    """One sample of a GPU or of one of its instances."""
+
+    uuid: str
+    gpu_instance: int | None
+    name: str
+    value: float
+    timestamp_seconds: float | None
+    """Unix time, where the page gives one."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRows:
+    """What a page has of one GPU."""
+
+    activities: Mapping[int | None, Activity]
+    """By GPU instance; of 1 s, because the page has rates."""
+    signature: frozenset[object]
+    """Another one when the page was renewed."""
+    blank: bool
+    """Whether it has fields of this GPU, and no usable value of any."""
+    timestamp_seconds: float | None
+    """Unix time of the newest row, where the page gives one."""
+
+
+def parse(text: str) -> dict[str, GpuRows]:
+    """Return what a page has of each GPU, by UUID.
+
+    Rows that differ only in what they are labelled with, as one for each pod on a GPU, are one.
+
+    Raises:
+        NotDcgm: it is no page in the text format, or of another exporter.
+    """
+    try:
+        rows = list(_rows(text))
+    except (ValueError, OverflowError):  # of the parser; its message has a line of the page in it
+        raise NotDcgm("its page is not in the text format of Prometheus") from None
+    if not rows:
+        raise NotDcgm("its page has no reading of DCGM")
+    by_gpu: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_gpu[row.uuid].append(row)
+    return {uuid: _gpu_rows(own) for uuid, own in by_gpu.items()}
+
+
+def _rows(text: str) -> Iterator[Row]:
+    """Yield the samples that are of use.
+
+    The parser needs ten times as long for labels as for a value. The samples of one GPU have the
+    same ones, so those of a page are read once each, and the values without them.
+    """
+    found = [match.groups(default="") for match in _ROW.finditer(text) if match[1] in _NAMES]
+    shares = {labels: _share(labels) for labels in {labels for _, labels, _ in found}}
+    values = _samples(f"{name} {rest}" for name, _, rest in found)
+    for (name, labels, _), (_, value, timestamp) in zip(found, values, strict=True):
+        share = shares[labels]
+        if share is not None:
+            yield Row(*share, name, value, timestamp)
+
+
+def _samples(lines: Iterable[str]) -> Iterator[tuple[dict[str, str], float, float | None]]:
+    for family in text_string_to_metric_families("\n".join(lines)):
+        for sample in family.samples:
+            stamp = sample.timestamp
+            yield sample.labels, sample.value, None if stamp is None else float(stamp)
+
+
+def _share(text: str) -> tuple[str, int | None] | None:
+    """Return the UUID and GPU instance of a row with these labels; None if it is of neither."""
+    ((labels, _, _),) = _samples([f"labels{{{text}}} 0"])
+    uuid = labels.get("UUID") or labels.get("uuid")
+    instance = labels.get("GPU_I_ID", "")
+    if not uuid or not _INSTANCE.fullmatch(instance):
+        return None
+    return uuid, int(instance) if instance else None
+
+
+def _usable(field: Field, value: float) -> float | None:
+    """Return the value, or None where it is a blank of DCGM's, NaN, or cannot be."""
+    if not 0 <= value <= (HIGHEST_RATE if field.is_rate else HIGHEST_RATIO) or value in BLANKS:
+        return None
+    return float(value)
+
+
+def _gpu_rows(rows: list[Row]) -> GpuRows:
+    shares: dict[int | None, dict[Field, float]] = defaultdict(dict)
+    blank = False
+    for row in rows:
+        field = BY_NAME.get(row.name)
+        if field is None:
+            continue
+        value = _usable(field, row.value)
+        if value is None:
+            blank = True
+        elif row.gpu_instance is None or not field.is_rate:
+            values = shares[row.gpu_instance]
+            values[field] = max(value, values.get(field, 0.0))
+    found = {share: _activity(values) for share, values in shares.items()}
+    activities = {share: activity for share, activity in found.items() if activity is not None}
+    stamps = [row.timestamp_seconds for row in rows if row.timestamp_seconds is not None]
+    return GpuRows(
+        activities=activities,
+        # NaN is not equal to itself: it would renew the page for ever.
+        signature=frozenset(row for row in rows if row.value == row.value),
+        blank=blank and not activities,
+        timestamp_seconds=max(stamps, default=None),
+    )
+
+
+def _activity(values: Mapping[Field, float]) -> Activity | None:
+    """Return the activity of one share; None where nothing but link traffic is known of it."""
+    if all(field.is_rate for field in values):
+        return None
+    parts: dict[str, list[float]] = defaultdict(list)
+    for field, value in values.items():
+        parts[field.activity].append(value)
+    means: dict[str, Any] = {name: sum(each) / len(each) for name, each in parts.items()}
+    return Activity(DCGM, 1.0, **means)

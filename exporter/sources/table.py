@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of sources: their names, what each gives, and how a counter source is opened.
+
+The command line makes the `--source.NAME` flags from it; therefore a source is imported only when
+it is opened. A new counter source is a folder beside this file and a row of COUNTER_SOURCES.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from exporter.sources.nvml import GPM, NVML
+from exporter.sources.source import (
+    CUPTI,
+    DCGM,
+    KMSG,
+    TRAINING,
+    CounterOptions,
+    CounterRow,
+    CounterSource,
+    NodeCounters,
+    OpenedGpu,
+    SourceRow,
+)
+
+if TYPE_CHECKING:  # the command line starts faster without it
+    from exporter.clock import Clock
+
+
+def prepared(
+    names: Iterable[str], options: CounterOptions, clock: Clock
+) -> dict[str, NodeCounters]:
+    """Return the sources among `names` that read all GPUs at once, not started."""
+    wanted = frozenset(names)
+    return {
+        row.name: row.prepare(options, clock)
+        for row in COUNTER_SOURCES
+        if row.name in wanted and row.prepare is not None
+    }
+
+
+def _open_gpm(gpu: OpenedGpu) -> CounterSource:
+    from exporter.sources.nvml.gpm import GpmSource
+
+    return GpmSource(gpu.handle, gpu.gpu_instances, gpu.journal, gpu.wait)
+
+
+def _prepare_dcgm(options: CounterOptions, clock: Clock) -> NodeCounters:
+    from exporter.sources.dcgm.source import prepare
+
+    return prepare(options, clock)
+
+
+def _open_dcgm(gpu: OpenedGpu) -> CounterSource:
+    return gpu.node[DCGM].open(gpu)
+
+
+def _prepare_cupti(options: CounterOptions, clock: Clock) -> NodeCounters:
+    from exporter.sources.cupti.source import prepare
+
+    return prepare(options, clock)
+
+
+def _open_cupti(gpu: OpenedGpu) -> CounterSource:
+    return gpu.node[CUPTI].open(gpu)
+
+
+COUNTER_SOURCES: tuple[CounterRow, ...] = (
+    CounterRow(GPM, "Read the hardware counters of Hopper and newer GPUs (GPM).", _open_gpm),
+    CounterRow(
+        DCGM,
+        "Take the hardware counters of a dcgm-exporter or DCGM hostengine, where there is one.",
+        _open_dcgm,
+        prepare=_prepare_dcgm,
+    ),
+    CounterRow(
+        CUPTI,
+        "Sample the hardware counters of Turing and newer GPUs with NVIDIA's CUPTI, of the extra "
+        "[cupti]; experimental.",
+        _open_cupti,
+        enabled=False,
+        prepare=_prepare_cupti,
+    ),
+)
+"""In order of preference; `exporter/sources/fleet/counters.py` chooses one for each share."""
+
+SOURCES: tuple[SourceRow, ...] = (
+    SourceRow(NVML, "Read the GPUs through the driver's library (NVML)."),
+    *COUNTER_SOURCES,
+    SourceRow(
+        KMSG,
+        "Read Xids from the kernel log (/dev/kmsg) as well, if it can be read: it also has those "
+        "of a GPU that has left the bus.",
+    ),
+    SourceRow(
+        TRAINING, "Take the reports of training jobs that carry the client, on a Unix socket."
+    ),
+)
+"""In the order of the help."""

@@ -1,0 +1,401 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DCGM's hostengine through fake bindings: the real child, up to what a round gets."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporter.model.reading import LONGEST_AGE_SECONDS, Activity
+from exporter.sources.counters.child import program
+from exporter.sources.dcgm.bindings import DEFAULT_FOLDER
+from exporter.sources.dcgm.refusals import HOSTENGINE_CODES, REFUSALS
+from tests.sources.counters.bench import STEP_SECONDS, Bench, Gpu
+
+BINDINGS = Path(__file__).parent / "fake_bindings"
+ALL = [*range(1001, 1017)]
+FULL = {
+    **{str(number): (number - 1000) / 100 for number in ALL},
+    **{str(number): number * 1000 for number in range(1009, 1013)},
+}
+A100 = {"uuid": "GPU-a", "groups": [[0, ALL]]}
+
+
+class Engine:
+    """A hostengine that does what is set here, also while the child runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "script.json"
+        self._calls = folder / "calls"
+        self._script: dict[str, Any] = {
+            "calls": str(self._calls),
+            "gpus": {"4": A100},
+            "values": {"1:4": FULL},
+        }
+        self.set()
+
+    def set(self, **changes: Any) -> None:
+        self._script.update(changes)
+        fresh = self.file.with_suffix(".new")
+        fresh.write_text(json.dumps(self._script), encoding="utf-8")
+        fresh.replace(self.file)
+
+    @property
+    def calls(self) -> list[str]:
+        return self._calls.read_text(encoding="utf-8").splitlines()
+
+    @property
+    def watched(self) -> list[str]:
+        """The lists of fields that a watch was asked for."""
+        prefix = "dcgmFieldGroupCreate "
+        return [call.removeprefix(prefix) for call in self.calls if call.startswith(prefix)]
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    made = Engine(tmp_path)
+    monkeypatch.setenv("FAKE_DCGM", str(made.file))
+    return made
+
+
+@pytest.fixture
+def measuring(engine: Engine) -> Iterator[Callable[..., tuple[Bench, Gpu]]]:
+    """Return what starts the child and opens the GPU."""
+    benches: list[Bench] = []
+
+    def start(
+        host: str = "localhost:5555", bindings: Path = BINDINGS, **opened: Any
+    ) -> tuple[Bench, Gpu]:
+        bench = Bench("", {"host": host, "bindings": str(bindings)}, program=program("dcgm"))
+        benches.append(bench)
+        gpu = bench.open(**opened)
+        gpu.read()
+        return bench, gpu
+
+    yield start
+    for each in benches:
+        each.close()
+
+
+Measuring = Callable[..., tuple[Bench, Gpu]]
+
+
+def activity(bench: Bench, gpu: Gpu, share: int | None = None) -> Activity:
+    """What the next round gets of a share, once something has arrived."""
+    bench.step_until(lambda: gpu.read() == {} and gpu.source.measures(share))
+    bench.clock.advance(0.5)
+    return gpu.read()[share]
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+
+
+def states(bench: Bench, gpu: Gpu) -> dict[str, str]:
+    """The reading states, as soon as there are any."""
+    bench.step_until(lambda: gpu.read() or gpu.journal.states)
+    return gpu.journal.states
+
+
+def test_all_fields_become_one_activity(measuring: Measuring, engine: Engine) -> None:
+    """Ratios as they are, bytes per second as bytes of the interval, DFMA as the tensor pipe's."""
+    bench, gpu = measuring()
+
+    found = activity(bench, gpu)
+
+    assert found.source == "dcgm"
+    assert (found.engine, found.sm, found.occupancy) == (0.01, 0.02, 0.03)
+    assert (found.tensor, found.dram) == (0.04, 0.05)
+    assert (found.fp64, found.fp32, found.fp16, found.integer) == (0.06, 0.07, 0.08, 0.16)
+    assert (found.imma, found.hmma, found.dfma) == (0.13, 0.14, 0.15)
+    assert found.pcie_transmit_bytes == pytest.approx(0.5 * 1_009_000)
+    assert found.nvlink_receive_bytes == pytest.approx(0.5 * 1_012_000)
+    assert found.age_seconds is not None
+    assert found.integrable
+    assert gpu.journal.states == {}
+    assert bench.counters.facts["hostengine"] == "localhost:5555"
+    assert "connect tcp localhost:5555" in engine.calls
+
+
+def test_a_path_is_a_unix_socket(measuring: Measuring, engine: Engine) -> None:
+    bench, gpu = measuring(host="/run/nvidia-hostengine.socket")
+
+    activity(bench, gpu)
+
+    assert "connect unix /run/nvidia-hostengine.socket" in engine.calls
+
+
+def test_only_what_can_be_counted_at_once_is_watched(measuring: Measuring, engine: Engine) -> None:
+    """Of a T4's groups: the tensor pipe and DRAM rather than the others."""
+    groups = [
+        [0, [1001]],
+        [1, [1002, 1003, 1007]],
+        [1, [1004, 1002]],
+        [1, [1006, 1008]],
+        [2, [1005]],
+        [3, [1009, 1010]],
+    ]
+    engine.set(gpus={"4": {"uuid": "GPU-a", "groups": groups}})
+    bench, gpu = measuring()
+
+    found = activity(bench, gpu)
+
+    assert engine.watched == ["1001 1002 1004 1005 1009 1010"]
+    assert (found.tensor, found.dram, found.fp32) == (0.04, 0.05, None)
+
+
+def test_blank_values_are_no_values(measuring: Measuring, engine: Engine) -> None:
+    """Nor are impossible ones, nor those of a field that has stopped."""
+    strange = {"1002": "blank", "1009": "blank", "1003": 17.0, "1006": -0.5, "1007": "status -15"}
+    engine.set(values={"1:4": {**FULL, **strange}}, behind={"1008": 60})
+    bench, gpu = measuring()
+
+    found = activity(bench, gpu)
+
+    missing = (found.sm, found.occupancy, found.fp64, found.fp32, found.fp16)
+    assert missing == (None,) * 5
+    assert found.pcie_transmit_bytes is None
+    assert found.tensor == 0.04
+    assert found.pcie_receive_bytes == pytest.approx(0.5 * 1_010_000)
+
+
+def test_gpu_instances_are_measured_each(measuring: Measuring, engine: Engine) -> None:
+    """By NVML's numbers; links belong to none of them."""
+    instances = [
+        {"entity": 1000, "uuid": "GPU-b", "instance": 1},
+        {"entity": 1007, "uuid": "GPU-a", "instance": 1},
+        {"entity": 1009, "uuid": "GPU-a", "instance": 5},
+        {"entity": 1009, "uuid": "GPU-a", "instance": 0, "kind": 5},
+    ]
+    values = {"4:1007": {**FULL, "1004": 0.71}, "4:1009": {**FULL, "1004": 0.75}}
+    engine.set(instances=instances, values=values)
+    bench, gpu = measuring(shares=(1, 5))
+    bench.step_until(lambda: gpu.source.measures(1) and gpu.source.measures(5))
+
+    gpu.read()
+    bench.clock.advance(0.5)
+    found = gpu.read()
+
+    assert {share: each.tensor for share, each in found.items()} == {1: 0.71, 5: 0.75}
+    assert {each.pcie_transmit_bytes for each in found.values()} == {None}
+    assert "1009" not in engine.watched[0].split()
+
+
+def test_an_instance_that_is_not_listed(measuring: Measuring) -> None:
+    bench, gpu = measuring(shares=(1,))
+
+    assert states(bench, gpu) == {"dcgm_instance_1": "unreachable"}
+
+
+def test_values_that_stop_grow_old(measuring: Measuring, engine: Engine) -> None:
+    """They are shown with their age, and add to no total."""
+    bench, gpu = measuring()
+    assert activity(bench, gpu).integrable
+
+    engine.set(stopped_at=time.time() - 60.0)
+
+    def age() -> float:
+        bench.clock.advance(STEP_SECONDS)
+        found = gpu.read().get(None)
+        return 0.0 if found is None or found.age_seconds is None else found.age_seconds
+
+    bench.step_until(lambda: age() > 60.0)
+    first = age()
+    bench.step_until(lambda: age() > first + 0.9)
+    assert first > LONGEST_AGE_SECONDS
+
+
+def test_profiling_that_is_paused_elsewhere(
+    measuring: Measuring,
+    engine: Engine,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """DCGM saves blanks then; the readings return with the values."""
+    engine.set(values={})
+    bench, gpu = measuring()
+    assert states(bench, gpu) == {"dcgm": "paused"}
+
+    engine.set(values={"1:4": FULL})
+    activity(bench, gpu)
+
+    assert gpu.journal.states == {}
+    assert warnings(caplog) == []
+
+
+def test_the_counters_are_handed_over_and_taken_back(measuring: Measuring, engine: Engine) -> None:
+    """With the last watch DCGM lets them go."""
+    bench, gpu = measuring()
+    activity(bench, gpu)
+
+    bench.counters.pause()
+    bench.step_until(lambda: "dcgmUnwatchFields" in engine.calls)
+    bench.step_until(lambda: "dcgmGroupDestroy" in engine.calls)
+    gpu.read()
+    assert gpu.journal.states == {"dcgm": "paused"}
+    bench.counters.resume()
+    bench.step_until(lambda: len(engine.watched) == 2)
+    activity(bench, gpu)
+
+    assert bench.supervisor.generation == 1
+
+
+def test_a_gpu_that_wants_them_no_more_is_watched_no_more(
+    measuring: Measuring, engine: Engine
+) -> None:
+    """The others are."""
+    gpus = {"4": A100, "5": {**A100, "uuid": "GPU-b"}}
+    engine.set(gpus=gpus, values={"1:4": FULL, "1:5": FULL})
+    bench, gpu = measuring()
+    other = bench.open("GPU-b")
+    other.read()
+    bench.step_until(lambda: gpu.source.measures(None) and other.source.measures(None))
+
+    other.source.close()
+    bench.step_until(lambda: "dcgmUnwatchFields" in engine.calls)
+    bench.clock.advance(2.0)
+    activity(bench, gpu)
+
+    assert len(engine.watched) == 2
+
+
+@pytest.mark.parametrize("code", sorted(HOSTENGINE_CODES))
+def test_what_is_wrong_with_the_hostengine(
+    measuring: Measuring, engine: Engine, caplog: pytest.LogCaptureFixture, code: int
+) -> None:
+    """One state and one line for all GPUs; the next child tries again."""
+    caplog.set_level(logging.INFO)
+    call = {-25: "_dcgmInit", -29: "dcgmWatchFields", -33: "dcgmProfGetSupportedMetricGroups"}
+    engine.set(errors={call.get(code, "dcgmConnect_v2"): code})
+    bench, gpu = measuring()
+
+    assert states(bench, gpu) == {"dcgm": REFUSALS[code].state}
+    bench.step_until(lambda: bench.supervisor.pid is None)
+    gpu.read()
+
+    assert gpu.journal.states == {"dcgm": REFUSALS[code].state}
+    assert [each.getMessage() for each in caplog.records] == [
+        f"dcgm: the DCGM hostengine at localhost:5555: {REFUSALS[code].advice} "
+        f"(DCGM: fake error {code}, {code})"
+    ]
+    engine.set(errors={})
+    bench.clock.advance(1.0)
+    activity(bench, gpu)
+    assert gpu.journal.states == {}
+
+
+@pytest.mark.parametrize("code", sorted(REFUSALS.keys() - HOSTENGINE_CODES))
+def test_what_is_wrong_with_one_gpu(measuring: Measuring, engine: Engine, code: int) -> None:
+    """The other is measured."""
+    gpus = {"4": A100, "5": {**A100, "uuid": "GPU-b"}}
+    engine.set(gpus=gpus, values={"1:5": FULL}, watch_errors={"1:4": code})
+    bench, gpu = measuring()
+    other = bench.open("GPU-b")
+    other.read()
+
+    assert states(bench, gpu) == {"dcgm": REFUSALS[code].state}
+    bench.step_until(lambda: other.source.measures(None))
+
+    assert bench.supervisor.generation == 1
+    assert engine.calls.count("dcgmGroupDestroy") == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "state"),
+    [(-29, "no_permission"), (-33, "missing"), (-36, "unsupported"), (-37, "busy"), (-38, "busy")],
+)
+def test_the_errors_of_profiling(code: int, state: str) -> None:
+    assert REFUSALS[code].state == state
+    assert REFUSALS[code].advice
+
+
+def test_an_error_that_nobody_knows_is_quoted(
+    measuring: Measuring, engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine.set(watch_errors={"1:4": -999})
+    bench, gpu = measuring()
+
+    assert states(bench, gpu) == {"dcgm": "unreachable"}
+    assert warnings(caplog) == ["dcgm of GPU-a: it refuses (DCGM: fake error -999, -999)"]
+
+
+def test_a_gpu_without_profiling_fields(measuring: Measuring, engine: Engine) -> None:
+    engine.set(gpus={"4": {"uuid": "GPU-a", "groups": []}})
+    bench, gpu = measuring()
+
+    assert states(bench, gpu) == {"dcgm": "unsupported"}
+
+
+def test_a_gpu_that_is_not_listed(measuring: Measuring, engine: Engine) -> None:
+    engine.set(gpus={})
+    bench, gpu = measuring()
+
+    assert states(bench, gpu) == {"dcgm": "unreachable"}
+
+
+def test_a_gpu_that_is_lost(measuring: Measuring, engine: Engine) -> None:
+    engine.set(values={"1:4": {str(number): "status -18" for number in ALL}})
+    bench, gpu = measuring()
+
+    assert states(bench, gpu) == {"dcgm": "unreachable"}
+
+
+def test_a_connection_that_breaks(
+    measuring: Measuring, engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The readings end, and return with the hostengine."""
+    bench, gpu = measuring()
+    activity(bench, gpu)
+
+    engine.set(errors={"dcgmEntitiesGetLatestValues": -21})
+    bench.step_until(lambda: bench.supervisor.pid is None)
+    gpu.read()
+    assert gpu.journal.states == {"dcgm": "unreachable"}
+    engine.set(errors={})
+    bench.clock.advance(1.0)
+    activity(bench, gpu)
+
+    assert gpu.journal.states == {}
+    assert len(warnings(caplog)) == 1
+
+
+def test_bindings_that_are_not_there(
+    measuring: Measuring, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    bench, gpu = measuring(bindings=tmp_path)
+
+    assert states(bench, gpu) == {"dcgm": "missing"}
+    assert warnings(caplog) == [
+        f"dcgm: there are no Python bindings of DCGM in {tmp_path}: install "
+        "datacenter-gpu-manager-4-core, or name their folder with --dcgm.bindings"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("def (", "cannot be imported: invalid syntax"),
+        ("import nothing_of_this_name", "cannot be imported: No module named"),
+        ("import dcgm_structs", "are unfit: module 'dcgm_structs' has no attribute"),
+    ],
+)
+def test_bindings_that_are_unfit(
+    measuring: Measuring, caplog: pytest.LogCaptureFixture, tmp_path: Path, text: str, reason: str
+) -> None:
+    (tmp_path / "dcgm_agent.py").write_text(text, encoding="utf-8")
+    (tmp_path / "dcgm_structs.py").write_text("DCGMError = ValueError", encoding="utf-8")
+    bench, gpu = measuring(bindings=tmp_path)
+
+    assert states(bench, gpu) == {"dcgm": "missing"}
+    assert reason in warnings(caplog)[0]
+
+
+def test_the_usual_folder_is_that_of_the_package() -> None:
+    assert os.path.isabs(DEFAULT_FOLDER)
+    assert "datacenter-gpu-manager-4" in DEFAULT_FOLDER

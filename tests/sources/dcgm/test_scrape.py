@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One GET, of servers that answer well and badly."""
+
+from __future__ import annotations
+
+import base64
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+
+import pytest
+
+from exporter.sources.dcgm.scrape import (
+    BROKEN,
+    MOST_BYTES,
+    NothingThere,
+    ScrapeFailed,
+    Target,
+    fetch,
+)
+from tests.sources.dcgm.server import Answer, Server, plain, serving, zipped
+
+PAGE = "DCGM_FI_PROF_SM_ACTIVE 0.5\n"
+NO_TEXT = "its answer is not plain text"
+SHORT_SECONDS = 0.2
+"""A total limit that a test need not wait long for."""
+
+
+@pytest.fixture(name="server")
+def _server() -> Iterator[Server]:
+    with serving() as server:
+        yield server
+
+
+def refusal(target: str | Target, total_seconds: float = 5.0) -> str:
+    with pytest.raises(ScrapeFailed) as failed:
+        fetch(Target(target) if isinstance(target, str) else target, total_seconds)
+    assert "\n" not in str(failed.value)
+    return str(failed.value)
+
+
+def test_a_page_is_text(server: Server) -> None:
+    """Asked for as plain text, in one request for each connection."""
+    server.answer = plain(PAGE)
+
+    assert fetch(Target(server.url)) == PAGE
+    assert server.seen[0]["path"] == "/metrics"
+    assert server.seen[0]["Accept"] == "text/plain"
+    assert server.seen[0]["Connection"] == "close"
+    assert "Authorization" not in server.seen[0]
+
+
+def test_user_and_password_go_along(server: Server) -> None:
+    """As basic authentication has them, and never into a log."""
+    server.answer = plain(PAGE)
+    target = Target(server.url, "prometheus", "pässword")
+
+    assert fetch(target) == PAGE
+    expected = base64.b64encode("prometheus:pässword".encode()).decode()
+    assert server.seen[0]["Authorization"] == f"Basic {expected}"
+    assert "pässword" not in repr(target)
+
+
+def test_a_compressed_page_is_unpacked(server: Server) -> None:
+    """A whole one."""
+    server.answer = zipped(PAGE.encode())
+    assert fetch(Target(server.url)) == PAGE
+
+    whole = server.answer.body
+    assert isinstance(whole, bytes)
+    server.answer.body = whole[:-9]
+    assert refusal(server.url) == BROKEN
+    server.answer.body = b"no gzip at all"
+    assert refusal(server.url) == "its answer is not gzip"
+    server.answer.headers["Content-Encoding"] = "br"
+    assert refusal(server.url) == "its answer is compressed in a way that was not asked for"
+
+
+def test_a_page_of_ten_megabytes_is_refused(server: Server) -> None:
+    """Compressed or not, in one line; one that is just within the limit is not."""
+    server.answer = plain("#" * 10_000_000)
+    assert refusal(server.url) == "its page has more than 4 MB"
+    server.answer = zipped(b"#" * 10_000_000)
+    assert refusal(server.url) == "its page has more than 4 MB"
+    server.answer = zipped(b"#" * MOST_BYTES)
+    assert len(fetch(Target(server.url), 30.0)) == MOST_BYTES
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (Answer(b"<html>", headers={"Content-Type": "text/html"}), NO_TEXT),
+        (Answer(b"{}", headers={"Content-Type": "application/json"}), NO_TEXT),
+        (Answer(b"", status=404), "it answers 404"),
+        (Answer(b"", 302, {"Location": "http://127.0.0.1:1/"}), "it answers 302"),
+        (Answer(b"", status=503), "it answers 503"),
+        (Answer(lambda handler: None), BROKEN),
+        (Answer(lambda handler: _write(handler, b"\x00\xff\r\n" * 50)), BROKEN),
+        (
+            Answer(lambda handler: _write(handler, b"HTTP/1.1 200 OK\r\nA: " + b"b" * 100_000)),
+            BROKEN,
+        ),
+        (
+            Answer(
+                lambda handler: _write(
+                    handler,
+                    b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
+                    b"Content-Length: 50\r\n\r\nDCGM",
+                )
+            ),
+            BROKEN,
+        ),
+    ],
+)
+def test_anything_else_is_refused_in_one_line(server: Server, answer: Answer, reason: str) -> None:
+    """Which has nothing of the answer in it."""
+    server.answer = answer
+
+    assert refusal(server.url) == reason
+
+
+def _write(handler: BaseHTTPRequestHandler, data: bytes) -> None:
+    handler.wfile.write(data)
+
+
+def test_a_page_without_a_type_is_taken(server: Server) -> None:
+    """It is text unless it says otherwise."""
+    server.answer = Answer(PAGE.encode(), headers={})
+
+    assert fetch(Target(server.url)) == PAGE
+
+
+@pytest.mark.parametrize("first", [b"", b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n"])
+def test_the_limit_is_for_all_of_an_answer(server: Server, first: bytes) -> None:
+    """Also where every byte comes soon after the one before."""
+    ended = threading.Event()
+
+    def drip(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(first)
+        while not ended.wait(SHORT_SECONDS / 10):
+            handler.wfile.write(b"#")
+            handler.wfile.flush()
+
+    server.answer = Answer(drip)
+    began = time.monotonic()
+    reason = refusal(server.url, SHORT_SECONDS)
+    ended.set()
+
+    assert reason == "no whole answer within 0.2 s"
+    assert time.monotonic() - began >= SHORT_SECONDS
+
+
+def test_where_nothing_listens() -> None:
+    """It may never have been there: that is another thing than a bad answer."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    with pytest.raises(NothingThere, match="connection refused"):
+        fetch(Target(f"http://127.0.0.1:{port}/metrics"))
+    with pytest.raises(NothingThere):
+        fetch(Target("http://name.invalid:9400/metrics"), 5.0)
+
+
+def test_a_server_without_tls_is_no_https(server: Server) -> None:
+    """The reason says that it is TLS which failed."""
+    assert refusal(server.url.replace("http:", "https:")).startswith("TLS: ")

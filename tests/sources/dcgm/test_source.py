@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The source `dcgm` over a page: when it scrapes, what it holds, and what it says of failures."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from exporter.model.readers import CounterState
+from exporter.model.reading import Activity, Device
+from exporter.sources.dcgm.page import NotDcgm
+from exporter.sources.dcgm.scrape import NothingThere, ScrapeFailed, Target
+from exporter.sources.dcgm.source import LONGEST_INTERVAL_SECONDS, USUAL_URL, PageSource
+from exporter.sources.journal import Journal
+from exporter.sources.source import CounterOptions, OpenedGpu
+from tests.clocks import ManualClock
+from tests.sources.dcgm.pages import FULL, OTHER, READINGS, STOCK, UUID, Rows, page
+
+URL = "http://monitor:9400/metrics"
+REFUSED = NothingThere("connection refused")
+
+
+class Exporter:
+    """A dcgm-exporter that renews its page every `interval_seconds`, on the test's clock."""
+
+    def __init__(self, clock: ManualClock, interval_seconds: float, *gpus: Rows) -> None:
+        self.clock = clock
+        self.interval = interval_seconds
+        self.gpus = gpus or (Rows(FULL),)
+        self.failure: Exception | None = None
+        self.scrapes: list[float] = []
+        self.stamps = False
+
+    def get(self, target: Target) -> str:
+        self.target = target
+        self.scrapes.append(self.clock.monotonic())
+        if self.failure is not None:
+            raise self.failure
+        renewed = self.clock.monotonic() // self.interval
+        stamp = int((self.clock.time() - self.clock.monotonic() % self.interval) * 1000)
+        readings = READINGS | {"energy": renewed}
+        return page(
+            *(
+                rows._replace(readings=readings, timestamp_ms=stamp if self.stamps else None)
+                for rows in self.gpus
+            )
+        )
+
+
+class Bench:
+    """The source, one GPU that wants it, and a round every second."""
+
+    def __init__(
+        self,
+        interval_seconds: float = 1.0,
+        *gpus: Rows,
+        url: str | None = URL,
+        shares: tuple[int | None, ...] = (None,),
+        poll_seconds: float = 1.0,
+    ) -> None:
+        self.clock = ManualClock(monotonic_seconds=1000.25)
+        self.exporter = Exporter(self.clock, interval_seconds, *gpus)
+        options = CounterOptions(interval_seconds=poll_seconds, dcgm_url=url)
+        self.poll = poll_seconds
+        self.source = PageSource(options, self.clock, self.exporter.get)
+        self.journal = Journal("GPU 0")
+        self.better = False
+        self.gpu = OpenedGpu(
+            None,
+            Device(index=0, uuid=UUID, name="A100"),
+            shares,
+            self.journal,
+            better=lambda: self.better,
+        )
+        self.counters = self.source.open(self.gpu)
+
+    def round(self, count: int = 1) -> Mapping[int | None, Activity]:
+        """What the last of so many rounds gives; the thread has its turn every second."""
+        for _ in range(count):
+            due = self.clock.monotonic() + self.poll
+            while self.clock.monotonic() < due:
+                self.clock.advance(min(1.0, due - self.clock.monotonic()))
+                self.source.step()
+            self.journal.now = self.clock.monotonic()
+            found = self.counters.read(self.journal.now)
+            self.journal.log_changes()
+        return found
+
+    @property
+    def state(self) -> str | None:
+        return self.journal.states.get("dcgm")
+
+
+def test_a_page_that_is_renewed_every_second_is_integrated() -> None:
+    """From the second renewal on: then its age is known."""
+    bench = Bench()
+
+    integrable = [[each.integrable for each in bench.round().values()] for _ in range(6)]
+
+    assert integrable == [[], [], [False], [False], [True], [True]]
+    (found,) = bench.round().values()
+    assert (found.source, found.seconds, found.sm, found.tensor) == ("dcgm", 1.0, 0.88, 0.41)
+    assert found.pcie_transmit_bytes == 1.5e9
+    assert bench.state is None
+    assert bench.source.state == CounterState(up=True)
+
+
+def test_a_page_that_is_renewed_every_30_s_is_shown() -> None:
+    """And adds to no total, at any time after its first minute and before."""
+    bench = Bench(30.0)
+    bench.round(2)
+
+    for _ in range(200):
+        (found,) = bench.round().values()
+        assert found.engine == 0.93
+        assert not found.integrable
+    assert bench.counters.measures(None)
+    assert bench.state is None
+
+
+def test_a_slow_page_is_not_read_every_second() -> None:
+    """It would be parsed for nothing; and a page without a field of the GPU likewise."""
+    slow = Bench(30.0)
+    slow.round(100)
+    slow.exporter.scrapes.clear()
+    slow.round(40)
+    bare = Bench(1.0, Rows({}))
+    bare.round(40)
+
+    assert len(slow.exporter.scrapes) == 40 / LONGEST_INTERVAL_SECONDS
+    assert len(bare.exporter.scrapes) == pytest.approx(40 / LONGEST_INTERVAL_SECONDS, abs=1)
+
+
+def test_an_exporter_that_is_started_anew_with_a_shorter_interval() -> None:
+    """Its counters are integrated soon."""
+    bench = Bench(30.0)
+    bench.round(100)
+    bench.exporter.interval = 1.0
+    bench.round(30)
+
+    (found,) = bench.round().values()
+    assert found.integrable
+
+
+def test_timestamps_give_the_age() -> None:
+    """Before anything is renewed; those of a clock that is ahead are not taken."""
+    bench = Bench(1.0)
+    bench.exporter.stamps = True
+    bench.round(2)
+    (found,) = bench.round().values()
+    assert found.integrable
+
+    ahead = Bench(1.0)
+    ahead.exporter.stamps = True
+    ahead.clock.step_wall(-60.0)
+    stamp = ahead.clock.time() + 60.0
+    ahead.exporter.clock = ManualClock(stamp, ahead.clock.monotonic())
+    ahead.round(2)
+    (found,) = ahead.round().values()
+    assert not found.integrable
+
+
+def test_a_page_that_is_no_longer_renewed_is_no_reading() -> None:
+    """After three of its intervals; DCGM may stop to sample while its page is served."""
+    bench = Bench()
+    bench.round(10)
+    bench.exporter.interval = 1e9
+
+    bench.round(3)
+    assert bench.state is None
+    assert bench.round(3) == {}
+    assert not bench.counters.measures(None)
+    assert bench.state == "unreachable"
+    bench.exporter.interval = 1.0
+    assert bench.round(3) != {}
+    assert bench.state is None
+
+
+def test_polls_of_half_a_minute_are_integrated() -> None:
+    """The page is read more often than the GPU."""
+    bench = Bench(1.0, poll_seconds=30.0)
+    bench.round(2)
+
+    (found,) = bench.round().values()
+    assert found.seconds == pytest.approx(30.0)
+    assert found.integrable
+
+
+def test_each_instance_has_its_own() -> None:
+    """Nothing of the board stands for them, and nothing of them for the board."""
+    mine = (Rows({1001: 0.9}), Rows(STOCK, gpu_instance=1), Rows({1001: 0.1}, gpu_instance=5))
+    bench = Bench(1.0, *mine, shares=(1, 5, 6))
+    found = bench.round(5)
+
+    assert {share: activity.engine for share, activity in found.items()} == {
+        1: pytest.approx(0.93),
+        5: pytest.approx(0.1),
+    }
+    whole = Bench(1.0, Rows(STOCK, gpu_instance=1))
+    assert whole.round(5) == {}
+    assert whole.state == "unsupported"
+
+
+def test_a_gpu_that_is_measured_better_causes_no_scrape() -> None:
+    """And has no state; when the other source is lost, the page is read."""
+    bench = Bench()
+    bench.better = True
+    bench.exporter.failure = REFUSED
+
+    bench.round(20)
+    assert bench.exporter.scrapes == []
+    assert (bench.state, bench.source.state) == (None, None)
+    bench.better = False
+    bench.exporter.failure = None
+    assert bench.round(5) != {}
+
+
+def test_where_nothing_listens_at_the_usual_address(caplog: pytest.LogCaptureFixture) -> None:
+    """There is no state, no failure and no line in the log; it is looked for ever less often."""
+    caplog.set_level(logging.INFO)
+    bench = Bench(url=None)
+    bench.exporter.failure = REFUSED
+    bench.round(600)
+
+    assert bench.exporter.target == Target(USUAL_URL)
+    assert (bench.state, bench.source.state) == (None, None)
+    gaps = [b - a for a, b in zip(bench.exporter.scrapes, bench.exporter.scrapes[1:], strict=False)]
+    assert gaps == sorted(gaps)
+    assert gaps[-1] == 60.0
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("failure", [ScrapeFailed("it answers 404"), NotDcgm("no DCGM")])
+def test_something_else_at_the_usual_address(
+    caplog: pytest.LogCaptureFixture, failure: Exception
+) -> None:
+    """It is left alone, with one line in the log."""
+    bench = Bench(url=None)
+    bench.exporter.failure = failure
+    bench.round(300)
+
+    assert (bench.state, bench.source.state) == (None, None)
+    assert caplog.messages == [f"{USUAL_URL}: no counters of DCGM: {failure}"]
+
+
+@pytest.mark.parametrize("url", [None, URL])
+@pytest.mark.parametrize(
+    "failure",
+    [REFUSED, ScrapeFailed("no whole answer within 1 s"), NotDcgm("its page is bad"), KeyError(1)],
+)
+def test_a_page_that_was_there_and_is_gone(
+    caplog: pytest.LogCaptureFixture, url: str | None, failure: Exception
+) -> None:
+    """One line, one state, counted failures; the counters stand for some rounds, and are back
+    within 10 s."""
+    caplog.set_level(logging.INFO)
+    bench = Bench(url=url)
+    bench.round(5)
+    caplog.clear()
+    before = len(bench.exporter.scrapes)
+    bench.exporter.failure = failure
+
+    assert bench.round() != {}
+    assert bench.state == "unreachable"
+    assert bench.round(10) == {}
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith(f"{url or USUAL_URL}: no counters of DCGM: ")
+    state = bench.source.state
+    assert state is not None
+    assert (state.up, state.failures_total) == (False, len(bench.exporter.scrapes) - before)
+    bench.round(100)
+    bench.exporter.failure = None
+    assert bench.round(9) != {}
+    assert bench.state is None
+    assert len(caplog.messages) == 2
+
+
+def test_a_configured_page_that_was_never_there(caplog: pytest.LogCaptureFixture) -> None:
+    """That is a failure from the beginning."""
+    bench = Bench()
+    bench.exporter.failure = REFUSED
+    bench.round(30)
+
+    assert bench.state == "unreachable"
+    assert len(caplog.messages) == 1
+    assert max(bench.exporter.scrapes) >= bench.clock.monotonic() - 5.0
+
+
+def test_a_url_without_a_path_is_that_of_the_exporter() -> None:
+    """Its page is /metrics; user and password are not part of the address."""
+    options = CounterOptions(dcgm_url="http://monitor:9400", dcgm_user="me", dcgm_password="secret")
+    clock = ManualClock()
+    exporter = Exporter(clock, 1.0)
+    source = PageSource(options, clock, exporter.get)
+    source.open(replace(Bench().gpu, journal=Journal("GPU 0"))).read(0.0)
+    clock.advance(-100.0)
+    source.step()
+
+    assert exporter.target == Target(URL, "me", "secret")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "state"),
+    [
+        ((Rows({}),), "unsupported"),
+        ((Rows(STOCK, uuid=OTHER),), "unsupported"),
+        ((Rows({1009: 1e9}),), "unsupported"),
+        ((Rows({1001: float("nan"), 1004: 2.0**63}),), "unreachable"),
+    ],
+)
+def test_a_gpu_that_the_page_does_not_measure(
+    caplog: pytest.LogCaptureFixture, gpus: tuple[Rows, ...], state: str
+) -> None:
+    """It has none of the fields, or no usable value of any: that is said of the GPU alone."""
+    bench = Bench(1.0, *gpus)
+
+    assert bench.round(5) == {}
+    assert bench.state == state
+    assert bench.source.state == CounterState(up=True)
+    assert caplog.messages == []
+
+
+def test_fields_that_vanish_are_noticed(caplog: pytest.LogCaptureFixture) -> None:
+    """As while somebody else has the GPU's counters: then DCGM's rows are missing."""
+    bench = Bench()
+    bench.round(5)
+    bench.exporter.gpus = (Rows({}),)
+    bench.round(2)
+    assert bench.state == "unsupported"
+    assert bench.round() == {}
+    bench.exporter.gpus = (Rows(FULL),)
+    bench.round(8)
+
+    assert bench.state is None
+    assert caplog.messages == ["GPU 0 cannot be read in part: dcgm (unsupported)"]
+
+
+def test_the_thread_ends() -> None:
+    """Also one that was never started."""
+    bench = Bench()
+    bench.source.start()
+    bench.source.stop()
+    Bench().source.stop()
+
+    assert not bench.source._thread.is_alive()

@@ -10,7 +10,7 @@ from exporter.derive.flops import (
     measured_flops_bounds,
     tensor_split,
 )
-from exporter.derive.units import busiest_pipe, busiest_vector_pipe, cut
+from exporter.derive.units import busiest_pipe, busiest_vector_pipe, cut, reads_every_unit
 from exporter.model.reading import Activity, Device, Utilization
 from exporter.model.snapshot import CLOCK_UNITS, Ceilings, Roofline, Saturation
 
@@ -36,17 +36,11 @@ def roofline(
     `activity` and `saturation` are shares of cycles, `timed` is the activity in shares of time.
 
     Intensity = FLOP/s / DRAM bytes/s (operational intensity: traffic after the caches), with tensor
-    work in the assumed precision; it and the roof ratios exist where tensor, fp64, fp32, fp16 and
-    DRAM are all read. OFU = tensor activity x f / f_ref (arXiv 2605.20799).
+    work in the assumed precision; it and the roof ratios exist where every unit of the saturation
+    is read. OFU = tensor activity x f / f_ref (arXiv 2605.20799).
     """
     dram_bytes = dram_bytes_per_second(activity.dram, ceilings, clocks, device)
-    everything_read = (
-        activity.fp64 is not None
-        and activity.fp32 is not None
-        and activity.fp16 is not None
-        and activity.dram is not None
-        and (activity.tensor is not None or not tensor_cores)
-    )
+    everything_read = reads_every_unit(activity, tensor_cores=tensor_cores)
     ofu = None
     if activity.tensor is not None and (ratio := clocks.ratio("tensor")) is not None:
         ofu = cut(activity.tensor) * ratio

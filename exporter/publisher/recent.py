@@ -204,9 +204,11 @@ def _active(totals: ShareTotals) -> dict[str, float]:
 
 
 def _busiest(active: Mapping[str, float]) -> str | None:
-    """Return the unit that was active for longest; FP32 and FP16 are both work of the FMA units."""
+    """Return the unit that was active for longest; FP32 and FP16 are both work of the FMA units,
+    and FP16 that cannot be told from tensor work counts as that."""
     units = {name: active.get(name, 0.0) for name in ("dram", "tensor", "fma", "fp64", "int")}
-    units["fma"] = max(active.get("fp32", 0.0), active.get("fp16", 0.0))
+    units["tensor"] = max(units["tensor"], active.get("tensor_fp16", 0.0))
+    units["fma"] = max(units["fma"], active.get("fp32", 0.0), active.get("fp16", 0.0))
     unit = max(units, key=units.__getitem__)
     return unit if units[unit] else None
 

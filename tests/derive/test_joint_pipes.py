@@ -52,6 +52,7 @@ def test_turing_tensor_work_is_an_upper_estimate() -> None:
     assert counted == pytest.approx(0.5 * SPECS.models["t4"].peak_flops_per_second["fp16_tensor"])
     assert page("gpu_flops_lower_total") == 0.0
     upper = page("gpu_flops_upper_total")
+    assert counted is not None
     assert upper is not None
     assert upper >= counted + 0.1 * SPECS.models["t4"].peak_flops_per_second["fp32"]
     assert sum(page.by("gpu_time_seconds_total", "part").values()) == pytest.approx(1.0)

@@ -141,6 +141,27 @@ def _incomplete(
     )
 
 
+def unit_bounds(
+    activity: Activity, saturation: Saturation, compute_capability: tuple[int, int] | None
+) -> dict[str, Bounds]:
+    """Return bounds of each unit of the saturation (tensor, fma, fp64, int, dram) that is known:
+    what was read as it is, the rest as `saturation` bounds it."""
+    read = {
+        "tensor": tensor_activity(activity),
+        "fp64": activity.fp64,
+        "int": activity.integer,
+        "dram": activity.dram,
+    }
+    units = {
+        name: Bounds(cut(ratio), cut(ratio)) for name, ratio in read.items() if ratio is not None
+    }
+    units["fma"] = _fma(activity, compute_capability)
+    for name, bounds in saturation.unmeasured.items():
+        if name != "sm":
+            units[name] = bounds
+    return units
+
+
 def estimated(utilization: Utilization, *, tensor_cores: bool = True) -> Saturation:
     """Return the bounds that follow from the driver's utilization: no unit can be busier than that.
 

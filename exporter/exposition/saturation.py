@@ -178,6 +178,25 @@ FAMILIES: tuple[Family, ...] = (
         "derived from measured and complete activity, integrated since the exporter started",
         TOTALS.by_label(PART, lambda t: t.time_seconds),
     ),
+    counter(
+        "gpu_time_lower_seconds_total",
+        "seconds",
+        "full",
+        "Observed time in each part of gpu_time_seconds_total at least, where that is not known "
+        "because not every unit is read.",
+        "derived from bounds of engine and SM activity, saturation and clock, integrated since the "
+        "exporter started",
+        TOTALS.by_label(PART, lambda t: t.time_lower_seconds),
+    ),
+    counter(
+        "gpu_time_upper_seconds_total",
+        "seconds",
+        "full",
+        "Observed time in each part of gpu_time_seconds_total at most, where that is not known "
+        "because not every unit is read; the parts add up to more than the time that passed.",
+        "derived as gpu_time_lower_seconds_total",
+        TOTALS.by_label(PART, lambda t: t.time_upper_seconds),
+    ),
     gauge(
         "gpu_tensor_flops_utilization_ratio",
         "ratio",

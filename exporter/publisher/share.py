@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from exporter.clock import GAP_INTERVALS
 from exporter.derive import Derived, derive_share
-from exporter.derive.share import UTILIZATION_MARGIN_RATIO
+from exporter.derive.known import UTILIZATION_MARGIN_RATIO
 from exporter.derive.stall import Stall
 from exporter.derive.units import cut_activity
 from exporter.model.reading import Activity, Reading, ShareReading
@@ -120,6 +120,7 @@ class TrackedShare:
             self.totals,
             derived.saturation,
             reading.vitals.utilization,
+            derived.dram_integral_bounds,
         )
         if awaited:
             # The counters skipped a round: what was measured last stands for up to 3 intervals.
@@ -216,6 +217,7 @@ def share_picture(share_reading: ShareReading, share: TrackedShare, reading: Rea
         activity=share.activity,
         saturation=derived.saturation,
         time_parts=derived.time_parts,
+        time_bounds=derived.time_bounds,
         roofline=derived.roofline,
         limiter=derived.limiter,
         recent=share.recent.recent(),

@@ -215,4 +215,5 @@ def test_the_sources_take_turns() -> None:
         sources.append(None if saturation is None else saturation.source)
 
     turns = [source for source, _ in groupby(sources)]
-    assert turns == ["estimate", "dcgm", "gpm", "dcgm", "estimate"]
+    # Between GPM's silence and DCGM's first page, which nobody wanted before, it is estimated.
+    assert turns == ["estimate", "dcgm", "gpm", "estimate", "dcgm", "estimate"]

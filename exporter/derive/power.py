@@ -47,8 +47,8 @@ class PowerMeans:
     """At most this was the driver's memory utilization."""
     clock_hertz: Bounds
     """Between these was the SM clock while anything ran; from 0 on where it cannot be trusted."""
-    counted_ratio: float = 0.0
-    """What the totals take of the window's mean rate of work with the interval that ends it."""
+    counted_seconds: float = 0.0
+    """For how much time the totals take the window's rate of work with its last interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +189,11 @@ def _narrowed(saturation: Saturation, power: PowerBounds, ceilings: Ceilings) ->
     known |= {pipe: Bounds(0.0, power.vector.upper) for pipe in pipes}
     known["sm"] = Bounds(max(power.tensor.lower, power.vector.lower), 1.0)
     unmeasured = {
-        resource: _both(bounds, known[resource]) if resource in known else bounds
+        resource: within_both(bounds, known[resource]) if resource in known else bounds
         for resource, bounds in saturation.unmeasured.items()
     }
     return replace(
-        saturation, bounds=_both(saturation.bounds, power.saturation), unmeasured=unmeasured
+        saturation, bounds=within_both(saturation.bounds, power.saturation), unmeasured=unmeasured
     )
 
 
@@ -203,7 +203,7 @@ def _has_fp64(ceilings: Ceilings) -> bool:
     return peaks.get("fp64", 0.0) >= LEAST_FP64_OVER_FP32 * peaks.get("fp32", float("inf"))
 
 
-def _both(one: Bounds, other: Bounds) -> Bounds:
+def within_both(one: Bounds, other: Bounds) -> Bounds:
     """Return what lies within both; `one` as it is where nothing does."""
     lower, upper = max(one.lower, other.lower), min(one.upper, other.upper)
     return Bounds(lower, upper) if lower <= upper else one
@@ -213,8 +213,10 @@ class ByPower(NamedTuple):
     """What is estimated of a window."""
 
     saturation: Saturation
-    flops_lower_per_second: float
-    fits: bool
+    flops_lower_per_second: float = 0.0
+    counted_flops: float = 0.0
+    """What of this work the totals take with the interval that ends the window."""
+    fits: bool = True
     """Whether the model of its power holds: if not, these are the bounds without it."""
 
 
@@ -242,11 +244,8 @@ def estimated_by_power(
     dram = saturation.unmeasured["dram"].upper
     power = power_bounds(window, model, dram, tensor_cores=tensor_cores)
     if power is None:
-        return ByPower(saturation, 0.0, fits=False)
+        return ByPower(saturation, fits=False)
     slowest = tensor_rates(ceilings, compute_capability, 1.0, 1.0).anything.lower
     clock = model.reference_clock_hertz / (tensor_reference_hertz or float("inf"))
-    return ByPower(
-        _narrowed(saturation, power, ceilings),
-        power.tensor_cycles_lower * clock * slowest,
-        fits=True,
-    )
+    flops = power.tensor_cycles_lower * clock * slowest
+    return ByPower(_narrowed(saturation, power, ceilings), flops, flops * window.counted_seconds)

@@ -15,6 +15,7 @@ from exporter.derive.holder import holder
 from exporter.derive.idle import IdleRules, busy_ratio, is_held, is_idle
 from exporter.derive.limiter import estimated_limiter, limiter
 from exporter.derive.links import link_rates
+from exporter.derive.power import ByPower, PowerMeans, estimated_by_power
 from exporter.derive.roofline import dram_bandwidth_now, estimated_roofline, roofline
 from exporter.derive.saturation import estimated, measured
 from exporter.derive.stall import Stall, gap_ratio
@@ -52,6 +53,8 @@ class Derived:
     flops_integral_bounds: Bounds | None = None
     """FLOP/s to integrate into the lower and upper totals. For an estimate the upper one follows
     the mean utilization, which is narrower over many intervals than `roofline`'s bound of one."""
+    window: ByPower | None = None
+    """What the last ten seconds of an estimated share are bounded by, where its power is known."""
     history: ClockHistory = field(default=NO_HISTORY, compare=False)
     """What is known of clock and counters for the next interval."""
 
@@ -67,10 +70,12 @@ def derive_share(
     seconds: float | None = None,
     stall: Stall = NO_STALL,
     history: ClockHistory = NO_HISTORY,
+    power: PowerMeans | None = None,
 ) -> Derived:
     """Derive one share of `device`; `previous` are the vitals read `seconds` before `vitals`.
 
-    `history` is that of the share's last interval. The utilization, video engines and link traffic
+    `history` is that of the share's last interval, `power` the means of the window that ends with
+    this one, which bound a share that is estimated. The utilization, video engines and link traffic
     of the board are those of the share only while it is the whole GPU, and in a vGPU guest the
     utilization is not even then. A share that can be measured is never estimated: an interval
     without counters has no saturation.
@@ -164,6 +169,16 @@ def derive_share(
             history=history,
         )
     clocks = read_clocks(vitals, ceilings, device, history)
+    window = None
+    if power is not None and ceilings is not None and ceilings.power is not None:
+        window = estimated_by_power(
+            power,
+            ceilings.power,
+            ceilings,
+            device.compute_capability,
+            clocks.tensor_reference,
+            tensor_cores=tensor_cores,
+        )
     gap = gap_ratio(None, None, utilization)
     limits = _limits(
         lambda waited, of_idle: estimated_limiter(
@@ -172,6 +187,17 @@ def derive_share(
         stall,
         gap,
     )
+    integral = None
+    if ceilings is not None:
+        integral = estimated_flops_bounds(
+            utilization.ratio + UTILIZATION_MARGIN_RATIO,
+            ceilings,
+            clocks,
+            device.compute_capability,
+            tensor_cores=tensor_cores,
+        )
+    if integral is not None and window is not None and utilization.seconds:
+        integral = replace(integral, lower=window.counted_flops / utilization.seconds)
     return Derived(
         saturation=estimated(utilization, tensor_cores=tensor_cores),
         roofline=estimated_roofline(
@@ -185,17 +211,8 @@ def derive_share(
         limiter_besides=limits.besides,
         gap=gap,
         data_stall=stall.inferred,
-        flops_integral_bounds=(
-            None
-            if ceilings is None
-            else estimated_flops_bounds(
-                utilization.ratio + UTILIZATION_MARGIN_RATIO,
-                ceilings,
-                clocks,
-                device.compute_capability,
-                tensor_cores=tensor_cores,
-            )
-        ),
+        flops_integral_bounds=integral,
+        window=window,
         history=history,
     )
 

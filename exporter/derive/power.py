@@ -135,17 +135,14 @@ def _cycles_ratio(window: PowerMeans, model: PowerModel) -> float:
     """Return the least mean of T f / f_ref over the lower bound of T.
 
     That bound is y / max c with y = mean of T c. Work is T r = (T c) r^(1 - g) with r = f / f_ref,
-    hence at least y times the least of r^(1 - g), which is at an end of both ranges.
+    hence at least y times the least of r^(1 - g): at the highest clock from g = 1 on.
     """
-    reference, g = model.reference_clock_hertz, model.clock_exponent
-    most = _powers(window, model).upper
-    ends = [clock / reference for clock in (window.clock_hertz.lower, window.clock_hertz.upper)]
-    if not all(ends):
-        ends = [ends[1]] if g.lower >= 1.0 else []
-    if not ends or not most:
-        return 0.0
-    least: float = min(r ** (1.0 - each) for r in ends for each in (g.lower, g.upper))
-    return most * least
+    reference, clock = model.reference_clock_hertz, window.clock_hertz
+    least: float = min(
+        ((clock.upper if g >= 1.0 else clock.lower) / reference) ** (1.0 - g)
+        for g in (model.clock_exponent.lower, model.clock_exponent.upper)
+    )
+    return _powers(window, model).upper * least
 
 
 def _filled(watts: float, dearest: Mapping[str, float], upper: Mapping[str, float]) -> float:

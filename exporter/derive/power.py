@@ -181,23 +181,27 @@ def _spread(watts: float, cheapest: Mapping[str, float], caps: Mapping[str, floa
 
 def _narrowed(saturation: Saturation, power: PowerBounds, ceilings: Ceilings) -> Saturation:
     """Return an estimate of the same window, with what its power adds."""
-    pipes = (*VECTOR_PIPES, "fp64") if _has_fp64(ceilings) else VECTOR_PIPES
     known = {"tensor": power.tensor, "dram": power.dram}
-    known |= {pipe: Bounds(0.0, power.vector.upper) for pipe in pipes}
+    known |= {pipe: Bounds(0.0, power.vector.upper) for pipe in VECTOR_PIPES}
     known["sm"] = Bounds(max(power.tensor.lower, power.vector.lower), 1.0)
+    overall, fp64 = power.saturation, _fp64_over_fp32(ceilings)
+    if fp64 is None:
+        overall = Bounds(overall.lower, 1.0)
+    elif fp64 >= LEAST_FP64_OVER_FP32:
+        known["fp64"] = Bounds(0.0, power.vector.upper)
     unmeasured = {
         resource: within_both(bounds, known[resource]) if resource in known else bounds
         for resource, bounds in saturation.unmeasured.items()
     }
     return replace(
-        saturation, bounds=within_both(saturation.bounds, power.saturation), unmeasured=unmeasured
+        saturation, bounds=within_both(saturation.bounds, overall), unmeasured=unmeasured
     )
 
 
-def _has_fp64(ceilings: Ceilings) -> bool:
-    """Return whether the GPU is known to have enough FP64 units to be a vector pipe like others."""
+def _fp64_over_fp32(ceilings: Ceilings) -> float | None:
     peaks = ceilings.peak_flops_per_second
-    return peaks.get("fp64", 0.0) >= LEAST_FP64_OVER_FP32 * peaks.get("fp32", float("inf"))
+    fp64, fp32 = peaks.get("fp64"), peaks.get("fp32")
+    return fp64 / fp32 if fp64 is not None and fp32 else None
 
 
 def within_both(one: Bounds, other: Bounds) -> Bounds:
@@ -228,8 +232,9 @@ def estimated_by_power(
 ) -> ByPower:
     """Return the bounds of a window by its utilization and its power together.
 
-    FP64 is bounded as a vector pipe where the GPU has enough such units. Where it has few (or it is
-    not known how many) they keep the bounds by utilization, and are not in those of the saturation.
+    FP64 is bounded as a vector pipe where the GPU has enough such units. Where it has few, they
+    keep their bounds by utilization, and are not in those of the saturation. Where it is not known
+    how many it has, they are in them: then power lowers no upper bound of the saturation.
     The FLOP/s are the tensor work that is certain, at the slowest precision.
     """
     most = window.utilization.upper

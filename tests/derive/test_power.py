@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -225,6 +226,12 @@ def test_few_fp64_units_are_no_matter_of_power() -> None:
     found = estimate(window(70 / 300, memory=0.01), MODELS["narrow"], GEFORCE)
     assert found.saturation.unmeasured["fp64"] == Bounds(0.0, 1.0)
     assert found.saturation.bounds.upper < 0.35
+
+    peaks = {name: peak for name, peak in GEFORCE.peak_flops_per_second.items() if name != "fp64"}
+    unknown = replace(GEFORCE, peak_flops_per_second=peaks)
+    found = estimate(window(70 / 300, memory=0.01), MODELS["narrow"], unknown)
+    assert found.saturation.unmeasured["tensor"].upper < 0.35
+    assert found.saturation.bounds.upper == 1.0
 
 
 def test_certain_tensor_work_counts_at_the_slowest_precision() -> None:

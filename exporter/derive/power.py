@@ -50,6 +50,13 @@ class PowerMeans:
     counted_seconds: float = 0.0
     """For how much time the totals take the window's rate of work with its last interval."""
 
+    @property
+    def as_utilization(self) -> Utilization:
+        """The utilization of the window, of which only the bounds are known."""
+        lower, upper = self.utilization.lower, self.utilization.upper
+        memory = self.memory_upper_ratio
+        return Utilization(upper, upper, 0.0, None, memory, lower_ratio=lower)
+
 
 @dataclass(frozen=True, slots=True)
 class PowerBounds:
@@ -217,6 +224,8 @@ class ByPower(NamedTuple):
     flops_lower_per_second: float = 0.0
     counted_flops: float = 0.0
     """What of this work the totals take with the interval that ends the window."""
+    dram_bytes_per_second: Bounds | None = None
+    """Set by `share`, which knows the bandwidth; None where that is not known."""
     fits: bool = True
     """Whether the model of its power holds: if not, these are the bounds without it."""
 
@@ -237,9 +246,8 @@ def estimated_by_power(
     how many it has, they are in them: then power lowers no upper bound of the saturation.
     The FLOP/s are the tensor work that is certain, at the slowest precision.
     """
-    most = window.utilization.upper
     saturation = estimated(
-        Utilization(most, most, 0.0, None, window.memory_upper_ratio),
+        window.as_utilization,
         tensor_cores=tensor_cores,
         memory_margin_ratio=model.memory_margin_ratio,
     )
@@ -251,3 +259,19 @@ def estimated_by_power(
     clock = model.reference_clock_hertz / (tensor_reference_hertz or float("inf"))
     flops = power.tensor_cycles_lower * clock * slowest
     return ByPower(_narrowed(saturation, power, ceilings), flops, flops * window.counted_seconds)
+
+
+def with_certain_work(parts: Mapping[str, Bounds], certain_ratio: float) -> dict[str, Bounds]:
+    """Return bounds of the time parts to integrate, where the totals take so much saturation.
+
+    What was saturated, at whatever clock, was neither narrow nor unsaturated. It may be of any time
+    of the window, so only sums over intervals hold: narrow, unsaturated <= 1 - idle - S.
+    """
+    rest = max(0.0, 1.0 - parts["idle"].lower - certain_ratio)
+    return {
+        **parts,
+        **{
+            name: Bounds(min(parts[name].lower, rest), min(parts[name].upper, rest))
+            for name in ("narrow", "unsaturated")
+        },
+    }

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from exporter.derive.known import UTILIZATION_MARGIN_RATIO
 from exporter.derive.power import PowerMeans
-from exporter.derive.share import UTILIZATION_MARGIN_RATIO
 from exporter.derive.units import cut
 from exporter.model.reading import Device, Reading
 from exporter.model.snapshot import Bounds

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from exporter.derive.power import ByPower, within_both
-from exporter.derive.roofline import intensity
+from exporter.derive.roofline import intensity, intensity_bounds
 from exporter.derive.saturation import estimated
 from exporter.model.reading import Utilization
 from exporter.model.snapshot import RECENT_SECONDS, Bounds, Recent, Saturation, ShareTotals
@@ -58,6 +58,25 @@ class Settled(NamedTuple):
         return Utilization(upper, upper, seconds, None, memory)
 
 
+class _Traffic(NamedTuple):
+    """Integrals of what bounds the traffic of device memory."""
+
+    seconds: float = 0.0
+    """The observed time over which both ran."""
+    lower_bytes: float = 0.0
+    upper_bytes: float = 0.0
+
+    def after(self, bounds: Bounds | None, seconds: float) -> _Traffic:
+        """Return the integrals after one more interval, which adds nothing if it is not known."""
+        if bounds is None:
+            return self
+        return _Traffic(
+            self.seconds + seconds,
+            self.lower_bytes + bounds.lower * seconds,
+            self.upper_bytes + bounds.upper * seconds,
+        )
+
+
 class _Mark(NamedTuple):
     """The totals at a reading."""
 
@@ -71,6 +90,11 @@ class _Mark(NamedTuple):
     settled: Settled
     unknown_roofs: frozenset[str] = frozenset()
     """The bases whose roof was not known in the interval that ends here."""
+    parted: float = 0.0
+    """The observed time of which the time parts are bounded, in seconds."""
+    traffic: _Traffic = _Traffic()
+    unread: float = 0.0
+    """The observed time in which some of the work was not counted, in seconds."""
     counted_flops: float = 0.0
     """What of `ShareTotals.flops_lower` came from windows (`ByPower.counted_flops`)."""
 
@@ -98,12 +122,14 @@ class RecentWindow:
         totals: ShareTotals,
         saturation: Saturation | None,
         utilization: Utilization | None = None,
+        traffic: Bounds | None = None,
         by_power: ByPower | None = None,
     ) -> None:
         """Take the totals at a reading; a second call for the same reading does nothing.
 
-        `utilization` is what bounds the saturation where that is estimated, `by_power` what bounds
-        it over the same window.
+        `utilization` is what bounds the saturation where that is estimated, and `by_power` what
+        bounds it over the same window; `traffic` bounds the bytes/s of device memory where they are
+        not measured.
         ``interval_seconds = 0`` begins anew: there is nothing to compare with before it.
         """
         marks = self._marks
@@ -124,11 +150,23 @@ class RecentWindow:
         settled = last.settled
         if saturation is not None and saturation.source == ESTIMATE:
             settled = settled.after(utilization, interval_seconds)
-        unknown = _unknown_roofs(totals, last.totals)
-        counted = last.counted_flops
-        if by_power is not None:
-            counted += by_power.counted_flops
-        marks.append(_Mark(monotonic, totals, lower, upper, bounded, settled, unknown, counted))
+        seen = _observed_between(last.totals, totals)
+        marks.append(
+            _Mark(
+                monotonic,
+                totals,
+                lower,
+                upper,
+                bounded,
+                settled,
+                _unknown_roofs(totals, last.totals),
+                # Some part is: the upper bounds of all parts add up to all of the time.
+                last.parted + seen * (totals.time_upper_seconds != last.totals.time_upper_seconds),
+                last.traffic.after(traffic, seen),
+                last.unread + seen * _leaves_out_work(saturation),
+                last.counted_flops + (0.0 if by_power is None else by_power.counted_flops),
+            )
+        )
         reach = reach_seconds(interval_seconds)
         while len(marks) > 2 and monotonic - marks[1].monotonic >= reach:
             marks.popleft()
@@ -153,6 +191,12 @@ class RecentWindow:
         bounds = Bounds((now.lower - then.lower) / seconds, upper)
         by_power = self._by_power
         return bounds if by_power is None else within_both(bounds, by_power.saturation.bounds)
+
+    def _traffic_bounds(self) -> Bounds | None:
+        """Return the bounds of the DRAM traffic in bytes/s."""
+        bounds = _traffic_between(self._marks[0].traffic, self._marks[-1].traffic)
+        by_power = None if self._by_power is None else self._by_power.dram_bytes_per_second
+        return bounds if bounds is None or by_power is None else within_both(bounds, by_power)
 
     def _flops_bounds(self, seconds: float) -> Bounds | None:
         """Return the bounds of the FLOP/s.
@@ -189,6 +233,10 @@ class RecentWindow:
         used = _over(_grown(after.busy_seconds, before.busy_seconds), polled)
         active = _over_each(_grown_each(_active(after), _active(before)), measured)
         engine = active.get("engine")
+        work = self._flops_bounds(seconds)
+        traffic = self._traffic_bounds() if dram is None else None
+        counted = now.unread == then.unread
+        point = intensity(sum(flops.values()), dram) if flops and counted else None
         return Recent(
             seconds=seconds,
             busy_ratio=used if engine is None else engine,
@@ -201,13 +249,18 @@ class RecentWindow:
             saturation_unit=_busiest(active) if after.saturation_seconds is not None else None,
             active_ratio=active,
             time_parts=_over_each(parts, parted),
+            time_bounds={} if parted else _bounds_between(then, now),
             limited_ratio=_over_each(limited, judged),
             limiter=self._leader.limiter,
             roof_ratio=_over_each(self._roof_seconds(), measured),
             flops_per_second=flops,
-            flops_bounds_per_second=self._flops_bounds(seconds),
+            flops_bounds_per_second=work,
             dram_bytes_per_second=dram,
-            intensity_flops_per_byte=intensity(sum(flops.values()), dram) if flops else None,
+            dram_bounds_bytes_per_second=traffic,
+            intensity_flops_per_byte=point,
+            intensity_bounds_flops_per_byte=(
+                intensity_bounds(work, dram, traffic) if point is None else None
+            ),
             idle_ratio=_over(_grown(after.idle_seconds, before.idle_seconds), seconds),
             held_idle_ratio=_over(
                 _grown(after.held_idle_seconds, before.held_idle_seconds), seconds
@@ -231,6 +284,41 @@ def _over_each(amounts: Mapping[str, float], seconds: float) -> dict[str, float]
     return {label: amount / seconds for label, amount in amounts.items()} if seconds else {}
 
 
+def _leaves_out_work(saturation: Saturation | None) -> bool:
+    """Return whether a unit that does FLOPs, or DRAM, was not read."""
+    unread = () if saturation is None else saturation.unmeasured
+    return any(unit not in ("sm", "int") for unit in unread)
+
+
+def _observed_between(before: ShareTotals, after: ShareTotals) -> float:
+    """Return how long the interval was that was added: by the counters, else the utilization."""
+    grown = _grown_each(after.observed_seconds, before.observed_seconds)
+    return grown.get("activity") or grown.get("utilization", 0.0)
+
+
+def _bounds_between(then: _Mark, now: _Mark) -> dict[str, Bounds]:
+    """Return the bounds of each time part over the time of which they are known."""
+    seconds = now.parted - then.parted
+    lower = _over_each(
+        _grown_each(now.totals.time_lower_seconds, then.totals.time_lower_seconds), seconds
+    )
+    upper = _over_each(
+        _grown_each(now.totals.time_upper_seconds, then.totals.time_upper_seconds), seconds
+    )
+    return {part: Bounds(lower[part], upper[part]) for part in lower}
+
+
+def _traffic_between(then: _Traffic, now: _Traffic) -> Bounds | None:
+    """Return the bounds of the traffic in bytes/s over the time of which they are known."""
+    seconds = now.seconds - then.seconds
+    if not seconds:
+        return None
+    return Bounds(
+        (now.lower_bytes - then.lower_bytes) / seconds,
+        (now.upper_bytes - then.upper_bytes) / seconds,
+    )
+
+
 def _unknown_roofs(after: ShareTotals, before: ShareTotals) -> frozenset[str]:
     """Return the bases that stood still while the roof at the present clock did not."""
     grown = _grown_each(after.roof_seconds, before.roof_seconds)
@@ -249,9 +337,11 @@ def _active(totals: ShareTotals) -> dict[str, float]:
 
 
 def _busiest(active: Mapping[str, float]) -> str | None:
-    """Return the unit that was active for longest; FP32 and FP16 are both work of the FMA units."""
+    """Return the unit that was active for longest; FP32 and FP16 are both work of the FMA units,
+    and FP16 that cannot be told from tensor work counts as that."""
     units = {name: active.get(name, 0.0) for name in ("dram", "tensor", "fma", "fp64", "int")}
-    units["fma"] = max(active.get("fp32", 0.0), active.get("fp16", 0.0))
+    units["tensor"] = max(units["tensor"], active.get("tensor_fp16", 0.0))
+    units["fma"] = max(units["fma"], active.get("fp32", 0.0), active.get("fp16", 0.0))
     unit = max(units, key=units.__getitem__)
     return unit if units[unit] else None
 

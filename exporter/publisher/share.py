@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from exporter.clock import GAP_INTERVALS
 from exporter.derive import Derived, derive_share
-from exporter.derive.share import UTILIZATION_MARGIN_RATIO
+from exporter.derive.known import UTILIZATION_MARGIN_RATIO
 from exporter.derive.stall import Stall
 from exporter.derive.units import cut_activity
 from exporter.model.reading import Activity, Reading, ShareReading
@@ -124,6 +124,7 @@ class TrackedShare:
             self.totals,
             derived.saturation,
             reading.vitals.utilization,
+            derived.dram_integral_bounds,
             derived.window,
         )
         if awaited:
@@ -222,6 +223,7 @@ def share_picture(share_reading: ShareReading, share: TrackedShare, reading: Rea
         activity=share.activity,
         saturation=derived.saturation if derived.window is None else derived.window.saturation,
         time_parts=derived.time_parts,
+        time_bounds=derived.time_bounds,
         roofline=derived.roofline,
         limiter=derived.limiter,
         recent=share.recent.recent(),

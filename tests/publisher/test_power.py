@@ -99,6 +99,11 @@ def test_a_spin_is_no_work(open_gpu: Open, monkeypatch: pytest.MonkeyPatch) -> N
     for name in ("tensor", "fma", "int", "dram"):
         assert resource(fake, name).upper < 0.3, name
     assert resource(fake, "sm").upper == resource(fake, "fp64").upper == 1.0
+    recent = fake.share.recent
+    assert recent is not None
+    assert recent.dram_bounds_bytes_per_second is not None
+    assert recent.dram_bounds_bytes_per_second.upper < 0.25 * 1.01e12
+    assert fake.page.by("gpu_limited_seconds_total", "limiter")["latency"] >= 4.0
 
     powered(monkeypatch, WIDE)
     fake = Fake(open_gpu(**card(70, 100, 1)), 1.0)
@@ -259,14 +264,28 @@ def test_no_bound_is_ever_wrong(
         assert totals.flops_upper is not None
         assert totals.flops_lower <= done + 1
         assert totals.flops_lower <= totals.flops_upper
+        # What ran was saturated, or it was narrow or unsaturated, whichever of the two.
+        rest = (1 - work.saturation) * integral(percent, 0, observed_until(fake, at)) / 100
+        for part in ("narrow", "unsaturated"):
+            assert totals.time_upper_seconds[part] >= rest - 0.01 * at - interval
+
+
+def observed_until(fake: Fake, at: float) -> float:
+    """The time that the driver's samples cover, which the totals are of."""
+    return min(at, fake.share.totals.observed_seconds["utilization"])
 
 
 def test_certain_tensor_work_adds_up(open_gpu: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """A calibrated card at its limit, whose memory does little: at least a third of its work."""
-    powered(monkeypatch, narrow(LIMIT, CLOCK, idle=0.06, busy=0.04, vector=0.3, dram=0.2))
+    powered(monkeypatch, narrow(LIMIT, CLOCK, idle=0.06, busy=0.04, vector=0.1, dram=0.1))
     fake = Fake(open_gpu(**card(440, 100, 5)), 1.0)
     fake.run(70.0)
     lower = fake.page("gpu_flops_lower_total")
+    limited = fake.page.by("gpu_limited_seconds_total", "limiter")
+    assert limited["compute"] == pytest.approx(61.0, abs=1.0)
+    rest = fake.page("gpu_time_upper_seconds_total", part="unsaturated")
+    assert rest is not None
+    assert rest < 0.6 * 70
     recent = fake.share.recent
     assert recent is not None
     assert recent.flops_bounds_per_second is not None

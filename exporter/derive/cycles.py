@@ -19,7 +19,20 @@ from typing import Any
 from exporter.derive.units import cut, cut_activity
 from exporter.model.reading import Activity
 
-CYCLE_UNITS = ("sm", "tensor", "fp64", "fp32", "fp16", "integer", "hmma", "imma", "dmma", "dfma")
+CYCLE_UNITS = (
+    "sm",
+    "tensor",
+    "fp64",
+    "fp32",
+    "fp16",
+    "integer",
+    "fma",
+    "tensor_fp16",
+    "hmma",
+    "imma",
+    "dmma",
+    "dfma",
+)
 """The fields of `Activity` that count cycles of the SM clock; an active one is within SM active."""
 ROUNDING_RATIO = 0.01
 """SMs may be active for longer than the engine by this without meaning anything."""

@@ -8,7 +8,8 @@ share of cycles and f the mean clock of the whole interval. Dense, FMA = 2 opera
 source splits tensor work, FP64 (DMMA, also called DFMA) and 8-bit integers (IMMA) are known. In
 which precision the rest was cannot be observed (FP8 looks like FP16:
 github.com/NVIDIA/DCGM/issues/86), so it is counted in an assumed one. Vector work is counted as if
-every instruction were an FMA on all lanes: an upper estimate.
+every instruction were an FMA on all lanes: an upper estimate. So is work of pipes that are only
+read together: the FP32 and FP16 units as FP32, the tensor and FP16 pipes as tensor work.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from exporter.derive.clocks import Clocks
-from exporter.derive.units import cut, fma_is_shared
+from exporter.derive.units import cut, fma_is_shared, tensor_activity
 from exporter.model.reading import Activity
 from exporter.model.snapshot import CLOCK_UNITS, Bounds, Ceilings, Saturation
 
@@ -67,11 +68,13 @@ class TensorSplit(NamedTuple):
 def tensor_split(activity: Activity) -> TensorSplit | None:
     """Split the tensor activity; None where it is not read. What is not split is the rest.
 
-    FP64 is the larger of DMMA and DFMA, which are two names for it.
+    FP64 is the larger of DMMA and DFMA, which are two names for it. Vector FP16 is in it where the
+    two are only read together.
     """
-    if activity.tensor is None:
+    tensor = tensor_activity(activity)
+    if tensor is None:
         return None
-    whole = cut(activity.tensor)
+    whole = cut(tensor)
     fp64 = min(whole, max(cut(activity.dmma or 0.0), cut(activity.dfma or 0.0)))
     int8 = min(whole - fp64, cut(activity.imma or 0.0))
     return TensorSplit(fp64, int8, whole - fp64 - int8)
@@ -101,11 +104,17 @@ def assumed_flops(
     vector = clocks.ratio("fma")
     if vector is None:
         return flops
-    for precision in ("fp64", "fp32", "fp16"):
-        read = getattr(activity, precision)
+    for precision, read in _vector_pipes(activity).items():
         if read is not None and precision in peaks:
             flops[precision] = cut(read) * peaks[precision] * vector
     return flops
+
+
+def _vector_pipes(activity: Activity) -> dict[str, float | None]:
+    """Return the activity of the vector pipes by the precision that they are counted in."""
+    if activity.fma is not None and activity.fp32 is None and activity.fp16 is None:
+        return {"fp64": activity.fp64, "fp32": activity.fma}
+    return {"fp64": activity.fp64, "fp32": activity.fp32, "fp16": activity.fp16}
 
 
 def measured_flops_bounds(
@@ -120,16 +129,19 @@ def measured_flops_bounds(
     """Return bounds of FLOP/s over all precisions; None where no clock or peak is known.
 
     Lower: what is known to be FP64 or integers at its rate, the other tensor activity at the
-    slowest float precision that it can be, vector work 0.
+    slowest float precision that it can be, vector work 0, as all of a pipe may be that is tensor
+    and vector FP16 in one.
     Upper: FP64 at its rate, integers at the fastest of 8 and 4 bits, the other tensor activity at
-    the fastest float precision, plus the vector pipes at full FMA rate. Pipes that were not read
-    enter with their upper bound. Both are at the clocks that the mean clock may have been.
+    the fastest float precision, plus the vector pipes at full FMA rate, units that are only read
+    together at that of the faster. Pipes that were not read enter with their upper bound. Both are
+    at the clocks that the mean clock may have been.
     """
     peaks = ceilings.peak_flops_per_second
     vector, tensor = clocks.ratio("fma"), clocks.ratio("tensor")
     if not peaks or vector is None or tensor is None:
         return None
     lower = upper = 0.0
+    fp64, fp32, fp16 = vector_peaks(peaks, compute_capability)
     if tensor_cores:
         rates = tensor_rates(ceilings, compute_capability, tensor, vector)
         split = tensor_split(activity)
@@ -138,17 +150,25 @@ def measured_flops_bounds(
             upper = _upper(saturation, "tensor") * fastest
         else:
             no_fp64 = _rest_is_no_fp64(activity, ceilings) and bool(rates.floats.upper)
+            rest = rates.floats if no_fp64 else rates.anything
+            if activity.tensor is None:
+                rest = Bounds(0.0, max(rest.upper, fp16 * vector))
             for ratio, rate in (
-                (split.rest, rates.floats if no_fp64 else rates.anything),
+                (split.rest, rest),
                 (split.fp64, rates.fp64),
                 (split.int8, rates.integers),
             ):
                 lower += ratio * rate.lower
                 upper += ratio * rate.upper
-    fp64, fp32, fp16 = vector_peaks(peaks, compute_capability)
+    elif activity.tensor_fp16 is not None:
+        upper = cut(activity.tensor_fp16) * fp16 * vector
     a64 = _upper(saturation, "fp64") if activity.fp64 is None else cut(activity.fp64)
     if activity.fp32 is not None and activity.fp16 is not None:
         fma = cut(activity.fp32) * fp32 + cut(activity.fp16) * fp16
+    elif activity.fma is not None:
+        fma = cut(activity.fma) * max(fp32, fp16)
+    elif activity.fp32 is not None and activity.tensor_fp16 is not None:
+        fma = cut(activity.fp32) * fp32
     elif fma_is_shared(compute_capability):
         fma = _upper(saturation, "fma") * max(fp32, fp16)
     else:

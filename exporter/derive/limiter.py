@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from exporter.derive.known import Known
 from exporter.derive.links import LinkRates, dram_of_links
 from exporter.derive.units import busiest_pipe, cut
 from exporter.model.reading import Activity
@@ -16,6 +17,8 @@ ROUNDING_RATIO = 0.002
 """How far a link may be below that: its peak is a rounded figure."""
 MOSTLY_IDLE_RATIO = 0.5
 MOSTLY_STALLED_RATIO = 0.5
+MOSTLY_RATIO = 0.5
+"""What is more than this part of an interval is the largest part of it."""
 
 
 def limiter(
@@ -50,16 +53,49 @@ def limiter(
 
 
 def estimated_limiter(
-    busy_ratio: float | None, *, throttled: bool, stall_of_idle: float | None = None
+    busy_ratio: float | None,
+    *,
+    throttled: bool,
+    stall_of_idle: float | None = None,
+    known: Known | None = None,
+    links_busy: bool = False,
+    rest_ratio: float = 1.0,
 ) -> str:
-    """Return what limited an interval without time parts: idle, input, clock or unknown.
+    """Return what limited an interval without time parts, as far as that is certain.
 
     `busy_ratio` is the engine activity, else the driver's utilization. Idle if 1 - busy_ratio >=
-    0.5, which becomes input as in `limiter`; else clock while a throttle reason holds.
+    0.5, which becomes input as in `limiter`. By what is `known`, more than half of the interval
+    certainly had s (`_of_work`), or latency: G - s, which would be communication while
+    `links_busy`. Else clock while a throttle reason holds, else unknown. Of the interval only
+    `rest_ratio` is judged, and nothing but idle time is outside that.
     """
     if busy_ratio is not None and 1.0 - busy_ratio >= MOSTLY_IDLE_RATIO:
         return _idle(stall_of_idle)
+    if known is not None:
+        mostly = MOSTLY_RATIO * rest_ratio
+        if known.saturation.lower > mostly:
+            return _of_work(known, mostly, throttled=throttled)
+        if known.engine.lower - known.saturation.upper > mostly and not links_busy:
+            return "latency"
     return "clock" if throttled else "unknown"
+
+
+def _of_work(known: Known, mostly: float, *, throttled: bool) -> str:
+    """Return clock, memory, compute or unknown for an interval that is mostly s.
+
+    Clock if the clock of whichever unit gives s is below half of its reference, or may be while a
+    throttle reason holds. Else the unit that is certainly active for most of it, the more active
+    one of DRAM and the pipes: it is a limit, whatever else is. If that is only certain of both
+    together, nothing is named.
+    """
+    clock = known.clock_ratio
+    if clock.upper < 0.5 or (throttled and clock.lower < 0.5):
+        return "clock"
+    dram = known.units["dram"].lower
+    pipe = max(unit.lower for name, unit in known.units.items() if name != "dram")
+    if max(dram, pipe) <= mostly:
+        return "unknown"
+    return "memory" if dram >= pipe else "compute"
 
 
 def _idle(stall_of_idle: float | None) -> str:
@@ -84,6 +120,13 @@ def _communicates(
         return False
     implied = dram_of_links(links, dram_bandwidth)
     if cut(activity.dram or 0.0) - implied >= QUIET_RATIO:
+        return False
+    return busy_link(links, ceilings)
+
+
+def busy_link(links: LinkRates | None, ceilings: Ceilings | None) -> bool:
+    """Return whether a link is at 10 % of its peak or more, in its busier direction."""
+    if links is None or ceilings is None:
         return False
     peaks = ceilings.link_bandwidth_bytes_per_second
     return any(

@@ -10,9 +10,9 @@ from exporter.derive.flops import (
     measured_flops_bounds,
     tensor_split,
 )
-from exporter.derive.units import busiest_pipe, busiest_vector_pipe, cut
+from exporter.derive.units import busiest_pipe, busiest_vector_pipe, cut, reads_every_unit
 from exporter.model.reading import Activity, Device, Utilization
-from exporter.model.snapshot import CLOCK_UNITS, Ceilings, Roofline, Saturation
+from exporter.model.snapshot import CLOCK_UNITS, Bounds, Ceilings, Roofline, Saturation
 
 UNKNOWN = "unknown"
 """The precision of tensor work that nothing shows and nobody states."""
@@ -36,17 +36,14 @@ def roofline(
     `activity` and `saturation` are shares of cycles, `timed` is the activity in shares of time.
 
     Intensity = FLOP/s / DRAM bytes/s (operational intensity: traffic after the caches), with tensor
-    work in the assumed precision; it and the roof ratios exist where tensor, fp64, fp32, fp16 and
-    DRAM are all read. OFU = tensor activity x f / f_ref (arXiv 2605.20799).
+    work in the assumed precision; it and the roof ratios exist where every unit of the saturation
+    is read. OFU = tensor activity x f / f_ref (arXiv 2605.20799).
     """
     dram_bytes = dram_bytes_per_second(activity.dram, ceilings, clocks, device)
-    everything_read = (
-        activity.fp64 is not None
-        and activity.fp32 is not None
-        and activity.fp16 is not None
-        and activity.dram is not None
-        and (activity.tensor is not None or not tensor_cores)
-    )
+    dram_bounds = None
+    if activity.dram is None:
+        dram_bounds = dram_bounds_per_second(saturation, ceilings, clocks, device)
+    everything_read = reads_every_unit(activity, tensor_cores=tensor_cores)
     ofu = None
     if activity.tensor is not None and (ratio := clocks.ratio("tensor")) is not None:
         ofu = cut(activity.tensor) * ratio
@@ -62,12 +59,15 @@ def roofline(
             device.compute_capability,
             tensor_cores=tensor_cores,
         )
+    point = intensity(sum(flops.values()), dram_bytes) if everything_read and flops else None
     return Roofline(
         flops_per_second=flops,
         flops_bounds_per_second=flops_bounds,
         dram_bytes_per_second=dram_bytes,
-        intensity_flops_per_byte=(
-            intensity(sum(flops.values()), dram_bytes) if everything_read and flops else None
+        dram_bounds_bytes_per_second=dram_bounds,
+        intensity_flops_per_byte=point,
+        intensity_bounds_flops_per_byte=(
+            intensity_bounds(flops_bounds, dram_bytes, dram_bounds) if point is None else None
         ),
         roof_ratio=(
             roof_ratios(activity, timed, ceilings, clocks, dram_bytes, tensor_cores=tensor_cores)
@@ -80,23 +80,32 @@ def roofline(
 
 def estimated_roofline(
     utilization: Utilization,
+    saturation: Saturation,
     ceilings: Ceilings | None,
     clocks: Clocks,
     device: Device,
     *,
     tensor_cores: bool,
 ) -> Roofline | None:
-    """Return what follows from the utilization alone: an upper bound of the FLOP/s."""
+    """Return what follows from the utilization and an estimate of the saturation that agrees with
+    it: bounds of the FLOP/s and of the traffic."""
     if ceilings is None:
         return None
-    bounds = estimated_flops_bounds(
+    flops = estimated_flops_bounds(
         utilization.upper_ratio,
         ceilings,
         clocks,
         device.compute_capability,
         tensor_cores=tensor_cores,
     )
-    return None if bounds is None else Roofline(flops_bounds_per_second=bounds)
+    dram = dram_bounds_per_second(saturation, ceilings, clocks, device)
+    if flops is None and dram is None:
+        return None
+    return Roofline(
+        flops_bounds_per_second=flops,
+        dram_bounds_bytes_per_second=dram,
+        intensity_bounds_flops_per_byte=intensity_bounds(flops, None, dram),
+    )
 
 
 def dram_bandwidth_now(ceilings: Ceilings | None, clocks: Clocks, device: Device) -> float | None:
@@ -124,6 +133,37 @@ def dram_bytes_per_second(
         return None
     bandwidth = dram_bandwidth_now(ceilings, clocks, device)
     return None if bandwidth is None else cut(dram) * bandwidth
+
+
+def dram_bounds_per_second(
+    saturation: Saturation, ceilings: Ceilings | None, clocks: Clocks, device: Device
+) -> Bounds | None:
+    """Return bounds of the traffic in bytes/s where DRAM activity is bounded by `saturation`.
+
+    At the memory clock that was polled or that of the spec, whichever fits: a memory that is idle
+    when the clock is polled may run more slowly than it did while it was busy.
+    """
+    dram = saturation.unmeasured.get("dram")
+    now = dram_bandwidth_now(ceilings, clocks, device)
+    if dram is None or now is None:
+        return None
+    spec = now if ceilings is None else ceilings.memory_bandwidth_bytes_per_second or now
+    return Bounds(dram.lower * min(now, spec), dram.upper * max(now, spec))
+
+
+def intensity_bounds(
+    flops: Bounds | None, dram_bytes: float | None, dram_bounds: Bounds | None
+) -> Bounds | None:
+    """Return bounds of the intensity in FLOP per byte; None where they have no upper end.
+
+    F_lower / B_upper <= I <= F_upper / B_lower, with `dram_bytes` for both ends where it is
+    measured. Without a lower bound of the traffic (below 1 MB/s) the intensity may be anything from
+    the lower end on, and the bounds of work and traffic say all that is known.
+    """
+    traffic = dram_bounds if dram_bytes is None else Bounds(dram_bytes, dram_bytes)
+    if flops is None or traffic is None or traffic.lower < LEAST_DRAM_BYTES_PER_SECOND:
+        return None
+    return Bounds(flops.lower / traffic.upper, flops.upper / traffic.lower)
 
 
 def intensity(flops_per_second: float, dram_bytes_per_second: float | None) -> float | None:

@@ -15,7 +15,13 @@ CACM 52(4), 2009). Exact for one compute pipe against its own roof at the curren
 
 from __future__ import annotations
 
-from exporter.derive.units import cut, fma_is_shared
+from exporter.derive.units import (
+    cut,
+    fma_is_shared,
+    reads_every_unit,
+    reads_fma,
+    tensor_activity,
+)
 from exporter.model.reading import Activity, Utilization
 from exporter.model.snapshot import Bounds, Saturation
 
@@ -34,24 +40,23 @@ def measured(
 
     fma, the FP32/FP16 units: separate pipes below compute capability 8.6, so max(fp32, fp16).
     From 8.6 on they share hardware and fma lies in [max(fp32, fp16), min(1, fp32 + fp16)].
-    `ratio` and `unit` take its lower end, `bounds` both. `unit` is the first of dram, tensor, fma,
-    fp64, int that is the busiest; None while nothing is active.
+    `ratio` and `unit` take its lower end, `bounds` both. A source that reads both units together
+    gives fma as it is. Where tensor and FP16 are one pipe (Turing), that pipe is the unit tensor.
+    `unit` is the first of dram, tensor, fma, fp64, int that is the busiest; None while nothing is
+    active.
 
-    Complete = engine, SM, tensor (where the GPU has it), fp64, fp32, fp16 and DRAM are all read.
+    Complete = engine, SM, tensor (where the GPU has it), fp64, fp32 and fp16 (or both together, or
+    FP16 within the tensor pipe) and DRAM are all read.
     Otherwise what is not read is bounded: a pipe by SM activity, else engine activity, else the
     utilization, else 1; SM by engine activity or utilization, and from below by the busiest pipe;
     DRAM as in `estimated`. `utilization` must be None where it is not of this share.
     """
-    fp32, fp16 = activity.fp32, activity.fp16
-    fma_lower = max(cut(fp32 or 0.0), cut(fp16 or 0.0))
-    fma_upper = fma_lower
-    if fma_is_shared(compute_capability) is not False:
-        fma_upper = min(1.0, cut(fp32 or 0.0) + cut(fp16 or 0.0))
+    fma = _fma(activity, compute_capability)
     highest, unit = 0.0, None
     for name, ratio in (
         ("dram", activity.dram),
-        ("tensor", activity.tensor),
-        ("fma", fma_lower),
+        ("tensor", tensor_activity(activity)),
+        ("fma", fma.lower),
         ("fp64", activity.fp64),
         ("int", activity.integer),
     ):
@@ -60,26 +65,31 @@ def measured(
     if (
         activity.engine is not None
         and activity.sm is not None
-        and (activity.tensor is not None or not tensor_cores)
-        and activity.fp64 is not None
-        and fp32 is not None
-        and fp16 is not None
-        and activity.dram is not None
+        and reads_every_unit(activity, tensor_cores=tensor_cores)
     ):
         return Saturation(
             source=activity.source,
             complete=True,
-            bounds=Bounds(highest, max(highest, fma_upper)),
+            bounds=Bounds(highest, max(highest, fma.upper)),
             ratio=highest,
             unit=unit,
         )
     return _incomplete(
         activity,
         lower=highest,
-        fma=Bounds(fma_lower, fma_upper),
+        fma=fma,
         tensor_cores=tensor_cores,
         utilization=utilization,
     )
+
+
+def _fma(activity: Activity, compute_capability: tuple[int, int] | None) -> Bounds:
+    """Return what is read of the FP32/FP16 units; a unit that is not read counts as 0."""
+    fp32, fp16 = cut(activity.fp32 or 0.0), cut(activity.fp16 or 0.0)
+    lower = max(fp32, fp16, cut(activity.fma or 0.0))
+    if activity.fma is not None or fma_is_shared(compute_capability) is False:
+        return Bounds(lower, lower)
+    return Bounds(lower, min(1.0, fp32 + fp16))
 
 
 def _incomplete(
@@ -91,8 +101,9 @@ def _incomplete(
     utilization: Utilization | None,
 ) -> Saturation:
     """Bound what was not read; `lower` is the highest activity read, `fma` its bounds of FMA."""
+    tensor = tensor_activity(activity)
     busiest_pipe = fma.lower
-    for pipe in (activity.tensor, activity.fp64, activity.integer):
+    for pipe in (tensor, activity.fp64, activity.integer):
         if pipe is not None:
             busiest_pipe = max(busiest_pipe, cut(pipe))
     if activity.engine is not None:
@@ -107,12 +118,12 @@ def _incomplete(
     if activity.sm is None:
         unmeasured["sm"] = Bounds(busiest_pipe, max(busiest_pipe, sm_cap))
     upper = lower
-    if activity.tensor is None and tensor_cores:
+    if tensor is None and tensor_cores:
         unmeasured["tensor"] = Bounds(0.0, pipe_cap)
-    if activity.fp32 is None or activity.fp16 is None:
-        unmeasured["fma"] = Bounds(fma.lower, max(fma.lower, pipe_cap))
-    else:
+    if reads_fma(activity):
         upper = max(upper, fma.upper)
+    else:
+        unmeasured["fma"] = Bounds(fma.lower, max(fma.lower, pipe_cap))
     if activity.fp64 is None:
         unmeasured["fp64"] = Bounds(0.0, pipe_cap)
     if activity.integer is None:
@@ -130,18 +141,45 @@ def _incomplete(
     )
 
 
-def estimated(utilization: Utilization, *, tensor_cores: bool = True) -> Saturation:
+def unit_bounds(
+    activity: Activity, saturation: Saturation, compute_capability: tuple[int, int] | None
+) -> dict[str, Bounds]:
+    """Return bounds of each unit of the saturation (tensor, fma, fp64, int, dram) that is known:
+    what was read as it is, the rest as `saturation` bounds it."""
+    read = {
+        "tensor": tensor_activity(activity),
+        "fp64": activity.fp64,
+        "int": activity.integer,
+        "dram": activity.dram,
+    }
+    units = {
+        name: Bounds(cut(ratio), cut(ratio)) for name, ratio in read.items() if ratio is not None
+    }
+    units["fma"] = _fma(activity, compute_capability)
+    for name, bounds in saturation.unmeasured.items():
+        if name != "sm":
+            units[name] = bounds
+    return units
+
+
+def estimated(
+    utilization: Utilization,
+    *,
+    tensor_cores: bool = True,
+    memory_margin_ratio: float | None = None,
+) -> Saturation:
     """Return the bounds that follow from the driver's utilization: no unit can be busier than that.
 
         0 <= SM, tensor, fma, fp64, int <= U          0 <= DRAM <= max(U, m + 0.15)
 
     U = `upper_ratio`, which already holds the sampling margin of its reader, m = the upper memory
-    utilization (1 where unknown: copy engines move data without a kernel). The bounds hold for
-    averages over the same interval; their midpoint is not an estimate and must not be shown. Not
-    for MIG instances and vGPU guests, whose utilization includes that of others.
+    utilization (1 where unknown: copy engines move data without a kernel). With a margin that was
+    measured on this GPU model, DRAM <= m + margin. The bounds hold for averages over the same
+    interval; their midpoint is not an estimate and must not be shown. Not for MIG instances and
+    vGPU guests, whose utilization includes that of others.
     """
     cap = Bounds(0.0, cut(utilization.upper_ratio))
-    dram = Bounds(0.0, _dram_upper(utilization))
+    dram = Bounds(0.0, _dram_upper(utilization, memory_margin_ratio))
     unmeasured = {"sm": cap, "fma": cap, "fp64": cap, "int": cap, "dram": dram}
     if tensor_cores:
         unmeasured["tensor"] = cap
@@ -153,8 +191,11 @@ def estimated(utilization: Utilization, *, tensor_cores: bool = True) -> Saturat
     )
 
 
-def _dram_upper(utilization: Utilization | None) -> float:
-    """Return max(U, m + 0.15), cut to 1; 1 where either is not known."""
+def _dram_upper(utilization: Utilization | None, margin_ratio: float | None = None) -> float:
+    """Return max(U, m + 0.15), or m + a measured margin, cut to 1; 1 where either is not known."""
     if utilization is None or utilization.memory_upper_ratio is None:
         return 1.0
-    return cut(max(utilization.upper_ratio, utilization.memory_upper_ratio + DRAM_MARGIN_RATIO))
+    memory = utilization.memory_upper_ratio
+    if margin_ratio is not None:
+        return cut(memory + margin_ratio)
+    return cut(max(utilization.upper_ratio, memory + DRAM_MARGIN_RATIO))

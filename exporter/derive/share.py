@@ -13,18 +13,32 @@ from exporter.derive.flops import estimated_flops_bounds
 from exporter.derive.history import NO_HISTORY, ClockHistory
 from exporter.derive.holder import holder
 from exporter.derive.idle import IdleRules, busy_ratio, is_held, is_idle
-from exporter.derive.limiter import estimated_limiter, limiter
+from exporter.derive.known import (
+    estimated_parts,
+    known_by_counters,
+    known_by_utilization,
+    observed,
+)
+from exporter.derive.limiter import busy_link, estimated_limiter, limiter
 from exporter.derive.links import link_rates
-from exporter.derive.roofline import dram_bandwidth_now, estimated_roofline, roofline
+from exporter.derive.power import (
+    ByPower,
+    PowerMeans,
+    estimated_by_power,
+    with_certain_work,
+)
+from exporter.derive.roofline import (
+    dram_bandwidth_now,
+    dram_bounds_per_second,
+    estimated_roofline,
+    roofline,
+)
 from exporter.derive.saturation import estimated, measured
 from exporter.derive.stall import Stall, gap_ratio
 from exporter.derive.timeparts import time_parts
 from exporter.derive.units import has_tensor_cores
 from exporter.model.reading import Device, ShareReading, Vitals
 from exporter.model.snapshot import Bounds, Ceilings, Holder, Roofline, Saturation, TimeParts
-
-UTILIZATION_MARGIN_RATIO = 0.01
-"""The driver's utilization is in whole percent."""
 
 NO_STALL = Stall()
 """What is known of a share on which no training job reports."""
@@ -36,6 +50,10 @@ class Derived:
 
     saturation: Saturation | None = None
     time_parts: TimeParts | None = None
+    time_bounds: Mapping[str, Bounds] = field(default_factory=dict)
+    """By time part, where `time_parts` is not known because not every unit was read."""
+    time_integral_bounds: Mapping[str, Bounds] = field(default_factory=dict)
+    """The same of the observed time, to integrate."""
     roofline: Roofline | None = None
     idle: bool | None = None
     held: bool | None = None
@@ -52,6 +70,10 @@ class Derived:
     flops_integral_bounds: Bounds | None = None
     """FLOP/s to integrate into the lower and upper totals. For an estimate the upper one follows
     the mean utilization, which is narrower over many intervals than `roofline`'s bound of one."""
+    dram_integral_bounds: Bounds | None = None
+    """Likewise bytes/s of DRAM traffic, where that is not measured."""
+    window: ByPower | None = None
+    """What the last ten seconds of an estimated share are bounded by, where its power is known."""
     history: ClockHistory = field(default=NO_HISTORY, compare=False)
     """What is known of clock and counters for the next interval."""
 
@@ -67,10 +89,12 @@ def derive_share(
     seconds: float | None = None,
     stall: Stall = NO_STALL,
     history: ClockHistory = NO_HISTORY,
+    power: PowerMeans | None = None,
 ) -> Derived:
     """Derive one share of `device`; `previous` are the vitals read `seconds` before `vitals`.
 
-    `history` is that of the share's last interval. The utilization, video engines and link traffic
+    `history` is that of the share's last interval, `power` the means of the window that ends with
+    this one, which bound a share that is estimated. The utilization, video engines and link traffic
     of the board are those of the share only while it is the whole GPU, and in a vGPU guest the
     utilization is not even then. A share that can be measured is never estimated: an interval
     without counters has no saturation.
@@ -116,6 +140,11 @@ def derive_share(
                 utilization=utilization,
             )
         parts = time_parts(timed, saturation, clock_ratio(saturation.unit, clocks))
+        known = None
+        if not saturation.complete:
+            known = known_by_counters(
+                timed, saturation, clocks, utilization, device.compute_capability
+            )
         roof = roofline(
             activity, timed, of_cycles, ceilings, clocks, device, tensor_cores=tensor_cores
         )
@@ -123,8 +152,17 @@ def derive_share(
 
         def judge(waited: float, of_idle: float | None) -> str:
             if parts is None:
-                used = _of_rest(busy_ratio(activity, ratio), waited)
-                return estimated_limiter(used, throttled=throttled, stall_of_idle=of_idle)
+                used = busy_ratio(activity, ratio)
+                if used is not None:
+                    used = max(used, saturation.bounds.lower)
+                return estimated_limiter(
+                    _of_rest(used, waited),
+                    throttled=throttled,
+                    stall_of_idle=of_idle,
+                    known=known,
+                    links_busy=busy_link(links, ceilings),
+                    rest_ratio=1.0 - waited,
+                )
             return limiter(
                 replace(parts, idle=max(parts.idle - waited, 0.0)),
                 saturation,
@@ -136,9 +174,12 @@ def derive_share(
             )
 
         limits = _limits(judge, stall, gap)
+        bounded_parts = {} if known is None else known.time_parts
         return Derived(
             saturation=saturation,
             time_parts=parts,
+            time_bounds=bounded_parts,
+            time_integral_bounds=bounded_parts,
             roofline=roof,
             idle=is_idle(timed, ratio, board, links.total, rules, memory_ratio),
             held=held,
@@ -149,6 +190,7 @@ def derive_share(
             gap=gap,
             data_stall=stall.inferred,
             flops_integral_bounds=roof.flops_bounds_per_second,
+            dram_integral_bounds=roof.dram_bounds_bytes_per_second,
             history=history,
         )
     idle = is_idle(None, ratio, board, links.total, rules, memory_ratio)
@@ -164,18 +206,59 @@ def derive_share(
             history=history,
         )
     clocks = read_clocks(vitals, ceilings, device, history)
+    saturation = estimated(utilization, tensor_cores=tensor_cores)
+    known = known_by_utilization(utilization, saturation, clocks)
+    seen = observed(utilization)
+    parts_integral = estimated_parts(seen, clocks, tensor_cores=tensor_cores)
+    window = None
+    if power is not None and ceilings is not None and ceilings.power is not None:
+        window = estimated_by_power(
+            power,
+            ceilings.power,
+            ceilings,
+            device.compute_capability,
+            clocks.tensor_reference,
+            tensor_cores=tensor_cores,
+        )
+        window = window._replace(
+            dram_bytes_per_second=dram_bounds_per_second(
+                window.saturation, ceilings, clocks, device
+            )
+        )
+        known = known_by_utilization(power.as_utilization, window.saturation, clocks)
+        if utilization.seconds:
+            certain = window.saturation.bounds.lower * power.counted_seconds / utilization.seconds
+            parts_integral = with_certain_work(parts_integral, certain)
     gap = gap_ratio(None, None, utilization)
     limits = _limits(
         lambda waited, of_idle: estimated_limiter(
-            _of_rest(ratio, waited), throttled=throttled, stall_of_idle=of_idle
+            _of_rest(ratio, waited),
+            throttled=throttled,
+            stall_of_idle=of_idle,
+            known=known,
+            links_busy=busy_link(links, ceilings),
+            rest_ratio=1.0 - waited,
         ),
         stall,
         gap,
     )
+    integral = None
+    if ceilings is not None:
+        integral = estimated_flops_bounds(
+            seen.upper_ratio,
+            ceilings,
+            clocks,
+            device.compute_capability,
+            tensor_cores=tensor_cores,
+        )
+    if integral is not None and window is not None and utilization.seconds:
+        integral = replace(integral, lower=window.counted_flops / utilization.seconds)
     return Derived(
-        saturation=estimated(utilization, tensor_cores=tensor_cores),
+        saturation=saturation,
+        time_bounds=estimated_parts(utilization, clocks, tensor_cores=tensor_cores),
+        time_integral_bounds=parts_integral,
         roofline=estimated_roofline(
-            utilization, ceilings, clocks, device, tensor_cores=tensor_cores
+            utilization, saturation, ceilings, clocks, device, tensor_cores=tensor_cores
         ),
         idle=idle,
         held=held,
@@ -185,16 +268,10 @@ def derive_share(
         limiter_besides=limits.besides,
         gap=gap,
         data_stall=stall.inferred,
-        flops_integral_bounds=(
-            None
-            if ceilings is None
-            else estimated_flops_bounds(
-                utilization.ratio + UTILIZATION_MARGIN_RATIO,
-                ceilings,
-                clocks,
-                device.compute_capability,
-                tensor_cores=tensor_cores,
-            )
+        flops_integral_bounds=integral,
+        window=window,
+        dram_integral_bounds=dram_bounds_per_second(
+            estimated(seen, tensor_cores=tensor_cores), ceilings, clocks, device
         ),
         history=history,
     )

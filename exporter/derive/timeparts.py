@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the time of an interval went, as a partition into five parts."""
+"""Where the time of an interval went, as a partition into five parts, or as bounds of them."""
 
 from __future__ import annotations
 
 from exporter.derive.units import cut
 from exporter.model.reading import Activity
-from exporter.model.snapshot import Saturation, TimeParts
+from exporter.model.snapshot import Bounds, Saturation, TimeParts
 
 
 def time_parts(
@@ -42,3 +42,34 @@ def time_parts(
         clock=s - saturated,
         saturated=saturated,
     )
+
+
+def time_bounds(
+    engine: Bounds, sm: Bounds, saturation: Bounds, clock_ratio: Bounds
+) -> dict[str, Bounds]:
+    """Return bounds of each of the parts of `time_parts`, by its name.
+
+    GR, SM, s and r are known within bounds, and nothing is said of how they depend on each other.
+    Each part rises with the one and falls with the other of the two that it is the difference of,
+    so its ends are those of
+
+        idle        = 1 - max(GR, SM, s)
+        narrow      = max(0, GR - max(SM, s))
+        unsaturated = max(0, SM - s)
+        clock       = s (1 - r)
+        saturated   = s r
+    """
+    s, r = saturation, clock_ratio
+    m = Bounds(max(sm.lower, s.lower), max(sm.upper, s.upper))
+    g = Bounds(max(engine.lower, m.lower), max(engine.upper, m.upper))
+    return {
+        "idle": Bounds(1.0 - g.upper, 1.0 - g.lower),
+        "narrow": _difference(engine, m),
+        "unsaturated": _difference(sm, s),
+        "clock": Bounds(s.lower * (1.0 - r.upper), s.upper * (1.0 - r.lower)),
+        "saturated": Bounds(s.lower * r.lower, s.upper * r.upper),
+    }
+
+
+def _difference(of: Bounds, less: Bounds) -> Bounds:
+    return Bounds(max(0.0, of.lower - less.upper), max(0.0, of.upper - less.lower))

@@ -21,6 +21,8 @@ RATIOS = (
     "fp32",
     "fp16",
     "integer",
+    "fma",
+    "tensor_fp16",
     "hmma",
     "imma",
     "dmma",
@@ -43,18 +45,43 @@ def cut_activity(activity: Activity) -> Activity:
 
 
 def busiest_vector_pipe(activity: Activity) -> float:
-    """Return the activity of the busiest vector pipe: fp64, fp32, fp16 or int."""
+    """Return the activity of the busiest vector pipe: fp64, fp32, fp16, int, or fma as a whole."""
     return max(
         cut(activity.fp64 or 0.0),
         cut(activity.fp32 or 0.0),
         cut(activity.fp16 or 0.0),
         cut(activity.integer or 0.0),
+        cut(activity.fma or 0.0),
     )
+
+
+def tensor_activity(activity: Activity) -> float | None:
+    """Return the activity of the tensor pipe, together with that of FP16 where they are one."""
+    return activity.tensor_fp16 if activity.tensor is None else activity.tensor
 
 
 def busiest_pipe(activity: Activity) -> float:
     """Return the activity of the busiest pipe, tensor or vector."""
-    return max(cut(activity.tensor or 0.0), busiest_vector_pipe(activity))
+    return max(cut(tensor_activity(activity) or 0.0), busiest_vector_pipe(activity))
+
+
+def reads_fma(activity: Activity) -> bool:
+    """Return whether all FP32 and FP16 units are read: together, or each, FP16 perhaps as part of
+    the tensor pipe."""
+    fp16 = activity.fp16 is not None or activity.tensor_fp16 is not None
+    if activity.fma is not None:
+        return True
+    return activity.fp32 is not None and fp16
+
+
+def reads_every_unit(activity: Activity, *, tensor_cores: bool) -> bool:
+    """Return whether every unit of the saturation is read; of int it is not asked."""
+    return (
+        (tensor_activity(activity) is not None or not tensor_cores)
+        and activity.fp64 is not None
+        and reads_fma(activity)
+        and activity.dram is not None
+    )
 
 
 def fma_is_shared(compute_capability: tuple[int, int] | None) -> bool | None:

@@ -96,10 +96,10 @@ FAMILIES: tuple[Family, ...] = (
         "gpu_saturation_source_info",
         "core",
         "Where saturation comes from, and whether every unit that it needs was read.",
-        "the best source that answers for this GPU: hardware counters, else an estimate",
+        "the first source that answers for this GPU of gpm, dcgm and cupti, else an estimate",
         SATURATION.rows(
             (
-                Label("source", meaning="a counter source such as gpm, or estimate"),
+                Label("source", meaning="gpm, dcgm, cupti, or estimate"),
                 Label("complete", ("yes", "no")),
             ),
             _saturation_source,

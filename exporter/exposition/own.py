@@ -19,7 +19,7 @@ from exporter.model.training import (
     TRAINING_SENDERS,
 )
 
-SOURCE = Label("source", meaning="nvml, gpm, ...")
+SOURCE = Label("source", meaning="nvml, gpm, dcgm, cupti, training, ...")
 REJECTION = Label("reason", (*TRAINING_REJECTIONS, STALL_EXCEEDS_IDLE))
 SENDER = Label("sender", tuple(TRAINING_SENDERS))
 DEGRADATION = Label("reason", tuple(TRAINING_DEGRADATIONS))
@@ -119,17 +119,19 @@ FAMILIES: tuple[Family, ...] = (
         "",
         "full",
         "1 for each group of readings that is absent, or not all there, with the reason as state; "
-        "implausible: the driver answers what cannot be true. Group gpu in state suspended is a "
+        "implausible: it answers what cannot be true; busy: somebody else has the counters; "
+        "unreachable: it does not answer, or not as it should; paused: handed to a profiler; "
+        "missing: a library or package is not there or unfit. Group gpu in state suspended is a "
         "GPU that sleeps and is not woken: its gpu_up is 0, but it is not lost.",
-        "the driver's answer when the group was asked for",
+        "the answer of the driver, or of the source, when the group was asked for",
         SNAPSHOT.rows(
             (
                 Label("uuid"),
-                Label("group", meaning="such as gpm, ecc or processes"),
+                Label("group", meaning="such as gpm, dcgm, cupti, ecc or processes"),
                 Label(
                     "state",
-                    meaning="unsupported, no_permission, old_driver, implausible, mig, disabled or "
-                    "suspended",
+                    meaning="unsupported, no_permission, old_driver, implausible, suspended, mig, "
+                    "disabled, busy, unreachable, paused or missing",
                 ),
             ),
             _states,

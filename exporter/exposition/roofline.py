@@ -74,8 +74,9 @@ FAMILIES: tuple[Family, ...] = (
         "gpu_flops_total",
         "flops",
         "core",
-        f"Operations done by the pipes that are measured; {_FMA} (an upper estimate), tensor work "
-        "as FP64 and INT8 where the counters show that, the rest at the assumed precision.",
+        f"Operations done by the pipes that are measured; {_FMA} (an upper estimate; pipe fma as "
+        "fp32), tensor work as FP64 and INT8 where the counters show that, the rest, and pipe "
+        "tensor_fp16, at the assumed precision.",
         "derived: active cycles x FLOP per clock and SM, since the exporter started",
         TOTALS.by_label(COUNTED_PRECISION, lambda t: t.flops),
     ),
@@ -171,8 +172,9 @@ FAMILIES: tuple[Family, ...] = (
         "seconds",
         "core",
         "Observed time by what limited it most.",
-        "derived: the largest part of each poll interval; idle time in a wait for data that the "
-        "job announced counts as input apart from the rest; since the exporter started",
+        "derived: the largest part of each poll interval, or what certainly took more than half of "
+        "it where parts are only bounded, else unknown; idle time in a wait for data that the job "
+        "announced counts as input apart from the rest; since the exporter started",
         TOTALS.by_label(LIMITER, lambda t: t.limited_seconds),
     ),
 )

@@ -9,7 +9,8 @@ from exporter.exposition.parts import ACTIVITY, ROOFLINE, SATURATION, TOTALS
 from exporter.exposition.values import lower, upper
 from exporter.model.snapshot import TIME_PARTS
 
-PIPE = Label("pipe", ("tensor", "fp64", "fp32", "fp16", "int"))
+PIPE = Label("pipe", ("tensor", "fp64", "fp32", "fp16", "int", "tensor_fp16", "fma"))
+"""The last two are pipes that a source reads only together: tensor and FP16, FP32 and FP16."""
 TENSOR_OP = Label("op", ("hmma", "imma", "dmma", "dfma"))
 RESOURCE = Label("resource", ("sm", "tensor", "fma", "fp64", "int", "dram"))
 PART = Label("part", TIME_PARTS)
@@ -19,6 +20,7 @@ _READABLE = (
     "of the units that can be read; a kernel limited by another unit (special functions, shared "
     "memory, issue slots) shows less"
 )
+_WINDOW = "Over the last poll interval; over the last ten seconds where it is estimated from power."
 
 FAMILIES: tuple[Family, ...] = (
     gauge(
@@ -26,7 +28,7 @@ FAMILIES: tuple[Family, ...] = (
         "ratio",
         "full",
         f"Share of time in which the graphics and compute engine was active, {_OVER_POLL}",
-        "GPM 1",
+        "GPM 1; DCGM field 1001; CUPTI gr__cycles_active",
         ACTIVITY.one(lambda a: a.engine),
     ),
     gauge(
@@ -35,7 +37,7 @@ FAMILIES: tuple[Family, ...] = (
         "full",
         f"Share of cycles (not of time: few pass at a low clock) with a warp resident on an SM, "
         f"averaged over the SMs, {_OVER_POLL}",
-        "GPM 249/248, else GPM 2",
+        "GPM 249/248, else GPM 2; DCGM field 1002; CUPTI sm__cycles_active",
         ACTIVITY.one(lambda a: a.sm),
     ),
     gauge(
@@ -43,7 +45,7 @@ FAMILIES: tuple[Family, ...] = (
         "ratio",
         "full",
         f"Resident warps over the most that fit; high occupancy is no saturation; {_OVER_POLL}",
-        "GPM 3",
+        "GPM 3; DCGM field 1003; CUPTI sm__warps_active",
         ACTIVITY.one(lambda a: a.occupancy),
     ),
     gauge(
@@ -51,7 +53,7 @@ FAMILIES: tuple[Family, ...] = (
         "ratio",
         "full",
         f"Share of cycles in which the memory interface moved data, {_OVER_POLL}",
-        "GPM 10",
+        "GPM 10; DCGM field 1005; CUPTI dram__throughput",
         ACTIVITY.one(lambda a: a.dram),
     ),
     gauge(
@@ -59,8 +61,11 @@ FAMILIES: tuple[Family, ...] = (
         "ratio",
         "full",
         f"Share of cycles (not of time: few pass at a low clock) in which a math pipe was busy, "
-        f"{_OVER_POLL}",
-        "GPM 250 and 257-260 over 248, else GPM 4, 5, 11, 12, 13",
+        f"{_OVER_POLL} fma: the FP32 and FP16 units as one; tensor_fp16: tensor and FP16 as one; "
+        "only from sources that do not tell them apart.",
+        "GPM 250 and 257-260 over 248, else GPM 4, 5, 11, 12, 13; DCGM fields 1004, 1006-1008, "
+        "1016; "
+        "CUPTI sm__pipe_* and sm__inst_executed_pipe_*",
         ACTIVITY.by_label(PIPE, lambda a: a.pipe_ratios),
     ),
     gauge(
@@ -68,7 +73,7 @@ FAMILIES: tuple[Family, ...] = (
         "ratio",
         "full",
         f"Share of cycles in which the tensor pipe ran a kind of operation, {_OVER_POLL}",
-        "GPM 251-254 over 248, else GPM 6-9",
+        "GPM 251-254 over 248, else GPM 6-9; DCGM fields 1013-1015; CUPTI sm__pipe_tensor_*",
         ACTIVITY.by_label(TENSOR_OP, lambda a: a.tensor_op_ratios),
     ),
     counter(
@@ -135,32 +140,37 @@ FAMILIES: tuple[Family, ...] = (
         "gpu_saturation_lower_ratio",
         "ratio",
         "core",
-        f"Saturation is at least this, {_READABLE}.",
-        "derived: max of the lower bounds of each unit over the last poll interval",
+        f"Saturation is at least this, {_READABLE}. {_WINDOW}",
+        "derived: max of the lower bounds of each unit; where not measured, from utilization and "
+        "power",
         SATURATION.one(lambda s: s.bounds.lower),
     ),
     gauge(
         "gpu_saturation_upper_ratio",
         "ratio",
         "core",
-        f"Saturation is at most this, {_READABLE}.",
-        "derived: max of the upper bounds of each unit over the last poll interval",
+        f"Saturation is at most this, {_READABLE}. {_WINDOW} Then it leaves out the FP64 units of "
+        "GPUs that have few of them.",
+        "derived: max of the upper bounds of each unit; where not measured, from utilization and "
+        "power",
         SATURATION.one(lambda s: s.bounds.upper),
     ),
     gauge(
         "gpu_resource_saturation_lower_ratio",
         "ratio",
         "full",
-        "Activity of a unit that is not measured is at least this.",
-        "estimated from the driver's utilization over the last poll interval",
+        f"Activity of a unit that is not measured is at least this. {_WINDOW}",
+        "derived from what contains it: SM or engine activity where measured, else from the "
+        "driver's utilization and the power",
         SATURATION.by_label(RESOURCE, lambda s: lower(s.unmeasured)),
     ),
     gauge(
         "gpu_resource_saturation_upper_ratio",
         "ratio",
         "full",
-        "Activity of a unit that is not measured is at most this.",
-        "estimated from the driver's utilization over the last poll interval",
+        f"Activity of a unit that is not measured is at most this. {_WINDOW}",
+        "derived from what contains it: SM or engine activity where measured, else from the "
+        "driver's utilization and the power",
         SATURATION.by_label(RESOURCE, lambda s: upper(s.unmeasured)),
     ),
     counter(
@@ -171,6 +181,25 @@ FAMILIES: tuple[Family, ...] = (
         "(SMs held, no unit full), clock (lost to lower clocks), saturated.",
         "derived from measured and complete activity, integrated since the exporter started",
         TOTALS.by_label(PART, lambda t: t.time_seconds),
+    ),
+    counter(
+        "gpu_time_lower_seconds_total",
+        "seconds",
+        "full",
+        "Observed time in each part of gpu_time_seconds_total at least, where that is not known "
+        "because not every unit is read.",
+        "derived from bounds of engine and SM activity, saturation and clock, integrated since the "
+        "exporter started",
+        TOTALS.by_label(PART, lambda t: t.time_lower_seconds),
+    ),
+    counter(
+        "gpu_time_upper_seconds_total",
+        "seconds",
+        "full",
+        "Observed time in each part of gpu_time_seconds_total at most, where that is not known "
+        "because not every unit is read; the parts add up to more than the time that passed.",
+        "derived as gpu_time_lower_seconds_total",
+        TOTALS.by_label(PART, lambda t: t.time_upper_seconds),
     ),
     gauge(
         "gpu_tensor_flops_utilization_ratio",

@@ -138,6 +138,8 @@ class Utilization:
     longer. The next reading covers it."""
     memory_settled_ratio: float | None = None
     memory_open_ratio: float | None = None
+    lower_ratio: float = 0.0
+    """A lower bound of the true mean over the interval between the two reads."""
 
 
 @dataclass(frozen=True, slots=True)

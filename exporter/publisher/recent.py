@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from exporter.derive.roofline import intensity
+from exporter.derive.power import ByPower, within_both
+from exporter.derive.roofline import intensity, intensity_bounds
 from exporter.derive.saturation import estimated
 from exporter.model.reading import Utilization
 from exporter.model.snapshot import RECENT_SECONDS, Bounds, Recent, Saturation, ShareTotals
@@ -18,7 +19,7 @@ ESTIMATE = "estimate"
 SAME_SECONDS = 1e-6
 
 
-class _Settled(NamedTuple):
+class Settled(NamedTuple):
     """Integrals of what intervals settle of the utilization's upper bound, all in seconds."""
 
     seconds: float = 0.0
@@ -30,17 +31,49 @@ class _Settled(NamedTuple):
     """What the last interval left open."""
     memory_open: float = 0.0
 
-    def after(self, utilization: Utilization | None, seconds: float) -> _Settled:
+    def after(self, utilization: Utilization | None, seconds: float) -> Settled:
         """Return the integrals after one more interval, which adds nothing if it is not known."""
         if utilization is None or utilization.settled_ratio is None:
             return self
         memory = utilization.memory_settled_ratio
-        return _Settled(
+        return Settled(
             self.seconds + seconds,
             self.compute + utilization.settled_ratio * seconds,
             self.memory + (1.0 if memory is None else memory) * seconds,
             (utilization.open_ratio or 0.0) * seconds,
             (utilization.memory_open_ratio or 0.0) * seconds,
+        )
+
+    def upper_since(self, before: Settled) -> Utilization | None:
+        """Return the utilization since `before` as its upper bounds; None if nothing is settled.
+
+        They are narrower than the mean of those of the intervals: what one leaves open is covered
+        by the next, and only what the last one leaves open remains.
+        """
+        seconds = self.seconds - before.seconds
+        if not seconds:
+            return None
+        upper = (self.compute - before.compute + self.compute_open) / seconds
+        memory = (self.memory - before.memory + self.memory_open) / seconds
+        return Utilization(upper, upper, seconds, None, memory)
+
+
+class _Traffic(NamedTuple):
+    """Integrals of what bounds the traffic of device memory."""
+
+    seconds: float = 0.0
+    """The observed time over which both ran."""
+    lower_bytes: float = 0.0
+    upper_bytes: float = 0.0
+
+    def after(self, bounds: Bounds | None, seconds: float) -> _Traffic:
+        """Return the integrals after one more interval, which adds nothing if it is not known."""
+        if bounds is None:
+            return self
+        return _Traffic(
+            self.seconds + seconds,
+            self.lower_bytes + bounds.lower * seconds,
+            self.upper_bytes + bounds.upper * seconds,
         )
 
 
@@ -54,9 +87,24 @@ class _Mark(NamedTuple):
     upper: float
     bounded: float
     """The time over which both ran, in seconds."""
-    settled: _Settled
+    settled: Settled
     unknown_roofs: frozenset[str] = frozenset()
     """The bases whose roof was not known in the interval that ends here."""
+    parted: float = 0.0
+    """The observed time of which the time parts are bounded, in seconds."""
+    traffic: _Traffic = _Traffic()
+    unread: float = 0.0
+    """The observed time in which some of the work was not counted, in seconds."""
+    counted_flops: float = 0.0
+    """What of `ShareTotals.flops_lower` came from windows (`ByPower.counted_flops`)."""
+
+
+def reach_seconds(interval_seconds: float) -> float:
+    """Return how far back a window reaches at least that ends with this interval.
+
+    Half an interval less than it is long, so that jitter does not move its length.
+    """
+    return RECENT_SECONDS - min(interval_seconds, 1.0) / 2
 
 
 class RecentWindow:
@@ -65,6 +113,7 @@ class RecentWindow:
     def __init__(self) -> None:
         self._marks: deque[_Mark] = deque()
         self._leader = Leader()
+        self._by_power: ByPower | None = None
 
     def add(
         self,
@@ -73,20 +122,25 @@ class RecentWindow:
         totals: ShareTotals,
         saturation: Saturation | None,
         utilization: Utilization | None = None,
+        traffic: Bounds | None = None,
+        by_power: ByPower | None = None,
     ) -> None:
         """Take the totals at a reading; a second call for the same reading does nothing.
 
-        `utilization` is what bounds the saturation where that is estimated.
+        `utilization` is what bounds the saturation where that is estimated, and `by_power` what
+        bounds it over the same window; `traffic` bounds the bytes/s of device memory where they are
+        not measured.
         ``interval_seconds = 0`` begins anew: there is nothing to compare with before it.
         """
         marks = self._marks
         last = marks[-1] if marks else None
         if last is not None and monotonic <= last.monotonic:
             return
+        self._by_power = by_power
         if last is None or not interval_seconds:
             self._leader = Leader()
             marks.clear()
-            marks.append(_Mark(monotonic, totals, 0.0, 0.0, 0.0, _Settled()))
+            marks.append(_Mark(monotonic, totals, 0.0, 0.0, 0.0, Settled()))
             return
         lower, upper, bounded = last.lower, last.upper, last.bounded
         if saturation is not None:
@@ -96,10 +150,24 @@ class RecentWindow:
         settled = last.settled
         if saturation is not None and saturation.source == ESTIMATE:
             settled = settled.after(utilization, interval_seconds)
-        unknown = _unknown_roofs(totals, last.totals)
-        marks.append(_Mark(monotonic, totals, lower, upper, bounded, settled, unknown))
-        # Half an interval less, so that jitter does not move the length of the window.
-        reach = RECENT_SECONDS - min(interval_seconds, 1.0) / 2
+        seen = _observed_between(last.totals, totals)
+        marks.append(
+            _Mark(
+                monotonic,
+                totals,
+                lower,
+                upper,
+                bounded,
+                settled,
+                _unknown_roofs(totals, last.totals),
+                # Some part is: the upper bounds of all parts add up to all of the time.
+                last.parted + seen * (totals.time_upper_seconds != last.totals.time_upper_seconds),
+                last.traffic.after(traffic, seen),
+                last.unread + seen * _leaves_out_work(saturation),
+                last.counted_flops + (0.0 if by_power is None else by_power.counted_flops),
+            )
+        )
+        reach = reach_seconds(interval_seconds)
         while len(marks) > 2 and monotonic - marks[1].monotonic >= reach:
             marks.popleft()
         limited = totals.limited_seconds
@@ -112,6 +180,39 @@ class RecentWindow:
         grown = _grown_each(later[-1].totals.roof_seconds, then.totals.roof_seconds)
         unknown: frozenset[str] = frozenset().union(*(mark.unknown_roofs for mark in later))
         return {basis: more for basis, more in grown.items() if basis not in unknown}
+
+    def _saturation_bounds(self) -> Bounds | None:
+        """Return the bounds of the saturation; None where it was not bounded at all."""
+        then, now = self._marks[0], self._marks[-1]
+        seconds = now.bounded - then.bounded
+        if not seconds:
+            return None
+        upper = min((now.upper - then.upper) / seconds, _settled_upper(then, now, seconds))
+        bounds = Bounds((now.lower - then.lower) / seconds, upper)
+        by_power = self._by_power
+        return bounds if by_power is None else within_both(bounds, by_power.saturation.bounds)
+
+    def _traffic_bounds(self) -> Bounds | None:
+        """Return the bounds of the DRAM traffic in bytes/s."""
+        bounds = _traffic_between(self._marks[0].traffic, self._marks[-1].traffic)
+        by_power = None if self._by_power is None else self._by_power.dram_bytes_per_second
+        return bounds if bounds is None or by_power is None else within_both(bounds, by_power)
+
+    def _flops_bounds(self, seconds: float) -> Bounds | None:
+        """Return the bounds of the FLOP/s.
+
+        What the totals took of windows by power is of up to twenty seconds: the last window's own
+        stands for it.
+        """
+        then, now = self._marks[0], self._marks[-1]
+        lower = _grown(now.totals.flops_lower, then.totals.flops_lower)
+        upper = _over(_grown(now.totals.flops_upper, then.totals.flops_upper), seconds)
+        if lower is None or upper is None:
+            return None
+        lower = max(0.0, lower - (now.counted_flops - then.counted_flops)) / seconds
+        if self._by_power is not None:
+            lower = max(lower, self._by_power.flops_lower_per_second)
+        return Bounds(lower, max(lower, upper))
 
     def recent(self) -> Recent | None:
         """Return the means over the window; None until there are two readings."""
@@ -127,14 +228,15 @@ class RecentWindow:
         judged = sum(limited.values())
         parts = _grown_each(after.time_seconds, before.time_seconds)
         parted = sum(parts.values())
-        bounded = now.bounded - then.bounded
         flops = _over_each(_grown_each(after.flops, before.flops), measured)
         dram = _over(_grown(after.dram_bytes, before.dram_bytes), measured)
         used = _over(_grown(after.busy_seconds, before.busy_seconds), polled)
         active = _over_each(_grown_each(_active(after), _active(before)), measured)
         engine = active.get("engine")
-        lower = _over(_grown(after.flops_lower, before.flops_lower), seconds)
-        upper = _over(_grown(after.flops_upper, before.flops_upper), seconds)
+        work = self._flops_bounds(seconds)
+        traffic = self._traffic_bounds() if dram is None else None
+        counted = now.unread == then.unread
+        point = intensity(sum(flops.values()), dram) if flops and counted else None
         return Recent(
             seconds=seconds,
             busy_ratio=used if engine is None else engine,
@@ -143,26 +245,22 @@ class RecentWindow:
             saturation_ratio=_over(
                 _grown(after.saturation_seconds, before.saturation_seconds), parted
             ),
-            saturation_bounds=(
-                Bounds(
-                    (now.lower - then.lower) / bounded,
-                    min((now.upper - then.upper) / bounded, _settled_upper(then, now, bounded)),
-                )
-                if bounded
-                else None
-            ),
+            saturation_bounds=self._saturation_bounds(),
             saturation_unit=_busiest(active) if after.saturation_seconds is not None else None,
             active_ratio=active,
             time_parts=_over_each(parts, parted),
+            time_bounds={} if parted else _bounds_between(then, now),
             limited_ratio=_over_each(limited, judged),
             limiter=self._leader.limiter,
             roof_ratio=_over_each(self._roof_seconds(), measured),
             flops_per_second=flops,
-            flops_bounds_per_second=(
-                None if lower is None or upper is None else Bounds(lower, upper)
-            ),
+            flops_bounds_per_second=work,
             dram_bytes_per_second=dram,
-            intensity_flops_per_byte=intensity(sum(flops.values()), dram) if flops else None,
+            dram_bounds_bytes_per_second=traffic,
+            intensity_flops_per_byte=point,
+            intensity_bounds_flops_per_byte=(
+                intensity_bounds(work, dram, traffic) if point is None else None
+            ),
             idle_ratio=_over(_grown(after.idle_seconds, before.idle_seconds), seconds),
             held_idle_ratio=_over(
                 _grown(after.held_idle_seconds, before.held_idle_seconds), seconds
@@ -186,6 +284,41 @@ def _over_each(amounts: Mapping[str, float], seconds: float) -> dict[str, float]
     return {label: amount / seconds for label, amount in amounts.items()} if seconds else {}
 
 
+def _leaves_out_work(saturation: Saturation | None) -> bool:
+    """Return whether a unit that does FLOPs, or DRAM, was not read."""
+    unread = () if saturation is None else saturation.unmeasured
+    return any(unit not in ("sm", "int") for unit in unread)
+
+
+def _observed_between(before: ShareTotals, after: ShareTotals) -> float:
+    """Return how long the interval was that was added: by the counters, else the utilization."""
+    grown = _grown_each(after.observed_seconds, before.observed_seconds)
+    return grown.get("activity") or grown.get("utilization", 0.0)
+
+
+def _bounds_between(then: _Mark, now: _Mark) -> dict[str, Bounds]:
+    """Return the bounds of each time part over the time of which they are known."""
+    seconds = now.parted - then.parted
+    lower = _over_each(
+        _grown_each(now.totals.time_lower_seconds, then.totals.time_lower_seconds), seconds
+    )
+    upper = _over_each(
+        _grown_each(now.totals.time_upper_seconds, then.totals.time_upper_seconds), seconds
+    )
+    return {part: Bounds(lower[part], upper[part]) for part in lower}
+
+
+def _traffic_between(then: _Traffic, now: _Traffic) -> Bounds | None:
+    """Return the bounds of the traffic in bytes/s over the time of which they are known."""
+    seconds = now.seconds - then.seconds
+    if not seconds:
+        return None
+    return Bounds(
+        (now.lower_bytes - then.lower_bytes) / seconds,
+        (now.upper_bytes - then.upper_bytes) / seconds,
+    )
+
+
 def _unknown_roofs(after: ShareTotals, before: ShareTotals) -> frozenset[str]:
     """Return the bases that stood still while the roof at the present clock did not."""
     grown = _grown_each(after.roof_seconds, before.roof_seconds)
@@ -204,23 +337,18 @@ def _active(totals: ShareTotals) -> dict[str, float]:
 
 
 def _busiest(active: Mapping[str, float]) -> str | None:
-    """Return the unit that was active for longest; FP32 and FP16 are both work of the FMA units."""
+    """Return the unit that was active for longest; FP32 and FP16 are both work of the FMA units,
+    and FP16 that cannot be told from tensor work counts as that."""
     units = {name: active.get(name, 0.0) for name in ("dram", "tensor", "fma", "fp64", "int")}
-    units["fma"] = max(active.get("fp32", 0.0), active.get("fp16", 0.0))
+    units["tensor"] = max(units["tensor"], active.get("tensor_fp16", 0.0))
+    units["fma"] = max(units["fma"], active.get("fp32", 0.0), active.get("fp16", 0.0))
     unit = max(units, key=units.__getitem__)
     return unit if units[unit] else None
 
 
 def _settled_upper(then: _Mark, now: _Mark, bounded: float) -> float:
-    """Return the upper bound of the saturation from what the intervals settle; 1 if not known.
-
-    It is narrower than their mean: what one leaves open is covered by the next, and only what the
-    last one leaves open remains.
-    """
-    before, after = then.settled, now.settled
-    seconds = after.seconds - before.seconds
-    if not seconds or abs(seconds - bounded) > SAME_SECONDS:
+    """Return the upper bound of the saturation from what the intervals settle; 1 if not known."""
+    upper = now.settled.upper_since(then.settled)
+    if upper is None or abs(upper.seconds - bounded) > SAME_SECONDS:
         return 1.0
-    upper = (after.compute - before.compute + after.compute_open) / seconds
-    memory = (after.memory - before.memory + after.memory_open) / seconds
-    return estimated(Utilization(upper, upper, seconds, None, memory)).bounds.upper
+    return estimated(upper).bounds.upper

@@ -93,6 +93,16 @@ def _parts(interval: Interval) -> Mapping[str, float] | None:
     return interval.times_each({name: getattr(parts, name) for name in TIME_PARTS})
 
 
+def _parts_lower(interval: Interval) -> Mapping[str, float] | None:
+    bounds = interval.derived.time_integral_bounds
+    return interval.times_each({part: each.lower for part, each in bounds.items()}) or None
+
+
+def _parts_upper(interval: Interval) -> Mapping[str, float] | None:
+    bounds = interval.derived.time_integral_bounds
+    return interval.times_each({part: each.upper for part, each in bounds.items()}) or None
+
+
 def _flops(interval: Interval) -> Mapping[str, float] | None:
     roofline = interval.derived.roofline
     return None if roofline is None else interval.times_each(roofline.flops_per_second)
@@ -158,6 +168,8 @@ SHARE_TOTALS: Mapping[str, Callable[[Interval], float | Mapping[str, float] | No
     "tensor_op_active_seconds": _tensor_ops,
     "saturation_seconds": _saturation,
     "time_seconds": _parts,
+    "time_lower_seconds": _parts_lower,
+    "time_upper_seconds": _parts_upper,
     "flops": _flops,
     "flops_lower": _flops_lower,
     "flops_upper": _flops_upper,

@@ -18,8 +18,15 @@ from exporter.derive.flops import (
     tensor_rates,
     vector_peaks,
 )
-from exporter.derive.roofline import dram_bandwidth_now, estimated_roofline, intensity, roofline
-from exporter.derive.saturation import measured
+from exporter.derive.roofline import (
+    dram_bandwidth_now,
+    dram_bounds_per_second,
+    estimated_roofline,
+    intensity,
+    intensity_bounds,
+    roofline,
+)
+from exporter.derive.saturation import estimated, measured
 from exporter.model.reading import Activity, Device, Utilization
 from exporter.model.snapshot import Bounds, Ceilings, Roofline
 
@@ -460,12 +467,80 @@ def test_a_single_clock_sample_does_not_lower_an_estimated_bound(
 
 
 def test_an_estimate_needs_ceilings_and_a_clock(h100: Device, h100_ceilings: Ceilings) -> None:
-    """Without them there is no bound, rather than an infinite one."""
+    """Without them there is no bound of the work, rather than an infinite one; and none of the
+    traffic without a bandwidth."""
     driver = Utilization(0.5, 0.52, 1.0)
-    assert estimated_roofline(driver, None, Clocks(), h100, tensor_cores=True) is None
-    assert estimated_roofline(driver, h100_ceilings, Clocks(), h100, tensor_cores=True) is None
+    bounds = estimated(driver)
+    assert estimated_roofline(driver, bounds, None, Clocks(), h100, tensor_cores=True) is None
     empty = replace(h100_ceilings, peak_flops_per_second={})
-    assert estimated_roofline(driver, empty, Clocks(sm=1e9), h100, tensor_cores=True) is None
+    for ceilings, clocks in ((h100_ceilings, Clocks()), (empty, Clocks(sm=1e9))):
+        found = estimated_roofline(driver, bounds, ceilings, clocks, h100, tensor_cores=True)
+        assert found is not None
+        assert found.flops_bounds_per_second is None
+        assert found.dram_bounds_bytes_per_second == Bounds(0.0, 3.35e12)
+    bare = replace(empty, memory_bandwidth_bytes_per_second=None)
+    assert estimated_roofline(driver, bounds, bare, Clocks(), h100, tensor_cores=True) is None
+
+
+def test_traffic_that_is_not_read_is_bounded_at_the_clock_that_fits(
+    h100: Device, h100_ceilings: Ceilings, clocks_at: Callable[..., Clocks]
+) -> None:
+    """A memory clock that has fallen since, or is above that of the datasheet, hides nothing."""
+    estimate = estimated(Utilization(0.5, 0.5, 1.0))
+    saturation = replace(estimate, unmeasured={"dram": Bounds(0.1, 1.0)})
+    bandwidth = 2.619e9 * 2 * 5120 / 8
+    for clock, lower, upper in ((1.0, 1.0, 1.0), (0.2, 0.2, 1.0), (1.1, 1.0, 1.1)):
+        bounds = dram_bounds_per_second(
+            saturation, h100_ceilings, clocks_at(memory=clock * 2.619e9), h100
+        )
+        assert bounds is not None
+        assert bounds.lower == pytest.approx(0.1 * lower * bandwidth, rel=0.002)
+        assert bounds.upper == pytest.approx(upper * bandwidth, rel=0.002)
+    assert dram_bounds_per_second(estimated(Utilization(0, 0, 1)), None, Clocks(), h100) is None
+
+
+@given(
+    flops=st.tuples(st.floats(0, 1e15), st.floats(0, 1), st.floats(1, 9)),
+    traffic=st.tuples(st.floats(2e6, 3e12), st.floats(0, 1), st.floats(1, 9)),
+    is_read=st.booleans(),
+)
+def test_the_intensity_lies_within_its_bounds(
+    flops: tuple[float, float, float], traffic: tuple[float, float, float], is_read: bool
+) -> None:
+    """F / B for work and traffic that are known within bounds; no upper end without one of B."""
+    (work, less, more), (moved, few, many) = flops, traffic
+    of_work = Bounds(work * less, work * more)
+    read, of_traffic = (moved, None) if is_read else (None, Bounds(moved * few, moved * many))
+    bounds = intensity_bounds(of_work, read, of_traffic)
+    if of_traffic is not None and of_traffic.lower < 1e6:
+        assert bounds is None
+        return
+    assert bounds is not None
+    assert bounds.lower * (1 - 1e-9) <= work / moved <= bounds.upper * (1 + 1e-9)
+    assert intensity_bounds(None, read, of_traffic) is None
+    assert intensity_bounds(of_work, None, None) is None
+
+
+def test_work_that_is_only_bounded_still_has_bounds_of_its_intensity(
+    h100: Device,
+    h100_ceilings: Ceilings,
+    counters: Callable[..., Activity],
+    clocks_at: Callable[..., Clocks],
+) -> None:
+    """DCGM's stock list: tensor and DRAM are read, the vector pipes are not."""
+    activity = counters(engine=1.0, sm=None, tensor=0.5, fp64=None, fp32=None, fp16=None, dram=0.4)
+    saturation = measured(activity, (9, 0))
+    found = roofline(
+        activity, activity, saturation, h100_ceilings, clocks_at(), h100, tensor_cores=True
+    )
+    work, bounds = found.flops_bounds_per_second, found.intensity_bounds_flops_per_byte
+    assert found.intensity_flops_per_byte is None
+    assert found.dram_bounds_bytes_per_second is None
+    assert found.dram_bytes_per_second is not None
+    assert work is not None
+    assert bounds is not None
+    assert bounds.lower == pytest.approx(work.lower / found.dram_bytes_per_second)
+    assert bounds.upper == pytest.approx(work.upper / found.dram_bytes_per_second)
 
 
 def test_a_pipe_that_is_only_known_for_fp64_does_that(

@@ -340,3 +340,42 @@ def test_no_partition_without_complete_counters_or_clock(
     parts = time_parts(quiet, measured(quiet, (9, 0)), None)
     assert parts is not None
     assert parts.idle == 1.0
+
+
+@pytest.mark.parametrize(
+    ("values", "unit", "ratio"),
+    [
+        ({"fma": 0.6, "tensor": 0.2}, "fma", 0.6),
+        ({"fma": 0.1, "tensor": 0.2}, "tensor", 0.2),
+        ({"fma": 0.1, "tensor": None, "tensor_fp16": 0.3}, "tensor", 0.3),
+        ({"fma": 0.4, "tensor": None, "tensor_fp16": 0.3}, "fma", 0.4),
+        ({"fp32": 0.4, "tensor": None, "tensor_fp16": 0.5}, "tensor", 0.5),
+    ],
+)
+@pytest.mark.parametrize("capability", [None, (7, 5), (8, 9)])
+def test_pipes_that_are_read_together_are_read(
+    values: dict[str, float | None],
+    unit: str,
+    ratio: float,
+    capability: tuple[int, int] | None,
+    counters: Callable[..., Activity],
+) -> None:
+    """FP32 and FP16 units as one, and FP16 as part of the tensor pipe: nothing is missing."""
+    saturation = measured(
+        counters(**{"engine": 0.9, "sm": 0.8, "fp32": None, "fp16": None, **values}), capability
+    )
+    assert saturation.complete
+    assert (saturation.unit, saturation.ratio) == (unit, ratio)
+    if "fma" in values:
+        assert saturation.bounds.upper == ratio
+
+
+def test_a_tensor_pipe_that_includes_fp16_says_nothing_of_fp32(
+    counters: Callable[..., Activity],
+) -> None:
+    """Only FP16 is within it: FP32 stays to be bounded."""
+    activity = counters(engine=0.9, sm=0.8, tensor=None, fp32=None, fp16=None, tensor_fp16=0.3)
+    saturation = measured(activity, (7, 5))
+    assert not saturation.complete
+    assert set(saturation.unmeasured) == {"fma", "int"}
+    assert saturation.unmeasured["fma"].upper == 0.8

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Utilization over an interval, and an upper bound of the true value, from samples or polls.
+"""Utilization over an interval, and bounds of the true value, from samples or polls.
 
 The driver's sample buffer holds one mean per sampling period (1/6 s to 1 s, by GPU model), stamped
 at the period's end, so consecutive samples cover time without gaps: their weighted mean is exact
 for the time that they cover. A poll (``nvmlDeviceGetUtilizationRates``) covers only the last
-period. In the bound, all time that is not covered counts as busy.
+period. In the upper bound all time that is not covered counts as busy, in the lower one as idle.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class Closed(NamedTuple):
     """The part of the bound that the next interval does not change, not cut to 1; None at first."""
     open_ratio: float | None = None
     """The rest: the time at the end of which nothing is known yet."""
+    lower_ratio: float = 0.0
+    """The mean over the interval is not below this."""
 
 
 class UtilizationMeter:
@@ -72,13 +74,18 @@ class UtilizationMeter:
         self._refused = 0
         self._ahead = 0.0
         """How far the samples of the last interval reach into this one, in seconds."""
+        self._left_open = LONGEST_PERIOD_SECONDS
+        """How much time before this interval the next samples or polls may be of, in seconds."""
+        self._rested = self._samples_idle = False
+        """Whether the last sample was zero, and whether ever two in a row were: then the driver
+        takes samples while nothing runs, and the time between two is the period of the later."""
         self._highest = 0.0
         """The highest ratio since the last close."""
         self._clear()
 
     def _clear(self) -> None:
         """Start an interval."""
-        self._busy = self._covered = self._possible = self._rounding = 0.0
+        self._busy = self._covered = self._possible = self._rounding = self._certain = 0.0
         self._highest = 0.0
 
     def take_refused(self) -> int:
@@ -132,6 +139,7 @@ class UtilizationMeter:
         if last is None and self._closed_at is not None:
             # Polls may have counted the time of these samples.
             self._possible += monotonic_seconds - self._closed_at
+            self._certain = 0.0
         counts = last is not None and self._closed_at is not None
         for stamp, ratio in new:
             self._add_sample(stamp, ratio, counts=counts, overwritten=overwritten)
@@ -171,6 +179,8 @@ class UtilizationMeter:
             self._silences.resumed(between, self._read_at)
         valid = 0.0 <= ratio <= 1.0
         self._refused += not valid
+        self._samples_idle |= self._rested and ratio == 0.0
+        self._rested = ratio == 0.0
         if not counts:
             return
         if valid:
@@ -179,6 +189,9 @@ class UtilizationMeter:
             self._covered += seen
             self._possible += ratio * own - min(ratio * own, seen)
             self._rounding += own
+            known = own if self._samples_idle else min(own, SHORTEST_PERIOD_SECONDS)
+            # What was counted of its period before may have been all of the work.
+            self._certain += max(0.0, (ratio - ROUNDING_MARGIN) * known - (own - seen))
         else:
             self._possible += own
         if hole and self._silences.mean_idle and not overwritten:
@@ -218,6 +231,9 @@ class UtilizationMeter:
             self._covered += seen
             self._possible += max(0.0, possible - ratio * seen)
             self._rounding += step.seconds
+            if not self.sampled:
+                rounding = ROUNDING_MARGIN * step.seconds
+                self._certain += max(0.0, step.lowest_busy_seconds - rounding)
 
     def _note(self, ratio: float, monotonic_seconds: float) -> None:
         self._newest, self._noted_at = ratio, monotonic_seconds
@@ -227,8 +243,10 @@ class UtilizationMeter:
         """End the interval, and return its utilization.
 
         The upper ratio is that of the time known to
-        be busy, 0.01 of the rest of the known time, and all time that is not known. None if nothing
-        was read for three intervals, at least three seconds.
+        be busy, 0.01 of the rest of the known time, and all time that is not known. The lower one
+        is that of the time known to be busy, less 0.01 of the known time, and less what of it may
+        lie before or after the interval. None if nothing was read for three intervals, at least
+        three seconds.
         """
         length = 0.0 if self._closed_at is None else monotonic_seconds - self._closed_at
         if self.sampled and length:
@@ -236,11 +254,12 @@ class UtilizationMeter:
         # Half an interval less, so that jitter does not move it from the third close.
         stale = max(STALE_SECONDS, STALE_INTERVALS * length) - min(length, 1.0) / 2
         result = None
+        open_end = self._open_end(monotonic_seconds)
+        ahead = min(max(0.0, self._sampled_at - monotonic_seconds), STALE_SECONDS)
         if self._newest is not None and monotonic_seconds - self._noted_at < stale:
             ratio = self._busy / self._covered if self._covered > 0 else self._newest
             settled = open_ratio = None
             bound = 1.0
-            open_end = self._open_end(monotonic_seconds)
             if length and open_end is not None:
                 rounding = ROUNDING_MARGIN * self._rounding
                 settled = (self._busy + self._possible + rounding + self._ahead) / length
@@ -249,9 +268,12 @@ class UtilizationMeter:
             elif self.sampled and not length:
                 bound = self._highest + ROUNDING_MARGIN
             upper = min(1.0, max(bound, ratio + ROUNDING_MARGIN))
-            result = Closed(ratio, upper, self._covered, settled, open_ratio)
+            certain = self._certain - self._left_open - ahead
+            lower = min(max(0.0, certain) / length, ratio) if length else 0.0
+            result = Closed(ratio, upper, self._covered, settled, open_ratio, lower)
         self._closed_at = monotonic_seconds
-        self._ahead = min(max(0.0, self._sampled_at - monotonic_seconds), STALE_SECONDS)
+        self._ahead = ahead
+        self._left_open = LONGEST_PERIOD_SECONDS if open_end is None else open_end
         self._clear()
         return result
 

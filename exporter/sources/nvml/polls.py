@@ -26,6 +26,8 @@ class Step(NamedTuple):
     """The time that it counts for, which does not depend on its value."""
     highest_busy_seconds: float
     """What the integral of the polled ratio over `seconds` is at most."""
+    lowest_busy_seconds: float
+    """What it is at least."""
 
 
 class PollTrack:
@@ -55,7 +57,7 @@ class PollTrack:
         self.last_at, self._last_ratio = monotonic_seconds, ratio
         if last_at is None:
             self._before_change = None
-            return Step(0.0, 0.0, 0.0)
+            return Step(0.0, 0.0, 0.0, 0.0)
         seconds = monotonic_seconds - last_at
         if ratio != last_ratio:
             self._learn(last_at, monotonic_seconds, abs(ratio - last_ratio))
@@ -64,6 +66,7 @@ class PollTrack:
             seconds,
             min(seconds, SHORTEST_PERIOD_SECONDS),
             max(ratio, last_ratio) * seconds if dense else seconds,
+            min(ratio, last_ratio) * seconds if dense else 0.0,
         )
 
     def _learn(self, last_at: float, now: float, change: float) -> None:

@@ -140,6 +140,7 @@ class UtilizationReader:
             open_ratio=compute.open_ratio,
             memory_settled_ratio=memory.settled_ratio if memory else None,
             memory_open_ratio=memory.open_ratio if memory else None,
+            lower_ratio=compute.lower_ratio,
         )
         self._take_clocks(monotonic_seconds)
         clocks = SmClocks(

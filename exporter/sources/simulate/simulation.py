@@ -320,6 +320,7 @@ def _utilization(moved: Rates, rates: Rates, seconds: float, length: float) -> U
         seconds=length,
         memory_ratio=memory_ratio,
         memory_upper_ratio=min(1.0, memory_ratio + unknown + ROUNDING_MARGIN),
+        lower_ratio=max(0.0, ratio - unknown - ROUNDING_MARGIN),
     )
 
 

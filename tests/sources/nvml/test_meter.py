@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The utilization of an interval, and the bound that the truth never exceeds."""
+"""The utilization of an interval, and the bounds that the truth never leaves."""
 
 from __future__ import annotations
 
@@ -135,12 +135,13 @@ class Interval:
     ratio: float
     upper: float
     seconds: float
+    lower: float = 0.0
 
 
 def closed(meter: UtilizationMeter, start: float, end: float) -> Interval:
     taken = meter.close(end)
     assert taken is not None
-    return Interval(start, end, *taken[:3])
+    return Interval(start, end, *taken[:3], lower=taken.lower_ratio)
 
 
 @dataclass
@@ -191,9 +192,13 @@ class Watch:
 
 
 def missed(load: Load, intervals: Sequence[Interval]) -> list[tuple[Interval, float]]:
-    """The intervals whose truth lies above the bound, with the truth."""
+    """The intervals whose truth lies outside the bounds, with the truth."""
     truths = [(each, load.mean(each.start, each.end)) for each in intervals]
-    return [(each, truth) for each, truth in truths if truth > each.upper + STAMP_SECONDS]
+    return [
+        (each, truth)
+        for each, truth in truths
+        if not each.lower - STAMP_SECONDS <= truth <= each.upper + STAMP_SECONDS
+    ]
 
 
 loads = st.one_of(
@@ -229,13 +234,13 @@ seeds = st.integers(0, 2**32)
 def test_truth_is_within_the_bound(
     load: Load, driver: dict[str, float], kind: dict[str, bool], interval: float, seed: int
 ) -> None:
-    """No interval's true mean lies above the upper ratio: whatever the load, the driver's period
+    """No interval's true mean lies outside the bounds: whatever the load, the driver's period
     and its phase, the poll interval and its jitter; with samples, with samples of busy time only,
     and with polls alone; also when work begins after a long quiet."""
     found = Watch(Driver(load, **driver, **kind), interval, seed).intervals(30)  # type: ignore[arg-type]
 
     assert missed(load, found) == []
-    assert all(0 <= each.ratio <= each.upper <= 1 for each in found)
+    assert all(0 <= each.lower <= each.ratio <= each.upper <= 1 for each in found)
 
 
 @pytest.mark.parametrize("interval", INTERVALS)
@@ -481,6 +486,49 @@ def test_an_idle_gpu_is_known_to_be_idle_up_to_one_period(
 
     assert max(each.upper for each in found) <= most
     assert {each.ratio for each in found} == {0.0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "period", "interval", "least"),
+    [
+        ({}, SIXTH, 1.0, 0.8),
+        ({}, SIXTH, 10.0, 0.96),
+        ({}, 1.0, 10.0, 0.85),
+        ({}, 1.0, 30.0, 0.94),
+        ({"buffer": False}, 1.0, 10.0, 0.85),
+        ({"dry": True}, SIXTH, 10.0, 0.96),
+    ],
+)
+def test_a_busy_gpu_is_known_to_be_busy_up_to_one_period(
+    kind: dict[str, bool], period: float, interval: float, least: float
+) -> None:
+    """All but the part of the interval since the last sample, what the first sample may have of
+    the time before, and 0.01; once it was seen that the driver samples idle time, too."""
+    load = Load((5.0, 1e6), begin=1.0)
+    found = Watch(Driver(load, period, 0.1, **kind), interval).intervals(100)  # type: ignore[arg-type]
+
+    assert min(each.lower for each in found[10:] or found[2:]) >= least
+    assert missed(load, found) == []
+
+
+def test_a_driver_that_may_skip_idle_samples_is_believed_for_a_sixth_of_a_second() -> None:
+    """Two samples two seconds apart may be means of any time between a sixth and a second."""
+    meter = UtilizationMeter()
+    sampled(meter, START, 1.0)
+    for second in range(1, 4):
+        interval = sampled(meter, START + second, 1.0)
+
+    assert interval.ratio == 1.0
+    assert interval.lower == pytest.approx(0.99 * SIXTH)
+
+
+def test_time_without_a_sample_counts_as_idle_in_the_lower_bound() -> None:
+    """Neither what is not sampled yet, nor what polls before the interval may stand for."""
+    meter = UtilizationMeter()
+    sampled(meter, START, 0.0, 0.0, 1.0)
+    meter.add_samples([(OFFSET + START + SIXTH, 1.0)], START + 1, OFFSET + START + 1)
+
+    assert closed(meter, START, START + 1).lower == pytest.approx(0.99 * SIXTH)
 
 
 def test_short_intervals_carry_the_rounding_of_a_long_sample() -> None:

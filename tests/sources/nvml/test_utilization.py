@@ -111,6 +111,7 @@ def test_polls_where_there_is_no_buffer(open_gpu: Open) -> None:
         open_ratio=about(0.1),
         memory_settled_ratio=about(0.11),
         memory_open_ratio=about(0.1),
+        lower_ratio=about(0.4 - 0.01 - 0.1),
     )
     assert rig.journal.states == dict.fromkeys(
         ("utilization_samples", "memory_utilization_samples", "clock_samples"), "unsupported"

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Totals and means of what is only bounded, from readings through the publisher to the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.model.reading import (
+    Activity,
+    Board,
+    Reading,
+    ShareReading,
+    Utilization,
+    Vitals,
+)
+from exporter.model.snapshot import TIME_PARTS, Roofline, Share
+from tests.clocks import ManualClock
+from tests.derive.driven import SPECS, Driven, device_of
+
+GPU = "a100-sxm4-80gb"
+PEAK_CLOCKS = SPECS.models[GPU].peak_clock_hertz
+SECONDS = 1.0
+SLACK = 1e-9
+
+
+class Work(NamedTuple):
+    """One second of a GPU, at the clocks of the datasheet."""
+
+    engine: float
+    sm: float = 0.0
+    tensor: float = 0.0
+    dram: float = 0.0
+
+    @property
+    def parts(self) -> dict[str, float]:
+        s = max(self.tensor, self.dram)
+        m = max(self.sm, s)
+        g = max(self.engine, m)
+        return dict(zip(TIME_PARTS, (1 - g, g - m, m - s, 0.0, s), strict=True))
+
+
+@st.composite
+def works(draw: st.DrawFn) -> Work:
+    ratio = st.floats(0.0, 1.0)
+    engine = draw(ratio)
+    sm = draw(ratio) * engine
+    return Work(engine, sm, draw(ratio) * sm, draw(ratio) * engine)
+
+
+class Bench(Driven):
+    """An A100 that is read once a second, with and without a counter source."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        device = device_of(GPU)
+        super().__init__(self.clock, SECONDS, device.uuid)
+        self.device = device
+        self._read(None, None)
+
+    def _read(self, utilization: Utilization | None, activity: Activity | None) -> None:
+        self.publish(
+            Reading(
+                device=self.device,
+                timestamp_seconds=self.clock.time(),
+                monotonic_seconds=self.clock.monotonic(),
+                vitals=Vitals(
+                    utilization=utilization,
+                    clock_hertz={"sm": PEAK_CLOCKS["vector"], "memory": PEAK_CLOCKS["memory"]},
+                    mean_sm_clock_hertz=PEAK_CLOCKS["vector"],
+                    busy_sm_clock_hertz=PEAK_CLOCKS["vector"],
+                ),
+                board=Board(),
+                shares=(ShareReading(activity=activity, processes=()),),
+            )
+        )
+
+    def polled(self, work: Work, unknown: float = 0.0) -> Share:
+        """A second of which only the utilization is read, its last `unknown` with the next one."""
+        self.clock.advance(SECONDS)
+        ratio = work.engine
+        self._read(
+            Utilization(
+                ratio,
+                min(1.0, ratio + unknown + 0.01),
+                SECONDS,
+                work.dram,
+                min(1.0, work.dram + unknown + 0.01),
+                lower_ratio=max(0.0, ratio - unknown - 0.01),
+            ),
+            None,
+        )
+        return self.share
+
+    def counted(self, work: Work, *, complete: bool = False, seconds: float = SECONDS) -> Share:
+        """A second of which counters are read: all, or those of dcgm-exporter's stock list."""
+        self.clock.advance(seconds)
+        more = {"sm": work.sm, "fp64": 0.0, "fma": 0.0} if complete else {}
+        activity = Activity(
+            "dcgm", seconds, engine=work.engine, tensor=work.tensor, dram=work.dram, **more
+        )
+        self._read(None, activity)
+        return self.share
+
+
+def within(lower: Mapping[str, float], upper: Mapping[str, float], works: list[Work]) -> None:
+    for part in TIME_PARTS:
+        true = sum(work.parts[part] for work in works)
+        assert lower[part] - SLACK <= true <= upper[part] + SLACK, part
+
+
+@pytest.mark.parametrize("reads_counters", [False, True])
+@given(intervals=st.lists(works(), min_size=1, max_size=30), begin=st.integers(0, 20))
+def test_the_truth_lies_between_the_totals_over_any_window(
+    intervals: list[Work], begin: int, reads_counters: bool
+) -> None:
+    """Whether only utilization is read or some of the counters: the growth of both totals holds
+    what was, from any interval on, and the last ten seconds do."""
+    bench = Bench()
+    totals = [bench.share.totals]
+    for work in intervals:
+        share = bench.counted(work) if reads_counters else bench.polled(work, unknown=0.3)
+        totals.append(share.totals)
+    begin = min(begin, len(intervals) - 1)
+    first, last = totals[begin], totals[-1]
+    within(
+        {p: last.time_lower_seconds[p] - first.time_lower_seconds.get(p, 0.0) for p in TIME_PARTS},
+        {p: last.time_upper_seconds[p] - first.time_upper_seconds.get(p, 0.0) for p in TIME_PARTS},
+        intervals[begin:],
+    )
+    recent = bench.share.recent
+    assert recent is not None
+    shown, length = recent.time_bounds, recent.seconds
+    within(
+        {part: bounds.lower * length for part, bounds in shown.items()},
+        {part: bounds.upper * length for part, bounds in shown.items()},
+        intervals[-round(length) :],
+    )
+
+
+def test_a_gpu_without_counters_has_bounds_of_its_time() -> None:
+    """The last interval with all that is open at its end; totals and means of what was observed."""
+    bench = Bench()
+    for _ in range(12):
+        share = bench.polled(Work(0.6), unknown=0.3)
+    assert share.time_parts is None
+    assert share.time_bounds["idle"].lower == pytest.approx(1 - 0.91)
+    assert share.time_bounds["idle"].upper == pytest.approx(1 - 0.29)
+    recent = share.recent
+    assert recent is not None
+    assert (recent.time_bounds["idle"].lower, recent.time_bounds["idle"].upper) == pytest.approx(
+        (0.39, 0.41)
+    )
+    lower = bench.page.by("gpu_time_lower_seconds_total", "part")
+    upper = bench.page.by("gpu_time_upper_seconds_total", "part")
+    assert lower["idle"] == pytest.approx(12 * 0.39)
+    assert upper["idle"] == pytest.approx(12 * 0.41)
+    assert lower["saturated"] == 0.0
+    assert sum(lower.values()) <= 12 <= sum(upper.values())
+    assert bench.page.by("gpu_time_seconds_total", "part") == {}
+
+
+def test_complete_counters_have_no_bounds_of_their_time() -> None:
+    """A GPU whose parts are known does not grow the page."""
+    bench = Bench()
+    share = bench.counted(Work(0.9, 0.8, 0.5, 0.2), complete=True)
+    assert share.time_parts is not None
+    assert share.time_bounds == {}
+    assert share.totals.time_lower_seconds == {}
+    assert share.recent is not None
+    assert share.recent.time_bounds == {}
+    assert bench.page.by("gpu_time_upper_seconds_total", "part") == {}
+    assert sum(bench.page.by("gpu_time_seconds_total", "part").values()) == pytest.approx(1.0)
+
+
+def test_bounds_stand_still_while_the_parts_are_known() -> None:
+    """A source that becomes complete: the counters of either kind never fall, and no second is in
+    both."""
+    bench = Bench()
+    for _ in range(3):
+        bench.counted(Work(0.9, 0.8, 0.5, 0.2))
+    before = bench.share.totals
+    for _ in range(3):
+        bench.counted(Work(0.9, 0.8, 0.5, 0.2), complete=True)
+    after = bench.share.totals
+    assert after.time_upper_seconds == before.time_upper_seconds
+    assert sum(after.time_seconds.values()) == pytest.approx(3.0)
+    recent = bench.share.recent
+    assert recent is not None
+    assert recent.time_bounds == {}
+    assert sum(recent.time_parts.values()) == pytest.approx(1.0)
+
+
+def test_an_activity_that_is_too_old_adds_to_no_bound() -> None:
+    """It is shown, and is of another time."""
+    bench = Bench()
+    bench.counted(Work(0.9, 0.8, 0.5, 0.2))
+    share = bench.counted(Work(0.9, 0.8, 0.5, 0.2), seconds=60.0)
+    assert sum(share.totals.time_upper_seconds.values()) < 5.0
+
+
+def test_the_stock_list_of_dcgm_gives_a_region_on_the_roofline() -> None:
+    """Tensor and DRAM are read: traffic and its point, work and intensity between bounds."""
+    bench = Bench()
+    for _ in range(12):
+        share = bench.counted(Work(1.0, 0.9, 0.4, 0.5))
+    recent = share.recent
+    assert recent is not None
+    for found in (share.roofline, recent):
+        assert found is not None
+        assert found.intensity_flops_per_byte is None
+        assert found.dram_bounds_bytes_per_second is None
+        work, bounds = found.flops_bounds_per_second, found.intensity_bounds_flops_per_byte
+        assert found.dram_bytes_per_second is not None
+        assert work is not None
+        assert bounds is not None
+        assert work.lower < 0.4 * 312e12 < work.upper
+        assert bounds.lower == pytest.approx(work.lower / found.dram_bytes_per_second)
+        assert bounds.upper == pytest.approx(work.upper / found.dram_bytes_per_second)
+    assert share.limiter == "unknown"
+    assert bench.counted(Work(1.0, 0.9, 0.4, 0.6)).limiter == "memory"
+    assert bench.counted(Work(1.0, 0.9, 0.7, 0.6)).limiter == "compute"
+
+
+def test_a_gpu_without_counters_has_bounds_of_its_traffic() -> None:
+    """At most max(U, m + 0.15) of the bandwidth, and at least nothing: no end of the intensity."""
+    bench = Bench()
+    for _ in range(12):
+        share = bench.polled(Work(0.2, dram=0.3), unknown=0.1)
+    roof, recent = share.roofline, share.recent
+    assert isinstance(roof, Roofline)
+    assert recent is not None
+    peak = SPECS.models[GPU].memory_bandwidth_bytes_per_second
+    assert peak is not None
+    for found, most in ((roof, 0.3 + 0.11 + 0.15), (recent, 0.3 + 0.01 + 0.15)):
+        bounds = found.dram_bounds_bytes_per_second
+        assert bounds is not None
+        assert bounds.lower == 0.0
+        assert bounds.upper == pytest.approx(most * peak, rel=0.01)
+        assert found.intensity_bounds_flops_per_byte is None

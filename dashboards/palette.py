@@ -36,7 +36,9 @@ TIME_PARTS: Mapping[str, str] = {
 
 UNITS: Mapping[str, str] = {
     "tensor": GREEN,
+    "tensor_fp16": GREEN,
     "fp64": "#8A7FD6",
+    "fma": "#9AA7B8",
     "fp32": "#9AA7B8",
     "fp16": "#C99A4B",
     "int": "#C9707F",

@@ -113,9 +113,15 @@ def limiter_number() -> str:
     return f"max by ({LABELS}) ({' or '.join(arms)})"
 
 
+def partly_read() -> str:
+    """Return the GPUs whose counters left out a unit: some of their counters stood still."""
+    source = select("gpu_saturation_source_info", complete="no", source="gpm|dcgm|cupti")
+    return f"count_over_time({source}[{WINDOW}])"
+
+
 def saturation() -> str:
     """Return measured saturation, averaged exactly."""
-    return activity("gpu_saturation_seconds_total")
+    return f"({activity('gpu_saturation_seconds_total')} unless on ({DEVICE}) {partly_read()})"
 
 
 def saturation_bound(which: str) -> str:

@@ -219,6 +219,18 @@ def uncounted(utilization: float, watts: float) -> list[Series]:
     ]
 
 
+def stock(watts: float, tensor: float, dram: float) -> list[Series]:
+    """A utilized GPU of which the stock list of dcgm-exporter is read."""
+    return [
+        *uncounted(1, watts),
+        *observed(GPU, "activity"),
+        counter("gpu_engine_active_seconds_total", 1),
+        counter("gpu_pipe_active_seconds_total", tensor, pipe="tensor"),
+        counter("gpu_dram_active_seconds_total", dram),
+        gauge("gpu_saturation_source_info", 1, source="dcgm", complete="no"),
+    ]
+
+
 def throttled(share: float, reason: str) -> list[Series]:
     rows = [driver("gpu_throttle_seconds_total", total((0, share)), reason=reason)]
     rows.append(driver("gpu_throttle_seconds_total", total((0, 0)), reason="sw_power_cap"))
@@ -595,6 +607,31 @@ CASES: Sequence[Case] = (
         uncounted(1, 65),
         12 * MINUTE,
         {**GPU, **WARNING},
+    ),
+    Case(
+        "GpuPossibleCollectiveHang",
+        "a unit that is not read may work",
+        stock(250, 0, 0.001),
+        30 * MINUTE,
+    ),
+    Case(
+        "GpuPossibleCollectiveHang",
+        "counters of some units: utilized, without power",
+        stock(65, 0, 0.001),
+        12 * MINUTE,
+        {**GPU, **WARNING},
+    ),
+    Case(
+        "GpuPossibleCollectiveHang",
+        "counters of some units: those work",
+        stock(65, 0.3, 0.001),
+        30 * MINUTE,
+    ),
+    Case(
+        "GpuPossibleCollectiveHang",
+        "counters of some units: memory works",
+        stock(65, 0, 0.3),
+        30 * MINUTE,
     ),
     Case("GpuPossibleCollectiveHang", "communicates", busy(1, 0, 0.001, 1e9), 30 * MINUTE),
     Case("GpuPossibleCollectiveHang", "computes", busy(1, 0.3, 0.01, 0), 30 * MINUTE),

@@ -105,6 +105,63 @@ def test_partitions_add_up_to_one(family: str, label: str, name: str, tmp_path: 
     )
 
 
+@pytest.mark.parametrize(("reading", "source"), [("utilization", "estimate"), ("activity", "dcgm")])
+def test_bounds_of_the_parts_are_shares_of_the_observed_time(
+    reading: str, source: str, tmp_path: Path
+) -> None:
+    """By the counters where they are read, else by utilization; a bound may be 0 all along."""
+    rows = [
+        counter("gpu_observed_seconds_total", 0.5, reading=reading),
+        gauge("gpu_saturation_source_info", 1, source=source, complete="no"),
+        counter("gpu_time_lower_seconds_total", 0.125, part="idle"),
+        counter("gpu_time_upper_seconds_total", 0.25, part="idle"),
+        counter("gpu_time_lower_seconds_total", 0, part="saturated"),
+        counter("gpu_time_upper_seconds_total", 0.375, part="saturated"),
+    ]
+    for which, idle, saturated in (("lower", 0.25, 0.0), ("upper", 0.5, 0.75)):
+        record(
+            tmp_path,
+            rows,
+            f"gpu:gpu_time_{which}:ratio_rate5m",
+            ({**GPU, "part": "idle"}, idle),
+            ({**GPU, "part": "saturated"}, saturated),
+        )
+
+
+def test_parts_that_are_known_have_no_bounds(tmp_path: Path) -> None:
+    """The counters of earlier bounds stand still: that is no bound of 0."""
+    rows = [
+        *observed(GPU, "activity"),
+        counter("gpu_time_seconds_total", 1, part="idle"),
+        counter("gpu_time_lower_seconds_total", 0, part="idle"),
+        counter("gpu_time_upper_seconds_total", 0, part="idle"),
+    ]
+    record(tmp_path, rows, "gpu:gpu_time_lower:ratio_rate5m")
+    record(tmp_path, rows, "gpu:gpu_time_upper:ratio_rate5m")
+
+
+def test_counters_that_leave_out_a_unit_have_neither_saturation_nor_intensity(
+    tmp_path: Path,
+) -> None:
+    """A GPU whose source changed: what was complete before stands still now, and is not less."""
+    rows = [
+        *observed(GPU, "activity"),
+        counter("gpu_saturation_seconds_total", 0.1),
+        counter("gpu_flops_total", 100, precision="bf16_tensor"),
+        counter("gpu_dram_bytes_total", 50),
+    ]
+    partly = gauge("gpu_saturation_source_info", 1, source="dcgm", complete="no")
+    wholly = gauge("gpu_saturation_source_info", 1, source="cupti", complete="yes")
+    silent = gauge("gpu_saturation_source_info", 1, source="estimate", complete="no")
+    for name, value in (
+        ("gpu:gpu_saturation:ratio_rate5m", 0.1),
+        ("gpu:gpu_flops_per_dram_byte:ratio_rate5m", 2),
+    ):
+        record(tmp_path, [*rows, partly], name)
+        record(tmp_path, [*rows, wholly], name, (GPU, value))
+        record(tmp_path, [*rows, silent], name, (GPU, value))
+
+
 def test_intensity_and_efficiency(tmp_path: Path) -> None:
     """FLOPs of all precisions over bytes; over joules of the board, also of MIG instances."""
     rows = [

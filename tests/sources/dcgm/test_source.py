@@ -11,9 +11,10 @@ import pytest
 
 from exporter.model.readers import CounterState
 from exporter.model.reading import Activity, Device
+from exporter.sources.counters.child_counters import ChildCounters
 from exporter.sources.dcgm.page import NotDcgm
 from exporter.sources.dcgm.scrape import NothingThere, ScrapeFailed, Target
-from exporter.sources.dcgm.source import LONGEST_INTERVAL_SECONDS, USUAL_URL, PageSource
+from exporter.sources.dcgm.source import LONGEST_INTERVAL_SECONDS, USUAL_URL, PageSource, prepare
 from exporter.sources.journal import Journal
 from exporter.sources.source import CounterOptions, OpenedGpu
 from tests.clocks import ManualClock
@@ -346,3 +347,13 @@ def test_the_thread_ends() -> None:
     Bench().source.stop()
 
     assert not bench.source._thread.is_alive()
+
+
+def test_a_hostengine_is_asked_instead_of_a_page() -> None:
+    """Where one is named, by a child process that is not started yet."""
+    clock = ManualClock()
+
+    assert isinstance(prepare(CounterOptions(), clock), PageSource)
+    found = prepare(CounterOptions(dcgm_url=URL, dcgm_host="localhost:5555"), clock)
+    assert isinstance(found, ChildCounters)
+    assert found.state is None

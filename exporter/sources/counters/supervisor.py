@@ -291,7 +291,7 @@ class Supervisor:
             return
         now = self._clock.monotonic()
         run.heard, run.silent_at = True, now + SILENT_SECONDS
-        if isinstance(message, Noted) and message.state == PAUSED:
+        if isinstance(message, Noted) and message.gpu is None and message.state == PAUSED:
             run.release_due = None
         self._audience.hear(message, now)
 

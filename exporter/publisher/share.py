@@ -87,17 +87,26 @@ class TrackedShare:
             self._awaited.clear()
         if share_reading.activity is not None:
             whole = self._awaited.joined(whole, share_reading.activity)
-        derived = derive_share(
-            reading.device,
-            whole.vitals,
-            share_reading,
-            self.ceilings,
-            rules.idle,
-            previous=whole.previous,
-            seconds=whole.seconds or None,
-            stall=stall,
-            history=self._history,
-        )
+
+        def derive(share_reading: ShareReading) -> Derived:
+            return derive_share(
+                reading.device,
+                whole.vitals,
+                share_reading,
+                self.ceilings,
+                rules.idle,
+                previous=whole.previous,
+                seconds=whole.seconds or None,
+                stall=stall,
+                history=self._history,
+            )
+
+        derived = shown = derive(share_reading)
+        given = share_reading.activity
+        if given is not None and not given.integrable:
+            # What is old is shown, and the totals go on as without counters.
+            share_reading = replace(share_reading, activity=None, counters=None)
+            derived = derive(share_reading)
         self._history = derived.history
         if awaited and elapsed:
             self._awaited.add(whole)
@@ -116,8 +125,7 @@ class TrackedShare:
             # The counters skipped a round: what was measured last stands for up to 3 intervals.
             self.derived = replace(self.derived, held=derived.held, holder=derived.holder)
             return
-        self.derived = derived
-        given = share_reading.activity
+        self.derived = shown
         self.activity = None if given is None else cut_activity(given)
 
     def _add(

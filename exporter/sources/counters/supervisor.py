@@ -261,7 +261,9 @@ class Supervisor:
                 poll.register(pipe, select.POLLIN)
             if self._run.child.has_unsent:
                 poll.register(self._run.child.orders, select.POLLOUT)
-        poll.poll(seconds * 1000)
+            if self._run.release_due is not None:
+                seconds = min(seconds, self._run.release_due - self._clock.monotonic())
+        poll.poll(max(0.0, seconds) * 1000)
         with contextlib.suppress(BlockingIOError):
             os.read(self._woken, 4096)
 
@@ -295,7 +297,7 @@ class Supervisor:
             return
         now = self._clock.monotonic()
         run.heard, run.silent_at = True, now + SILENT_SECONDS
-        if isinstance(message, Noted) and message.state == PAUSED:
+        if isinstance(message, Noted) and message.gpu is None and message.state == PAUSED:
             run.release_due = None
         self._audience.hear(message, now)
 

@@ -90,11 +90,7 @@ class Hostengine:
         numbers = self._call(self._agent.dcgmGetAllSupportedDevices, self._handle)
         entities = [Entity(GPU, number) for number in numbers]
         found = self._latest(entities, (UUID_FIELD,), LIVE) if entities else ()
-        return {
-            each.value.str.decode(errors="replace"): int(each.entityId)
-            for each in found
-            if each.status == 0
-        }
+        return {_text(each.value.str): int(each.entityId) for each in found if each.status == 0}
 
     def instances(self) -> dict[tuple[str, int], int]:
         """Return the hostengine's number of each GPU instance, by the GPU's UUID and NVML's
@@ -104,8 +100,9 @@ class Hostengine:
         for position in range(hierarchy.count):
             each = hierarchy.entityList[position]
             if each.entity.entityGroupId == GPU_INSTANCE:
-                uuid = each.info.gpuUuid.decode(errors="replace")
-                found[uuid, int(each.info.nvmlInstanceId)] = int(each.entity.entityId)
+                found[_text(each.info.gpuUuid), int(each.info.nvmlInstanceId)] = int(
+                    each.entity.entityId
+                )
         return found
 
     def metric_groups(self, gpu: int) -> list[MetricGroup]:
@@ -176,6 +173,11 @@ class Hostengine:
             return function(*arguments)
         except self._structs.DCGMError as error:
             raise Refused(int(error.value), str(error)) from error
+
+
+def _text(value: str | bytes) -> str:
+    """Return a text; the bindings decode those of their structures, but not in every release."""
+    return value if isinstance(value, str) else value.decode(errors="replace")
 
 
 def _number(value: Any) -> float | None:

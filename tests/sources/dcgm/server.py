@@ -39,7 +39,8 @@ class Server:
     """Answers with whatever `answer` is at the time."""
 
     def __init__(self, port: int = 0) -> None:
-        self.answer = Answer()
+        self.answer: Answer | Callable[[], Answer] = Answer()
+        """The same to every request, or another one to each."""
         self.seen: list[dict[str, str]] = []
         """The headers of each request, and its path."""
         server = self
@@ -49,7 +50,7 @@ class Server:
 
             def do_GET(self) -> None:
                 server.seen.append({**dict(self.headers.items()), "path": self.path})
-                answer = server.answer
+                answer = server.answer if isinstance(server.answer, Answer) else server.answer()
                 if not isinstance(answer.body, bytes):
                     answer.body(self)
                     self.close_connection = True

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import time
@@ -18,44 +17,8 @@ from exporter.sources.counters.child import program
 from exporter.sources.dcgm.bindings import DEFAULT_FOLDER
 from exporter.sources.dcgm.refusals import HOSTENGINE_CODES, REFUSALS
 from tests.sources.counters.bench import STEP_SECONDS, Bench, Gpu
-
-BINDINGS = Path(__file__).parent / "fake_bindings"
-ALL = [*range(1001, 1017)]
-FULL = {
-    **{str(number): (number - 1000) / 100 for number in ALL},
-    **{str(number): number * 1000 for number in range(1009, 1013)},
-}
-A100 = {"uuid": "GPU-a", "groups": [[0, ALL]]}
-
-
-class Engine:
-    """A hostengine that does what is set here, also while the child runs."""
-
-    def __init__(self, folder: Path) -> None:
-        self.file = folder / "script.json"
-        self._calls = folder / "calls"
-        self._script: dict[str, Any] = {
-            "calls": str(self._calls),
-            "gpus": {"4": A100},
-            "values": {"1:4": FULL},
-        }
-        self.set()
-
-    def set(self, **changes: Any) -> None:
-        self._script.update(changes)
-        fresh = self.file.with_suffix(".new")
-        fresh.write_text(json.dumps(self._script), encoding="utf-8")
-        fresh.replace(self.file)
-
-    @property
-    def calls(self) -> list[str]:
-        return self._calls.read_text(encoding="utf-8").splitlines()
-
-    @property
-    def watched(self) -> list[str]:
-        """The lists of fields that a watch was asked for."""
-        prefix = "dcgmFieldGroupCreate "
-        return [call.removeprefix(prefix) for call in self.calls if call.startswith(prefix)]
+from tests.sources.dcgm.engine import ALL, BINDINGS, FULL, Engine
+from tests.sources.dcgm.engine import gpu as gpu_of
 
 
 @pytest.fixture
@@ -142,7 +105,7 @@ def test_only_what_can_be_counted_at_once_is_watched(measuring: Measuring, engin
         [2, [1005]],
         [3, [1009, 1010]],
     ]
-    engine.set(gpus={"4": {"uuid": "GPU-a", "groups": groups}})
+    engine.set(gpus={"4": gpu_of("GPU-a", groups)})
     bench, gpu = measuring()
 
     found = activity(bench, gpu)
@@ -250,7 +213,7 @@ def test_a_gpu_that_wants_them_no_more_is_watched_no_more(
     measuring: Measuring, engine: Engine
 ) -> None:
     """The others are."""
-    gpus = {"4": A100, "5": {**A100, "uuid": "GPU-b"}}
+    gpus = {"4": gpu_of("GPU-a"), "5": gpu_of("GPU-b")}
     engine.set(gpus=gpus, values={"1:4": FULL, "1:5": FULL})
     bench, gpu = measuring()
     other = bench.open("GPU-b")
@@ -293,7 +256,7 @@ def test_what_is_wrong_with_the_hostengine(
 @pytest.mark.parametrize("code", sorted(REFUSALS.keys() - HOSTENGINE_CODES))
 def test_what_is_wrong_with_one_gpu(measuring: Measuring, engine: Engine, code: int) -> None:
     """The other is measured."""
-    gpus = {"4": A100, "5": {**A100, "uuid": "GPU-b"}}
+    gpus = {"4": gpu_of("GPU-a"), "5": gpu_of("GPU-b")}
     engine.set(gpus=gpus, values={"1:5": FULL}, watch_errors={"1:4": code})
     bench, gpu = measuring()
     other = bench.open("GPU-b")
@@ -326,7 +289,7 @@ def test_an_error_that_nobody_knows_is_quoted(
 
 
 def test_a_gpu_without_profiling_fields(measuring: Measuring, engine: Engine) -> None:
-    engine.set(gpus={"4": {"uuid": "GPU-a", "groups": []}})
+    engine.set(gpus={"4": gpu_of("GPU-a", [])})
     bench, gpu = measuring()
 
     assert states(bench, gpu) == {"dcgm": "unsupported"}
@@ -336,7 +299,7 @@ def test_a_gpu_that_is_not_listed(measuring: Measuring, engine: Engine) -> None:
     engine.set(gpus={})
     bench, gpu = measuring()
 
-    assert states(bench, gpu) == {"dcgm": "unreachable"}
+    assert states(bench, gpu) == {"dcgm": "unsupported"}
 
 
 def test_a_gpu_that_is_lost(measuring: Measuring, engine: Engine) -> None:

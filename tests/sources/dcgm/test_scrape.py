@@ -65,16 +65,15 @@ def test_user_and_password_go_along(server: Server) -> None:
 
 def test_a_compressed_page_is_unpacked(server: Server) -> None:
     """A whole one."""
-    server.answer = zipped(PAGE.encode())
+    server.answer = answer = zipped(PAGE.encode())
     assert fetch(Target(server.url)) == PAGE
 
-    whole = server.answer.body
-    assert isinstance(whole, bytes)
-    server.answer.body = whole[:-9]
+    assert isinstance(answer.body, bytes)
+    answer.body = answer.body[:-9]
     assert refusal(server.url) == BROKEN
-    server.answer.body = b"no gzip at all"
+    answer.body = b"no gzip at all"
     assert refusal(server.url) == "its answer is not gzip"
-    server.answer.headers["Content-Encoding"] = "br"
+    answer.headers["Content-Encoding"] = "br"
     assert refusal(server.url) == "its answer is compressed in a way that was not asked for"
 
 

@@ -36,6 +36,14 @@ def refuse(name: str) -> None:
         raise DCGMError(code)
 
 
+class Decoding:
+    """Texts of a structure are decoded when they are read."""
+
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        return found.decode() if isinstance(found, bytes) else found
+
+
 class c_dcgmConnectV2Params_v2(ctypes.Structure):
     _fields_ = (
         ("version", ctypes.c_uint),
@@ -49,7 +57,7 @@ class c_dcgmGroupEntityPair_t(ctypes.Structure):
     _fields_ = (("entityGroupId", ctypes.c_uint32), ("entityId", ctypes.c_uint32))
 
 
-class Info(ctypes.Structure):
+class Info(Decoding, ctypes.Structure):
     _fields_ = (("gpuUuid", ctypes.c_char * 128), ("nvmlInstanceId", ctypes.c_uint))
 
 
@@ -78,7 +86,7 @@ class MetricGroups(ctypes.Structure):
     _fields_ = (("numMetricGroups", ctypes.c_uint32), ("metricGroups", MetricGroup * 10))
 
 
-class Content(ctypes.Union):
+class Content(Decoding, ctypes.Union):
     _fields_ = (("i64", ctypes.c_int64), ("dbl", ctypes.c_double), ("str", ctypes.c_char * 256))
 
 

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real fleet beside a real HTTP server, which goes away and comes back."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from exporter.clock import SystemClock
+from exporter.model.reading import Activity, Reading
+from exporter.sources.dcgm.source import prepare
+from exporter.sources.fleet import session
+from exporter.sources.fleet.fleet import Fleet
+from exporter.sources.fleet.session import SessionOptions
+from exporter.sources.nvml.library import Library
+from exporter.sources.source import DCGM, CounterOptions
+from exporter.sources.table import COUNTER_SOURCES
+from tests.fake_nvml import FakeNvml
+from tests.sources.dcgm.pages import FULL, READINGS, Rows, page
+from tests.sources.dcgm.server import Answer, Server, plain, serving
+from tests.waiting import wait_until
+
+INTERVAL_SECONDS = 0.25
+
+
+class Node:
+    """A fleet that reads whenever it is asked for something."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+
+    def readings(self) -> dict[str, Reading]:
+        """By product, after one more round."""
+        self.fleet.round(INTERVAL_SECONDS)
+        found = (report.reading for report in self.fleet.reports())
+        return {reading.device.name: reading for reading in found if reading is not None}
+
+    def activity(self, name: str) -> Activity | None:
+        reading = self.readings().get(name)
+        return None if reading is None else reading.shares[0].activity
+
+    def state(self, name: str) -> str | None:
+        reading = self.readings().get(name)
+        return None if reading is None else reading.states.get(DCGM)
+
+
+A100, RTX = "NVIDIA A100-SXM4-80GB", "NVIDIA GeForce RTX 4090"
+
+
+@pytest.fixture(name="server")
+def _server() -> Iterator[Server]:
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture(name="node")
+def _node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _only_gpm: None, server: Server
+) -> Iterator[Node]:
+    monkeypatch.setattr(session, "COUNTER_SOURCES", COUNTER_SOURCES)
+    devices = [
+        {"product": "a100-sxm4-80gb", "name": A100, "utilization": 95},
+        {"product": "rtx-4090", "name": RTX, "utilization": 50},
+    ]
+    fake = FakeNvml(tmp_path, {"devices": devices})
+    fake.activate(monkeypatch)
+    clock = SystemClock()
+    options = CounterOptions(interval_seconds=INTERVAL_SECONDS, dcgm_url=server.url)
+    fleet = Fleet(
+        Library(str(fake.library)),
+        SessionOptions(),
+        clock,
+        600.0,
+        node_counters={DCGM: prepare(options, clock)},
+    )
+    fleet.start()
+    yield Node(fleet)
+    fleet.stop()
+
+
+def test_a_page_that_goes_away_and_comes_back(node: Node, server: Server) -> None:
+    """Each GPU has what the page has of it, and its state while there is none."""
+    renewals = itertools.count()
+    uuid = wait_until(lambda: node.readings().get(A100)).device.uuid
+
+    def renewed() -> Answer:
+        readings = READINGS | {"energy": float(next(renewals))}
+        return plain(page(Rows(FULL, readings, uuid), current=True))
+
+    def integrated() -> Activity | None:
+        found = node.activity(A100)
+        return found if found is not None and found.integrable else None
+
+    server.answer = renewed
+    found = wait_until(integrated, what="for a page that was renewed twice")
+    assert found.source == "dcgm"
+    assert found.tensor == pytest.approx(0.41)
+    assert node.activity(RTX) is None
+    assert (node.state(A100), node.state(RTX)) == (None, "unsupported")
+    assert node.fleet.counter_states[DCGM].up
+    server.answer = Answer(b"<html>", headers={"Content-Type": "text/html"})
+    wait_until(lambda: node.state(A100) == node.state(RTX) == "unreachable")
+    wait_until(lambda: node.activity(A100) is None)
+    state = node.fleet.counter_states[DCGM]
+    assert not state.up
+    assert state.failures_total >= 1
+
+    server.answer = renewed
+    wait_until(integrated, what="for the page to be read again")
+    assert node.state(A100) is None

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DCGM's counters as they are published: page, driver, session and publisher together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from exporter.exposition.parts import Node as PublishedNode
+from exporter.exposition.render import Renderer, RenderOptions
+from exporter.exposition.render import page as page_of
+from exporter.model.readers import CounterState
+from exporter.model.reading import SlotReport, XidRecord
+from exporter.model.snapshot import Bounds, Share, Snapshot
+from exporter.publisher import Publisher, Rules
+from exporter.sources.dcgm.scrape import NothingThere
+from exporter.sources.dcgm.source import PageSource
+from exporter.sources.fleet import session
+from exporter.sources.fleet.session import Session, SessionOptions
+from exporter.sources.source import DCGM, CounterOptions
+from exporter.sources.table import COUNTER_SOURCES
+from exporter.specs import load_specs
+from tests.fake_nvml import fault
+from tests.sources.dcgm.pages import FULL, READINGS, STOCK, Rows, page
+
+Open = Callable[..., Any]
+SPECS = load_specs()
+GPM = {"graphics": 90, "sm": 80, "tensor": 40, "dram": 30}
+INSTANCES = [{"gi": 1, "memory_used": 7}, {"gi": 2, "memory_used": 8}]
+
+
+@pytest.fixture(autouse=True)
+def _all_sources(monkeypatch: pytest.MonkeyPatch, _only_gpm: None) -> None:
+    monkeypatch.setattr(session, "COUNTER_SOURCES", COUNTER_SOURCES)
+
+
+class Node:
+    """One GPU of the fake driver and a dcgm-exporter beside it, on the rig's clock."""
+
+    name = "nvml"
+    problem: str | None = None
+    failed_initialisations = 0
+
+    def __init__(
+        self,
+        rig: Any,
+        fields: dict[int, float],
+        every: float = 1.0,
+        instances: tuple[int, ...] = (),
+    ) -> None:
+        self.rig = rig
+        self.every = every
+        self.fields = fields
+        self.instances = instances
+        self.failure: Exception | None = None
+        self.scrapes = 0
+        options = CounterOptions(dcgm_url="http://127.0.0.1:9400/metrics")
+        self.source = PageSource(options, rig, lambda target: self.get())
+        self.session = Session(
+            rig.handle,
+            0,
+            SessionOptions(),
+            rig,
+            rig.past,
+            lambda: None,
+            lambda seconds: None,
+            node={DCGM: self.source},
+        )
+        self.publisher = Publisher(self, SPECS, Rules(interval_seconds=1.0), rig)
+
+    def get(self) -> str:
+        self.scrapes += 1
+        if self.failure is not None:
+            raise self.failure
+        readings = READINGS | {"energy": self.rig.monotonic() // self.every}
+        rows = Rows(self.fields, readings, self.session.device.uuid)
+        return page(rows, *(rows._replace(gpu_instance=number) for number in self.instances))
+
+    @property
+    def counter_states(self) -> dict[str, CounterState]:
+        state = self.source.state
+        return {} if state is None else {DCGM: state}
+
+    def xids(self) -> dict[str, dict[int, XidRecord]]:
+        return {}
+
+    def devices(self) -> dict[str, int]:
+        return {"nvml": 1}
+
+    def round(self, wait_seconds: float) -> None:
+        self.reading = self.session.read()
+
+    def reports(self) -> list[SlotReport]:
+        failures = dict(self.rig.failures)
+        return [SlotReport(0, self.reading.device, self.reading, None, failures)]
+
+    def tick(self, count: int = 1) -> Snapshot:
+        """The snapshot after so many further rounds of a second."""
+        for _ in range(count):
+            self.rig.advance(1.0)
+            self.source.step()
+            snapshot = self.publisher.tick()
+        self.snapshot = snapshot
+        return snapshot
+
+    def share(self, count: int = 1) -> Share:
+        (share,) = self.tick(count).gpus[0].shares
+        return share
+
+
+def rendered(snapshot: Snapshot) -> str:
+    """The page of metrics."""
+    blocks = Renderer(RenderOptions()).blocks(PublishedNode(snapshot))
+    return page_of(blocks, "text-0.0.4").decode()
+
+
+def test_the_stock_list_measures_what_it_has(open_gpu: Open) -> None:
+    """Engine, tensor and DRAM are measured; SM and the other pipes are bounded by the engine."""
+    node = Node(open_gpu(product="a100-sxm4-80gb", utilization=95), STOCK)
+    share = node.share(8)
+
+    assert share.activity is not None
+    assert (share.activity.engine, share.activity.tensor) == pytest.approx((0.93, 0.41))
+    saturation = share.saturation
+    assert saturation is not None
+    assert (saturation.source, saturation.complete, saturation.ratio) == ("dcgm", False, None)
+    assert saturation.bounds == Bounds(0.41, 0.93)
+    assert set(saturation.unmeasured) == {"sm", "fma", "fp64", "int"}
+    text = rendered(node.snapshot)
+    assert 'complete="no"' in text
+    assert 'roofline_exporter_source_up{source="dcgm"} 1\n' in text
+    assert "gpu_saturation_ratio{" not in text
+
+
+def test_eight_more_lines_make_it_complete(open_gpu: Open) -> None:
+    """As counters of a newer GPU are."""
+    node = Node(open_gpu(product="a100-sxm4-80gb", utilization=95), FULL)
+    share = node.share(8)
+
+    assert share.saturation is not None
+    assert (share.saturation.source, share.saturation.complete) == ("dcgm", True)
+    assert share.saturation.ratio == pytest.approx(0.41)
+    assert share.time_parts is not None
+    assert 'complete="yes"' in rendered(node.snapshot)
+
+
+def test_totals_are_those_of_the_page(open_gpu: Open) -> None:
+    """Every second once, from the second renewal on."""
+    node = Node(open_gpu(product="a100-sxm4-80gb", utilization=95), FULL)
+    before = node.share(10).totals
+    after = node.share(20).totals
+
+    grown = after.observed_seconds["activity"] - before.observed_seconds["activity"]
+    assert grown == pytest.approx(20.0)
+    for pipe, ratio in (("tensor", 0.41), ("fp32", 0.3)):
+        seconds = after.pipe_active_seconds[pipe] - before.pipe_active_seconds[pipe]
+        assert seconds == pytest.approx(20 * ratio)
+    assert (after.engine_active_seconds or 0) - (before.engine_active_seconds or 0) == (
+        pytest.approx(20 * 0.93)
+    )
+
+
+def test_a_page_of_every_30_s_is_shown_and_the_totals_go_on_without_it(open_gpu: Open) -> None:
+    """Idle and limited time are those of the driver's utilization; no second is DCGM's."""
+    rig = open_gpu(product="a100-sxm4-80gb", utilization=0, processes=[{"pid": 1, "bytes": 2**30}])
+    rig.advance(20)
+    node = Node(rig, FULL, every=30.0)
+    before = node.share(10).totals
+    share = node.share(100)
+    totals = share.totals
+
+    assert share.saturation is not None
+    assert (share.saturation.source, share.saturation.ratio) == ("dcgm", 0.41)
+    assert totals.observed_seconds.get("activity", 0.0) == 0.0
+    assert totals.engine_active_seconds is None
+    assert (totals.idle_seconds or 0) - (before.idle_seconds or 0) == pytest.approx(100, abs=1.2)
+    assert (totals.held_idle_seconds or 0) - (before.held_idle_seconds or 0) == (
+        pytest.approx(100, abs=1.2)
+    )
+    limited = sum(totals.limited_seconds.values()) - sum(before.limited_seconds.values())
+    assert limited == pytest.approx(100, abs=1.2)
+    assert (totals.flops_upper or 0) > (before.flops_upper or 0)
+
+
+def test_gpm_is_preferred_and_nothing_is_scraped(open_gpu: Open) -> None:
+    """On a Hopper; when GPM is lost, DCGM takes its place, and gives it back."""
+    rig = open_gpu(product="h100-sxm", utilization=90, gpm=GPM)
+    node = Node(rig, FULL)
+    share = node.share(10)
+    assert share.saturation is not None
+    assert share.saturation.source == "gpm"
+    assert node.scrapes == 0
+    assert "dcgm" not in node.reading.states
+    rig.fake.update(faults=[fault("nvmlGpm*", error=10)])
+    lost = node.share(15).saturation
+    rig.fake.update(faults=[])
+    back = node.share(10).saturation
+    scrapes = node.scrapes
+    node.tick(10)
+
+    assert lost is not None
+    assert back is not None
+    assert (lost.source, back.source) == ("dcgm", "gpm")
+    assert node.scrapes == scrapes
+
+
+def test_instances_have_their_own_and_the_gpu_has_none(open_gpu: Open) -> None:
+    """While MIG is on, also where the page has rows of the whole GPU."""
+    rig = open_gpu(product="a100-sxm4-80gb", mig={"instances": INSTANCES})
+    node = Node(rig, STOCK, instances=(1,))
+    shares = node.tick(8).gpus[0].shares
+
+    assert [share.gpu_instance for share in shares] == [1, 2]
+    assert [share.saturation and share.saturation.source for share in shares] == ["dcgm", None]
+
+
+def test_the_estimate_follows_and_gives_way(open_gpu: Open) -> None:
+    """The GPU stays up; its totals neither fall nor jump."""
+    node = Node(open_gpu(product="a100-sxm4-80gb", utilization=95), FULL)
+    found, totals = [], []
+    for number in range(60):
+        node.failure = NothingThere("connection refused") if 15 <= number < 35 else None
+        share = node.share()
+        assert node.snapshot.gpus[0].up
+        found.append(None if share.saturation is None else share.saturation.source)
+        totals.append(share.totals)
+        if number == 30:
+            assert node.reading.states["dcgm"] == "unreachable"
+            text = rendered(node.snapshot)
+            assert 'roofline_exporter_source_up{source="dcgm"} 0\n' in text
+            assert 'group="dcgm",state="unreachable"' in text
+
+    assert (found[14], found[30], found[-1]) == ("dcgm", "estimate", "dcgm")
+    for earlier, later in pairwise(totals):
+        seconds = sum(later.limited_seconds.values()) - sum(earlier.limited_seconds.values())
+        assert 0 <= seconds <= 4.5
+        for by, observed in earlier.observed_seconds.items():
+            assert 0 <= later.observed_seconds[by] - observed <= 1.5
+        for pipe, active in earlier.pipe_active_seconds.items():
+            assert 0 <= later.pipe_active_seconds[pipe] - active <= 1.0 + 1e-6
+    assert sum(totals[-1].limited_seconds.values()) <= 60.0
+
+
+def test_counters_that_stand_still_are_no_reading(open_gpu: Open) -> None:
+    """The estimate stands in while the driver says that the GPU works at 300 W."""
+    dead = dict.fromkeys(FULL, 0.0)
+    node = Node(open_gpu(product="a100-sxm4-80gb", utilization=99, power=300), dead)
+    share = node.share(30)
+
+    assert share.saturation is not None
+    assert share.saturation.source == "estimate"
+    assert node.reading.states["dcgm"] == "implausible"
+    node.fields = FULL
+    share = node.share(6)
+    assert share.saturation is not None
+    assert share.saturation.source == "dcgm"
+    assert "dcgm" not in node.reading.states

@@ -62,6 +62,11 @@ COMMANDS: Mapping[str, Command] = {
         "exporter.cli.record.command",
         "FILE [--duration 60s] [--force] [FLAGS]",
     ),
+    "counters": Command(
+        "Show what counters a chip has; hand them to a profiler.",
+        "exporter.cli.counters.command",
+        "check|pause|resume [--chip CHIP] [--cuda VERSION] [--format table|json] [FLAGS]",
+    ),
     "run": Command(launch.SUMMARY, "roofline_job.launch"),
     "check-config": Command(
         "Print each problem of the configuration, one on a line.", "exporter.cli.check_config"

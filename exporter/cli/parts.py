@@ -23,6 +23,8 @@ from exporter.exposition.pages import Pages
 from exporter.exposition.processes import ProcessMemory
 from exporter.exposition.render import RenderOptions
 from exporter.publisher import Publisher, Rules
+from exporter.sources.fleet.fleet import Fleet
+from exporter.sources.source import Lendable
 from exporter.specs import SpecBook, load_specs
 from exporter.version import revision
 from exporter.web.live.stream import Streams
@@ -90,6 +92,12 @@ class Parts:
             training=self.training,
             pace=node_pace(settings),
         )
+
+    @property
+    def lendable(self) -> tuple[Lendable, ...]:
+        """The counters that a profiler may ask for."""
+        counters = self.fleet.node_counters.values() if isinstance(self.fleet, Fleet) else ()
+        return tuple(each for each in counters if isinstance(each, Lendable))
 
     def reconfigure(self, settings: Settings) -> None:
         """Use what may change while running; the caller has validated it."""

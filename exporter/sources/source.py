@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:  # the command line starts faster without them
     from exporter.clock import Clock
@@ -64,6 +64,17 @@ class NodeCounters(Protocol):
     @property
     def state(self) -> CounterState | None:
         """How it is doing; None while it is not in use: neither asked for nor there."""
+
+
+@runtime_checkable
+class Lendable(Protocol):
+    """Node-wide counters that only one program can have: a profiler may want them for a while."""
+
+    def pause(self) -> None:
+        """Release them within 2 s, and leave them alone."""
+
+    def resume(self) -> None:
+        """Take them again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from exporter.sources.nvml import GPM, NVML
 from exporter.sources.source import (
+    CUPTI,
     DCGM,
     KMSG,
     TRAINING,
@@ -55,6 +56,16 @@ def _open_dcgm(gpu: OpenedGpu) -> CounterSource:
     return gpu.node[DCGM].open(gpu)
 
 
+def _prepare_cupti(options: CounterOptions, clock: Clock) -> NodeCounters:
+    from exporter.sources.cupti.source import prepare
+
+    return prepare(options, clock)
+
+
+def _open_cupti(gpu: OpenedGpu) -> CounterSource:
+    return gpu.node[CUPTI].open(gpu)
+
+
 COUNTER_SOURCES: tuple[CounterRow, ...] = (
     CounterRow(GPM, "Read the hardware counters of Hopper and newer GPUs (GPM).", _open_gpm),
     CounterRow(
@@ -62,6 +73,14 @@ COUNTER_SOURCES: tuple[CounterRow, ...] = (
         "Take the hardware counters of a dcgm-exporter or DCGM hostengine, where there is one.",
         _open_dcgm,
         prepare=_prepare_dcgm,
+    ),
+    CounterRow(
+        CUPTI,
+        "Sample the hardware counters of Turing and newer GPUs with NVIDIA's CUPTI, of the extra "
+        "[cupti]; experimental.",
+        _open_cupti,
+        enabled=False,
+        prepare=_prepare_cupti,
     ),
 )
 """In order of preference; `exporter/sources/fleet/counters.py` chooses one for each share."""

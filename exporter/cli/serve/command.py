@@ -18,8 +18,9 @@ def add_options(parser: config.Parser) -> None:
 
 def run(invocation: Invocation) -> int:
     """Serve until stopped; return the exit code."""
-    # Both wait until there are handlers: a reload or a stop right after the start is meant.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGHUP))
+    # They wait until there are handlers: a reload or a stop right after the start is meant.
+    waiting = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, waiting)
     try:
         settings = invocation.start()
         # A mistake in the settings is reported before the web framework is loaded.

@@ -13,8 +13,9 @@ from starlette.types import ASGIApp
 from exporter import log as logs
 from exporter.cli.config import Reloaded, Settings, bracketed
 from exporter.cli.parts import Parts
+from exporter.cli.serve.lending import Lender
 from exporter.cli.serve.reload import Reloader
-from exporter.cli.signals import on_stop
+from exporter.cli.signals import on_lending, on_stop
 from exporter.version import revision, version
 from exporter.web.app import create_app
 from exporter.web.server.counts import Counts
@@ -23,7 +24,7 @@ from exporter.web.server.limits import Limits, affordable
 from exporter.web.server.listener import listen
 from exporter.web.server.server import Server
 
-HEEDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+HEEDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """The signals that have a handler while it serves, unless SIGINT is ignored."""
 
 log = logging.getLogger(__name__)
@@ -82,7 +83,11 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
     reloader = Reloader(reload, parts.reconfigure)
     reloader.start()
 
+    lender = Lender(parts.lendable)
+    lender.start()
+
     on_stop(server.request_stop)
+    on_lending(lender.pause, lender.resume)
     signal.signal(signal.SIGHUP, lambda _signal, _frame: reloader.request())
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HEEDED)
 

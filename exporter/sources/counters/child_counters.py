@@ -133,7 +133,7 @@ class ChildCounters:
                 gpu.journal.absent(group, state, logged=True)
 
     def _state_of(self, gpu: OpenedGpu, share: int | None, now: float) -> str | None:
-        if self._paused:
+        if self._paused and self.supervisor.has_released:
             return PAUSED
         held = self._held.get((gpu.device.uuid, share))
         if held is not None and held.is_fresh(now):

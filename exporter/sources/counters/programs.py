@@ -32,7 +32,7 @@ _PR_SET_PDEATHSIG = 1
 
 def run(name: str, programs: Mapping[str, str] = PROGRAMS) -> int:
     """Run a program until the exporter ends it; return its exit code."""
-    _die_with_parent()
+    die_with_parent()
     faulthandler.enable()
     for number in IGNORED_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
@@ -45,7 +45,7 @@ def run(name: str, programs: Mapping[str, str] = PROGRAMS) -> int:
     return code
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Have the kernel kill this process when the exporter's thread that started it is gone.
 
     The end of standard input says so as well, but not to a process that hangs in a driver call.

@@ -125,6 +125,12 @@ class Supervisor:
         return run is not None and run.heard
 
     @property
+    def has_released(self) -> bool:
+        """Whether no child has the counters: there is none, or it has said that it is paused."""
+        run = self._run
+        return run is None or (run.told.paused and run.release_due is None)
+
+    @property
     def pid(self) -> int | None:
         """The number of the child's process; None if there is none."""
         run = self._run

@@ -59,10 +59,11 @@ class Bench:
         *,
         patience_seconds: float = 0.0,
         program: Sequence[str] | None = None,
+        source: str = SOURCE,
     ) -> None:
         self.clock = ManualClock()
         self.counters = ChildCounters(
-            SOURCE,
+            source,
             options or {},
             self.clock,
             command=program or command(name),

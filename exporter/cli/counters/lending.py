@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``counters pause|resume``: hands the daemon's hardware counters to a profiler, and back.
+
+The daemon takes a signal and no request: who may profile on this machine is for its users to say,
+and not for whoever reaches the port.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from exporter.cli.ask import Daemon, get
+from exporter.cli.command import STOPPED, Invocation
+from exporter.cli.counters.daemon_process import catches, process_of
+from exporter.cli.whom import daemon_of
+from exporter.errors import SourceError
+
+SIGNALS: Mapping[str, signal.Signals] = {"pause": signal.SIGUSR1, "resume": signal.SIGUSR2}
+PAUSED = "paused"
+ANSWER_SECONDS = 3.0
+MOST_BYTES = 16 * 1024 * 1024
+SETTLE_SECONDS = 3.0
+"""So long, and one round of readings, until the daemon shows what it did: it takes 2 s at most."""
+STEP_SECONDS = 0.2
+
+
+def run(invocation: Invocation) -> int:
+    """Have the daemon pause or resume; return the exit code.
+
+    Raises:
+        ConfigError: the settings contradict each other.
+        SourceError: the daemon is not found, or does not do it.
+    """
+    word = invocation.options.action
+    settings = invocation.settings()
+    daemon = daemon_of(settings, f"counters {word}")
+    send(SIGNALS[word], process_of(daemon.url, settings.path_procfs), settings.path_procfs)
+    patience = SETTLE_SECONDS + settings.poll_interval_seconds
+    print(outcome(word, lambda: lent(daemon), patience))
+    return STOPPED
+
+
+def send(number: signal.Signals, pid: int, procfs: Path) -> None:
+    """Send a signal to a process that takes it.
+
+    Raises:
+        SourceError: it does not, or not from this user.
+    """
+    if not catches(pid, number, procfs):
+        raise SourceError(f"process {pid} does not take {number.name}: it is no daemon that can")
+    try:
+        os.kill(pid, number)
+    except OSError as error:
+        raise SourceError(
+            f"process {pid} cannot be sent {number.name}: {error.strerror}"
+        ) from error
+
+
+def outcome(
+    word: str,
+    look: Callable[[], list[str]],
+    patience_seconds: float,
+    sleep: Callable[[float], object] = time.sleep,
+) -> str:
+    """Return what has become of it, in one line; ``look()`` returns what is paused.
+
+    Raises:
+        SourceError: the daemon does not say, or has not taken the counters again.
+    """
+    looks = round(patience_seconds / STEP_SECONDS) + 1
+    for number in range(looks):
+        found = look()
+        if word == "pause" and found:
+            return f"released: {', '.join(found)}"
+        if word == "resume" and not found:
+            return "resumed"
+        if number < looks - 1:
+            sleep(STEP_SECONDS)
+    if word == "pause":
+        return "no source of this daemon has counters that a profiler needs"
+    raise SourceError(f"still paused after {patience_seconds:.0f} s: {', '.join(found)}")
+
+
+def lent(daemon: Daemon) -> list[str]:
+    """Return what of each GPU is paused, such as ``cupti of GPU 0``.
+
+    Raises:
+        SourceError: the daemon does not answer.
+    """
+    answer = get(
+        daemon,
+        "/api/v1/gpus",
+        connect_seconds=ANSWER_SECONDS,
+        answer_seconds=ANSWER_SECONDS,
+        most_bytes=MOST_BYTES,
+    )
+    try:
+        gpus: list[dict[str, Any]] = json.loads(answer.body)["gpus"]
+        return [
+            f"{group} of GPU {gpu['index']}"
+            for gpu in gpus
+            for group, state in sorted(gpu["absent_readings"].items())
+            if state == PAUSED
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SourceError(f"{answer.url}: answers nothing that this command knows") from error

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which metrics of a chip are sampled: the most important signals that one pass counts.
+
+Whether metrics are counted at the same time is known only of a whole set, from CUPTI. A set that
+takes several passes does so with any metric more; therefore the search adds one signal after the
+other, and for a signal that does not fit tries other metrics of those before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from exporter.sources.cupti.errors import CuptiError
+from exporter.sources.cupti.host import Host, Image
+from exporter.sources.cupti.library import Library
+from exporter.sources.cupti.signals import SIGNALS, Form, Signal
+
+MOST_TRIALS = 300
+"""Sets that are tried for one signal, at 1 to 3 ms each, before it is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric that is sampled."""
+
+    signal: str
+    name: str
+    """As CUPTI is asked for it."""
+    field: str | None
+    """Of Activity, which it gives; None: none."""
+    form: Form
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is sampled of a chip, at the same time."""
+
+    metrics: tuple[Metric, ...]
+    missing: tuple[str, ...]
+    """The signals that are wanted, or that the chip has, and are not among them."""
+
+
+Fits = Callable[[tuple[Metric, ...]], bool]
+
+
+class Choices:
+    """Chooses, once for each chip and state of its counters."""
+
+    def __init__(self, library: Library) -> None:
+        """Ask this release of CUPTI."""
+        self._library = library
+        self._made: dict[tuple[str, bytes], Choice] = {}
+
+    def of(self, chip: str, availability: Image | None = None) -> Choice:
+        """Return what is sampled of a chip; takes up to a second for a new one.
+
+        Raises:
+            CuptiError: CUPTI does not know the chip, or cannot sample it.
+        """
+        key = (chip, b"" if availability is None else bytes(availability))
+        if key not in self._made:
+            self._made[key] = _chosen(_Trial(self._library, chip, availability))
+        return self._made[key]
+
+
+class _Trial:
+    """Tries sets of metrics of one chip."""
+
+    def __init__(self, library: Library, chip: str, availability: Image | None) -> None:
+        self._library, self._chip, self._availability = library, chip, availability
+        self._known: dict[tuple[Metric, ...], bool] = {}
+
+    def describes(self, metric: str, text: str) -> bool:
+        """Return whether the chip has a metric with this in its description."""
+        with self._host() as host:
+            return text in (host.description(metric) or "")
+
+    def fits(self, metrics: tuple[Metric, ...]) -> bool:
+        """Return whether one pass counts all of them."""
+        if metrics not in self._known:
+            self._known[metrics] = self._passes([metric.name for metric in metrics]) == 1
+        return self._known[metrics]
+
+    def _passes(self, names: Sequence[str]) -> int | None:
+        with self._host() as host:
+            try:
+                host.add(names)
+                return host.passes(host.image())
+            except CuptiError:
+                return None
+
+    def _host(self) -> Host:
+        return Host(self._library, self._chip, self._availability)
+
+
+def _chosen(trial: _Trial) -> Choice:
+    found = {signal: list(_candidates(signal, trial)) for signal in SIGNALS}
+    metrics = largest_set(list(found.values()), trial.fits)
+    has = {metric.signal for metric in metrics}
+    missing = [signal.name for signal in SIGNALS if signal.wanted or found[signal]]
+    return Choice(metrics, tuple(name for name in missing if name not in has))
+
+
+def _candidates(signal: Signal, trial: _Trial) -> Iterator[Metric]:
+    """Yield the metrics of a signal that the chip can count alone."""
+    seen = set()
+    for each in signal.alternatives:
+        name = each.metric + signal.form.value
+        metric = Metric(signal.name, name, each.field or signal.field, signal.form)
+        if name in seen or (each.where and not trial.describes(*each.where)):
+            continue
+        if trial.fits((metric,)):
+            seen.add(name)
+            yield metric
+
+
+def largest_set(candidates: Sequence[Sequence[Metric]], fits: Fits) -> tuple[Metric, ...]:
+    """Return one metric of each signal that fits in beside those of all signals before it.
+
+    Args:
+        candidates: by signal, the most important first: its metrics, the best first.
+        fits: whether one pass counts a set.
+    """
+    taken: list[Sequence[Metric]] = []
+    best: tuple[Metric, ...] = ()
+    for metrics in candidates:
+        found = next(_sets([*taken, metrics], _limited(fits)), None)
+        if found is not None:
+            taken.append(metrics)
+            best = found
+    return best
+
+
+def _limited(fits: Fits) -> Fits:
+    left = iter(range(MOST_TRIALS))
+    return lambda metrics: next(left, None) is not None and fits(metrics)
+
+
+def _sets(
+    candidates: Sequence[Sequence[Metric]], fits: Fits, begun: tuple[Metric, ...] = ()
+) -> Iterator[tuple[Metric, ...]]:
+    """Yield the sets with one of each that one pass counts, those of earlier candidates first."""
+    if not candidates:
+        yield begun
+        return
+    for metric in candidates[0]:
+        if fits((*begun, metric)):
+            yield from _sets(candidates[1:], fits, (*begun, metric))

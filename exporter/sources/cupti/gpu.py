@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One GPU in the process that samples: taken, read once a second, left alone for a while."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from exporter.sources.counters.wire import HIGHEST_RATIO
+from exporter.sources.cupti.choice import Choices, Metric
+from exporter.sources.cupti.errors import FAULTS, OVERFLOW, CuptiError, Fault, Remedy
+from exporter.sources.cupti.host import Host
+from exporter.sources.cupti.library import Library
+from exporter.sources.cupti.samples import LEAST_COVERED_RATIO, Window
+from exporter.sources.cupti.session import Session
+from exporter.sources.cupti.signals import Form
+from exporter.sources.cupti.support import availability_of, check_support, chip_of
+
+BACK_OFF_SECONDS = (5.0, 15.0, 30.0, 60.0)
+"""Between attempts, where only time helps."""
+MOST_ATTEMPTS = 5
+"""Of a GPU that fails for no reason that CUPTI gives."""
+MOST_POOR_SECONDS = 3
+"""Seconds in a row that are not covered, before it is said."""
+
+SILENT = Fault("unreachable", "the samples that CUPTI gives cover too little of the time")
+IMPLAUSIBLE = Fault("implausible", "CUPTI gives more than a unit can do")
+
+
+class ProcessSpent(Exception):
+    """Only a new process can sample this GPU again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What all GPUs of a process are sampled with."""
+
+    library: Library
+    choices: Choices
+    clock: Callable[[], float]
+    """Monotonic seconds."""
+
+
+class SampledGpu:
+    """Its counters, and how it went so far."""
+
+    def __init__(self, uuid: str, index: int, tools: Tools) -> None:
+        """Sample the GPU that CUDA numbers `index`."""
+        self._uuid = uuid
+        self._index = index
+        self._tools = tools
+        self._host: Host | None = None
+        self._session: Session | None = None
+        self._metrics: tuple[Metric, ...] = ()
+        """Those of which the values are read, in order."""
+        self._read_at = 0.0
+        self._not_before = float("-inf")
+        self._attempts = 0
+        """That failed in a row."""
+        self._poor = 0
+        """Seconds in a row that were not covered."""
+        self._has_worked = False
+        self.given_up = False
+        """Whether nothing but another driver, or a restart, can help."""
+
+    def step(self) -> Mapping[str, Any] | None:
+        """Take the counters if they are not held, else read them; return what there is to say.
+
+        Raises:
+            ProcessSpent: the process has to be replaced.
+        """
+        try:
+            if self._session is not None:
+                return self._read(self._session)
+            if not self.given_up and self._tools.clock() >= self._not_before:
+                self._open()
+        except CuptiError as error:
+            return self._failed(error)
+        return None
+
+    def release(self) -> None:
+        """Give the counters back; what CUPTI says to that changes nothing."""
+        session, self._session = self._session, None
+        host, self._host = self._host, None
+        if session is not None:
+            with contextlib.suppress(CuptiError):
+                session.stop()
+        if host is not None:
+            with contextlib.suppress(CuptiError):
+                host.close()
+
+    def _open(self) -> None:
+        library = self._tools.library
+        check_support(library, self._index)
+        chip = chip_of(library, self._index)
+        availability = availability_of(library, self._index)
+        sampled = self._tools.choices.of(chip, availability).metrics
+        self._metrics = tuple(metric for metric in sampled if metric.field is not None)
+        self._host = host = Host(library, chip, availability)
+        host.add([metric.name for metric in sampled])
+        session = Session(
+            library,
+            self._index,
+            chip,
+            host,
+            host.image(),
+            sampled=[metric.name for metric in sampled],
+            evaluated=[metric.name for metric in self._metrics],
+        )
+        session.start()
+        self._session, self._read_at, self._poor = session, self._tools.clock(), 0
+
+    def _read(self, session: Session) -> Mapping[str, Any] | None:
+        counted = session.read()
+        now = self._tools.clock()
+        elapsed, self._read_at = now - self._read_at, now
+        if counted.overflowed:
+            session.stop()
+            session.start()
+        window = counted.window
+        if counted.overflowed or window.covered_seconds < LEAST_COVERED_RATIO * elapsed:
+            self._poor += 1
+            if self._poor != MOST_POOR_SECONDS:
+                return None
+            return self._state(FAULTS[OVERFLOW] if counted.overflowed else SILENT)
+        self._poor = self._attempts = 0
+        self._has_worked = True
+        ratios, moved = activity_of(self._metrics, window)
+        if any(ratio > HIGHEST_RATIO for ratio in ratios.values()):
+            return self._state(IMPLAUSIBLE)
+        seconds = window.covered_seconds
+        return {"gpu": self._uuid, "seconds": seconds, "ratios": ratios, "bytes": moved}
+
+    def _failed(self, error: CuptiError) -> Mapping[str, Any]:
+        """Let go of the GPU, for a while or for good, and say so.
+
+        Raises:
+            ProcessSpent: it worked in this process, which stands in its way now.
+        """
+        self.release()
+        self._attempts += 1
+        remedy = error.fault.remedy
+        lasts = self._attempts >= MOST_ATTEMPTS and error.fault.state == "unreachable"
+        self.given_up = lasts or remedy is Remedy.GIVE_UP
+        spent = lasts or remedy is Remedy.RESTART_PROCESS
+        if spent and self._has_worked:
+            raise ProcessSpent(str(error))
+        wait = BACK_OFF_SECONDS[min(self._attempts, len(BACK_OFF_SECONDS)) - 1]
+        self._not_before = self._tools.clock() + wait
+        return self._state(error.fault, str(error))
+
+    def _state(self, fault: Fault, message: str = "") -> Mapping[str, Any]:
+        return {"gpu": self._uuid, "state": fault.state, "message": message or fault.message}
+
+
+def activity_of(
+    metrics: tuple[Metric, ...], window: Window
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return ratios and bytes by field of Activity; what is not known is absent."""
+    ratios: dict[str, float] = {}
+    moved: dict[str, float] = {}
+    for metric, mean, total in zip(metrics, window.means, window.totals, strict=True):
+        if metric.field is None or mean is None or total is None:
+            continue
+        if metric.form is Form.BYTES:
+            moved[metric.field] = max(total, 0.0)
+        else:
+            ratios[metric.field] = max(mean / 100, 0.0)
+    return ratios, moved

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a chip can count, asked of CUPTI's Profiler Host API: it needs neither GPU nor driver."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TypeAlias
+
+from exporter.sources.cupti import structures
+from exporter.sources.cupti.errors import CuptiError
+from exporter.sources.cupti.library import Library
+
+Image: TypeAlias = "ctypes.Array[ctypes.c_uint8]"
+"""Opaque bytes of CUPTI's."""
+
+INVALID_PARAMETER, INVALID_METRIC_NAME = 1, 17
+"""What an unknown metric is answered with."""
+
+
+def supported_chips(library: Library) -> tuple[str, ...]:
+    """Return the names of the chips that this release knows, such as GA102, as it orders them."""
+    found = library.call(structures.ProfilerHostGetSupportedChips)
+    return tuple(found.pp_chip_names[number].decode() for number in range(found.num_chips))
+
+
+class Host:
+    """One configuration for sampling one chip: metrics are added to it, once."""
+
+    def __init__(self, library: Library, chip: str, availability: Image | None = None) -> None:
+        """Begin a configuration.
+
+        Args:
+            library: CUPTI.
+            chip: a name of `supported_chips`, or as a GPU's own.
+            availability: the image of what can be counted on that GPU now; None: all of the chip's.
+
+        Raises:
+            CuptiError: 27 for a chip before Turing; 1 or 46, by release, for one that is not known.
+        """
+        self._library = library
+        self._availability = availability
+        self._object = library.call(
+            structures.ProfilerHostInitialize,
+            profiler_type=structures.PM_SAMPLING,
+            p_chip_name=chip.encode(),
+            p_counter_availability_image=_address(availability),
+        ).p_host_object
+
+    def close(self) -> None:
+        """Free it."""
+        self._library.call(structures.ProfilerHostDeinitialize, p_host_object=self._object)
+
+    def __enter__(self) -> Host:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def description(self, metric: str) -> str | None:
+        """Return what CUPTI says that a metric is; None for one that the chip does not have."""
+        try:
+            found = self._library.call(
+                structures.ProfilerHostGetMetricProperties,
+                p_host_object=self._object,
+                p_metric_name=metric.encode(),
+            )
+        except CuptiError as error:
+            if error.code in (INVALID_PARAMETER, INVALID_METRIC_NAME):
+                return None
+            raise
+        return str(found.p_description.decode())
+
+    def add(self, metrics: Sequence[str]) -> None:
+        """Add metrics to the configuration.
+
+        Raises:
+            CuptiError: 1 where the chip does not have one of them.
+        """
+        self._library.call(
+            structures.ProfilerHostConfigAddMetrics,
+            p_host_object=self._object,
+            pp_metric_names=names(metrics),
+            num_metrics=len(metrics),
+        )
+
+    def image(self) -> Image:
+        """Return the configuration as the GPU takes it, 4 to 7 kB."""
+        size = self._library.call(
+            structures.ProfilerHostGetConfigImageSize, p_host_object=self._object
+        ).config_image_size
+        image: Image = (ctypes.c_uint8 * size)()
+        self._library.call(
+            structures.ProfilerHostGetConfigImage,
+            p_host_object=self._object,
+            config_image_size=size,
+            p_config_image=_address(image),
+        )
+        return image
+
+    def passes(self, image: Image) -> int:
+        """Return in how many passes its metrics are counted: 1 is at the same time."""
+        return int(
+            self._library.call(
+                structures.ProfilerHostGetNumOfPasses,
+                config_image_size=len(image),
+                p_config_image=_address(image),
+            ).num_of_passes
+        )
+
+    def evaluator(self, metrics: Sequence[str], counter_data: Image) -> Evaluator:
+        """Return what computes these metrics from the samples of a counter data image."""
+        return Evaluator(self._library, self._object, metrics, counter_data)
+
+
+class Evaluator:
+    """Computes metrics, a hundred times a second and GPU: nothing is allocated but the result."""
+
+    def __init__(
+        self,
+        library: Library,
+        host_object: int,
+        metrics: Sequence[str],
+        counter_data: Image,
+    ) -> None:
+        """Take the object of a Host, which must stay open."""
+        self._kept = counter_data
+        self._values = (ctypes.c_double * len(metrics))()
+        self._function, self._asked = library.prepared(
+            structures.ProfilerHostEvaluateToGpuValues,
+            p_host_object=host_object,
+            p_counter_data_image=_address(counter_data),
+            counter_data_image_size=len(counter_data),
+            pp_metric_names=names(metrics),
+            num_metrics=len(metrics),
+            p_metric_values=self._values,
+        )
+
+    def values(self, sample: int) -> list[float]:
+        """Return the metrics of one sample, in their order and CUPTI's units.
+
+        Raises:
+            CuptiError: with CUPTI's code.
+        """
+        self._asked.range_index = sample
+        self._function()
+        return self._values[:]
+
+
+def names(metrics: Sequence[str]) -> ctypes.Array[ctypes.c_char_p]:
+    """Return names as CUPTI takes them."""
+    return (ctypes.c_char_p * len(metrics))(*(metric.encode() for metric in metrics))
+
+
+def _address(image: Image | None) -> int | None:
+    return None if image is None else ctypes.addressof(image)

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process that samples: all GPUs in one, for CUPTI takes 210 MB and may crash or hang.
+
+It loads CUPTI when the first GPU is wanted, and says every second what was sampled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from exporter.errors import LibraryUnavailable, SourceError
+from exporter.sources.counters.port import Port
+from exporter.sources.counters.wire import OK, PAUSED
+from exporter.sources.cupti.choice import Choices
+from exporter.sources.cupti.driver import CudaGpu, Driver, find_gpu
+from exporter.sources.cupti.duty import Duty
+from exporter.sources.cupti.errors import FAULTS, CuptiError
+from exporter.sources.cupti.gpu import ProcessSpent, SampledGpu, Tools
+from exporter.sources.cupti.loading import initialized
+from exporter.sources.cupti.release import Unfit, fitting, installed
+from exporter.sources.cupti.structures import ProfilerDeInitialize
+
+PERIOD_SECONDS = 1.0
+ENDED, AGAIN = 0, 1
+"""Exit codes: as it was told to, and to be started again."""
+MIG = FAULTS[43]
+DRIVER_FILES = ("version", "params")
+"""Of /proc/driver/nvidia: another driver, or other rights to profile."""
+DRIVER_CHECK_SECONDS = 10.0
+
+
+class Pipes(Protocol):
+    """What is said to the exporter and told by it: a Port."""
+
+    ended: bool
+
+    def emit(self, message: Mapping[str, Any]) -> None:
+        """Say something."""
+
+    def beat(self) -> None:
+        """Say that this process is alive."""
+
+    def messages(self) -> list[dict[str, Any]]:
+        """Return what the exporter has sent; waits for nothing."""
+
+    def wait(self, seconds: float) -> None:
+        """Wait so long, or until the exporter sends something."""
+
+
+class Program:
+    """Samples the GPUs that are wanted, until the exporter ends it."""
+
+    def __init__(
+        self,
+        port: Pipes,
+        options: Mapping[str, Any],
+        clock: Callable[[], float] = time.monotonic,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        """Take the options ``duty`` (a ratio), ``procfs``, and ``library``, the path of a CUPTI to
+        use instead of an installed package's."""
+        self._port = port
+        self._clock = clock
+        self._library_path = options.get("library")
+        self._period = float(options.get("period_seconds", PERIOD_SECONDS))
+        self._driver_files = [
+            Path(options.get("procfs", "/proc"), "driver", "nvidia", name) for name in DRIVER_FILES
+        ]
+        self._duty = Duty(float(options.get("duty", 1.0)), clock(), draw)
+        self._wanted: dict[str, str | None] = {}
+        """By UUID: where on the bus each GPU is that the exporter wants."""
+        self._paused = False
+        self._gpus: dict[str, SampledGpu] = {}
+        self._listed: list[CudaGpu] = []
+        self._unlisted: set[str] = set()
+        self._tools: Tools | None = None
+        self._driver_text = self._driver()
+        self._driver_checked = clock()
+
+    def run(self) -> int:
+        """Run until the exporter ends it, or it has to be started again; return the exit code."""
+        try:
+            # The exporter is patient until it first hears of this process: loading comes before.
+            self._port.wait(self._period)
+            self._hear()
+            next_step = self._clock()
+            while not self._port.ended:
+                now = self._clock()
+                if now >= next_step:
+                    next_step = max(next_step + self._period, now)
+                    if self._is_another_driver(now):
+                        return AGAIN
+                    self._step()
+                    self._port.beat()
+                self._port.wait(max(next_step - self._clock(), 0.0))
+                self._hear()
+        except (ProcessSpent, SourceError) as error:  # of this process, not of one GPU
+            self._say(None, _state_of(error), str(error))
+            return AGAIN
+        finally:
+            self._release()
+            if self._tools is not None:
+                with contextlib.suppress(CuptiError):
+                    self._tools.library.call(ProfilerDeInitialize)
+        return ENDED
+
+    def _hear(self) -> None:
+        """Do what the exporter has asked for."""
+        for message in self._port.messages():
+            if "gpus" in message:
+                self._want(message["gpus"])
+            if message.get("pause"):
+                self._paused = True
+                self._release()
+                self._say(None, PAUSED, "the counters are handed over until they are resumed")
+            elif message.get("resume"):
+                self._paused = False
+                self._say(None, OK)
+
+    def _want(self, gpus: list[dict[str, Any]]) -> None:
+        self._wanted = {}
+        for gpu in gpus:
+            if gpu["gpu_instances"]:
+                self._say(gpu["uuid"], MIG.state, MIG.message)
+            else:
+                self._wanted[gpu["uuid"]] = gpu["pci_bus_id"]
+        for uuid in self._gpus.keys() - self._wanted.keys():
+            self._gpus.pop(uuid).release()
+
+    def _step(self) -> None:
+        """Take or read the counters of every GPU that is wanted."""
+        if self._wanted and not self._paused and self._tools is None:
+            self._tools = self._load()
+        if self._tools is None or self._paused or not self._duty.is_on(self._clock()):
+            self._release()
+            return
+        for uuid, pci_bus_id in self._wanted.items():
+            if uuid not in self._gpus:
+                self._find(uuid, pci_bus_id, self._tools)
+            gpu = self._gpus.get(uuid)
+            said = None if gpu is None else gpu.step()
+            if said is None:
+                self._port.beat()  # to take the counters is what takes long
+            else:
+                self._port.emit(said)
+
+    def _find(self, uuid: str, pci_bus_id: str | None, tools: Tools) -> None:
+        found = find_gpu(self._listed, uuid, pci_bus_id)
+        if found is not None:
+            self._gpus[uuid] = SampledGpu(uuid, found.index, tools)
+        elif uuid not in self._unlisted:
+            self._unlisted.add(uuid)
+            self._say(uuid, "unreachable", "the CUDA driver does not list this GPU")
+
+    def _load(self) -> Tools:
+        """Load the driver and CUPTI; nothing that follows a first error of CUPTI is safe."""
+        driver = Driver()
+        if self._library_path is not None:
+            candidates = [Path(self._library_path)]
+        else:
+            candidates = [each.library for each in fitting(installed(), driver.cuda_version)]
+        library = initialized(driver, candidates)
+        self._listed = driver.gpus()
+        cuda = ".".join(map(str, driver.cuda_version))
+        self._port.emit({"hello": {"cuda": cuda, "cupti": str(library.version)}})
+        return Tools(library, Choices(library), self._clock)
+
+    def _release(self) -> None:
+        for gpu in self._gpus.values():
+            gpu.release()
+
+    def _say(self, uuid: str | None, state: str, message: str = "") -> None:
+        self._port.emit({"gpu": uuid, "state": state, "message": message})
+
+    def _is_another_driver(self, now: float) -> bool:
+        """Return whether what was given up may be worth another try."""
+        if now - self._driver_checked < DRIVER_CHECK_SECONDS:
+            return False
+        self._driver_checked = now
+        before, self._driver_text = self._driver_text, self._driver()
+        return before != self._driver_text
+
+    def _driver(self) -> tuple[str, ...]:
+        return tuple(_text(path) for path in self._driver_files)
+
+
+def _state_of(error: Exception) -> str:
+    if isinstance(error, CuptiError):
+        return error.fault.state
+    if isinstance(error, Unfit):
+        return error.state
+    return "missing" if isinstance(error, LibraryUnavailable) else "unreachable"
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def run(options: Mapping[str, Any], port: Port) -> int:
+    """Sample until the exporter ends it; return the exit code."""
+    return Program(port, options).run()

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is measured of a GPU, and which of CUPTI's metrics give it, best first.
+
+A chip has some of them, by no rule of its name; and of those that it has, not all are counted at
+the same time. `choice` finds out. Names with a dot before `sm__` and the like are of groups that
+NVIDIA's own tools sample in one pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Form(Enum):
+    """In which form of a metric CUPTI is asked for it: the end of its name."""
+
+    PERCENT = ".avg.pct_of_peak_sustained_elapsed"
+    """Of what the unit can do in the cycles of its own clock; of a share, it is a hundredth."""
+    BYTES = ".sum"
+    """In the sample."""
+    HERTZ = ".avg.per_second"
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One metric that gives a signal."""
+
+    metric: str
+    """Without its form."""
+    field: str | None = None
+    """The field of Activity, where it is not the signal's."""
+    where: tuple[str, str] | None = None
+    """A metric in its form, and what its description has to contain on the chip: one name is not
+    the same pipe on every chip."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """One thing to measure."""
+
+    name: str
+    field: str | None
+    """Of Activity; None: it has none."""
+    alternatives: tuple[Alternative, ...]
+    form: Form = Form.PERCENT
+    wanted: bool = True
+    """Whether its lack is told of every chip; else only of those that can count it alone."""
+
+
+def _of(
+    *metrics: str, field: str | None = None, where: tuple[str, str] | None = None
+) -> tuple[Alternative, ...]:
+    return tuple(Alternative(metric, field, where) for metric in metrics)
+
+
+_SHARED = "sm__pipe_shared_cycles_active_realtime"
+"""The pipe that FP16 has together with tensor cores (Turing) or alone (Turing without them), and
+FP64 together with tensor cores (GA100, GH100, GB100)."""
+_FP16_AND_TENSOR = (_SHARED + Form.PERCENT.value, "(fp16+tensor)")
+_FP16_ALONE = (_SHARED + Form.PERCENT.value, "(fp16)")
+_FP16_APART = (_SHARED + Form.PERCENT.value, "(fp16")
+
+SIGNALS: tuple[Signal, ...] = (
+    Signal("sm", "sm", _of("sm__cycles_active")),
+    Signal("engine", "engine", _of("gr__cycles_active")),
+    # All that is read and written; of Turing's `dram__` metrics none is counted in one pass.
+    Signal("dram", "dram", _of("dram__throughput", "dramc__throughput")),
+    Signal(
+        "tensor",
+        "tensor",
+        (
+            *_of("sm__pipe_tensor_cycles_active_realtime_v2"),
+            *_of("sm__pipe_tensor_cycles_active_realtime"),
+            *_of(_SHARED, field="tensor_fp16", where=_FP16_AND_TENSOR),
+        ),
+    ),
+    # Instructions first: since GA10x the pipe has two halves, and the cycles in which either works
+    # are no share of what both can do.
+    Signal(
+        "fma",
+        "fma",
+        (
+            *_of("sm__inst_executed_pipe_fma_realtime", field="fp32", where=_FP16_APART),
+            *_of(
+                "sm__inst_executed_pipe_fma_realtime",
+                "TPC.TriageCompute.sm__inst_executed_pipe_fma_realtime",
+                "SM_C.TriageAC.smsp__inst_executed_pipe_fma",
+                "SM_C.TriageTop.smsp__inst_executed_pipe_fma",
+                "sm__pipe_fma_cycles_active_realtime",
+                "TPC.TriageCompute.sm__pipe_fma_cycles_active_realtime",
+            ),
+        ),
+    ),
+    Signal("fp16", "fp16", _of(_SHARED, where=_FP16_ALONE), wanted=False),
+    Signal(
+        "fp64",
+        "fp64",
+        _of(
+            "sm__pipe_fp64_cycles_active",
+            "TPC.TriageCompute.sm__pipe_fp64_cycles_active_realtime",
+            "sm__inst_executed_pipe_fp64",
+        ),
+    ),
+    Signal(
+        "int",
+        "integer",
+        _of(
+            "sm__pipe_alu_cycles_active",
+            "sm__inst_executed_pipe_alu_realtime",
+            "TPC.TriageCompute.sm__inst_executed_pipe_alu_realtime",
+        ),
+    ),
+    Signal(
+        "occupancy",
+        "occupancy",
+        _of("sm__warps_active_realtime", "sm__warps_active", "tpc__warps_active_realtime"),
+    ),
+    Signal("gpc_clock", None, _of("gpc__cycles_elapsed"), Form.HERTZ),
+    Signal("sys_clock", None, _of("sys__cycles_elapsed"), Form.HERTZ),
+    Signal(
+        "hmma",
+        "hmma",
+        _of(
+            "sm__pipe_tensor_subpipe_hmma_cycles_active_realtime",
+            "TPC.TriageCompute.sm__pipe_tensor_subpipe_hmma_cycles_active_realtime",
+            "TPC.TriageCompute.sm__pipe_tensor_op_hmma_cycles_active_realtime",
+        ),
+        wanted=False,
+    ),
+    Signal(
+        "imma",
+        "imma",
+        _of(
+            "sm__pipe_tensor_subpipe_imma_cycles_active_realtime",
+            "TPC.TriageCompute.sm__pipe_tensor_subpipe_imma_cycles_active_realtime",
+            "TPC.TriageCompute.sm__pipe_tensor_op_imma_cycles_active_realtime",
+        ),
+        wanted=False,
+    ),
+    Signal(
+        "dmma",
+        "dmma",
+        _of(
+            "SM_C.TriageCompute.smsp__pipe_tensor_subpipe_dmma_cycles_active",
+            "SM_C.TriageCompute.smsp__pipe_tensor_op_dmma_cycles_active",
+        ),
+        wanted=False,
+    ),
+    # What the GPU reads it receives.
+    Signal(
+        "pcie_receive",
+        "pcie_receive_bytes",
+        _of("pcie__read_bytes", "PCI.TriageCompute.pcie__read_bytes"),
+        Form.BYTES,
+        wanted=False,
+    ),
+    Signal(
+        "pcie_transmit",
+        "pcie_transmit_bytes",
+        _of("pcie__write_bytes", "PCI.TriageCompute.pcie__write_bytes"),
+        Form.BYTES,
+        wanted=False,
+    ),
+    Signal("nvlink_receive", "nvlink_receive_bytes", _of("nvlrx__bytes"), Form.BYTES, wanted=False),
+    Signal(
+        "nvlink_transmit", "nvlink_transmit_bytes", _of("nvltx__bytes"), Form.BYTES, wanted=False
+    ),
+)
+"""The most important first: what does not fit into one pass gives way from the end."""

@@ -1,0 +1,337 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What CUPTI's functions take: one structure each, laid out as its C ABI has it.
+
+Each begins with its own size, which CUPTI compares with what its release knows: the end of the last
+member, without what the compiler pads after it. A member that a later release appended is left out
+of the size for releases before. Members have CUPTI's own names, written as Python writes names.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from ctypes import (
+    POINTER,
+    c_char_p,
+    c_double,
+    c_int,
+    c_size_t,
+    c_uint8,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
+from typing import Any, ClassVar, TypeVar
+
+CUPTI_12_8 = 26
+CUPTI_13_1 = 130100
+"""Releases, as cuptiGetVersion numbers them."""
+
+PM_SAMPLING = 1
+"""A profiler of the host: CUpti_ProfilerType."""
+PM_SAMPLING_API = 3
+"""What cuptiProfilerDeviceSupported is asked about: CUpti_Profiler_API."""
+SUPPORT_LEVELS = ("unknown", "unsupported", "disabled", "supported")
+"""CUpti_Profiler_Support_Level, by number."""
+SYSTEM_CLOCK_INTERVAL, TIME_INTERVAL = 0, 1
+"""What an interval counts, cycles or nanoseconds: CUpti_PmSampling_TriggerMode."""
+KEEP_OLDEST, KEEP_LATEST = 0, 1
+"""What a full buffer drops: CUpti_PmSampling_HardwareBuffer_AppendMode."""
+STOPPED_FOR_OTHER, COUNTER_DATA_FULL, END_OF_RECORDS = 0, 1, 2
+"""Why decoding stopped: CUpti_PmSampling_DecodeStopReason."""
+
+_Names = POINTER(c_char_p)
+
+
+class Parameters(ctypes.Structure):
+    """What all structures begin with."""
+
+    FUNCTION: ClassVar[str]
+    """The function that takes a pointer to it."""
+    SINCE: ClassVar[Mapping[str, int]] = {}
+    """By member: the release that appended it; the others were there before 12.6."""
+    _fields_: ClassVar[Sequence[tuple[str, type[Any]]]] = (
+        ("struct_size", c_size_t),
+        ("p_priv", c_void_p),
+    )
+
+
+P = TypeVar("P", bound=Parameters)
+
+
+def struct_size(kind: type[Parameters], version: int) -> int:
+    """Return the size in bytes that the release `version` expects of a structure."""
+    members = [name for base in kind.__mro__[::-1] for name, *_ in vars(base).get("_fields_", ())]
+    known = [name for name in members if kind.SINCE.get(name, 0) <= version]
+    last = getattr(kind, known[-1])
+    return int(last.offset + last.size)
+
+
+def parameters(kind: type[P], version: int, **members: Any) -> P:
+    """Return a structure for the release `version`, all else than `members` being zero."""
+    return kind(struct_size=struct_size(kind, version), **members)
+
+
+# Of the process and its GPUs.
+
+
+class ProfilerInitialize(Parameters):
+    """Once in a process."""
+
+    FUNCTION = "cuptiProfilerInitialize"
+    _fields_ = ()
+
+
+class ProfilerDeInitialize(Parameters):
+    """Once in a process: a second time crashes it."""
+
+    FUNCTION = "cuptiProfilerDeInitialize"
+    _fields_ = ()
+
+
+class DeviceGetChipName(Parameters):
+    """Gives `p_chip_name`."""
+
+    FUNCTION = "cuptiDeviceGetChipName"
+    _fields_ = (("device_index", c_size_t), ("p_chip_name", c_char_p))
+
+
+class ProfilerDeviceSupported(Parameters):
+    """Gives a level of support for each thing that may stand in the way."""
+
+    FUNCTION = "cuptiProfilerDeviceSupported"
+    SINCE: ClassVar[Mapping[str, int]] = {"sku": CUPTI_13_1}
+    _fields_ = (
+        ("cu_device", c_int),
+        ("is_supported", c_int),
+        ("architecture", c_int),
+        ("sli", c_int),
+        ("v_gpu", c_int),
+        ("confidential_compute", c_int),
+        ("cmp", c_int),
+        ("wsl", c_int),
+        ("api", c_int),
+        ("sku", c_int),
+    )
+
+
+# Sampling.
+
+
+class PmSamplingEnable(Parameters):
+    """Gives `p_pm_sampling_object`, which stands for the GPU in what follows."""
+
+    FUNCTION = "cuptiPmSamplingEnable"
+    _fields_ = (("device_index", c_size_t), ("p_pm_sampling_object", c_void_p))
+
+
+class PmSamplingDisable(Parameters):
+    """Gives the GPU's counters back."""
+
+    FUNCTION = "cuptiPmSamplingDisable"
+    _fields_ = (("p_pm_sampling_object", c_void_p),)
+
+
+class PmSamplingSetConfig(Parameters):
+    """The config image is kept by its address for as long as the GPU is enabled."""
+
+    FUNCTION = "cuptiPmSamplingSetConfig"
+    SINCE: ClassVar[Mapping[str, int]] = {"hw_buffer_append_mode": CUPTI_12_8}
+    _fields_ = (
+        ("p_pm_sampling_object", c_void_p),
+        ("config_size", c_size_t),
+        ("p_config", c_void_p),
+        ("hardware_buffer_size", c_size_t),
+        ("sampling_interval", c_uint64),
+        ("trigger_mode", c_int),
+        ("hw_buffer_append_mode", c_int),
+    )
+
+
+class PmSamplingStart(Parameters):
+    """Begins to sample."""
+
+    FUNCTION = "cuptiPmSamplingStart"
+    _fields_ = (("p_pm_sampling_object", c_void_p),)
+
+
+class PmSamplingStop(Parameters):
+    """Ends sampling."""
+
+    FUNCTION = "cuptiPmSamplingStop"
+    _fields_ = (("p_pm_sampling_object", c_void_p),)
+
+
+class PmSamplingDecodeData(Parameters):
+    """Moves samples into an image; gives why it stopped and whether the buffer overflowed."""
+
+    FUNCTION = "cuptiPmSamplingDecodeData"
+    _fields_ = (
+        ("p_pm_sampling_object", c_void_p),
+        ("p_counter_data_image", c_void_p),
+        ("counter_data_image_size", c_size_t),
+        ("decode_stop_reason", c_int),
+        ("overflow", c_uint8),
+    )
+
+
+class PmSamplingGetCounterAvailability(Parameters):
+    """Gives the size where the image is NULL, and then fills it."""
+
+    FUNCTION = "cuptiPmSamplingGetCounterAvailability"
+    _fields_ = (
+        ("device_index", c_size_t),
+        ("counter_availability_image_size", c_size_t),
+        ("p_counter_availability_image", c_void_p),
+    )
+
+
+class PmSamplingGetCounterDataSize(Parameters):
+    """Gives `counter_data_size`, in bytes."""
+
+    FUNCTION = "cuptiPmSamplingGetCounterDataSize"
+    _fields_ = (
+        ("p_pm_sampling_object", c_void_p),
+        ("p_metric_names", _Names),
+        ("num_metrics", c_size_t),
+        ("max_samples", c_uint32),
+        ("counter_data_size", c_size_t),
+    )
+
+
+class PmSamplingCounterDataImageInitialize(Parameters):
+    """Makes an image empty."""
+
+    FUNCTION = "cuptiPmSamplingCounterDataImageInitialize"
+    _fields_ = (
+        ("p_pm_sampling_object", c_void_p),
+        ("counter_data_size", c_size_t),
+        ("p_counter_data", c_void_p),
+    )
+
+
+class PmSamplingGetCounterDataInfo(Parameters):
+    """Gives how many samples an image has."""
+
+    FUNCTION = "cuptiPmSamplingGetCounterDataInfo"
+    _fields_ = (
+        ("p_counter_data_image", c_void_p),
+        ("counter_data_image_size", c_size_t),
+        ("num_total_samples", c_size_t),
+        ("num_populated_samples", c_size_t),
+        ("num_completed_samples", c_size_t),
+    )
+
+
+class PmSamplingCounterDataGetSampleInfo(Parameters):
+    """Gives when one sample began and ended, in nanoseconds."""
+
+    FUNCTION = "cuptiPmSamplingCounterDataGetSampleInfo"
+    _fields_ = (
+        ("p_pm_sampling_object", c_void_p),
+        ("p_counter_data_image", c_void_p),
+        ("counter_data_image_size", c_size_t),
+        ("sample_index", c_size_t),
+        ("start_timestamp", c_uint64),
+        ("end_timestamp", c_uint64),
+    )
+
+
+# Of the host, which needs neither GPU nor driver.
+
+
+class ProfilerHostInitialize(Parameters):
+    """Gives `p_host_object`, which stands for the chip in what follows."""
+
+    FUNCTION = "cuptiProfilerHostInitialize"
+    _fields_ = (
+        ("profiler_type", c_int),
+        ("p_chip_name", c_char_p),
+        ("p_counter_availability_image", c_void_p),
+        ("p_host_object", c_void_p),
+    )
+
+
+class ProfilerHostDeinitialize(Parameters):
+    """Frees the host object."""
+
+    FUNCTION = "cuptiProfilerHostDeinitialize"
+    _fields_ = (("p_host_object", c_void_p),)
+
+
+class ProfilerHostGetSupportedChips(Parameters):
+    """Gives the names of all chips that this release knows."""
+
+    FUNCTION = "cuptiProfilerHostGetSupportedChips"
+    _fields_ = (("num_chips", c_size_t), ("pp_chip_names", _Names))
+
+
+class ProfilerHostGetMetricProperties(Parameters):
+    """Describes one metric."""
+
+    FUNCTION = "cuptiProfilerHostGetMetricProperties"
+    SINCE: ClassVar[Mapping[str, int]] = {"metric_collection_scope": CUPTI_13_1}
+    _fields_ = (
+        ("p_host_object", c_void_p),
+        ("p_metric_name", c_char_p),
+        ("p_description", c_char_p),
+        ("p_hw_unit", c_char_p),
+        ("p_dim_unit", c_char_p),
+        ("metric_type", c_int),
+        ("metric_collection_scope", c_int),
+    )
+
+
+class ProfilerHostConfigAddMetrics(Parameters):
+    """Adds metrics to the host object's configuration."""
+
+    FUNCTION = "cuptiProfilerHostConfigAddMetrics"
+    _fields_ = (
+        ("p_host_object", c_void_p),
+        ("pp_metric_names", _Names),
+        ("num_metrics", c_size_t),
+    )
+
+
+class ProfilerHostGetConfigImageSize(Parameters):
+    """Gives `config_image_size`, in bytes."""
+
+    FUNCTION = "cuptiProfilerHostGetConfigImageSize"
+    _fields_ = (("p_host_object", c_void_p), ("config_image_size", c_size_t))
+
+
+class ProfilerHostGetConfigImage(Parameters):
+    """Fills the configuration's image."""
+
+    FUNCTION = "cuptiProfilerHostGetConfigImage"
+    _fields_ = (
+        ("p_host_object", c_void_p),
+        ("config_image_size", c_size_t),
+        ("p_config_image", c_void_p),
+    )
+
+
+class ProfilerHostGetNumOfPasses(Parameters):
+    """Gives in how many passes the metrics of an image are counted."""
+
+    FUNCTION = "cuptiProfilerHostGetNumOfPasses"
+    _fields_ = (
+        ("config_image_size", c_size_t),
+        ("p_config_image", c_void_p),
+        ("num_of_passes", c_size_t),
+    )
+
+
+class ProfilerHostEvaluateToGpuValues(Parameters):
+    """Computes metrics of one sample of a counter data image into `p_metric_values`."""
+
+    FUNCTION = "cuptiProfilerHostEvaluateToGpuValues"
+    _fields_ = (
+        ("p_host_object", c_void_p),
+        ("p_counter_data_image", c_void_p),
+        ("counter_data_image_size", c_size_t),
+        ("range_index", c_size_t),
+        ("pp_metric_names", _Names),
+        ("num_metrics", c_size_t),
+        ("p_metric_values", POINTER(c_double)),
+    )

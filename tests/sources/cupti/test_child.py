@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real child on the fake libraries, watched by the exporter's side: what it does to itself
+costs the readings and nothing else."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporter.model.reading import Activity
+from exporter.sources.counters.child import program
+from exporter.sources.source import CUPTI
+from tests.fake_cupti import FakeCupti, uuid_of
+from tests.sources.counters.bench import Bench, Gpu
+
+P = ".avg.pct_of_peak_sustained_elapsed"
+
+
+class Node(Bench):
+    """The exporter's side, with the child that samples; the clock of the child is the real one."""
+
+    def __init__(self, fake: FakeCupti, **options: Any) -> None:
+        options = {"library": str(fake.cupti()), "period_seconds": 0.1, **options}
+        super().__init__("", options, program=program(CUPTI), source=CUPTI)
+        self.fake = fake
+
+    def open(self, uuid: str = uuid_of(0), shares: Any = (None,)) -> Gpu:
+        return super().open(uuid, shares)
+
+    def activity(self, gpu: Gpu) -> Activity:
+        """Return the next activity of a GPU."""
+        found: list[Activity] = []
+
+        def reads() -> bool:
+            self.clock.advance(0.02)
+            found.extend(gpu.read().values())
+            return bool(found)
+
+        self.step_until(reads, "an activity")
+        return found[0]
+
+    def state_is(self, gpu: Gpu, state: str | None) -> Callable[[], bool]:
+        """Return what says whether the reading state of a GPU is this."""
+
+        def check() -> bool:
+            gpu.read()
+            return gpu.journal.states.get(CUPTI) == state
+
+        return check
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Node]]:
+    """Makes a node with the fake's GPUs: ``node(chips, *lines)``."""
+    nodes: list[Node] = []
+
+    def make(chips: tuple[str, ...] = ("AD102",), *lines: str, **options: Any) -> Node:
+        fake = FakeCupti(tmp_path, chips, *lines)
+        for name, value in fake.environment.items():
+            monkeypatch.setenv(name, value)
+        nodes.append(Node(fake, procfs=str(tmp_path), **options))
+        return nodes[-1]
+
+    yield make
+    for made in nodes:
+        made.close()
+
+
+Make = Callable[..., Node]
+
+
+def test_what_is_sampled_arrives(node: Make) -> None:
+    here = node(("AD102", "AD102"), f"value sm__cycles_active{P} 80")
+    gpus = [here.open(uuid_of(0)), here.open(uuid_of(1))]
+    here.run()
+
+    for gpu in gpus:
+        activity = here.activity(gpu)
+        assert activity.source == CUPTI
+        assert activity.sm == pytest.approx(0.8)
+    assert here.is_up
+    assert here.failures == 0
+    assert here.counters.facts == {"cuda": "13.0", "cupti": "130101"}
+
+
+def test_variables_that_hide_gpus_are_not_the_exporters(
+    node: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The numbers of GPUs would be others."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
+    here = node()
+    gpu = here.open()
+    here.run()
+
+    assert here.activity(gpu).sm is not None
+
+
+@pytest.mark.parametrize(
+    ("installed", "lines", "taken"),
+    [
+        ((12, 13), (), "130101"),
+        ((12, 13), ("driver 12090",), "28"),
+        ((12, 13), ("newest 12",), "28"),
+        ((13,), ("driver 13020",), "130101"),
+    ],
+)
+def test_the_installed_release_is_taken_that_the_driver_takes(
+    node: Make,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    installed: tuple[int, ...],
+    lines: tuple[str, ...],
+    taken: str,
+) -> None:
+    here = node(("AD102",), *lines, library=None)
+    here.fake.install(tmp_path / "site", *installed)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    gpu = here.open()
+    here.run()
+
+    assert here.activity(gpu).sm is not None
+    assert here.counters.facts["cupti"] == taken
+
+
+@pytest.mark.parametrize(
+    ("installed", "lines", "state"),
+    [
+        ((), (), "missing"),
+        ((13,), ("driver 12090",), "missing"),
+        ((13,), ("newest 12",), "old_driver"),
+        ((12, 13), ("driver 12040",), "old_driver"),
+        ((13,), ("cupti 130200",), "missing"),
+    ],
+)
+def test_without_a_release_that_fits_there_is_one_line_of_advice(
+    node: Make,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    installed: tuple[int, ...],
+    lines: tuple[str, ...],
+    state: str,
+) -> None:
+    here = node(("AD102",), *lines, library=None)
+    here.fake.install(tmp_path / "site", *installed)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    gpu = here.open()
+    here.run()
+
+    here.step_until(here.state_is(gpu, state), "its state")
+    here.step(10)
+    assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 1
+
+
+def test_a_child_that_is_killed_costs_some_readings(
+    node: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    here = node()
+    gpu = here.open()
+    here.run()
+    here.activity(gpu)
+    caplog.clear()
+
+    pid = here.supervisor.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    here.step_until(here.state_is(gpu, "unreachable"), "its state")
+
+    assert not gpu.source.measures(None)
+    assert here.failures == 1
+    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(warnings) == 1
+    here.advance(1.0)
+    assert here.activity(gpu).sm == pytest.approx(0.1)
+    assert here.failures == 1
+    assert here.supervisor.pid != pid
+
+
+def test_a_crash_in_the_library_is_one_failure_and_the_next_child_measures(node: Make) -> None:
+    here = node(("AD102",), "crash cuptiPmSamplingEnable")
+    gpu = here.open()
+    here.run()
+    here.step_until(here.state_is(gpu, "unreachable"), "its state")
+    assert here.failures == 1
+
+    here.fake.play()
+    here.advance(1.0)
+
+    assert here.activity(gpu).sm == pytest.approx(0.1)
+    here.step_until(here.state_is(gpu, None), "its state ends")
+
+
+def test_a_call_that_does_not_return_is_ended_from_outside(node: Make) -> None:
+    here = node(("AD102",), "hang cuptiPmSamplingDecodeData")
+    gpu = here.open()
+    here.run()
+    here.step_until(lambda: "cuptiPmSamplingDecodeData" in here.fake.calls(), "the hang")
+    here.step(10)
+
+    here.advance(6.0)
+    here.step_until(here.state_is(gpu, "unreachable"), "its state")
+
+    assert here.failures == 1
+    here.fake.play()
+    here.advance(2.0)
+    assert here.activity(gpu).sm == pytest.approx(0.1)
+
+
+def test_a_driver_that_is_too_old_says_so_once(
+    node: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    here = node(("AD102",), "fail cuptiProfilerInitialize 15")
+    gpu = here.open()
+    here.run()
+    here.step_until(here.state_is(gpu, "old_driver"), "its state")
+    here.advance(30.0)
+    here.step(20)
+
+    assert here.state_is(gpu, "old_driver")()
+    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(warnings) == 1
+    assert "driver is older" in warnings[0].getMessage()
+
+
+def test_a_profiler_gets_the_counters(node: Make) -> None:
+    here = node()
+    gpu = here.open()
+    here.run()
+    here.activity(gpu)
+
+    here.counters.pause()
+    here.step_until(here.state_is(gpu, "paused"), "paused")
+    assert here.fake.calls("cuptiPmSamplingEnable", "cuptiPmSamplingDisable") == [
+        "cuptiPmSamplingEnable",
+        "cuptiPmSamplingDisable",
+    ]
+
+    here.counters.resume()
+    assert here.activity(gpu).sm == pytest.approx(0.1)
+    assert here.failures == 0
+
+
+def test_a_child_that_cannot_let_go_is_killed_for_the_profiler(node: Make) -> None:
+    here = node()
+    gpu = here.open()
+    here.run()
+    here.activity(gpu)
+    here.fake.play("hang cuptiPmSamplingStop")
+    pid = here.supervisor.pid
+
+    here.counters.pause()
+    here.step(5)
+    assert not here.state_is(gpu, "paused")()  # not before it is true
+    here.advance(2.0)
+    here.step_until(here.state_is(gpu, "paused"), "paused")
+
+    assert here.supervisor.pid is None
+    assert pid is not None
+
+
+def test_the_counters_are_given_back_when_the_exporter_ends(node: Make) -> None:
+    here = node()
+    gpu = here.open()
+    here.run()
+    here.activity(gpu)
+
+    here.close()
+
+    assert here.fake.calls()[-1] == "cuptiProfilerDeInitialize"
+    assert "cuptiPmSamplingDisable" in here.fake.calls()

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One GPU is sampled, on a library that samples as the real one is known to."""
+
+from __future__ import annotations
+
+import pytest
+
+from exporter.sources.cupti.errors import CuptiError
+from exporter.sources.cupti.host import Host
+from exporter.sources.cupti.session import Session
+from exporter.sources.cupti.structures import (
+    ProfilerHostConfigAddMetrics,
+    ProfilerInitialize,
+)
+from tests.fake_cupti import FakeCupti
+from tests.sources.cupti.conftest import Fakes, loaded
+
+SM = "sm__cycles_active.avg.pct_of_peak_sustained_elapsed"
+TENSOR = "sm__pipe_tensor_cycles_active_realtime.avg.pct_of_peak_sustained_elapsed"
+"""Any names will do: the fake knows none."""
+
+
+def session_of(fake: FakeCupti, chip: str = "AD102") -> Session:
+    library = loaded(fake)
+    library.call(ProfilerInitialize)
+    host = Host(library, chip)
+    host.add((SM, TENSOR))
+    metrics = (SM, TENSOR)
+    session = Session(library, 0, chip, host, host.image(), sampled=metrics, evaluated=metrics)
+    session.start()
+    return session
+
+
+def test_a_second_is_measured(fake: Fakes) -> None:
+    gpu = fake(("AD102",), f"value {SM} 80", f"value {TENSOR} 20 40")
+    session = session_of(gpu)
+
+    gpu.advance(1.0)
+    counted = session.read()
+
+    assert not counted.overflowed
+    assert counted.window.covered_seconds == pytest.approx(0.99)  # all but the first sample
+    assert counted.window.sample_seconds == pytest.approx(0.01)
+    assert list(counted.window.means) == [pytest.approx(80.0), pytest.approx(30.0, rel=0.01)]
+    gpu.advance(1.0)
+    assert session.read().window.covered_seconds == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("first", ["zero", "stretched", "plain"])
+def test_the_first_sample_is_dropped_however_it_looks(fake: Fakes, first: str) -> None:
+    """Its values are of a time before the start."""
+    gpu = fake(("AD102",), f"first {first}", f"value {SM} 100 {' '.join(['50'] * 14)}")
+    session = session_of(gpu)
+
+    gpu.advance(0.1)
+
+    assert session.read().window.means[0] == pytest.approx(50.0)
+
+
+def test_samples_that_do_not_come_are_not_covered(fake: Fakes) -> None:
+    gpu = fake(("AD102",), "missing 3 9")
+    session = session_of(gpu)
+
+    gpu.advance(1.0)
+
+    assert session.read().window.covered_seconds == pytest.approx(0.66, abs=0.02)
+
+
+def test_a_full_buffer_is_an_overflow_and_a_new_start_mends_it(fake: Fakes) -> None:
+    gpu = fake()
+    session = session_of(gpu)
+
+    gpu.advance(60.0)
+    assert session.read().overflowed
+    gpu.advance(1.0)
+    assert session.read().overflowed  # it goes on until it is started again
+    session.stop()
+    session.start()
+    gpu.advance(1.0)
+
+    counted = session.read()
+    assert not counted.overflowed
+    assert counted.window.covered_seconds == pytest.approx(0.99)
+
+
+def test_an_overflow_that_comes_as_an_error_is_one(fake: Fakes) -> None:
+    gpu = fake(("AD102",), "fail cuptiPmSamplingDecodeData 8 1")
+    session = session_of(gpu)
+
+    assert session.read().overflowed
+
+
+def test_a_read_that_came_late_covers_what_was_kept(fake: Fakes) -> None:
+    gpu = fake()
+    session = session_of(gpu)
+
+    gpu.advance(2.5)
+    assert session.read().window.covered_seconds == pytest.approx(2.49)
+    gpu.advance(4.0)
+    assert session.read().window.covered_seconds == pytest.approx(2.56)  # an image was full
+    gpu.advance(1.0)
+    assert session.read().window.covered_seconds == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("chip", ["TU102", "GA100"])
+def test_chips_that_count_cycles_are_set_to_the_rate(fake: Fakes, chip: str) -> None:
+    gpu = fake((chip,), "sysclk 300000000")
+    session = session_of(gpu, chip)
+    assert session.interval == 12_000_000
+
+    gpu.advance(1.0)
+    assert session.read().window.sample_seconds == pytest.approx(0.04)
+    gpu.advance(1.0)
+    counted = session.read()
+
+    assert session.interval == 3_000_000
+    assert counted.window.sample_seconds == pytest.approx(0.01)
+    assert counted.window.covered_seconds == pytest.approx(0.99)
+
+
+def test_a_clock_that_moves_a_little_is_let_be(fake: Fakes) -> None:
+    gpu = fake(("TU102",), "sysclk 1900000000")
+    session = session_of(gpu, "TU102")
+
+    gpu.advance(1.0)
+
+    assert session.read().window.covered_seconds == pytest.approx(1.0, abs=0.02)
+    assert session.interval == 12_000_000
+    assert gpu.calls("cuptiPmSamplingSetConfig") == ["cuptiPmSamplingSetConfig"]
+
+
+@pytest.mark.parametrize("release", [24, 28, 130101])
+def test_each_release_gets_the_structures_that_it_knows(fake: Fakes, release: int) -> None:
+    """12.6 has no append mode: its structure ends before it."""
+    gpu = fake(("AD102",), f"cupti {release}")
+    session = session_of(gpu)
+
+    gpu.advance(1.0)
+
+    assert session.read().window.covered_seconds == pytest.approx(0.99)
+
+
+def test_the_counters_are_given_back(fake: Fakes) -> None:
+    gpu = fake()
+    session = session_of(gpu)
+
+    session.stop()
+    session.stop()
+
+    ended = gpu.calls("cuptiPmSamplingStop", "cuptiPmSamplingDisable")
+    assert ended == ["cuptiPmSamplingStop", "cuptiPmSamplingDisable"]
+
+
+@pytest.mark.parametrize(
+    "function",
+    ["cuptiPmSamplingSetConfig", "cuptiPmSamplingStart", "cuptiPmSamplingGetCounterDataSize"],
+)
+def test_a_start_that_fails_half_way_holds_nothing(fake: Fakes, function: str) -> None:
+    gpu = fake(("AD102",), f"fail {function} 26")
+
+    with pytest.raises(CuptiError) as failed:
+        session_of(gpu)
+
+    assert failed.value.code == 26
+    assert gpu.calls("cuptiPmSamplingEnable", "cuptiPmSamplingDisable") == [
+        "cuptiPmSamplingEnable",
+        "cuptiPmSamplingDisable",
+    ]
+
+
+def test_counters_are_given_back_even_if_they_cannot_be_stopped(fake: Fakes) -> None:
+    gpu = fake()
+    session = session_of(gpu)
+    gpu.play("fail cuptiPmSamplingStop 999")
+
+    with pytest.raises(CuptiError):
+        session.stop()
+
+    assert "cuptiPmSamplingDisable" in gpu.calls()
+
+
+def test_the_fake_refuses_a_structure_of_another_size(fake: Fakes) -> None:
+    """Else these tests would show nothing about structures."""
+    library = loaded(fake())
+    call, asked = library.prepared(ProfilerHostConfigAddMetrics)
+    asked.struct_size += 8
+
+    with pytest.raises(CuptiError):
+        call()

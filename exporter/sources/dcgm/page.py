@@ -18,6 +18,12 @@ from exporter.sources.source import DCGM
 BLANKS = range(0x7FFFFFF0, 0x80000000)
 """What DCGM has instead of a 32-bit value that is unknown, unsupported or not permitted."""
 
+MOST_ROWS = 10_000
+"""Of use: sixteen GPUs with seven instances each and several pods on each have fewer."""
+LONGEST_LABELS = 8192
+"""Characters. Those of a row with every label of its pod are a third; the parser's time grows with
+the square."""
+
 _ROW = re.compile(r"^[ \t]*(DCGM_FI_(?:PROF|DEV)_\w+)[ \t]*(?:\{(.*)\})?(.*)$", re.MULTILINE)
 """Name, labels and the rest of a line. No `}` comes after the labels."""
 _INSTANCE = re.compile(r"[0-9]{0,3}")
@@ -80,6 +86,8 @@ def _rows(text: str) -> Iterator[Row]:
     same ones, so those of a page are read once each, and the values without them.
     """
     found = [match.groups(default="") for match in _ROW.finditer(text) if match[1] in _NAMES]
+    if len(found) > MOST_ROWS or any(len(labels) > LONGEST_LABELS for _, labels, _ in found):
+        raise NotDcgm("its page has more rows or labels than DCGM has")
     shares = {labels: _share(labels) for labels in {labels for _, labels, _ in found}}
     values = _samples(f"{name} {rest}" for name, _, rest in found)
     for (name, labels, _), (_, value, timestamp) in zip(found, values, strict=True):

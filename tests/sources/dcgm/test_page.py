@@ -178,6 +178,17 @@ def test_what_is_no_page_of_dcgm_is_refused(text: str) -> None:
     assert re.fullmatch(r"its page [a-zA-Z ]+", str(refused.value))
 
 
+@pytest.mark.parametrize("rows", [10_001, 1])
+def test_a_page_that_takes_long_to_read_is_refused(rows: int) -> None:
+    """Whoever can listen at the address could keep the exporter busy otherwise."""
+    label = 'x="' + "y" * (8200 // rows) + '"'
+    row = f'DCGM_FI_PROF_SM_ACTIVE{{UUID="GPU-a",{label}}} 0.5\n'
+
+    with pytest.raises(NotDcgm, match="more rows or labels than DCGM has"):
+        parse(row * rows)
+    assert set(parse(f'DCGM_FI_PROF_SM_ACTIVE{{UUID="GPU-a",x="{"y" * 8000}"}} 0.5\n')) == {"GPU-a"}
+
+
 _VALUES = st.one_of(
     st.floats(0, 1), st.floats(), st.sampled_from(BLANKS), st.integers(-5, 2**70).map(float)
 )

@@ -63,9 +63,9 @@ COMMANDS: Mapping[str, Command] = {
         "FILE [--duration 60s] [--force] [FLAGS]",
     ),
     "counters": Command(
-        "Show what hardware counters can give of each chip.",
+        "Show what counters a chip has; hand them to a profiler.",
         "exporter.cli.counters.command",
-        "check [--chip CHIP] [--cuda VERSION] [--format table|json] [FLAGS]",
+        "check|pause|resume [--chip CHIP] [--cuda VERSION] [--format table|json] [FLAGS]",
     ),
     "run": Command(launch.SUMMARY, "roofline_job.launch"),
     "check-config": Command(

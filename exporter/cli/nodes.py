@@ -118,7 +118,7 @@ def _counter_options(settings: Settings) -> CounterOptions:
         dcgm_user=None if url is None else url.user,
         dcgm_password=None if url is None else url.password,
         dcgm_host=settings.dcgm_host,
-        dcgm_bindings=None if bindings is None else str(bindings),
+        dcgm_bindings=None if bindings is None else str(bindings.absolute()),
         cupti_duty=settings.cupti_duty,
         nvml_library=None if library is None else str(library),
         procfs=str(settings.path_procfs),

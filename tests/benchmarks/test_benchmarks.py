@@ -74,6 +74,14 @@ def test_ticks_prints_memory_and_the_cost_of_each_part() -> None:
     assert read + derive + render + zipped == pytest.approx(tick, abs=3)
 
 
+def test_cupti_prints_what_each_process_costs() -> None:
+    """And that what was sampled arrived."""
+    output = run("cupti", "--gpus=2", "--seconds=2")
+    assert 0 < float(cells(output, "child")[1]) < 100
+    assert float(cells(output, "idle Python")[1]) >= 0
+    assert re.search(r"^[234] readings arrived, of 4 seconds", output, re.MULTILINE)
+
+
 def test_scaling_prints_one_line_for_each_size() -> None:
     """The series of a page grow with the GPUs."""
     output = run("scaling", "--gpus=1,3", "--ticks=3")

@@ -16,6 +16,7 @@ from exporter.sources.fleet.fleet import Fleet
 from exporter.sources.nvml.library import Library
 from exporter.sources.simulate import Simulation
 from exporter.sources.simulate.simulation import SimulatedJobs
+from exporter.sources.source import CounterOptions, NodeCounters
 from exporter.sources.training import TrainingSource
 from exporter.specs import load_specs
 from tests.clocks import ManualClock
@@ -122,6 +123,24 @@ def test_a_driver_without_a_gpu_does_not_count(
     fake.activate(monkeypatch)
 
     assert driver_problem(Library(str(fake.library))) == "the driver lists no GPU"
+
+
+def test_the_folder_of_bindings_is_that_of_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The child process that imports them has another working directory."""
+    given: list[CounterOptions] = []
+
+    def noted(names: object, options: CounterOptions, clock: object) -> dict[str, NodeCounters]:
+        given.append(options)
+        return {}
+
+    monkeypatch.setattr("exporter.cli.nodes.prepared", noted)
+    monkeypatch.chdir(tmp_path)
+
+    chosen("--nvml.library=none.so", "--dcgm.host=localhost", "--dcgm.bindings=bindings/python3")
+
+    assert given[0].dcgm_bindings == str(tmp_path / "bindings" / "python3")
 
 
 class Hanging(Library):

@@ -17,6 +17,7 @@ from tests.e2e.containers import compose_command
 DEPLOY = Path(__file__).parents[2] / "deploy"
 BASE, GPU = DEPLOY / "docker-compose.yml", DEPLOY / "docker-compose.gpu.yml"
 CAPABILITIES = {
+    "cupti": {"PERFMON"},
     "host-jobs": set(),
     "kernel-log": {"SYSLOG"},
     "other-users": {"SYS_PTRACE", "DAC_READ_SEARCH"},

@@ -21,6 +21,7 @@ ALONE = ""
 EXPOSURES: Mapping[str, float] = {
     ALONE: 1.5,
     "any-address.conf": 1.6,
+    "cupti.conf": 1.6,
     "kernel-log.conf": 1.9,
     "other-users.conf": 2.0,
     "socket-group.conf": 1.5,
@@ -29,6 +30,7 @@ EXPOSURES: Mapping[str, float] = {
 CAPABILITIES: Mapping[str, set[str]] = {
     ALONE: set(),
     "any-address.conf": set(),
+    "cupti.conf": {"CAP_PERFMON"},
     "kernel-log.conf": {"CAP_SYSLOG"},
     "other-users.conf": {"CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH"},
     "socket-group.conf": set(),
@@ -110,6 +112,7 @@ def test_unit_refuses_what_reads_and_writes_other_processes(dropin: str) -> None
     assert lines[1].startswith("~")
     assert denied >= {"@debug", "process_vm_readv", "process_vm_writev", "@privileged"}
     refused = {"ptrace", "process_vm_readv", "process_vm_writev", "chown", "setuid", "syslog"}
+    refused |= {"perf_event_open", "bpf"}
     assert not refused & system_calls(lines)
 
 

@@ -38,6 +38,11 @@ ACTIONS: Mapping[str, Action] = {
         "exporter.cli.counters.check",
         frozenset({"chip", "cuda", "format"}),
     ),
+    "pause": Action(
+        "Have the daemon of this machine hand its counters to a profiler, within 2 s.",
+        "exporter.cli.counters.lending",
+    ),
+    "resume": Action("Have it take them again.", "exporter.cli.counters.lending"),
 }
 
 

@@ -73,17 +73,15 @@ def outcome(
     Raises:
         SourceError: the daemon does not say, or has not taken the counters again.
     """
-    left = patience_seconds
-    while True:
+    looks = round(patience_seconds / STEP_SECONDS) + 1
+    for number in range(looks):
         found = look()
         if word == "pause" and found:
             return f"released: {', '.join(found)}"
         if word == "resume" and not found:
             return "resumed"
-        if left <= 0:
-            break
-        sleep(STEP_SECONDS)
-        left -= STEP_SECONDS
+        if number < looks - 1:
+            sleep(STEP_SECONDS)
     if word == "pause":
         return "no source of this daemon has counters that a profiler needs"
     raise SourceError(f"still paused after {patience_seconds:.0f} s: {', '.join(found)}")

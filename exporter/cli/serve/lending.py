@@ -52,4 +52,7 @@ class Lender:
     def _once(self, *, paused: bool) -> None:
         log.info("the counters are %s", "handed to a profiler" if paused else "taken back")
         for counters in self._counters:
-            (counters.pause if paused else counters.resume)()
+            try:
+                (counters.pause if paused else counters.resume)()
+            except Exception:  # it has no bearing on the others
+                log.exception("some counters were not %s", "released" if paused else "taken back")

@@ -108,7 +108,7 @@ class ChildCounters:
         uuid = gpu.device.uuid
         with self._lock:
             self._wants.remove(session)
-            if not self._wants.knows(uuid):
+            if not self._wants.has(uuid):
                 self._held = {key: held for key, held in self._held.items() if key[0] != uuid}
         self.supervisor.nudge()
 
@@ -157,7 +157,8 @@ class ChildCounters:
                 if gpu is None:
                     self._explained = self.supervisor.generation if state != OK else 0
                 with self._lock:
-                    self._failures += self._notes.note((gpu, gpu_instance), state, text)
+                    if gpu is None or self._wants.has(gpu, gpu_instance):
+                        self._failures += self._notes.note((gpu, gpu_instance), state, text)
             case Counted(gpu, gpu_instance, activity):
                 with self._lock:
                     if not self._wants.is_wanted(gpu, gpu_instance):

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import time
 from collections.abc import Mapping
-from types import FrameType
 from typing import Any
 
 from exporter.sources.counters.lines import Lines
@@ -28,6 +26,7 @@ class Port:
         """Read from the descriptor `orders` and write to `says`; neither blocks from now on."""
         self._orders = orders
         self.says = says
+        """The descriptor that is written to."""
         os.set_blocking(orders, False)
         os.set_blocking(says, False)
         self._lines = Lines(LONGEST_ORDER_BYTES)
@@ -41,14 +40,6 @@ class Port:
         """Activities and beats for which the pipe had no room."""
         self.ended = False
         """Whether the exporter is gone or wants the child to end."""
-
-    def end_on(self, *signals: signal.Signals) -> None:
-        """Take these signals for the wish that the child ends."""
-        for number in signals:
-            signal.signal(number, self._end)
-
-    def _end(self, number: int, frame: FrameType | None) -> None:
-        self.ended = True
 
     def emit(self, message: Mapping[str, Any]) -> None:
         """Say one of the messages of `wire`.

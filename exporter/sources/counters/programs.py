@@ -20,6 +20,13 @@ PROGRAMS: Mapping[str, str] = {
 """By name: module and function ``run(options: Mapping[str, Any], port: Port) -> int``, which
 returns the exit code. It is imported in the child alone."""
 
+IGNORED_SIGNALS = (
+    *(signal.SIGTERM, signal.SIGINT, signal.SIGHUP),
+    *(signal.SIGUSR1, signal.SIGUSR2),
+)
+"""What Ctrl-C, systemd and others send to the exporter and all its processes: the exporter decides
+what follows from it, and ends the child by closing its standard input."""
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -27,11 +34,9 @@ def run(name: str, programs: Mapping[str, str] = PROGRAMS) -> int:
     """Run a program until the exporter ends it; return its exit code."""
     die_with_parent()
     faulthandler.enable()
-    # The exporter ends this process: Ctrl-C and `systemctl kill` reach it as well.
-    for number in (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
+    for number in IGNORED_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     port = _port()
-    port.end_on(signal.SIGTERM)
     options = port.options()
     if port.ended:
         return 0

@@ -64,9 +64,12 @@ class Wants:
             for want in self._wants.values()
         )
 
-    def knows(self, gpu: str) -> bool:
-        """Return whether the GPU is open."""
-        return any(want.device.uuid == gpu for want in self._wants.values())
+    def has(self, gpu: str, gpu_instance: int | None = None) -> bool:
+        """Return whether the GPU is open, and has this instance."""
+        return any(
+            want.device.uuid == gpu and gpu_instance in (None, *want.gpu_instances)
+            for want in self._wants.values()
+        )
 
     @property
     def gpus(self) -> list[dict[str, Any]]:

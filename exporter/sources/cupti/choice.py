@@ -8,7 +8,7 @@ other, and for a signal that does not fit tries other metrics of those before it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from exporter.sources.cupti.errors import CuptiError
@@ -16,8 +16,8 @@ from exporter.sources.cupti.host import Host, Image
 from exporter.sources.cupti.library import Library
 from exporter.sources.cupti.signals import SIGNALS, Form, Signal
 
-MOST_TRIALS = 200
-"""Sets that are tried for one signal, at 3 ms each, before it is left out."""
+MOST_TRIALS = 300
+"""Sets that are tried for one signal, at 1 to 3 ms each, before it is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,9 @@ class Choice:
     metrics: tuple[Metric, ...]
     missing: tuple[str, ...]
     """The signals that are wanted, or that the chip has, and are not among them."""
+
+
+Fits = Callable[[tuple[Metric, ...]], bool]
 
 
 class Choices:
@@ -67,7 +70,6 @@ class _Trial:
     def __init__(self, library: Library, chip: str, availability: Image | None) -> None:
         self._library, self._chip, self._availability = library, chip, availability
         self._known: dict[tuple[Metric, ...], bool] = {}
-        self.count = 0
 
     def describes(self, metric: str, text: str) -> bool:
         """Return whether the chip has a metric with this in its description."""
@@ -77,7 +79,6 @@ class _Trial:
     def fits(self, metrics: tuple[Metric, ...]) -> bool:
         """Return whether one pass counts all of them."""
         if metrics not in self._known:
-            self.count += 1
             self._known[metrics] = self._passes([metric.name for metric in metrics]) == 1
         return self._known[metrics]
 
@@ -94,18 +95,11 @@ class _Trial:
 
 
 def _chosen(trial: _Trial) -> Choice:
-    candidates: dict[str, list[Metric]] = {}
-    best: tuple[Metric, ...] = ()
-    for signal in SIGNALS:
-        candidates[signal.name] = list(_candidates(signal, trial))
-        names = [*(metric.signal for metric in best), signal.name]
-        most = trial.count + MOST_TRIALS
-        best = next(_sets([candidates[name] for name in names], trial, most), best)
-    has = {metric.signal for metric in best}
-    return Choice(
-        best,
-        tuple(s.name for s in SIGNALS if s.name not in has and (s.wanted or candidates[s.name])),
-    )
+    found = {signal: list(_candidates(signal, trial)) for signal in SIGNALS}
+    metrics = largest_set(list(found.values()), trial.fits)
+    has = {metric.signal for metric in metrics}
+    missing = [signal.name for signal in SIGNALS if signal.wanted or found[signal]]
+    return Choice(metrics, tuple(name for name in missing if name not in has))
 
 
 def _candidates(signal: Signal, trial: _Trial) -> Iterator[Metric]:
@@ -114,25 +108,42 @@ def _candidates(signal: Signal, trial: _Trial) -> Iterator[Metric]:
     for each in signal.alternatives:
         name = each.metric + signal.form.value
         metric = Metric(signal.name, name, each.field or signal.field, signal.form)
-        if name in seen or (
-            each.where and not trial.describes(each.where[0] + signal.form.value, each.where[1])
-        ):
+        if name in seen or (each.where and not trial.describes(*each.where)):
             continue
         if trial.fits((metric,)):
             seen.add(name)
             yield metric
 
 
+def largest_set(candidates: Sequence[Sequence[Metric]], fits: Fits) -> tuple[Metric, ...]:
+    """Return one metric of each signal that fits in beside those of all signals before it.
+
+    Args:
+        candidates: by signal, the most important first: its metrics, the best first.
+        fits: whether one pass counts a set.
+    """
+    taken: list[Sequence[Metric]] = []
+    best: tuple[Metric, ...] = ()
+    for metrics in candidates:
+        found = next(_sets([*taken, metrics], _limited(fits)), None)
+        if found is not None:
+            taken.append(metrics)
+            best = found
+    return best
+
+
+def _limited(fits: Fits) -> Fits:
+    left = iter(range(MOST_TRIALS))
+    return lambda metrics: next(left, None) is not None and fits(metrics)
+
+
 def _sets(
-    candidates: Sequence[Sequence[Metric]],
-    trial: _Trial,
-    most: int,
-    begun: tuple[Metric, ...] = (),
+    candidates: Sequence[Sequence[Metric]], fits: Fits, begun: tuple[Metric, ...] = ()
 ) -> Iterator[tuple[Metric, ...]]:
     """Yield the sets with one of each that one pass counts, those of earlier candidates first."""
     if not candidates:
         yield begun
         return
     for metric in candidates[0]:
-        if trial.count < most and trial.fits((*begun, metric)):
-            yield from _sets(candidates[1:], trial, most, (*begun, metric))
+        if fits((*begun, metric)):
+            yield from _sets(candidates[1:], fits, (*begun, metric))

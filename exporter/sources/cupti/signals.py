@@ -31,8 +31,8 @@ class Alternative:
     field: str | None = None
     """The field of Activity, where it is not the signal's."""
     where: tuple[str, str] | None = None
-    """A metric, and what its description has to contain on the chip: one name is not the same pipe
-    on every chip."""
+    """A metric in its form, and what its description has to contain on the chip: one name is not
+    the same pipe on every chip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,9 @@ def _of(
 _SHARED = "sm__pipe_shared_cycles_active_realtime"
 """The pipe that FP16 has together with tensor cores (Turing) or alone (Turing without them), and
 FP64 together with tensor cores (GA100, GH100, GB100)."""
-_FP16_AND_TENSOR, _FP16_ALONE = (_SHARED, "(fp16+tensor)"), (_SHARED, "(fp16)")
-_FP16_APART = (_SHARED, "(fp16")
+_FP16_AND_TENSOR = (_SHARED + Form.PERCENT.value, "(fp16+tensor)")
+_FP16_ALONE = (_SHARED + Form.PERCENT.value, "(fp16)")
+_FP16_APART = (_SHARED + Form.PERCENT.value, "(fp16")
 
 SIGNALS: tuple[Signal, ...] = (
     Signal("sm", "sm", _of("sm__cycles_active")),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from exporter.sources.counters.port import Port
-from exporter.sources.counters.wire import HIGHEST_RATIO
+from exporter.sources.counters.wire import OK, PAUSED
 from exporter.sources.dcgm.bindings import (
     DEFAULT_FOLDER,
     GPU,
@@ -30,6 +30,7 @@ from exporter.sources.dcgm.passes import one_pass
 from exporter.sources.dcgm.refusals import (
     BLANK,
     HOSTENGINE_CODES,
+    INSTANCE_NOT_LISTED,
     NOT_LISTED,
     Refusal,
     Refused,
@@ -98,7 +99,7 @@ class _Gpu:
     seen: dict[Entity, float] = field(default_factory=dict)
     """By entity: the Unix time of the last value."""
     said_at: dict[Entity, float] = field(default_factory=dict)
-    state: str | None = None
+    said: Refusal | None = None
     """What was said of it last; None: that all is well."""
 
 
@@ -141,7 +142,7 @@ class _Reader:
             for gpu in self._gpus.values():
                 self._unwatch(gpu)
             self._port.emit(
-                {"gpu": None, "state": "paused", "message": "the counters are handed over"}
+                {"gpu": None, "state": PAUSED, "message": "the counters are handed over"}
             )
         if message.get("resume"):
             self._paused = False
@@ -179,7 +180,7 @@ class _Reader:
                 if (gpu.uuid, instance) in known
             }
             if len(entities) < len(gpu.gpu_instances):
-                self._say(gpu, NOT_LISTED)
+                self._say(gpu, INSTANCE_NOT_LISTED)
                 return
         fields = one_pass(self._engine.metric_groups(number))
         if gpu.gpu_instances:  # links belong to no instance
@@ -224,13 +225,13 @@ class _Reader:
         ratios: dict[str, float] = {}
         moved: dict[str, float] = {}
         for each in values:
-            name, value = _FIELDS[each.field].activity, each.value or 0.0
-            if newest - each.unix_seconds > LAG_SECONDS:
+            of, value = _FIELDS[each.field], each.value or 0.0
+            if newest - each.unix_seconds > LAG_SECONDS or value > of.highest:
                 continue
-            if _FIELDS[each.field].is_rate:
-                moved[name] = value * seconds
-            elif value <= HIGHEST_RATIO:
-                ratios[name] = value
+            if of.is_rate:
+                moved[of.activity] = value * seconds
+            else:
+                ratios[of.activity] = value
         self._port.emit(
             {
                 "gpu": gpu.uuid,
@@ -244,9 +245,8 @@ class _Reader:
 
     def _say(self, gpu: _Gpu, why: Refusal | None) -> None:
         """Say why the GPU has no readings, if that is new; None: it has."""
-        state = None if why is None else why.state
-        if state == gpu.state:
+        if why == gpu.said:
             return
-        gpu.state = state
-        text = "" if why is None else why.advice
-        self._port.emit({"gpu": gpu.uuid, "state": state or "ok", "message": text})
+        gpu.said = why
+        state, advice = why or Refusal(OK, "")
+        self._port.emit({"gpu": gpu.uuid, "state": state, "message": advice})

@@ -15,11 +15,6 @@ from exporter.model.reading import Activity
 from exporter.sources.dcgm.fields import BY_NAME, MOVING, Field
 from exporter.sources.source import DCGM
 
-HIGHEST_RATIO = 1.25
-"""A mean over cycles may lie a little above 1; what lies far above it is no ratio."""
-HIGHEST_RATE = 1e14
-"""Bytes per second: fifty times NVLink 5. DCGM's blank for floating point, 2^47, lies above it, and
-so does that for 64 bits, near 9.22e18."""
 BLANKS = range(0x7FFFFFF0, 0x80000000)
 """What DCGM has instead of a 32-bit value that is unknown, unsupported or not permitted."""
 
@@ -120,7 +115,7 @@ def _share(text: str) -> tuple[str, int | None] | None:
 
 def _usable(field: Field, value: float) -> float | None:
     """Return the value, or None where it is a blank of DCGM's, NaN, or cannot be."""
-    if not 0 <= value <= (HIGHEST_RATE if field.is_rate else HIGHEST_RATIO) or value in BLANKS:
+    if not 0 <= value <= field.highest or value in BLANKS:
         return None
     return float(value)
 

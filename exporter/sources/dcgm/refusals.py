@@ -75,7 +75,12 @@ REFUSALS: Mapping[int, Refusal] = {
 BLANK = Refusal(
     "paused", "profiling is paused: all values are blank; `dcgmi profile --resume` ends that"
 )
-NOT_LISTED = Refusal("unreachable", "the hostengine does not list this GPU")
+NOT_LISTED = Refusal("unsupported", "the hostengine does not list this GPU")
+INSTANCE_NOT_LISTED = Refusal(
+    "unreachable",
+    "the hostengine does not list all instances of this GPU: if they are newer than it, start it "
+    "again",
+)
 
 
 def refusal(error: Refused) -> Refusal:

@@ -142,6 +142,14 @@ def stubborn(options: Mapping[str, Any], port: Port) -> int:
     return 0
 
 
+def inventive(options: Mapping[str, Any], port: Port) -> int:
+    """Speak of GPUs and instances that nobody has."""
+    for gpu, instance in (("GPU-invented", None), ("GPU-a", 3)):
+        port.emit({"gpu": gpu, "gpu_instance": instance, "seconds": 1.0, "ratios": {"sm": 0.5}})
+        port.emit({"gpu": gpu, "gpu_instance": instance, "state": "busy", "message": "x"})
+    return count(options, port)
+
+
 def chatty(options: Mapping[str, Any], port: Port) -> int:
     """Print to standard output, as libraries do."""
     print("printed by a library", flush=True)
@@ -151,7 +159,7 @@ def chatty(options: Mapping[str, Any], port: Port) -> int:
 
 NAMES = [
     *("count", "rubbish", "endless_line", "silent", "deaf", "talkative", "exits", "raises"),
-    *("missing", "segfault", "kills_itself", "mute", "stubborn", "chatty"),
+    *("missing", "segfault", "kills_itself", "mute", "stubborn", "chatty", "inventive"),
 ]
 
 if __name__ == "__main__":

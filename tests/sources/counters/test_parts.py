@@ -62,7 +62,9 @@ def test_only_the_shares_of_a_gpu_are_wanted() -> None:
     assert [gpu["gpu_instances"] for gpu in wants.gpus] == [[1, 2]]
     wants.remove("new")
     assert wants.gpus == []
-    assert wants.knows("GPU-a")
+    assert wants.has("GPU-a")
+    assert not wants.has("GPU-a", 2)
+    assert not wants.has("GPU-b")
     assert not wants.note("new", 2.0, better=False)
 
 

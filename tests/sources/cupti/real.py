@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import cache
 from typing import Any
 
 from exporter.sources.cupti.release import Release, installed
 from tests.conftest import unmet
+from tests.terminals import REPOSITORY
 
 RELEASES = ("nvidia-cuda-cupti-cu12", "nvidia-cuda-cupti")
 """The packages."""
@@ -26,14 +28,14 @@ def release(package: str) -> Release:
     return found[package]
 
 
-def ask(module: str, package: str, *words: str) -> Any:
-    """Return what a module prints as JSON, which is run with the path of the library of a package,
-    and with `words`.
-    """
+@cache
+def asked(package: str) -> Any:
+    """Return what `tests.sources.cupti.asked` prints of the release of a package; takes 5 s."""
     done = subprocess.run(
-        [sys.executable, "-m", module, str(release(package).library), *words],
+        [sys.executable, "-m", "tests.sources.cupti.asked", str(release(package).library)],
         capture_output=True,
         text=True,
+        cwd=REPOSITORY,
         timeout=120,
         check=False,
     )

@@ -19,7 +19,7 @@ from exporter.sources.cupti.release import (
     fitting,
     installed,
 )
-from tests.terminals import REPOSITORY
+from tests.terminals import REPOSITORY, environment
 
 CU12, CU13 = "nvidia-cuda-cupti-cu12", "nvidia-cuda-cupti"
 VERSIONS = {
@@ -168,6 +168,10 @@ def test_what_is_missing_is_missing() -> None:
     """As in most environments, whose path is looked at where none is given."""
     script = "from exporter.sources.cupti.release import installed; print(installed())"
     bare = subprocess.run(
-        [sys.executable, "-S", "-c", script], cwd=REPOSITORY, capture_output=True, text=True
+        [sys.executable, "-S", "-c", script],
+        cwd=REPOSITORY,
+        env=environment(PYTHONPATH=""),
+        capture_output=True,
+        text=True,
     )
     assert (bare.stdout, bare.stderr) == ("()\n", "")

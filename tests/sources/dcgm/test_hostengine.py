@@ -299,7 +299,7 @@ def test_a_gpu_that_is_not_listed(measuring: Measuring, engine: Engine) -> None:
     engine.set(gpus={})
     bench, gpu = measuring()
 
-    assert states(bench, gpu) == {"dcgm": "unreachable"}
+    assert states(bench, gpu) == {"dcgm": "unsupported"}
 
 
 def test_a_gpu_that_is_lost(measuring: Measuring, engine: Engine) -> None:

@@ -26,7 +26,7 @@ from tests.sources.dcgm.engine import BINDINGS, FULL, Engine, gpu
 from tests.waiting import wait_until
 
 INTERVAL_SECONDS = 0.25
-A100, H100 = "a100-sxm4-80gb", "h100-sxm5-80gb"
+A100, H100 = "a100-sxm4-80gb", "h100-sxm"
 
 
 class Node:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from exporter.model.reading import Activity
-from exporter.sources.dcgm.fields import BY_NAME, COMPLETING, FIELDS, MEDIA_FIELDS
-from exporter.sources.dcgm.page import HIGHEST_RATE, HIGHEST_RATIO, NotDcgm, parse
+from exporter.sources.dcgm.fields import BY_NAME, COMPLETING, FIELDS, HIGHEST_RATIO, MEDIA_FIELDS
+from exporter.sources.dcgm.page import NotDcgm, parse
 from tests.sources.dcgm.pages import BLANKS, FULL, OTHER, STOCK, UUID, Rows, page
 
 COMPLETE = Activity(
@@ -218,7 +218,7 @@ def test_what_is_read_is_what_prometheus_reads(gpus: list[Rows], current: bool) 
             uuids.add(uuid)
             if field is None or (share is not None and field.is_rate):
                 continue
-            highest = HIGHEST_RATE if field.is_rate else HIGHEST_RATIO
+            highest = field.highest
             if 0 <= sample.value <= highest and not 2147483632 <= sample.value <= 2147483647:
                 values = expected.setdefault((uuid, share), {})
                 values[field.activity] = max(sample.value, values.get(field.activity, 0.0))

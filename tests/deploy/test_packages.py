@@ -96,7 +96,12 @@ def test_build_tool_is_locked() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["deploy/docker-compose.yml", "deploy/kubernetes/base/daemonset.yml", "docs/deploy.md"],
+    [
+        "deploy/docker-compose.yml",
+        "deploy/kubernetes/base/daemonset.yml",
+        "docs/cupti.md",
+        "docs/deploy.md",
+    ],
 )
 def test_files_name_the_image_of_this_version(name: str) -> None:
     """Whoever copies a line gets the version that it belongs to."""

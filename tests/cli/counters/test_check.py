@@ -123,7 +123,7 @@ def test_nothing_is_wider_than_the_terminal(columns: int) -> None:
     ("words", "message"),
     [
         ([], "counters: expected one of check"),
-        (["chek"], "counters: expected one of check"),
+        (["checks"], "counters: expected one of check"),
         (["check", "more"], "unexpected argument 'more'"),
         (["check", "--format", "xml"], "--format: expected table or json, got 'xml'"),
         (["check", "--cuda", "13"], "--cuda: expected a version such as 12.9, got '13'"),

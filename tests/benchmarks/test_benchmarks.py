@@ -90,6 +90,16 @@ def test_scaling_prints_one_line_for_each_size() -> None:
     assert all(float(cell) > 0 for cell in three[1:5])
 
 
+def test_a_page_of_dcgm_prints_its_cost_beside_that_of_the_parser() -> None:
+    """Pages of 200 kB, of which all GPUs are read."""
+    output = run("dcgm_page", "--rounds=1")
+    for name, gpus in (("8 GPUs of 4 pods each", 8), ("8 GPUs and many other fields", 8)):
+        row = cells(output, name)
+        assert 198 <= int(row[1]) <= 200
+        assert int(row[3]) == gpus
+        assert all(float(cell) > 0 for cell in row[4:])
+
+
 def test_peers_prints_both_exporters_and_the_ratio() -> None:
     """Both are read and scraped, and the ratio row is there."""
     output = run("peers", "--gpus=2", "--seconds=2", "--warm-up=1", "--latency-us=50")

@@ -72,13 +72,13 @@ class _Run:
     """One child, and what is known of it: a generation."""
 
     child: Child
-    silent_at: float
-    """When it will have been silent for too long."""
+    started: float
     flow_since: float
     """Since when its bytes are counted,"""
     flow_bytes: int = 0
     """and how many there were then."""
-    heard: bool = False
+    heard: float | None = None
+    """When it last said something."""
     told: Orders = Orders()
     release_due: float | None = None
     """When it will have taken too long to release the counters."""
@@ -121,8 +121,13 @@ class Supervisor:
     @property
     def is_up(self) -> bool:
         """Whether a child runs that has said something."""
+        return self.heard is not None
+
+    @property
+    def heard(self) -> float | None:
+        """When the child last said something; None if there is none that did."""
         run = self._run
-        return run is not None and run.heard
+        return None if run is None else run.heard
 
     @property
     def has_released(self) -> bool:
@@ -218,7 +223,7 @@ class Supervisor:
             return
         self.generation += 1
         log.debug("%s: the child process %d was started", self._name, child.pid)
-        self._run = _Run(child, silent_at=now + FIRST_SECONDS, flow_since=now)
+        self._run = _Run(child, started=now, flow_since=now)
         child.send(self._options)
 
     def _order(self, run: _Run, orders: Orders, now: float) -> None:
@@ -238,14 +243,16 @@ class Supervisor:
     def _judge(self, run: _Run, now: float) -> None:
         """End a child that is not wanted, does not let go, hangs or raves."""
         written = run.child.read_bytes_total - run.flow_bytes
+        since, patience = (
+            (run.started, FIRST_SECONDS) if run.heard is None else (run.heard, SILENT_SECONDS)
+        )
         if run.unwanted_since is not None and now - run.unwanted_since >= UNWANTED_SECONDS:
             self._leave()
         elif run.release_due is not None and now >= run.release_due:
             run.child.kill()  # with it goes what it has
             self._leave()
-        elif now >= run.silent_at:
-            seconds = SILENT_SECONDS if run.heard else FIRST_SECONDS
-            self._kill(run.child, f"said nothing for {seconds:.0f} s and was killed")
+        elif now - since >= patience:
+            self._kill(run.child, f"said nothing for {patience:.0f} s and was killed")
         elif written > MOST_BYTES_PER_SECOND:
             self._kill(run.child, "wrote more than makes sense and was killed")
         elif run.child.is_deaf:
@@ -295,8 +302,7 @@ class Supervisor:
             log.debug("%s: a line of its child process %s: %.80r", self._name, error, line)
             self._audience.failed()
             return
-        now = self._clock.monotonic()
-        run.heard, run.silent_at = True, now + SILENT_SECONDS
+        now = run.heard = self._clock.monotonic()
         if isinstance(message, Noted) and message.gpu is None and message.state == PAUSED:
             run.release_due = None
         self._audience.hear(message, now)

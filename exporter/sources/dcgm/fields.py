@@ -12,6 +12,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 PREFIX = "DCGM_FI_PROF_"
+HIGHEST_RATIO = 1.25
+"""A mean over cycles may lie a little above 1; what lies far above it is no ratio."""
+HIGHEST_RATE = 1e14
+"""Bytes per second: fifty times NVLink 5. DCGM's blank for floating point, 2^47, lies above it, and
+so does that for 64 bits, near 9.22e18."""
 
 
 class Field(NamedTuple):
@@ -29,6 +34,11 @@ class Field(NamedTuple):
     def is_rate(self) -> bool:
         """Whether it is in bytes per second; else it is a ratio."""
         return self.activity.endswith("_bytes")
+
+    @property
+    def highest(self) -> float:
+        """The highest value that it can have."""
+        return HIGHEST_RATE if self.is_rate else HIGHEST_RATIO
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from exporter.sources.counters.port import Port
-from exporter.sources.counters.wire import HIGHEST_RATIO, OK, PAUSED
+from exporter.sources.counters.wire import OK, PAUSED
 from exporter.sources.dcgm.bindings import (
     DEFAULT_FOLDER,
     GPU,
@@ -225,13 +225,13 @@ class _Reader:
         ratios: dict[str, float] = {}
         moved: dict[str, float] = {}
         for each in values:
-            name, value = _FIELDS[each.field].activity, each.value or 0.0
-            if newest - each.unix_seconds > LAG_SECONDS:
+            of, value = _FIELDS[each.field], each.value or 0.0
+            if newest - each.unix_seconds > LAG_SECONDS or value > of.highest:
                 continue
-            if _FIELDS[each.field].is_rate:
-                moved[name] = value * seconds
-            elif value <= HIGHEST_RATIO:
-                ratios[name] = value
+            if of.is_rate:
+                moved[of.activity] = value * seconds
+            else:
+                ratios[of.activity] = value
         self._port.emit(
             {
                 "gpu": gpu.uuid,

@@ -15,13 +15,14 @@ from exporter.model.reading import Activity
 from exporter.sources.dcgm.fields import BY_NAME, MOVING, Field
 from exporter.sources.source import DCGM
 
-HIGHEST_RATIO = 1.25
-"""A mean over cycles may lie a little above 1; what lies far above it is no ratio."""
-HIGHEST_RATE = 1e14
-"""Bytes per second: fifty times NVLink 5. DCGM's blank for floating point, 2^47, lies above it, and
-so does that for 64 bits, near 9.22e18."""
 BLANKS = range(0x7FFFFFF0, 0x80000000)
 """What DCGM has instead of a 32-bit value that is unknown, unsupported or not permitted."""
+
+MOST_ROWS = 10_000
+"""Of use: sixteen GPUs with seven instances each and several pods on each have fewer."""
+LONGEST_LABELS = 8192
+"""Characters. Those of a row with every label of its pod are a third; the parser's time grows with
+the square."""
 
 _ROW = re.compile(r"^[ \t]*(DCGM_FI_(?:PROF|DEV)_\w+)[ \t]*(?:\{(.*)\})?(.*)$", re.MULTILINE)
 """Name, labels and the rest of a line. No `}` comes after the labels."""
@@ -85,6 +86,8 @@ def _rows(text: str) -> Iterator[Row]:
     same ones, so those of a page are read once each, and the values without them.
     """
     found = [match.groups(default="") for match in _ROW.finditer(text) if match[1] in _NAMES]
+    if len(found) > MOST_ROWS or any(len(labels) > LONGEST_LABELS for _, labels, _ in found):
+        raise NotDcgm("its page has more rows or labels than DCGM has")
     shares = {labels: _share(labels) for labels in {labels for _, labels, _ in found}}
     values = _samples(f"{name} {rest}" for name, _, rest in found)
     for (name, labels, _), (_, value, timestamp) in zip(found, values, strict=True):
@@ -112,7 +115,7 @@ def _share(text: str) -> tuple[str, int | None] | None:
 
 def _usable(field: Field, value: float) -> float | None:
     """Return the value, or None where it is a blank of DCGM's, NaN, or cannot be."""
-    if not 0 <= value <= (HIGHEST_RATE if field.is_rate else HIGHEST_RATIO) or value in BLANKS:
+    if not 0 <= value <= field.highest or value in BLANKS:
         return None
     return float(value)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How old the rows of one GPU are on a page that gives no time.
 
-dcgm-exporter samples in an interval of its own, 30 s unless it is told otherwise, and its page has
+dcgm-exporter samples in an interval of its own, 30 s by default, and its page has
 no timestamps. It has been renewed when a row differs from the scrape before; the time between two
 such scrapes is the interval.
 """

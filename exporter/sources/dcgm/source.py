@@ -20,7 +20,7 @@ from exporter.sources.held import Demand, Held, HeldSource
 from exporter.sources.source import DCGM, CounterOptions, CounterSource, NodeCounters, OpenedGpu
 
 USUAL_URL = "http://127.0.0.1:9400/metrics"
-"""Where dcgm-exporter listens unless it is told otherwise."""
+"""Where dcgm-exporter listens by default."""
 USUAL_PATH = "/metrics"
 SHORTEST_INTERVAL_SECONDS = 1.0
 LONGEST_INTERVAL_SECONDS = 4.0

@@ -91,13 +91,14 @@ class Bench:
             self.step()
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, a round of readings each second."""
+        """Let time pass, a round of readings each second, in each of which the child is heard."""
         while seconds > 0:
             self.clock.advance(min(seconds, 1.0))
             seconds -= 1.0
             for gpu in self.gpus:
                 gpu.read()
             self.step()
+            self.step_until(lambda: self.supervisor.heard in (None, self.clock.monotonic()))
 
     def run(self) -> None:
         """Have the child started that an open GPU wants."""

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from exporter.model.reading import Activity
-from exporter.sources.dcgm.fields import BY_NAME, COMPLETING, FIELDS, MEDIA_FIELDS
-from exporter.sources.dcgm.page import HIGHEST_RATE, HIGHEST_RATIO, NotDcgm, parse
+from exporter.sources.dcgm.fields import BY_NAME, COMPLETING, FIELDS, HIGHEST_RATIO, MEDIA_FIELDS
+from exporter.sources.dcgm.page import NotDcgm, parse
 from tests.sources.dcgm.pages import BLANKS, FULL, OTHER, STOCK, UUID, Rows, page
 
 COMPLETE = Activity(
@@ -178,6 +178,17 @@ def test_what_is_no_page_of_dcgm_is_refused(text: str) -> None:
     assert re.fullmatch(r"its page [a-zA-Z ]+", str(refused.value))
 
 
+@pytest.mark.parametrize("rows", [10_001, 1])
+def test_a_page_that_takes_long_to_read_is_refused(rows: int) -> None:
+    """Whoever can listen at the address could keep the exporter busy otherwise."""
+    label = 'x="' + "y" * (8200 // rows) + '"'
+    row = f'DCGM_FI_PROF_SM_ACTIVE{{UUID="GPU-a",{label}}} 0.5\n'
+
+    with pytest.raises(NotDcgm, match="more rows or labels than DCGM has"):
+        parse(row * rows)
+    assert set(parse(f'DCGM_FI_PROF_SM_ACTIVE{{UUID="GPU-a",x="{"y" * 8000}"}} 0.5\n')) == {"GPU-a"}
+
+
 _VALUES = st.one_of(
     st.floats(0, 1), st.floats(), st.sampled_from(BLANKS), st.integers(-5, 2**70).map(float)
 )
@@ -207,7 +218,7 @@ def test_what_is_read_is_what_prometheus_reads(gpus: list[Rows], current: bool) 
             uuids.add(uuid)
             if field is None or (share is not None and field.is_rate):
                 continue
-            highest = HIGHEST_RATE if field.is_rate else HIGHEST_RATIO
+            highest = field.highest
             if 0 <= sample.value <= highest and not 2147483632 <= sample.value <= 2147483647:
                 values = expected.setdefault((uuid, share), {})
                 values[field.activity] = max(sample.value, values.get(field.activity, 0.0))

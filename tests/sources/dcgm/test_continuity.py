@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""No total falls or jumps when the source of a GPU's counters changes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from itertools import groupby, pairwise
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.model.readers import NO_COUNTER_STATES
+from exporter.model.reading import (
+    Activity,
+    Board,
+    Device,
+    Reading,
+    ShareReading,
+    SlotReport,
+    Utilization,
+    Vitals,
+    XidRecord,
+)
+from exporter.model.snapshot import Share, ShareTotals
+from exporter.publisher import Publisher, Rules
+from exporter.sources.dcgm.scrape import NothingThere, Target
+from exporter.sources.dcgm.source import PageSource
+from exporter.sources.fleet.counters import Counters
+from exporter.sources.journal import Journal
+from exporter.sources.source import DCGM, CounterOptions, CounterRow, OpenedGpu
+from exporter.specs import load_specs
+from tests.clocks import ManualClock
+from tests.sources.dcgm.pages import FULL, READINGS, STOCK, UUID, Rows, page
+
+SPECS = load_specs()
+DEVICE = Device(
+    index=0,
+    uuid=UUID,
+    name="NVIDIA A100-SXM4-80GB",
+    compute_capability=(8, 0),
+    power_default_limit_watts=400.0,
+)
+PAGES: Mapping[str, dict[int, float]] = {
+    "full": FULL,
+    "stock": STOCK,
+    "dead": dict.fromkeys(FULL, 0.0),
+    "blank": dict.fromkeys(FULL, 2.0**47),
+    "bare": {},
+}
+ROUND_SECONDS = 4.6
+"""The most that one round may add: what passed since the last activity, for up to 3.5 rounds."""
+
+
+class Preferred:
+    """A source like GPM: the mean since it last answered."""
+
+    def __init__(self) -> None:
+        self.answers = self.there = False
+        self.since: float | None = None
+
+    def measures(self, gpu_instance: int | None) -> bool:
+        return self.there
+
+    def read(self, monotonic_seconds: float) -> Mapping[int | None, Activity]:
+        if not (self.there and self.answers):
+            return {}
+        since, self.since = self.since, monotonic_seconds
+        if since is None:
+            return {}
+        ratios = dict.fromkeys(("engine", "sm", "tensor", "fp64", "fp32", "fp16", "dram"), 0.6)
+        return {None: Activity("gpm", monotonic_seconds - since, **ratios)}
+
+    def close(self) -> None:
+        pass
+
+
+class Node:
+    """A page, a preferred source and the publisher, a round a second."""
+
+    name = "nvml"
+    problem: str | None = None
+    failed_initialisations = 0
+    counter_states = NO_COUNTER_STATES
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.failing = False
+        self.fields: Mapping[int, float] = FULL
+        self.renewals = 0.0
+        self.working = True
+        self.preferred = Preferred()
+        self.source = PageSource(CounterOptions(dcgm_url="http://a:1/m"), self.clock, self.get)
+        self.journal = Journal("GPU 0")
+        self.counters = Counters(
+            OpenedGpu(None, DEVICE, (None,), self.journal, node={DCGM: self.source}),
+            ("gpm", DCGM),
+            [
+                CounterRow("gpm", "", lambda gpu: self.preferred),
+                CounterRow(DCGM, "", self.source.open, prepare=lambda options, clock: self.source),
+            ],
+        )
+        self.publisher = Publisher(self, SPECS, Rules(interval_seconds=1.0), self.clock)
+
+    def get(self, target: Target) -> str:
+        if self.failing:
+            raise NothingThere("connection refused")
+        return page(Rows(self.fields, READINGS | {"energy": self.renewals}))
+
+    def xids(self) -> dict[str, dict[int, XidRecord]]:
+        return {}
+
+    def devices(self) -> dict[str, int]:
+        return {}
+
+    def round(self, wait_seconds: float) -> None:
+        self.journal.now = self.clock.monotonic()
+        counted = self.counters.read(self.clock, working=self.working)
+        share = ShareReading(
+            activity=counted.activities.get(None), counters=counted.sources.get(None)
+        )
+        ratio = 0.95 if self.working else 0.0
+        vitals = Vitals(
+            utilization=Utilization(ratio, min(ratio + 0.05, 1.0), 1.0),
+            power_watts=300.0 if self.working else 60.0,
+            clock_hertz={"sm": 1.4e9, "memory": 1.6e9},
+        )
+        self.reading = Reading(
+            DEVICE, self.clock.time(), self.clock.monotonic(), vitals, Board(), (share,)
+        )
+
+    def reports(self) -> list[SlotReport]:
+        return [SlotReport(0, DEVICE, self.reading, None, {})]
+
+    def share(self) -> Share:
+        """After a round more."""
+        self.clock.advance(1.0)
+        self.source.step()
+        return self.publisher.tick().gpus[0].shares[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Times:
+    """What holds for some rounds."""
+
+    rounds: int
+    page: str
+    renewed: bool
+    failing: bool
+    preferred: str
+    working: bool
+
+
+TIMES = st.builds(
+    Times,
+    rounds=st.integers(1, 12),
+    page=st.sampled_from(list(PAGES)),
+    renewed=st.booleans(),
+    failing=st.booleans(),
+    preferred=st.sampled_from(["absent", "absent", "silent", "answers"]),
+    working=st.booleans(),
+)
+
+
+def flat(totals: ShareTotals) -> dict[tuple[str, str | None], float]:
+    """Every number of the totals that only grows, by field and label."""
+    found: dict[tuple[str, str | None], float] = {}
+    for field in dataclasses.fields(totals):
+        value: Any = getattr(totals, field.name)
+        if value is None or field.name in ("idle_for_seconds", "last_busy_timestamp_seconds"):
+            continue
+        labelled = value if isinstance(value, dict) else {None: value}
+        found |= {(field.name, label): number for label, number in labelled.items()}
+    return found
+
+
+@given(st.lists(TIMES, max_size=12))
+def test_totals_neither_fall_nor_jump(times: list[Times]) -> None:
+    """Whatever the page and a preferred source do, and in whatever order: time is counted once."""
+    node = Node()
+    found = [flat(node.share().totals)]
+    for part in times:
+        node.fields, node.failing, node.working = PAGES[part.page], part.failing, part.working
+        node.preferred.there = part.preferred != "absent"
+        node.preferred.answers = part.preferred == "answers"
+        for _ in range(part.rounds):
+            node.renewals += part.renewed
+            found.append(flat(node.share().totals))
+
+    for earlier, later in pairwise(found):
+        for key, before in earlier.items():
+            grown = later[key] - before
+            assert grown >= -1e-6 * max(before, 1.0), key
+            if key[0].endswith("_seconds"):
+                assert grown <= ROUND_SECONDS, key
+    elapsed = len(found) + 1e-6
+    limited = sum(value for (name, _), value in found[-1].items() if name == "limited_seconds")
+    assert limited <= elapsed
+    for key, value in found[-1].items():
+        if key[0].endswith("_seconds"):
+            assert value <= elapsed, key
+
+
+def test_the_sources_take_turns() -> None:
+    """What the property above is about happens: three sources, one after another."""
+    node = Node()
+    sources: list[str | None] = []
+    for number in range(60):
+        node.renewals += 1
+        node.preferred.there = 20 <= number < 40
+        node.preferred.answers = number < 30
+        node.failing = number >= 50
+        saturation = node.share().saturation
+        sources.append(None if saturation is None else saturation.source)
+
+    turns = [source for source, _ in groupby(sources)]
+    # Between GPM's silence and DCGM's first page, which nobody wanted before, it is estimated.
+    assert turns == ["estimate", "dcgm", "gpm", "estimate", "dcgm", "estimate"]

@@ -15,6 +15,8 @@ COMPILE = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-fvisibility=hidde
 _CUPTI = ("target.c", "host.c", "scenario.c")
 LIBRARIES = {
     "libcuda.so.1": ("cuda.c", "scenario.c"),
+    # NVIDIA's CUPTI takes what it finds under the other name for a whole driver.
+    "libcuda_of_no_name.so": ("cuda.c", "scenario.c"),
     "libcupti.so.12": ("-DMAJOR=12", *_CUPTI),
     "libcupti.so.13": ("-DMAJOR=13", *_CUPTI),
     "libnvperf_host.so": ("empty.c",),

@@ -62,11 +62,13 @@ class Program:
         clock: Callable[[], float] = time.monotonic,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        """Take the options ``duty`` (a ratio), ``procfs``, and ``library``, the path of a CUPTI to
-        use instead of an installed package's."""
+        """Take the options ``duty`` (a ratio) and ``procfs``; ``library``, the path of a CUPTI to
+        use instead of an installed one, or ``packages``, folders to look in for one instead of
+        Python's."""
         self._port = port
         self._clock = clock
         self._library_path = options.get("library")
+        self._packages = options.get("packages")
         self._period = float(options.get("period_seconds", PERIOD_SECONDS))
         self._driver_files = [
             Path(options.get("procfs", "/proc"), "driver", "nvidia", name) for name in DRIVER_FILES
@@ -163,7 +165,9 @@ class Program:
         if self._library_path is not None:
             candidates = [Path(self._library_path)]
         else:
-            candidates = [each.library for each in fitting(installed(), driver.cuda_version)]
+            candidates = [
+                each.library for each in fitting(installed(self._packages), driver.cuda_version)
+            ]
         library = initialized(driver, candidates)
         self._listed = driver.gpus()
         cuda = ".".join(map(str, driver.cuda_version))

@@ -138,6 +138,7 @@ EXAMPLES: dict[str, tuple[str, Any]] = {
     "training.socket-group": ("gpu-users", "gpu-users"),
     "training.max-jobs": ("3", 3),
     "training.max-ranks": ("16", 16),
+    "cupti.duty": ("0.25", 0.25),
     "gpu.include": ("0,GPU-1a2b-3c", ("0", "GPU-1a2b-3c")),
     "gpu.exclude": ("1", ("1",)),
     "gpu.skip-suspended": ("true", True),

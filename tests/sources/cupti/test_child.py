@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,20 +16,31 @@ from typing import Any
 import pytest
 
 from exporter.model.reading import Activity
-from exporter.sources.counters.child import program
+from exporter.sources.cupti.library import BESIDE
 from exporter.sources.source import CUPTI
 from tests.fake_cupti import FakeCupti, uuid_of
 from tests.sources.counters.bench import Bench, Gpu
+from tests.sources.cupti.real import RELEASES, release
 
 P = ".avg.pct_of_peak_sustained_elapsed"
+
+
+COMMAND = (
+    sys.executable,
+    "-c",
+    "import os; from exporter.sources.cupti import driver; "
+    "driver.LIBRARY = os.environ.get('FAKE_CUDA', driver.LIBRARY); "
+    "from exporter.sources.counters.programs import run; raise SystemExit(run('cupti'))",
+)
+"""The child as it is, but that a test may name the driver."""
 
 
 class Node(Bench):
     """The exporter's side, with the child that samples; the clock of the child is the real one."""
 
     def __init__(self, fake: FakeCupti, **options: Any) -> None:
-        options = {"library": str(fake.cupti()), "period_seconds": 0.1, **options}
-        super().__init__("", options, program=program(CUPTI), source=CUPTI)
+        self.options = {"library": str(fake.cupti()), "period_seconds": 0.1, **options}
+        super().__init__("", self.options, program=COMMAND, source=CUPTI)
         self.fake = fake
 
     def open(self, uuid: str = uuid_of(0), shares: Any = (None,)) -> Gpu:
@@ -114,14 +127,12 @@ def test_variables_that_hide_gpus_are_not_the_exporters(
 def test_the_installed_release_is_taken_that_the_driver_takes(
     node: Make,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     installed: tuple[int, ...],
     lines: tuple[str, ...],
     taken: str,
 ) -> None:
-    here = node(("AD102",), *lines, library=None)
+    here = node(("AD102",), *lines, library=None, packages=[str(tmp_path / "site")])
     here.fake.install(tmp_path / "site", *installed)
-    monkeypatch.syspath_prepend(tmp_path / "site")
     gpu = here.open()
     here.run()
 
@@ -142,15 +153,13 @@ def test_the_installed_release_is_taken_that_the_driver_takes(
 def test_without_a_release_that_fits_there_is_one_line_of_advice(
     node: Make,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     installed: tuple[int, ...],
     lines: tuple[str, ...],
     state: str,
 ) -> None:
-    here = node(("AD102",), *lines, library=None)
+    here = node(("AD102",), *lines, library=None, packages=[str(tmp_path / "site")])
     here.fake.install(tmp_path / "site", *installed)
-    monkeypatch.syspath_prepend(tmp_path / "site")
     gpu = here.open()
     here.run()
 
@@ -275,3 +284,30 @@ def test_the_counters_are_given_back_when_the_exporter_ends(node: Make) -> None:
 
     assert here.fake.calls()[-1] == "cuptiProfilerDeInitialize"
     assert "cuptiPmSamplingDisable" in here.fake.calls()
+
+
+@pytest.mark.parametrize("package", RELEASES)
+def test_what_the_real_library_chooses_is_sampled(
+    node: Make, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NVIDIA's host functions choose and configure, the fake samples."""
+    real = release(package).library
+    chips = ("TU102", "GA100", "AD102")
+    here = node(chips, f"real {real}")
+    # The real library looks for the others beside the first one of its name that is loaded.
+    here.options["library"] = shutil.copy(here.fake.libraries / real.name, tmp_path)
+    for name in BESIDE:
+        (tmp_path / name).symlink_to(real.parent / name)
+    monkeypatch.delenv("LD_LIBRARY_PATH")
+    monkeypatch.setenv("FAKE_CUDA", str(here.fake.libraries / "libcuda_of_no_name.so"))
+    gpus = [here.open(uuid_of(index)) for index in range(len(chips))]
+    here.run()
+
+    turing, ampere, ada = (here.activity(gpu) for gpu in gpus)
+    assert (turing.tensor, ampere.tensor_fp16, ada.tensor_fp16) == (None, None, None)
+    measured = [turing.tensor_fp16, ampere.tensor, ada.tensor]
+    for activity in (turing, ampere, ada):
+        measured += [activity.sm, activity.engine, activity.dram, activity.occupancy]
+        measured.append(activity.fp32 if activity is turing else activity.fma)
+        assert activity.pcie_receive_bytes is not None
+    assert measured == [pytest.approx(0.1)] * len(measured)

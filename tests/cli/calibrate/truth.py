@@ -54,6 +54,7 @@ class Board:
     """By load; HERTZ if not listed."""
     gemm_dram: float = 0.2
     strays: float = 0.05
+    ceilings: Ceilings = CEILINGS
 
     def active(self, load: Load) -> Active:
         """What a load does on this board."""
@@ -93,16 +94,17 @@ class Board:
 
     def flops_per_second(self, load: Load) -> float:
         """The work that a load does, as its program counts it."""
-        active, roof = self.active(load), self.hertz(load) / HERTZ
+        peaks, clocks = self.ceilings.peak_flops_per_second, self.ceilings.peak_clock_hertz
+        active, hertz = self.active(load), self.hertz(load)
         if load.kernel == "gemm":
-            return active.tensor * CEILINGS.peak_flops_per_second["bf16_tensor"] * roof
+            return active.tensor * peaks["bf16_tensor"] * hertz / clocks["tensor"]
         if load.kernel == "fp32":
-            return active.vector * CEILINGS.peak_flops_per_second["fp32"] * roof
+            return active.vector * peaks["fp32"] * hertz / clocks["vector"]
         return 0.0
 
     def bytes_per_second(self, load: Load) -> float:
         """The traffic that a load makes, as its program counts it."""
-        bandwidth = CEILINGS.memory_bandwidth_bytes_per_second or 0.0
+        bandwidth = self.ceilings.memory_bandwidth_bytes_per_second or 0.0
         return self.active(load).dram * bandwidth if load.kernel == "copy" else 0.0
 
     def measured(self, load: Load, off_watts: float = 0.0, noise_watts: float = 0.0) -> Measured:

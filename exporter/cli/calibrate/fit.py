@@ -105,10 +105,13 @@ def fit(
         tensor = Bounds(
             bench.lower_watts(GEMM, bench.tensor, both), bench.upper_watts(GEMM, bench.tensor)
         )
-    idle = [measured[name].watts for name in ("idle", "context")]
+    still = [measured[name] for name in ("idle", "context")]
     noise = max(load.noise_watts for load in measured.values())
     return PowerModel(
-        idle_watts=Bounds(max(0.0, min(idle) - noise), max(idle) + noise),
+        idle_watts=Bounds(
+            max(0.0, min(load.watts - load.noise_watts for load in still)),
+            max(load.watts + load.noise_watts for load in still),
+        ),
         busy_watts=Bounds(bench.spin_watts / WIDER, bench.busiest_watts() * WIDER),
         tensor_watts=tensor,
         vector_watts=Bounds(max(LEAST_WATTS, vector.lower * SLOWEST_VECTOR), vector.upper),

@@ -18,6 +18,7 @@ from exporter.cli.calibrate import child as module
 from exporter.cli.calibrate.child import KERNELS, Child, Started, Work, find_python
 from exporter.cli.calibrate.loads import LOADS, Load
 from exporter.errors import ExporterError
+from tests.cli.calibrate.ended import ended
 from tests.conftest import unmet
 from tests.waiting import wait_until
 
@@ -47,14 +48,6 @@ def _start() -> Iterator[Any]:
 def pid_of(child: Child) -> int:
     assert child._process is not None
     return child._process.pid
-
-
-def ended(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 def worked(child: Child, before: Work) -> Work:

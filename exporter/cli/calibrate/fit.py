@@ -6,18 +6,18 @@
 Each coefficient becomes a range that holds what every measured load leaves possible:
 
 * idle: between that without and that with a CUDA context.
-* busy: at least what one thread draws, at most what reads from L2 draw: loads that keep neither a
-  pipe nor the memory busy.
-* tensor, vector, dram: from their kernels, with random operands and with zeros. What feeds a unit
-  is its own; what runs beside it (up to a tenth of the other pipes, traffic up to the memory
-  utilization) is taken off the lower end only.
+* busy: the lower end makes `idle + busy` what one thread draws, from the lower idle; the upper end
+  what reads from L2 draw, from the higher idle: loads that keep neither a pipe nor the memory busy.
+* tensor, vector, dram: what their kernels draw beyond one thread, with random operands and with
+  zeros. At the lower end what may run beside it is taken off: up to a tenth of the vector pipes,
+  and traffic up to the memory utilization, as these draw with the same operands.
 
 Beyond that each end is 15 % wider: other kernels do other things with the same unit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from exporter.errors import ExporterError
@@ -28,15 +28,16 @@ from exporter.specs.power import CLOCK_EXPONENT
 WIDER = 1.15
 """Models with a value for each instruction are 11 to 14 % off (Wattchmen: V100, A100, H100)."""
 SLOWEST_VECTOR = 0.5
-"""Integer and conversion instructions pass at half the rate of FP32, and draw less."""
+"""Integer instructions pass at half the rate of FP32, and draw less."""
 STRAY_RATIO = 0.1
 """Of the vector pipes, beside what a kernel is for: addresses and loop counters."""
 TRAFFIC_RATIO = 0.5
 """Of the memory, beside a matrix product, where the memory utilization does not say."""
 LEAST_WATTS = 1.0
 """Of a unit that always works."""
-ERROR_RATIO = 0.05
-"""Of the power limit: sensors are 5 W or 5 % off, and leakage grows with the temperature."""
+ERROR_RATIO = 0.03
+"""Of the power limit: leakage grows with the temperature. That a sensor is 5 % off cancels out: the
+coefficients have its error too."""
 LISTED_TOLERANCE, DERIVED_TOLERANCE = 0.05, 0.25
 """How far the peaks of a row and derived ones may be off."""
 UNKNOWN_ACTIVITY = Bounds(0.5, 1.0)
@@ -46,10 +47,15 @@ LEAST_ACTIVITY, LEAST_UTILIZATION = 0.05, 0.5
 MARGIN_STEP, LEAST_MARGIN = 0.02, 0.03
 """For the driver's whole percents, and what the margin is at least."""
 
-COPY = ("copy", "copy-zeros")
-COPIES = (*COPY, "copy-half")
-GEMM = ("gemm", "gemm-zeros")
-FP32 = ("fp32", "fp32-zeros")
+OPERANDS = ("", "-zeros")
+"""After the name of a kernel that makes the name of a load."""
+COPIES = ("copy", "copy-zeros", "copy-half")
+BESIDE: Mapping[str, tuple[str, ...]] = {
+    "copy": ("fp32",),
+    "fp32": ("copy",),
+    "gemm": ("copy", "fp32"),
+}
+"""By kernel: those of the units that may also work in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,45 +87,20 @@ def fit(
         ExporterError: no load draws more than idle.
     """
     bench = _Bench(measured, ceilings, precision)
-    vector_upper = bench.upper_watts(FP32, bench.vector)
-    dram_upper = bench.upper_watts(COPY, bench.dram)
-    if max(vector_upper, dram_upper) <= LEAST_WATTS:
+    dram, vector = bench.unit_watts("copy"), bench.unit_watts("fp32")
+    if max(dram.upper, vector.upper) <= LEAST_WATTS:
         raise ExporterError("no load draws more power than idle: nothing can be fitted")
-    margin = bench.memory_margin()
-
-    def traffic(load: Measured) -> float:
-        memory = load.memory_utilization
-        if memory is None or margin is None:
-            return dram_upper * TRAFFIC_RATIO
-        return dram_upper * min(1.0, memory + margin)
-
-    def strays(load: Measured) -> float:
-        return vector_upper * STRAY_RATIO * bench.clocks(load).upper
-
-    def both(load: Measured) -> float:
-        return traffic(load) + strays(load)
-
-    vector = Bounds(bench.lower_watts(FP32, bench.vector, traffic), vector_upper)
-    tensor = vector
-    if GEMM[0] in measured:
-        tensor = Bounds(
-            bench.lower_watts(GEMM, bench.tensor, both), bench.upper_watts(GEMM, bench.tensor)
-        )
-    still = [measured[name] for name in ("idle", "context")]
-    noise = max(load.noise_watts for load in measured.values())
+    slowest = SLOWEST_VECTOR * bench.lower_watts("fp32", OPERANDS[0]) / WIDER
     return PowerModel(
-        idle_watts=Bounds(
-            max(0.0, min(load.watts - load.noise_watts for load in still)),
-            max(load.watts + load.noise_watts for load in still),
-        ),
-        busy_watts=Bounds(bench.spin_watts / WIDER, bench.busiest_watts() * WIDER),
-        tensor_watts=tensor,
-        vector_watts=Bounds(max(LEAST_WATTS, vector.lower * SLOWEST_VECTOR), vector.upper),
-        dram_watts=Bounds(bench.lower_watts(COPY, bench.dram, strays), dram_upper),
+        idle_watts=bench.idle_watts(),
+        busy_watts=bench.busy_watts(),
+        tensor_watts=bench.unit_watts("gemm") if "gemm" in measured else vector,
+        vector_watts=Bounds(max(LEAST_WATTS, min(vector.lower, slowest)), vector.upper),
+        dram_watts=dram,
         clock_exponent=CLOCK_EXPONENT,
         reference_clock_hertz=bench.reference_hertz,
-        error_watts=ERROR_RATIO * limit_watts + noise,
-        memory_margin_ratio=margin,
+        error_watts=ERROR_RATIO * limit_watts + max(each.noise_watts for each in measured.values()),
+        memory_margin_ratio=bench.margin,
         calibrated=True,
     )
 
@@ -133,53 +114,85 @@ class _Bench:
         self._measured, self._ceilings, self._precision = measured, ceilings, precision
         derived = ceilings.spec == DERIVED
         self._tolerance = DERIVED_TOLERANCE if derived else LISTED_TOLERANCE
-        self._base_watts = measured["context"].watts
-        spin = measured["spin"]
-        drawn = max(0.0, spin.watts - self._base_watts)
-        self.spin_watts = drawn / max(spin.utilization, LEAST_UTILIZATION)
+        self._context, self._spin = measured["context"], measured["spin"]
+        self._spin_watts = max(0.0, self._above(self._spin, self._context.watts))
         self.reference_hertz = (measured.get("gemm") or measured["fp32"]).sm_clock_hertz
+        self.margin = self._memory_margin()
 
-    def clocks(self, load: Measured) -> Bounds:
-        """Return the bounds of c."""
-        ratio = load.sm_clock_hertz / self.reference_hertz
+    def idle_watts(self) -> Bounds:
+        """Return what it draws without a load."""
+        still = self._measured["idle"], self._context
+        return Bounds(
+            max(0.0, min(load.watts - load.noise_watts for load in still)),
+            max(load.watts + load.noise_watts for load in still),
+        )
+
+    def busy_watts(self) -> Bounds:
+        """Return what loads draw on top that keep neither a pipe nor the memory busy."""
+        idle, cache = self.idle_watts(), self._measured["cache"]
+        least = self._above(self._spin, idle.lower + self._spin.noise_watts) / WIDER
+        most = self._above(cache, self._context.watts - self._noise(cache))
+        return Bounds(max(0.0, least), max(least, self._spin_watts, most) * WIDER)
+
+    def unit_watts(self, kernel: str) -> Bounds:
+        """Return what the unit of a kernel draws when it always works, at the reference clock."""
+        lower = min(self.lower_watts(kernel, operands) for operands in OPERANDS)
+        upper = max(self._upper_watts(kernel, operands) for operands in OPERANDS)
+        return Bounds(max(LEAST_WATTS, lower / WIDER), max(LEAST_WATTS, upper * WIDER))
+
+    def lower_watts(self, kernel: str, operands: str) -> float:
+        """Return the least that the unit draws with these operands."""
+        load = self._measured[kernel + operands]
+        drawn = self._drawn(load) - self._noise(load) - self._beside(kernel, operands)
+        by_clock = self._clocks(kernel, load, self.reference_hertz)
+        return drawn / self._active(kernel, load).upper * by_clock.lower
+
+    def _upper_watts(self, kernel: str, operands: str, hertz: float | None = None) -> float:
+        """Return the most that the unit draws with these operands at a clock."""
+        load = self._measured[kernel + operands]
+        drawn = self._drawn(load) + self._noise(load)
+        by_clock = self._clocks(kernel, load, hertz or self.reference_hertz)
+        return max(0.0, drawn) / self._active(kernel, load).lower * by_clock.upper
+
+    def _beside(self, kernel: str, operands: str) -> float:
+        """Return the most that other units draw in a load."""
+        load = self._measured[kernel + operands]
+        shares = {"fp32": STRAY_RATIO, "copy": self._traffic(load)}
+        return sum(
+            shares[other] * self._upper_watts(other, operands, load.sm_clock_hertz)
+            for other in BESIDE[kernel]
+        )
+
+    def _traffic(self, load: Measured) -> float:
+        """Return an upper bound of D."""
+        if load.memory_utilization is None or self.margin is None:
+            return TRAFFIC_RATIO
+        return min(1.0, load.memory_utilization + self.margin)
+
+    def _active(self, kernel: str, load: Measured) -> Bounds:
+        """Return D of a copy, T of a GEMM, X of an FP32 product."""
+        roof = self._ceilings.memory_bandwidth_bytes_per_second
+        work = load.bytes_per_second
+        if kernel != "copy":
+            unit, precision = ("tensor", self._precision) if kernel == "gemm" else ("fma", "fp32")
+            clocks, peaks = self._ceilings.peak_clock_hertz, self._ceilings.peak_flops_per_second
+            known = [clocks[name] for name in PEAK_CLOCKS[unit] if name in clocks]
+            peak = peaks.get(precision)
+            roof = peak * load.sm_clock_hertz / known[0] if peak and known else None
+            work = load.flops_per_second
+        if not roof:
+            return UNKNOWN_ACTIVITY
+        ratio = work / roof
+        ends = ratio * (1.0 - self._tolerance), ratio * (1.0 + self._tolerance)
+        return Bounds(*(min(1.0, max(LEAST_ACTIVITY, end)) for end in ends))
+
+    def _clocks(self, kernel: str, load: Measured, hertz: float) -> Bounds:
+        """Return the bounds of the power at a clock over that at the load's; 1 for the memory."""
+        ratio = 1.0 if kernel == "copy" else hertz / load.sm_clock_hertz
         ends = ratio**CLOCK_EXPONENT.lower, ratio**CLOCK_EXPONENT.upper
         return Bounds(min(ends), max(ends))
 
-    def busiest_watts(self) -> float:
-        """Return what loads draw that keep neither a pipe nor the memory busy."""
-        cache = self._measured["cache"]
-        drawn = cache.watts - self._base_watts + self._noise(cache)
-        return max(self.spin_watts, drawn / max(cache.utilization, LEAST_UTILIZATION))
-
-    def tensor(self, load: Measured) -> Bounds:
-        """Return T of a load, times c."""
-        return self._pipe(load, self._precision, "tensor")
-
-    def vector(self, load: Measured) -> Bounds:
-        """Return X of a load, times c."""
-        return self._pipe(load, "fp32", "fma")
-
-    def _pipe(self, load: Measured, precision: str, unit: str) -> Bounds:
-        clocks = self._ceilings.peak_clock_hertz
-        peak_clock = next((clocks[name] for name in PEAK_CLOCKS[unit] if name in clocks), None)
-        peak = self._ceilings.peak_flops_per_second.get(precision)
-        active = UNKNOWN_ACTIVITY
-        if peak and peak_clock:
-            roof = peak * load.sm_clock_hertz / peak_clock
-            active = self._active(load.flops_per_second / roof)
-        by_clock = self.clocks(load)
-        return Bounds(active.lower * by_clock.lower, active.upper * by_clock.upper)
-
-    def dram(self, load: Measured) -> Bounds:
-        """Return D of a load."""
-        bandwidth = self._ceilings.memory_bandwidth_bytes_per_second
-        return self._active(load.bytes_per_second / bandwidth) if bandwidth else UNKNOWN_ACTIVITY
-
-    def _active(self, ratio: float) -> Bounds:
-        lower, upper = ratio * (1.0 - self._tolerance), ratio * (1.0 + self._tolerance)
-        return Bounds(*(min(1.0, max(LEAST_ACTIVITY, each)) for each in (lower, upper)))
-
-    def memory_margin(self) -> float | None:
+    def _memory_margin(self) -> float | None:
         """Return how far DRAM activity was above the memory utilization at most, or None."""
         if not self._ceilings.memory_bandwidth_bytes_per_second:
             return None
@@ -188,37 +201,18 @@ class _Bench:
             load = self._measured[name]
             if load.memory_utilization is None:
                 return None
-            above.append(self.dram(load).upper - load.memory_utilization + MARGIN_STEP)
+            active = self._active("copy", load).upper
+            above.append(active - load.memory_utilization + MARGIN_STEP)
         return min(1.0, max(above))
 
-    def upper_watts(self, names: Sequence[str], active: Callable[[Measured], Bounds]) -> float:
-        """Return the most that a unit draws when it always works, by these loads."""
-        most = max(
-            (self._drawn(load) + self._noise(load)) / active(load).lower
-            for load in self._loads(names)
-        )
-        return max(LEAST_WATTS, most * WIDER)
-
-    def lower_watts(
-        self,
-        names: Sequence[str],
-        active: Callable[[Measured], Bounds],
-        beside: Callable[[Measured], float],
-    ) -> float:
-        """Return the least, where `beside` is what other units may draw."""
-        least = min(
-            (self._drawn(load) - self._noise(load) - beside(load)) / active(load).upper
-            for load in self._loads(names)
-        )
-        return max(LEAST_WATTS, least / WIDER)
-
-    def _loads(self, names: Sequence[str]) -> list[Measured]:
-        return [self._measured[name] for name in names]
+    def _above(self, load: Measured, watts: float) -> float:
+        """Return what a load draws above some watts, over its utilization."""
+        return (load.watts - watts) / max(load.utilization, LEAST_UTILIZATION)
 
     def _drawn(self, load: Measured) -> float:
-        return load.watts - self._base_watts - self.spin_watts * load.utilization
+        """Return what a load draws beyond one thread."""
+        return load.watts - self._context.watts - self._spin_watts * load.utilization
 
     def _noise(self, load: Measured) -> float:
         """Return how far `_drawn` may be off by chance."""
-        others = self._measured["context"].noise_watts, self._measured["spin"].noise_watts
-        return load.noise_watts + sum(others)
+        return load.noise_watts + self._context.noise_watts + self._spin.noise_watts

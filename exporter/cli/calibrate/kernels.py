@@ -84,7 +84,7 @@ class Copy:
 
     def launch(self) -> None:
         """Start it once."""
-        self._torch.neg(self._source, out=self._target)
+        self._torch.abs(self._source, out=self._target)
 
 
 class Gemm:

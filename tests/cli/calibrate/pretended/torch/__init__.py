@@ -57,7 +57,7 @@ def empty_like(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def neg(source: Tensor, out: Tensor) -> None:
+def abs(source: Tensor, out: Tensor) -> None:
     _run("copy")
 
 

@@ -93,6 +93,12 @@ class SpecBook:
         )
         return None if whole is None else replace(whole, power=self._power(device, model, whole))
 
+    def power_of(self, model: GpuModel) -> PowerModel | None:
+        """Return the power coefficients of a GPU of this model at its TDP; None where not known."""
+        name = next(iter(model.names), model.product)
+        device = Device(0, "", name, compute_capability=model.compute_capability)
+        return self._power(device, model, _listed_ceilings(model, device, None))
+
     def _power(self, device: Device, model: GpuModel | None, whole: Ceilings) -> PowerModel | None:
         """Return the calibrated coefficients, else the wide ones of the architecture.
 

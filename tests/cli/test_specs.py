@@ -261,7 +261,7 @@ power:
 
 
 def test_calibrated_power_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each coefficient of a calibrated GPU model; of others, that they are not calibrated."""
+    """Each coefficient, and of a GPU model that is not calibrated that it is not."""
     path = tmp_path / "power.yaml"
     path.write_text(CALIBRATED)
     out = outcome(capsys, "specs", "--specs", str(path), "h100-sxm5-80gb")[1]
@@ -273,8 +273,9 @@ def test_calibrated_power_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture
         "at most 8 points above memory utilization",
     ):
         assert fact in shown
-    wide = "power of its units not calibrated: the wide ranges of its architecture"
-    assert wide in " ".join(outcome(capsys, "specs", "t4")[1].split())
+    wide = " ".join(outcome(capsys, "specs", "t4")[1].split())
+    assert "idle 2.1 to 31.5 W, busy 0 to 28 W, tensor 8.4 to 350 W" in wide
+    assert "not calibrated: wide, of its architecture; pipes at 1590 MHz" in wide
     assert "power of its units" not in outcome(capsys, "specs", "m40")[1]
 
 

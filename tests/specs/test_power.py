@@ -448,3 +448,23 @@ def test_documented_example(tmp_path: Path) -> None:
     power = power_of(book, device)
     assert power is not None
     assert power.tensor_watts == Bounds(122, 318)
+
+
+def test_documented_ranges(book: SpecBook) -> None:
+    """docs/calibrate.md shows those of an H100 SXM."""
+    power = power_of(book, H100)
+    assert power is not None
+    dash = "\N{EN DASH}"
+    cells = [
+        f"{bounds.lower:.0f}{dash}{bounds.upper:.0f} W"
+        for bounds in (
+            power.idle_watts,
+            power.busy_watts,
+            power.tensor_watts,
+            power.vector_watts,
+            power.dram_watts,
+        )
+    ]
+    page = (Path(__file__).parents[2] / "docs" / "calibrate.md").read_text(encoding="utf-8")
+    row = " | ".join(["by architecture", *cells, f"{power.error_watts:.0f} W"])
+    assert f"| {row} |" in page

@@ -10,7 +10,6 @@ from exporter.cli.terminal.screen import Screen, pad, safe, wrapped
 from exporter.cli.terminal.table import NOTHING, Cell, Column, laid_out
 from exporter.model.snapshot import Bounds
 from exporter.specs import GpuModel, SpecBook
-from exporter.specs.power import SHARES
 from exporter.web.api.convert import gpu_model_json
 from exporter.web.api.models.roofline import CeilingJson
 from exporter.web.api.models.specs import GpuModelJson
@@ -117,10 +116,8 @@ def _limits(row: GpuModelJson) -> Iterator[tuple[str, str]]:
 
 
 def _power(model: GpuModel, book: SpecBook) -> Iterator[tuple[str, str]]:
-    power = book.power.get(model.key)
+    power = book.power_of(model)
     if power is None:
-        if any(capability == model.compute_capability for _, capability in SHARES):
-            yield "power of its units", "not calibrated: the wide ranges of its architecture"
         return
     ranges = {
         "idle": power.idle_watts,
@@ -130,16 +127,20 @@ def _power(model: GpuModel, book: SpecBook) -> Iterator[tuple[str, str]]:
         "DRAM": power.dram_watts,
     }
     watts = (f"{name} {_range(bounds)} W" for name, bounds in ranges.items())
-    yield "power of its units", f"{_listed(*watts)}, the sum within {number(power.error_watts)} W"
+    yield (
+        "power of its units",
+        f"{_listed(*watts)}, the sum within {number(power.error_watts, 3)} W",
+    )
     clock = f"{power.reference_clock_hertz / MEGA:.0f} MHz"
-    yield "", f"calibrated; pipes at {clock}, by its power of {_range(power.clock_exponent)}"
+    origin = "calibrated" if power.calibrated else "not calibrated: wide, of its architecture"
+    yield "", f"{origin}; pipes at {clock}, by its power of {_range(power.clock_exponent)}"
     margin = power.memory_margin_ratio
     if margin is not None:
         yield "memory activity", f"at most {100 * margin:.0f} points above memory utilization"
 
 
 def _range(bounds: Bounds) -> str:
-    ends = dict.fromkeys((number(bounds.lower), number(bounds.upper)))
+    ends = dict.fromkeys((number(bounds.lower, 4), number(bounds.upper, 4)))
     return " to ".join(ends)
 
 

@@ -212,10 +212,11 @@ def derive_share(
         gap,
     )
     seen = observed(utilization)
+    of_seen = estimated(seen, tensor_cores=tensor_cores)
     return Derived(
         saturation=saturation,
-        time_bounds=estimated_parts(utilization, clocks, tensor_cores=tensor_cores),
-        time_integral_bounds=estimated_parts(seen, clocks, tensor_cores=tensor_cores),
+        time_bounds=estimated_parts(known),
+        time_integral_bounds=estimated_parts(known_by_utilization(seen, of_seen, clocks)),
         roofline=estimated_roofline(
             utilization, saturation, ceilings, clocks, device, tensor_cores=tensor_cores
         ),
@@ -238,9 +239,7 @@ def derive_share(
                 tensor_cores=tensor_cores,
             )
         ),
-        dram_integral_bounds=dram_bounds_per_second(
-            estimated(seen, tensor_cores=tensor_cores), ceilings, clocks, device
-        ),
+        dram_integral_bounds=dram_bounds_per_second(of_seen, ceilings, clocks, device),
         history=history,
     )
 

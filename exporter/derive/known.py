@@ -101,26 +101,6 @@ def known_by_utilization(utilization: Utilization, saturation: Saturation, clock
     )
 
 
-def estimated_parts(own: Known, window: Known | None = None) -> dict[str, Bounds]:
-    """Return bounds of the time parts by the utilization of an interval, all that `own` knows.
-
-    `window` knows by the same utilization, but with an estimate of the mean saturation S over a
-    longer time that ends with the interval. By it the parts hold for sums over many intervals, of
-    which one may have all that the others lack. So it says nothing of the idle part, which the
-    utilization of each interval gives, and of narrow and unsaturated time only that both together
-    are 1 - idle - S.
-    """
-    parts = own.time_parts
-    if window is None:
-        return parts
-    work = window.time_parts
-    parts |= {"clock": work["clock"], "saturated": work["saturated"]}
-    if window.saturation.lower > 0.0:
-        rest = max(0.0, 1.0 - parts["idle"].lower - window.saturation.lower)
-        parts |= {"narrow": Bounds(0.0, rest), "unsaturated": Bounds(0.0, rest)}
-    return parts
-
-
 def observed(utilization: Utilization) -> Utilization:
     """Return the utilization of the time that was observed, with bounds for that time alone.
 

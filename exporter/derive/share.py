@@ -14,13 +14,18 @@ from exporter.derive.history import NO_HISTORY, ClockHistory
 from exporter.derive.holder import holder
 from exporter.derive.idle import IdleRules, busy_ratio, is_held, is_idle
 from exporter.derive.known import (
-    estimated_parts,
     known_by_counters,
     known_by_utilization,
     observed,
 )
 from exporter.derive.limiter import busy_link, estimated_limiter, limiter
 from exporter.derive.links import link_rates
+from exporter.derive.power import (
+    ByPower,
+    PowerMeans,
+    estimated_by_power,
+    with_certain_work,
+)
 from exporter.derive.roofline import (
     dram_bandwidth_now,
     dram_bounds_per_second,
@@ -66,6 +71,8 @@ class Derived:
     the mean utilization, which is narrower over many intervals than `roofline`'s bound of one."""
     dram_integral_bounds: Bounds | None = None
     """Likewise bytes/s of DRAM traffic, where that is not measured."""
+    window: ByPower | None = None
+    """What the last ten seconds of an estimated share are bounded by, where its power is known."""
     history: ClockHistory = field(default=NO_HISTORY, compare=False)
     """What is known of clock and counters for the next interval."""
 
@@ -81,10 +88,12 @@ def derive_share(
     seconds: float | None = None,
     stall: Stall = NO_STALL,
     history: ClockHistory = NO_HISTORY,
+    power: PowerMeans | None = None,
 ) -> Derived:
     """Derive one share of `device`; `previous` are the vitals read `seconds` before `vitals`.
 
-    `history` is that of the share's last interval. The utilization, video engines and link traffic
+    `history` is that of the share's last interval, `power` the means of the window that ends with
+    this one, which bound a share that is estimated. The utilization, video engines and link traffic
     of the board are those of the share only while it is the whole GPU, and in a vGPU guest the
     utilization is not even then. A share that can be measured is never estimated: an interval
     without counters has no saturation.
@@ -196,9 +205,31 @@ def derive_share(
             history=history,
         )
     clocks = read_clocks(vitals, ceilings, device, history)
-    gap = gap_ratio(None, None, utilization)
     saturation = estimated(utilization, tensor_cores=tensor_cores)
-    known = known_by_utilization(utilization, saturation, clocks)
+    own = known = known_by_utilization(utilization, saturation, clocks)
+    seen = observed(utilization)
+    of_seen = estimated(seen, tensor_cores=tensor_cores)
+    parts_integral = known_by_utilization(seen, of_seen, clocks).time_parts
+    window = None
+    if power is not None and ceilings is not None and ceilings.power is not None:
+        window = estimated_by_power(
+            power,
+            ceilings.power,
+            ceilings,
+            device.compute_capability,
+            clocks.tensor_reference,
+            tensor_cores=tensor_cores,
+        )
+        window = window._replace(
+            dram_bytes_per_second=dram_bounds_per_second(
+                window.saturation, ceilings, clocks, device
+            )
+        )
+        known = known_by_utilization(power.as_utilization, window.saturation, clocks)
+        if utilization.seconds:
+            certain = window.saturation.bounds.lower * power.counted_seconds / utilization.seconds
+            parts_integral = with_certain_work(parts_integral, certain)
+    gap = gap_ratio(None, None, utilization)
     limits = _limits(
         lambda waited, of_idle: estimated_limiter(
             _of_rest(ratio, waited),
@@ -211,12 +242,21 @@ def derive_share(
         stall,
         gap,
     )
-    seen = observed(utilization)
-    of_seen = estimated(seen, tensor_cores=tensor_cores)
+    integral = None
+    if ceilings is not None:
+        integral = estimated_flops_bounds(
+            seen.upper_ratio,
+            ceilings,
+            clocks,
+            device.compute_capability,
+            tensor_cores=tensor_cores,
+        )
+    if integral is not None and window is not None and utilization.seconds:
+        integral = replace(integral, lower=window.counted_flops / utilization.seconds)
     return Derived(
         saturation=saturation,
-        time_bounds=estimated_parts(known),
-        time_integral_bounds=estimated_parts(known_by_utilization(seen, of_seen, clocks)),
+        time_bounds=own.time_parts,
+        time_integral_bounds=parts_integral,
         roofline=estimated_roofline(
             utilization, saturation, ceilings, clocks, device, tensor_cores=tensor_cores
         ),
@@ -228,17 +268,8 @@ def derive_share(
         limiter_besides=limits.besides,
         gap=gap,
         data_stall=stall.inferred,
-        flops_integral_bounds=(
-            None
-            if ceilings is None
-            else estimated_flops_bounds(
-                seen.upper_ratio,
-                ceilings,
-                clocks,
-                device.compute_capability,
-                tensor_cores=tensor_cores,
-            )
-        ),
+        flops_integral_bounds=integral,
+        window=window,
         dram_integral_bounds=dram_bounds_per_second(of_seen, ceilings, clocks, device),
         history=history,
     )

@@ -20,6 +20,7 @@ _READABLE = (
     "of the units that can be read; a kernel limited by another unit (special functions, shared "
     "memory, issue slots) shows less"
 )
+_WINDOW = "Over the last poll interval; over the last ten seconds where it is estimated from power."
 
 FAMILIES: tuple[Family, ...] = (
     gauge(
@@ -139,34 +140,37 @@ FAMILIES: tuple[Family, ...] = (
         "gpu_saturation_lower_ratio",
         "ratio",
         "core",
-        f"Saturation is at least this, {_READABLE}.",
-        "derived: max of the lower bounds of each unit over the last poll interval",
+        f"Saturation is at least this, {_READABLE}. {_WINDOW}",
+        "derived: max of the lower bounds of each unit; where not measured, from utilization and "
+        "power",
         SATURATION.one(lambda s: s.bounds.lower),
     ),
     gauge(
         "gpu_saturation_upper_ratio",
         "ratio",
         "core",
-        f"Saturation is at most this, {_READABLE}.",
-        "derived: max of the upper bounds of each unit over the last poll interval",
+        f"Saturation is at most this, {_READABLE}. {_WINDOW} Then it leaves out the FP64 units of "
+        "GPUs that have few of them.",
+        "derived: max of the upper bounds of each unit; where not measured, from utilization and "
+        "power",
         SATURATION.one(lambda s: s.bounds.upper),
     ),
     gauge(
         "gpu_resource_saturation_lower_ratio",
         "ratio",
         "full",
-        "Activity of a unit that is not measured is at least this.",
-        "derived from what contains it: SM or engine activity where measured, else an estimate "
-        "over the last poll interval",
+        f"Activity of a unit that is not measured is at least this. {_WINDOW}",
+        "derived from what contains it: SM or engine activity where measured, else from the "
+        "driver's utilization and the power",
         SATURATION.by_label(RESOURCE, lambda s: lower(s.unmeasured)),
     ),
     gauge(
         "gpu_resource_saturation_upper_ratio",
         "ratio",
         "full",
-        "Activity of a unit that is not measured is at most this.",
-        "derived from what contains it: SM or engine activity where measured, else an estimate "
-        "over the last poll interval",
+        f"Activity of a unit that is not measured is at most this. {_WINDOW}",
+        "derived from what contains it: SM or engine activity where measured, else from the "
+        "driver's utilization and the power",
         SATURATION.by_label(RESOURCE, lambda s: upper(s.unmeasured)),
     ),
     counter(

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from exporter.derive.power import ByPower, within_both
 from exporter.derive.roofline import intensity, intensity_bounds
 from exporter.derive.saturation import estimated
 from exporter.model.reading import Utilization
@@ -18,7 +19,7 @@ ESTIMATE = "estimate"
 SAME_SECONDS = 1e-6
 
 
-class _Settled(NamedTuple):
+class Settled(NamedTuple):
     """Integrals of what intervals settle of the utilization's upper bound, all in seconds."""
 
     seconds: float = 0.0
@@ -30,18 +31,31 @@ class _Settled(NamedTuple):
     """What the last interval left open."""
     memory_open: float = 0.0
 
-    def after(self, utilization: Utilization | None, seconds: float) -> _Settled:
+    def after(self, utilization: Utilization | None, seconds: float) -> Settled:
         """Return the integrals after one more interval, which adds nothing if it is not known."""
         if utilization is None or utilization.settled_ratio is None:
             return self
         memory = utilization.memory_settled_ratio
-        return _Settled(
+        return Settled(
             self.seconds + seconds,
             self.compute + utilization.settled_ratio * seconds,
             self.memory + (1.0 if memory is None else memory) * seconds,
             (utilization.open_ratio or 0.0) * seconds,
             (utilization.memory_open_ratio or 0.0) * seconds,
         )
+
+    def upper_since(self, before: Settled) -> Utilization | None:
+        """Return the utilization since `before` as its upper bounds; None if nothing is settled.
+
+        They are narrower than the mean of those of the intervals: what one leaves open is covered
+        by the next, and only what the last one leaves open remains.
+        """
+        seconds = self.seconds - before.seconds
+        if not seconds:
+            return None
+        upper = (self.compute - before.compute + self.compute_open) / seconds
+        memory = (self.memory - before.memory + self.memory_open) / seconds
+        return Utilization(upper, upper, seconds, None, memory)
 
 
 class _Traffic(NamedTuple):
@@ -73,7 +87,7 @@ class _Mark(NamedTuple):
     upper: float
     bounded: float
     """The time over which both ran, in seconds."""
-    settled: _Settled
+    settled: Settled
     unknown_roofs: frozenset[str] = frozenset()
     """The bases whose roof was not known in the interval that ends here."""
     parted: float = 0.0
@@ -81,6 +95,16 @@ class _Mark(NamedTuple):
     traffic: _Traffic = _Traffic()
     unread: float = 0.0
     """The observed time in which some of the work was not counted, in seconds."""
+    counted_flops: float = 0.0
+    """What of `ShareTotals.flops_lower` came from windows (`ByPower.counted_flops`)."""
+
+
+def reach_seconds(interval_seconds: float) -> float:
+    """Return how far back a window reaches at least that ends with this interval.
+
+    Half an interval less than it is long, so that jitter does not move its length.
+    """
+    return RECENT_SECONDS - min(interval_seconds, 1.0) / 2
 
 
 class RecentWindow:
@@ -89,6 +113,7 @@ class RecentWindow:
     def __init__(self) -> None:
         self._marks: deque[_Mark] = deque()
         self._leader = Leader()
+        self._by_power: ByPower | None = None
 
     def add(
         self,
@@ -98,21 +123,24 @@ class RecentWindow:
         saturation: Saturation | None,
         utilization: Utilization | None = None,
         traffic: Bounds | None = None,
+        by_power: ByPower | None = None,
     ) -> None:
         """Take the totals at a reading; a second call for the same reading does nothing.
 
-        `utilization` is what bounds the saturation where that is estimated, and `traffic` bounds
-        the bytes/s of device memory where they are not measured.
+        `utilization` is what bounds the saturation where that is estimated, and `by_power` what
+        bounds it over the same window; `traffic` bounds the bytes/s of device memory where they are
+        not measured.
         ``interval_seconds = 0`` begins anew: there is nothing to compare with before it.
         """
         marks = self._marks
         last = marks[-1] if marks else None
         if last is not None and monotonic <= last.monotonic:
             return
+        self._by_power = by_power
         if last is None or not interval_seconds:
             self._leader = Leader()
             marks.clear()
-            marks.append(_Mark(monotonic, totals, 0.0, 0.0, 0.0, _Settled()))
+            marks.append(_Mark(monotonic, totals, 0.0, 0.0, 0.0, Settled()))
             return
         lower, upper, bounded = last.lower, last.upper, last.bounded
         if saturation is not None:
@@ -136,10 +164,10 @@ class RecentWindow:
                 last.parted + seen * (totals.time_upper_seconds != last.totals.time_upper_seconds),
                 last.traffic.after(traffic, seen),
                 last.unread + seen * _leaves_out_work(saturation),
+                last.counted_flops + (0.0 if by_power is None else by_power.counted_flops),
             )
         )
-        # Half an interval less, so that jitter does not move the length of the window.
-        reach = RECENT_SECONDS - min(interval_seconds, 1.0) / 2
+        reach = reach_seconds(interval_seconds)
         while len(marks) > 2 and monotonic - marks[1].monotonic >= reach:
             marks.popleft()
         limited = totals.limited_seconds
@@ -152,6 +180,39 @@ class RecentWindow:
         grown = _grown_each(later[-1].totals.roof_seconds, then.totals.roof_seconds)
         unknown: frozenset[str] = frozenset().union(*(mark.unknown_roofs for mark in later))
         return {basis: more for basis, more in grown.items() if basis not in unknown}
+
+    def _saturation_bounds(self) -> Bounds | None:
+        """Return the bounds of the saturation; None where it was not bounded at all."""
+        then, now = self._marks[0], self._marks[-1]
+        seconds = now.bounded - then.bounded
+        if not seconds:
+            return None
+        upper = min((now.upper - then.upper) / seconds, _settled_upper(then, now, seconds))
+        bounds = Bounds((now.lower - then.lower) / seconds, upper)
+        by_power = self._by_power
+        return bounds if by_power is None else within_both(bounds, by_power.saturation.bounds)
+
+    def _traffic_bounds(self) -> Bounds | None:
+        """Return the bounds of the DRAM traffic in bytes/s."""
+        bounds = _traffic_between(self._marks[0].traffic, self._marks[-1].traffic)
+        by_power = None if self._by_power is None else self._by_power.dram_bytes_per_second
+        return bounds if bounds is None or by_power is None else within_both(bounds, by_power)
+
+    def _flops_bounds(self, seconds: float) -> Bounds | None:
+        """Return the bounds of the FLOP/s.
+
+        What the totals took of windows by power is of up to twenty seconds: the last window's own
+        stands for it.
+        """
+        then, now = self._marks[0], self._marks[-1]
+        lower = _grown(now.totals.flops_lower, then.totals.flops_lower)
+        upper = _over(_grown(now.totals.flops_upper, then.totals.flops_upper), seconds)
+        if lower is None or upper is None:
+            return None
+        lower = max(0.0, lower - (now.counted_flops - then.counted_flops)) / seconds
+        if self._by_power is not None:
+            lower = max(lower, self._by_power.flops_lower_per_second)
+        return Bounds(lower, max(lower, upper))
 
     def recent(self) -> Recent | None:
         """Return the means over the window; None until there are two readings."""
@@ -167,16 +228,13 @@ class RecentWindow:
         judged = sum(limited.values())
         parts = _grown_each(after.time_seconds, before.time_seconds)
         parted = sum(parts.values())
-        bounded = now.bounded - then.bounded
         flops = _over_each(_grown_each(after.flops, before.flops), measured)
         dram = _over(_grown(after.dram_bytes, before.dram_bytes), measured)
         used = _over(_grown(after.busy_seconds, before.busy_seconds), polled)
         active = _over_each(_grown_each(_active(after), _active(before)), measured)
         engine = active.get("engine")
-        lower = _over(_grown(after.flops_lower, before.flops_lower), seconds)
-        upper = _over(_grown(after.flops_upper, before.flops_upper), seconds)
-        work = None if lower is None or upper is None else Bounds(lower, upper)
-        traffic = _traffic_between(then.traffic, now.traffic) if dram is None else None
+        work = self._flops_bounds(seconds)
+        traffic = self._traffic_bounds() if dram is None else None
         counted = now.unread == then.unread
         point = intensity(sum(flops.values()), dram) if flops and counted else None
         return Recent(
@@ -187,14 +245,7 @@ class RecentWindow:
             saturation_ratio=_over(
                 _grown(after.saturation_seconds, before.saturation_seconds), parted
             ),
-            saturation_bounds=(
-                Bounds(
-                    (now.lower - then.lower) / bounded,
-                    min((now.upper - then.upper) / bounded, _settled_upper(then, now, bounded)),
-                )
-                if bounded
-                else None
-            ),
+            saturation_bounds=self._saturation_bounds(),
             saturation_unit=_busiest(active) if after.saturation_seconds is not None else None,
             active_ratio=active,
             time_parts=_over_each(parts, parted),
@@ -296,15 +347,8 @@ def _busiest(active: Mapping[str, float]) -> str | None:
 
 
 def _settled_upper(then: _Mark, now: _Mark, bounded: float) -> float:
-    """Return the upper bound of the saturation from what the intervals settle; 1 if not known.
-
-    It is narrower than their mean: what one leaves open is covered by the next, and only what the
-    last one leaves open remains.
-    """
-    before, after = then.settled, now.settled
-    seconds = after.seconds - before.seconds
-    if not seconds or abs(seconds - bounded) > SAME_SECONDS:
+    """Return the upper bound of the saturation from what the intervals settle; 1 if not known."""
+    upper = now.settled.upper_since(then.settled)
+    if upper is None or abs(upper.seconds - bounded) > SAME_SECONDS:
         return 1.0
-    upper = (after.compute - before.compute + after.compute_open) / seconds
-    memory = (after.memory - before.memory + after.memory_open) / seconds
-    return estimated(Utilization(upper, upper, seconds, None, memory)).bounds.upper
+    return estimated(upper).bounds.upper

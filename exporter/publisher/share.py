@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -14,13 +15,15 @@ from exporter.derive.units import cut_activity
 from exporter.model.reading import Activity, Reading, ShareReading
 from exporter.model.snapshot import Bounds, Ceilings, Share
 from exporter.publisher.awaited import AwaitedRounds, BoardRound
+from exporter.publisher.power import SAMPLE_SECONDS, PowerWindow
 from exporter.publisher.ranks import GapClock
-from exporter.publisher.recent import RecentWindow
+from exporter.publisher.recent import ESTIMATE, RecentWindow
 from exporter.publisher.rules import Rules
 from exporter.publisher.totals import ShareIntegral
 
-SAMPLE_SECONDS = 1.0
-"""The driver's utilization is of up to so long before it is read."""
+UNFIT = "its power agrees with no work that its model knows: the bounds are without it"
+
+log = logging.getLogger(__name__)
 
 
 class Round(NamedTuple):
@@ -51,6 +54,9 @@ class TrackedShare:
         self.integral = ShareIntegral(started)
         self.totals = self.integral.totals()
         self.recent = RecentWindow()
+        self.power = PowerWindow()
+        self._unfit = False
+        """Whether its power was found not to agree with the model of it."""
         self.gaps = GapClock()
         self.activity: Activity | None = None
         """The last one that the counters gave."""
@@ -97,7 +103,14 @@ class TrackedShare:
             seconds=whole.seconds or None,
             stall=stall,
             history=self._history,
+            power=self.power.add(reading, elapsed, energy_joules),
         )
+        if derived.saturation is None or derived.saturation.source != ESTIMATE:
+            self.power.clear()
+        elif derived.window is not None and not derived.window.fits and not self._unfit:
+            self._unfit = True
+            device = reading.device
+            log.debug("GPU %d (%s): %s", device.index, device.uuid, UNFIT)
         self._history = derived.history
         if awaited and elapsed:
             self._awaited.add(whole)
@@ -112,6 +125,7 @@ class TrackedShare:
             derived.saturation,
             reading.vitals.utilization,
             derived.dram_integral_bounds,
+            derived.window,
         )
         if awaited:
             # The counters skipped a round: what was measured last stands for up to 3 intervals.
@@ -207,7 +221,7 @@ def share_picture(share_reading: ShareReading, share: TrackedShare, reading: Rea
         held=derived.held,
         holder=derived.holder,
         activity=share.activity,
-        saturation=derived.saturation,
+        saturation=derived.saturation if derived.window is None else derived.window.saturation,
         time_parts=derived.time_parts,
         time_bounds=derived.time_bounds,
         roofline=derived.roofline,

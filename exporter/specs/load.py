@@ -4,14 +4,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from exporter.errors import ConfigError, ConfigErrors, shown
+from exporter.model.snapshot import PowerModel
 from exporter.specs.book import BUS_WIDTH_TOLERANCE, SpecBook, bare_name
 from exporter.specs.gpu_model import DERIVED, GpuModel
+from exporter.specs.power_entry import parse_power
 from exporter.specs.schema import EntryError, parse_gpu_model
 from exporter.yaml_lines import Document, KeyPath, load
 
@@ -20,6 +24,8 @@ BUNDLED = Path(__file__).with_name("gpus.yaml")
 SAME_MEMORY_CLOCK = 0.01
 """Memory clocks of two rows nearer to each other than this are one clock, rounded in two ways."""
 
+NO_MODELS: Mapping[str, GpuModel] = MappingProxyType({})
+
 _KEY = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 
 
@@ -27,13 +33,16 @@ def load_specs(override: Path | None = None) -> SpecBook:
     """Return the GPU models of the bundled file, with those of `override` added or in their place.
 
     An entry of `override` replaces the bundled one of the same key whole. Names and PCI ids that
-    the replaced entry did not have are taken from all other GPU models. Raises ConfigError; its
-    problems are all that is wrong with the file, each a line that names file, line and key.
+    the replaced entry did not have are taken from all other GPU models. Power coefficients may be
+    those of any GPU model. Raises ConfigError; its problems are all that is wrong with the file,
+    each a line that names file, line and key.
     """
-    models, sources = _bundled()
+    bundled = _bundled()
     if override is None:
-        return SpecBook(models, sources)
-    own_models, own_sources = _read(override)
+        return SpecBook(bundled.models, bundled.sources, bundled.power)
+    models = bundled.models
+    own = _read(override, known=models)
+    own_models = own.models
     taken_names = {
         bare_name(name)
         for key, model in own_models.items()
@@ -54,11 +63,24 @@ def load_specs(override: Path | None = None) -> SpecBook:
         )
         for key, model in models.items()
     }
-    return SpecBook({**others, **own_models}, {**sources, **own_sources})
+    return SpecBook(
+        {**others, **own_models},
+        {**bundled.sources, **own.sources},
+        {**bundled.power, **own.power},
+    )
+
+
+class _File(NamedTuple):
+    """What one spec file has."""
+
+    models: dict[str, GpuModel]
+    sources: dict[str, str]
+    power: dict[str, PowerModel]
+    """By key of a GPU model, or by `bare_name` of others."""
 
 
 @cache
-def _bundled() -> tuple[dict[str, GpuModel], dict[str, str]]:
+def _bundled() -> _File:
     """Return what the bundled file has; it does not change, so it is read once.
 
     The lines of its 12 000 values are remembered only for someone who made a mistake in it.
@@ -69,8 +91,10 @@ def _bundled() -> tuple[dict[str, GpuModel], dict[str, str]]:
         return _read(BUNDLED)
 
 
-def _read(path: Path, *, lines: bool = True) -> tuple[dict[str, GpuModel], dict[str, str]]:
-    """Return the GPU models and sources of one file, each checked on its own and as a whole.
+def _read(path: Path, *, lines: bool = True, known: Mapping[str, GpuModel] = NO_MODELS) -> _File:
+    """Return what one file has, each entry checked on its own and all as a whole.
+
+    `known` are the GPU models of other files whose power it may give.
 
     Raises:
         ConfigError: the file cannot be read, or as ConfigErrors all that is wrong with it.
@@ -78,13 +102,13 @@ def _read(path: Path, *, lines: bool = True) -> tuple[dict[str, GpuModel], dict[
     document = load(path, lines=lines)
     problems = _Problems(document)
     top = document.value
-    if not isinstance(top, dict) or "products" not in top:
+    if not isinstance(top, dict) or not {"products", "power"} & top.keys():
         raise ConfigError(
-            f"{document.name}:1: key 'products' is missing, expected a mapping of them"
+            f"{document.name}:1: key 'products' is missing, expected a mapping of them, or power"
         )
     for key in top:
-        if key not in ("products", "sources"):
-            problems.add((key,), "not known, expected products or sources")
+        if key not in ("products", "power", "sources"):
+            problems.add((key,), "not known, expected products, power or sources")
     models: dict[str, GpuModel] = {}
     for key, entry in problems.mapping("products").items():
         if not _KEY.fullmatch(key) or key == DERIVED:
@@ -100,8 +124,24 @@ def _read(path: Path, *, lines: bool = True) -> tuple[dict[str, GpuModel], dict[
         if not isinstance(text, str):
             problems.add(("sources", code), f"expected text, got {shown(text)}")
     _refuse_twins(problems, models)
+    power = _power(problems, {**known, **models})
     problems.raise_any()
-    return models, sources
+    return _File(models, sources, power)
+
+
+def _power(problems: _Problems, models: Mapping[str, GpuModel]) -> dict[str, PowerModel]:
+    """Return the power coefficients; what looks like a key has to be that of a GPU model."""
+    power: dict[str, PowerModel] = {}
+    for key, entry in problems.mapping("power").items():
+        if _KEY.fullmatch(key) and key not in models:
+            expected = "expected the key of a GPU model, or a name as NVML reports it"
+            problems.add(("power", key), expected)
+        try:
+            power[bare_name(key)] = parse_power(entry)
+        except EntryError as error:
+            for mistake in error.mistakes:
+                problems.add(("power", key, *mistake.path), mistake.problem)
+    return power
 
 
 class _Problems:

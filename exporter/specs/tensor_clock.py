@@ -25,14 +25,35 @@ def implied_tensor_clock(
     / (148 x 8192) = 1856 MHz, while its highest clock is 1965 MHz. None where SMs, rates or the
     highest clock are not known, and for GPU models that were cut (H20: 23 % of Hopper's rate).
     """
-    if not sm_count or not highest_hertz:
+    implied = _lowest_implied(peak_flops_per_second, flops_per_clock, sm_count)
+    if implied is None or not highest_hertz:
         return None
-    implied = [
-        peak_flops_per_second[precision] / (sm_count * flops_per_clock[precision])
-        for precision in FLOAT_TENSOR
-        if precision in peak_flops_per_second and flops_per_clock.get(precision)
-    ]
-    if not implied:
+    return implied if LOWEST_RATIO <= implied / highest_hertz <= HIGHEST_RATIO else None
+
+
+def tensor_rate_ratio(
+    peak_flops_per_second: Mapping[str, float],
+    flops_per_clock: Mapping[str, int],
+    sm_count: int | None,
+    highest_hertz: float | None,
+) -> float | None:
+    """Return the published tensor rate over the architecture's at the highest clock (H20: 0.14)."""
+    implied = _lowest_implied(peak_flops_per_second, flops_per_clock, sm_count)
+    return None if implied is None or not highest_hertz else implied / highest_hertz
+
+
+def _lowest_implied(
+    peak_flops_per_second: Mapping[str, float],
+    flops_per_clock: Mapping[str, int],
+    sm_count: int | None,
+) -> float | None:
+    if not sm_count:
         return None
-    within = LOWEST_RATIO <= min(implied) / highest_hertz <= HIGHEST_RATIO
-    return min(implied) if within else None
+    return min(
+        (
+            peak_flops_per_second[precision] / (sm_count * flops_per_clock[precision])
+            for precision in FLOAT_TENSOR
+            if precision in peak_flops_per_second and flops_per_clock.get(precision)
+        ),
+        default=None,
+    )

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from exporter.derive.clocks import Clocks, clock_ratio
 from exporter.derive.known import (
     Known,
-    estimated_parts,
     known_by_counters,
     known_by_utilization,
     observed,
 )
 from exporter.derive.limiter import estimated_limiter
+from exporter.derive.power import with_certain_work
 from exporter.derive.saturation import DRAM_MARGIN_RATIO, estimated, measured
 from exporter.derive.timeparts import time_bounds
 from exporter.model.reading import Activity, Utilization
@@ -235,9 +235,7 @@ def test_what_the_utilization_leaves_open_is_bounded(
     known = known_by_utilization(driver, saturation, seen)
 
     holds(known.time_parts, parts)
-    own = known_by_utilization(driver, estimated(driver), seen)
-    holds(estimated_parts(own), parts)
-    holds(estimated_parts(own, known), parts)
+    holds(known_by_utilization(driver, estimated(driver), seen).time_parts, parts)
     waited *= 1.0 - max(truth.engine, s)
     if waited < 1.0:
         name = judged(known, truth.engine, throttled=throttled, waited=waited)
@@ -245,39 +243,30 @@ def test_what_the_utilization_leaves_open_is_bounded(
 
 
 @given(
-    intervals=st.lists(truths(), min_size=1, max_size=8),
+    intervals=st.lists(st.tuples(truths(), RATIO), min_size=1, max_size=8),
     clock=clocks(),
-    least=RATIO,
-    most=RATIO,
+    certain=RATIO,
 )
 @example(
     intervals=[
-        Truth(0.0, 0.0, dict.fromkeys(PIPES, 0.0) | {"dram": 0.15}, 0.0, 0.0, 0.0),
-        Truth(0.5, 0.0, dict.fromkeys((*PIPES, "dram"), 0.0), 0.0, 0.0, 0.0),
+        (Truth(0.0, 0.0, dict.fromkeys(PIPES, 0.0) | {"dram": 0.15}, 0.0, 0.0, 0.0), 0.0),
+        (Truth(0.5, 0.0, dict.fromkeys((*PIPES, "dram"), 0.0), 0.0, 0.0, 0.0), 1.0),
     ],
     clock=AT_REFERENCE,
-    least=1.0,
-    most=0.0,
+    certain=1.0,
 )
-def test_sums_hold_where_the_estimate_is_of_a_longer_time(
-    intervals: list[Truth], clock: Clocks, least: float, most: float
+def test_sums_hold_where_work_is_certain_of_a_longer_time(
+    intervals: list[tuple[Truth, float]], clock: Clocks, certain: float
 ) -> None:
-    """Each interval is bounded by the mean saturation of all of them, which none may have had:
-    work in some of them and a pause in others. Their sums hold."""
-    mean = sum(truth.saturation for truth in intervals) / len(intervals)
-    top = estimated(Utilization(1.0, 1.0, 1.0))
-    window = Saturation(
-        "estimate",
-        False,
-        Bounds(least * mean, mean + most * (1.0 - mean)),
-        unmeasured=top.unmeasured,
-    )
-    clock = replace(clock, memory=clock.memory_reference)
+    """Some of the work of all intervals is certain, and is counted in whichever of them: not where
+    it was done. The sums hold."""
+    work = certain * sum(truth.saturation for truth, _ in intervals)
+    weights = sum(weight for _, weight in intervals) or 1.0
     sums = {part: [0.0, 0.0, 0.0] for part in TIME_PARTS}
-    for truth in intervals:
+    for truth, weight in intervals:
         driver = observed(polled(truth, 0.0, 0.0))
-        own = known_by_utilization(driver, estimated(driver), clock)
-        bounds = estimated_parts(own, known_by_utilization(driver, window, clock))
+        own = known_by_utilization(driver, estimated(driver), clock).time_parts
+        bounds = with_certain_work(own, work * weight / weights)
         for part, true in truth.parts(clock).items():
             for at, more in enumerate((bounds[part].lower, true, bounds[part].upper)):
                 sums[part][at] += more

@@ -245,7 +245,12 @@ PRECISIONS = (
             "key 'products.other': expected a mapping that describes a GPU model, got 3",
         ),
         ("products:", "gpus:", 1, "key 'products' is missing, expected a mapping of them"),
-        ("products:", "version: 1\nproducts:", 1, "key 'version': not known, expected products or"),
+        (
+            "products:",
+            "version: 1\nproducts:",
+            1,
+            "key 'version': not known, expected products, power or",
+        ),
         ("products:", "sources: [a]\nproducts:", 1, "key 'sources': expected a mapping, got ['a']"),
         (
             "products:",

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Any story on any simulated GPU without counters: its power bounds it by the bundled coefficients.
+
+The simulation has physics of its own (sources/simulate/physics.py), which were not made for these.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporter.publisher import Publisher, Rules
+from exporter.sources.simulate import Simulation
+from exporter.sources.simulate.physics import hardware
+from exporter.sources.simulate.scenario import Scenario, Scene, SimulatedGpu
+from exporter.sources.simulate.stories import STORIES
+from exporter.specs import load_specs
+from tests.clocks import ManualClock
+
+BOOK = load_specs()
+PIPES = ("tensor", "fp64", "fp32", "fp16", "integer")
+ROUNDING = 1e-6
+SECONDS = 10
+
+
+def _without_counters() -> list[str]:
+    boards = {key: hardware(model) for key, model in BOOK.models.items()}
+    return sorted(
+        key
+        for key, board in boards.items()
+        if board is not None
+        and not board.has_counters
+        and any("_tensor" in name for name in BOOK.models[key].peak_flops_per_second)
+    )
+
+
+@st.composite
+def scenes(draw: st.DrawFn) -> Scene:
+    """Any story that is not lost, with any parameters that a file may give it."""
+    name = draw(st.sampled_from([name for name in STORIES if name != "lost"]))
+    parameters = {
+        key: float(round(value)) if facts.kind == "count" else value
+        for key, facts in STORIES[name].parameters.items()
+        for value in [draw(st.floats(facts.least, facts.most))]
+    }
+    return Scene(name, parameters, STORIES[name].holder, math.inf)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    model=st.sampled_from(_without_counters()),
+    scene=scenes(),
+    start=st.floats(0.0, 5000.0),
+    seed=st.integers(0, 99),
+)
+def test_what_is_published_holds_the_truth(
+    model: str, scene: Scene, start: float, seed: int
+) -> None:
+    clock = ManualClock()
+    scenario = Scenario("test", (SimulatedGpu(model, (scene,)),))
+    simulated = Simulation(scenario, BOOK, "host:19400", seed, clock)
+    timeline, began = simulated.gpus[0].timeline, clock.monotonic()
+    publisher = Publisher(simulated, BOOK, Rules(), clock)
+    clock.advance(start)
+    for _ in range(14):
+        clock.advance(1.0)
+        simulated.round(0.5)
+        snapshot = publisher.tick()
+    (share,) = snapshot.gpus[0].shares
+    assert share.saturation is not None
+    assert share.recent is not None
+    assert share.recent.saturation_bounds is not None
+
+    now = clock.monotonic() - began
+    after, before = timeline.integral(now), timeline.integral(now - SECONDS)
+    means = {
+        unit: (getattr(after, unit) - getattr(before, unit)) / SECONDS for unit in (*PIPES, "dram")
+    }
+    truth = max(means.values())
+    for bounds in (share.saturation.bounds, share.recent.saturation_bounds):
+        assert bounds.lower - ROUNDING <= truth <= bounds.upper + ROUNDING
+    for resource, unit in (("tensor", "tensor"), ("fp64", "fp64"), ("int", "integer")):
+        bounds = share.saturation.unmeasured[resource]
+        assert bounds.lower - ROUNDING <= means[unit] <= bounds.upper + ROUNDING
+    dram, fma = share.saturation.unmeasured["dram"], share.saturation.unmeasured["fma"]
+    assert dram.lower - ROUNDING <= means["dram"] <= dram.upper + ROUNDING
+    assert fma.lower - ROUNDING <= max(means["fp32"], means["fp16"]) <= fma.upper + ROUNDING
+
+
+@pytest.mark.parametrize("model", ["v100-sxm2-32gb", "rtx-4090", "a100-sxm4-80gb"])
+def test_training_near_the_limit_is_seen_to_work(model: str) -> None:
+    clock = ManualClock()
+    story = STORIES["training"]
+    usual = {key: facts.default for key, facts in story.parameters.items()}
+    scene = Scene("training", usual, story.holder, math.inf)
+    scenario = Scenario("test", (SimulatedGpu(model, (scene,)),))
+    simulated = Simulation(scenario, BOOK, "host:19400", 0, clock)
+    publisher = Publisher(simulated, BOOK, Rules(), clock)
+    for _ in range(14):
+        clock.advance(1.0)
+        simulated.round(0.5)
+        snapshot = publisher.tick()
+    (share,) = snapshot.gpus[0].shares
+    assert share.saturation is not None
+    assert share.saturation.bounds.lower >= 0.02

@@ -265,13 +265,9 @@ def with_certain_work(parts: Mapping[str, Bounds], certain_ratio: float) -> dict
     """Return bounds of the time parts to integrate, where the totals take so much saturation.
 
     What was saturated, at whatever clock, was neither narrow nor unsaturated. It may be of any time
-    of the window, so only sums over intervals hold: narrow, unsaturated <= 1 - idle - S.
+    of the window, so only sums over intervals hold: narrow, unsaturated <= 1 - idle - S. A bound of
+    the interval itself must not be taken where it is narrower: another interval may rely on what
+    this one leaves.
     """
-    rest = max(0.0, 1.0 - parts["idle"].lower - certain_ratio)
-    return {
-        **parts,
-        **{
-            name: Bounds(min(parts[name].lower, rest), min(parts[name].upper, rest))
-            for name in ("narrow", "unsaturated")
-        },
-    }
+    rest = Bounds(0.0, max(0.0, 1.0 - parts["idle"].lower - certain_ratio))
+    return {**parts, "narrow": rest, "unsaturated": rest}

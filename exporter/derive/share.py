@@ -14,7 +14,6 @@ from exporter.derive.history import NO_HISTORY, ClockHistory
 from exporter.derive.holder import holder
 from exporter.derive.idle import IdleRules, busy_ratio, is_held, is_idle
 from exporter.derive.known import (
-    estimated_parts,
     known_by_counters,
     known_by_utilization,
     observed,
@@ -207,9 +206,10 @@ def derive_share(
         )
     clocks = read_clocks(vitals, ceilings, device, history)
     saturation = estimated(utilization, tensor_cores=tensor_cores)
-    known = known_by_utilization(utilization, saturation, clocks)
+    own = known = known_by_utilization(utilization, saturation, clocks)
     seen = observed(utilization)
-    parts_integral = estimated_parts(seen, clocks, tensor_cores=tensor_cores)
+    of_seen = estimated(seen, tensor_cores=tensor_cores)
+    parts_integral = known_by_utilization(seen, of_seen, clocks).time_parts
     window = None
     if power is not None and ceilings is not None and ceilings.power is not None:
         window = estimated_by_power(
@@ -255,7 +255,7 @@ def derive_share(
         integral = replace(integral, lower=window.counted_flops / utilization.seconds)
     return Derived(
         saturation=saturation,
-        time_bounds=estimated_parts(utilization, clocks, tensor_cores=tensor_cores),
+        time_bounds=own.time_parts,
         time_integral_bounds=parts_integral,
         roofline=estimated_roofline(
             utilization, saturation, ceilings, clocks, device, tensor_cores=tensor_cores
@@ -270,9 +270,7 @@ def derive_share(
         data_stall=stall.inferred,
         flops_integral_bounds=integral,
         window=window,
-        dram_integral_bounds=dram_bounds_per_second(
-            estimated(seen, tensor_cores=tensor_cores), ceilings, clocks, device
-        ),
+        dram_integral_bounds=dram_bounds_per_second(of_seen, ceilings, clocks, device),
         history=history,
     )
 

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from exporter.derive.clocks import Clocks, clock_ratio
 from exporter.derive.known import (
     Known,
-    estimated_parts,
     known_by_counters,
     known_by_utilization,
     observed,
 )
 from exporter.derive.limiter import estimated_limiter
+from exporter.derive.power import with_certain_work
 from exporter.derive.saturation import DRAM_MARGIN_RATIO, estimated, measured
 from exporter.derive.timeparts import time_bounds
 from exporter.model.reading import Activity, Utilization
@@ -235,8 +235,7 @@ def test_what_the_utilization_leaves_open_is_bounded(
     known = known_by_utilization(driver, saturation, seen)
 
     holds(known.time_parts, parts)
-    holds(estimated_parts(driver, seen, tensor_cores=True, window=None), parts)
-    holds(estimated_parts(driver, seen, tensor_cores=True, window=saturation), parts)
+    holds(known_by_utilization(driver, estimated(driver), seen).time_parts, parts)
     waited *= 1.0 - max(truth.engine, s)
     if waited < 1.0:
         name = judged(known, truth.engine, throttled=throttled, waited=waited)
@@ -244,39 +243,30 @@ def test_what_the_utilization_leaves_open_is_bounded(
 
 
 @given(
-    intervals=st.lists(truths(), min_size=1, max_size=8),
+    intervals=st.lists(st.tuples(truths(), RATIO), min_size=1, max_size=8),
     clock=clocks(),
-    least=RATIO,
-    most=RATIO,
+    certain=RATIO,
 )
 @example(
     intervals=[
-        Truth(0.0, 0.0, dict.fromkeys(PIPES, 0.0) | {"dram": 0.15}, 0.0, 0.0, 0.0),
-        Truth(0.5, 0.0, dict.fromkeys((*PIPES, "dram"), 0.0), 0.0, 0.0, 0.0),
+        (Truth(0.0, 0.0, dict.fromkeys(PIPES, 0.0) | {"dram": 0.15}, 0.0, 0.0, 0.0), 0.0),
+        (Truth(0.5, 0.0, dict.fromkeys((*PIPES, "dram"), 0.0), 0.0, 0.0, 0.0), 1.0),
     ],
     clock=AT_REFERENCE,
-    least=1.0,
-    most=0.0,
+    certain=1.0,
 )
-def test_sums_hold_where_the_estimate_is_of_a_longer_time(
-    intervals: list[Truth], clock: Clocks, least: float, most: float
+def test_sums_hold_where_work_is_certain_of_a_longer_time(
+    intervals: list[tuple[Truth, float]], clock: Clocks, certain: float
 ) -> None:
-    """Each interval is bounded by the mean saturation of all of them, which none may have had:
-    work in some of them and a pause in others. Their sums hold."""
-    mean = sum(truth.saturation for truth in intervals) / len(intervals)
-    top = estimated(Utilization(1.0, 1.0, 1.0))
-    window = Saturation(
-        "estimate",
-        False,
-        Bounds(least * mean, mean + most * (1.0 - mean)),
-        unmeasured=top.unmeasured,
-    )
-    clock = replace(clock, memory=clock.memory_reference)
+    """Some of the work of all intervals is certain, and is counted in whichever of them: not where
+    it was done. The sums hold."""
+    work = certain * sum(truth.saturation for truth, _ in intervals)
+    weights = sum(weight for _, weight in intervals) or 1.0
     sums = {part: [0.0, 0.0, 0.0] for part in TIME_PARTS}
-    for truth in intervals:
-        bounds = estimated_parts(
-            observed(polled(truth, 0.0, 0.0)), clock, tensor_cores=True, window=window
-        )
+    for truth, weight in intervals:
+        driver = observed(polled(truth, 0.0, 0.0))
+        own = known_by_utilization(driver, estimated(driver), clock).time_parts
+        bounds = with_certain_work(own, work * weight / weights)
         for part, true in truth.parts(clock).items():
             for at, more in enumerate((bounds[part].lower, true, bounds[part].upper)):
                 sums[part][at] += more
@@ -296,12 +286,14 @@ def test_the_idle_part_of_an_estimate_is_as_certain_as_its_utilization() -> None
     """Nothing else is known of it, and of the other parts only that they are no longer."""
     clock = Clocks(sm=1e9, sm_busy=1e9, memory=2.6e9, memory_reference=2.6e9, vector_reference=2e9)
     driver = Utilization(0.6, 0.7, 1.0, 0.1, 0.1, lower_ratio=0.5)
-    parts = estimated_parts(driver, clock, tensor_cores=False)
+    saturation = estimated(driver, tensor_cores=False)
+    parts = known_by_utilization(driver, saturation, clock).time_parts
     assert (parts["idle"].lower, parts["idle"].upper) == pytest.approx((0.3, 0.5))
     assert [parts[part].lower for part in TIME_PARTS[1:]] == [0.0] * 4
     assert [parts[part].upper for part in TIME_PARTS[1:]] == pytest.approx([0.7, 0.7, 0.35, 0.7])
-    narrow = estimated_parts(observed(driver), clock, tensor_cores=False)
-    assert (narrow["idle"].lower, narrow["idle"].upper) == pytest.approx((0.39, 0.41))
+    seen = observed(driver)
+    seen_parts = known_by_utilization(seen, estimated(seen), clock).time_parts
+    assert (seen_parts["idle"].lower, seen_parts["idle"].upper) == pytest.approx((0.39, 0.41))
 
 
 def test_the_idle_part_is_measured_where_engine_and_memory_are() -> None:

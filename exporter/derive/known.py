@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from exporter.derive.clocks import Clocks, clock_ratio
-from exporter.derive.saturation import estimated, unit_bounds
+from exporter.derive.saturation import unit_bounds
 from exporter.derive.timeparts import time_bounds
 from exporter.derive.units import cut
 from exporter.model.reading import Activity, Utilization
@@ -79,11 +79,19 @@ def known_by_utilization(utilization: Utilization, saturation: Saturation, clock
     device; the memory clock was between the one at the end and its reference.
     """
     units = {name: unit for name, unit in saturation.unmeasured.items() if name != "sm"}
-    ratios = [
-        _clock_ratio(name, clocks)
-        for name, unit in units.items()
-        if unit.upper >= saturation.bounds.lower
-    ]
+    is_sampled = clocks.sm_busy is not None
+    if not is_sampled:
+        clocks = replace(clocks, sm=max(clocks.sm or 0.0, clocks.sm_max or 0.0) or None)
+    ratios = []
+    for name, unit in units.items():
+        if unit.upper >= saturation.bounds.lower:
+            ratio = clock_ratio(name, clocks)
+            if ratio is None:
+                ratios.append(ANYTHING)
+            elif name == "dram":
+                ratios.append(Bounds(ratio, 1.0))
+            else:
+                ratios.append(Bounds(ratio if is_sampled else 0.0, ratio))
     return Known(
         engine=_engine(utilization),
         sm=saturation.unmeasured["sm"],
@@ -93,29 +101,22 @@ def known_by_utilization(utilization: Utilization, saturation: Saturation, clock
     )
 
 
-def estimated_parts(
-    utilization: Utilization,
-    clocks: Clocks,
-    *,
-    tensor_cores: bool,
-    window: Saturation | None = None,
-) -> dict[str, Bounds]:
-    """Return bounds of the time parts by the utilization of an interval.
+def estimated_parts(own: Known, window: Known | None = None) -> dict[str, Bounds]:
+    """Return bounds of the time parts by the utilization of an interval, all that `own` knows.
 
-    `window` is an estimate of the mean saturation S over a longer time that ends with the interval.
-    By it the parts hold for sums over many intervals, of which one may have all that the others
-    lack. So it says nothing of the idle part, which the utilization of each interval gives, and of
-    narrow and unsaturated time only that both together are 1 - idle - S.
+    `window` knows by the same utilization, but with an estimate of the mean saturation S over a
+    longer time that ends with the interval. By it the parts hold for sums over many intervals, of
+    which one may have all that the others lack. So it says nothing of the idle part, which the
+    utilization of each interval gives, and of narrow and unsaturated time only that both together
+    are 1 - idle - S.
     """
-    own = known_by_utilization(
-        utilization, estimated(utilization, tensor_cores=tensor_cores), clocks
-    ).time_parts
+    parts = own.time_parts
     if window is None:
-        return own
-    work = known_by_utilization(utilization, window, clocks).time_parts
-    parts = own | {"clock": work["clock"], "saturated": work["saturated"]}
-    if window.bounds.lower > 0.0:
-        rest = max(0.0, 1.0 - own["idle"].lower - window.bounds.lower)
+        return parts
+    work = window.time_parts
+    parts |= {"clock": work["clock"], "saturated": work["saturated"]}
+    if window.saturation.lower > 0.0:
+        rest = max(0.0, 1.0 - parts["idle"].lower - window.saturation.lower)
         parts |= {"narrow": Bounds(0.0, rest), "unsaturated": Bounds(0.0, rest)}
     return parts
 
@@ -138,18 +139,6 @@ def observed(utilization: Utilization) -> Utilization:
 def _engine(utilization: Utilization) -> Bounds:
     upper = cut(utilization.upper_ratio)
     return Bounds(min(cut(utilization.lower_ratio), upper), upper)
-
-
-def _clock_ratio(unit: str, clocks: Clocks) -> Bounds:
-    if unit == "dram":
-        ratio = clock_ratio(unit, clocks)
-        return ANYTHING if ratio is None else Bounds(ratio, 1.0)
-    if clocks.sm_busy is not None:
-        ratio = clock_ratio(unit, clocks)
-        return ANYTHING if ratio is None else Bounds(ratio, ratio)
-    highest = max(clocks.sm or 0.0, clocks.sm_max or 0.0) or None
-    ratio = clock_ratio(unit, replace(clocks, sm=highest))
-    return ANYTHING if ratio is None else Bounds(0.0, ratio)
 
 
 def _around(ratios: list[Bounds]) -> Bounds:

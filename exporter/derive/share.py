@@ -208,8 +208,10 @@ def derive_share(
     clocks = read_clocks(vitals, ceilings, device, history)
     saturation = estimated(utilization, tensor_cores=tensor_cores)
     known = known_by_utilization(utilization, saturation, clocks)
+    own_parts = estimated_parts(known)
     seen = observed(utilization)
-    parts_integral = estimated_parts(seen, clocks, tensor_cores=tensor_cores)
+    of_seen = estimated(seen, tensor_cores=tensor_cores)
+    parts_integral = estimated_parts(known_by_utilization(seen, of_seen, clocks))
     window = None
     if power is not None and ceilings is not None and ceilings.power is not None:
         window = estimated_by_power(
@@ -255,7 +257,7 @@ def derive_share(
         integral = replace(integral, lower=window.counted_flops / utilization.seconds)
     return Derived(
         saturation=saturation,
-        time_bounds=estimated_parts(utilization, clocks, tensor_cores=tensor_cores),
+        time_bounds=own_parts,
         time_integral_bounds=parts_integral,
         roofline=estimated_roofline(
             utilization, saturation, ceilings, clocks, device, tensor_cores=tensor_cores
@@ -270,9 +272,7 @@ def derive_share(
         data_stall=stall.inferred,
         flops_integral_bounds=integral,
         window=window,
-        dram_integral_bounds=dram_bounds_per_second(
-            estimated(seen, tensor_cores=tensor_cores), ceilings, clocks, device
-        ),
+        dram_integral_bounds=dram_bounds_per_second(of_seen, ceilings, clocks, device),
         history=history,
     )
 

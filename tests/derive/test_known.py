@@ -235,8 +235,9 @@ def test_what_the_utilization_leaves_open_is_bounded(
     known = known_by_utilization(driver, saturation, seen)
 
     holds(known.time_parts, parts)
-    holds(estimated_parts(driver, seen, tensor_cores=True, window=None), parts)
-    holds(estimated_parts(driver, seen, tensor_cores=True, window=saturation), parts)
+    own = known_by_utilization(driver, estimated(driver), seen)
+    holds(estimated_parts(own), parts)
+    holds(estimated_parts(own, known), parts)
     waited *= 1.0 - max(truth.engine, s)
     if waited < 1.0:
         name = judged(known, truth.engine, throttled=throttled, waited=waited)
@@ -274,9 +275,9 @@ def test_sums_hold_where_the_estimate_is_of_a_longer_time(
     clock = replace(clock, memory=clock.memory_reference)
     sums = {part: [0.0, 0.0, 0.0] for part in TIME_PARTS}
     for truth in intervals:
-        bounds = estimated_parts(
-            observed(polled(truth, 0.0, 0.0)), clock, tensor_cores=True, window=window
-        )
+        driver = observed(polled(truth, 0.0, 0.0))
+        own = known_by_utilization(driver, estimated(driver), clock)
+        bounds = estimated_parts(own, known_by_utilization(driver, window, clock))
         for part, true in truth.parts(clock).items():
             for at, more in enumerate((bounds[part].lower, true, bounds[part].upper)):
                 sums[part][at] += more
@@ -296,12 +297,14 @@ def test_the_idle_part_of_an_estimate_is_as_certain_as_its_utilization() -> None
     """Nothing else is known of it, and of the other parts only that they are no longer."""
     clock = Clocks(sm=1e9, sm_busy=1e9, memory=2.6e9, memory_reference=2.6e9, vector_reference=2e9)
     driver = Utilization(0.6, 0.7, 1.0, 0.1, 0.1, lower_ratio=0.5)
-    parts = estimated_parts(driver, clock, tensor_cores=False)
+    saturation = estimated(driver, tensor_cores=False)
+    parts = known_by_utilization(driver, saturation, clock).time_parts
     assert (parts["idle"].lower, parts["idle"].upper) == pytest.approx((0.3, 0.5))
     assert [parts[part].lower for part in TIME_PARTS[1:]] == [0.0] * 4
     assert [parts[part].upper for part in TIME_PARTS[1:]] == pytest.approx([0.7, 0.7, 0.35, 0.7])
-    narrow = estimated_parts(observed(driver), clock, tensor_cores=False)
-    assert (narrow["idle"].lower, narrow["idle"].upper) == pytest.approx((0.39, 0.41))
+    seen = observed(driver)
+    seen_parts = known_by_utilization(seen, estimated(seen), clock).time_parts
+    assert (seen_parts["idle"].lower, seen_parts["idle"].upper) == pytest.approx((0.39, 0.41))
 
 
 def test_the_idle_part_is_measured_where_engine_and_memory_are() -> None:

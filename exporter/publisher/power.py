@@ -29,6 +29,8 @@ LEAST_POLLS = 5
 MOSTLY_BUSY_RATIO = 0.5
 """A GPU that ran for so much of the window was running at one of its polls: ten of them miss it
 once in a thousand windows, five once in 32."""
+MOST_OVER_LIMIT = 1.2
+"""A board that draws more than this over its highest limit for ten seconds has a broken sensor."""
 UNTRUE_CLOCK_REASONS = frozenset({"hw_slowdown", "hw_power_brake", "hw_thermal"})
 """While the hardware skips clock pulses, the clock that is read is not the one that works."""
 
@@ -125,7 +127,8 @@ def _after(
 
 
 def _means(marks: Iterable[_Mark], device: Device, counted_seconds: float) -> PowerMeans | None:
-    """Return the means over these marks; None where a busy clock cannot be told."""
+    """Return the means over these marks; None where the power is impossible, or a busy clock is not
+    known."""
     then, *later = marks
     now = later[-1]
     upper = now.settled.upper_since(then.settled)
@@ -139,6 +142,9 @@ def _means(marks: Iterable[_Mark], device: Device, counted_seconds: float) -> Po
     if clock is None:
         return None
     watts = (now.joules - then.joules) / seconds
+    limit = device.power_max_limit_watts or device.power_default_limit_watts
+    if limit and watts > MOST_OVER_LIMIT * limit:
+        return None
     polls = [mark.polled_watts for mark in later if mark.polled_watts is not None]
     error = (max(polls) - min(polls)) / 2 if polls else 0.0
     return PowerMeans(

@@ -173,6 +173,18 @@ def test_polled_power_is_less_certain(open_gpu: Open, monkeypatch: pytest.Monkey
     assert found[3] < found[2] - 0.05
 
 
+def test_impossible_power_is_not_believed(open_gpu: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than the board's highest limit (600 W) for ten seconds."""
+    powered(monkeypatch, CALIBRATED)
+    lowers = []
+    for watts in (600, 800):
+        fake = Fake(open_gpu(**card(watts, 100, 40)), 1.0)
+        fake.run(15.0)
+        lowers.append(saturation(fake).lower)
+    assert lowers[0] > 0.3
+    assert lowers[1] == 0.0
+
+
 def test_a_slowed_clock_is_not_believed(open_gpu: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hardware slowdown: the clock that is read is not the one that works."""
     powered(monkeypatch, CALIBRATED)

@@ -25,7 +25,9 @@ MOST_ATTEMPTS = 5
 MOST_POOR_SECONDS = 3
 """Seconds in a row that are not covered, before it is said."""
 
-SILENT = Fault("unreachable", "the samples that CUPTI gives cover too little of the time")
+SILENT = Fault(
+    "unreachable", "the samples that CUPTI gives cover too little of the time", Remedy.WAIT
+)
 IMPLAUSIBLE = Fault("implausible", "CUPTI gives more than a unit can do")
 
 
@@ -77,11 +79,12 @@ class SampledGpu:
             if not self.given_up and self._tools.clock() >= self._not_before:
                 self._open()
         except CuptiError as error:
-            return self._failed(error)
+            return self._failed(error.fault, str(error))
         return None
 
     def release(self) -> None:
-        """Give the counters back; what CUPTI says to that changes nothing."""
+        """Give the counters back; they may be taken again at once."""
+        self._not_before = float("-inf")
         session, self._session = self._session, None
         host, self._host = self._host, None
         if session is not None:
@@ -122,9 +125,10 @@ class SampledGpu:
         window = counted.window
         if counted.overflowed or window.covered_seconds < LEAST_COVERED_RATIO * elapsed:
             self._poor += 1
-            if self._poor != MOST_POOR_SECONDS:
+            if self._poor < MOST_POOR_SECONDS:
                 return None
-            return self._state(FAULTS[OVERFLOW] if counted.overflowed else SILENT)
+            # As after a fault of the GPU (Xid 31): only a new session samples again.
+            return self._failed(FAULTS[OVERFLOW] if counted.overflowed else SILENT)
         self._poor = self._attempts = 0
         self._has_worked = True
         ratios, moved = activity_of(self._metrics, window)
@@ -133,7 +137,7 @@ class SampledGpu:
         seconds = window.covered_seconds
         return {"gpu": self._uuid, "seconds": seconds, "ratios": ratios, "bytes": moved}
 
-    def _failed(self, error: CuptiError) -> Mapping[str, Any]:
+    def _failed(self, fault: Fault, message: str = "") -> Mapping[str, Any]:
         """Let go of the GPU, for a while or for good, and say so.
 
         Raises:
@@ -141,15 +145,14 @@ class SampledGpu:
         """
         self.release()
         self._attempts += 1
-        remedy = error.fault.remedy
-        lasts = self._attempts >= MOST_ATTEMPTS and error.fault.state == "unreachable"
-        self.given_up = lasts or remedy is Remedy.GIVE_UP
-        spent = lasts or remedy is Remedy.RESTART_PROCESS
+        lasts = self._attempts >= MOST_ATTEMPTS and fault.state == "unreachable"
+        self.given_up = lasts or fault.remedy is Remedy.GIVE_UP
+        spent = lasts or fault.remedy is Remedy.RESTART_PROCESS
         if spent and self._has_worked:
-            raise ProcessSpent(str(error))
+            raise ProcessSpent(message or fault.message)
         wait = BACK_OFF_SECONDS[min(self._attempts, len(BACK_OFF_SECONDS)) - 1]
         self._not_before = self._tools.clock() + wait
-        return self._state(error.fault, str(error))
+        return self._state(fault, message)
 
     def _state(self, fault: Fault, message: str = "") -> Mapping[str, Any]:
         return {"gpu": self._uuid, "state": fault.state, "message": message or fault.message}

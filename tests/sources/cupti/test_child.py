@@ -58,6 +58,12 @@ class Node(Bench):
         self.step_until(reads, "an activity")
         return found[0]
 
+    def pass_in_silence(self, seconds: float) -> None:
+        """Let time pass for a child that hangs."""
+        for _ in range(round(seconds)):
+            self.clock.advance(1.0)
+            self.step()
+
     def state_is(self, gpu: Gpu, state: str | None) -> Callable[[], bool]:
         """Return what says whether the reading state of a GPU is this."""
 
@@ -213,7 +219,7 @@ def test_a_call_that_does_not_return_is_ended_from_outside(node: Make) -> None:
     here.step_until(lambda: "cuptiPmSamplingDecodeData" in here.fake.calls(), "the hang")
     here.step(10)
 
-    here.advance(6.0)
+    here.pass_in_silence(6.0)
     here.step_until(here.state_is(gpu, "unreachable"), "its state")
 
     assert here.failures == 1
@@ -267,7 +273,7 @@ def test_a_child_that_cannot_let_go_is_killed_for_the_profiler(node: Make) -> No
     here.counters.pause()
     here.step(5)
     assert not here.state_is(gpu, "paused")()  # not before it is true
-    here.advance(2.0)
+    here.pass_in_silence(2.0)
     here.step_until(here.state_is(gpu, "paused"), "paused")
 
     assert here.supervisor.pid is None

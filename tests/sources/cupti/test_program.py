@@ -116,6 +116,24 @@ def test_a_second_that_is_not_covered_is_not_measured(play: Play) -> None:
     assert port.states() == ["unreachable"]
 
 
+def test_samples_that_stop_coming_have_a_new_session_tried(play: Play) -> None:
+    """So it is after a fault of the GPU."""
+    script = ((2.5, ("missing 9 9",)), (7.5, ()))
+    _, port = play(seconds=14.0, script=script)
+
+    assert [when for when, _ in port.activities()] == [1.0, 2.0, 11.0, 12.0, 13.0]
+    assert port.states() == ["unreachable"]
+    assert len(port.fake.calls("cuptiPmSamplingEnable")) == 2
+
+
+def test_counters_are_taken_at_once_after_a_pause(play: Play) -> None:
+    """However long they were busy before."""
+    script = ((50.2, {"pause": True}), (51.2, {"resume": True}), (51.0, ()))
+    _, port = play("fail cuptiPmSamplingEnable 26", seconds=55.0, script=script)
+
+    assert [when for when, _ in port.activities()] == [53.0, 54.0]
+
+
 def test_a_second_of_which_little_is_missing_is(play: Play) -> None:
     _, port = play("missing 0 9", seconds=3.0)
 

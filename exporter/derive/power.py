@@ -49,6 +49,20 @@ class PowerMeans:
     """Between these was the SM clock while anything ran; from 0 on where it cannot be trusted."""
     counted_seconds: float = 0.0
     """For how much time the totals take the window's rate of work with its last interval."""
+    steady: bool = False
+    """Whether power and utilization were much the same in all of its intervals."""
+
+    def around(self, utilization: Utilization) -> PowerMeans:
+        """Return the means with bounds of the utilization that hold the last interval's too."""
+        memory, own = self.memory_upper_ratio, utilization.memory_upper_ratio
+        return replace(
+            self,
+            utilization=Bounds(
+                min(self.utilization.lower, cut(utilization.lower_ratio)),
+                max(self.utilization.upper, cut(utilization.upper_ratio)),
+            ),
+            memory_upper_ratio=None if memory is None or own is None else max(memory, own),
+        )
 
     @property
     def as_utilization(self) -> Utilization:
@@ -259,6 +273,18 @@ def estimated_by_power(
     clock = model.reference_clock_hertz / (tensor_reference_hertz or float("inf"))
     flops = power.tensor_cycles_lower * clock * slowest
     return ByPower(_narrowed(saturation, power, ceilings), flops, flops * window.counted_seconds)
+
+
+def agreed(interval: Saturation, window: Saturation) -> Saturation:
+    """Return the bounds of an interval, with what its window adds to each."""
+    return replace(
+        interval,
+        bounds=within_both(interval.bounds, window.bounds),
+        unmeasured={
+            resource: within_both(bounds, window.unmeasured.get(resource, bounds))
+            for resource, bounds in interval.unmeasured.items()
+        },
+    )
 
 
 def with_certain_work(parts: Mapping[str, Bounds], certain_ratio: float) -> dict[str, Bounds]:

@@ -23,6 +23,7 @@ from exporter.derive.links import link_rates
 from exporter.derive.power import (
     ByPower,
     PowerMeans,
+    agreed,
     estimated_by_power,
     with_certain_work,
 )
@@ -73,6 +74,8 @@ class Derived:
     """Likewise bytes/s of DRAM traffic, where that is not measured."""
     window: ByPower | None = None
     """What the last ten seconds of an estimated share are bounded by, where its power is known."""
+    shown: Saturation | None = None
+    """The saturation of the interval with what steady ten seconds show of it; else None."""
     history: ClockHistory = field(default=NO_HISTORY, compare=False)
     """What is known of clock and counters for the next interval."""
 
@@ -210,7 +213,7 @@ def derive_share(
     seen = observed(utilization)
     of_seen = estimated(seen, tensor_cores=tensor_cores)
     parts_integral = known_by_utilization(seen, of_seen, clocks).time_parts
-    window = None
+    window = shown = None
     if power is not None and ceilings is not None and ceilings.power is not None:
         window = estimated_by_power(
             power,
@@ -225,6 +228,16 @@ def derive_share(
                 window.saturation, ceilings, clocks, device
             )
         )
+        if power.steady:
+            around = estimated_by_power(
+                power.around(utilization),
+                ceilings.power,
+                ceilings,
+                device.compute_capability,
+                clocks.tensor_reference,
+                tensor_cores=tensor_cores,
+            )
+            shown = agreed(saturation, around.saturation)
         known = known_by_utilization(power.as_utilization, window.saturation, clocks)
         if utilization.seconds:
             certain = window.saturation.bounds.lower * power.counted_seconds / utilization.seconds
@@ -270,6 +283,7 @@ def derive_share(
         data_stall=stall.inferred,
         flops_integral_bounds=integral,
         window=window,
+        shown=shown,
         dram_integral_bounds=dram_bounds_per_second(of_seen, ceilings, clocks, device),
         history=history,
     )

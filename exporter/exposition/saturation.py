@@ -20,7 +20,10 @@ _READABLE = (
     "of the units that can be read; a kernel limited by another unit (special functions, shared "
     "memory, issue slots) shows less"
 )
-_WINDOW = "Over the last poll interval; over the last ten seconds where it is estimated from power."
+_WINDOW = (
+    "Over the last poll interval; where a GPU without counters has been steady for ten seconds, "
+    "also by its power."
+)
 
 FAMILIES: tuple[Family, ...] = (
     gauge(

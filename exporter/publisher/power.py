@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from statistics import fmean
 from typing import NamedTuple
 
 from exporter.derive.known import UTILIZATION_MARGIN_RATIO
@@ -29,6 +31,10 @@ LEAST_POLLS = 5
 MOSTLY_BUSY_RATIO = 0.5
 """A GPU that ran for so much of the window was running at one of its polls: ten of them miss it
 once in a thousand windows, five once in 32."""
+STEADY_POWER_RATIO = 0.1
+STEADY_UTILIZATION_RATIO = 0.05
+"""In a steady window no interval is further from its mean. Energy and utilization of an interval
+are not of quite the same time, hence no less."""
 MOST_OVER_LIMIT = 1.2
 """A board that draws more than this over its highest limit for ten seconds has a broken sensor."""
 UNTRUE_CLOCK_REASONS = frozenset({"hw_slowdown", "hw_power_brake", "hw_thermal"})
@@ -153,7 +159,20 @@ def _means(marks: Iterable[_Mark], device: Device, counted_seconds: float) -> Po
         memory_upper_ratio=upper.memory_upper_ratio,
         clock_hertz=clock,
         counted_seconds=counted_seconds,
+        steady=_is_steady((then, *later), watts),
     )
+
+
+def _is_steady(marks: Sequence[_Mark], watts: float) -> bool:
+    """Return whether each interval drew about as much as the mean, and was about as busy."""
+    used: list[float] = []
+    for then, now in pairwise(marks):
+        own = (now.joules - then.joules) / (now.monotonic - then.monotonic)
+        if abs(own - watts) > STEADY_POWER_RATIO * watts or not now.sampled_seconds:
+            return False
+        used.append((now.busy_seconds - then.busy_seconds) / now.sampled_seconds)
+    mean = fmean(used)
+    return all(abs(own - mean) <= STEADY_UTILIZATION_RATIO for own in used)
 
 
 def _busy_clock(marks: Sequence[_Mark], most: float | None, busy_ratio: float) -> Bounds | None:

@@ -230,7 +230,7 @@ def share_picture(share_reading: ShareReading, share: TrackedShare, reading: Rea
         held=derived.held,
         holder=derived.holder,
         activity=share.activity,
-        saturation=derived.saturation if derived.window is None else derived.window.saturation,
+        saturation=derived.saturation if derived.shown is None else derived.shown,
         time_parts=derived.time_parts,
         time_bounds=derived.time_bounds,
         roofline=derived.roofline,

@@ -89,6 +89,25 @@ def test_a_card_near_its_limit_is_not_perhaps_idle(
     )
 
 
+def test_what_ten_seconds_show_is_not_said_of_an_interval_unlike_them(
+    open_gpu: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A load of 5 s and 5 s: the page knows that it works, no single interval must."""
+    powered(monkeypatch, CALIBRATED)
+    wave = square(10.0, 0.5, 430, 60)
+    fake = Fake(open_gpu(**card(wave, square(10.0, 0.5, 100), 40)), 1.0)
+    fake.run(15.0)
+    lowers = set()
+    for _ in range(10):
+        fake.run(1.0)
+        lowers.add(saturation(fake).lower)
+    assert lowers == {0.0}
+    recent = fake.share.recent
+    assert recent is not None
+    assert recent.saturation_bounds is not None
+    assert recent.saturation_bounds.lower > 0.05
+
+
 def test_a_spin_is_no_work(open_gpu: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """70 W at a utilization of 100 %, as in a collective that waits."""
     powered(monkeypatch, CALIBRATED)
@@ -167,7 +186,10 @@ def test_polled_power_is_less_certain(open_gpu: Open, monkeypatch: pytest.Monkey
             vitals = fake.snapshot.gpus[0].vitals
             assert vitals is not None
             assert (vitals.energy_joules is None) == bool(driver)
-            found.append(saturation(fake).lower)
+            recent = fake.share.recent
+            assert recent is not None
+            assert recent.saturation_bounds is not None
+            found.append(recent.saturation_bounds.lower)
     assert found[0] == pytest.approx(found[1], abs=0.01)
     assert found[2] == pytest.approx(found[0], abs=0.02)
     assert found[3] < found[2] - 0.05
@@ -241,8 +263,8 @@ def test_no_bound_is_ever_wrong(
     duty: float,
     interval: float,
 ) -> None:
-    """At each reading: gauges and page against the truth of the last ten seconds (of the interval
-    before that), and totals against all work so far. A load that ends leaves no contradiction."""
+    """At each reading: gauges against the truth of the interval, the page against that of the last
+    ten seconds, and totals against all work so far. A load that ends leaves no contradiction."""
     powered(monkeypatch, CALIBRATED)
     idle = middle("idle_watts")
     percent = square(period, duty, 100)
@@ -256,10 +278,12 @@ def test_no_bound_is_ever_wrong(
     for _ in range(round(70 / interval)):
         fake.run(interval)
         at += interval
-        length = max(10.0, interval) if at >= 10.0 else interval
+        found = saturation(fake)
+        own = work.saturation * integral(percent, at - interval, at) / 100 / interval
+        assert found.lower - ROUNDING <= own <= found.upper + ROUNDING, at
+        length = max(10.0, interval)
         busy = integral(percent, at - length, at) / 100 / length
-        found, truth = saturation(fake), work.saturation * busy
-        assert found.lower - ROUNDING <= truth <= found.upper + ROUNDING, at
+        truth = work.saturation * busy
         if at < 10.0 + interval:
             continue
         recent, totals = fake.share.recent, fake.share.totals
@@ -267,8 +291,7 @@ def test_no_bound_is_ever_wrong(
         shown, flops = recent.saturation_bounds, recent.flops_bounds_per_second
         assert shown is not None
         assert flops is not None
-        assert found.lower - ROUNDING <= shown.lower <= truth + ROUNDING
-        assert truth - ROUNDING <= shown.upper <= found.upper + ROUNDING
+        assert shown.lower - ROUNDING <= truth <= shown.upper + ROUNDING
         assert flops.lower <= work.tensor * busy * PEAK_BF16 + 1
         assert flops.lower <= flops.upper
         done = work.tensor * integral(percent, 0, at) / 100 * PEAK_BF16

@@ -74,11 +74,6 @@ class Node:
         """When the window of the recent means began."""
         return self._share.recent._marks[0].monotonic
 
-    def gauges_since(self, last_read: float) -> float:
-        """When the time began that the bounds of an estimate are of: ten seconds where its power is
-        known for so long, else since the last read."""
-        return last_read if self._share.derived.window is None else self.recent_since
-
 
 def share_of(gpu: Gpu) -> Share:
     (share,) = gpu.shares
@@ -215,8 +210,7 @@ def test_published_bounds_and_busy_time_are_true(
         share = node.tick()
         assert share.saturation is not None
         now = rig.monotonic()
-        shown = mean(load, node.gauges_since(then), now) / 100
-        assert shown <= share.saturation.unmeasured["sm"].upper + 1e-5
+        assert mean(load, then, now) / 100 <= share.saturation.unmeasured["sm"].upper + 1e-5
         recent = share.recent
         assert recent is not None
         assert recent.saturation_bounds is not None

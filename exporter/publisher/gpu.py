@@ -18,6 +18,7 @@ from exporter.publisher.share import Round, TrackedShare, share_picture, within_
 from exporter.specs import SpecBook, share_ceilings
 from exporter.specs.precisions import UNSTATED, reported_precision
 
+FP8 = "fp8"
 NOT_FRESH = "no fresh reading"
 MOST_LOGGED_PRECISIONS = 16
 """Names come from jobs: more different ones than this are not logged."""
@@ -53,6 +54,8 @@ class TrackedGpu:
         self._rules = rules
         self._precision: str | None = None
         """What its training ranks report to compute in, when its ceilings were last set."""
+        self._engine = False
+        """Whether a process on it had loaded Transformer Engine then."""
         self._logged_precisions = set() if logged_precisions is None else logged_precisions
         self._ceilings_due = True
         self._ended_cuts: Counter[str] = Counter()
@@ -99,8 +102,9 @@ class TrackedGpu:
         changed = device is not self.device and device != self.device
         self.device = device
         precision = claims.precisions.get(device.uuid)
-        if self._ceilings_due or changed or precision != self._precision:
-            self._set_ceilings(precision)
+        engine = self._engine if reading is None else _loads_transformer_engine(reading)
+        if self._ceilings_due or changed or (precision, engine) != (self._precision, self._engine):
+            self._set_ceilings(precision, engine=engine)
         last = self.reading
         if reading is None or (
             last is not None and reading.monotonic_seconds <= last.monotonic_seconds
@@ -118,10 +122,13 @@ class TrackedGpu:
             log.error("GPU %d (%s) %s", self.device.index, self.device.uuid, FAULT, exc_info=error)
         return f"{FAULT}: {type(error).__name__}"
 
-    def _set_ceilings(self, precision: str | None) -> None:
+    def _set_ceilings(self, precision: str | None, *, engine: bool) -> None:
+        """Set the ceilings, with tensor work in what the jobs report, else in the configured
+        precision, else in FP8 where a process has loaded what computes in it."""
         self._ceilings_due = True
-        self._precision = precision
-        self.ceilings = self._specs.ceilings(self.device, self._rules.precision)
+        self._precision, self._engine = precision, engine
+        wanted = self._rules.precision or (FP8 if engine else None)
+        self.ceilings = self._specs.ceilings(self.device, wanted)
         if precision is not None and self.ceilings is not None:
             self.ceilings = self._assuming(precision, self.ceilings)
         for gpu_instance, share in self.shares.items():
@@ -262,3 +269,10 @@ class TrackedGpu:
             ),
             states=reading.states,
         )
+
+
+def _loads_transformer_engine(reading: Reading) -> bool:
+    """Return whether a process on the GPU may compute in FP8 by Transformer Engine."""
+    return any(
+        process.transformer_engine for share in reading.shares for process in share.processes or ()
+    )

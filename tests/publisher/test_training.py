@@ -166,6 +166,17 @@ def test_the_reported_precision_is_the_assumed_one() -> None:
     assert snapshot.ranks == ()
 
 
+def test_what_a_job_reports_goes_before_what_it_has_loaded() -> None:
+    """Transformer Engine computes in BF16 as well: the job knows."""
+    for report, assumed in ((None, "fp8_tensor"), ("bf16", "bf16_tensor")):
+        bench = Bench(precision=report)
+        bench.listed = (Process(4242, "compute", transformer_engine=True),)
+        bench.tick(activity=BUSY)
+        share = gpu(bench.tick(activity=BUSY)).shares[0]
+        assert share.ceilings is not None
+        assert share.ceilings.assumed_precision == assumed
+
+
 def test_accepted_and_refused_reports_are_counted() -> None:
     """Accepted and refused reports, with the check of stalls among the reasons."""
     bench = Bench()

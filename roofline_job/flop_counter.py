@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from threading import get_ident
 from typing import Any
 
@@ -183,10 +184,9 @@ def _has_own_dispatch(kind: Any) -> bool:
 @functools.cache
 def _modes_and_formulas() -> tuple[Any, Any]:
     """Return the class of the mode, whose base is PyTorch's, and PyTorch's formulas."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils.flop_counter import flop_registry
+    base = import_module("torch.utils._python_dispatch").TorchDispatchMode
 
-    class CountingMode(TorchDispatchMode):  # type: ignore[misc]
+    class CountingMode(base):  # type: ignore[misc]
         """Calls every operator as it is."""
 
         supports_higher_order_operators = True
@@ -206,4 +206,4 @@ def _modes_and_formulas() -> tuple[Any, Any]:
             self._counter.note(func, args, kwargs, out)
             return out
 
-    return CountingMode, flop_registry
+    return CountingMode, import_module("torch.utils.flop_counter").flop_registry

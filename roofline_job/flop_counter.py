@@ -178,13 +178,13 @@ def _computed_ratio(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 def _has_own_dispatch(kind: Any) -> bool:
     """Return whether a class of tensors wraps others, as a distributed tensor its own part."""
     plain = sys.modules["torch"].Tensor.__torch_dispatch__
-    return getattr(kind, "__torch_dispatch__", plain) != plain
+    return bool(getattr(kind, "__torch_dispatch__", plain) != plain)
 
 
 @functools.cache
 def _modes_and_formulas() -> tuple[Any, Any]:
     """Return the class of the mode, whose base is PyTorch's, and PyTorch's formulas."""
-    base = import_module("torch.utils._python_dispatch").TorchDispatchMode
+    base: Any = import_module("torch.utils._python_dispatch").TorchDispatchMode
 
     class CountingMode(base):  # type: ignore[misc]
         """Calls every operator as it is."""

@@ -66,6 +66,7 @@ TRAINING_SENDERS: Mapping[str, str] = {
 """Who sent a report that reached such a limit, as
 ``roofline_exporter_training_quota_hits_total`` names it. Never the uid itself: it is a person's."""
 STALL_EXCEEDS_IDLE = "stall_exceeds_idle"
+FLOPS_EXCEED_PEAK = "flops_exceed_peak"
 """Under this reason the same metric counts the minutes in which a rank reported more exposed stall
 than its GPU was idle: the report is taken, and what is too much of the stall is not believed."""
 

@@ -60,6 +60,8 @@ class TrackedGpu:
         self._ceilings_due = True
         self._ended_cuts: Counter[str] = Counter()
         """The cuts of shares that no longer exist."""
+        self._ended_exceeded = 0
+        """Likewise the minutes in which more work was stated than they can do."""
         self._fault: str | None = None
         """What went wrong with the last reading."""
         self._logged_fault: type[Exception] | None = None
@@ -77,6 +79,11 @@ class TrackedGpu:
         for share in self.shares.values():
             cuts.update(share.integral.cuts)
         return cuts
+
+    @property
+    def flops_exceed_peak(self) -> int:
+        """How often the work stated in a minute was more than its shares can do."""
+        return self._ended_exceeded + sum(share.stated.exceeded for share in self.shares.values())
 
     @property
     def last_shares(self) -> GpuShares:
@@ -177,10 +184,12 @@ class TrackedGpu:
                 self._rules,
                 energy if number is None else None,
                 claims.stalls.get(Place(reading.device.uuid, number), NO_STALL),
+                claims.work.get(Place(reading.device.uuid, number), ()),
             )
         for number, share in self.shares.items():
             if share is not present.get(number):
                 self._ended_cuts.update(share.integral.cuts)
+                self._ended_exceeded += share.stated.exceeded
         self.shares = present
 
     def add_stall(self, gpu_instance: int | None, method: str, seconds: Bounds) -> None:

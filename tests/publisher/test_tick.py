@@ -760,4 +760,5 @@ def test_a_process_that_has_loaded_transformer_engine_may_compute_in_fp8(
         if expected is not None:
             assert share.ceilings.assumed_precision == expected
     usual = "bf16_tensor" if device is H100 else "fp16_tensor"
+    assert share.ceilings is not None
     assert share.ceilings.assumed_precision == (f"{configured}_tensor" if configured else usual)

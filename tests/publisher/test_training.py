@@ -183,7 +183,7 @@ def test_accepted_and_refused_reports_are_counted() -> None:
     bench.jobs.received_total = 7
     snapshot = bench.tick(activity=QUIET)
     assert snapshot.training == TrainingState(
-        7, {"schema": 2, "stall_exceeds_idle": 0}, {"user": 0}
+        7, {"schema": 2, "stall_exceeds_idle": 0, "flops_exceed_peak": 0}, {"user": 0}
     )
     assert snapshot.sources["training"].up
     assert snapshot.sources["training"].failures_total == 2
@@ -207,7 +207,9 @@ def test_several_sources_of_reports_are_one_to_the_reader() -> None:
 
     assert [rank.rank for rank in snapshot.ranks] == [0, 1]
     assert snapshot.training == TrainingState(
-        12, {"schema": 3, "rate": 3, "stall_exceeds_idle": 0}, {"user": 3, "root": 0}
+        12,
+        {"schema": 3, "rate": 3, "stall_exceeds_idle": 0, "flops_exceed_peak": 0},
+        {"user": 3, "root": 0},
     )
     assert snapshot.sources["training"].up
     assert snapshot.sources["training"].failures_total == 6

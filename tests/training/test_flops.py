@@ -44,7 +44,7 @@ def _counting(client: None, unheard: None, monkeypatch: pytest.MonkeyPatch) -> I
     assert FlopCounter.is_free()
 
 
-class Transformer(nn.Module):
+class Transformer(nn.Module):  # type: ignore[misc]
     def __init__(self, *, causal: bool = False) -> None:
         super().__init__()
         self.causal = causal
@@ -225,14 +225,15 @@ def test_a_job_computes_the_same_while_it_is_counted(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever of PyTorch it uses."""
-    losses = []
+    losses: list[list[float]] = []
     for counts in (False, True):
         monkeypatch.setattr(switches, "COUNT_FLOPS", counts)
         PROCESS.forget()
         model = unusual(kind)
         weight = torch.ones(WIDTH, requires_grad=True)
         optimizer = torch.optim.SGD([weight], lr=0.01)
-        seen = losses.append([]) or losses[-1]  # type: ignore[func-returns-value]
+        seen: list[float] = []
+        losses.append(seen)
         torch.manual_seed(2)
         for batch in watch([torch.randn(8, WIDTH) for _ in range(5)]):
             loss = model(batch * weight).float().square().mean()
@@ -244,7 +245,7 @@ def test_a_job_computes_the_same_while_it_is_counted(
     assert degraded.FOUND == {}
 
 
-class Calls(nn.Module):
+class Calls(nn.Module):  # type: ignore[misc]
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         self.function = function

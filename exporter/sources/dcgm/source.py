@@ -25,6 +25,11 @@ USUAL_PATH = "/metrics"
 SHORTEST_INTERVAL_SECONDS = 1.0
 LONGEST_INTERVAL_SECONDS = 4.0
 """Between two scrapes: what is not seen to be renewed within 5 s adds to no total."""
+LOOK_RATIO = 1.25
+"""In so many of these intervals a renewal is seen, also if a scrape takes its time."""
+OFTEN_SECONDS = 2 * LONGEST_AGE_SECONDS
+"""A page that is renewed so often is scraped in the short interval: from scrapes that are almost as
+far apart as renewals it cannot be told which renewals are within LONGEST_AGE_SECONDS."""
 SHORTEST_WAIT_SECONDS = 0.05
 DRAIN_SECONDS = 0.5
 MOST_AHEAD_SECONDS = 2.0
@@ -60,6 +65,7 @@ class PageSource:
         self._interval = min(
             max(options.interval_seconds, SHORTEST_INTERVAL_SECONDS), LONGEST_INTERVAL_SECONDS
         )
+        self._look_seconds = LOOK_RATIO * self._interval
         self._stale_seconds = stale_after_seconds(options.interval_seconds)
         self._demand = Demand(options.interval_seconds)
         self._held: dict[tuple[str, int | None], Held] = {}
@@ -123,7 +129,7 @@ class PageSource:
             return self._failed(f"reading its page failed: {type(error).__name__}")
         self._reach.answered()
         self._take(page, wanted)
-        fast = any(self._is_fast(uuid, page) for uuid in wanted)
+        fast = any(self._is_fast(uuid) for uuid in wanted)
         return self._interval if fast else LONGEST_INTERVAL_SECONDS
 
     def _failed(self, problem: str, *, anything_there: bool = True) -> float:
@@ -137,27 +143,30 @@ class PageSource:
             self._renewals = {}
         return wait
 
-    def _is_fast(self, uuid: str, page: Mapping[str, GpuRows]) -> bool:
+    def _is_fast(self, uuid: str) -> bool:
         """Return whether a GPU's counters are renewed so often that every renewal matters."""
-        if uuid not in page or not page[uuid].activities:
+        if uuid not in self._renewals:
             return False
         interval = self._renewals[uuid].interval_seconds
-        return interval is None or interval <= LONGEST_AGE_SECONDS
+        return interval is None or interval <= OFTEN_SECONDS
 
     def _take(self, page: Mapping[str, GpuRows], wanted: Collection[str]) -> None:
         """Let what is new of these GPUs stand, and end what is no longer on the page."""
         now = self._clock.monotonic()
         self._page = page
-        self._renewals = {uuid: self._renewals.get(uuid, Renewal()) for uuid in wanted}
+        counted = [uuid for uuid in wanted if uuid in page and page[uuid].activities]
+        self._renewals = {
+            uuid: self._renewals.get(uuid) or Renewal(self._look_seconds) for uuid in counted
+        }
         for uuid, renewal in self._renewals.items():
-            rows = page.get(uuid)
-            if rows is None or not renewal.is_new(rows.signature, now):
+            rows = page[uuid]
+            if not renewal.is_new(rows.signature, now):
                 continue
             stamped = self._stamped_age(rows)
             age = renewal.age_seconds(stamped)
             standing = max(renewal.longest_seconds - (stamped or 0.0), 0.0)
             for share, activity in rows.activities.items():
-                held = self._held.setdefault((uuid, share), Held())
+                held = self._held.setdefault((uuid, share), Held(self._look_seconds))
                 held.put(replace(activity, age_seconds=age), now, standing)
         for (uuid, share), held in self._held.items():
             if uuid not in page or share not in page[uuid].activities:

@@ -109,6 +109,28 @@ def test_a_page_that_is_renewed_every_second_is_integrated() -> None:
     assert bench.source.state == CounterState(up=True)
 
 
+@pytest.mark.parametrize("interval", [2.0, 4.0, 5.0])
+@pytest.mark.parametrize("poll", [1.0, 1.02, 1.2])
+def test_a_page_that_is_renewed_every_5_s_is_integrated(interval: float, poll: float) -> None:
+    """Every round of it, however scrapes fall between renewals."""
+    bench = Bench(interval, poll_seconds=poll)
+    bench.round(20)
+
+    rounds = [bench.round().values() for _ in range(60)]
+
+    assert all(found.integrable for each in rounds for found in each)
+    assert sum(found.seconds for each in rounds for found in each) == pytest.approx(60 * poll)
+
+
+@pytest.mark.parametrize("interval", [8.0, 10.0, 15.0])
+def test_a_page_that_is_renewed_more_rarely_is_not(interval: float) -> None:
+    """In no round, once the interval is known."""
+    bench = Bench(interval)
+    bench.round(40)
+
+    assert not any(found.integrable for _ in range(60) for found in bench.round().values())
+
+
 def test_a_page_that_is_renewed_every_30_s_is_shown() -> None:
     """And adds to no total, at any time after its first minute and before."""
     bench = Bench(30.0)
@@ -178,6 +200,25 @@ def test_a_page_that_is_no_longer_renewed_is_no_reading() -> None:
     bench.exporter.interval = 1.0
     assert bench.round(3) != {}
     assert bench.state is None
+
+
+BLANK = Rows({1001: float("nan")}, {})
+BARE = Rows({}, {"energy": 1.0})
+
+
+@pytest.mark.parametrize("rows", [Rows(FULL), BLANK, BARE])
+def test_after_a_pause_it_is_integrated_again_soon(rows: Rows) -> None:
+    """The pause is no interval between two of its samples."""
+    bench = Bench()
+    bench.round(10)
+    bench.exporter.interval, bench.exporter.gpus = 1e9, (rows,)
+    bench.round(20)
+    assert not bench.counters.measures(None)
+    bench.exporter.interval, bench.exporter.gpus = 1.0, (Rows(FULL),)
+    bench.round(8)
+
+    (found,) = bench.round().values()
+    assert found.integrable
 
 
 def test_polls_of_half_a_minute_are_integrated() -> None:

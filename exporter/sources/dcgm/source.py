@@ -48,6 +48,17 @@ def prepare(options: CounterOptions, clock: Clock) -> NodeCounters:
     return PageSource(options, clock)
 
 
+def _check(page: Mapping[str, GpuRows], wanted: Collection[str]) -> None:
+    """Find out whether a page has anything of use.
+
+    Raises:
+        NotDcgm: it has fields of these GPUs, and no value of any.
+    """
+    own = [page[uuid] for uuid in wanted if uuid in page]
+    if any(rows.blank for rows in own) and not any(rows.activities for rows in own):
+        raise NotDcgm("its profiling fields have no values: is profiling paused?")
+
+
 class PageSource:
     """Scrapes one page while a GPU wants it, and holds what it says of each."""
 
@@ -74,6 +85,8 @@ class PageSource:
         """By UUID, of the GPUs that want their counters."""
         self._page: Mapping[str, GpuRows] = {}
         """By UUID, as last read."""
+        self._silent: frozenset[str] = frozenset()
+        """By UUID: which GPUs the page has without a value, or not renewed."""
         self._next = float("-inf")
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="dcgm", daemon=True)
@@ -120,6 +133,7 @@ class PageSource:
         """Read the page for these GPUs; return after how many seconds to do so again."""
         try:
             page = parse(self._get(self._target))
+            _check(page, wanted)
         except NothingThere as error:
             return self._failed(str(error), anything_there=False)
         except (ScrapeFailed, NotDcgm) as error:
@@ -171,6 +185,17 @@ class PageSource:
         for (uuid, share), held in self._held.items():
             if uuid not in page or share not in page[uuid].activities:
                 held.end(now)
+        silent = frozenset(uuid for uuid in wanted if self._is_silent(uuid, now))
+        self._reach.failures_total += len(silent - self._silent)
+        self._silent = silent
+
+    def _is_silent(self, uuid: str, now: float) -> bool:
+        """Return whether the page has fields of a GPU and nothing that stands."""
+        rows = self._page.get(uuid)
+        if rows is None or not rows.activities:
+            return rows is not None and rows.blank
+        held = (self._held.get((uuid, share)) for share in rows.activities)
+        return not any(each is not None and each.is_fresh(now) for each in held)
 
     def _stamped_age(self, rows: GpuRows) -> float | None:
         """Return how old rows are by their own timestamps; None without, or by another clock."""
@@ -190,7 +215,8 @@ class PageSource:
             return
         held = (self._held.get((gpu.device.uuid, share)) for share in gpu.gpu_instances)
         logged = self._reach.problem is not None
-        gpu.journal.absent(DCGM, state, worked=any(held) and not logged, logged=logged)
+        worked = state == "unreachable" or any(held)
+        gpu.journal.absent(DCGM, state, worked=worked, logged=logged)
 
     def _state_of(self, gpu: OpenedGpu) -> str | None:
         """Return why a GPU has no counters; None where it has, or none are to be expected."""

@@ -350,19 +350,60 @@ def test_a_url_without_a_path_is_that_of_the_exporter() -> None:
         ((Rows({}),), "unsupported"),
         ((Rows(STOCK, uuid=OTHER),), "unsupported"),
         ((Rows({1009: 1e9}),), "unsupported"),
-        ((Rows({1001: float("nan"), 1004: 2.0**63}),), "unreachable"),
     ],
 )
 def test_a_gpu_that_the_page_does_not_measure(
     caplog: pytest.LogCaptureFixture, gpus: tuple[Rows, ...], state: str
 ) -> None:
-    """It has none of the fields, or no usable value of any: that is said of the GPU alone."""
+    """It has none of the fields: that is said of the GPU alone."""
     bench = Bench(1.0, *gpus)
 
     assert bench.round(5) == {}
     assert bench.state == state
     assert bench.source.state == CounterState(up=True)
     assert caplog.messages == []
+
+
+def test_a_page_of_blanks_is_a_failure(caplog: pytest.LogCaptureFixture) -> None:
+    """As while DCGM is paused: one line in the log, one state, and no source that is up."""
+    bench = Bench(1.0, Rows({1001: float("nan"), 1004: 2.0**63}))
+
+    assert bench.round(5) == {}
+    assert bench.state == "unreachable"
+    assert bench.source.state == CounterState(up=False, failures_total=3)
+    assert caplog.messages == [
+        f"{URL}: no counters of DCGM: its profiling fields have no values: is profiling paused?"
+    ]
+    bench.exporter.gpus = (Rows(FULL),)
+    assert bench.round(8) != {}
+    assert bench.state is None
+    assert bench.source.state == CounterState(up=True, failures_total=3)
+
+
+def test_a_gpu_of_blanks_beside_one_of_values(caplog: pytest.LogCaptureFixture) -> None:
+    """It is counted and logged once; the page itself is well."""
+    bench = Bench(1.0, Rows({1001: float("nan")}), Rows(FULL, uuid=OTHER))
+    device = replace(bench.gpu.device, uuid=OTHER)
+    other = replace(bench.gpu, device=device, journal=Journal("GPU 1"))
+    rest = bench.source.open(other)
+    for _ in range(30):
+        other.journal.now = bench.clock.monotonic()
+        rest.read(other.journal.now)
+        bench.round()
+
+    assert bench.state == "unreachable"
+    assert bench.source.state == CounterState(up=True, failures_total=1)
+    assert caplog.messages == ["GPU 0 cannot be read in part: dcgm (unreachable)"]
+
+
+def test_values_that_stand_still_are_counted_once() -> None:
+    """When they are no reading any more; the page is there all the while."""
+    bench = Bench()
+    bench.round(10)
+    bench.exporter.interval = 1e9
+    bench.round(30)
+
+    assert bench.source.state == CounterState(up=True, failures_total=1)
 
 
 def test_fields_that_vanish_are_noticed(caplog: pytest.LogCaptureFixture) -> None:

@@ -175,6 +175,16 @@ def test_values_that_stop_grow_old(measuring: Measuring, engine: Engine) -> None
     assert first > LONGEST_AGE_SECONDS
 
 
+def test_a_source_that_no_gpu_can_use_is_not_up(measuring: Measuring, engine: Engine) -> None:
+    """Although its process is well: it gives no reading."""
+    engine.set(watch_errors={"1:4": -37})
+    bench, gpu = measuring()
+    assert states(bench, gpu) == {"dcgm": "busy"}
+
+    assert bench.supervisor.is_up
+    assert not bench.is_up
+
+
 def test_values_that_have_stopped_are_no_reading(measuring: Measuring, engine: Engine) -> None:
     """However long ago; and come back."""
     bench, gpu = measuring()

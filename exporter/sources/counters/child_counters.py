@@ -86,8 +86,12 @@ class ChildCounters:
     def state(self) -> CounterState | None:
         """How the child is doing; None while no GPU wants it."""
         with self._lock:
-            wanted = bool(self._wants.gpus)
-            well = self._notes.everywhere is None
+            wanted = self._wants.gpus
+            well = any(
+                self._notes.of(gpu["uuid"], share) is None
+                for gpu in wanted
+                for share in gpu["gpu_instances"] or (None,)
+            )
         if not wanted:
             return None
         return CounterState(self.supervisor.is_up and well, self._failures)

@@ -6,9 +6,9 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from exporter.sources.counters.wire import OK
+from exporter.sources.counters.wire import OK, PAUSED
 
-QUIET = frozenset({"unsupported", "mig", "paused"})
+QUIET = frozenset({"unsupported", "mig", PAUSED})
 """States that are as they should be: not warned of."""
 
 Place = tuple[str | None, int | None]
@@ -34,7 +34,10 @@ class Notes:
         self._logged: dict[Place, Note] = {}
 
     def note(self, place: Place, state: str, message: str) -> bool:
-        """Note a state; return whether it is a fault that was not known."""
+        """Note a state; return whether it is a fault that was not known.
+
+        Of all GPUs the exporter itself pauses them, of a single one somebody else has.
+        """
         if state == OK:
             self.over(place)
             return False
@@ -45,7 +48,7 @@ class Notes:
         self._logged[place] = note
         level = logging.INFO if state in QUIET else logging.WARNING
         log.log(level, "%s%s: %s", self._source, _named(place), note.message)
-        return state not in QUIET
+        return state not in QUIET or (state == PAUSED and place != EVERYWHERE)
 
     def over(self, place: Place) -> None:
         """Note that readings of this place arrive, or can."""

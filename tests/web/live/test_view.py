@@ -11,6 +11,7 @@ import pytest
 
 from exporter.model.reading import SUSPENDED, THROTTLE_REASONS, XidRecord
 from exporter.model.snapshot import Bounds, Gpu, Rank, Snapshot
+from exporter.web.columns import readings
 from exporter.web.live.row_words import COLUMNS, values_of
 from exporter.web.live.view import NodeView, node_view
 from exporter.web.page.problem import problem_view
@@ -554,6 +555,22 @@ def test_a_gpu_that_is_measured_in_part_says_what_is_missing() -> None:
     assert activity is not None
     old = shared(gpu, activity=replace(activity, age_seconds=20.0))
     assert "-c 1000" in row(old)["words"]["measure"]
+
+
+def test_the_saturation_by_old_counters_is_shown() -> None:
+    """The last ten seconds, which are without them, say less."""
+    gpu = snapshots.h100_training()
+    share = gpu.shares[0]
+    assert share.activity is not None
+    assert share.recent is not None
+    assert share.saturation is not None
+    old = replace(share.activity, age_seconds=20.0)
+    recent = replace(share.recent, saturation_ratio=None, saturation_bounds=Bounds(0.0, 0.51))
+
+    one = shared(gpu, activity=old, recent=recent)
+    found = readings(one, one.shares[0], (), 0.0)
+
+    assert found["saturation_lower"] == found["saturation_upper"] == share.saturation.ratio
 
 
 def test_the_node_says_once_what_would_measure_several_gpus() -> None:

@@ -6,10 +6,10 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from exporter.sources.counters.wire import OK
+from exporter.sources.counters.wire import OK, PAUSED
 
-QUIET = frozenset({"unsupported", "mig", "paused"})
-"""States that are as they should be: not warned of."""
+QUIET = frozenset({"unsupported", "mig", PAUSED})
+"""States that nobody can mend: not warned of."""
 
 Place = tuple[str | None, int | None]
 """UUID and GPU instance; (None, None) is every GPU."""
@@ -34,7 +34,7 @@ class Notes:
         self._logged: dict[Place, Note] = {}
 
     def note(self, place: Place, state: str, message: str) -> bool:
-        """Note a state; return whether it is a fault that was not known."""
+        """Note a state; return whether it is a failure that was not known."""
         if state == OK:
             self.over(place)
             return False
@@ -45,7 +45,7 @@ class Notes:
         self._logged[place] = note
         level = logging.INFO if state in QUIET else logging.WARNING
         log.log(level, "%s%s: %s", self._source, _named(place), note.message)
-        return state not in QUIET
+        return state != PAUSED
 
     def over(self, place: Place) -> None:
         """Note that readings of this place arrive, or can."""

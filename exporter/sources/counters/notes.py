@@ -59,10 +59,11 @@ class Notes:
 
     def of(self, gpu: str, gpu_instance: int | None) -> Note | None:
         """Return what holds for a share."""
-        for place in (EVERYWHERE, (gpu, gpu_instance), (gpu, None)):
-            if place in self._notes:
-                return self._notes[place]
-        return None
+        return self.everywhere or self.of_its_own(gpu, gpu_instance)
+
+    def of_its_own(self, gpu: str, gpu_instance: int | None) -> Note | None:
+        """Return what holds for a share, and not for every GPU."""
+        return self._notes.get((gpu, gpu_instance)) or self._notes.get((gpu, None))
 
     @property
     def everywhere(self) -> Note | None:

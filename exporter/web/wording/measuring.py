@@ -176,6 +176,10 @@ _MORE: Sequence[Row] = (
         _always(_INSTALL),
     ),
     (
+        _is(CUPTI, "unsupported"),
+        _always("CUPTI cannot sample this GPU, the log says why"),
+    ),
+    (
         lambda one, counting: True,
         _always("nothing that runs all the time measures this GPU"),
     ),

@@ -97,8 +97,8 @@ def test_the_log_has_one_line_for_each_change(caplog: pytest.LogCaptureFixture) 
 
 def test_what_holds_for_all_holds_for_each() -> None:
     notes = Notes("cupti")
-    notes.note(("GPU-a", None), "unsupported", "CMP")
-    notes.note(("GPU-a", 1), "mig", "on MIG")
+    assert notes.note(("GPU-a", None), "unsupported", "CMP"), "a failure, though not warned of"
+    assert notes.note(("GPU-a", 1), "mig", "on MIG")
 
     assert notes.of("GPU-a", 1) == Note("mig", "on MIG")
     assert notes.of("GPU-a", 2) == Note("unsupported", "CMP")

@@ -531,6 +531,13 @@ def test_counters_that_could_be_read(states: dict[str, str], said: str) -> None:
     assert said in row(hopper)["words"]["measure"]
 
 
+def test_a_gpu_that_cupti_refuses_leaves_the_reason_to_the_log() -> None:
+    """A GeForce has no other source."""
+    gpu = replace(snapshots.t4_estimate(), states={"cupti": "unsupported"})
+    geforce = replace(gpu, device=replace(gpu.device, name="NVIDIA GeForce RTX 4090"))
+    assert "CUPTI cannot sample this GPU, the log says why" in row(geforce)["words"]["measure"]
+
+
 def test_a_gpu_that_is_measured_in_part_says_what_is_missing() -> None:
     """The stock list of dcgm-exporter has three of the ratios; all that is complete says who."""
     gpu = snapshots.h100_training()

@@ -195,6 +195,16 @@ def test_polled_power_is_less_certain(open_gpu: Open, monkeypatch: pytest.Monkey
     assert found[3] < found[2] - 0.05
 
 
+def test_few_polls_of_power_show_nothing(open_gpu: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every poll is of a peak that lasts two of twelve seconds."""
+    powered(monkeypatch, CALIBRATED)
+    wave = square(12.0, 1 / 6, 440, 60, phase=11.0)
+    fake = Fake(open_gpu(**card(wave, 100, 5), **NO_COUNTER), 12.0)
+    fake.run(60.0)
+    assert fake.share.recent is not None
+    assert fake.share.recent.saturation_bounds == Bounds(0.0, 1.0)
+
+
 def test_impossible_power_is_not_believed(open_gpu: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than the board's highest limit (600 W) for ten seconds."""
     powered(monkeypatch, CALIBRATED)

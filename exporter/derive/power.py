@@ -205,11 +205,11 @@ def _narrowed(saturation: Saturation, power: PowerBounds, ceilings: Ceilings) ->
     known = {"tensor": power.tensor, "dram": power.dram}
     known |= {pipe: Bounds(0.0, power.vector.upper) for pipe in VECTOR_PIPES}
     known["sm"] = Bounds(max(power.tensor.lower, power.vector.lower), 1.0)
-    overall, fp64 = power.saturation, _fp64_over_fp32(ceilings)
-    if fp64 is None:
-        overall = Bounds(overall.lower, 1.0)
-    elif fp64 >= LEAST_FP64_OVER_FP32:
+    overall = power.saturation
+    if _fp64_over_fp32(ceilings) >= LEAST_FP64_OVER_FP32:
         known["fp64"] = Bounds(0.0, power.vector.upper)
+    else:
+        overall = Bounds(overall.lower, 1.0)
     unmeasured = {
         resource: within_both(bounds, known[resource]) if resource in known else bounds
         for resource, bounds in saturation.unmeasured.items()
@@ -219,10 +219,11 @@ def _narrowed(saturation: Saturation, power: PowerBounds, ceilings: Ceilings) ->
     )
 
 
-def _fp64_over_fp32(ceilings: Ceilings) -> float | None:
+def _fp64_over_fp32(ceilings: Ceilings) -> float:
+    """Return how many FP64 units there are for an FP32 unit; 0 where that is not known."""
     peaks = ceilings.peak_flops_per_second
     fp64, fp32 = peaks.get("fp64"), peaks.get("fp32")
-    return fp64 / fp32 if fp64 is not None and fp32 else None
+    return fp64 / fp32 if fp64 is not None and fp32 else 0.0
 
 
 def within_both(one: Bounds, other: Bounds) -> Bounds:
@@ -255,9 +256,9 @@ def estimated_by_power(
 ) -> ByPower:
     """Return the bounds of a window by its utilization and its power together.
 
-    FP64 is bounded as a vector pipe where the GPU has enough such units. Where it has few, they
-    keep their bounds by utilization, and are not in those of the saturation. Where it is not known
-    how many it has, they are in them: then power lowers no upper bound of the saturation.
+    FP64 is bounded as a vector pipe where the GPU has enough such units. Where it has few, or it is
+    not known how many, they may be full at any power: they keep their bounds by utilization, and so
+    does the upper bound of the saturation, which holds them.
     The FLOP/s are the tensor work that is certain, at the slowest precision.
     """
     saturation = estimated(

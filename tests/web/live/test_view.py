@@ -504,6 +504,44 @@ def test_what_would_measure_a_gpu_without_counters(
     for part in said:
         assert part in measure
     assert ("dcgm" in measure) == ("run dcgm-exporter" in said)
+    assert ("cupti" in measure) == (changes["architecture"] not in ("Volta", "Pascal"))
+
+
+@pytest.mark.parametrize(
+    ("device", "instance", "said"),
+    [
+        (
+            {"mig": True},
+            1,
+            "Not measured: dcgm-exporter on this node measures MIG instances, and is read by "
+            "itself.",
+        ),
+        (
+            {"virtualized": True, "modes": {"virtualization": "vgpu_guest"}},
+            None,
+            "Not measured: nothing that runs all the time measures a vGPU from its guest.",
+        ),
+    ],
+)
+def test_what_nothing_counts_or_bounds(
+    device: dict[str, Any], instance: int | None, said: str
+) -> None:
+    """Instances and vGPUs have no bounds either, once it is known that they lack counters."""
+    gpu = snapshots.t4_estimate()
+    (share,) = gpu.shares
+    bare = replace(share, gpu_instance=instance, saturation=None, roofline=None, recent=None)
+    gpu = replace(
+        gpu,
+        device=replace(gpu.device, **device),
+        shares=(bare,),
+        states={"gpm": "unsupported", "utilization": "mig"},
+    )
+    found = view(snapshots.snapshot(gpu))["rows"]
+    assert [said] == [
+        one["words"]["measure"] for one in found.values() if "measure" in one["words"]
+    ]
+    unread = view(snapshots.snapshot(replace(gpu, states={})))["rows"]
+    assert all("measure" not in one["words"] for one in unread.values())
 
 
 @pytest.mark.parametrize(

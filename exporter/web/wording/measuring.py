@@ -163,7 +163,9 @@ _MORE: Sequence[Row] = (
     ),
     (
         lambda one, counting: one.instance is not None,
-        _always("dcgm-exporter on this node measures MIG instances, and is read by itself"),
+        _always(
+            "run dcgm-exporter on this node, which measures MIG instances and is read by itself"
+        ),
     ),
     (
         lambda one, counting: one.virtual,

@@ -513,8 +513,8 @@ def test_what_would_measure_a_gpu_without_counters(
         (
             {"mig": True},
             1,
-            "Not measured: dcgm-exporter on this node measures MIG instances, and is read by "
-            "itself.",
+            "Not measured: run dcgm-exporter on this node, which measures MIG instances and is "
+            "read by itself.",
         ),
         (
             {"virtualized": True, "modes": {"virtualization": "vgpu_guest"}},

@@ -95,6 +95,10 @@ _MORE: Sequence[Row] = (
     ),
     (lambda one, counting: counting.source is not None, _always("")),
     (
+        lambda one, counting: one.virtual,
+        _always("nothing that runs all the time measures a vGPU from its guest"),
+    ),
+    (
         _is(GPM, "disabled"),
         _always("the counters are switched off, start the exporter without --no-source.gpm"),
     ),
@@ -166,10 +170,6 @@ _MORE: Sequence[Row] = (
         _always(
             "run dcgm-exporter on this node, which measures MIG instances and is read by itself"
         ),
-    ),
-    (
-        lambda one, counting: one.virtual,
-        _always("nothing that runs all the time measures a vGPU from its guest"),
     ),
     (
         lambda one, counting: _is_data_centre(one) and _for_cupti(one, counting),

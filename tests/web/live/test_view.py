@@ -508,23 +508,25 @@ def test_what_would_measure_a_gpu_without_counters(
 
 
 @pytest.mark.parametrize(
-    ("device", "instance", "said"),
+    ("device", "instance", "also", "said"),
     [
         (
             {"mig": True},
             1,
+            {},
             "Not measured: run dcgm-exporter on this node, which measures MIG instances and is "
             "read by itself.",
         ),
         (
             {"virtualized": True, "modes": {"virtualization": "vgpu_guest"}},
             None,
+            {"dcgm": "unreachable"},
             "Not measured: nothing that runs all the time measures a vGPU from its guest.",
         ),
     ],
 )
 def test_what_nothing_counts_or_bounds(
-    device: dict[str, Any], instance: int | None, said: str
+    device: dict[str, Any], instance: int | None, also: dict[str, str], said: str
 ) -> None:
     """Instances and vGPUs have no bounds either, once it is known that they lack counters."""
     gpu = snapshots.t4_estimate()
@@ -534,7 +536,7 @@ def test_what_nothing_counts_or_bounds(
         gpu,
         device=replace(gpu.device, **device),
         shares=(bare,),
-        states={"gpm": "unsupported", "utilization": "mig"},
+        states={"gpm": "unsupported", "utilization": "mig"} | also,
     )
     found = view(snapshots.snapshot(gpu))["rows"]
     assert [said] == [

@@ -25,10 +25,14 @@ REASONS: dict[str, str] = {
     "cuda_events": "the exposed stall is not measured",
     "helper_thread": "the data loader is read in a helper thread, "
     "so the wait of the training loop is not measured; put watch() around what that loop reads",
+    "flops": "FLOPs are not counted",
     "stated": "something that the script states is not a number that can be counted",
     "client": "this process is no longer measured, or only in part",
 }
 """What each reason means for the numbers; the names are those of the protocol."""
+
+NO_FAILURES = frozenset({"helper_thread", "flops"})
+"""Those of them that say how the job is made, not that the client failed."""
 
 FOUND: dict[str, str] = {}
 """The reasons that hold in this process, each with what was found."""

@@ -21,6 +21,8 @@ from threading import get_ident
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
+from . import switches
+from .batch_flops import BatchFlops
 from .counts import Counts
 from .degraded import REPORTS, Part, say_found
 from .reporter import RETRY_SECONDS, SECOND, Report
@@ -127,6 +129,8 @@ class Lane:
         self.thread = get_ident()
         self.counts = Counts()
         self.meter = IdleMeter()
+        self.flops = BatchFlops(self) if switches.COUNT_FLOPS else None
+        """None where the FLOPs of batches are not to be counted."""
         self.wall_ns = 0
         self.seen_ns = 0
         """Up to when it is counted."""
@@ -174,6 +178,8 @@ class Lane:
         self.thread = _NOBODY
         self.due_ns = self.quiet_until_ns = NEVER
         self.meter = IdleMeter()  # without CUDA: the parent's events are of no use here
+        if self.flops is not None:
+            self.flops.state()
 
     def advance(self, now_ns: int) -> None:
         """Count the wall time up to now, if it runs."""
@@ -297,9 +303,13 @@ class Lane:
         if not self.open:
             self.counts.end_episode()
         self.open[id(loop)] = loop
+        if self.flops is not None:
+            self.flops.opened(loop)
 
     def close_loop(self, loop: Token) -> None:
         """Stop the wall time of this loop, which is counted up to now."""
+        if self.flops is not None:
+            self.flops.closed(loop)
         if self.open.pop(id(loop), None) is not None and not self.open:
             self._closed = (self.seen_ns, self.wall_ns)
 
@@ -310,6 +320,8 @@ class Lane:
         that step is the loop's.
         """
         self.meter.stream_seen()
+        if self.flops is not None:
+            self.flops.stepped()
         self.sweep()
         if self.open:
             # A kept evaluation trains only if nothing else does.
@@ -338,6 +350,10 @@ class Lane:
             self.counts.end_episode()
             self.stepping = True
         self.counts.explicit(steps, samples, flops)
+        if self.flops is not None:
+            self.flops.stepped()
+            if flops is not None:
+                self.flops.state()
         self.start(now_ns)
         if now_ns >= self.due_ns:
             self.report(now_ns)

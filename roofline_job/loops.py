@@ -46,6 +46,11 @@ class Stated:
     flops_per_sample: float | None = None
     precision: str | None = None
 
+    @property
+    def states_flops(self) -> bool:
+        """Whether the job says how many FLOPs its work takes."""
+        return self.flops_per_step is not None or self.flops_per_sample is not None
+
     def checked(self) -> Stated:
         """Return what of it can be reported; the loop goes on without the rest."""
         samples = self.samples_per_batch
@@ -94,15 +99,16 @@ class Loop:
         "_gradient",
         "_held_batches",
         "_held_samples",
-        "_holds",
         "_iterator",
-        "_key",
         "_lane",
         "_part",
         "_spare",
         "_tally",
         "evaluates",
+        "held_flops",
+        "is_held",
         "is_loader",
+        "key",
         "look",
         "measured",
         "samples",
@@ -127,11 +133,13 @@ class Loop:
         """Reads the numbers of the data loader, by the keys of the protocol."""
         self.evaluates = False
         self._part = part
-        self._key = id(iterable)
+        self.key = id(iterable)
         """Loops over one iterable count their batches together."""
         self._spare: Wait | None = None
         """To be used again."""
-        self._holds = False
+        self.is_held = False
+        """Whether it is not known yet if its batches are trained on."""
+        self.held_flops = 0.0
         self._held_batches = 0
         self._held_samples: float | None = None
         self._gradient: tuple[int, int] | None = None
@@ -162,6 +170,8 @@ class Loop:
                 lane = self._enter()
                 if lane is None:
                     return None
+            if lane.flops is not None:
+                lane.flops.asked(self)
             outermost = True
             if lane.in_body is not self:
                 asking = lane.asking
@@ -174,7 +184,7 @@ class Loop:
                     if not self.measured:
                         return None
                     self._go_on(lane)
-            elif self._holds:
+            elif self.is_held:
                 self._leave_body(lane)
             if self.look is not None and self._tally is not None and lane.clock() >= lane.due_ns:
                 lane.loader = self.look()
@@ -239,6 +249,8 @@ class Loop:
                         tally.batches += 1
                         if self.samples is not None:
                             self._add_samples(lane, self.samples(batch))
+                    if lane.flops is not None:
+                        lane.flops.came(self, batch)
             self._spare = wait
             if now_ns >= lane.quiet_until_ns:
                 lane.leave_phase("data", now_ns, now_ns - wait.begin_ns)
@@ -248,7 +260,7 @@ class Loop:
     def stepped(self) -> None:
         """An optimizer stepped while this loop was open: it trains."""
         PROCESS.trained = True
-        if self._holds and self._lane is not None:
+        if self.is_held and self._lane is not None:
             self.evaluates = False
             self._commit(self._lane)
 
@@ -300,17 +312,17 @@ class Loop:
             lane.eval_phases or (is_grad_enabled is not None and not is_grad_enabled())
         )
         # Replays of a captured step show neither steps nor new gradients.
-        self._holds = self.evaluates or (PROCESS.trained and not CAPTURES.begun)
-        if self.look is not None and not self._holds:
+        self.is_held = self.evaluates or (PROCESS.trained and not CAPTURES.begun)
+        if self.look is not None and not self.is_held:
             lane.loader = self.look()
         lane.make_way(self)
-        if not self._holds:
+        if not self.is_held:
             lane.start(lane.seen_ns)
 
     def _open(self, lane: Lane) -> None:
         """Let wall time run in the thread that got the first batch."""
         lane.open_loop(self)
-        self._held_batches, self._held_samples = 0, None
+        self._held_batches, self._held_samples, self.held_flops = 0, None, 0.0
         self._body_ns = 0
         PROCESS.latest = lane
         stated = self.stated
@@ -319,9 +331,11 @@ class Loop:
             lane.instrumentation = "client"
         if stated.precision is not None:
             lane.precision = stated.precision
+        if lane.flops is not None and stated.states_flops:
+            lane.flops.state()
         if stated.flops_per_step is not None and not self.evaluates:
             lane.counts.episode.flops_per_step = stated.flops_per_step
-        if self._holds:
+        if self.is_held:
             self._gradient = _gradient()
 
     def _hold(self, lane: Lane, batch: Any) -> None:
@@ -333,7 +347,7 @@ class Loop:
         samples = None if self.samples is None else self.samples(batch)
         if samples is not None:
             self._held_samples = (self._held_samples or 0) + samples
-        if not self._holds:
+        if not self.is_held:
             self._commit(lane)
 
     def _add_samples(self, lane: Lane, samples: float | None) -> None:
@@ -344,16 +358,18 @@ class Loop:
 
     def _commit(self, lane: Lane) -> None:
         """Count the batches that were held, and those to come."""
-        self._holds = False
-        self._tally = lane.counts.tally(self._key)
+        self.is_held = False
+        self._tally = lane.counts.tally(self.key)
         self._tally.batches += self._held_batches
         self._add_samples(lane, self._held_samples)
+        if self.held_flops:
+            lane.counts.add_flops(self.held_flops)
         lane.start(lane.seen_ns)
 
     def _leave_body(self, lane: Lane) -> None:
         """Count the time since the batch came, as far as no phase inside claimed it."""
         lane.in_body = None
-        if not self._holds:
+        if not self.is_held:
             return
         now_ns = lane.clock()
         lane.advance(now_ns)
@@ -365,7 +381,7 @@ class Loop:
 
     def _decide(self, lane: Lane) -> None:
         """Decide at its end what a loop was in which no optimizer stepped."""
-        if not self._holds or self.evaluates or not self._held_batches:
+        if not self.is_held or self.evaluates or not self._held_batches:
             return
         gradient = _gradient()
         if gradient is not None and gradient != self._gradient:

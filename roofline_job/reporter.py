@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from . import identity, names
-from .degraded import FOUND, raised_by_the_job
+from .degraded import FOUND, NO_FAILURES, raised_by_the_job
 
 if TYPE_CHECKING:
     from .lanes import Lane
@@ -173,7 +173,7 @@ class Report:
 def _degraded() -> str:
     """Return what is off in this process, and the failures among it, as a part of a report."""
     part = f'"degraded":{json.dumps(list(FOUND))}'
-    failures = [found for reason, found in FOUND.items() if reason != "helper_thread"]
+    failures = [found for reason, found in FOUND.items() if reason not in NO_FAILURES]
     if failures:
         first = json.dumps(names.fit(failures[0], ERROR_BYTES))
         part += f',"errors":{len(failures)},"error":{first}'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a job switches the client, or a part of it, on and off: three environment variables.
+"""How a job switches the client, or a part of it, on and off: four environment variables.
 
 They are read when the client is first used, so a script may set them before that.
 """
@@ -14,6 +14,9 @@ ENABLED = os.environ.get("ROOFLINE_JOB_INSTRUMENT") != "0"
 
 CUDA_EVENTS = os.environ.get("ROOFLINE_JOB_CUDA_EVENTS") != "0"
 """0: host time alone (W); no call to CUDA is ever made."""
+
+COUNT_FLOPS = os.environ.get("ROOFLINE_JOB_COUNT_FLOPS") == "1"
+"""1: count the FLOPs of one step, and from then on those of all."""
 
 DEBUG = os.environ.get("ROOFLINE_JOB_DEBUG") == "1"
 """1: say on standard error what is hooked."""

@@ -12,6 +12,8 @@ one line more. These names are touched, and no others:
 ``torch.save``, ``torch.distributed.checkpoint.save`` and ``async_save``,
 ``safetensors.torch.save_file``                 saving is phase checkpoint
 ``CUDAGraph.capture_begin``, ``capture_end``    see `captures`
+``torch.nn.Module.__call__``,
+``torch.autograd.backward``                     for one step that is counted: `flop_counter`
 ==============================================  ==================================================
 
 With `watch` alone only the first three are, and only loaders that were given to it are measured.

@@ -13,6 +13,7 @@ from exporter.exposition.processes import PROCESS_MEMORY
 from exporter.model.daemon import CONNECTION_REFUSALS, REQUEST_ABORTS, REQUEST_REFUSALS
 from exporter.model.snapshot import Snapshot
 from exporter.model.training import (
+    FLOPS_EXCEED_PEAK,
     STALL_EXCEEDS_IDLE,
     TRAINING_DEGRADATIONS,
     TRAINING_REJECTIONS,
@@ -20,7 +21,7 @@ from exporter.model.training import (
 )
 
 SOURCE = Label("source", meaning="nvml, gpm, dcgm, cupti, training, ...")
-REJECTION = Label("reason", (*TRAINING_REJECTIONS, STALL_EXCEEDS_IDLE))
+REJECTION = Label("reason", (*TRAINING_REJECTIONS, STALL_EXCEEDS_IDLE, FLOPS_EXCEED_PEAK))
 SENDER = Label("sender", tuple(TRAINING_SENDERS))
 DEGRADATION = Label("reason", tuple(TRAINING_DEGRADATIONS))
 
@@ -202,8 +203,9 @@ FAMILIES: tuple[Family, ...] = (
         "roofline_exporter_training_rejected_total",
         "",
         "full",
-        "Reports of training jobs that were refused; under stall_exceeds_idle the minutes in which "
-        "S was cut to the GPU's own idle time.",
+        "Reports of training jobs that were refused; under stall_exceeds_idle and "
+        "flops_exceed_peak the minutes in which S was cut to the GPU's own idle time, and stated "
+        "work to what the GPU can do.",
         "counted since the exporter started",
         TRAINING_STATE.by_label(REJECTION, lambda s: s.rejected_total),
     ),

@@ -166,6 +166,9 @@ class Process:
     owner: str | None = None
     workload: str | None = None
     """One of ``WORKLOADS``."""
+    transformer_engine: bool | None = None
+    """Whether it has loaded Transformer Engine; None where that is not known, or says nothing
+    because the GPU has no FP8."""
 
 
 def process_counts(processes: Iterable[Process]) -> dict[str, int]:

@@ -30,6 +30,7 @@ TRAINING_DEGRADATIONS: Mapping[str, str] = {
     "captures": "captures of CUDA graphs cannot be seen, so S is not measured",
     "cuda_events": "S is not measured although CUDA is used",
     "helper_thread": "the loader is read in a helper thread: the wait of the loop is not measured",
+    "flops": "FLOPs are not counted: a compiled model, a CUDA graph, or no step that can be",
     "stated": "what the script states is no number that can be counted",
     "client": "the client failed: this process is measured in part, or no longer",
     UNVERIFIED: "the driver does not list it on this GPU, whose own numbers leave it out",
@@ -65,6 +66,7 @@ TRAINING_SENDERS: Mapping[str, str] = {
 """Who sent a report that reached such a limit, as
 ``roofline_exporter_training_quota_hits_total`` names it. Never the uid itself: it is a person's."""
 STALL_EXCEEDS_IDLE = "stall_exceeds_idle"
+FLOPS_EXCEED_PEAK = "flops_exceed_peak"
 """Under this reason the same metric counts the minutes in which a rank reported more exposed stall
 than its GPU was idle: the report is taken, and what is too much of the stall is not believed."""
 

@@ -18,6 +18,7 @@ from exporter.publisher.share import Round, TrackedShare, share_picture, within_
 from exporter.specs import SpecBook, share_ceilings
 from exporter.specs.precisions import UNSTATED, reported_precision
 
+FP8 = "fp8"
 NOT_FRESH = "no fresh reading"
 MOST_LOGGED_PRECISIONS = 16
 """Names come from jobs: more different ones than this are not logged."""
@@ -53,10 +54,14 @@ class TrackedGpu:
         self._rules = rules
         self._precision: str | None = None
         """What its training ranks report to compute in, when its ceilings were last set."""
+        self._engine = False
+        """Whether a process on it had loaded Transformer Engine then."""
         self._logged_precisions = set() if logged_precisions is None else logged_precisions
         self._ceilings_due = True
         self._ended_cuts: Counter[str] = Counter()
         """The cuts of shares that no longer exist."""
+        self._ended_exceeded = 0
+        """Likewise the minutes in which more work was stated than they can do."""
         self._fault: str | None = None
         """What went wrong with the last reading."""
         self._logged_fault: type[Exception] | None = None
@@ -74,6 +79,11 @@ class TrackedGpu:
         for share in self.shares.values():
             cuts.update(share.integral.cuts)
         return cuts
+
+    @property
+    def flops_exceed_peak(self) -> int:
+        """How often the work stated in a minute was more than its shares can do."""
+        return self._ended_exceeded + sum(share.stated.exceeded for share in self.shares.values())
 
     @property
     def last_shares(self) -> GpuShares:
@@ -99,8 +109,9 @@ class TrackedGpu:
         changed = device is not self.device and device != self.device
         self.device = device
         precision = claims.precisions.get(device.uuid)
-        if self._ceilings_due or changed or precision != self._precision:
-            self._set_ceilings(precision)
+        engine = self._engine if reading is None else _loads_transformer_engine(reading)
+        if self._ceilings_due or changed or (precision, engine) != (self._precision, self._engine):
+            self._set_ceilings(precision, engine=engine)
         last = self.reading
         if reading is None or (
             last is not None and reading.monotonic_seconds <= last.monotonic_seconds
@@ -118,10 +129,13 @@ class TrackedGpu:
             log.error("GPU %d (%s) %s", self.device.index, self.device.uuid, FAULT, exc_info=error)
         return f"{FAULT}: {type(error).__name__}"
 
-    def _set_ceilings(self, precision: str | None) -> None:
+    def _set_ceilings(self, precision: str | None, *, engine: bool) -> None:
+        """Set the ceilings, with tensor work in what the jobs report, else in the configured
+        precision, else in FP8 where a process has loaded what computes in it."""
         self._ceilings_due = True
-        self._precision = precision
-        self.ceilings = self._specs.ceilings(self.device, self._rules.precision)
+        self._precision, self._engine = precision, engine
+        wanted = self._rules.precision or (FP8 if engine else None)
+        self.ceilings = self._specs.ceilings(self.device, wanted)
         if precision is not None and self.ceilings is not None:
             self.ceilings = self._assuming(precision, self.ceilings)
         for gpu_instance, share in self.shares.items():
@@ -170,10 +184,12 @@ class TrackedGpu:
                 self._rules,
                 energy if number is None else None,
                 claims.stalls.get(Place(reading.device.uuid, number), NO_STALL),
+                claims.work.get(Place(reading.device.uuid, number), ()),
             )
         for number, share in self.shares.items():
             if share is not present.get(number):
                 self._ended_cuts.update(share.integral.cuts)
+                self._ended_exceeded += share.stated.exceeded
         self.shares = present
 
     def add_stall(self, gpu_instance: int | None, method: str, seconds: Bounds) -> None:
@@ -262,3 +278,10 @@ class TrackedGpu:
             ),
             states=reading.states,
         )
+
+
+def _loads_transformer_engine(reading: Reading) -> bool:
+    """Return whether a process on the GPU may compute in FP8 by Transformer Engine."""
+    return any(
+        process.transformer_engine for share in reading.shares for process in share.processes or ()
+    )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -16,10 +17,11 @@ from exporter.model.reading import Activity, Reading, ShareReading
 from exporter.model.snapshot import Bounds, Ceilings, Share
 from exporter.publisher.awaited import AwaitedRounds, BoardRound
 from exporter.publisher.power import SAMPLE_SECONDS, PowerWindow
-from exporter.publisher.ranks import GapClock
+from exporter.publisher.ranks import GapClock, WorkClaim
 from exporter.publisher.recent import ESTIMATE, RecentWindow
 from exporter.publisher.rules import Rules
 from exporter.publisher.totals import ShareIntegral
+from exporter.publisher.work import StatedWork, with_work
 
 UNFIT = "its power agrees with no work that its model knows: the bounds are without it"
 
@@ -57,6 +59,7 @@ class TrackedShare:
         self.power = PowerWindow()
         self._unfit = False
         """Whether its power was found not to agree with the model of it."""
+        self.stated = StatedWork()
         self.gaps = GapClock()
         self.activity: Activity | None = None
         """The last one that the counters gave."""
@@ -78,8 +81,10 @@ class TrackedShare:
         rules: Rules,
         energy_joules: float | None,
         stall: Stall,
+        work: Sequence[WorkClaim] = (),
     ) -> None:
-        """Derive and add one interval of the share; `stall` is what its training ranks report.
+        """Derive and add one interval of the share; `stall` and `work` are what its training ranks
+        report.
 
         `energy_joules` is the board's over the interval, None where it is not the share's alone.
         """
@@ -128,6 +133,14 @@ class TrackedShare:
             self._awaited.clear()
         self._add(share_reading, read, derived, rules, whole.energy_joules, awaited=awaited)
         self.totals = self.integral.totals()
+        self.stated.take(
+            work,
+            reading.monotonic_seconds,
+            self.totals.flops_lower,
+            self.totals.flops_upper,
+            gap=not elapsed,
+            measured=share_reading.counters is not None,
+        )
         self.recent.add(
             reading.monotonic_seconds,
             elapsed,
@@ -220,7 +233,7 @@ class TrackedShare:
 def share_picture(share_reading: ShareReading, share: TrackedShare, reading: Reading) -> Share:
     """Return what is shown of a share as last read, in this round of its GPU."""
     derived = share.derived
-    return Share(
+    picture = Share(
         gpu_instance=share_reading.gpu_instance,
         ceilings=share.ceilings,
         totals=share.totals,
@@ -238,3 +251,4 @@ def share_picture(share_reading: ShareReading, share: TrackedShare, reading: Rea
         recent=share.recent.recent(),
         data_stall=derived.data_stall,
     )
+    return with_work(picture, share.stated, reading, steady=derived.shown is not None)

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from exporter.model.readers import Readers, TrainingReports
 from exporter.model.reading import SlotReport
 from exporter.model.snapshot import Gpu, SourceState, TrainingState
-from exporter.model.training import STALL_EXCEEDS_IDLE
 
 MOST_REASONS = 4
 """So many GPUs are named when none is up."""
@@ -65,11 +64,11 @@ def _training_sources(training: Sequence[TrainingReports]) -> dict[str, SourceSt
 
 
 def training_state(
-    training: Sequence[TrainingReports], stall_exceeds_idle: int
+    training: Sequence[TrainingReports], disbelieved: Mapping[str, int]
 ) -> TrainingState | None:
     """Return how many training reports were accepted and refused; None without a source of them.
 
-    `stall_exceeds_idle` counts the minutes in which an accepted claim was not believed in full.
+    `disbelieved` counts the minutes in which an accepted claim was not believed in full, by why.
     """
     if not training:
         return None
@@ -80,7 +79,7 @@ def training_state(
         quota_hits.update(source.quota_hits_total)
     return TrainingState(
         sum(source.received_total for source in training),
-        {**rejected, STALL_EXCEEDS_IDLE: stall_exceeds_idle},
+        {**rejected, **disbelieved},
         dict(quota_hits),
     )
 

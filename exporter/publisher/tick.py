@@ -12,7 +12,7 @@ from exporter.clock import Clock, next_due_seconds
 from exporter.model.readers import Readers, TrainingReports
 from exporter.model.reading import SUSPENDED, SlotReport
 from exporter.model.snapshot import Gpu, Snapshot
-from exporter.model.training import TrainingReport
+from exporter.model.training import FLOPS_EXCEED_PEAK, STALL_EXCEEDS_IDLE, TrainingReport
 from exporter.publisher.gpu import TrackedGpu
 from exporter.publisher.owners import without_owner, without_owners
 from exporter.publisher.ranks import INFERRED_BY_CLIENT, GapClock, Place, Ranks
@@ -53,6 +53,7 @@ class Publisher:
         self._forgotten: set[str] = set()
         """GPUs that readers may still name but that were not seen for too long."""
         self._forgotten_cuts: Counter[str] = Counter()
+        self._forgotten_exceeded = 0
         self._reconfiguration: tuple[SpecBook, Rules] | None = None
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
@@ -102,7 +103,7 @@ class Publisher:
             devices=self._readers.devices(),
             problem=problem_of(self._readers, reports, gpus),
             ranks=self._ranks.pictures(now),
-            training=training_state(self._training, self._ranks.stall_exceeds_idle),
+            training=training_state(self._training, self._disbelieved()),
         )
         for subscriber in self._subscribers:
             subscriber(snapshot)
@@ -166,7 +167,9 @@ class Publisher:
             if now - gpu.seen_at > self._rules.forget_after_seconds
         ]:
             log.info("forgetting GPU %s: not seen for too long", uuid)
-            self._forgotten_cuts.update(self._gpus.pop(uuid).cuts)
+            forgotten = self._gpus.pop(uuid)
+            self._forgotten_cuts.update(forgotten.cuts)
+            self._forgotten_exceeded += forgotten.flops_exceed_peak
             self._forgotten.add(uuid)
 
     def _pictures(self, now: float) -> tuple[Gpu, ...]:
@@ -176,6 +179,14 @@ class Publisher:
             gpu.picture(now, xids.get(gpu.device.uuid, {}))
             for gpu in sorted(self._gpus.values(), key=lambda gpu: gpu.device.index)
         )
+
+    def _disbelieved(self) -> dict[str, int]:
+        """Return in how many minutes a training job was not believed in full, by why."""
+        exceeded = sum(gpu.flops_exceed_peak for gpu in self._gpus.values())
+        return {
+            STALL_EXCEEDS_IDLE: self._ranks.stall_exceeds_idle,
+            FLOPS_EXCEED_PEAK: self._forgotten_exceeded + exceeded,
+        }
 
     def _cuts(self) -> Counter[str]:
         """Return how many activities had to be cut to 1, by source."""

@@ -735,3 +735,30 @@ def test_stale_after_three_intervals_but_not_before_three_seconds() -> None:
     assert stale_after_seconds(0.1) == 3.0
     assert stale_after_seconds(1.0) == 3.0
     assert stale_after_seconds(10.0) == 30.0
+
+
+@pytest.mark.parametrize(
+    ("device", "loaded", "configured", "assumed"),
+    [
+        (H100, True, None, "fp8_tensor"),
+        (H100, True, "bf16", "bf16_tensor"),
+        (H100, False, None, "bf16_tensor"),
+        (H100, None, None, "bf16_tensor"),
+        (T4, True, None, "fp16_tensor"),
+    ],
+)
+def test_a_process_that_has_loaded_transformer_engine_may_compute_in_fp8(
+    bench: Bench, device: Device, loaded: bool | None, configured: str | None, assumed: str
+) -> None:
+    """Where the GPU has FP8 and nobody says another precision, and as long as it runs."""
+    bench.publisher.reconfigure(SPECS, Rules(precision=configured))
+    process = Process(7, "compute", transformer_engine=loaded)
+    for processes, expected in (((process,), assumed), ((), None)):
+        snapshot = bench.tick(device, activity=BUSY, processes=processes)
+        share = gpu(snapshot, device.uuid).shares[0]
+        assert share.ceilings is not None
+        if expected is not None:
+            assert share.ceilings.assumed_precision == expected
+    usual = "bf16_tensor" if device is H100 else "fp16_tensor"
+    assert share.ceilings is not None
+    assert share.ceilings.assumed_precision == (f"{configured}_tensor" if configured else usual)

@@ -166,13 +166,24 @@ def test_the_reported_precision_is_the_assumed_one() -> None:
     assert snapshot.ranks == ()
 
 
+def test_what_a_job_reports_goes_before_what_it_has_loaded() -> None:
+    """Transformer Engine computes in BF16 as well: the job knows."""
+    for report, assumed in ((None, "fp8_tensor"), ("bf16", "bf16_tensor")):
+        bench = Bench(precision=report)
+        bench.listed = (Process(4242, "compute", transformer_engine=True),)
+        bench.tick(activity=BUSY)
+        share = gpu(bench.tick(activity=BUSY)).shares[0]
+        assert share.ceilings is not None
+        assert share.ceilings.assumed_precision == assumed
+
+
 def test_accepted_and_refused_reports_are_counted() -> None:
     """Accepted and refused reports, with the check of stalls among the reasons."""
     bench = Bench()
     bench.jobs.received_total = 7
     snapshot = bench.tick(activity=QUIET)
     assert snapshot.training == TrainingState(
-        7, {"schema": 2, "stall_exceeds_idle": 0}, {"user": 0}
+        7, {"schema": 2, "stall_exceeds_idle": 0, "flops_exceed_peak": 0}, {"user": 0}
     )
     assert snapshot.sources["training"].up
     assert snapshot.sources["training"].failures_total == 2
@@ -196,7 +207,9 @@ def test_several_sources_of_reports_are_one_to_the_reader() -> None:
 
     assert [rank.rank for rank in snapshot.ranks] == [0, 1]
     assert snapshot.training == TrainingState(
-        12, {"schema": 3, "rate": 3, "stall_exceeds_idle": 0}, {"user": 3, "root": 0}
+        12,
+        {"schema": 3, "rate": 3, "stall_exceeds_idle": 0, "flops_exceed_peak": 0},
+        {"user": 3, "root": 0},
     )
     assert snapshot.sources["training"].up
     assert snapshot.sources["training"].failures_total == 6

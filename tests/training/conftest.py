@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from roofline_job import captures, compiling, degraded, process, reporter, streams
+from roofline_job import captures, compiling, degraded, flop_counter, process, reporter, streams
 from roofline_job.captures import CAPTURES
 from roofline_job.events import FREE_EVENTS
 from roofline_job.lanes import Lane
@@ -17,7 +17,7 @@ from tests.training.listener import Listener
 
 PARTS = [
     part
-    for module in (degraded, captures, streams)
+    for module in (degraded, captures, streams, flop_counter)
     for part in vars(module).values()
     if isinstance(part, degraded.Part)
 ]

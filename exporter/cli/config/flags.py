@@ -266,8 +266,8 @@ class Settings:
             choice("fp64", "tf32", "fp16", "bf16", "fp8", "fp4", "int8", "int4", "none"), "none"
         ),
         "none",
-        "Precision assumed for tensor work, which counters do not distinguish; none depends on "
-        "the architecture: fp16 on Volta and Turing, else bf16.",
+        "Precision assumed for tensor work, which counters do not distinguish; none: fp8 where a "
+        "process has loaded Transformer Engine, else fp16 on Volta and Turing, else bf16.",
         reloadable=True,
     )
     idle_threshold_ratio: float = _flag(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from exporter.derive.stall import Stall, together
 from exporter.errors import one_line
@@ -32,6 +33,18 @@ _RankKey = tuple[str, int, Place]
 """Job, rank and place: what the series of a rank are named by."""
 
 
+class WorkClaim(NamedTuple):
+    """The work that one process states, by its last report."""
+
+    report_id: str
+    seconds: float
+    """The monotonic time of the report."""
+    flops: float
+    """Since the process began."""
+    precision: str | None
+    """As it names it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Claims:
     """What the ranks on a node's GPUs report of these GPUs."""
@@ -40,6 +53,8 @@ class Claims:
     """Of the last seconds; without the shares that no rank reports of."""
     precisions: Mapping[str, str] = field(default_factory=dict)
     """By UUID of the GPU: the precision that every rank on it computes in."""
+    work: Mapping[Place, Sequence[WorkClaim]] = field(default_factory=dict)
+    """Of the living processes that state their FLOPs."""
 
 
 class Ranks:
@@ -176,6 +191,7 @@ class Ranks:
         """Return what the living ranks report of the GPUs that they are on."""
         known: dict[Place, list[RankRecord]] = {}
         precisions: dict[str, set[str]] = {}
+        work: dict[Place, list[WorkClaim]] = {}
         for (_, _, place), record in self._records.items():
             if place.uuid is None or not record.alive or record.silent:
                 continue
@@ -184,12 +200,24 @@ class Ranks:
             if record.newest.precision is not None:
                 precisions.setdefault(place.uuid, set()).add(record.newest.precision)
             known.setdefault(place, []).append(record)
+            if claims := _work(record):
+                work.setdefault(place, []).extend(claims)
         return Claims(
             stalls={place: _stall(found, now) for place, found in known.items()},
             precisions={
                 uuid: next(iter(found)) for uuid, found in precisions.items() if len(found) == 1
             },
+            work=work,
         )
+
+
+def _work(record: RankRecord) -> list[WorkClaim]:
+    """Return what the living processes of a rank state of their work."""
+    return [
+        WorkClaim(report.report_id, report.received_monotonic_seconds, flops, report.precision)
+        for report in record.last.values()
+        if report.alive and (flops := report.totals.model_flops) is not None
+    ]
 
 
 def _stall(ranks: Sequence[RankRecord], now: float) -> Stall:

@@ -13,6 +13,7 @@ from exporter.model.reading import Process
 from exporter.sources.journal import Journal
 from exporter.sources.nvml import plausible
 from exporter.sources.nvml.probe import Probe
+from exporter.sources.proc.mapped import Mapped
 from exporter.sources.proc.procfs import Identities, Identity, sees_the_hosts_processes
 
 NO_INSTANCE = 0xFFFFFFFF
@@ -21,6 +22,7 @@ LISTS: Mapping[str, str] = {
     "graphics": "nvmlDeviceGetGraphicsRunningProcesses",
     "mps": "nvmlDeviceGetMPSComputeRunningProcesses",
 }
+COMPUTING = ("compute", "mps")
 VERSIONS = ("_v3", "_v2")
 SPARE_ENTRIES = 8
 ATTEMPTS = 5
@@ -31,8 +33,17 @@ class ProcessLists:
     """The compute, graphics and MPS processes of one GPU; expensive to read on some hosts."""
 
     def __init__(
-        self, handle: Any, journal: Journal, procfs_root: str, *, owners: bool = True
+        self,
+        handle: Any,
+        journal: Journal,
+        procfs_root: str,
+        *,
+        owners: bool = True,
+        has_fp8: bool = False,
     ) -> None:
+        """Read the processes on a GPU; where it has FP8, also what they have loaded for it."""
+        self._journal = journal
+        self._mapped = Mapped(procfs_root) if has_fp8 else None
         self._identities = Identities(procfs_root, owners=owners)
         self._sees_all = sees_the_hosts_processes()
         versions = VERSIONS[1:] if _has_wide_entries() else VERSIONS
@@ -61,15 +72,20 @@ class ProcessLists:
         who = self._identities.of(
             entry.pid for entries in listed.values() for entry in entries or ()
         )
+        engines: Mapping[int, bool | None] = {}
+        if self._mapped is not None:
+            computing = (entry.pid for kind in COMPUTING for entry in listed[kind] or ())
+            engines = self._mapped.of(computing, self._journal.now)
         for kind, entries in listed.items():
             for entry in entries or ():
                 share = None if gpu_instances is None else _instance(entry.gpuInstanceId)
                 if share in found:
-                    found[share].append(_process(kind, entry, who[entry.pid]))
+                    engine = engines.get(entry.pid) if kind in COMPUTING else None
+                    found[share].append(_process(kind, entry, who[entry.pid], engine))
         return {share: tuple(processes) for share, processes in found.items()}
 
 
-def _process(kind: str, entry: Any, identity: Identity) -> Process:
+def _process(kind: str, entry: Any, identity: Identity, engine: bool | None) -> Process:
     return Process(
         pid=entry.pid,
         kind=kind,
@@ -77,6 +93,7 @@ def _process(kind: str, entry: Any, identity: Identity) -> Process:
         command=identity.command,
         owner=identity.owner,
         workload=identity.workload,
+        transformer_engine=engine,
     )
 
 

@@ -23,6 +23,9 @@ from exporter.sources.nvml.utilization import SmClocks, UtilizationReader
 
 T = TypeVar("T")
 
+FIRST_WITH_FP8 = (8, 9)
+"""The first compute capability whose tensor cores do FP8 (Ada)."""
+
 ENERGY_MILLIJOULES: Field = (83, 0)
 MEMORY_TEMPERATURE: Field = (82, 0)
 POWER_MILLIWATTS: Field = (185, 0)
@@ -106,7 +109,14 @@ class NvmlSource:
         self._board_reader = BoardReader(handle, self._links, journal)
         self._pcie = links.PcieTraffic(self.device.pcie_generation_max, self.device.pcie_width_max)
         self.utilization = UtilizationReader(handle, journal) if self._mig is None else None
-        self._process_lists = ProcessLists(handle, journal, procfs, owners=owners)
+        capability = self.device.compute_capability
+        self._process_lists = ProcessLists(
+            handle,
+            journal,
+            procfs,
+            owners=owners,
+            has_fp8=capability is not None and capability >= FIRST_WITH_FP8,
+        )
         self._build_probes()
         if self.utilization is None:
             journal.absent("utilization", "mig")

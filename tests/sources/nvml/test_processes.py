@@ -15,6 +15,7 @@ import pytest
 from exporter.derive.idle import IdleRules, is_held
 from exporter.errors import DeviceGone
 from exporter.model.reading import Process
+from exporter.sources.fleet.session import SessionOptions
 from exporter.sources.nvml.processes import ProcessLists
 from exporter.sources.proc import procfs
 from tests.fake_nvml import DRIVER_470, fault
@@ -52,6 +53,20 @@ def test_each_list_has_its_kind(open_gpu: Open, tmp_path: Path) -> None:
             Process(12, "mps", None),
         )
     }
+
+
+@pytest.mark.parametrize(("product", "found"), [("h100-sxm", True), ("a100-sxm4-80gb", None)])
+def test_what_computes_in_fp8_is_looked_for_where_there_is_fp8(
+    open_gpu: Open, tmp_path: Path, product: str, found: bool | None
+) -> None:
+    """Among the compute processes of a Hopper; those of an Ampere are left alone."""
+    command(tmp_path, 10, "python3")
+    (tmp_path / "10" / "stat").write_text("10 (python3) S " + "0 " * 18 + "5\n")
+    (tmp_path / "10" / "maps").write_text("7f00-7f01 r-xp 0 08:01 1 /x/libtransformer_engine.so\n")
+    rig = open_gpu(product=product, processes=[{"pid": 10, "bytes": GIB}])
+    (share,) = rig.session(SessionOptions(procfs=str(tmp_path))).read().shares
+    assert share.processes is not None
+    assert [process.transformer_engine for process in share.processes] == [found]
 
 
 def test_idle_gpu_has_no_processes(open_gpu: Open, tmp_path: Path) -> None:

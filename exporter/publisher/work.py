@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The work that training jobs state of one share: how much of it is believed, and is certain.
+
+Reports hold totals since a process began, so what is between two of them was done between them; up
+to a step, which counts as a whole when it begins or ends, and which the GPU may finish later. So
+the largest growth between two reports in a row is taken off whatever is called certain.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
+
+from exporter.derive.work import (
+    Work,
+    busier,
+    rates_of_work,
+    recently_worked,
+    with_faster,
+    worked,
+)
+from exporter.model.reading import Reading
+from exporter.model.snapshot import RECENT_SECONDS, Share
+from exporter.publisher.ranks import WorkClaim
+from exporter.publisher.recent import ESTIMATE
+from exporter.specs.precisions import tensor_precision
+
+CHECK_SECONDS = 60.0
+"""What is more than the GPU can have done waits for so long, in case its readings catch up."""
+TOLERATED_RATIO = 0.02
+"""Less than this is the clocks and averages of two observers."""
+
+
+class _Said(NamedTuple):
+    seconds: float
+    """The monotonic time of a report."""
+    flops: float
+
+
+class StatedWork:
+    """What processes on one share state, added up from the first report of each that was seen.
+
+    What was stated since a moment t0, and what follows from everything else, are two lower bounds
+    of the same work since then, and the larger one counts:
+
+        lower(t) = lower(t0) + max(stated(t0, t), other(t) - other(t0))
+
+    What was stated is cut to what the GPU can have done since t0. That is the last moment before a
+    process states anything, after a gap, and after a change between counters and estimates.
+    """
+
+    def __init__(self) -> None:
+        self.lower: float | None = None
+        """The total of the share's FLOPs from below, by all of it; it never falls."""
+        self.exceeded = 0
+        """Minutes in which more was stated than the GPU can have done."""
+        self.work: Work | None = None
+        """Of the last ten seconds; None where nothing is stated."""
+        self._since = float("-inf")
+        """t0: no report before it counts."""
+        self._lower = self._other = self._upper = 0.0
+        """The totals then: from below by all, by everything else, and from above."""
+        self._last: dict[str, _Said] = {}
+        """By report id: the last report that counts."""
+        self._claimed = self._dropped = 0.0
+        """Since then; and what of it is no longer waited for."""
+        self._largest: dict[str, float] = {}
+        """By report id: the largest growth between two reports in a row."""
+        self._ended = 0.0
+        """The sum of it over processes that are gone."""
+        self._over_since: float | None = None
+        self._measured = False
+        self._history: dict[str, deque[_Said]] = {}
+
+    def take(
+        self,
+        claims: Sequence[WorkClaim],
+        now: float,
+        lower: float | None,
+        upper: float | None,
+        *,
+        gap: bool,
+        measured: bool,
+    ) -> None:
+        """Take what is stated at the end of an interval.
+
+        Args:
+            claims: the last report of each process on the share.
+            now: the monotonic time of the reading.
+            lower: the total of the share's FLOPs by everything else, from below.
+            upper: the same from above; without it nothing is believed.
+            gap: whether the time since the last reading was not observed.
+            measured: whether counters measure the share: then its lower total is theirs.
+        """
+        self._rate(claims, now)
+        if lower is None or upper is None:
+            self.work = None
+            return
+        certain = 0.0
+        if claims and not gap:
+            self._count(claims)
+            certain = self._believe(now, upper - self._upper) - self._unsure
+        if measured:
+            certain = 0.0
+        raised = self._lower + max(certain, lower - self._other)
+        self.lower = max(raised, self.lower or 0.0)
+        if gap or not claims or measured != self._measured:
+            self._measured = measured
+            self._restart(now, self.lower, lower, upper)
+
+    def _restart(self, now: float, raised: float, other: float, upper: float) -> None:
+        self._since, self._lower, self._other, self._upper = now, raised, other, upper
+        self._claimed = self._dropped = self._ended = 0.0
+        self._last.clear()
+        self._largest.clear()
+        self._over_since = None
+
+    @property
+    def _unsure(self) -> float:
+        """The claimed work that may have been done before t0, or is not done yet."""
+        return self._ended + sum(self._largest.values())
+
+    def _count(self, claims: Iterable[WorkClaim]) -> None:
+        """Add what the reports have grown by, of each process from its first one on."""
+        before, self._last = self._last, {}
+        for claim in claims:
+            last = before.pop(claim.report_id, None)
+            if last is None and claim.seconds <= self._since:
+                continue
+            said = self._last[claim.report_id] = _Said(claim.seconds, claim.flops)
+            if last is not None:
+                grown = max(0.0, said.flops - last.flops)
+                self._claimed += grown
+                largest = self._largest.get(claim.report_id, 0.0)
+                self._largest[claim.report_id] = max(largest, grown)
+        for gone in before:
+            self._ended += self._largest.pop(gone, 0.0)
+
+    def _believe(self, now: float, room: float) -> float:
+        """Return what of the claims the GPU can have done; what waited for long is dropped."""
+        claimed = self._claimed - self._dropped
+        if claimed - room <= TOLERATED_RATIO * claimed:
+            self._over_since = None
+        elif self._over_since is None:
+            self._over_since = now
+        elif now - self._over_since >= CHECK_SECONDS:
+            self.exceeded += 1
+            self._dropped += claimed - room
+            self._over_since = None
+        return min(claimed, room)
+
+    def _rate(self, claims: Sequence[WorkClaim], now: float) -> None:
+        """Find what was stated of the last ten seconds."""
+        before, self._history = self._history, {}
+        rate = least = 0.0
+        known = False
+        precisions: set[str | None] = set()
+        for claim in claims:
+            history = before.get(claim.report_id) or deque()
+            self._history[claim.report_id] = history
+            if not history or claim.seconds > history[-1].seconds:
+                history.append(_Said(claim.seconds, claim.flops))
+            last = history[-1]
+            while len(history) > 2 and last.seconds - history[1].seconds >= RECENT_SECONDS:
+                history.popleft()
+            if len(history) < 2:
+                continue
+            known = True
+            first = history[0]
+            # A process that reports nothing for longer than before did no more than that.
+            seconds = max(last.seconds - first.seconds, now - last.seconds)
+            rate += (last.flops - first.flops) / seconds
+            least += _certain(history, now - RECENT_SECONDS) / RECENT_SECONDS
+            said = claim.precision
+            precisions.add(None if said is None else tensor_precision(said))
+        named = frozenset(each for each in precisions if each is not None)
+        whole = None if None in precisions else named
+        self.work = Work(rate, least, whole) if known else None
+
+
+def with_work(share: Share, stated: StatedWork, reading: Reading, *, steady: bool) -> Share:
+    """Return the picture of a share with the work that its jobs state.
+
+    What is certain of the last ten seconds is in its means over these, and in the gauges of the
+    interval where the GPU was `steady` for so long.
+    """
+    if stated.lower is not None and stated.lower != share.totals.flops_lower:
+        share = replace(share, totals=replace(share.totals, flops_lower=stated.lower))
+    work, recent, ceilings = stated.work, share.recent, share.ceilings
+    if work is None or ceilings is None or share.roofline is None:
+        return share
+    precisions = work.precisions
+    if any(process.transformer_engine for process in share.processes or ()):
+        precisions = with_faster(precisions)
+    rates = rates_of_work(ceilings, reading.vitals, reading.device, precisions)
+    measured = share.saturation is not None and share.saturation.source != ESTIMATE
+    bounds = (recent or share.roofline).flops_bounds_per_second
+    believed = work.flops_per_second if bounds is None else min(work.flops_per_second, bounds.upper)
+    gauges_stay = measured or not steady
+    if recent is not None:
+        recent = recently_worked(recent, work, rates, believed, measured=measured)
+    saturation = share.saturation
+    if saturation is not None and rates is not None and not gauges_stay:
+        saturation = busier(saturation, work, rates)
+    return replace(
+        share,
+        saturation=saturation,
+        roofline=worked(share.roofline, work, believed, measured=gauges_stay),
+        recent=recent,
+    )
+
+
+def _certain(history: Sequence[_Said], since: float) -> float:
+    """Return the FLOPs that were certainly done since then."""
+    within = [said for said in history if said.seconds >= since]
+    if len(within) < 2:
+        return 0.0
+    largest = max(after.flops - before.flops for before, after in pairwise(history))
+    return max(0.0, within[-1].flops - within[0].flops - largest)

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The FLOPs of a lane's batches, from one step of each iterable that was counted.
+
+Counted is a whole step after the first two, from the first batch after an optimizer's step to the
+end of the batch in which it steps again. From then on every batch that was trained on adds what
+follows for its size n, from the largest n0 of that step and the FLOPs F of its batches on average:
+
+    F n / n0  where n >= n0,        F (n / n0)^2  where n < n0
+
+A batch's FLOPs grow linearly with its samples and at most with the square of their length, so this
+is never more than it takes. What a batch takes that is left by ``break`` is not counted.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .flop_counter import PART, FlopCounter, unfit
+
+if TYPE_CHECKING:
+    from .lanes import Lane
+    from .loops import Loop
+
+WARM_UP = 2
+"""Steps, and batches of the iterable, before the one that is counted."""
+PATIENCE = 32
+"""After so many batches without an optimizer's step a batch is a step."""
+MOST_ATTEMPTS = 8
+MOST_SECONDS = 120
+"""A step that takes longer is not counted to its end."""
+MOST_SOURCES = 16
+"""Iterables of one lane for which a step is counted."""
+DEEPEST, WIDEST = 4, 8
+"""Levels of containers, and items of each, in which the tensors of a batch are looked for."""
+_NS_PER_SECOND = 1_000_000_000
+
+
+class Unit(NamedTuple):
+    """What one batch takes."""
+
+    flops: float
+    elements: int | None
+    """Of the largest of the batches that were counted; None where they show no size."""
+
+    def of(self, elements: int | None) -> float:
+        """Return the least FLOPs of a batch of this size."""
+        if not self.elements or not elements:
+            return self.flops if elements == self.elements else 0.0
+        ratio = elements / self.elements
+        return self.flops * (ratio if ratio >= 1.0 else ratio * ratio)
+
+
+class Source:
+    """What is known of the batches of one iterable."""
+
+    __slots__ = ("attempts", "batches", "unit")
+
+    def __init__(self) -> None:
+        self.batches = 0
+        self.attempts = 0
+        self.unit: Unit | None = None
+
+
+class Attempt:
+    """A step that is being counted."""
+
+    __slots__ = ("counter", "loop", "sizes", "source", "until_ns", "void")
+
+    def __init__(self, loop: Loop, source: Source, torch: Any, lane: Lane) -> None:
+        self.loop = loop
+        self.source = source
+        self.until_ns = lane.clock() + MOST_SECONDS * _NS_PER_SECOND
+        self.sizes: list[int | None] = []
+        self.void: str | None = None
+        """Why it is of no use."""
+        self.counter = FlopCounter(
+            torch, lambda: not loop.is_over() and lane.clock() < self.until_ns
+        )
+
+
+class BatchFlops:
+    """Counts for one lane; only its thread calls this. Nothing is raised into the job."""
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+        self._stated = False
+        self._steps = 0
+        self._stepped = False
+        """Whether an optimizer stepped since the last batch came."""
+        self._in_hand: tuple[Loop, Source, int | None] | None = None
+        """The batch that is being trained on."""
+        self._sources: dict[int, Source] = {}
+        """By the key of the iterable."""
+        self._attempt: Attempt | None = None
+
+    def state(self) -> None:
+        """Leave it to the job, which states its FLOPs itself."""
+        self._stated = True
+        self._cancel()
+
+    def stepped(self) -> None:
+        """Note that an optimizer stepped, or that the job said so."""
+        self._steps += 1
+        self._stepped = True
+
+    def opened(self, loop: object) -> None:
+        """Note that a loop was opened: what it does is not part of every step."""
+        attempt = self._attempt
+        if attempt is not None and attempt.loop is not loop:
+            attempt.void = "another loop runs inside the step"
+
+    def closed(self, loop: object) -> None:
+        """Note that a loop is over."""
+        if self._in_hand is not None and self._in_hand[0] is loop:
+            self._in_hand = None
+        if self._attempt is not None and self._attempt.loop is loop:
+            self._cancel()
+
+    def came(self, loop: Loop, batch: Any) -> None:
+        """Note that a loop has got a batch. Of loops inside each other the outer one counts."""
+        if self._stated or not PART.on:
+            return
+        try:
+            training = (each for each in self._lane.open.values() if not each.evaluates)
+            source = self._source(loop)
+            if next(training, None) is not loop or source is None:
+                return
+            elements = size_of(batch)
+            self._in_hand = (loop, source, elements)
+            if source.unit is not None:
+                return
+            if self._attempt is None:
+                source.batches += 1
+                if source.batches > WARM_UP and self._at_beginning(source):
+                    self._begin(loop, source)
+            if self._attempt is not None:
+                self._attempt.sizes.append(elements)
+            self._stepped = False
+        except Exception as error:
+            PART.fail(error)
+
+    def asked(self, loop: Loop) -> None:
+        """Note that a loop asks for the next batch: it has done with the last one."""
+        if self._in_hand is None or self._in_hand[0] is not loop:
+            return
+        _, source, elements = self._in_hand
+        self._in_hand = None
+        try:
+            if source.unit is not None:
+                self._add(loop, source.unit.of(elements))
+            elif self._attempt is not None and (
+                self._stepped or not self._lane.counts.optimizer_seen
+            ):
+                self._end(self._attempt)
+        except Exception as error:
+            PART.fail(error)
+
+    def _source(self, loop: Loop) -> Source | None:
+        source = self._sources.get(loop.key)
+        if source is None and len(self._sources) < MOST_SOURCES:
+            source = self._sources[loop.key] = Source()
+        return source
+
+    def _at_beginning(self, source: Source) -> bool:
+        """Return whether this batch is the first of a step."""
+        if self._lane.counts.optimizer_seen:
+            return self._stepped and self._steps >= WARM_UP
+        return source.batches > PATIENCE
+
+    def _begin(self, loop: Loop, source: Source) -> None:
+        torch = sys.modules.get("torch")
+        if torch is None or not FlopCounter.is_free():
+            return
+        problem = unfit(torch)
+        if problem is not None:
+            PART.miss(problem)
+            return
+        self._attempt = Attempt(loop, source, torch, self._lane)
+        self._attempt.counter.start()
+
+    def _end(self, attempt: Attempt) -> None:
+        """Take what was counted in a step, or say why not."""
+        counter = attempt.counter
+        counter.stop()
+        self._attempt = None
+        problem = attempt.void or counter.problem
+        if problem is None and not (counter.flops and counter.backwards):
+            problem = "no module with a backward pass is seen"
+        if problem is not None:
+            self._retry(attempt.source, problem)
+            return
+        if counter.eight_bits and attempt.loop.stated.precision is None:
+            self._lane.precision = "fp8"
+        sizes = attempt.sizes
+        known = [elements for elements in sizes if elements]
+        largest = max(known) if len(known) == len(sizes) else None
+        attempt.source.unit = Unit(counter.flops / len(sizes), largest)
+        self._add(attempt.loop, counter.flops)
+
+    def _cancel(self) -> None:
+        attempt, self._attempt = self._attempt, None
+        if attempt is not None:
+            attempt.counter.stop()
+            self._retry(attempt.source, "no step came to its end")
+
+    def _retry(self, source: Source, problem: str) -> None:
+        source.attempts += 1
+        if source.attempts >= MOST_ATTEMPTS:
+            PART.miss(problem)
+
+    def _add(self, loop: Loop, flops: float) -> None:
+        if loop.is_held:
+            loop.held_flops += flops
+        else:
+            self._lane.counts.add_flops(flops)
+
+
+def size_of(batch: Any, depth: int = 0) -> int | None:
+    """Return the number of elements of the tensors and arrays in a batch; None without any."""
+    shape = getattr(batch, "shape", None)
+    if shape is not None:
+        elements = 1
+        for length in shape:
+            elements *= int(length)
+        return elements
+    if depth == DEEPEST:
+        return None
+    items: Any = ()
+    if isinstance(batch, Mapping):
+        items = batch.values()
+    elif isinstance(batch, list | tuple):
+        items = batch
+    sizes = [size for item in islice(items, WIDEST) if (size := size_of(item, depth + 1))]
+    return sum(sizes) if sizes else None

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many FLOPs the modules of one thread compute, forward and backward, by PyTorch's formulas.
+
+The formulas are those of ``torch.utils.flop_counter``. The outermost call of a module and each
+``backward`` run under a dispatch mode, which is entered and left in the same call: wherever the
+loop breaks and whatever is raised in it, no mode stays. Left out is what runs without gradients,
+what has no formula (kernels of other libraries), and half of causal attention: so it is never more
+than what is computed.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from threading import get_ident
+from typing import Any
+
+from .captures import CAPTURES
+from .compiling import compiling
+from .degraded import Part
+
+PART = Part("flops")
+CAUSAL_ARGUMENTS = ("is_causal", "custom_mask_type")
+"""What tells attention to leave out the upper triangle, by the schemas of its operators."""
+
+
+def unfit(torch: Any) -> str | None:
+    """Return why nothing can be counted in this process; None where it can.
+
+    Dynamo skips what it has compiled while a dispatch mode is active, and replays of a captured
+    graph show no operators.
+    """
+    frames = sys.modules.get("torch._dynamo.eval_frame")
+    # Dynamo notes functions that it is told to leave alone as well, without a backend.
+    backends = getattr(frames, "cached_backends", {}).values()
+    if any(backend is not None for backend in backends):
+        return "torch.compile is in use"
+    if torch.backends.cuda.is_built():
+        CAPTURES.watch(torch)
+    return "CUDA graphs are captured" if CAPTURES.begun else None
+
+
+class FlopCounter:
+    """Counts in the thread that makes it, from `start` to `stop`; one at a time in a process."""
+
+    _running: FlopCounter | None = None
+
+    def __init__(self, torch: Any, wanted: Callable[[], bool]) -> None:
+        """`wanted` is asked before each call whether to go on."""
+        self.flops = 0.0
+        self.backwards = 0
+        self.eight_bits = False
+        """Whether matrices of FP8 were multiplied."""
+        self.problem: str | None = None
+        """Why the count is of no use."""
+        self._torch = torch
+        self._wanted = wanted
+        self._thread = get_ident()
+        self._mode: Any = None
+        """The one that is entered."""
+        self._make_mode, self._formulas = _modes_and_formulas()
+        self._replaced: list[tuple[Any, str, Any, Any]] = []
+
+    @classmethod
+    def is_free(cls) -> bool:
+        """Return whether no other one runs."""
+        return cls._running is None
+
+    def start(self) -> None:
+        """Put wrappers in the place of the two functions."""
+        FlopCounter._running = self
+        self._replace(self._torch.nn.Module, "__call__", backward=False)
+        self._replace(self._torch.autograd, "backward", backward=True)
+
+    def stop(self) -> None:
+        """Put the originals back; a wrapper that others wrapped stays, and only calls on."""
+        for owner, name, original, wrapper in self._replaced:
+            if getattr(owner, name) is wrapper:
+                setattr(owner, name, original)
+        self._replaced.clear()
+        if FlopCounter._running is self:
+            FlopCounter._running = None
+        if self._thread == get_ident():
+            self._leave()
+
+    def _replace(self, owner: Any, name: str, *, backward: bool) -> None:
+        original = getattr(owner, name)
+
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if compiling() or not self._enter(backward=backward):
+                return original(*args, **kwargs)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._leave()
+
+        self._replaced.append((owner, name, original, call))
+        setattr(owner, name, call)
+
+    def _enter(self, *, backward: bool) -> bool:
+        """Enter the mode; False inside another call, and where nothing is to be counted."""
+        try:
+            if FlopCounter._running is not self or self._thread != get_ident():
+                return False
+            if self._mode is not None:
+                self.backwards += backward
+                return False
+            if self.problem is not None or not (backward or self._torch.is_grad_enabled()):
+                return False
+            if not self._wanted():
+                self.stop()
+                return False
+            if self._torch._C._len_torch_dispatch_stack():
+                self.problem = "a dispatch mode of the job is active"
+                return False
+            self.backwards += backward
+            mode = self._make_mode(self)
+            mode.__enter__()
+            self._mode = mode
+        except Exception as error:
+            PART.fail(error)
+            return False
+        return True
+
+    def _leave(self) -> None:
+        """Leave the mode, if it is entered."""
+        mode, self._mode = self._mode, None
+        try:
+            if mode is None:
+                return
+            depth = self._torch._C._len_torch_dispatch_stack()
+            if depth and self._torch._C._get_dispatch_stack_at(depth - 1) is mode:
+                mode.__exit__(None, None, None)
+            else:
+                PART.miss("a dispatch mode was left in another order than entered")
+        except Exception as error:
+            PART.fail(error)
+
+    def note(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """Count an operator that was called."""
+        if self.problem is not None:
+            return
+        try:
+            packet = getattr(function, "_overloadpacket", None)
+            formula = self._formulas.get(packet)
+            if formula is None:
+                return
+            if CAPTURES.begun:
+                self.problem = "CUDA graphs are captured"
+                return
+            flops = formula(*args, **kwargs, out_val=out)
+            self.flops += flops * _computed_ratio(function, args, kwargs)
+            self.eight_bits = self.eight_bits or "_scaled_" in str(packet)
+        except Exception as error:
+            # A formula that does not know these shapes; the job's operator went well.
+            self.problem = f"{function}: {type(error).__name__}"
+
+
+def _computed_ratio(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+    """Return the share of what a formula counts that is computed: causal attention does half.
+
+    The formulas count the whole square. With fewer queries than keys the triangle is smaller.
+    """
+    for number, argument in enumerate(function._schema.arguments):
+        if argument.name in CAUSAL_ARGUMENTS:
+            value = args[number] if number < len(args) else kwargs.get(argument.name)
+            if value:
+                tensors = [each for each in args if hasattr(each, "shape") and len(each.shape) > 2]
+                forward = tensors[1:3] if "backward" in function.name() else tensors[:2]
+                queries, keys = (int(each.shape[-2]) for each in forward)
+                return 0.5 * min(1.0, queries / keys)
+    return 1.0
+
+
+def _has_own_dispatch(kind: Any) -> bool:
+    """Return whether a class of tensors wraps others, as a distributed tensor its own part."""
+    plain = sys.modules["torch"].Tensor.__torch_dispatch__
+    return bool(getattr(kind, "__torch_dispatch__", plain) != plain)
+
+
+@functools.cache
+def _modes_and_formulas() -> tuple[Any, Any]:
+    """Return the class of the mode, whose base is PyTorch's, and PyTorch's formulas."""
+    base: Any = import_module("torch.utils._python_dispatch").TorchDispatchMode
+
+    class CountingMode(base):  # type: ignore[misc]
+        """Calls every operator as it is."""
+
+        supports_higher_order_operators = True
+
+        def __init__(self, counter: FlopCounter) -> None:
+            super().__init__()
+            self._counter = counter
+
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+        ) -> Any:
+            if any(_has_own_dispatch(kind) for kind in types):
+                # What such a class does with the tensors inside it comes here again.
+                return NotImplemented
+            kwargs = kwargs or {}
+            out = func(*args, **kwargs)
+            self._counter.note(func, args, kwargs, out)
+            return out
+
+    return CountingMode, import_module("torch.utils.flop_counter").flop_registry

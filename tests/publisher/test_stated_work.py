@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The work that training jobs state: what of it is believed, and what is certain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporter.model.reading import Device, Process
+from exporter.model.snapshot import Share, Snapshot
+from exporter.model.training import TrainingReport, TrainingTotals
+from exporter.publisher import Publisher, Rules
+from exporter.publisher.ranks import WorkClaim
+from exporter.publisher.work import StatedWork
+from tests.clocks import ManualClock
+from tests.publisher.test_tick import BUSY, H100, SPECS, T4, Script, gpu
+from tests.publisher.test_training import Jobs
+
+PEAK = 65e12
+
+
+class Bench:
+    """A T4 without counters, and a job on it that states its FLOPs once a second."""
+
+    def __init__(
+        self,
+        device: Device = T4,
+        listed: tuple[Process, ...] = (Process(7, "compute"),),
+        precision: str = "fp16",
+    ) -> None:
+        self.clock = ManualClock()
+        self.script, self.jobs = Script(self.clock), Jobs()
+        self.device, self.listed, self.precision = device, listed, precision
+        self.flops = 0.0
+        self.publisher = Publisher(self.script, SPECS, Rules(), self.clock, training=[self.jobs])
+
+    def tick(self, flops: float, report_id: str = "a" * 32, **reading: Any) -> Snapshot:
+        """Let a second pass in which the job did so much work."""
+        self.clock.advance(1.0)
+        self.flops += flops
+        self.script.read(self.device, processes=self.listed, **reading)
+        self.jobs.sent = (
+            TrainingReport(
+                report_id=report_id,
+                job="resnet",
+                rank=0,
+                device=self.device.uuid,
+                host_pids=(7,),
+                precision=self.precision,
+                received_monotonic_seconds=self.clock.monotonic(),
+                received_timestamp_seconds=self.clock.time(),
+                totals=TrainingTotals(step_seconds=self.clock.monotonic(), model_flops=self.flops),
+            ),
+        )
+        return self.publisher.tick()
+
+    def share(self, snapshot: Snapshot) -> Share:
+        (share,) = gpu(snapshot, self.device.uuid).shares
+        return share
+
+
+def test_what_a_job_states_was_done() -> None:
+    """Half of the time at 20 TFLOP/s, which an estimate alone would call 0 and more."""
+    bench = Bench()
+    for _ in range(40):
+        snapshot = bench.tick(20e12)
+    share = bench.share(snapshot)
+    lower, upper = share.totals.flops_lower, share.totals.flops_upper
+    assert lower is not None
+    assert upper is not None
+    assert 34 * 20e12 <= lower <= 40 * 20e12
+    assert lower <= upper
+    recent = share.recent
+    assert recent is not None
+    assert recent.stated_flops_per_second == pytest.approx(20e12)
+    assert recent.flops_bounds_per_second is not None
+    assert 15e12 <= recent.flops_bounds_per_second.lower <= 20e12
+    assert recent.saturation_bounds is not None
+    # 65 TFLOP/s of the tensor pipe, and the FP16 and FP32 of the vector pipes beside it.
+    assert 0.15 <= recent.saturation_bounds.lower <= 20 / 65
+    assert share.roofline is not None
+    assert share.roofline.stated_flops_per_second == pytest.approx(20e12)
+
+
+def test_what_was_done_before_is_not_counted() -> None:
+    """The exporter starts beside a job that has run for a day; a process that restarts is new."""
+    bench = Bench()
+    bench.flops = 86_400 * 20e12
+    bench.tick(20e12)
+    assert (bench.share(bench.tick(20e12)).totals.flops_lower or 0.0) <= 20e12
+    before = bench.share(bench.tick(20e12)).totals.flops_lower
+    bench.flops = 0.0
+    after = bench.share(bench.tick(20e12, report_id="b" * 32)).totals.flops_lower
+    assert before is not None
+    assert after is not None
+    assert before <= after <= before + 40e12
+
+
+def test_more_than_the_gpu_can_do_is_cut_and_counted() -> None:
+    bench = Bench()
+    for _ in range(140):
+        snapshot = bench.tick(500e12)
+    share = bench.share(snapshot)
+    assert share.totals.flops_lower is not None
+    assert share.totals.flops_upper is not None
+    assert share.totals.flops_lower <= share.totals.flops_upper
+    assert share.recent is not None
+    assert share.recent.stated_flops_per_second is not None
+    assert share.recent.flops_bounds_per_second is not None
+    most = share.recent.flops_bounds_per_second.upper
+    assert share.recent.stated_flops_per_second <= most < 500e12
+    assert snapshot.training is not None
+    assert snapshot.training.rejected_total["flops_exceed_peak"] >= 1
+
+
+def test_a_job_that_is_not_on_the_gpu_states_nothing_of_it() -> None:
+    bench = Bench(listed=(Process(8, "compute"),))
+    for _ in range(20):
+        snapshot = bench.tick(20e12)
+    share = bench.share(snapshot)
+    assert share.totals.flops_lower == 0.0
+    assert share.recent is not None
+    assert share.recent.stated_flops_per_second is None
+
+
+def test_counters_are_not_bent_by_what_is_stated() -> None:
+    """It stands beside what is measured."""
+    measured = Bench(H100, precision="bf16")
+    silent = Bench(H100, listed=(Process(8, "compute"),), precision="bf16")
+    for _ in range(15):
+        stated = measured.share(measured.tick(200e12, activity=BUSY))
+        unstated = silent.share(silent.tick(200e12, activity=BUSY))
+    assert stated.totals == unstated.totals
+    assert stated.saturation == unstated.saturation
+    assert stated.roofline is not None
+    assert stated.roofline.stated_flops_per_second == pytest.approx(200e12)
+    assert unstated.roofline is not None
+    assert unstated.roofline.stated_flops_per_second is None
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(0.0, 1.0),  # how much of the GPU's rate the job uses in this second
+            st.booleans(),  # whether its report arrives
+            st.integers(0, 2),  # how many seconds of the past it does not know yet
+            st.floats(0.0, 1.0),  # how much of the work other means show
+        ),
+        min_size=1,
+        max_size=60,
+    ),
+    st.floats(0.1, 5.0),
+)
+def test_the_total_never_exceeds_the_work(
+    seconds: list[tuple[float, bool, int, float]], step_seconds: float
+) -> None:
+    """Whatever is late, lost or arrives at once; it never falls, nor below what is known else."""
+    stated = StatedWork()
+    done, other, last = [0.0], 0.0, 0.0
+    claim: WorkClaim | None = None
+    for now, (rate, arrives, late, shown) in enumerate(seconds, start=1):
+        done.append(done[-1] + rate * PEAK)
+        other += shown * rate * PEAK
+        if arrives:
+            # Whole steps, as far as they were over a moment ago.
+            known = done[max(0, now - late)]
+            whole = known - known % (step_seconds * 0.1 * PEAK)
+            claim = WorkClaim("a", float(now), max(whole, claim.flops if claim else 0.0), "fp16")
+        stated.take(
+            [claim] if claim else [], float(now), other, now * PEAK, gap=False, measured=False
+        )
+        assert stated.lower is not None
+        assert last <= stated.lower + 1.0
+        assert other <= stated.lower + 1.0
+        assert stated.lower <= done[-1] * (1 + 1e-9) + 1.0
+        last = stated.lower

@@ -109,7 +109,7 @@ def test_partitions_add_up_to_one(family: str, label: str, name: str, tmp_path: 
 def test_bounds_of_the_parts_are_shares_of_the_observed_time(
     reading: str, source: str, tmp_path: Path
 ) -> None:
-    """By the counters where they are read, else by utilization; a bound may be 0 all along."""
+    """By utilization, else by the counters; a bound may be 0 all along."""
     rows = [
         counter("gpu_observed_seconds_total", 0.5, reading=reading),
         gauge("gpu_saturation_source_info", 1, source=source, complete="no"),
@@ -126,6 +126,16 @@ def test_bounds_of_the_parts_are_shares_of_the_observed_time(
             ({**GPU, "part": "idle"}, idle),
             ({**GPU, "part": "saturated"}, saturated),
         )
+
+
+def test_bounds_stay_shares_where_counters_end(tmp_path: Path) -> None:
+    """Those of the seconds without counters are no share of the seconds with them."""
+    rows = [
+        *observed(GPU, "utilization"),
+        counter("gpu_observed_seconds_total", 0.25, reading="activity"),
+        counter("gpu_time_upper_seconds_total", 0.75, part="saturated"),
+    ]
+    record(tmp_path, rows, "gpu:gpu_time_upper:ratio_rate5m", ({**GPU, "part": "saturated"}, 0.75))
 
 
 def test_parts_that_are_known_have_no_bounds(tmp_path: Path) -> None:

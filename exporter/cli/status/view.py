@@ -28,7 +28,7 @@ from exporter.web.wording.facts import (
     XidSeen,
     is_idle,
 )
-from exporter.web.wording.measuring import relevant, sentences
+from exporter.web.wording.measuring import relevant, sentences, uncounted
 from exporter.web.wording.numbers import profile_name
 from exporter.web.wording.phrases import label
 from exporter.web.wording.recorded import down_reason, notice
@@ -150,6 +150,7 @@ def _with_work(facts: Facts, gpu: GpuJson, share: ShareJson, now: float | None) 
     return replace(
         facts,
         architecture=_text(gpu.identity.architecture),
+        virtual=_virtual(gpu),
         counting=counting,
         busy_ratio=_busy_ratio(share),
         saturation=None if share.saturation is None else _saturation(share.saturation, added),
@@ -206,17 +207,23 @@ def _saturation(found: SaturationJson, recent: RecentJson | None) -> Saturation 
     return Saturation(known, ratio is not None, _text(found.source), _text(unit))
 
 
+def _virtual(gpu: GpuJson) -> bool:
+    return gpu.modes.get("virtualization") == "vgpu_guest"
+
+
 def _counting(gpu: GpuJson, share: ShareJson) -> Counting | None:
     found, activity = share.saturation, share.activity
+    instance = share.gpu_instance
+    states = relevant(gpu.absent_readings, instance)
     if found is None:
-        return None
+        return uncounted(states, instance=instance, virtual=_virtual(gpu))
     age = None if activity is None else _number(activity.age_seconds)
     return Counting(
         source=None if found.source == ESTIMATE else safe(found.source),
         complete=found.complete,
         unmeasured=tuple(map(safe, found.unmeasured)),
         old=age is not None and age > LONGEST_AGE_SECONDS,
-        states=relevant(gpu.absent_readings, share.gpu_instance),
+        states=states,
     )
 
 

@@ -13,6 +13,7 @@ import zlib
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+PAGE = "/metrics"
 MOST_BYTES = 4_000_000
 """Of a page, compressed or not. A node with 16 GPUs and a long list of metrics has a tenth."""
 TOTAL_SECONDS = 1.0
@@ -140,7 +141,9 @@ def _connected(host: str, port: int, deadline: float) -> socket.socket:
 
 def _request(target: Target, host: str, port: int) -> bytes:
     parts = urlsplit(target.url)
-    where = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    # The root of a dcgm-exporter is a page for people.
+    path = PAGE if parts.path in ("", "/") else parts.path
+    where = path + (f"?{parts.query}" if parts.query else "")
     lines = [
         f"GET {where} HTTP/1.1",
         f"Host: {f'[{host}]' if ':' in host else host}:{port}",

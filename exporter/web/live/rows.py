@@ -25,7 +25,7 @@ from exporter.web.wording.facts import (
     is_idle,
 )
 from exporter.web.wording.job_names import display_names
-from exporter.web.wording.measuring import relevant
+from exporter.web.wording.measuring import relevant, uncounted
 from exporter.web.wording.numbers import LONG, cut, profile_name
 from exporter.web.wording.recorded import down_reason
 
@@ -98,6 +98,7 @@ def _with_work(board: Facts, gpu: Gpu, share: Share, found: dict[str, float]) ->
         board,
         profile=_profile(gpu, share.gpu_instance),
         architecture=gpu.device.architecture,
+        virtual=gpu.device.virtualized,
         counting=_counting(gpu, share),
         busy_ratio=found.get("utilization"),
         idle_ratio=idle_ratio(recent),
@@ -120,15 +121,16 @@ def _with_work(board: Facts, gpu: Gpu, share: Share, found: dict[str, float]) ->
 
 def _counting(gpu: Gpu, share: Share) -> Counting | None:
     """Return how a share is measured; None while that is not known."""
-    saturation = share.saturation
+    saturation, instance = share.saturation, share.gpu_instance
+    states = relevant(gpu.states, instance)
     if saturation is None:
-        return None
+        return uncounted(states, instance=instance, virtual=gpu.device.virtualized)
     return Counting(
         source=None if saturation.source == ESTIMATE else saturation.source,
         complete=saturation.complete,
         unmeasured=tuple(saturation.unmeasured),
         old=is_old(share),
-        states=relevant(gpu.states, share.gpu_instance),
+        states=states,
     )
 
 

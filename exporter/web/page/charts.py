@@ -17,6 +17,7 @@ from exporter.web.wording.numbers import clock_time, duration, fixed, iso_time, 
 from exporter.web.wording.phrases import NOT_KNOWN
 from exporter.web.wording.state import HIGH_STALL_RATIO, MODERATE_STALL_RATIO
 from exporter.web.wording.throttling import throttle_words, throttled_by
+from exporter.web.wording.time_parts import PARTS
 
 TABLE_STEP_SECONDS = 30.0
 """From one row of a table to the next."""
@@ -79,14 +80,13 @@ CHARTS = (
         "parts",
         "Where the time goes",
         (
-            Line("saturated", "at its limit", "good"),
-            Line("clock", "lost to the clock", "clock"),
-            Line("unsaturated", "busy, below its limit", "s0"),
-            Line("narrow", "too few SMs busy", "s5"),
-            Line("idle", "idle", "s7"),
+            Line("saturated", PARTS["saturated"], "good"),
+            Line("clock", PARTS["clock"], "clock"),
+            Line("unsaturated", PARTS["unsaturated"], "s0"),
+            Line("narrow", PARTS["narrow"], "s5"),
+            Line("idle", PARTS["idle"], "s7"),
         ),
-        note="From the bottom to the top: at its limit; lost to the clock; busy, below its limit; "
-        "too few SMs busy; idle.",
+        note=f"From the bottom to the top: {'; '.join(PARTS.values())}.",
         stack=True,
     ),
     Chart(

@@ -17,6 +17,7 @@ from exporter.web.page.details import gpu_facts
 from exporter.web.page.node import roofline_figure
 from exporter.web.page.table import gpu_table
 from exporter.web.wording.numbers import model_name
+from exporter.web.wording.time_parts import bounds_sentence
 
 
 def _title(row: Row) -> str:
@@ -60,8 +61,11 @@ def gpu_content(
     """
     row = view["rows"][key]
     said = row["words"]
-    measure = said.get("measure")
-    without = f'<p class="wide" id="measure">{escape(measure)}</p>\n' if measure else ""
+    share = next((each for each in gpu.shares if each.gpu_instance == row.get("instance")), None)
+    recent = None if share is None else share.recent
+    bounds = {} if recent is None else recent.time_bounds
+    ends = {part: (each.lower, each.upper) for part, each in bounds.items()}
+    measured = filter(None, (said.get("measure"), bounds_sentence(ends)))
     state = ", ".join(filter(None, (said["word"], said.get("limit"), said.get("reason"))))
     return f"""{_neighbours(view["rows"], key)}
 <h1 id="headline">{_title(row)} <small>{escape(model_name(gpu.device.name))}</small></h1>
@@ -70,7 +74,8 @@ def gpu_content(
 <section class="card wide" aria-labelledby="gpus-title"><h2 id="gpus-title">Now</h2>
 {gpu_table(rows_of(view["rows"], key))}</section>
 <div class="wide" id="jobs">{jobs}</div>
-{without}<section class="card" id="chart" aria-labelledby="roofline-title">
+<p class="wide" id="measure">{"<br>".join(map(escape, measured))}</p>
+<section class="card" id="chart" aria-labelledby="roofline-title">
 <h2 id="roofline-title">Roofline</h2>
 {roofline_figure({key: row})}</section>
 {gpu_charts(series)}

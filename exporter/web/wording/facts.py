@@ -99,8 +99,10 @@ class Facts:
     down_reason: str | None = None
     """Why it cannot be read; None while it is up."""
     architecture: str | None = None
+    virtual: bool = False
+    """Whether it is a vGPU, in a guest."""
     counting: Counting | None = None
-    """None before the first interval, and for a GPU that is divided."""
+    """None while it is not known, and for a GPU that is divided."""
     busy_ratio: float | None = None
     """Share of time in which something ran."""
     idle_ratio: float | None = None

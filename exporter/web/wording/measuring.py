@@ -54,6 +54,11 @@ def _is_data_centre(one: Facts) -> bool:
     return one.architecture in _VOLTA_AND_LATER and bool(_DATA_CENTRE.match(one.name))
 
 
+def _for_cupti(one: Facts, counting: Counting) -> bool:
+    """Return whether CUPTI could measure a GPU, and was not tried yet."""
+    return one.architecture in _TURING_AND_LATER and CUPTI not in counting.states
+
+
 def _is(source: str, *states: str) -> Callable[[Facts, Counting], bool]:
     return lambda one, counting: counting.states.get(source) in states
 
@@ -90,6 +95,10 @@ _MORE: Sequence[Row] = (
         ),
     ),
     (lambda one, counting: counting.source is not None, _always("")),
+    (
+        lambda one, counting: one.virtual,
+        _always("nothing that runs all the time measures a vGPU from its guest"),
+    ),
     (
         _is(GPM, "disabled"),
         _always("the counters are switched off, start the exporter without --no-source.gpm"),
@@ -159,10 +168,12 @@ _MORE: Sequence[Row] = (
     ),
     (
         lambda one, counting: one.instance is not None,
-        _always("dcgm-exporter on this node measures MIG instances, and is read by itself"),
+        _always(
+            "run dcgm-exporter on this node, which measures MIG instances and is read by itself"
+        ),
     ),
     (
-        lambda one, counting: _is_data_centre(one) and CUPTI not in counting.states,
+        lambda one, counting: _is_data_centre(one) and _for_cupti(one, counting),
         _always(f"run dcgm-exporter on this node, which is read by itself, or {_INSTALL}"),
     ),
     (
@@ -170,9 +181,7 @@ _MORE: Sequence[Row] = (
         _always("run dcgm-exporter on this node, which is read by itself"),
     ),
     (
-        lambda one, counting: (
-            one.architecture in _TURING_AND_LATER and CUPTI not in counting.states
-        ),
+        _for_cupti,
         _always(_INSTALL),
     ),
     (
@@ -192,7 +201,7 @@ def has(facts: Facts) -> str | None:
     if counting is None or facts.down_reason is not None or facts.divided:
         return None
     if counting.source is None:
-        return "not measured, only bounded"
+        return "not measured" if facts.saturation is None else "not measured, only bounded"
     named = _SOURCES.get(counting.source, counting.source)
     if counting.complete:
         return f"measured by {named}"
@@ -234,6 +243,16 @@ def _joined(names: Sequence[str]) -> str:
     if len(names) <= few:
         return ", ".join(names)
     return f"{', '.join(names[:few])} and {len(names) - few} more"
+
+
+def uncounted(states: Mapping[str, str], *, instance: int | None, virtual: bool) -> Counting | None:
+    """Return how a share without a saturation is measured; None while that is not known.
+
+    Any share is without one before its first interval; instances and vGPUs that nothing counts
+    always are, because nothing bounds them.
+    """
+    apart = virtual or instance is not None
+    return Counting(states=states) if apart and GPM in states else None
 
 
 def relevant(states: Mapping[str, str], instance: int | None) -> dict[str, str]:

@@ -505,6 +505,46 @@ def test_what_would_measure_a_gpu_without_counters(
     for part in said:
         assert part in measure
     assert ("dcgm" in measure) == ("run dcgm-exporter" in said)
+    assert ("cupti" in measure) == (changes["architecture"] not in ("Volta", "Pascal"))
+
+
+@pytest.mark.parametrize(
+    ("device", "instance", "also", "said"),
+    [
+        (
+            {"mig": True},
+            1,
+            {},
+            "Not measured: run dcgm-exporter on this node, which measures MIG instances and is "
+            "read by itself.",
+        ),
+        (
+            {"virtualized": True, "modes": {"virtualization": "vgpu_guest"}},
+            None,
+            {"dcgm": "unreachable"},
+            "Not measured: nothing that runs all the time measures a vGPU from its guest.",
+        ),
+    ],
+)
+def test_what_nothing_counts_or_bounds(
+    device: dict[str, Any], instance: int | None, also: dict[str, str], said: str
+) -> None:
+    """Instances and vGPUs have no bounds either, once it is known that they lack counters."""
+    gpu = snapshots.t4_estimate()
+    (share,) = gpu.shares
+    bare = replace(share, gpu_instance=instance, saturation=None, roofline=None, recent=None)
+    gpu = replace(
+        gpu,
+        device=replace(gpu.device, **device),
+        shares=(bare,),
+        states={"gpm": "unsupported", "utilization": "mig"} | also,
+    )
+    found = view(snapshots.snapshot(gpu))["rows"]
+    assert [said] == [
+        one["words"]["measure"] for one in found.values() if "measure" in one["words"]
+    ]
+    unread = view(snapshots.snapshot(replace(gpu, states={})))["rows"]
+    assert all("measure" not in one["words"] for one in unread.values())
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from exporter import __version__
-from exporter.model.snapshot import Holder
+from exporter.model.snapshot import Bounds, Holder, Recent
 from exporter.web.page.node import problem_section
 from exporter.web.page.problem import problem_view
 from exporter.web.static import HEADERS
@@ -310,6 +310,24 @@ def test_bounds_that_differ_are_called_so(daemon: Daemon) -> None:
         ["Time", "utilization", "saturation"],
         ["Time", "utilization", "saturation, at least", "saturation, at most"],
     ]
+
+
+def test_bounds_of_time_parts_are_said(daemon: Daemon) -> None:
+    """Where no time parts are measured: beside how the GPU is measured, of the last 10 s."""
+    gpu = snapshots.t4_estimate()
+    (share,) = gpu.shares
+    recent = Recent(seconds=10.0, time_bounds={"saturated": Bounds(0.25, 0.5)})
+    daemon.publish(
+        snapshots.snapshot(
+            replace(gpu, shares=(replace(share, recent=recent),)), snapshots.h100_training(1)
+        )
+    )
+    said = [
+        re.findall('id="measure">(.*?)</p>', daemon.client.get(f"/gpu/{gpu}").text)
+        for gpu in (0, 1)
+    ]
+    assert said[0][0].endswith("<br>Where the time goes: at its limit 25 to 50 %.")
+    assert said[1] == ["Measured by NVML&#x27;s own counters (GPM)."]
 
 
 def test_tables_without_a_history(client: TestClient) -> None:

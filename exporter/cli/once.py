@@ -32,7 +32,7 @@ def once(settings: config.Settings) -> int:
     from exporter.sources.source import EVENT_SOURCES
 
     # Why there is no driver is printed below, in one line, and nothing is tried again.
-    with _quiet(Problems.__module__):
+    with quiet(Problems.__module__):
         parts = Parts(replace(settings, sources=settings.sources - EVENT_SOURCES))
         parts.fleet.start()
         try:
@@ -51,7 +51,7 @@ def once(settings: config.Settings) -> int:
 
 
 @contextlib.contextmanager
-def _quiet(module: str) -> Iterator[None]:
+def quiet(module: str) -> Iterator[None]:
     """Let only errors of a module into the log for a while."""
     logger = logging.getLogger(module)
     level = logger.level

@@ -202,6 +202,8 @@ class ClockHistory:
             return None
         # Samples that are busy for a part of their time know less of the busy clock than the line.
         line = samples.clock + slope * (1.0 - samples.utilization)
+        if line <= 0.0:  # older samples were of another load: the line leads nowhere
+            return samples.busy_clock
         return max(samples.busy_clock, line) if slope >= 0.0 else min(samples.busy_clock, line)
 
 

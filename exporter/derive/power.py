@@ -122,7 +122,7 @@ def power_bounds(
         tensor=tensor,
         vector=bounds["vector"],
         dram=bounds["dram"],
-        tensor_cycles_lower=tensor.lower * _cycles_ratio(window, model),
+        tensor_cycles_lower=tensor.lower and tensor.lower * _cycles_ratio(window, model),
     )
 
 
@@ -205,11 +205,11 @@ def _narrowed(saturation: Saturation, power: PowerBounds, ceilings: Ceilings) ->
     known = {"tensor": power.tensor, "dram": power.dram}
     known |= {pipe: Bounds(0.0, power.vector.upper) for pipe in VECTOR_PIPES}
     known["sm"] = Bounds(max(power.tensor.lower, power.vector.lower), 1.0)
-    overall, fp64 = power.saturation, _fp64_over_fp32(ceilings)
-    if fp64 is None:
-        overall = Bounds(overall.lower, 1.0)
-    elif fp64 >= LEAST_FP64_OVER_FP32:
+    overall = power.saturation
+    if _fp64_over_fp32(ceilings) >= LEAST_FP64_OVER_FP32:
         known["fp64"] = Bounds(0.0, power.vector.upper)
+    else:
+        overall = Bounds(overall.lower, 1.0)
     unmeasured = {
         resource: within_both(bounds, known[resource]) if resource in known else bounds
         for resource, bounds in saturation.unmeasured.items()
@@ -219,10 +219,11 @@ def _narrowed(saturation: Saturation, power: PowerBounds, ceilings: Ceilings) ->
     )
 
 
-def _fp64_over_fp32(ceilings: Ceilings) -> float | None:
+def _fp64_over_fp32(ceilings: Ceilings) -> float:
+    """Return how many FP64 units there are for an FP32 unit; 0 where that is not known."""
     peaks = ceilings.peak_flops_per_second
     fp64, fp32 = peaks.get("fp64"), peaks.get("fp32")
-    return fp64 / fp32 if fp64 is not None and fp32 else None
+    return fp64 / fp32 if fp64 is not None and fp32 else 0.0
 
 
 def within_both(one: Bounds, other: Bounds) -> Bounds:
@@ -244,6 +245,28 @@ class ByPower(NamedTuple):
     """Whether the model of its power holds: if not, these are the bounds without it."""
 
 
+def saturation_by_power(
+    window: PowerMeans, model: PowerModel, ceilings: Ceilings, *, tensor_cores: bool
+) -> tuple[Saturation, PowerBounds | None]:
+    """Return the bounds of a window by its utilization and its power together, and those by its
+    power; None where the model does not hold: then the first are by the utilization alone.
+
+    FP64 is bounded as a vector pipe where the GPU has enough such units. Where it has few, or it is
+    not known how many, they may be full at any power: they keep their bounds by utilization, and so
+    does the upper bound of the saturation, which holds them.
+    """
+    saturation = estimated(
+        window.as_utilization,
+        tensor_cores=tensor_cores,
+        memory_margin_ratio=model.memory_margin_ratio,
+    )
+    dram = saturation.unmeasured["dram"].upper
+    power = power_bounds(window, model, dram, tensor_cores=tensor_cores)
+    if power is not None:
+        saturation = _narrowed(saturation, power, ceilings)
+    return saturation, power
+
+
 def estimated_by_power(
     window: PowerMeans,
     model: PowerModel,
@@ -253,26 +276,19 @@ def estimated_by_power(
     *,
     tensor_cores: bool,
 ) -> ByPower:
-    """Return the bounds of a window by its utilization and its power together.
+    """Return all that utilization and power show of a window.
 
-    FP64 is bounded as a vector pipe where the GPU has enough such units. Where it has few, they
-    keep their bounds by utilization, and are not in those of the saturation. Where it is not known
-    how many it has, they are in them: then power lowers no upper bound of the saturation.
     The FLOP/s are the tensor work that is certain, at the slowest precision.
     """
-    saturation = estimated(
-        window.as_utilization,
-        tensor_cores=tensor_cores,
-        memory_margin_ratio=model.memory_margin_ratio,
-    )
-    dram = saturation.unmeasured["dram"].upper
-    power = power_bounds(window, model, dram, tensor_cores=tensor_cores)
+    saturation, power = saturation_by_power(window, model, ceilings, tensor_cores=tensor_cores)
     if power is None:
         return ByPower(saturation, fits=False)
+    if not power.tensor_cycles_lower:
+        return ByPower(saturation)
     slowest = tensor_rates(ceilings, compute_capability, 1.0, 1.0).anything.lower
     clock = model.reference_clock_hertz / (tensor_reference_hertz or float("inf"))
     flops = power.tensor_cycles_lower * clock * slowest
-    return ByPower(_narrowed(saturation, power, ceilings), flops, flops * window.counted_seconds)
+    return ByPower(saturation, flops, flops * window.counted_seconds)
 
 
 def agreed(interval: Saturation, window: Saturation) -> Saturation:

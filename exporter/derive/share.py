@@ -25,6 +25,7 @@ from exporter.derive.power import (
     PowerMeans,
     agreed,
     estimated_by_power,
+    saturation_by_power,
     with_certain_work,
 )
 from exporter.derive.roofline import (
@@ -229,15 +230,10 @@ def derive_share(
             )
         )
         if power.steady:
-            around = estimated_by_power(
-                power.around(utilization),
-                ceilings.power,
-                ceilings,
-                device.compute_capability,
-                clocks.tensor_reference,
-                tensor_cores=tensor_cores,
+            around, _ = saturation_by_power(
+                power.around(utilization), ceilings.power, ceilings, tensor_cores=tensor_cores
             )
-            shown = agreed(saturation, around.saturation)
+            shown = agreed(saturation, around)
         known = known_by_utilization(power.as_utilization, window.saturation, clocks)
         if utilization.seconds:
             certain = window.saturation.bounds.lower * power.counted_seconds / utilization.seconds

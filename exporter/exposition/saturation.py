@@ -152,8 +152,7 @@ FAMILIES: tuple[Family, ...] = (
         "gpu_saturation_upper_ratio",
         "ratio",
         "core",
-        f"Saturation is at most this, {_READABLE}. {_WINDOW} Then it leaves out the FP64 units of "
-        "GPUs that have few of them.",
+        f"Saturation is at most this, {_READABLE}. {_WINDOW}",
         "derived: max of the upper bounds of each unit; where not measured, from utilization and "
         "power",
         SATURATION.one(lambda s: s.bounds.upper),

@@ -133,8 +133,8 @@ def _after(
 
 
 def _means(marks: Iterable[_Mark], device: Device, counted_seconds: float) -> PowerMeans | None:
-    """Return the means over these marks; None where the power is impossible, or a busy clock is not
-    known."""
+    """Return the means over these marks; None where the power is impossible or was polled too few
+    times, or a busy clock is not known."""
     then, *later = marks
     now = later[-1]
     upper = now.settled.upper_since(then.settled)
@@ -152,6 +152,8 @@ def _means(marks: Iterable[_Mark], device: Device, counted_seconds: float) -> Po
     if limit and watts > MOST_OVER_LIMIT * limit:
         return None
     polls = [mark.polled_watts for mark in later if mark.polled_watts is not None]
+    if polls and len(polls) < LEAST_POLLS:
+        return None
     error = (max(polls) - min(polls)) / 2 if polls else 0.0
     return PowerMeans(
         power_watts=Bounds(watts - error, watts + error),

@@ -51,8 +51,11 @@ class Piece(NamedTuple):
 class Held:
     """What arrives of one share of a GPU; one thread puts, another takes."""
 
-    def __init__(self) -> None:
+    def __init__(self, look_seconds: float = 0.0) -> None:
+        """Take how late what is new may arrive, where it has to be looked for: it may stand for so
+        much longer before it ages."""
         self._lock = threading.Lock()
+        self._look_seconds = look_seconds
         self._standing: deque[Standing] = deque(maxlen=MOST_HELD)
         self._taken_until: float | None = None
 
@@ -91,7 +94,7 @@ class Held:
             if since is None or now <= since:
                 return None
             pieces = [
-                _piece(standing, since, now)
+                self._piece(standing, since, now)
                 for standing in self._standing
                 if min(standing.until, now) > max(standing.since, since)
             ]
@@ -102,12 +105,11 @@ class Held:
             return None
         return _mean(pieces, seconds)
 
-
-def _piece(standing: Standing, since: float, now: float) -> Piece:
-    activity, arrived, _ = standing
-    until = min(standing.until, now)
-    age = (activity.age_seconds or 0.0) + until - arrived
-    return Piece(activity, until - max(arrived, since), age)
+    def _piece(self, standing: Standing, since: float, now: float) -> Piece:
+        activity, arrived, _ = standing
+        until = min(standing.until, now)
+        aged = max(until - arrived - self._look_seconds, 0.0)
+        return Piece(activity, until - max(arrived, since), (activity.age_seconds or 0.0) + aged)
 
 
 def _mean(pieces: list[Piece], seconds: float) -> Activity:

@@ -134,10 +134,15 @@ def counted(share: Share) -> Recent | None:
     return None if estimated else share.recent
 
 
+def is_old(share: Share) -> bool:
+    """Return whether its activity is too old to be added up: the last seconds are without it."""
+    return share.activity is not None and not share.activity.integrable
+
+
 def measured_saturation(share: Share) -> float | None:
     """Return the saturation where it is measured and complete."""
     recent = counted(share)
-    if recent is not None:
+    if recent is not None and not is_old(share):
         return recent.saturation_ratio
     return None if share.saturation is None else share.saturation.ratio
 
@@ -148,7 +153,7 @@ def _saturation(share: Share) -> Values:
     if found is None:
         return None, None
     ratio, bounds = measured_saturation(share), found.bounds
-    if recent is not None:
+    if recent is not None and not is_old(share):
         bounds = recent.saturation_bounds or bounds
     return (bounds.lower, bounds.upper) if ratio is None else (ratio, ratio)
 

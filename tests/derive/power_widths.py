@@ -19,7 +19,9 @@ from tests.derive.power_models import BOARDS, Board, calibrated, wide
 
 CLOCK = 2e9
 ROUNDING = 0.01
-CEILINGS = Ceilings("simulated", {"fp64": 1e12, "fp32": 6e13, "bf16_tensor": 3e14}, {})
+PEAKS = {"fp32": 6e13, "bf16_tensor": 3e14}
+MANY_FP64 = Ceilings("simulated", PEAKS | {"fp64": 3e13}, {})
+FEW_FP64 = Ceilings("simulated", PEAKS | {"fp64": 1e12}, {})
 KIND_WORDS: dict[Kind, str] = {
     "hbm": "boards with HBM",
     "geforce": "GeForce",
@@ -79,8 +81,9 @@ def means(watts: float, clock: float, runs: float, memory: float) -> PowerMeans:
     )
 
 
-def by_power(window: PowerMeans, model: PowerModel) -> Bounds:
-    found = estimated_by_power(window, model, CEILINGS, (8, 9), CLOCK, tensor_cores=True)
+def by_power(window: PowerMeans, model: PowerModel, kind: Kind) -> Bounds:
+    ceilings = MANY_FP64 if kind == "hbm" else FEW_FP64
+    found = estimated_by_power(window, model, ceilings, (8, 9), CLOCK, tensor_cores=True)
     return found.saturation.bounds
 
 
@@ -93,16 +96,16 @@ def percents(bounds: Bounds) -> str:
     return f"{100 * bounds.lower:.0f} to {100 * bounds.upper:.0f}"
 
 
-def near_limit(model: PowerModel) -> Bounds:
+def near_limit(model: PowerModel, kind: Kind) -> Bounds:
     """95 % of the limit at a utilization of 79 %, with the clock a tenth below its reference."""
-    return by_power(means(0.95, 0.9, 0.78, 0.4), model)
+    return by_power(means(0.95, 0.9, 0.78, 0.4), model, kind)
 
 
-def mean_width(board: Board, model: PowerModel | None) -> float:
-    widths = []
+def mean_width(kind: Kind, model: PowerModel | None) -> float:
+    board, widths = BOARDS[kind], []
     for load in GRID:
         window = means(*drawn(board, load), load.runs, load.dram)
-        bounds = by_utilization(window) if model is None else by_power(window, model)
+        bounds = by_utilization(window) if model is None else by_power(window, model, kind)
         widths.append(bounds.upper - bounds.lower)
     return fmean(widths)
 
@@ -120,12 +123,11 @@ def rows() -> list[str]:
             cells = []
             for load in LOADS.values():
                 window = means(*drawn(board, load), load.runs, load.dram)
-                cells.append(
-                    percents(by_utilization(window) if model is None else by_power(window, model))
-                )
-            limit = Bounds(0.0, 0.79) if model is None else near_limit(model)
+                bounds = by_utilization(window) if model is None else by_power(window, model, kind)
+                cells.append(percents(bounds))
+            limit = Bounds(0.0, 0.79) if model is None else near_limit(model, kind)
             cells.append(percents(limit))
-            cells.append(f"{100 * mean_width(board, model):.0f}")
+            cells.append(f"{100 * mean_width(kind, model):.0f}")
             found.append(f"| {KIND_WORDS[kind]} | {name} | " + " | ".join(cells) + " |")
     return found
 

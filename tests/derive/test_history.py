@@ -68,6 +68,23 @@ def test_the_line_carries_samples_over_to_the_interval(engine: float, last: floa
     assert history.busy_clock == pytest.approx(BUSY)
 
 
+@given(st.lists(st.tuples(st.floats(0.0, 1.0), st.floats(1e8, 2e9)), min_size=1, max_size=8))
+def test_no_line_leads_to_a_clock_that_cannot_be(samples: list[tuple[float, float]]) -> None:
+    """Also where the load of the older samples was another one: counters never fall."""
+    history = NO_HISTORY
+    for u, clock in samples:
+        history = history.heard(
+            Vitals(
+                utilization=Utilization(u, u, SAMPLE),
+                mean_sm_clock_hertz=clock,
+                busy_sm_clock_hertz=clock,
+            ),
+            SAMPLE,
+        ).taken(counts_cycles=False)
+    assert history.busy_clock is not None
+    assert history.busy_clock > 0.0
+
+
 def test_a_clock_that_falls_under_load_has_a_negative_slope() -> None:
     """A power cap: the busy clock is the lower one, and no estimate lies below it."""
     history = NO_HISTORY

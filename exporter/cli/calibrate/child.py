@@ -30,7 +30,17 @@ END_SECONDS = 5.0
 LOOK_SECONDS = 60.0
 """How long a Python may take to say whether it has torch."""
 
-_HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+HAS_TORCH, NO_TORCH, NO_CUDA = 0, 1, 2
+# To import it takes seconds; this file of it says how it was built, and is run alone.
+_LOOK = f"""
+import importlib.util, os, runpy, sys
+spec = importlib.util.find_spec("torch")
+if spec is None:
+    sys.exit({NO_TORCH})
+version = os.path.join(os.path.dirname(spec.origin or ""), "version.py")
+if os.path.exists(version) and runpy.run_path(version).get("cuda", "unknown") is None:
+    sys.exit({NO_CUDA})
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +88,26 @@ def find_python(wanted: str | None, environ: Mapping[str, str]) -> str:
         if python is None:
             raise ExporterError(f"--python: {one_line(clipped(wanted))} is no program")
         return python
-    found = (sys.executable, shutil.which("python3", path=environ.get("PATH")))
-    pythons = [python for python in dict.fromkeys(found) if python]
+    tried = (sys.executable, shutil.which("python3", path=environ.get("PATH")))
+    pythons = [python for python in dict.fromkeys(tried) if python]
+    without_cuda = []
     for python in pythons:
-        if _has_torch(python, environ):
+        found = _look(python, environ)
+        if found == HAS_TORCH:
             return python
+        if found == NO_CUDA:
+            without_cuda.append(python)
+    problem = "built without CUDA" if without_cuda else "not installed"
     raise ExporterError(
-        f"torch is not installed for {' or '.join(map(one_line, pythons))}: --python PATH names "
-        "the Python of an environment that has it"
+        f"torch is {problem} for {' or '.join(map(one_line, without_cuda or pythons))}: --python "
+        "PATH names the Python of an environment that has it"
     )
 
 
-def _has_torch(python: str, environ: Mapping[str, str]) -> bool:
+def _look(python: str, environ: Mapping[str, str]) -> int:
     try:
         looked = subprocess.run(  # noqa: S603 - a Python that the user runs as well
-            [python, "-c", _HAS_TORCH],
+            [python, "-c", _LOOK],
             env=dict(environ),
             cwd="/",
             stdin=subprocess.DEVNULL,
@@ -101,8 +116,8 @@ def _has_torch(python: str, environ: Mapping[str, str]) -> bool:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return False
-    return looked.returncode == 0
+        return NO_TORCH
+    return looked.returncode
 
 
 class Child:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -61,8 +62,10 @@ def run(invocation: Invocation) -> int:
     from exporter.cli.calibrate.measure import Meter, await_one
     from exporter.cli.calibrate.report import section, table
     from exporter.cli.nodes import choose_readers, driver_problem
+    from exporter.cli.once import quiet
     from exporter.clock import SystemClock
     from exporter.derive import IdleRules
+    from exporter.sources import selection
     from exporter.sources.nvml.library import Library
     from exporter.specs import load_specs
 
@@ -73,15 +76,16 @@ def run(invocation: Invocation) -> int:
     python = find_python(given.python, invocation.environ)
     rules = IdleRules(ignored_commands=frozenset(settings.hold_ignore))
     readers = choose_readers(settings, specs, clock)
-    readers.start()
-    try:
-        await_one(readers, clock, time.sleep)
+    with ExitStack() as stack:
+        # That other GPUs are left out is as asked for.
+        stack.enter_context(quiet(selection.__name__))
+        stack.callback(readers.stop)
+        readers.start()
+        await_one(readers, clock, time.sleep, given.gpu)
         bench = Bench(Meter(readers, clock, time.sleep), rules, Times(measure_seconds), _say)
         found = calibrate(
             bench, lambda device: Child(python, device.uuid, invocation.environ), specs
         )
-    finally:
-        readers.stop()
     text = section(found, datetime.now(timezone.utc).date().isoformat())
     _write(text, path)
     for line in table(found, given.output):

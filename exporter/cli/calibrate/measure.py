@@ -12,6 +12,7 @@ from exporter.clock import Clock
 from exporter.errors import ConfigError, ExporterError
 from exporter.model.readers import Readers
 from exporter.model.reading import Reading
+from exporter.sources.fleet.fleet import EVERY_GPU_LEFT_OUT
 
 ROUND_SECONDS = 1.0
 SILENT_SECONDS = 10.0
@@ -82,11 +83,13 @@ class Meter:
         return readings
 
 
-def await_one(readers: Readers, clock: Clock, wait: Callable[[float], object]) -> None:
-    """Wait until the only GPU of `readers` was read.
+def await_one(
+    readers: Readers, clock: Clock, wait: Callable[[float], object], asked: str | None = None
+) -> None:
+    """Wait until the only GPU of `readers` was read; `asked` is the index that was asked for.
 
     Raises:
-        ConfigError: there are several.
+        ConfigError: there are several, or there is none of that index.
         ExporterError: it does not answer, or there is none.
     """
     deadline = clock.monotonic() + SILENT_SECONDS
@@ -100,10 +103,10 @@ def await_one(readers: Readers, clock: Clock, wait: Callable[[float], object]) -
             return
         problems = [report.problem for report in reports if report.problem is not None]
         problem = readers.problem or (problems[0] if problems else None)
+        if problem == EVERY_GPU_LEFT_OUT and asked is not None:
+            raise ConfigError(f"--gpu: there is no GPU {asked}, or --gpu.exclude leaves it out")
         if problem is not None or clock.monotonic() >= deadline:
-            raise ExporterError(
-                f"there is no GPU to calibrate: {problem or 'none is as --gpu says'}"
-            )
+            raise ExporterError(f"there is no GPU to calibrate: {problem or 'none answers'}")
         wait(ROUND_SECONDS / 20)
 
 

@@ -69,6 +69,7 @@ def run(invocation: Invocation) -> int:
 
     Raises ConfigError where there is no such action, or it does not take an option that is given.
     """
+    invocation.settings()  # of words that cannot be read there are no options
     given = invocation.options
     names = ", ".join(ACTIONS)
     if given.action is None:

@@ -133,6 +133,8 @@ def _with_work(facts: Facts, gpu: GpuJson, share: ShareJson, now: float | None) 
     bounds = [(each.lower_ratio, each.upper_ratio) for each in share.data_stall.values()]
     idle_seconds = _number(share.idle.idle_for_seconds)
     recent, memory = share.recent, share.memory
+    counting = _counting(gpu, share)
+    added = None if counting is not None and counting.old else recent
     reached = {} if share.roofline is None else share.roofline.roof_ratio
     if recent is not None:
         reached = recent.roof_ratio if share.roofline is not None else {}
@@ -149,9 +151,9 @@ def _with_work(facts: Facts, gpu: GpuJson, share: ShareJson, now: float | None) 
         facts,
         architecture=_text(gpu.identity.architecture),
         virtual=_virtual(gpu),
-        counting=_counting(gpu, share),
+        counting=counting,
         busy_ratio=_busy_ratio(share),
-        saturation=None if share.saturation is None else _saturation(share.saturation, recent),
+        saturation=None if share.saturation is None else _saturation(share.saturation, added),
         limiter=_text(share.limiter if recent is None else recent.limiter),
         roof_ratio={
             basis: value for basis in reached if (value := _number(reached[basis])) is not None

@@ -10,7 +10,7 @@ from typing import Any
 from exporter.clock import Clock
 from exporter.model.readers import CounterState
 from exporter.sources.counters.child import program
-from exporter.sources.counters.notes import EVERYWHERE, Notes
+from exporter.sources.counters.notes import EVERYWHERE, QUIET, Notes
 from exporter.sources.counters.supervisor import Orders, Supervisor
 from exporter.sources.counters.wants import PATIENCE_SECONDS, Wants
 from exporter.sources.counters.wire import (
@@ -86,8 +86,12 @@ class ChildCounters:
     def state(self) -> CounterState | None:
         """How the child is doing; None while no GPU wants it."""
         with self._lock:
-            wanted = bool(self._wants.gpus)
-            well = self._notes.everywhere is None
+            wanted = self._wants.gpus
+            well = any(
+                self._notes.of(gpu["uuid"], share) is None
+                for gpu in wanted
+                for share in gpu["gpu_instances"] or (None,)
+            )
         if not wanted:
             return None
         return CounterState(self.supervisor.is_up and well, self._failures)
@@ -134,7 +138,9 @@ class ChildCounters:
 
     def _state_of(self, gpu: OpenedGpu, share: int | None, now: float) -> str | None:
         if self._paused and self.supervisor.has_released:
-            return PAUSED
+            # What cannot be counted was not handed over.
+            note = self._notes.of_its_own(gpu.device.uuid, share)
+            return note.state if note is not None and note.state in QUIET else PAUSED
         held = self._held.get((gpu.device.uuid, share))
         if held is not None and held.is_fresh(now):
             return None

@@ -6,10 +6,10 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from exporter.sources.counters.wire import OK
+from exporter.sources.counters.wire import OK, PAUSED
 
-QUIET = frozenset({"unsupported", "mig", "paused"})
-"""States that are as they should be: not warned of."""
+QUIET = frozenset({"unsupported", "mig", PAUSED})
+"""States that nobody can mend: not warned of."""
 
 Place = tuple[str | None, int | None]
 """UUID and GPU instance; (None, None) is every GPU."""
@@ -34,7 +34,10 @@ class Notes:
         self._logged: dict[Place, Note] = {}
 
     def note(self, place: Place, state: str, message: str) -> bool:
-        """Note a state; return whether it is a fault that was not known."""
+        """Note a state; return whether it is a failure that was not known.
+
+        Of all GPUs the exporter itself pauses them, of a single one somebody else has.
+        """
         if state == OK:
             self.over(place)
             return False
@@ -45,7 +48,7 @@ class Notes:
         self._logged[place] = note
         level = logging.INFO if state in QUIET else logging.WARNING
         log.log(level, "%s%s: %s", self._source, _named(place), note.message)
-        return state not in QUIET
+        return state != PAUSED or place != EVERYWHERE
 
     def over(self, place: Place) -> None:
         """Note that readings of this place arrive, or can."""
@@ -59,10 +62,11 @@ class Notes:
 
     def of(self, gpu: str, gpu_instance: int | None) -> Note | None:
         """Return what holds for a share."""
-        for place in (EVERYWHERE, (gpu, gpu_instance), (gpu, None)):
-            if place in self._notes:
-                return self._notes[place]
-        return None
+        return self.everywhere or self.of_its_own(gpu, gpu_instance)
+
+    def of_its_own(self, gpu: str, gpu_instance: int | None) -> Note | None:
+        """Return what holds for a share, and not for every GPU."""
+        return self._notes.get((gpu, gpu_instance)) or self._notes.get((gpu, None))
 
     @property
     def everywhere(self) -> Note | None:

@@ -41,12 +41,14 @@ class Host:
         """
         self._library = library
         self._availability = availability
-        self._object = library.call(
+        # Kept with the chip's name: CUPTI reads it again when it schedules groups of metrics.
+        self._asked = library.call(
             structures.ProfilerHostInitialize,
             profiler_type=structures.PM_SAMPLING,
             p_chip_name=chip.encode(),
             p_counter_availability_image=_address(availability),
-        ).p_host_object
+        )
+        self._object = self._asked.p_host_object
 
     def close(self) -> None:
         """Free it."""

@@ -32,6 +32,7 @@ from exporter.sources.dcgm.refusals import (
     HOSTENGINE_CODES,
     INSTANCE_NOT_LISTED,
     NOT_LISTED,
+    STOPPED,
     Refusal,
     Refused,
     refusal,
@@ -45,6 +46,8 @@ FIRST_VALUE_SECONDS = 3.0
 """So long after the beginning of a watch its values are blank."""
 STALE_SECONDS = 2.5
 """After so long without a new value the old one is shown, with its age."""
+STOPPED_SECONDS = 30.0
+"""After so long without a new value there is no reading any more."""
 LAG_SECONDS = 2.0
 """A field that is so far behind the others has stopped."""
 LONGEST_STEP_SECONDS = 10.0
@@ -204,9 +207,13 @@ class _Reader:
         for value in values:
             if value.value is not None and value.entity in gpu.entities:
                 known.setdefault(value.entity, []).append(value)
-        if known:
+        old = {entity for entity, found in known.items() if _age(found) > STOPPED_SECONDS}
+        if known and old == known.keys():
+            self._say(gpu, STOPPED)
+        elif known:
             self._say(gpu, None)
-            for entity, found in known.items():
+            for entity in known.keys() - old:
+                found = known[entity]
                 self._emit(gpu, entity, found, now)
         elif now - gpu.since >= FIRST_VALUE_SECONDS:
             lost = next((value.status for value in values if value.status == -18), None)
@@ -214,8 +221,7 @@ class _Reader:
 
     def _emit(self, gpu: _Gpu, entity: Entity, values: Sequence[Value], now: float) -> None:
         """Say what is new; or what is old, once a second, with its age."""
-        newest = max(value.unix_seconds for value in values)
-        age = max(0.0, time.time() - newest)
+        newest, age = max(value.unix_seconds for value in values), _age(values)
         before = gpu.seen.get(entity)
         if newest == before and (age < STALE_SECONDS or now - gpu.said_at[entity] < WATCH_SECONDS):
             return
@@ -250,3 +256,8 @@ class _Reader:
         gpu.said = why
         state, advice = why or Refusal(OK, "")
         self._port.emit({"gpu": gpu.uuid, "state": state, "message": advice})
+
+
+def _age(values: Sequence[Value]) -> float:
+    """Return for how many seconds the newest of these values has been known."""
+    return max(0.0, time.time() - max(value.unix_seconds for value in values))

@@ -75,6 +75,9 @@ REFUSALS: Mapping[int, Refusal] = {
 BLANK = Refusal(
     "paused", "profiling is paused: all values are blank; `dcgmi profile --resume` ends that"
 )
+STOPPED = Refusal(
+    "unreachable", "the hostengine has no new values of this GPU any more: start it again"
+)
 NOT_LISTED = Refusal("unsupported", "the hostengine does not list this GPU")
 INSTANCE_NOT_LISTED = Refusal(
     "unreachable",

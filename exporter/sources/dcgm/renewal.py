@@ -24,7 +24,9 @@ scrape may just miss a sample."""
 class Renewal:
     """When the rows of one GPU were renewed."""
 
-    def __init__(self) -> None:
+    def __init__(self, look_seconds: float = 0.0) -> None:
+        """Take by how much an interval may look longer than it is: that between two scrapes."""
+        self._look_seconds = look_seconds
         self._signature: object = None
         self._at: float | None = None
         """Monotonic time of the last renewal; None before one is seen."""
@@ -35,8 +37,10 @@ class Renewal:
         if signature == self._signature:
             return False
         if self._signature is not None:
-            if self._at is not None:
+            if self._at is not None and now - self._at <= self.longest_seconds:
                 self._intervals.append(now - self._at)
+            else:  # it had stopped: how often it is renewed from now on is to be seen
+                self._intervals.clear()
             self._at = now
         self._signature = signature
         return True
@@ -45,6 +49,15 @@ class Renewal:
     def interval_seconds(self) -> float | None:
         """Between two renewals; None while it is not known."""
         return max(self._intervals, default=None)
+
+    @property
+    def is_slow(self) -> bool:
+        """Return whether its means are over more than LONGEST_AGE_SECONDS, so not to be added up.
+
+        An interval is known to one scrape.
+        """
+        interval = self.interval_seconds
+        return interval is not None and interval - self._look_seconds > LONGEST_AGE_SECONDS
 
     @property
     def longest_seconds(self) -> float:
@@ -64,4 +77,4 @@ class Renewal:
         if interval is None:
             return DEFAULT_INTERVAL_SECONDS if stamped_seconds is None else stamped_seconds
         age = stamped_seconds or 0.0
-        return max(age, interval) if interval > LONGEST_AGE_SECONDS else age
+        return max(age, interval) if self.is_slow else age

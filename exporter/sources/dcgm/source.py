@@ -25,6 +25,11 @@ USUAL_PATH = "/metrics"
 SHORTEST_INTERVAL_SECONDS = 1.0
 LONGEST_INTERVAL_SECONDS = 4.0
 """Between two scrapes: what is not seen to be renewed within 5 s adds to no total."""
+LOOK_RATIO = 1.25
+"""In so many of these intervals a renewal is seen, also if a scrape takes its time."""
+OFTEN_SECONDS = 2 * LONGEST_AGE_SECONDS
+"""A page that is renewed so often is scraped in the short interval: from scrapes that are almost as
+far apart as renewals it cannot be told which renewals are within LONGEST_AGE_SECONDS."""
 SHORTEST_WAIT_SECONDS = 0.05
 DRAIN_SECONDS = 0.5
 MOST_AHEAD_SECONDS = 2.0
@@ -41,6 +46,17 @@ def prepare(options: CounterOptions, clock: Clock) -> NodeCounters:
         engine = {"host": options.dcgm_host, "bindings": options.dcgm_bindings}
         return ChildCounters(DCGM, engine, clock)
     return PageSource(options, clock)
+
+
+def _check(page: Mapping[str, GpuRows], wanted: Collection[str]) -> None:
+    """Find out whether a page has anything of use.
+
+    Raises:
+        NotDcgm: it has fields of these GPUs, and no value of any.
+    """
+    own = [page[uuid] for uuid in wanted if uuid in page]
+    if any(rows.blank for rows in own) and not any(rows.activities for rows in own):
+        raise NotDcgm("its profiling fields have no values: is profiling paused?")
 
 
 class PageSource:
@@ -60,6 +76,7 @@ class PageSource:
         self._interval = min(
             max(options.interval_seconds, SHORTEST_INTERVAL_SECONDS), LONGEST_INTERVAL_SECONDS
         )
+        self._look_seconds = LOOK_RATIO * self._interval
         self._stale_seconds = stale_after_seconds(options.interval_seconds)
         self._demand = Demand(options.interval_seconds)
         self._held: dict[tuple[str, int | None], Held] = {}
@@ -68,6 +85,8 @@ class PageSource:
         """By UUID, of the GPUs that want their counters."""
         self._page: Mapping[str, GpuRows] = {}
         """By UUID, as last read."""
+        self._silent: frozenset[str] = frozenset()
+        """By UUID: which GPUs the page has without a value, or not renewed."""
         self._next = float("-inf")
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="dcgm", daemon=True)
@@ -114,6 +133,7 @@ class PageSource:
         """Read the page for these GPUs; return after how many seconds to do so again."""
         try:
             page = parse(self._get(self._target))
+            _check(page, wanted)
         except NothingThere as error:
             return self._failed(str(error), anything_there=False)
         except (ScrapeFailed, NotDcgm) as error:
@@ -123,7 +143,7 @@ class PageSource:
             return self._failed(f"reading its page failed: {type(error).__name__}")
         self._reach.answered()
         self._take(page, wanted)
-        fast = any(self._is_fast(uuid, page) for uuid in wanted)
+        fast = any(self._is_fast(uuid) for uuid in wanted)
         return self._interval if fast else LONGEST_INTERVAL_SECONDS
 
     def _failed(self, problem: str, *, anything_there: bool = True) -> float:
@@ -137,31 +157,45 @@ class PageSource:
             self._renewals = {}
         return wait
 
-    def _is_fast(self, uuid: str, page: Mapping[str, GpuRows]) -> bool:
+    def _is_fast(self, uuid: str) -> bool:
         """Return whether a GPU's counters are renewed so often that every renewal matters."""
-        if uuid not in page or not page[uuid].activities:
+        if uuid not in self._renewals:
             return False
         interval = self._renewals[uuid].interval_seconds
-        return interval is None or interval <= LONGEST_AGE_SECONDS
+        return interval is None or interval <= OFTEN_SECONDS
 
     def _take(self, page: Mapping[str, GpuRows], wanted: Collection[str]) -> None:
         """Let what is new of these GPUs stand, and end what is no longer on the page."""
         now = self._clock.monotonic()
         self._page = page
-        self._renewals = {uuid: self._renewals.get(uuid, Renewal()) for uuid in wanted}
+        counted = [uuid for uuid in wanted if uuid in page and page[uuid].activities]
+        self._renewals = {
+            uuid: self._renewals.get(uuid) or Renewal(self._look_seconds) for uuid in counted
+        }
         for uuid, renewal in self._renewals.items():
-            rows = page.get(uuid)
-            if rows is None or not renewal.is_new(rows.signature, now):
+            rows = page[uuid]
+            if not renewal.is_new(rows.signature, now):
                 continue
             stamped = self._stamped_age(rows)
             age = renewal.age_seconds(stamped)
             standing = max(renewal.longest_seconds - (stamped or 0.0), 0.0)
             for share, activity in rows.activities.items():
-                held = self._held.setdefault((uuid, share), Held())
+                held = self._held.setdefault((uuid, share), Held(self._look_seconds))
                 held.put(replace(activity, age_seconds=age), now, standing)
         for (uuid, share), held in self._held.items():
             if uuid not in page or share not in page[uuid].activities:
                 held.end(now)
+        silent = frozenset(uuid for uuid in wanted if self._is_silent(uuid, now))
+        self._reach.failures_total += len(silent - self._silent)
+        self._silent = silent
+
+    def _is_silent(self, uuid: str, now: float) -> bool:
+        """Return whether the page has fields of a GPU and nothing that stands."""
+        rows = self._page.get(uuid)
+        if rows is None or not rows.activities:
+            return rows is not None and rows.blank
+        held = (self._held.get((uuid, share)) for share in rows.activities)
+        return not any(each is not None and each.is_fresh(now) for each in held)
 
     def _stamped_age(self, rows: GpuRows) -> float | None:
         """Return how old rows are by their own timestamps; None without, or by another clock."""
@@ -181,7 +215,8 @@ class PageSource:
             return
         held = (self._held.get((gpu.device.uuid, share)) for share in gpu.gpu_instances)
         logged = self._reach.problem is not None
-        gpu.journal.absent(DCGM, state, worked=any(held) and not logged, logged=logged)
+        worked = state == "unreachable" or any(held)
+        gpu.journal.absent(DCGM, state, worked=worked, logged=logged)
 
     def _state_of(self, gpu: OpenedGpu) -> str | None:
         """Return why a GPU has no counters; None where it has, or none are to be expected."""

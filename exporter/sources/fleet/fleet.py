@@ -31,6 +31,7 @@ SLOW_INIT_SECONDS = 5.0
 MOST_STUCK_THREADS = 2
 """A GPU of which the worker and its replacement are both inside the driver gets no third one."""
 HUNG = "hung: a driver call does not return"
+EVERY_GPU_LEFT_OUT = "every GPU is left out by --gpu.include or --gpu.exclude"
 
 
 class Fleet:
@@ -121,7 +122,7 @@ class Fleet:
         slots = list(self._slots)
         left_out = bool(self._admission.refused) or bool(slots)
         if left_out and all(slot.left_out for slot in slots):
-            return "every GPU is left out by --gpu.include or --gpu.exclude"
+            return EVERY_GPU_LEFT_OUT
         return None
 
     @property

@@ -10,7 +10,7 @@ from typing import Any
 
 from exporter.model.snapshot import Bounds, Gpu, Rank, Share, Snapshot
 from exporter.web import waits
-from exporter.web.columns import ESTIMATE, idle_ratio, measured_saturation, readings
+from exporter.web.columns import ESTIMATE, idle_ratio, is_old, measured_saturation, readings
 from exporter.web.live.addresses import page_address, row_key
 from exporter.web.live.roofs import roof_key, whole_ceilings
 from exporter.web.live.rounding import known, moment, ratio, rounded
@@ -121,8 +121,7 @@ def _with_work(board: Facts, gpu: Gpu, share: Share, found: dict[str, float]) ->
 
 def _counting(gpu: Gpu, share: Share) -> Counting | None:
     """Return how a share is measured; None while that is not known."""
-    saturation, activity = share.saturation, share.activity
-    instance = share.gpu_instance
+    saturation, instance = share.saturation, share.gpu_instance
     states = relevant(gpu.states, instance)
     if saturation is None:
         return uncounted(states, instance=instance, virtual=gpu.device.virtualized)
@@ -130,7 +129,7 @@ def _counting(gpu: Gpu, share: Share) -> Counting | None:
         source=None if saturation.source == ESTIMATE else saturation.source,
         complete=saturation.complete,
         unmeasured=tuple(saturation.unmeasured),
-        old=activity is not None and not activity.integrable,
+        old=is_old(share),
         states=states,
     )
 
@@ -155,7 +154,7 @@ def _saturation(share: Share, found: dict[str, float]) -> Saturation | None:
     now, recent = share.saturation, share.recent
     if now is None:
         return None
-    unit = now.unit if recent is None else recent.saturation_unit
+    unit = now.unit if recent is None or is_old(share) else recent.saturation_unit
     bounds = Range(found["saturation_lower"], found["saturation_upper"])
     return Saturation(bounds, measured_saturation(share) is not None, now.source, unit)
 

@@ -84,6 +84,7 @@ _MORE: Sequence[Row] = (
         lambda one, counting: _of_dcgm(counting),
         lambda one, counting: (
             f"dcgm-exporter answers here, add {_fields(counting)} to its CSV (docs/dcgm.md)"
+            + (" and start it with -c 1000" if counting.old else "")
         ),
     ),
     (
@@ -117,7 +118,7 @@ _MORE: Sequence[Row] = (
     ),
     (
         _is(DCGM, "unreachable"),
-        _always("DCGM does not answer, see the log and --dcgm.url or --dcgm.host"),
+        _always("DCGM gives no fresh values, see the log and --dcgm.url or --dcgm.host"),
     ),
     (
         _is(DCGM, "no_permission"),
@@ -182,6 +183,10 @@ _MORE: Sequence[Row] = (
     (
         _for_cupti,
         _always(_INSTALL),
+    ),
+    (
+        _is(CUPTI, "unsupported"),
+        _always("CUPTI cannot sample this GPU, the log says why"),
     ),
     (
         lambda one, counting: True,

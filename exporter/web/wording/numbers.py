@@ -28,7 +28,8 @@ def fixed(value: float, digits: int) -> str:
     return f"{math.floor(value * scale + 0.5) / scale:.{digits}f}"
 
 
-def _percent_number(ratio: float) -> str:
+def percent_number(ratio: float) -> str:
+    """Return a ratio as percents with a digit more where that is small: 61, 2.4, 0."""
     percents = ratio * 100
     return fixed(percents, 0 if percents >= 9.95 or percents < 0.05 else 1)
 
@@ -40,12 +41,12 @@ def whole_percent(ratio: float) -> str:
 
 def percent(ratio: float) -> str:
     """Return a ratio as percents: 61 %, 2.4 %, 0 %."""
-    return f"{_percent_number(ratio)} %"
+    return f"{percent_number(ratio)} %"
 
 
 def span(lower: float, upper: float) -> str:
     """Return bounds as percents: "20 to 40 %", or one number where they are equal."""
-    low, high = _percent_number(lower), _percent_number(upper)
+    low, high = percent_number(lower), percent_number(upper)
     return f"{low} %" if low == high else f"{low} to {high} %"
 
 

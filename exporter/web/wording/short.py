@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from exporter.web.wording.facts import Facts, Range
-from exporter.web.wording.numbers import fixed, gibibytes, whole_percent
+from exporter.web.wording.numbers import fixed, gibibytes, percent_number, whole_percent
 from exporter.web.wording.phrases import NOTABLE_IDLE_RATIO, down_reason
 from exporter.web.wording.state import condition, works_near_a_limit
 
@@ -23,7 +23,10 @@ def duration(seconds: float) -> str:
 
 
 def _bounds(found: Range) -> str:
-    return f"{whole_percent(found.lower)}{_EN_DASH}{whole_percent(found.upper)} %"
+    lower = whole_percent(found.lower)
+    if lower == "0":  # a little is more than nothing
+        lower = percent_number(found.lower)
+    return f"{lower}{_EN_DASH}{whole_percent(found.upper)} %"
 
 
 def ratio(value: float | None) -> str | None:

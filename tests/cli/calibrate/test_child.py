@@ -255,6 +255,24 @@ def test_the_python_that_has_torch_is_taken(
     )
 
 
+def test_a_torch_without_cuda_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is found out before anything is measured."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise ImportError")
+    (tmp_path / "torch" / "version.py").write_text("cuda: object = None")
+    without = tmp_path / "without"
+    without.write_text(f'#!/bin/sh\nPYTHONPATH="{tmp_path}" exec "{PYTHON}" "$@"\n')
+    without.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(without))
+    python3 = python_in(tmp_path, "python3", torch=False)
+    with pytest.raises(ExporterError, match=f"^torch is built without CUDA for {without}: "):
+        find_python(None, {"PATH": str(tmp_path)})
+    python_in(tmp_path, "python3", torch=True)
+    assert find_python(None, {"PATH": str(tmp_path)}) == python3
+
+
 def test_the_python_that_was_asked_for(tmp_path: Path) -> None:
     """Whatever it has; by its name on the PATH, too."""
     lacks = python_in(tmp_path, "mine", torch=False)

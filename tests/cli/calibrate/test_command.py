@@ -71,6 +71,20 @@ def test_without_a_driver(capsys: pytest.CaptureFixture[str]) -> None:
     assert err.startswith("roofline-exporter: there is no GPU to calibrate: --nvml.library /nonex")
 
 
+def test_an_index_of_no_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2 and one line: that the others are left out is as asked for."""
+    fake = FakeNvml(tmp_path, {"devices": {"count": 2, "template": {"product": "rtx-4090"}}})
+    fake.activate(monkeypatch)
+    words = ("--gpu=7", f"--python={sys.executable}", f"--nvml.library={fake.library}")
+    assert outcome(capsys, "calibrate", *words) == (
+        2,
+        "",
+        "roofline-exporter: --gpu: there is no GPU 7, or --gpu.exclude leaves it out\n",
+    )
+
+
 def test_without_torch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

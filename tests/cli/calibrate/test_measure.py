@@ -99,7 +99,7 @@ class Silent:
 @pytest.mark.parametrize(
     ("reports", "reason"),
     [
-        ((), "none is as --gpu says"),
+        ((), "none answers"),
         ((SlotReport(0, None, None, "the GPU is lost", {}),), "the GPU is lost"),
     ],
 )

@@ -151,6 +151,18 @@ def test_mostly_idle_is_not_idle() -> None:
     assert "  60 % idle  " in row(lines, "0")
 
 
+def test_what_is_too_old_to_be_added_up_is_shown_nevertheless() -> None:
+    """The last ten seconds are without counters then, and the saturation is that of DCGM."""
+    answer = answer_of(EXAMPLES["training"])
+    share = answer["gpus"][0]["shares"][0]
+    share["activity"]["age_seconds"] = 30.0
+    share["saturation"] |= {"ratio": 0.37, "lower_ratio": 0.37, "upper_ratio": 0.37}
+    share["recent"]["saturation_ratio"] = None
+    share["recent"] |= {"saturation_lower_ratio": 0.0, "saturation_upper_ratio": 0.51}
+
+    assert "  37 %  " in row(lines_of(answer), "0")
+
+
 def test_an_older_daemon_is_judged_by_its_last_interval() -> None:
     """It says nothing of the last ten seconds."""
     answer = answer_of(EXAMPLES["training"])

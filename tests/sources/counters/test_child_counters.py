@@ -30,6 +30,7 @@ from exporter.sources.counters.supervisor import (
     UNWANTED_SECONDS,
 )
 from exporter.sources.counters.wants import LINGER_SECONDS, PATIENCE_SECONDS
+from exporter.sources.counters.wire import Noted
 from tests.sources.counters.bench import UUID, Bench, Gpu, command, descriptors, is_alive
 from tests.waiting import wait_until
 
@@ -383,6 +384,24 @@ def test_the_counters_are_handed_over_and_taken_back(bench: MakeBench) -> None:
     assert gpu.journal.states == NEVER_MEASURED
     assert made.supervisor.pid == pid
     assert made.failures == 0
+
+
+def test_counters_that_nobody_held_are_not_handed_over(bench: MakeBench) -> None:
+    """A GPU that the source refuses stays refused."""
+    made = bench("count")
+    gpu, refused = made.open(), made.open("GPU-mining")
+    made.run()
+    made.step_until(lambda: gpu.source.measures(None))
+
+    made.counters.pause()
+    made.step(5)
+    made.advance(PAUSE_SECONDS + 3.0)
+    made.counters.hear(Noted("GPU-mining", None, "unsupported", "CMP"), made.clock.monotonic())
+    gpu.read()
+    refused.read()
+
+    assert gpu.journal.states == {"dcgm": "paused"}
+    assert refused.journal.states == {"dcgm": "unsupported"}
 
 
 def test_a_child_that_keeps_the_counters_is_killed(bench: MakeBench) -> None:

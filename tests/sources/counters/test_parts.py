@@ -81,6 +81,7 @@ def test_the_log_has_one_line_for_each_change(caplog: pytest.LogCaptureFixture) 
     assert notes.note(("GPU-a", 2), "no_permission", "")
     assert not notes.note(EVERYWHERE, "paused", "handed over")
     assert not notes.note(EVERYWHERE, "ok", "")
+    assert notes.note(("GPU-b", None), "paused", "by dcgmi")
     assert not notes.note(("GPU-a", None), "ok", "")
     assert not notes.note(("GPU-a", None), "ok", "")
 
@@ -89,14 +90,15 @@ def test_the_log_has_one_line_for_each_change(caplog: pytest.LogCaptureFixture) 
         ("WARNING", "cupti of GPU instance 2 of GPU-a: no permission"),
         ("INFO", "cupti: handed over"),
         ("INFO", "cupti: it works again"),
+        ("INFO", "cupti of GPU-b: by dcgmi"),
         ("INFO", "cupti of GPU-a: it works again"),
     ]
 
 
 def test_what_holds_for_all_holds_for_each() -> None:
     notes = Notes("cupti")
-    notes.note(("GPU-a", None), "unsupported", "CMP")
-    notes.note(("GPU-a", 1), "mig", "on MIG")
+    assert notes.note(("GPU-a", None), "unsupported", "CMP"), "a failure, though not warned of"
+    assert notes.note(("GPU-a", 1), "mig", "on MIG")
 
     assert notes.of("GPU-a", 1) == Note("mig", "on MIG")
     assert notes.of("GPU-a", 2) == Note("unsupported", "CMP")

@@ -162,17 +162,42 @@ def test_values_that_stop_grow_old(measuring: Measuring, engine: Engine) -> None
     bench, gpu = measuring()
     assert activity(bench, gpu).integrable
 
-    engine.set(stopped_at=time.time() - 60.0)
+    engine.set(stopped_at=time.time() - 20.0)
 
     def age() -> float:
         bench.clock.advance(STEP_SECONDS)
         found = gpu.read().get(None)
         return 0.0 if found is None or found.age_seconds is None else found.age_seconds
 
-    bench.step_until(lambda: age() > 60.0)
+    bench.step_until(lambda: age() > 20.0)
     first = age()
     bench.step_until(lambda: age() > first + 0.9)
     assert first > LONGEST_AGE_SECONDS
+
+
+def test_a_source_that_no_gpu_can_use_is_not_up(measuring: Measuring, engine: Engine) -> None:
+    """Although its process is well: it gives no reading."""
+    engine.set(watch_errors={"1:4": -37})
+    bench, gpu = measuring()
+    assert states(bench, gpu) == {"dcgm": "busy"}
+
+    assert bench.supervisor.is_up
+    assert not bench.is_up
+
+
+def test_values_that_have_stopped_are_no_reading(measuring: Measuring, engine: Engine) -> None:
+    """However long ago; and come back."""
+    bench, gpu = measuring()
+    activity(bench, gpu)
+    engine.set(stopped_at=time.time() - 60.0)
+
+    def found() -> bool:
+        bench.clock.advance(STEP_SECONDS)
+        return bool(gpu.read())
+
+    bench.step_until(lambda: not found() and gpu.journal.states == {"dcgm": "unreachable"})
+    engine.set(stopped_at=None)
+    bench.step_until(lambda: found() and gpu.journal.states == {})
 
 
 def test_profiling_that_is_paused_elsewhere(

@@ -109,6 +109,28 @@ def test_a_page_that_is_renewed_every_second_is_integrated() -> None:
     assert bench.source.state == CounterState(up=True)
 
 
+@pytest.mark.parametrize("interval", [2.0, 4.0, 5.0])
+@pytest.mark.parametrize("poll", [1.0, 1.02, 1.2])
+def test_a_page_that_is_renewed_every_5_s_is_integrated(interval: float, poll: float) -> None:
+    """Every round of it, however scrapes fall between renewals."""
+    bench = Bench(interval, poll_seconds=poll)
+    bench.round(20)
+
+    rounds = [bench.round().values() for _ in range(60)]
+
+    assert all(found.integrable for each in rounds for found in each)
+    assert sum(found.seconds for each in rounds for found in each) == pytest.approx(60 * poll)
+
+
+@pytest.mark.parametrize("interval", [8.0, 10.0, 15.0])
+def test_a_page_that_is_renewed_more_rarely_is_not(interval: float) -> None:
+    """In no round, once the interval is known."""
+    bench = Bench(interval)
+    bench.round(40)
+
+    assert not any(found.integrable for _ in range(60) for found in bench.round().values())
+
+
 def test_a_page_that_is_renewed_every_30_s_is_shown() -> None:
     """And adds to no total, at any time after its first minute and before."""
     bench = Bench(30.0)
@@ -178,6 +200,25 @@ def test_a_page_that_is_no_longer_renewed_is_no_reading() -> None:
     bench.exporter.interval = 1.0
     assert bench.round(3) != {}
     assert bench.state is None
+
+
+BLANK = Rows({1001: float("nan")}, {})
+BARE = Rows({}, {"energy": 1.0})
+
+
+@pytest.mark.parametrize("rows", [Rows(FULL), BLANK, BARE])
+def test_after_a_pause_it_is_integrated_again_soon(rows: Rows) -> None:
+    """The pause is no interval between two of its samples."""
+    bench = Bench()
+    bench.round(10)
+    bench.exporter.interval, bench.exporter.gpus = 1e9, (rows,)
+    bench.round(20)
+    assert not bench.counters.measures(None)
+    bench.exporter.interval, bench.exporter.gpus = 1.0, (Rows(FULL),)
+    bench.round(8)
+
+    (found,) = bench.round().values()
+    assert found.integrable
 
 
 def test_polls_of_half_a_minute_are_integrated() -> None:
@@ -309,19 +350,60 @@ def test_a_url_without_a_path_is_that_of_the_exporter() -> None:
         ((Rows({}),), "unsupported"),
         ((Rows(STOCK, uuid=OTHER),), "unsupported"),
         ((Rows({1009: 1e9}),), "unsupported"),
-        ((Rows({1001: float("nan"), 1004: 2.0**63}),), "unreachable"),
     ],
 )
 def test_a_gpu_that_the_page_does_not_measure(
     caplog: pytest.LogCaptureFixture, gpus: tuple[Rows, ...], state: str
 ) -> None:
-    """It has none of the fields, or no usable value of any: that is said of the GPU alone."""
+    """It has none of the fields: that is said of the GPU alone."""
     bench = Bench(1.0, *gpus)
 
     assert bench.round(5) == {}
     assert bench.state == state
     assert bench.source.state == CounterState(up=True)
     assert caplog.messages == []
+
+
+def test_a_page_of_blanks_is_a_failure(caplog: pytest.LogCaptureFixture) -> None:
+    """As while DCGM is paused: one line in the log, one state, and no source that is up."""
+    bench = Bench(1.0, Rows({1001: float("nan"), 1004: 2.0**63}))
+
+    assert bench.round(5) == {}
+    assert bench.state == "unreachable"
+    assert bench.source.state == CounterState(up=False, failures_total=3)
+    assert caplog.messages == [
+        f"{URL}: no counters of DCGM: its profiling fields have no values: is profiling paused?"
+    ]
+    bench.exporter.gpus = (Rows(FULL),)
+    assert bench.round(8) != {}
+    assert bench.state is None
+    assert bench.source.state == CounterState(up=True, failures_total=3)
+
+
+def test_a_gpu_of_blanks_beside_one_of_values(caplog: pytest.LogCaptureFixture) -> None:
+    """It is counted and logged once; the page itself is well."""
+    bench = Bench(1.0, Rows({1001: float("nan")}), Rows(FULL, uuid=OTHER))
+    device = replace(bench.gpu.device, uuid=OTHER)
+    other = replace(bench.gpu, device=device, journal=Journal("GPU 1"))
+    rest = bench.source.open(other)
+    for _ in range(30):
+        other.journal.now = bench.clock.monotonic()
+        rest.read(other.journal.now)
+        bench.round()
+
+    assert bench.state == "unreachable"
+    assert bench.source.state == CounterState(up=True, failures_total=1)
+    assert caplog.messages == ["GPU 0 cannot be read in part: dcgm (unreachable)"]
+
+
+def test_values_that_stand_still_are_counted_once() -> None:
+    """When they are no reading any more; the page is there all the while."""
+    bench = Bench()
+    bench.round(10)
+    bench.exporter.interval = 1e9
+    bench.round(30)
+
+    assert bench.source.state == CounterState(up=True, failures_total=1)
 
 
 def test_fields_that_vanish_are_noticed(caplog: pytest.LogCaptureFixture) -> None:

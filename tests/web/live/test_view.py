@@ -11,6 +11,7 @@ import pytest
 
 from exporter.model.reading import SUSPENDED, THROTTLE_REASONS, XidRecord
 from exporter.model.snapshot import Bounds, Gpu, Rank, Snapshot
+from exporter.web.columns import readings
 from exporter.web.live.row_words import COLUMNS, values_of
 from exporter.web.live.view import NodeView, node_view
 from exporter.web.page.problem import problem_view
@@ -570,6 +571,13 @@ def test_counters_that_could_be_read(states: dict[str, str], said: str) -> None:
     assert said in row(hopper)["words"]["measure"]
 
 
+def test_a_gpu_that_cupti_refuses_leaves_the_reason_to_the_log() -> None:
+    """A GeForce has no other source."""
+    gpu = replace(snapshots.t4_estimate(), states={"cupti": "unsupported"})
+    geforce = replace(gpu, device=replace(gpu.device, name="NVIDIA GeForce RTX 4090"))
+    assert "CUPTI cannot sample this GPU, the log says why" in row(geforce)["words"]["measure"]
+
+
 def test_a_gpu_that_is_measured_in_part_says_what_is_missing() -> None:
     """The stock list of dcgm-exporter has three of the ratios; all that is complete says who."""
     gpu = snapshots.h100_training()
@@ -594,6 +602,22 @@ def test_a_gpu_that_is_measured_in_part_says_what_is_missing() -> None:
     assert activity is not None
     old = shared(gpu, activity=replace(activity, age_seconds=20.0))
     assert "-c 1000" in row(old)["words"]["measure"]
+
+
+def test_the_saturation_by_old_counters_is_shown() -> None:
+    """The last ten seconds, which are without them, say less."""
+    gpu = snapshots.h100_training()
+    share = gpu.shares[0]
+    assert share.activity is not None
+    assert share.recent is not None
+    assert share.saturation is not None
+    old = replace(share.activity, age_seconds=20.0)
+    recent = replace(share.recent, saturation_ratio=None, saturation_bounds=Bounds(0.0, 0.51))
+
+    one = shared(gpu, activity=old, recent=recent)
+    found = readings(one, one.shares[0], (), 0.0)
+
+    assert found["saturation_lower"] == found["saturation_upper"] == share.saturation.ratio
 
 
 def test_the_node_says_once_what_would_measure_several_gpus() -> None:

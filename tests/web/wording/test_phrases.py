@@ -14,6 +14,7 @@ from exporter.web.wording.facts import Facts, Holder, Range, Saturation
 
 ESTIMATE = Saturation(Range(0.0, 0.434), measured=False, source="estimate")
 MEASURED = Range(0.2, 0.2)
+NEAR_ITS_LIMIT = Saturation(Range(0.003, 0.79), measured=False, source="estimate")
 LOOSE = Saturation(Range(0.3, 0.3), measured=False, source="estimate")
 
 
@@ -85,6 +86,7 @@ def test_the_limiter_is_not_said_twice(limiter: str | None, state: str, said: st
         (short.saturation, {}, None),
         (short.saturation, {"saturation": Saturation(Range(0.56, 0.56))}, "56 %"),
         (short.saturation, {"saturation": ESTIMATE}, "0\N{EN DASH}43 %"),
+        (short.saturation, {"saturation": NEAR_ITS_LIMIT}, "0.3\N{EN DASH}79 %"),
         (short.saturation, {"saturation": LOOSE}, "30\N{EN DASH}30 %"),
         (short.data_stall, {"data_wait_ratio": 0.31}, "<= 31 %"),
         (short.data_stall, {"data_stall": Range(0.2, 0.2)}, "20 %"),

@@ -102,9 +102,10 @@ class StatedWork:
         certain = 0.0
         if claims and not gap:
             self._count(claims)
-            certain = self._believe(now, upper - self._upper) - self._unsure
-        if measured:
-            certain = 0.0
+            believed = self._believe(now, upper - self._upper)
+            # What was stated while counters measured must not appear at once as they end.
+            if not measured and not self._measured:
+                certain = believed - self._unsure
         raised = self._lower + max(certain, lower - self._other)
         self.lower = max(raised, self.lower or 0.0)
         if gap or not claims or measured != self._measured:

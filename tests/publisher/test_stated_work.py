@@ -16,7 +16,7 @@ from exporter.publisher import Publisher, Rules
 from exporter.publisher.ranks import WorkClaim
 from exporter.publisher.work import StatedWork
 from tests.clocks import ManualClock
-from tests.publisher.test_tick import BUSY, H100, SPECS, T4, Script, gpu
+from tests.publisher.test_tick import BUSY, H100, QUIET, SPECS, T4, Script, gpu
 from tests.publisher.test_training import Jobs
 
 PEAK = 65e12
@@ -141,6 +141,19 @@ def test_counters_are_not_bent_by_what_is_stated() -> None:
     assert unstated.roofline.stated_flops_per_second is None
 
 
+def test_the_total_does_not_jump_as_counters_come_and_go() -> None:
+    """A job that states much while they measure little adds nothing of it as they end."""
+    bench = Bench(H100, precision="bf16")
+    last = 0.0
+    for second in range(90):
+        counted = 30 <= second < 60
+        reading: dict[str, Any] = {"activity": QUIET, "counters": "gpm"} if counted else {}
+        lower = bench.share(bench.tick(200e12, **reading)).totals.flops_lower or 0.0
+        assert last <= lower <= last + 400e12
+        last = lower
+    assert last >= 40 * 200e12
+
+
 @settings(deadline=None)
 @given(
     st.lists(
@@ -178,3 +191,90 @@ def test_the_total_never_exceeds_the_work(
         assert other <= stated.lower + 1.0
         assert stated.lower <= done[-1] * (1 + 1e-9) + 1.0
         last = stated.lower
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.floats(0.1, 40.0).map(lambda seconds: round(seconds, 2)),
+        st.floats(0.0, 300e12),
+    ),
+    min_size=1,
+    max_size=25,
+)
+"""How long each step of a process takes, and how fast it computes meanwhile."""
+
+
+class Worker:
+    """A process that computes step by step, and counts each at its end or at its beginning."""
+
+    def __init__(
+        self, steps: list[tuple[float, float]], begin: float, name: str, *, early: bool
+    ) -> None:
+        self.steps, self.begin, self.name, self.early = steps, begin, name, early
+
+    def done(self, now: float) -> float:
+        """The truth, at any moment."""
+        total, at = 0.0, self.begin
+        for seconds, rate in self.steps:
+            total += rate * min(max(now - at, 0.0), seconds)
+            at += seconds
+        return total
+
+    def stated(self, now: float) -> float:
+        total, at = 0.0, self.begin
+        for seconds, rate in self.steps:
+            if (at if self.early else at + seconds) <= now:
+                total += rate * seconds
+            at += seconds
+        return total
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(STEPS, st.floats(-100.0, 20.0), st.booleans()), min_size=1, max_size=2),
+    st.sets(st.integers(0, 90)),
+    st.sets(st.integers(0, 90), max_size=3),
+    st.integers(0, 3),
+    st.floats(0.0, 0.5),
+)
+def test_the_total_holds_for_processes_that_step_at_their_own_pace(
+    workers: list[tuple[list[tuple[float, float]], float, bool]],
+    lost: set[int],
+    gaps: set[int],
+    late: int,
+    other: float,
+) -> None:
+    """Whatever reports are late, lost or lump together, and whenever the daemon looks away.
+
+    One allowance: a process that counts a step as it begins is ahead of its work until the
+    second report, by one step; the truth is compared with what its steps come to.
+    """
+    processes = [
+        Worker(steps, begin, str(number), early=early)
+        for number, (steps, begin, early) in enumerate(workers)
+    ]
+    work = StatedWork()
+    known: dict[str, WorkClaim] = {}
+    lower = upper = done = last = 0.0
+    for now in range(1, 91):
+        before = done
+        done = sum(each.done(now) - each.done(0) for each in processes)
+        gap = now in gaps
+        if not gap:
+            lower += other * (done - before)
+            upper += 2 * 600e12
+        if now not in lost:
+            for each in processes:
+                at = now - late
+                if at >= each.begin:
+                    known[each.name] = WorkClaim(each.name, now, each.stated(at), None)
+        work.take(list(known.values()), float(now), lower, upper, gap=gap, measured=False)
+        assert work.lower is not None
+        assert last <= work.lower
+        ahead = sum(
+            max((rate * seconds for seconds, rate in each.steps), default=0.0)
+            for each in processes
+            if each.early
+        )
+        assert work.lower <= done * (1 + 1e-9) + ahead
+        last = work.lower

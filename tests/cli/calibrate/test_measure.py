@@ -49,7 +49,8 @@ def test_without_the_counter_the_polls_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("vitals", "missing"), [({}, "power"), ({"power_watts": 9.0, "utilization": None}, "utiliz")]
+    ("vitals", "missing"),
+    [({}, "power"), ({"power_watts": 9.0, "utilization": None}, "utilization")],
 )
 def test_what_is_missing_is_named(vitals: dict[str, Any], missing: str) -> None:
     """Nothing can be fitted without it."""

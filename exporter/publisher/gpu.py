@@ -109,7 +109,7 @@ class TrackedGpu:
         changed = device is not self.device and device != self.device
         self.device = device
         precision = claims.precisions.get(device.uuid)
-        engine = self._engine if reading is None else _loads_transformer_engine(reading)
+        engine = self._engine if reading is None else _loads_engine(reading, self._engine)
         if self._ceilings_due or changed or (precision, engine) != (self._precision, self._engine):
             self._set_ceilings(precision, engine=engine)
         last = self.reading
@@ -280,8 +280,10 @@ class TrackedGpu:
         )
 
 
-def _loads_transformer_engine(reading: Reading) -> bool:
-    """Return whether a process on the GPU may compute in FP8 by Transformer Engine."""
-    return any(
-        process.transformer_engine for share in reading.shares for process in share.processes or ()
-    )
+def _loads_engine(reading: Reading, before: bool) -> bool:
+    """Return whether a process on the GPU may compute in FP8 by Transformer Engine; as `before`
+    while the driver lists no processes."""
+    listed = [share.processes for share in reading.shares if share.processes is not None]
+    if not listed:
+        return before
+    return any(process.transformer_engine for processes in listed for process in processes)

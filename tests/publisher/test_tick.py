@@ -753,7 +753,8 @@ def test_a_process_that_has_loaded_transformer_engine_may_compute_in_fp8(
     """Where the GPU has FP8 and nobody says another precision, and as long as it runs."""
     bench.publisher.reconfigure(SPECS, Rules(precision=configured))
     process = Process(7, "compute", transformer_engine=loaded)
-    for processes, expected in (((process,), assumed), ((), None)):
+    # A list that cannot be read says nothing else.
+    for processes, expected in (((process,), assumed), (None, assumed), ((), None)):
         snapshot = bench.tick(device, activity=BUSY, processes=processes)
         share = gpu(snapshot, device.uuid).shares[0]
         assert share.ceilings is not None

@@ -200,7 +200,10 @@ def test_a_gpu_without_counters_is_somewhere_below(serve: Serve, view: OpenPage)
     [share] = t4.shares
     work, busy = 26e12, 0.4
     recent = Recent(
-        10.0, saturation_bounds=Bounds(0.0, busy), flops_bounds_per_second=Bounds(0.0, work)
+        10.0,
+        saturation_bounds=Bounds(0.0, busy),
+        flops_bounds_per_second=Bounds(0.0, work),
+        dram_bounds_bytes_per_second=Bounds(0.0, busy * 320e9),
     )
     t4 = replace(t4, shares=(replace(share, recent=recent),))
     idle = replace(snapshots.t4_estimate(0), shares=())
@@ -241,7 +244,11 @@ def test_a_region_stays_below_the_roofs(serve: Serve, view: OpenPage) -> None:
     t4 = snapshots.t4_estimate(1)
     [share] = t4.shares
     assert share.saturation is not None
-    above = replace(share, roofline=Roofline(flops_bounds_per_second=Bounds(0.0, 400e12)))
+    roofline = Roofline(
+        flops_bounds_per_second=Bounds(0.0, 400e12),
+        dram_bounds_bytes_per_second=Bounds(0.0, 400e9),
+    )
+    above = replace(share, roofline=roofline)
     unmeasured = {key: Bounds(0.0, 1.0) for key in ("tensor", "fma", "sm", "dram")}
     high = replace(share.saturation, bounds=Bounds(0.0, 1.0), unmeasured=unmeasured)
     live = serve(snapshots.snapshot(replace(t4, shares=(replace(above, saturation=high),))))

@@ -95,6 +95,12 @@ class Bench:
         return self.journal.states.get("dcgm")
 
 
+@pytest.fixture(autouse=True)
+def _warnings_only(caplog: pytest.LogCaptureFixture) -> None:
+    """As without configuration; other tests may have set the level of the root logger."""
+    caplog.set_level(logging.WARNING)
+
+
 def test_a_page_that_is_renewed_every_second_is_integrated() -> None:
     """From the second renewal on: then its age is known."""
     bench = Bench()

@@ -151,7 +151,10 @@ def test_two_readers_agree(gpu: SimulatedGpu, start: float, steps: list[float]) 
             continue
         busy += reading.vitals.utilization.ratio * reading.vitals.utilization.seconds
         if reading.shares[0].activity is not None:
-            active += (reading.shares[0].activity.sm or 0.0) * reading.shares[0].activity.seconds
+            # Of the ratios that are of time: those of cycles add up only at one clock.
+            active += (reading.shares[0].activity.engine or 0.0) * reading.shares[
+                0
+            ].activity.seconds
         seen_all &= reading.vitals.utilization.seconds > 0
     seldom_clock.advance(sum(steps))
     last = read(seldom)
@@ -166,7 +169,7 @@ def test_two_readers_agree(gpu: SimulatedGpu, start: float, steps: list[float]) 
     if seen_all and utilization is not None and utilization.seconds:
         assert utilization.ratio * utilization.seconds == pytest.approx(busy, abs=1e-4)
         if last.shares[0].activity is not None:
-            assert (last.shares[0].activity.sm or 0.0) * utilization.seconds == pytest.approx(
+            assert (last.shares[0].activity.engine or 0.0) * utilization.seconds == pytest.approx(
                 active, abs=1e-4
             )
 

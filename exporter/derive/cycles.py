@@ -16,23 +16,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from exporter.derive.units import cut, cut_activity
+from exporter.derive.units import RATIOS, cut, cut_activity
 from exporter.model.reading import Activity
 
-CYCLE_UNITS = (
-    "sm",
-    "tensor",
-    "fp64",
-    "fp32",
-    "fp16",
-    "integer",
-    "fma",
-    "tensor_fp16",
-    "hmma",
-    "imma",
-    "dmma",
-    "dfma",
-)
+CYCLE_UNITS = tuple(unit for unit in RATIOS if unit not in ("engine", "occupancy", "dram"))
 """The fields of `Activity` that count cycles of the SM clock; an active one is within SM active."""
 ROUNDING_RATIO = 0.01
 """SMs may be active for longer than the engine by this without meaning anything."""

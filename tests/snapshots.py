@@ -40,8 +40,19 @@ from exporter.model.snapshot import (
     TrainingState,
 )
 from exporter.model.training import Loader, TrainingTotals
+from exporter.model.workload import ShareWork, Workload
 
 NOW = 1_790_000_000.25
+
+TRAIN_POD = Workload(
+    "kubernetes",
+    namespace="team-a",
+    pod="train-0",
+    container="main",
+    id="5d1b2b0e-3f77-4d3a-9a39-0c6a3a0a5b11",
+)
+SIDE_POD = Workload("kubernetes", namespace="team-a", pod="notebook-7", container="jupyter")
+BATCH_JOB = Workload("slurm", job="4711", user="ada")
 
 H100_CEILINGS = Ceilings(
     spec="h100-sxm5-80gb",
@@ -511,10 +522,21 @@ def h100_mig(index: int = 0) -> Gpu:
         recent=replace(recent, utilization_ratio=None),
         ceilings=ceilings,
         utilization=None,
-        totals=replace(TRAINING_TOTALS, busy_seconds=None, idle_energy_joules=None),
+        totals=replace(
+            TRAINING_TOTALS,
+            busy_seconds=None,
+            idle_energy_joules=None,
+            allocated_unopened_seconds=0.0,
+        ),
+        work=ShareWork((TRAIN_POD, SIDE_POD), allocated=True, of_process={4101: TRAIN_POD}),
     )
     unknown = Share(
-        gpu_instance=2, ceilings=ceilings, totals=ShareTotals(), processes=(), held=False
+        gpu_instance=2,
+        ceilings=ceilings,
+        totals=ShareTotals(allocated_unopened_seconds=61.5),
+        processes=(),
+        held=False,
+        work=ShareWork((BATCH_JOB,), allocated=True),
     )
     vitals = replace(
         H100_VITALS,
@@ -675,6 +697,15 @@ def snapshot(*gpus: Gpu) -> Snapshot:
     return Snapshot(NOW, gpus, SOURCES, problem, devices)
 
 
+def with_pods(snapshot: Snapshot) -> Snapshot:
+    """Let the kubelet have answered, and the labels of one pod be published."""
+    return replace(
+        snapshot,
+        sources={**snapshot.sources, "kubernetes": SourceState(True, 0.004, 1, age_seconds=3.5)},
+        pod_labels={"team-a/train-0": {"app.kubernetes.io/name": "train", "team": "vision"}},
+    )
+
+
 NO_DRIVER = Snapshot(
     NOW,
     (),
@@ -690,7 +721,7 @@ EXAMPLES: dict[str, Snapshot] = {
     "training": snapshot(h100_training()),
     "idle": snapshot(h100_idle()),
     "estimate": snapshot(t4_estimate()),
-    "mig": snapshot(h100_mig()),
+    "mig": with_pods(snapshot(h100_mig())),
     "lost": snapshot(lost()),
     "bare": snapshot(bare()),
     "boards": snapshot(gh200(0), two_fans(1)),

@@ -25,8 +25,14 @@ from exporter.sources.recording import Recording
 from exporter.sources.recording.replay import FastClock, Replay
 from exporter.sources.selection import Selection
 from exporter.sources.simulate import Simulation, load_scenario
-from exporter.sources.source import KMSG, TRAINING, CounterOptions
-from exporter.sources.table import prepared
+from exporter.sources.source import (
+    KMSG,
+    TRAINING,
+    CounterOptions,
+    NodeWorkloads,
+    WorkloadOptions,
+)
+from exporter.sources.table import prepared, workload_sources
 from exporter.sources.training import Access, TrainingOptions, TrainingSource, candidates
 from exporter.specs import SpecBook
 
@@ -144,6 +150,27 @@ def choose_training(
         )
         sources.append(TrainingSource(options, clock))
     return tuple(sources)
+
+
+def choose_workloads(
+    settings: Settings, readers: NodeReaders, clock: Clock
+) -> tuple[NodeWorkloads, ...]:
+    """Return who says whose work is on the GPUs, not started; only of GPUs that are this node's."""
+    if not isinstance(readers, Fleet):
+        return ()
+    options = WorkloadOptions(
+        kubernetes_socket=str(settings.kubernetes_socket),
+        kubernetes_pods_socket=str(settings.kubernetes_pods_socket),
+        kubernetes_pod_labels=settings.kubernetes_pod_labels,
+        kubernetes_resources=settings.kubernetes_resources,
+        slurm_job_map=str(settings.slurm_job_map),
+        slurm_gpustat=str(settings.slurm_gpustat),
+        container_sockets=settings.container_sockets,
+        procfs=str(settings.path_procfs),
+        sysfs=str(settings.path_sysfs),
+        owners=settings.process_owner,
+    )
+    return workload_sources(settings.sources, options, clock)
 
 
 def as_played(settings: Settings) -> Settings:

@@ -14,6 +14,7 @@ from exporter.cli.nodes import (
     as_played,
     choose_readers,
     choose_training,
+    choose_workloads,
     looked_for,
     node_clock,
     node_pace,
@@ -82,6 +83,7 @@ class Parts:
         )
         self.fleet: NodeReaders = choose_readers(settings, self.specs, clock)
         self.training = choose_training(settings, self.fleet, clock)
+        self.workloads = choose_workloads(settings, self.fleet, clock)
         self.publisher = Publisher(
             self.fleet,
             self.specs,
@@ -90,6 +92,7 @@ class Parts:
             # The pages of /metrics first: a fault in the live page must not delay them.
             (self.pages.publish, self.store.publish, self.streams.publish),
             training=self.training,
+            workloads=self.workloads,
             pace=node_pace(settings),
         )
 
@@ -113,6 +116,8 @@ class Parts:
         self.publisher.stop()
         for source in self.training:
             source.stop()
+        for workloads in self.workloads:
+            workloads.stop()
         self.fleet.stop()
 
 

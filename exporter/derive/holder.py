@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from exporter.derive.idle import IdleRules, holding
 from exporter.model.reading import Process
 from exporter.model.snapshot import Holder
+from exporter.model.workload import ShareWork
 
 
 def holder(
@@ -28,4 +30,17 @@ def holder(
     )
     if largest is None:
         return Holder()
-    return Holder(largest.owner, largest.command, largest.workload or "other")
+    return Holder(largest.owner, largest.command, largest.work_class or "other", pid=largest.pid)
+
+
+def with_workload(holder: Holder | None, work: ShareWork) -> Holder | None:
+    """Return the holder with its workload.
+
+    It is that of its process; where that belongs to none that is known, the only one there is.
+    """
+    if holder is None:
+        return None
+    workload = None if holder.pid is None else work.of_process.get(holder.pid)
+    if workload is None and not work.of_process and len(work.workloads) == 1:
+        workload = work.workloads[0]
+    return holder if workload is None else replace(holder, workload=workload)

@@ -17,6 +17,7 @@ from exporter.exposition import (
     saturation,
     training,
     use,
+    workloads,
 )
 from exporter.exposition.family import Family, Level
 from exporter.exposition.processes import ProcessMemory, limited
@@ -28,6 +29,7 @@ SECTIONS: dict[str, tuple[Family, ...]] = {
     "Saturation": saturation.FAMILIES,
     "Roofline": roofline.FAMILIES,
     "Idle": idle.FAMILIES,
+    "Workloads": workloads.FAMILIES,
     "Training": training.FAMILIES,
     "The exporter itself": own.FAMILIES,
 }

@@ -7,12 +7,12 @@ from exporter.exposition.family import Family, counter, gauge, info
 from exporter.exposition.labels import Label
 from exporter.exposition.parts import HOLDER, SHARE, TOTALS, Rows
 from exporter.exposition.values import flag, text
-from exporter.model.reading import WORKLOADS
+from exporter.model.reading import WORK_CLASSES
 from exporter.model.snapshot import Holder
 
 
 def _holder(holder: Holder) -> Rows:
-    yield (text(holder.owner), text(holder.command), holder.workload), 1
+    yield (text(holder.owner), text(holder.command), holder.work_class), 1
 
 
 FAMILIES: tuple[Family, ...] = (
@@ -38,7 +38,7 @@ FAMILIES: tuple[Family, ...] = (
                 Label(
                     "command", meaning="name of the command, at most 32 bytes, never its arguments"
                 ),
-                Label("class", WORKLOADS),
+                Label("class", WORK_CLASSES),
             ),
             _holder,
         ),

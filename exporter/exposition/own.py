@@ -20,7 +20,7 @@ from exporter.model.training import (
     TRAINING_SENDERS,
 )
 
-SOURCE = Label("source", meaning="nvml, gpm, dcgm, cupti, training, ...")
+SOURCE = Label("source", meaning="nvml, gpm, dcgm, cupti, training, kubernetes, ...")
 REJECTION = Label("reason", (*TRAINING_REJECTIONS, STALL_EXCEEDS_IDLE, FLOPS_EXCEED_PEAK))
 SENDER = Label("sender", tuple(TRAINING_SENDERS))
 DEGRADATION = Label("reason", tuple(TRAINING_DEGRADATIONS))
@@ -85,6 +85,21 @@ FAMILIES: tuple[Family, ...] = (
                 name: source.read_seconds
                 for name, source in s.sources.items()
                 if source.read_seconds is not None
+            },
+        ),
+    ),
+    gauge(
+        "roofline_exporter_source_age_seconds",
+        "seconds",
+        "full",
+        "Age of what this source said last, which stays in use while it cannot be read.",
+        "monotonic clock",
+        SNAPSHOT.by_label(
+            SOURCE,
+            lambda s: {
+                name: source.age_seconds
+                for name, source in s.sources.items()
+                if source.age_seconds is not None
             },
         ),
     ),

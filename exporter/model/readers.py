@@ -9,7 +9,9 @@ from types import MappingProxyType
 from typing import Protocol
 
 from exporter.model.reading import SlotReport, XidRecord
+from exporter.model.snapshot import SourceState
 from exporter.model.training import TrainingReport
+from exporter.model.workload import WorkloadReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +82,21 @@ class TrainingReports(Protocol):
     @property
     def up(self) -> bool:
         """Whether reports can arrive."""
+
+
+class WorkloadSource(Protocol):
+    """Hands over whose work is on the GPUs of the node: what a scheduler or a runtime knows."""
+
+    name: str
+    """The source whose state the publisher shows for it: kubernetes, slurm, container."""
+
+    def report(self) -> WorkloadReport | None:
+        """Return what was known last, the same object until it changes; None if nothing ever was.
+
+        The last good word stays while the source cannot be read.
+        """
+
+    @property
+    def state(self) -> SourceState | None:
+        """How it is doing, with the age of what `report` returns; None while it is not in use:
+        neither asked for nor there."""

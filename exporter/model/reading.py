@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from exporter.model.workload import Membership
+
 SUSPENDED = "suspended: it sleeps and is not woken"
 """The problem of a healthy GPU that is left asleep."""
 
@@ -29,8 +31,8 @@ LONGEST_AGE_SECONDS = 5.0
 """An activity that is older than this when it is read is not of the interval that ends then."""
 
 PROCESS_KINDS = ("compute", "graphics", "mps")
-WORKLOADS = ("training", "serving", "notebook", "display", "system", "other")
-"""What kinds of work a process may do."""
+WORK_CLASSES = ("training", "serving", "notebook", "display", "system", "other")
+"""What kinds of work a process may do: the class in which it is published."""
 COMMAND_LENGTH = 15
 """The kernel cuts a process name in /proc/PID/comm at 15 bytes (TASK_COMM_LEN)."""
 
@@ -164,8 +166,12 @@ class Process:
     command: str | None = None
     """The command's name from /proc, at most 32 bytes; never its arguments."""
     owner: str | None = None
-    workload: str | None = None
-    """One of ``WORKLOADS``."""
+    work_class: str | None = None
+    """One of ``WORK_CLASSES``."""
+    membership: Membership | None = None
+    """What its control group says of whose it is; None where that cannot be read."""
+    sm_utilization_ratio: float | None = None
+    """Its share of the GPU's SM time as the driver samples it, where that is asked for."""
     transformer_engine: bool | None = None
     """Whether it has loaded Transformer Engine; None where that is not known, or says nothing
     because the GPU has no FP8."""

@@ -26,6 +26,7 @@ from exporter.model.reading import (
     XidRecord,
 )
 from exporter.model.training import Loader, TrainingTotals
+from exporter.model.workload import NO_WORK, ShareWork, Workload
 
 TIME_PARTS = ("idle", "narrow", "unsaturated", "clock", "saturated")
 RECENT_SECONDS = 10.0
@@ -239,6 +240,8 @@ class ShareTotals:
     idle_seconds: float | None = None
     held_idle_seconds: float | None = None
     idle_energy_joules: float | None = None
+    allocated_unopened_seconds: float | None = None
+    """In which a scheduler had given it away, and no process held it."""
     last_busy_timestamp_seconds: float | None = None
     idle_for_seconds: float | None = None
     """How long it was seen to be idle without a break; 0 where the last interval was not idle,
@@ -295,8 +298,11 @@ class Holder:
 
     owner: str | None = None
     command: str | None = None
-    workload: str = "other"
-    """One of ``reading.WORKLOADS``."""
+    work_class: str = "other"
+    """One of ``reading.WORK_CLASSES``."""
+    workload: Workload | None = None
+    """Whose work it is: that of its process or, where that is not known, the only one there is."""
+    pid: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +318,8 @@ class Share:
     held: bool | None = None
     holder: Holder | None = None
     """Exactly one while the share is held."""
+    work: ShareWork = NO_WORK
+    """Whose work is on it, and whether a scheduler has given it away."""
     activity: Activity | None = None
     saturation: Saturation | None = None
     time_parts: TimeParts | None = None
@@ -425,6 +433,8 @@ class SourceState:
     up: bool
     read_seconds: float | None = None
     failures_total: int = 0
+    age_seconds: float | None = None
+    """Of what it gave last, where that stays while it cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,3 +452,5 @@ class Snapshot:
     """Ordered by job and rank."""
     training: TrainingState | None = None
     """None while no training reports are taken."""
+    pod_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By NAMESPACE/POD: the labels that are published of pods."""

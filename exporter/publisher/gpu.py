@@ -15,6 +15,7 @@ from exporter.publisher.board import BoardIntegral
 from exporter.publisher.ranks import Claims, GpuShares, Place
 from exporter.publisher.rules import Rules
 from exporter.publisher.share import Round, TrackedShare, share_picture, within_gap
+from exporter.publisher.workloads import NodeWork
 from exporter.specs import SpecBook, share_ceilings
 from exporter.specs.precisions import UNSTATED, reported_precision
 
@@ -90,7 +91,7 @@ class TrackedGpu:
         """The GPU and its shares, with the processes on them, by its last reading."""
         return self.device, self.reading.shares if self.reading is not None else ()
 
-    def take(self, report: SlotReport, claims: Claims, now: float) -> None:
+    def take(self, report: SlotReport, claims: Claims, work: NodeWork, now: float) -> None:
         """Take the report after a round; integrate its reading if that is a new one.
 
         A fault in it leaves every other GPU alone: this one is down until a later reading.
@@ -99,11 +100,11 @@ class TrackedGpu:
         if report.problem == SUSPENDED:
             self.seen_at = now
         try:
-            self._take(report, claims, now)
+            self._take(report, claims, work, now)
         except Exception as error:
             self._fault = self._log_fault(error)
 
-    def _take(self, report: SlotReport, claims: Claims, now: float) -> None:
+    def _take(self, report: SlotReport, claims: Claims, work: NodeWork, now: float) -> None:
         reading = report.reading
         device = self.device if reading is None else reading.device
         changed = device is not self.device and device != self.device
@@ -119,7 +120,7 @@ class TrackedGpu:
             return
         self.seen_at = now
         self.reading = reading  # also if it goes wrong: no interval may count twice
-        self._integrate(reading, last, claims)
+        self._integrate(reading, last, claims, work)
         self._fault = None
 
     def _log_fault(self, error: Exception) -> str:
@@ -170,7 +171,9 @@ class TrackedGpu:
             return self.ceilings
         return share_ceilings(self.ceilings, self.device, gpu_instance)
 
-    def _integrate(self, reading: Reading, last: Reading | None, claims: Claims) -> None:
+    def _integrate(
+        self, reading: Reading, last: Reading | None, claims: Claims, work: NodeWork
+    ) -> None:
         read = self._round(reading, last)
         whole = reading.shares[0].activity if not reading.device.mig and reading.shares else None
         energy = self.board.add(reading.vitals, within_gap(whole, self._rules), read.seconds)
@@ -185,6 +188,7 @@ class TrackedGpu:
                 energy if number is None else None,
                 claims.stalls.get(Place(reading.device.uuid, number), NO_STALL),
                 claims.work.get(Place(reading.device.uuid, number), ()),
+                work.of(reading.device.uuid, number),
             )
         for number, share in self.shares.items():
             if share is not present.get(number):

@@ -10,11 +10,13 @@ from typing import NamedTuple
 
 from exporter.clock import GAP_INTERVALS
 from exporter.derive import Derived, derive_share
+from exporter.derive.holder import with_workload
 from exporter.derive.known import UTILIZATION_MARGIN_RATIO
 from exporter.derive.stall import Stall
 from exporter.derive.units import cut_activity
 from exporter.model.reading import Activity, Reading, ShareReading
 from exporter.model.snapshot import Bounds, Ceilings, Share
+from exporter.model.workload import NO_WORK, ShareWork
 from exporter.publisher.awaited import AwaitedRounds, BoardRound
 from exporter.publisher.power import SAMPLE_SECONDS, PowerWindow
 from exporter.publisher.ranks import GapClock, WorkClaim
@@ -71,6 +73,7 @@ class TrackedShare:
         self._counted_by: str | None = None
         """The source of the last activity; None before there is any, and after a gap."""
         self._awaited = AwaitedRounds()
+        self.work = NO_WORK
         self._observed_until: float | None = None
         """Monotonic time up to which it is known whether the share was idle."""
 
@@ -81,14 +84,16 @@ class TrackedShare:
         rules: Rules,
         energy_joules: float | None,
         stall: Stall,
-        work: Sequence[WorkClaim] = (),
+        claims: Sequence[WorkClaim] = (),
+        work: ShareWork = NO_WORK,
     ) -> None:
-        """Derive and add one interval of the share; `stall` and `work` are what its training ranks
-        report.
+        """Derive and add one interval of the share; `stall` and `claims` are what its training
+        ranks report, `work` is whose work is on it.
 
         `energy_joules` is the board's over the interval, None where it is not the share's alone.
         """
         reading, last, elapsed = read
+        self.work = work
         share_reading = self._expected(share_reading, read, rules)
         awaited = share_reading.counters is not None and share_reading.activity is None
         whole = BoardRound(
@@ -132,9 +137,10 @@ class TrackedShare:
         else:
             self._awaited.clear()
         self._add(share_reading, read, derived, rules, whole.energy_joules, awaited=awaited)
+        self.integral.add_allocated(elapsed, allocated=work.allocated, held=derived.held)
         self.totals = self.integral.totals()
         self.stated.take(
-            work,
+            claims,
             reading.monotonic_seconds,
             self.totals.flops_lower,
             self.totals.flops_upper,
@@ -241,7 +247,8 @@ def share_picture(share_reading: ShareReading, share: TrackedShare, reading: Rea
         memory=share_reading.memory,
         processes=share_reading.processes,
         held=derived.held,
-        holder=derived.holder,
+        holder=with_workload(derived.holder, share.work),
+        work=share.work,
         activity=share.activity,
         saturation=derived.saturation if derived.shown is None else derived.shown,
         time_parts=derived.time_parts,

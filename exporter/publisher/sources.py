@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from exporter.model.readers import Readers, TrainingReports
+from exporter.model.readers import Readers, TrainingReports, WorkloadSource
 from exporter.model.reading import SlotReport
 from exporter.model.snapshot import Gpu, SourceState, TrainingState
 
@@ -20,8 +20,10 @@ def source_states(
     gpus: Sequence[Gpu],
     cuts: Mapping[str, int],
     training: Sequence[TrainingReports],
+    workloads: Sequence[WorkloadSource] = (),
 ) -> dict[str, SourceState]:
-    """Return the state of the readers' own source, of each counter source, and of training.
+    """Return the state of the readers' own source, of each counter source, of training, and of the
+    sources of workloads that are in use.
 
     A counter source is listed where a share expects it to answer, or where it reads all GPUs at
     once and is in use. `cuts` are the activities that
@@ -48,7 +50,8 @@ def source_states(
         source: SourceState(is_up, seconds.get(source), failures[source])
         for source, is_up in up.items()
     }
-    return states | _training_sources(training)
+    asked = {source.name: said for source in workloads if (said := source.state) is not None}
+    return states | _training_sources(training) | asked
 
 
 def _training_sources(training: Sequence[TrainingReports]) -> dict[str, SourceState]:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from exporter.clock import Clock, next_due_seconds
-from exporter.model.readers import Readers, TrainingReports
+from exporter.model.readers import Readers, TrainingReports, WorkloadSource
 from exporter.model.reading import SUSPENDED, SlotReport
 from exporter.model.snapshot import Gpu, Snapshot
 from exporter.model.training import FLOPS_EXCEED_PEAK, STALL_EXCEEDS_IDLE, TrainingReport
@@ -19,6 +19,7 @@ from exporter.publisher.ranks import INFERRED_BY_CLIENT, GapClock, Place, Ranks
 from exporter.publisher.rules import Rules
 from exporter.publisher.serials import WithoutSerials
 from exporter.publisher.sources import problem_of, source_states, training_state
+from exporter.publisher.workloads import NodeWork
 from exporter.specs import SpecBook
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ class Publisher:
         subscribers: Iterable[Callable[[Snapshot], None]] = (),
         *,
         training: Sequence[TrainingReports] = (),
+        workloads: Sequence[WorkloadSource] = (),
         pace: float = 1.0,
     ) -> None:
         """Connect the parts; `clock` runs `pace` times as fast as the time that waiting takes."""
@@ -46,6 +48,8 @@ class Publisher:
         self._subscribers = tuple(subscribers)
         self._pace = pace
         self._training = tuple(training)
+        self._workloads = tuple(workloads)
+        self._work = NodeWork(workloads)
         self._gpus: dict[str, TrackedGpu] = {}
         self._ranks = Ranks()
         self._without_serials = WithoutSerials()
@@ -89,6 +93,7 @@ class Publisher:
         self._readers.round(self._rules.interval_seconds / 2)
         now = self._clock.monotonic()
         reports = self._slot_reports()
+        self._work.take(reports, owners=self._rules.owners)
         shares = [gpu.last_shares for gpu in self._gpus.values()]
         self._ranks.take(self._training_reports(), shares, now)
         for report in _once_each(reports):
@@ -99,11 +104,14 @@ class Publisher:
         snapshot = Snapshot(
             timestamp_seconds=self._clock.time(),
             gpus=gpus,
-            sources=source_states(self._readers, reports, gpus, self._cuts(), self._training),
+            sources=source_states(
+                self._readers, reports, gpus, self._cuts(), self._training, self._workloads
+            ),
             devices=self._readers.devices(),
             problem=problem_of(self._readers, reports, gpus),
             ranks=self._ranks.pictures(now),
             training=training_state(self._training, self._disbelieved()),
+            pod_labels=self._work.pod_labels,
         )
         for subscriber in self._subscribers:
             subscriber(snapshot)
@@ -143,7 +151,7 @@ class Publisher:
         if gpu is None:
             gpu = TrackedGpu(device, self._specs, self._rules, now, self._logged_precisions)
             self._gpus[device.uuid] = gpu
-        gpu.take(report, self._ranks.claims, now)
+        gpu.take(report, self._ranks.claims, self._work, now)
 
     def _settle(self) -> None:
         """Judge what the ranks reported, and count what their windows have grown by."""

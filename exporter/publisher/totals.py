@@ -181,8 +181,9 @@ SHARE_TOTALS: Mapping[str, Callable[[Interval], float | Mapping[str, float] | No
     "idle_energy_joules": _idle_energy,
 }
 """By the field of `ShareTotals`: what an interval adds to it; None adds nothing. `ShareIntegral`
-itself keeps the fields that are no sums over intervals: when the share was last busy, for how long
-it has been idle, and the inferred stall, which is added up window by window."""
+itself keeps the fields that are no sums over measured intervals: when the share was last busy, for
+how long it has been idle, the inferred stall, which is added up window by window, and the time in
+which it was given away but not held, which needs no measurement."""
 
 
 class ShareIntegral:
@@ -224,6 +225,14 @@ class ShareIntegral:
         elif derived.idle is not None:
             self._idle_for = 0.0
             self._last_busy = unix_seconds
+
+    def add_allocated(self, seconds: float, *, allocated: bool | None, held: bool | None) -> None:
+        """Add `seconds` in which a scheduler had given the share away or not, and it was held or
+        not; where either is not known, nothing."""
+        if allocated is not None and held is not None:
+            unopened = seconds if allocated and not held else 0.0
+            field = "allocated_unopened_seconds"
+            self._sums[field] = self._sums.get(field, 0.0) + unopened
 
     def add_stall(self, method: str, seconds: Bounds) -> None:
         """Add what is certain of the stall since the last report of a rank, once and whole."""

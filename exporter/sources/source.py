@@ -6,6 +6,7 @@ The table is in `exporter/sources/table.py`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -14,12 +15,18 @@ if TYPE_CHECKING:  # the command line starts faster without them
     from exporter.clock import Clock
     from exporter.model.readers import CounterState
     from exporter.model.reading import Activity, Device
+    from exporter.model.snapshot import SourceState
+    from exporter.model.workload import WorkloadReport
     from exporter.sources.journal import Journal
 
 DCGM = "dcgm"
 CUPTI = "cupti"
 KMSG = "kmsg"
 TRAINING = "training"
+KUBERNETES = "kubernetes"
+SLURM = "slurm"
+CONTAINER = "container"
+NCCL_RAS = "nccl-ras"
 EVENT_SOURCES = frozenset({KMSG, TRAINING})
 """Sources that report only what happens from their start on; a command that reads the GPUs once
 leaves them out."""
@@ -150,3 +157,54 @@ class CounterRow(SourceRow):
     )
     """For a source that reads all GPUs at once: it is called once, and its result is in
     `OpenedGpu.node`."""
+
+
+class NodeWorkloads(Protocol):
+    """A source of workloads (`exporter.model.readers.WorkloadSource`) that the daemon starts."""
+
+    name: str
+
+    def report(self) -> WorkloadReport | None:
+        """Return what was known last."""
+
+    @property
+    def state(self) -> SourceState | None:
+        """How it is doing; None while it is not in use."""
+
+    def start(self) -> None:
+        """Begin to ask, in a thread of its own."""
+
+    def stop(self) -> None:
+        """Ask no more; a question that hangs is not waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadOptions:
+    """How the sources of workloads are configured."""
+
+    kubernetes_socket: str = "/var/lib/kubelet/pod-resources/kubelet.sock"
+    """Of the kubelet's pod resources API."""
+    kubernetes_pods_socket: str = "/var/lib/kubelet/pods-api/pods-api.sock"
+    """Of the kubelet's pods API."""
+    kubernetes_pod_labels: re.Pattern[str] | None = None
+    """The labels of pods whose whole name matches are published; None: none."""
+    kubernetes_resources: tuple[str, ...] = ()
+    """Names of resources that are GPUs, beside nvidia.com/gpu and nvidia.com/mig-*."""
+    slurm_job_map: str = "/var/lib/dcgm-exporter/job-mapping"
+    """The folder of prolog files that are named by the number of a GPU."""
+    slurm_gpustat: str = "/run/gpustat"
+    """The folder of prolog files that are named by the UUID of a GPU."""
+    container_sockets: tuple[str, ...] = ("/var/run/docker.sock", "/run/podman/podman.sock")
+    """Of the runtimes' APIs, those that are there."""
+    procfs: str = "/proc"
+    sysfs: str = "/sys"
+    owners: bool = True
+    """Whether to say whose the jobs are."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadRow(SourceRow):
+    """One source of workloads."""
+
+    prepare: Callable[[WorkloadOptions, Clock], NodeWorkloads]
+    """Return it, not started."""

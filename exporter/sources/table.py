@@ -12,16 +12,22 @@ from typing import TYPE_CHECKING
 
 from exporter.sources.nvml import GPM, NVML
 from exporter.sources.source import (
+    CONTAINER,
     CUPTI,
     DCGM,
     KMSG,
+    KUBERNETES,
+    SLURM,
     TRAINING,
     CounterOptions,
     CounterRow,
     CounterSource,
     NodeCounters,
+    NodeWorkloads,
     OpenedGpu,
     SourceRow,
+    WorkloadOptions,
+    WorkloadRow,
 )
 
 if TYPE_CHECKING:  # the command line starts faster without it
@@ -38,6 +44,14 @@ def prepared(
         for row in COUNTER_SOURCES
         if row.name in wanted and row.prepare is not None
     }
+
+
+def workload_sources(
+    names: Iterable[str], options: WorkloadOptions, clock: Clock
+) -> tuple[NodeWorkloads, ...]:
+    """Return the sources of workloads among `names`, not started."""
+    wanted = frozenset(names)
+    return tuple(row.prepare(options, clock) for row in WORKLOAD_SOURCES if row.name in wanted)
 
 
 def _open_gpm(gpu: OpenedGpu) -> CounterSource:
@@ -66,6 +80,24 @@ def _open_cupti(gpu: OpenedGpu) -> CounterSource:
     return gpu.node[CUPTI].open(gpu)
 
 
+def _prepare_kubernetes(options: WorkloadOptions, clock: Clock) -> NodeWorkloads:
+    from exporter.sources.workload.kubernetes.source import prepare
+
+    return prepare(options, clock)
+
+
+def _prepare_slurm(options: WorkloadOptions, clock: Clock) -> NodeWorkloads:
+    from exporter.sources.workload.slurm.source import prepare
+
+    return prepare(options, clock)
+
+
+def _prepare_container(options: WorkloadOptions, clock: Clock) -> NodeWorkloads:
+    from exporter.sources.workload.container.source import prepare
+
+    return prepare(options, clock)
+
+
 COUNTER_SOURCES: tuple[CounterRow, ...] = (
     CounterRow(GPM, "Read the hardware counters of Hopper and newer GPUs (GPM).", _open_gpm),
     CounterRow(
@@ -85,6 +117,26 @@ COUNTER_SOURCES: tuple[CounterRow, ...] = (
 )
 """In order of preference; `exporter/sources/fleet/counters.py` chooses one for each share."""
 
+WORKLOAD_SOURCES: tuple[WorkloadRow, ...] = (
+    WorkloadRow(
+        KUBERNETES,
+        "Ask the kubelet, where its socket is, which pods have which GPUs; needs the extra "
+        "[kubernetes].",
+        _prepare_kubernetes,
+    ),
+    WorkloadRow(
+        SLURM,
+        "Read which Slurm jobs have which GPUs, from prolog files and control groups.",
+        _prepare_slurm,
+    ),
+    WorkloadRow(
+        CONTAINER,
+        "Ask Docker and Podman, where their sockets can be read, for the names of containers.",
+        _prepare_container,
+    ),
+)
+"""What is known of one process by several is taken in this order."""
+
 SOURCES: tuple[SourceRow, ...] = (
     SourceRow(NVML, "Read the GPUs through the driver's library (NVML)."),
     *COUNTER_SOURCES,
@@ -96,5 +148,6 @@ SOURCES: tuple[SourceRow, ...] = (
     SourceRow(
         TRAINING, "Take the reports of training jobs that carry the client, on a Unix socket."
     ),
+    *WORKLOAD_SOURCES,
 )
 """In the order of the help."""

@@ -54,6 +54,7 @@ def test_every_total_is_in_its_table() -> None:
     kept = {
         "last_busy_timestamp_seconds",
         "idle_for_seconds",
+        "allocated_unopened_seconds",
         "data_stall_lower_seconds",
         "data_stall_upper_seconds",
     }

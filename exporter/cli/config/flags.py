@@ -254,6 +254,57 @@ class Settings:
         "",
         "Folder of these bindings; unset, where the package datacenter-gpu-manager-4-core has it.",
     )
+    kubernetes_socket: Path = _flag(
+        "kubernetes.socket",
+        PATH,
+        "/var/lib/kubelet/pod-resources/kubelet.sock",
+        "Socket of the kubelet's pod resources API.",
+    )
+    kubernetes_pods_socket: Path = _flag(
+        "kubernetes.pods-socket",
+        PATH,
+        "/var/lib/kubelet/pods-api/pods-api.sock",
+        "Socket of the kubelet's pods API, of Kubernetes 1.37 and newer.",
+    )
+    kubernetes_pod_labels: re.Pattern[str] | None = _flag(
+        "kubernetes.pod-labels",
+        optional(PATTERN),
+        "",
+        "Publish the labels of pods whose whole name matches; they come from the pods API.",
+    )
+    kubernetes_resources: tuple[str, ...] = _flag(
+        "kubernetes.resources",
+        NAMES,
+        "",
+        "Resources that are GPUs, beside nvidia.com/gpu, nvidia.com/gpu.shared and "
+        "nvidia.com/mig-*.",
+    )
+    slurm_job_map: Path = _flag(
+        "slurm.job-map",
+        PATH,
+        "/var/lib/dcgm-exporter/job-mapping",
+        "Folder in which a prolog keeps a file for each GPU, named by its number, of one job id a "
+        "line.",
+    )
+    slurm_gpustat: Path = _flag(
+        "slurm.gpustat",
+        PATH,
+        "/run/gpustat",
+        "Folder in which a prolog keeps a file for each GPU, named by its UUID, of job id and "
+        "user.",
+    )
+    container_sockets: tuple[str, ...] = _flag(
+        "container.sockets",
+        NAMES,
+        "/var/run/docker.sock,/run/podman/podman.sock",
+        "Sockets of Docker and Podman, to ask for the names of containers; those that are there.",
+    )
+    nccl_ras_address: Address = _flag(
+        "nccl.ras-address",
+        ADDRESS,
+        "localhost:28028",
+        "Where NCCL's RAS answers, for the source nccl-ras.",
+    )
     cupti_duty: float = _flag(
         "cupti.duty",
         decimal(0.01, 1),
@@ -311,11 +362,18 @@ class Settings:
         "Publish gpu_process_memory_bytes, a series for each process on a GPU.",
         reloadable=True,
     )
+    process_utilization: bool = _flag(
+        "process.utilization",
+        BOOLEAN,
+        "false",
+        "Publish the share of SM time of each process on a GPU, a series for each.",
+    )
     process_max: int = _flag(
         "process.max",
         integer(1, 1024),
         "32",
-        "The most series of gpu_process_memory_bytes for one GPU; the largest are kept.",
+        "The most series for one GPU of each family that has one for each process; the largest are "
+        "kept.",
         reloadable=True,
     )
     training_socket: Path | None = _flag(

@@ -99,6 +99,8 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
     parts.fleet.start()
     for source in parts.training:
         source.start()
+    for workloads in parts.workloads:
+        workloads.start()
     parts.publisher.start()
     # What is loaded now stays for the life of the process: no need to scan it again and again.
     gc.collect()

@@ -228,7 +228,7 @@ def _counting(gpu: GpuJson, share: ShareJson) -> Counting | None:
 
 
 def _holder(found: HolderJson) -> Holder:
-    return Holder(_text(found.owner), _text(found.command), _text(found.workload))
+    return Holder(_text(found.owner), _text(found.command), _text(found.work_class))
 
 
 def _range(lower: float | None, upper: float | None) -> Range | None:

@@ -92,7 +92,7 @@ def _process(kind: str, entry: Any, identity: Identity, engine: bool | None) -> 
         used_bytes=plausible.USED_BYTES(entry.usedGpuMemory),
         command=identity.command,
         owner=identity.owner,
-        workload=identity.workload,
+        work_class=identity.work_class,
         transformer_engine=engine,
     )
 

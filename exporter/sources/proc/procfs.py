@@ -8,7 +8,7 @@ import pwd
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from exporter.sources.proc.workload import classify
+from exporter.sources.proc.work_class import classify
 
 LONGEST_NAME_BYTES = 32
 MOST_BYTES = 64 * 1024
@@ -26,7 +26,7 @@ class Identity:
 
     command: str | None = None
     owner: str | None = None
-    workload: str | None = None
+    work_class: str | None = None
 
 
 class Identities:
@@ -62,14 +62,14 @@ class Identities:
     def _identify(self, pid: int, started: int | None, command: str | None) -> Identity:
         if command is None:
             return Identity(owner=self._owner(pid))
-        workload = classify(
+        work_class = classify(
             arguments(self._procfs, pid), variable_names(self._procfs, pid), command
         )
         owner = self._owner(pid)
         now = start_time(self._procfs, pid)
         if now is not None and now != started:
             return Identity()  # another process has the PID now
-        return Identity(command, owner, workload)
+        return Identity(command, owner, work_class)
 
     def _owner(self, pid: int) -> str | None:
         return owner(self._procfs, pid) if self._owners else None

@@ -129,7 +129,7 @@ def processes_of(holder: Holder | None, memory: Memory, index: int) -> tuple[Pro
             used_bytes=memory.used_bytes,
             command=holder.command,
             owner=holder.owner,
-            workload=holder.workload,
+            work_class=holder.work_class,
         ),
     )
 

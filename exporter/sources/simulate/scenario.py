@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from exporter.errors import ConfigError, shown
-from exporter.model.reading import WORKLOADS
+from exporter.model.reading import WORK_CLASSES
 from exporter.sources.simulate.physics import hardware
 from exporter.sources.simulate.stories import STORIES, Holder, Parameter
 from exporter.specs import SpecBook
@@ -187,13 +187,13 @@ class _Reader:
             raise self._expected(path, "a mapping of command, owner and class, or null", value)
         self._refuse_unknown(path, value, ("command", "owner", "class"))
         start = default or Holder("python3", "alice", "other")
-        workload = value.get("class", start.workload)
-        if workload not in WORKLOADS:
-            raise self._expected((*path, "class"), f"one of {', '.join(WORKLOADS)}", workload)
+        work_class = value.get("class", start.work_class)
+        if work_class not in WORK_CLASSES:
+            raise self._expected((*path, "class"), f"one of {', '.join(WORK_CLASSES)}", work_class)
         return Holder(
             self._text((*path, "command"), value.get("command", start.command), 32),
             self._text((*path, "owner"), value.get("owner", start.owner), 32),
-            workload,
+            work_class,
         )
 
     def _text(self, path: KeyPath, value: Any, longest: int) -> str:

@@ -32,7 +32,7 @@ class Holder:
 
     command: str
     owner: str
-    workload: str
+    work_class: str
 
 
 @dataclass(frozen=True, slots=True)

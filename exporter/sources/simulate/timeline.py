@@ -118,7 +118,7 @@ class Timeline:
 
 def is_training(holder: Holder | None) -> bool:
     """Return whether a GPU's holder is a training job."""
-    return holder is not None and holder.workload == "training"
+    return holder is not None and holder.work_class == "training"
 
 
 def _act(board: Hardware, scene: Scene, key: int) -> Act:

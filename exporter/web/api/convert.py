@@ -18,6 +18,7 @@ from exporter.model.snapshot import (
     Bounds,
     Ceilings,
     Gpu,
+    Holder,
     Rank,
     Recent,
     Roofline,
@@ -195,12 +196,16 @@ def notice_of(snapshot: Snapshot) -> str | None:
     )
 
 
+def _holder(holder: Holder) -> HolderJson:
+    return HolderJson(owner=holder.owner, command=holder.command, work_class=holder.work_class)
+
+
 def _share(share: Share) -> ShareJson:
     totals = share.totals
     return ShareJson(
         gpu_instance=share.gpu_instance,
         held=share.held,
-        holder=None if share.holder is None else HolderJson(**asdict(share.holder)),
+        holder=None if share.holder is None else _holder(share.holder),
         limiter=share.limiter,
         recent=None if share.recent is None else _recent(share.recent),
         utilization_ratio=None if share.utilization is None else share.utilization.ratio,

@@ -169,7 +169,7 @@ def _data_stall(found: dict[str, float]) -> Range | None:
 
 def _holder(share: Share) -> Holder | None:
     found = share.holder
-    return None if found is None else Holder(found.owner, found.command, found.workload)
+    return None if found is None else Holder(found.owner, found.command, found.work_class)
 
 
 def _numbers(gpu: Gpu, share: Share | None, found: dict[str, float]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ class Holder:
 
     owner: str | None = None
     command: str | None = None
-    workload: str | None = None
+    work_class: str | None = None
     """training, serving, notebook …"""
 
 

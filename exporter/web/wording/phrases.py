@@ -147,7 +147,7 @@ def holder(facts: Facts) -> str:
     found = facts.holder
     if found is not None:
         who = ": ".join(cut(each, 24) for each in (found.owner, found.command) if each)
-        return f"{who or 'somebody'} ({cut(found.workload or 'other', 16)})"
+        return f"{who or 'somebody'} ({cut(found.work_class or 'other', 16)})"
     if facts.held is None:
         return ""
     return "held" if facts.held else "held by nobody"

@@ -113,5 +113,5 @@ def holder(facts: Facts) -> str | None:
     if found is None:
         return None
     who = ": ".join(filter(None, (found.owner, found.command)))
-    workload = f"({found.workload})" if found.workload else ""
-    return " ".join(filter(None, (who, workload))) or None
+    work_class = f"({found.work_class})" if found.work_class else ""
+    return " ".join(filter(None, (who, work_class))) or None

@@ -77,9 +77,9 @@ def test_a_real_worker_of_a_training_job() -> None:
     with running(sys.executable, "-c", WAIT_FOR_INPUT, RANK="3") as pid:
         wait_until(lambda: procfs.variable_names("/proc", pid))
         assert "RANK" in procfs.variable_names("/proc", pid)
-        assert Identities("/proc").of([pid])[pid].workload == "training"
+        assert Identities("/proc").of([pid])[pid].work_class == "training"
     with running(sys.executable, "-c", WAIT_FOR_INPUT) as pid:
-        assert Identities("/proc").of([pid])[pid].workload == "other"
+        assert Identities("/proc").of([pid])[pid].work_class == "other"
 
 
 def test_a_real_process_that_ends() -> None:
@@ -101,7 +101,7 @@ def test_arguments_and_environment_are_not_kept(tmp_path: Path) -> None:
     )
     identities = Identities(str(tmp_path))
     found = identities.of([7])
-    assert found[7].workload == "training"
+    assert found[7].work_class == "training"
     assert secret not in repr(found)
     assert secret not in repr(vars(identities))
     assert secret not in repr(procfs.variable_names(str(tmp_path), 7))
@@ -111,9 +111,9 @@ def test_a_known_process_is_not_looked_at_again(tmp_path: Path) -> None:
     """Its class stays what it was found to be, until its name changes."""
     process(tmp_path, 7, line=b"python\0train.py\0")
     identities = Identities(str(tmp_path))
-    assert identities.of([7])[7].workload == "training"
+    assert identities.of([7])[7].work_class == "training"
     (tmp_path / "7" / "cmdline").write_bytes(b"vllm\0")
-    assert identities.of([7])[7].workload == "training"
+    assert identities.of([7])[7].work_class == "training"
     process(tmp_path, 7, b"VLLM::EngineCor", line=b"VLLM::EngineCore")
     assert identities.of([7])[7] == Identity("VLLM::EngineCor", ME, "serving")
 
@@ -124,7 +124,7 @@ def test_a_number_that_is_used_again_is_another_process(tmp_path: Path) -> None:
     identities = Identities(str(tmp_path))
     identities.of([7])
     process(tmp_path, 7, started=200, line=b"python\0-m\0ipykernel\0")
-    assert identities.of([7])[7].workload == "notebook"
+    assert identities.of([7])[7].work_class == "notebook"
 
 
 def test_processes_that_left_are_forgotten(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_no_more_than_64_kib_is_read(tmp_path: Path) -> None:
     )
     assert sum(map(len, procfs.arguments(str(tmp_path), 7))) < procfs.MOST_BYTES
     assert procfs.variable_names(str(tmp_path), 7) == {"A"}
-    assert who(tmp_path).workload == "other"
+    assert who(tmp_path).work_class == "other"
 
 
 @pytest.mark.parametrize(

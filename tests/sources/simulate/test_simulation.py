@@ -404,7 +404,7 @@ def test_the_notebook_holds_its_gpu_idle(demo: Hour) -> None:
     assert notebook.held is True
     assert notebook.totals.held_idle_seconds == pytest.approx(3599, abs=2)
     assert notebook.processes is not None
-    assert notebook.processes[0].workload == "notebook"
+    assert notebook.processes[0].work_class == "notebook"
     assert free.held is False
     assert free.totals.held_idle_seconds == 0
     assert free.totals.idle_seconds == pytest.approx(3599, abs=2)

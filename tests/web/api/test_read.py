@@ -24,7 +24,7 @@ def test_what_was_written_is_read_again(name: str) -> None:
 
 def test_what_is_not_known_of_it_is_left_out() -> None:
     """A newer daemon may say more."""
-    assert read(HolderJson, {"class": "other", "shoe_size": 43}) == HolderJson(workload="other")
+    assert read(HolderJson, {"class": "other", "shoe_size": 43}) == HolderJson(work_class="other")
 
 
 def test_a_list_or_mapping_that_is_missing_is_empty() -> None:

@@ -47,7 +47,7 @@ LOOSE = Saturation(Range(0.3, 0.3), measured=False, source="estimate")
         (phrases.holder, {}, ""),
         (phrases.holder, {"held": True}, "held"),
         (phrases.holder, {"held": False}, "held by nobody"),
-        (phrases.holder, {"holder": Holder(workload="serving")}, "somebody (serving)"),
+        (phrases.holder, {"holder": Holder(work_class="serving")}, "somebody (serving)"),
         (phrases.throttled, {}, ""),
         (
             phrases.throttled,

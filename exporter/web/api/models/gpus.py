@@ -217,7 +217,7 @@ class HolderJson(Json):
     owner: str | None = None
     command: str | None = None
     """The command's name, without arguments."""
-    workload: str
+    work_class: str
     """training, serving, notebook, display, system or other."""
 
 

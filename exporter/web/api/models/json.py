@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-NAMES = {"workload": "class"}
+NAMES = {"work_class": "class"}
 """How fields are called in the JSON that cannot be called so in Python."""
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.model.reading import WORKLOADS
-from exporter.sources.proc.workload import RULES, classify
+from exporter.model.reading import WORK_CLASSES
+from exporter.sources.proc.work_class import RULES, classify
 
 DOCUMENT = Path(__file__).parent.parents[2] / "docs" / "idle.md"
 
@@ -124,7 +124,7 @@ def test_anything_has_a_class(
     arguments: list[str], variables: frozenset[str], command: str | None
 ) -> None:
     """Whatever a process calls itself, the class is one of the listed."""
-    assert classify(arguments, variables, command) in WORKLOADS
+    assert classify(arguments, variables, command) in WORK_CLASSES
 
 
 @given(st.lists(st.text()))
@@ -136,7 +136,7 @@ def test_arguments_never_matter(arguments: list[str]) -> None:
 
 def test_the_classes_are_those_of_the_contract() -> None:
     """The rules and the list say the same."""
-    assert {rule.workload for rule in RULES} | {"other"} == set(WORKLOADS)
+    assert {rule.work_class for rule in RULES} | {"other"} == set(WORK_CLASSES)
 
 
 def test_patterns_are_lower_case() -> None:
@@ -144,7 +144,7 @@ def test_patterns_are_lower_case() -> None:
     for rule in RULES:
         for program in rule.programs:
             assert program == program.lower()
-            assert classify([program.replace("*", "")]) == rule.workload
+            assert classify([program.replace("*", "")]) == rule.work_class
 
 
 def test_the_documentation_shows_the_table() -> None:
@@ -155,4 +155,4 @@ def test_the_documentation_shows_the_table() -> None:
         (name, tuple(re.findall("`(.+?)`", programs)), tuple(re.findall("`(.+?)`", variables)))
         for name, programs, variables in rows
     ]
-    assert shown == [(rule.workload, rule.programs, rule.python_variables) for rule in RULES]
+    assert shown == [(rule.work_class, rule.programs, rule.python_variables) for rule in RULES]

@@ -17,7 +17,7 @@ OTHER = "other"
 class Rule:
     """One class of work, and how its processes are recognised."""
 
-    workload: str
+    work_class: str
     programs: tuple[str, ...]
     """Names of programs, Python scripts (without .py) and Python modules, in lower case."""
     python_variables: tuple[str, ...] = ()
@@ -186,7 +186,7 @@ def classify(
             or cut in cut_programs
             or (is_python and not set(rule.python_variables).isdisjoint(variables))
         ):
-            return rule.workload
+            return rule.work_class
     return OTHER
 
 

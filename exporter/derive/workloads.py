@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose work is on each share: what schedulers gave away, joined with the processes that are there.
+
+A process belongs to the workload that its control group names; what sources know of that name
+completes it. A pod that no source names is the one pod that has every share its processes are on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from exporter.model.reading import Device, Process
+from exporter.model.workload import (
+    NO_WORK,
+    Allocation,
+    DeviceName,
+    Membership,
+    ShareWork,
+    Workload,
+    WorkloadReport,
+)
+
+
+class ShareKey(NamedTuple):
+    """One share: a whole GPU, or one GPU instance of it."""
+
+    uuid: str
+    gpu_instance: int | None
+
+
+class OnShare(NamedTuple):
+    """A share, and what the driver lists on it; None where it lists nothing."""
+
+    device: Device
+    gpu_instance: int | None
+    processes: tuple[Process, ...] | None
+
+    @property
+    def key(self) -> ShareKey:
+        """Which share it is."""
+        return ShareKey(self.device.uuid, self.gpu_instance)
+
+
+def work_of_shares(
+    reports: Sequence[WorkloadReport], shares: Sequence[OnShare]
+) -> dict[ShareKey, ShareWork]:
+    """Return whose work is on each of these shares.
+
+    Args:
+        reports: what each source of workloads knows, the preferred one first.
+        shares: every share of the node that is read.
+    """
+    given = _given(reports, shares)
+    named: dict[str, Workload] = {}
+    for report in reversed(reports):
+        named.update(report.named)
+    named = {**_inferred_pods(shares, given, named), **named}
+    allocates = any(report.allocates for report in reports)
+    return {
+        share.key: _share_work(share.processes or (), given.get(share.key, ()), named, allocates)
+        for share in shares
+    }
+
+
+def _given(
+    reports: Iterable[WorkloadReport], shares: Sequence[OnShare]
+) -> dict[ShareKey, list[Workload]]:
+    """Return to whom each share is given; a GPU that is divided is given with all its instances."""
+    given: dict[ShareKey, list[Workload]] = {}
+    for allocation in _allocations(reports):
+        for share in shares:
+            if names(allocation.device, share.device, share.gpu_instance):
+                to = given.setdefault(share.key, [])
+                if allocation.workload not in to:
+                    to.append(allocation.workload)
+    return given
+
+
+def _allocations(reports: Iterable[WorkloadReport]) -> Iterator[Allocation]:
+    for report in reports:
+        yield from report.allocations
+
+
+def names(name: DeviceName, device: Device, gpu_instance: int | None) -> bool:
+    """Return whether a scheduler's name for a device is that of a share.
+
+    The name of a whole GPU is that of each of its instances.
+    """
+    if name.mig_uuid is not None:
+        return any(
+            instance.mig_uuid == name.mig_uuid and instance.gpu_instance == gpu_instance
+            for instance in device.instances
+        )
+    if name.uuid is not None:
+        same = name.uuid == device.uuid
+    elif name.index is not None:
+        same = name.index == device.index
+    else:
+        same = name.minor is not None and name.minor == device.minor_number
+    return same and name.gpu_instance in (None, gpu_instance)
+
+
+def _inferred_pods(
+    shares: Sequence[OnShare],
+    given: Mapping[ShareKey, Sequence[Workload]],
+    named: Mapping[str, Workload],
+) -> dict[str, Workload]:
+    """Return by UID the pods that only their GPUs identify: one pod has all that they run on."""
+    candidates: dict[str, set[Workload]] = {}
+    for share in shares:
+        pods = {
+            Workload("kubernetes", to.namespace, to.pod)
+            for to in given.get(share.key, ())
+            if to.scheduler == "kubernetes"
+        }
+        for process in share.processes or ():
+            uid = process.membership.pod_uid if process.membership is not None else None
+            if uid is not None and uid not in named:
+                candidates[uid] = candidates[uid] & pods if uid in candidates else set(pods)
+    return {
+        uid: replace(next(iter(pods)), id=uid) for uid, pods in candidates.items() if len(pods) == 1
+    }
+
+
+def _share_work(
+    processes: Iterable[Process],
+    given: Sequence[Workload],
+    named: Mapping[str, Workload],
+    allocates: bool,
+) -> ShareWork:
+    of_process: dict[int, Workload] = {}
+    for process in processes:
+        workload = _of_process(process, given, named)
+        if workload is not None:
+            of_process[process.pid] = workload
+    present = dict.fromkeys(of_process.values())
+    absent = [to for to in given if not any(_covers(here, to) for here in present)]
+    if not present and not absent and not allocates:
+        return NO_WORK
+    workloads = sorted({*present, *absent}, key=_order)
+    return ShareWork(tuple(workloads), bool(given) if allocates else None, of_process)
+
+
+def _order(workload: Workload) -> tuple[str, ...]:
+    return (
+        workload.scheduler,
+        workload.namespace,
+        workload.pod,
+        workload.container,
+        workload.job,
+        workload.step,
+        workload.user,
+        workload.id,
+    )
+
+
+def _of_process(
+    process: Process, given: Sequence[Workload], named: Mapping[str, Workload]
+) -> Workload | None:
+    """Return the workload of a process; None where its control group names none."""
+    member = process.membership
+    if member is None:
+        return None
+    if member.slurm_job is not None or member.slurm_id is not None:
+        return _slurm_step(member, process.owner, given, named)
+    if member.pod_uid is not None:
+        return _pod(member, given, named)
+    if member.container_id is None:
+        return None
+    known = named.get(member.container_id)
+    runtime = member.runtime or ("" if known is None else known.runtime)
+    plain = Workload("container", id=member.container_id, runtime=runtime)
+    return plain if known is None else replace(known, id=member.container_id, runtime=runtime)
+
+
+def _slurm_step(
+    member: Membership,
+    owner: str | None,
+    given: Sequence[Workload],
+    named: Mapping[str, Workload],
+) -> Workload:
+    known = named.get(member.slurm_id or "") or named.get(member.slurm_job or "")
+    job = member.slurm_job or ("" if known is None else known.job)
+    users = [to.user for to in given if to.scheduler == "slurm" and to.job == job and to.user]
+    return Workload(
+        "slurm",
+        job=job,
+        user=(known.user if known is not None else "")
+        or (users[0] if users else "")
+        or owner
+        or "",
+        step=member.slurm_step or "",
+        id=member.slurm_id or ("" if known is None else known.id),
+    )
+
+
+def _pod(member: Membership, given: Sequence[Workload], named: Mapping[str, Workload]) -> Workload:
+    """Return the container of a pod, completed by the name of its only container on the share."""
+    uid = member.pod_uid or ""
+    pod = named.get(member.container_id or "") or named.get(uid)
+    if pod is None:
+        return Workload("kubernetes", id=uid)
+    pod = replace(pod, id=uid)
+    if pod.container:
+        return pod
+    containers = {
+        to.container for to in given if (to.namespace, to.pod) == (pod.namespace, pod.pod)
+    }
+    return replace(pod, container=containers.pop()) if len(containers) == 1 else pod
+
+
+def _covers(here: Workload, given: Workload) -> bool:
+    """Return whether a workload that has a process is the one that the share was given to."""
+    if here.scheduler != given.scheduler:
+        return False
+    if here.scheduler == "slurm":
+        return here.job == given.job
+    if here.scheduler == "kubernetes":
+        same_pod = (here.namespace, here.pod) == (given.namespace, given.pod)
+        return same_pod and here.container in ("", given.container)
+    return here.id == given.id

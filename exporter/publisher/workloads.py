@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose work is on every share now, worked out anew only when something of it has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from exporter.derive.workloads import OnShare, ShareKey, work_of_shares
+from exporter.model.readers import WorkloadSource
+from exporter.model.reading import SlotReport
+from exporter.model.workload import NO_WORK, ShareWork, Workload, WorkloadReport
+
+
+class NodeWork:
+    """Joins what the sources of workloads say with what the driver lists on each share."""
+
+    def __init__(self, sources: Sequence[WorkloadSource]) -> None:
+        self._sources = tuple(sources)
+        self._seen: tuple[object, ...] = ()
+        """The reports, devices and lists of processes that the present answer is made from."""
+        self._work: dict[ShareKey, ShareWork] = {}
+        self.pod_labels: Mapping[str, Mapping[str, str]] = {}
+        """By NAMESPACE/POD."""
+
+    def take(self, reports: Sequence[SlotReport], *, owners: bool) -> None:
+        """Take what the sources and the driver say now; without `owners` no user is named."""
+        said = [report for source in self._sources if (report := source.report()) is not None]
+        shares = [
+            OnShare(report.reading.device, share.gpu_instance, share.processes)
+            for report in reports
+            if report.reading is not None
+            for share in report.reading.shares
+        ]
+        seen: tuple[object, ...] = (*said, owners, *(part for share in shares for part in share))
+        if len(seen) == len(self._seen) and all(
+            this is that for this, that in zip(seen, self._seen, strict=True)
+        ):
+            return
+        self._seen = seen
+        work = work_of_shares(said, shares)
+        self._work = work if owners else {key: _anonymous(each) for key, each in work.items()}
+        self.pod_labels = _labels(said)
+
+    def of(self, uuid: str, gpu_instance: int | None) -> ShareWork:
+        """Return whose work is on a share."""
+        return self._work.get(ShareKey(uuid, gpu_instance), NO_WORK)
+
+
+def _anonymous(work: ShareWork) -> ShareWork:
+    """Return the same without the users of jobs; what differs by them alone is one."""
+
+    def without(workload: Workload) -> Workload:
+        return replace(workload, user="")
+
+    return ShareWork(
+        tuple(dict.fromkeys(map(without, work.workloads))),
+        work.allocated,
+        {pid: without(workload) for pid, workload in work.of_process.items()},
+    )
+
+
+def _labels(reports: Sequence[WorkloadReport]) -> Mapping[str, Mapping[str, str]]:
+    labels: dict[str, Mapping[str, str]] = {}
+    for report in reports:
+        labels.update(report.pod_labels)
+    return labels

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose a process is by its control group: the paths that Slurm, Kubernetes and runtimes make."""
+
+from __future__ import annotations
+
+import re
+
+from exporter.model.workload import Membership
+
+MOST_BYTES = 16 * 1024
+
+_ID = "[0-9a-f]{64}"
+_RUNTIMES = {
+    "docker": "docker",
+    "libpod": "podman",
+    "cri-containerd": "containerd",
+    "crio": "cri-o",
+}
+"""By the word in the path."""
+_CONTAINER = re.compile(
+    rf"(?:^|[/:-])(?:(?P<runtime>docker|libpod|cri-containerd|crio)[-/:])?(?P<id>{_ID})(?:\.scope)?"
+    r"(?=/|$)"
+)
+_POD = re.compile(
+    r"/(?:kubepods[^/]*-)?pod(?P<uid>[0-9a-f]{8}(?:[_-][0-9a-f]{4}){3}[_-][0-9a-f]{12}|[0-9a-f]{32})"
+    r"(?:\.slice)?(?=/|$)"
+)
+_STEP = r"(?:/step_(?P<step>[A-Za-z0-9_+.]+))?(?=/|$)"
+_JOB = re.compile(
+    rf"/(?:slurm(?:_[^/]+)?/uid_\d+|(?:[^/]+_)?slurmstepd\.scope)/job_(?P<job>\d+){_STEP}"
+)
+_SLUID = re.compile(rf"/(?:[^/]+_)?slurmstepd\.scope/(?P<id>s[0-9A-HJKMNP-TV-Z]{{13}}){_STEP}")
+
+
+def membership(text: str) -> Membership | None:
+    """Return what /proc/PID/cgroup says of whose the process is; None if that is nobody known.
+
+    Of several hierarchies (version 1) the first that says something counts. Kubernetes comes before
+    a runtime, whose containers pods are made of.
+    """
+    paths = [line.split(":", 2)[2] for line in text.splitlines() if line.count(":") >= 2]
+    for path in paths:
+        found = _of_path(path)
+        if found is not None:
+            return found
+    return None
+
+
+def _of_path(path: str) -> Membership | None:
+    job = _JOB.search(path)
+    if job is not None:
+        return Membership(slurm_job=job["job"], slurm_step=job["step"])
+    sluid = _SLUID.search(path)
+    if sluid is not None:
+        return Membership(slurm_id=sluid["id"], slurm_step=sluid["step"])
+    pod = _POD.search(path)
+    container = _CONTAINER.search(path, 0 if pod is None else pod.end())
+    if container is None and pod is None:
+        return None
+    return Membership(
+        pod_uid=None if pod is None else pod["uid"].replace("_", "-"),
+        container_id=None if container is None else container["id"],
+        runtime=None if container is None else _RUNTIMES.get(container["runtime"] or ""),
+    )

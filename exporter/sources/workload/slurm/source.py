@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The source slurm."""
+
+from __future__ import annotations
+
+from exporter.clock import Clock
+from exporter.model.workload import WorkloadReport
+from exporter.sources.source import SLURM, NodeWorkloads, WorkloadOptions
+from exporter.sources.workload.polled import PolledSource
+
+
+def prepare(options: WorkloadOptions, clock: Clock) -> NodeWorkloads:
+    """Return the source, not started."""
+
+    def read() -> WorkloadReport | None:
+        return None
+
+    return PolledSource(SLURM, read, clock)

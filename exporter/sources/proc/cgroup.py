@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from exporter.model.workload import Membership
-
-MOST_BYTES = 16 * 1024
+from exporter.sources.proc.procfs import MOST_BYTES, read_file, start_time
 
 _ID = "[0-9a-f]{64}"
 _RUNTIMES = {
@@ -30,6 +30,25 @@ _JOB = re.compile(
     rf"/(?:slurm(?:_[^/]+)?/uid_\d+|(?:[^/]+_)?slurmstepd\.scope)/job_(?P<job>\d+){_STEP}"
 )
 _SLUID = re.compile(rf"/(?:[^/]+_)?slurmstepd\.scope/(?P<id>s[0-9A-HJKMNP-TV-Z]{{13}}){_STEP}")
+
+
+def memberships(procfs: str, pids: Iterable[int]) -> dict[int, Membership | None]:
+    """Return whose these processes are, by PID; None where it cannot be seen, or is nobody known.
+
+    It is read each time: a process may be moved after its start.
+    """
+    return {pid: of_process(procfs, pid) for pid in set(pids)}
+
+
+def of_process(procfs: str, pid: int) -> Membership | None:
+    """Return whose a process is; None where it cannot be seen, or is nobody known."""
+    started = start_time(procfs, pid)
+    content = read_file(procfs, pid, "cgroup")
+    if start_time(procfs, pid) != started:
+        return None  # another process has the PID now, or none has
+    if len(content) == MOST_BYTES:
+        content = content[: content.rfind(b"\n") + 1]  # half a path may name somebody else
+    return membership(content.decode("utf-8", "replace"))
 
 
 def membership(text: str) -> Membership | None:

@@ -199,7 +199,9 @@ def _slurm_step(
 def _pod(member: Membership, given: Sequence[Workload], named: Mapping[str, Workload]) -> Workload:
     """Return the container of a pod, completed by the name of its only container on the share."""
     uid = member.pod_uid or ""
-    pod = named.get(member.container_id or "") or named.get(uid)
+    known = (named.get(member.container_id or ""), named.get(uid))
+    # A runtime may have a name for a container that belongs to a pod: the kubelet's counts.
+    pod = next((each for each in known if each and each.scheduler == "kubernetes"), None)
     if pod is None:
         return Workload("kubernetes", id=uid)
     pod = replace(pod, id=uid)

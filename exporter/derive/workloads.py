@@ -57,7 +57,9 @@ def work_of_shares(
     for report in reversed(reports):
         named.update(report.named)
     named = {**_inferred_pods(shares, given, named), **named}
-    allocates = any(report.allocates for report in reports)
+    # One that knows only some of what it gave away leaves it open whether the others are free.
+    left_open = any(report.allocations and not report.allocates for report in reports)
+    allocates = not left_open and any(report.allocates for report in reports)
     return {
         share.key: _share_work(share.processes or (), given.get(share.key, ()), named, allocates)
         for share in shares
@@ -140,7 +142,8 @@ def _share_work(
     if not present and not absent and not allocates:
         return NO_WORK
     workloads = sorted({*present, *absent}, key=_order)
-    return ShareWork(tuple(workloads), bool(given) if allocates else None, of_process)
+    allocated = True if given else (False if allocates else None)
+    return ShareWork(tuple(workloads), allocated, of_process)
 
 
 def _order(workload: Workload) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ _DELETED = " (deleted)"
 """The kernel puts it behind the path of a group that is gone."""
 _STEP = r"(?:/step_(?P<step>[A-Za-z0-9_+.]+))?(?=/|$)"
 _JOB = re.compile(
-    rf"/(?:slurm(?:_[^/]+)?/uid_\d+|(?:[^/]+_)?slurmstepd\.scope)/job_(?P<job>\d+){_STEP}"
+    rf"/(?:slurm(?:_[^/]+)?/uid_[0-9]+|(?:[^/]+_)?slurmstepd\.scope)/job_(?P<job>[0-9]+){_STEP}"
 )
 _SLUID = re.compile(rf"/(?:[^/]+_)?slurmstepd\.scope/(?P<id>s[0-9A-HJKMNP-TV-Z]{{13}}){_STEP}")
 

@@ -22,8 +22,8 @@ DEEPEST = 8
 
 _SCOPE = re.compile(r"(?:.+_)?slurmstepd\.scope")
 _TREE = re.compile(r"slurm(?:_.+)?")
-_USER = re.compile(r"uid_(\d{1,10})")
-_JOB = re.compile(r"job_(\d{1,10})")
+_USER = re.compile(r"uid_([0-9]{1,10})")
+_JOB = re.compile(r"job_([0-9]{1,10})")
 _SLUID = re.compile(r"s[0-9A-HJKMNP-TV-Z]{13}")
 _UNITS = (".service", ".mount", ".socket", ".swap", ".automount", ".timer")
 """Units of systemd that are no parents of a scope of Slurm's."""

@@ -25,11 +25,11 @@ MOST_FILES = 4096
 MOST_ENTRIES = 4096
 """Of one folder, all its files together."""
 
-_NUMBER = re.compile(r"(?P<gpu>\d{1,4})(?:\.(?P<instance>\d{1,4}))?")
+_NUMBER = re.compile(r"(?P<gpu>[0-9]{1,4})(?:\.(?P<instance>[0-9]{1,4}))?")
 _UUID = re.compile(r"(?P<kind>GPU|MIG)-[0-9A-Za-z-]{1,64}")
-_JOB = re.compile(r"[1-9]\d{0,9}")
+_JOB = re.compile(r"[1-9][0-9]{0,9}")
 _USER = re.compile(r"[A-Za-z0-9_.@\\+-]{1,64}\$?")
-_UID = re.compile(r"\d{1,10}")
+_UID = re.compile(r"[0-9]{1,10}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def _numbered(name: str) -> DeviceName | None:
 def _identified(name: str) -> DeviceName | None:
     match = _UUID.fullmatch(name)
     if match is None:
-        return DeviceName(index=int(name)) if re.fullmatch(r"\d{1,4}", name) else None
+        return DeviceName(index=int(name)) if re.fullmatch(r"[0-9]{1,4}", name) else None
     return DeviceName(mig_uuid=name) if match["kind"] == "MIG" else DeviceName(uuid=name)
 
 

@@ -67,7 +67,7 @@ class Slurm:
         names = {job: sluid for sluid, job in sluids.items()}
 
         def workload(job: str) -> Workload:
-            return Workload(SLURM, job=job, user=users.get(job, ""), id=names.get(job, ""))
+            return Workload("slurm", job=job, user=users.get(job, ""), id=names.get(job, ""))
 
         return WorkloadReport(
             allocations=tuple(Allocation(entry.device, workload(entry.job)) for entry in given),

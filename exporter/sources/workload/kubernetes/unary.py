@@ -6,6 +6,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -21,9 +22,10 @@ MOST_BYTES = 16 * 1024 * 1024
 PREFIX_BYTES = 5
 """Before each message: whether it is compressed, and its length."""
 _SLACK_BYTES = 64 * 1024
-_CHUNK_BYTES = 256 * 1024
-_MOST_RECEIVED_BYTES = 2 * MOST_BYTES
-"""Frames without content would otherwise be read until the time is over."""
+_CHUNK_BYTES = 64 * 1024
+_MOST_EVENTS = 20_000
+"""Frames without content would otherwise be read until the time is over; an answer of 16 MiB has a
+thousand."""
 _MOST_TEXT = 200
 
 RESOURCE_EXHAUSTED = 8
@@ -89,19 +91,31 @@ def _ask(connection: socket.socket, path: str, method: str, deadline: float) -> 
     connection.connect(path)
     http = _begun(method)
     answer = _Answer(path)
-    received = 0
+    events = 0
     while True:
         connection.settimeout(_left(deadline))
-        connection.sendall(http.data_to_send())
-        chunk = connection.recv(_CHUNK_BYTES)
-        received += len(chunk)
+        chunk = _exchange(connection, http.data_to_send())
         if not chunk:
             raise CallFailed(f"{path} closes the connection before its answer is complete")
-        if received > _MOST_RECEIVED_BYTES:
-            raise CallFailed(f"{path} sends more than an answer can have")
         for event in http.receive_data(chunk):
+            events += 1
+            if events > _MOST_EVENTS:
+                raise CallFailed(f"{path} sends more than an answer can have")
             if answer.take(event):
                 return answer.message()
+
+
+def _exchange(connection: socket.socket, data: bytes) -> bytes:
+    """Send, then return what has arrived; nothing once the other side has hung up.
+
+    It may have done so right after its answer, which then is still there to be read.
+    """
+    with suppress(BrokenPipeError):
+        connection.sendall(data)
+    try:
+        return connection.recv(_CHUNK_BYTES)
+    except ConnectionResetError:
+        return b""
 
 
 def _left(deadline: float) -> float:

@@ -54,7 +54,7 @@ bench: $(READY) ## Measure this exporter beside a peer; prints ratios
 
 lock: $(READY) ## Pin what the image is made of, with hashes (ARGS=--upgrade takes newer versions)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV)
-	@$(LOCK) -o requirements/image.txt pyproject.toml $(ARGS)
+	@$(LOCK) --extra kubernetes -o requirements/image.txt pyproject.toml $(ARGS)
 	@$(LOCK) -o requirements/build.txt requirements/build.in $(ARGS)
 	@$(LOCK) -o requirements/audit.txt requirements/audit.in $(ARGS)
 	@sed -i "s|^ARG PYTHON_IMAGE=.*|ARG PYTHON_IMAGE=$$(sed -n 's/^FROM //p' requirements/Dockerfile)|" Dockerfile

@@ -163,6 +163,7 @@ def choose_workloads(
         kubernetes_pods_socket=str(settings.kubernetes_pods_socket),
         kubernetes_pod_labels=settings.kubernetes_pod_labels,
         kubernetes_resources=settings.kubernetes_resources,
+        kubernetes_ignore_pods=settings.kubernetes_ignore_pods,
         slurm_job_map=str(settings.slurm_job_map),
         slurm_gpustat=str(settings.slurm_gpustat),
         container_sockets=settings.container_sockets,

@@ -52,7 +52,7 @@ def work_of_shares(
         reports: what each source of workloads knows, the preferred one first.
         shares: every share of the node that is read.
     """
-    given = _given(reports, shares)
+    given, possible = _given(reports, shares)
     named: dict[str, Workload] = {}
     for report in reversed(reports):
         named.update(report.named)
@@ -61,23 +61,75 @@ def work_of_shares(
     left_open = any(report.allocations and not report.allocates for report in reports)
     allocates = not left_open and any(report.allocates for report in reports)
     return {
-        share.key: _share_work(share.processes or (), given.get(share.key, ()), named, allocates)
+        share.key: _share_work(
+            share.processes or (),
+            given.get(share.key, ()),
+            named,
+            allocates and share.key not in possible,
+        )
         for share in shares
     }
 
 
 def _given(
     reports: Iterable[WorkloadReport], shares: Sequence[OnShare]
-) -> dict[ShareKey, list[Workload]]:
-    """Return to whom each share is given; a GPU that is divided is given with all its instances."""
+) -> tuple[dict[ShareKey, list[Workload]], set[ShareKey]]:
+    """Return to whom each share is given, and those of which one may be given that is not named.
+
+    A GPU that is divided is given with all its instances.
+    """
     given: dict[ShareKey, list[Workload]] = {}
+    possible: set[ShareKey] = set()
+    by_name = _by_name(shares)
     for allocation in _allocations(reports):
-        for share in shares:
-            if names(allocation.device, share.device, share.gpu_instance):
-                to = given.setdefault(share.key, [])
-                if allocation.workload not in to:
-                    to.append(allocation.workload)
-    return given
+        device = allocation.device
+        these = [
+            share
+            for share in by_name.get(_name(device), ())
+            if names(device, share.device, share.gpu_instance)
+        ]
+        if device.profile is not None and len(these) > 1:
+            possible.update(share.key for share in these)
+            continue
+        for share in these:
+            to = given.setdefault(share.key, [])
+            if allocation.workload not in to:
+                to.append(allocation.workload)
+    return given, possible
+
+
+_Name = tuple[str, str | int | None]
+
+
+def _name(device: DeviceName) -> _Name:
+    """Return the name that counts of those that a device has."""
+    if device.mig_uuid is not None:
+        return "mig", device.mig_uuid
+    if device.uuid is not None:
+        return "uuid", device.uuid
+    if device.index is not None:
+        return "index", device.index
+    return "minor", device.minor
+
+
+def _by_name(shares: Iterable[OnShare]) -> dict[_Name, list[OnShare]]:
+    """Return the shares by each name that a device of theirs may be given by."""
+    found: dict[_Name, list[OnShare]] = {}
+    for share in shares:
+        device = share.device
+        its: list[_Name] = [
+            ("uuid", device.uuid),
+            ("index", device.index),
+            ("minor", device.minor_number),
+        ]
+        its += [
+            ("mig", instance.mig_uuid)
+            for instance in device.instances
+            if instance.gpu_instance == share.gpu_instance
+        ]
+        for name in its:
+            found.setdefault(name, []).append(share)
+    return found
 
 
 def _allocations(reports: Iterable[WorkloadReport]) -> Iterator[Allocation]:
@@ -101,7 +153,17 @@ def names(name: DeviceName, device: Device, gpu_instance: int | None) -> bool:
         same = name.index == device.index
     else:
         same = name.minor is not None and name.minor == device.minor_number
+    if name.profile is not None:
+        return same and any(
+            instance.gpu_instance == gpu_instance and name.profile in ("", _plain(instance.profile))
+            for instance in device.instances
+        )
     return same and name.gpu_instance in (None, gpu_instance)
+
+
+def _plain(profile: str) -> str:
+    """Return a profile as it stands in the names of DRA's devices: 1g.10gb+me is 1g10gb-me."""
+    return profile.replace(".", "").replace("+", "-").lower()
 
 
 def _inferred_pods(
@@ -142,8 +204,7 @@ def _share_work(
     if not present and not absent and not allocates:
         return NO_WORK
     workloads = sorted({*present, *absent}, key=_order)
-    allocated = True if given else (False if allocates else None)
-    return ShareWork(tuple(workloads), allocated, of_process)
+    return ShareWork(tuple(workloads), bool(given) if given or allocates else None, of_process)
 
 
 def _order(workload: Workload) -> tuple[str, ...]:
@@ -202,8 +263,8 @@ def _slurm_step(
 def _pod(member: Membership, given: Sequence[Workload], named: Mapping[str, Workload]) -> Workload:
     """Return the container of a pod, completed by the name of its only container on the share."""
     uid = member.pod_uid or ""
-    known = (named.get(member.container_id or ""), named.get(uid))
-    # A runtime may have a name for a container that belongs to a pod: the kubelet's counts.
+    known = (named.get(key) for key in (member.container_id, uid) if key)
+    # A runtime that was asked too knows its container, but not what it is in the pod.
     pod = next((each for each in known if each and each.scheduler == "kubernetes"), None)
     if pod is None:
         return Workload("kubernetes", id=uid)

@@ -59,6 +59,9 @@ class DeviceName:
     """The N of /dev/nvidiaN."""
     gpu_instance: int | None = None
     """With one of the last three: this MIG instance of that GPU."""
+    profile: str | None = None
+    """Instead of it: an instance of this profile, written without dots and in small letters (any
+    where it is empty), of which the GPU may have several."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,6 +190,8 @@ class WorkloadOptions:
     """The labels of pods whose whole name matches are published; None: none."""
     kubernetes_resources: tuple[str, ...] = ()
     """Names of resources that are GPUs, beside nvidia.com/gpu and nvidia.com/mig-*."""
+    kubernetes_ignore_pods: re.Pattern[str] | None = None
+    """NAMESPACE/POD, as a whole, of pods that only watch the GPUs they are given."""
     slurm_job_map: str = "/var/lib/dcgm-exporter/job-mapping"
     """The folder of prolog files that are named by the number of a GPU."""
     slurm_gpustat: str = "/run/gpustat"

@@ -89,6 +89,13 @@ def test_image_dependencies_are_locked() -> None:
         assert _number(locked[package]) >= _number(least), f"{package}: run `make lock`"
 
 
+def test_image_has_the_extra_that_the_kubelet_needs() -> None:
+    """What runs in a cluster can ask the kubelet; the other extra is not ours to give."""
+    locked = _locked("image.txt")
+    assert {"h2", "hpack", "hyperframe"} <= locked.keys()
+    assert not [package for package in locked if "cupti" in package]
+
+
 def test_build_tool_is_locked() -> None:
     """The tool that pyproject.toml asks for builds the wheel inside the image."""
     assert "hatchling" in _locked("build.txt")

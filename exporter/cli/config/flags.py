@@ -279,6 +279,13 @@ class Settings:
         "Resources that are GPUs, beside nvidia.com/gpu, nvidia.com/gpu.shared and "
         "nvidia.com/mig-*.",
     )
+    kubernetes_ignore_pods: re.Pattern[str] | None = _flag(
+        "kubernetes.ignore-pods",
+        optional(PATTERN),
+        "",
+        "Pods that do not use the GPUs they are given, such as monitors with admin access to all: "
+        "NAMESPACE/POD that matches as a whole.",
+    )
     slurm_job_map: Path = _flag(
         "slurm.job-map",
         PATH,

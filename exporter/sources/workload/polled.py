@@ -14,6 +14,10 @@ from exporter.model.workload import WorkloadReport
 INTERVAL_SECONDS = 10.0
 FIRST_SECONDS = 1.0
 """Until the first word: a kubelet that starts together with this daemon is not waited for long."""
+MOST_BACKED_OFF = 4
+"""The longest wait for one that is asked too often, in intervals."""
+_MOST_WHY = 300
+"""Characters of a reason."""
 
 log = logging.getLogger(__name__)
 
@@ -22,12 +26,16 @@ class Unreadable(Exception):
     """It is there but could not be read; says why in one line."""
 
 
+class Busy(Unreadable):
+    """It wants to be asked less often."""
+
+
 class PolledSource:
     """One source of workloads.
 
     `read` returns what is known now, None where this node has no such scheduler or runtime, and
-    raises Unreadable. It may take seconds; whatever else it raises is a fault that is logged and
-    costs this round only.
+    raises Unreadable. It may take seconds, and is never asked twice at once; whatever else it
+    raises is a fault that is logged and costs this round only.
     """
 
     def __init__(
@@ -51,6 +59,8 @@ class PolledSource:
         """Why it could not be read the last time."""
         self._there = False
         """Whether it ever was."""
+        self._backed_off = 1
+        """Intervals until the next question."""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -81,17 +91,25 @@ class PolledSource:
                 ),
             )
 
+    @property
+    def wait_seconds(self) -> float:
+        """Return how long to wait before the next question."""
+        with self._lock:
+            return self._interval_seconds * self._backed_off if self._there else FIRST_SECONDS
+
     def read_once(self) -> None:
         """Ask once; keep the answer, or why there is none."""
         started = self._clock.monotonic()
         problem: str | None = None
         report: WorkloadReport | None = None
+        busy = False
         try:
             report = self._read()
         except Unreadable as error:
-            problem = str(error)
+            problem = _one_line(error)
+            busy = isinstance(error, Busy)
         except Exception as error:
-            problem = f"{type(error).__name__}: {error}"
+            problem = f"{type(error).__name__}: {_one_line(error)}"
             log.debug("%s", self.name, exc_info=True)
         now = self._clock.monotonic()
         with self._lock:
@@ -103,21 +121,31 @@ class PolledSource:
             self._there = True
             self._seconds = now - started
             self._problem = problem
+            self._backed_off = min(2 * self._backed_off, MOST_BACKED_OFF) if busy else 1
+            known = self._report is not None
             if report is None:
                 self._failures += 1
             else:
                 self._read_at = now
                 if report != self._report:
                     self._report = report
-        self._log(problem, before)
+        self._log(problem, before, known)
 
-    def _log(self, problem: str | None, before: str | None) -> None:
+    def _log(self, problem: str | None, before: str | None, known: bool) -> None:
+        """Log a change between readable and not; why it is not may differ each time."""
         if problem is not None and before is None:
-            log.warning("source %s: %s; its last word stays", self.name, problem)
+            kept = "; its last word stays" if known else ""
+            log.warning("source %s: %s%s", self.name, problem, kept)
         elif problem is None and before is not None:
             log.info("source %s can be read again", self.name)
 
     def _run(self) -> None:
         while not self._stopped.is_set():
             self.read_once()
-            self._stopped.wait(self._interval_seconds if self._there else FIRST_SECONDS)
+            self._stopped.wait(self.wait_seconds)
+
+
+def _one_line(error: Exception) -> str:
+    """Return what an error says, or its kind, without line breaks."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    return said if len(said) <= _MOST_WHY else f"{said[:_MOST_WHY]}…"

@@ -147,6 +147,7 @@ EXAMPLES: dict[str, tuple[str, Any]] = {
     "kubernetes.pods-socket": ("/k/pods.sock", Path("/k/pods.sock")),
     "kubernetes.pod-labels": ("team|app", re.compile("team|app")),
     "kubernetes.resources": ("example.com/gpu", ("example.com/gpu",)),
+    "kubernetes.ignore-pods": ("ops/.*", re.compile("ops/.*")),
     "slurm.job-map": ("/jobs", Path("/jobs")),
     "slurm.gpustat": ("/gpustat", Path("/gpustat")),
     "container.sockets": ("/d.sock", ("/d.sock",)),

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from exporter.sources.workload.kubernetes.pod_resources import Held, held_devices
+from exporter.sources.workload.kubernetes.pods import listed_pods
+from exporter.sources.workload.kubernetes.protobuf import Budget, Malformed, fields, text
+from tests.sources.workload.kubernetes import messages
+
+ANY = st.binary(max_size=200)
+NAMES = st.text(max_size=12)
+
+
+def _read(data: bytes, budget: Budget | None = None) -> list[tuple[int, int | bytes]]:
+    return [
+        (number, value if isinstance(value, int) else bytes(value))
+        for number, value in fields(memoryview(data), budget or Budget())
+    ]
+
+
+def test_fields_are_read_by_number_and_those_of_fixed_length_are_passed_over() -> None:
+    """All of what one message of protobuf's own library has."""
+    pod = messages.PodMessage(
+        metadata={"name": "n", "generation": 1 << 40},
+        spec={"unread": 1.5, "unread_too": 7},
+        status={"containerStatuses": [{"ready": True}]},
+    )
+
+    outer = _read(pod.SerializeToString())
+
+    assert [number for number, _ in outer] == [1, 2, 3]
+    assert [_read(value) for _, value in outer if isinstance(value, bytes)] == [
+        [(1, b"n"), (7, 1 << 40)],
+        [],
+        [(8, b"\x20\x01")],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"\x0a", "cut off or too long"),
+        (b"\x0a\x05abc", "a field is cut off"),
+        (b"\x08", "cut off or too long"),
+        (b"\x08\xff", "cut off or too long"),
+        (b"\x08" + b"\xff" * 10 + b"\x01", "cut off or too long"),
+        (b"\x09\x00", "a field is cut off"),
+        (b"\x0d\x00", "a field is cut off"),
+        (b"\x00\x01", "no field 0"),
+        (b"\x0b\x0c", "the type 3"),
+        (b"\x0f", "the type 7"),
+        (b"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80", "cut off or too long"),
+        (b"\xf8\xff\xff\xff\xff\x01\x00", "no field"),
+    ],
+)
+def test_what_is_no_message_is_refused(data: bytes, why: str) -> None:
+    with pytest.raises(Malformed, match=why):
+        _read(data)
+
+
+def test_fields_are_counted_over_all_messages() -> None:
+    """A megabyte of empty messages would otherwise take minutes."""
+    budget = Budget(3)
+    _read(b"\x0a\x00\x0a\x00", budget)
+
+    with pytest.raises(Malformed, match="too many"):
+        _read(b"\x0a\x00\x0a\x00", budget)
+
+
+@given(ANY)
+@example(b"\x0a\x02\x08\x01")
+@example(b"\x0a\x04\x1a\x02\x08\x01")
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+    """Nothing but Malformed is ever raised, whichever message they are taken for."""
+    for read in (
+        _read,
+        lambda answer: held_devices(answer, lambda _: True),
+        lambda answer: listed_pods(answer, None),
+    ):
+        with suppress(Malformed):
+            read(data)
+
+
+@given(st.integers(0, 8), ANY)
+def test_bytes_in_any_nested_message_are_read_or_refused(depth: int, data: bytes) -> None:
+    """What is wrong deep inside is found there."""
+    for number in (3, 2, 5, 4, 1)[:depth] or (1,):
+        data = bytes([number << 3 | 2, *_length(len(data))]) + data
+    with suppress(Malformed):
+        held_devices(data, lambda _: True)
+    with suppress(Malformed):
+        listed_pods(data, None)
+
+
+def _length(value: int) -> list[int]:
+    return [value] if value < 128 else [value & 127 | 128, value >> 7]
+
+
+@given(st.text(max_size=30), st.integers(0, 40))
+def test_a_text_is_at_most_so_long(said: str, most: int) -> None:
+    assert text(memoryview(said.encode()), most) == said[:most]
+
+
+@given(st.binary(max_size=30))
+def test_a_text_need_not_be_one(data: bytes) -> None:
+    assert len(text(memoryview(data), 10)) <= 10
+
+
+DEVICES = st.lists(st.text(min_size=1, max_size=20), max_size=4)
+CONTAINERS = st.lists(st.tuples(NAMES, DEVICES, DEVICES), max_size=3)
+PODS = st.lists(st.tuples(NAMES, NAMES, CONTAINERS), max_size=4)
+
+
+@given(PODS)
+def test_what_protobuf_writes_is_what_is_read(
+    pods: list[tuple[str, str, list[tuple[str, list[str], list[str]]]]],
+) -> None:
+    """Round trip with the serializer that the kubelet's own comes from."""
+    answer: Any = messages.pod_resources(
+        *(
+            messages.pod(
+                namespace,
+                name,
+                *(
+                    messages.container(
+                        inner, *ids, claims=[messages.claim("c", *claimed, cdi=("a=b",))]
+                    )
+                    for inner, ids, claimed in containers
+                ),
+            )
+            for namespace, name, containers in pods
+        )
+    )
+
+    expected = [
+        held
+        for namespace, name, containers in pods
+        for inner, ids, claimed in containers
+        for held in (
+            *(Held(namespace, name, inner, each, "nvidia.com/gpu") for each in ids),
+            *(Held(namespace, name, inner, each, "", "team-a/c", ("a=b",)) for each in claimed),
+        )
+    ]
+    assert list(held_devices(answer.SerializeToString(), lambda _: True)) == expected

@@ -145,6 +145,14 @@ def test_processes_win_where_the_numbers_cannot_be_right() -> None:
     assert allocated(found) == [None, True, None, True]
 
 
+def test_what_is_free_is_open_beside_a_kubelet_too() -> None:
+    """It knows all that it gave away, but not what Slurm did."""
+    shares = on({3: "7"})
+    reports = SlurmNumbers().resolved([WorkloadReport(allocates=True), given((0, "7"))], shares)
+    found = work_of_shares(reports, shares)
+    assert [found[share.key].allocated for share in shares] == [None, None, None, True]
+
+
 def test_a_job_under_a_sluid_contradicts_as_well() -> None:
     """Its number is what the source says."""
     sluid = "s01ARZ3NDEKTSV"

@@ -10,11 +10,12 @@ from exporter.clock import Clock
 from exporter.model.workload import Allocation, Workload, WorkloadReport
 from exporter.sources.proc.procfs import user_name
 from exporter.sources.source import SLURM, NodeWorkloads, WorkloadOptions
-from exporter.sources.workload.polled import PolledSource
+from exporter.sources.workload.polled import PolledSource, Unreadable
 from exporter.sources.workload.slurm.cgroups import JobGroup, SlurmGroups, find
 from exporter.sources.workload.slurm.ended import EndedJobs, Present
 from exporter.sources.workload.slurm.folders import (
     Entry,
+    Folder,
     certain_first,
     read_gpustat,
     read_job_map,
@@ -37,6 +38,8 @@ class Slurm:
         self._clock = clock
         self._sluids = Sluids(options.procfs)
         self._ended = EndedJobs(options.procfs)
+        self._there: set[str] = set()
+        """The folders that were there."""
         self._logged: frozenset[str] = frozenset()
         """What the last read was logged to lack or leave out."""
 
@@ -44,15 +47,10 @@ class Slurm:
         """Return what is known now; None where this node has neither jobs' folders nor groups.
 
         Raises:
-            Unreadable: a folder of the prolog is there, but cannot be listed.
+            Unreadable: a folder of the prolog is there and cannot be listed, or is gone.
         """
-        options = self._options
-        folders = [
-            folder
-            for folder in (read_gpustat(options.slurm_gpustat), read_job_map(options.slurm_job_map))
-            if folder is not None
-        ]
-        found = find(options.sysfs)
+        folders = self._folders()
+        found = find(self._options.sysfs)
         if not folders and found is None:
             self._log((), ())
             return None
@@ -77,6 +75,20 @@ class Slurm:
                 **{sluid: workload(job) for sluid, job in sluids.items()},
             },
         )
+
+    def _folders(self) -> list[Folder]:
+        folders = []
+        for path, read in (
+            (self._options.slurm_gpustat, read_gpustat),
+            (self._options.slurm_job_map, read_job_map),
+        ):
+            folder = read(path)
+            if folder is not None:
+                self._there.add(path)
+                folders.append(folder)
+            elif path in self._there:
+                raise Unreadable(f"{path} is gone")
+        return folders
 
     def _users(self, given: Iterable[Entry], groups: SlurmGroups) -> Mapping[str, str]:
         """Return the users of jobs, where files or control groups have them."""

@@ -10,6 +10,7 @@ import pytest
 
 from exporter.model.workload import Allocation, DeviceName, Workload, WorkloadReport
 from exporter.sources.source import WorkloadOptions
+from exporter.sources.workload.polled import PolledSource
 from exporter.sources.workload.slurm.source import Slurm, prepare
 from tests.clocks import ManualClock
 from tests.sources.workload.slurm.trees import SCOPE, SLUID, Node
@@ -149,19 +150,29 @@ def test_what_cannot_be_read_leaves_it_open_which_gpus_are_free(
     assert len(caplog.records) == 2
 
 
-def test_a_folder_that_is_none_keeps_the_last_word(rig: Rig) -> None:
-    """Its state says so."""
+@pytest.mark.parametrize("instead", ["nothing", "a file"])
+def test_a_folder_that_cannot_be_read_keeps_the_last_word(rig: Rig, instead: str) -> None:
+    """Its state says so; it is read again when it is back."""
+    rig.group(SCOPE)
     file = rig.give(GPU, "7 alice\n")
-    source = prepare(rig.options, rig.clock)
-    source.read_once()  # type: ignore[attr-defined]
+    source = PolledSource("slurm", rig.slurm.read, rig.clock)
+    source.read_once()
     before = source.report()
     file.unlink()
     rig.gpustat.rmdir()
-    rig.gpustat.write_text("")
-    source.read_once()  # type: ignore[attr-defined]
+    if instead == "a file":
+        rig.gpustat.write_text("")
+    source.read_once()
     assert source.report() is before
     assert source.state is not None
     assert not source.state.up
+    rig.gpustat.unlink(missing_ok=True)
+    rig.give(GPU, "8 bob\n")
+    source.read_once()
+    assert source.state.up
+    report = source.report()
+    assert report is not None
+    assert [each.workload.job for each in report.allocations] == ["8"]
 
 
 EXTERN = f"{SCOPE}/job_7/step_extern"

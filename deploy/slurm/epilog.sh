@@ -25,7 +25,7 @@ take() {
   else
     new=$(mktemp "$folder/.$name.XXXXXX") || return
     printf '%s' "$left" >"$new"
-    chmod 644 "$new" && mv -f "$new" "$folder/$name" || rm -f "$new"
+    if ! { chmod 644 "$new" && mv -f "$new" "$folder/$name"; }; then rm -f "$new"; fi
   fi
 }
 

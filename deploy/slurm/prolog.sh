@@ -104,7 +104,7 @@ put() {
     [[ $sharing == exclusive || ! -f $folder/$name ]] || grep -vxF -- "$line" "$folder/$name"
     printf '%s\n' "$line"
   } >"$new"
-  chmod 644 "$new" && mv -f "$new" "$folder/$name" || rm -f "$new"
+  if ! { chmod 644 "$new" && mv -f "$new" "$folder/$name"; }; then rm -f "$new"; fi
 }
 
 main() {

@@ -42,6 +42,8 @@ class Slurm:
         """The folders that were there."""
         self._logged: frozenset[str] = frozenset()
         """What the last read was logged to lack or leave out."""
+        self._left: frozenset[str] = frozenset()
+        """The files of ended jobs that the last read found."""
 
     def read(self) -> WorkloadReport | None:
         """Return what is known now; None where this node has neither jobs' folders nor groups.
@@ -101,14 +103,18 @@ class Slurm:
         return users
 
     def _log(self, problems: Collection[str], ended: Iterable[Entry]) -> None:
-        """Log what is new: one line of problems, one of files that were left behind."""
-        left = [f"{entry.path} has job {entry.job}, which has ended" for entry in ended]
-        for level, lines in ((logging.WARNING, problems), (logging.INFO, left)):
+        """Log what is new: one line of problems, one of files that were left behind.
+
+        A file is left behind that is still there at the next read: an epilog takes a moment.
+        """
+        left = frozenset(f"{entry.path} has job {entry.job}, which has ended" for entry in ended)
+        logged = frozenset([*problems, *(left & self._left)])
+        for level, lines in ((logging.WARNING, problems), (logging.INFO, left & self._left)):
             new = sorted(set(lines) - self._logged)
             if new:
                 more = f" (and {len(new) - 1} more)" if len(new) > 1 else ""
                 log.log(level, "source %s: %s%s", SLURM, new[0], more)
-        self._logged = frozenset([*problems, *left])
+        self._logged, self._left = logged, left
 
 
 def _present(groups: SlurmGroups, sluids: Mapping[str, str]) -> Present:

@@ -7,6 +7,7 @@ completes it. A pod that no source names is the one pod that has every share its
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -107,7 +108,11 @@ def _inferred_pods(
     given: Mapping[ShareKey, Sequence[Workload]],
     named: Mapping[str, Workload],
 ) -> dict[str, Workload]:
-    """Return by UID the pods that only their GPUs identify: one pod has all that they run on."""
+    """Return by UID the pods that only their GPUs identify: one pod has all that they run on.
+
+    Where that is the same pod for two UIDs, one of them uses GPUs that were not given to it: which
+    one is not known.
+    """
     candidates: dict[str, set[Workload]] = {}
     for share in shares:
         pods = {
@@ -119,9 +124,9 @@ def _inferred_pods(
             uid = process.membership.pod_uid if process.membership is not None else None
             if uid is not None and uid not in named:
                 candidates[uid] = candidates[uid] & pods if uid in candidates else set(pods)
-    return {
-        uid: replace(next(iter(pods)), id=uid) for uid, pods in candidates.items() if len(pods) == 1
-    }
+    found = {uid: next(iter(pods)) for uid, pods in candidates.items() if len(pods) == 1}
+    times = Counter(found.values())
+    return {uid: replace(pod, id=uid) for uid, pod in found.items() if times[pod] == 1}
 
 
 def _share_work(

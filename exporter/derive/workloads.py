@@ -8,14 +8,13 @@ completes it. A pod that no source names is the one pod that has every share its
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from exporter.model.reading import Device, Process
 from exporter.model.workload import (
     NO_WORK,
-    Allocation,
     DeviceName,
     Membership,
     ShareWork,
@@ -29,6 +28,10 @@ class ShareKey(NamedTuple):
 
     uuid: str
     gpu_instance: int | None
+
+
+Name = tuple[str, str | int | None, int | None]
+"""What a device is called by (mig_uuid, uuid, index, minor), so, and the GPU instance within it."""
 
 
 class OnShare(NamedTuple):
@@ -69,19 +72,18 @@ def _given(
     reports: Iterable[WorkloadReport], shares: Sequence[OnShare]
 ) -> dict[ShareKey, list[Workload]]:
     """Return to whom each share is given; a GPU that is divided is given with all its instances."""
+    called: dict[Name, list[ShareKey]] = {}
+    for share in shares:
+        for name in _names(share.device, share.gpu_instance):
+            called.setdefault(name, []).append(share.key)
     given: dict[ShareKey, list[Workload]] = {}
-    for allocation in _allocations(reports):
-        for share in shares:
-            if names(allocation.device, share.device, share.gpu_instance):
-                to = given.setdefault(share.key, [])
+    for report in reports:
+        for allocation in report.allocations:
+            for key in called.get(_name(allocation.device), ()):
+                to = given.setdefault(key, [])
                 if allocation.workload not in to:
                     to.append(allocation.workload)
     return given
-
-
-def _allocations(reports: Iterable[WorkloadReport]) -> Iterator[Allocation]:
-    for report in reports:
-        yield from report.allocations
 
 
 def names(name: DeviceName, device: Device, gpu_instance: int | None) -> bool:
@@ -89,18 +91,35 @@ def names(name: DeviceName, device: Device, gpu_instance: int | None) -> bool:
 
     The name of a whole GPU is that of each of its instances.
     """
-    if name.mig_uuid is not None:
-        return any(
-            instance.mig_uuid == name.mig_uuid and instance.gpu_instance == gpu_instance
-            for instance in device.instances
-        )
-    if name.uuid is not None:
-        same = name.uuid == device.uuid
-    elif name.index is not None:
-        same = name.index == device.index
-    else:
-        same = name.minor is not None and name.minor == device.minor_number
-    return same and name.gpu_instance in (None, gpu_instance)
+    return _name(name) in _names(device, gpu_instance)
+
+
+def _name(device: DeviceName) -> Name:
+    """Return the name by which a scheduler calls a device."""
+    if device.mig_uuid is not None:
+        return "mig_uuid", device.mig_uuid, None
+    if device.uuid is not None:
+        return "uuid", device.uuid, device.gpu_instance
+    if device.index is not None:
+        return "index", device.index, device.gpu_instance
+    return "minor", device.minor, device.gpu_instance
+
+
+def _names(device: Device, gpu_instance: int | None) -> set[Name]:
+    """Return every name that a share may be called by."""
+    called: set[Name] = {
+        ("mig_uuid", instance.mig_uuid, None)
+        for instance in device.instances
+        if instance.gpu_instance == gpu_instance
+    }
+    for kind, value in (
+        ("uuid", device.uuid),
+        ("index", device.index),
+        ("minor", device.minor_number),
+    ):
+        if value is not None:
+            called |= {(kind, value, None), (kind, value, gpu_instance)}
+    return called
 
 
 def _inferred_pods(

@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose work is on a share: allocations joined with processes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.derive.holder import with_workload
+from exporter.derive.workloads import OnShare, ShareKey, names, work_of_shares
+from exporter.model.reading import Device, Instance, Process
+from exporter.model.snapshot import Holder
+from exporter.model.workload import (
+    NO_WORK,
+    Allocation,
+    DeviceName,
+    Membership,
+    ShareWork,
+    Workload,
+    WorkloadReport,
+)
+
+GPU0 = Device(0, "GPU-0", "NVIDIA A100", minor_number=3)
+GPU1 = Device(1, "GPU-1", "NVIDIA A100", minor_number=2)
+MIG = replace(
+    GPU1,
+    mig=True,
+    instances=(
+        Instance(1, 0, "1c.3g.20gb", "MIG-a"),
+        Instance(1, 1, "2c.3g.20gb", "MIG-b"),
+        Instance(5, 0, "1g.5gb", "MIG-c"),
+    ),
+)
+TRAIN = Workload("kubernetes", "team-a", "train-0", "main")
+NOTEBOOK = Workload("kubernetes", "team-b", "notebook-7", "jupyter")
+UID = "5d1b2b0e-3f77-4d3a-9a39-0c6a3a0a5b11"
+OTHER_UID = "5d1b2b0e-3f77-4d3a-9a39-0c6a3a0a5b22"
+CONTAINER = "c" * 64
+
+
+def given_to(workload: Workload, **name: object) -> Allocation:
+    return Allocation(DeviceName(**name), workload)  # type: ignore[arg-type]
+
+
+def kubelet(*allocations: Allocation, **known: Workload) -> WorkloadReport:
+    return WorkloadReport(allocations, allocates=True, named=known)
+
+
+def in_pod(pid: int, uid: str = UID, container: str | None = None) -> Process:
+    return Process(pid, "compute", membership=Membership(pod_uid=uid, container_id=container))
+
+
+def in_job(pid: int, job: str, step: str | None = "0", owner: str | None = "ada") -> Process:
+    member = Membership(slurm_job=job, slurm_step=step)
+    return Process(pid, "compute", owner=owner, membership=member)
+
+
+def on(device: Device, *processes: Process, instance: int | None = None) -> OnShare:
+    return OnShare(device, instance, processes)
+
+
+def work(reports: list[WorkloadReport], *shares: OnShare) -> list[ShareWork]:
+    found = work_of_shares(reports, shares)
+    return [found[share.key] for share in shares]
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "instance", "same"),
+    [
+        (DeviceName(uuid="GPU-0"), GPU0, None, True),
+        (DeviceName(uuid="GPU-0"), GPU1, None, False),
+        (DeviceName(index=1), GPU1, None, True),
+        (DeviceName(index=1), GPU0, None, False),
+        (DeviceName(minor=3), GPU0, None, True),
+        (DeviceName(minor=3), replace(GPU0, minor_number=None), None, False),
+        (DeviceName(), GPU0, None, False),
+        (DeviceName(mig_uuid="MIG-b"), MIG, 1, True),
+        (DeviceName(mig_uuid="MIG-b"), MIG, 5, False),
+        (DeviceName(mig_uuid="MIG-b"), GPU0, None, False),
+        (DeviceName(uuid="GPU-1", gpu_instance=5), MIG, 5, True),
+        (DeviceName(uuid="GPU-1", gpu_instance=5), MIG, 1, False),
+        (DeviceName(uuid="GPU-1"), MIG, 1, True),
+        (DeviceName(uuid="GPU-1", gpu_instance=5), GPU1, None, False),
+    ],
+)
+def test_a_name_is_that_of_a_share(
+    name: DeviceName, device: Device, instance: int | None, same: bool
+) -> None:
+    """By UUID, index or minor number; the whole GPU is each of its instances."""
+    assert names(name, device, instance) is same
+
+
+def test_no_source_says_nothing() -> None:
+    """Unknown is absent, not 0."""
+    assert work([], on(GPU0, Process(1, "compute"))) == [NO_WORK]
+
+
+def test_what_is_not_given_away_is_known_to_be_free() -> None:
+    """The kubelet lists all that it gave."""
+    busy, free = work([kubelet(given_to(TRAIN, uuid="GPU-0"))], on(GPU0), on(GPU1))
+    assert busy == ShareWork((TRAIN,), allocated=True)
+    assert free == ShareWork((), allocated=False)
+
+
+def test_a_source_that_only_names_allocates_nothing() -> None:
+    """Docker knows names, and gives nothing away."""
+    docker = WorkloadReport(named={CONTAINER: Workload("container", container="web")})
+    member = Membership(container_id=CONTAINER, runtime="docker")
+    [found] = work([docker], on(GPU0, Process(7, "compute", membership=member)))
+    web = Workload("container", container="web", id=CONTAINER, runtime="docker")
+    assert found == ShareWork((web,), None, {7: web})
+
+
+def test_a_container_without_a_name_has_its_id() -> None:
+    """The id needs nobody's socket."""
+    member = Membership(container_id=CONTAINER, runtime="podman")
+    [found] = work([], on(GPU0, Process(7, "compute", membership=member)))
+    assert found.workloads == (Workload("container", id=CONTAINER, runtime="podman"),)
+    assert found.allocated is None
+
+
+def test_the_pod_of_a_process_is_completed_by_name() -> None:
+    """The pods API names pod and container by their ids; the allocation is the same workload."""
+    report = kubelet(given_to(TRAIN, uuid="GPU-0"), **{UID: replace(TRAIN, container="")})
+    [found] = work([report], on(GPU0, in_pod(7)))
+    whole = replace(TRAIN, id=UID)
+    assert found == ShareWork((whole,), True, {7: whole})
+
+
+def test_two_containers_of_a_pod_are_two_workloads() -> None:
+    """Their ids tell them apart where the pods API has them."""
+    side = replace(TRAIN, container="side")
+    report = kubelet(
+        given_to(TRAIN, uuid="GPU-0"), given_to(side, uuid="GPU-0"), **{CONTAINER: side}
+    )
+    [found] = work([report], on(GPU0, in_pod(7, container=CONTAINER)))
+    assert found.workloads == (TRAIN, replace(side, id=UID))
+
+
+def test_the_only_pod_of_a_gpu_has_its_processes() -> None:
+    """Without the pods API nothing else says which pod a UID is."""
+    [found] = work([kubelet(given_to(TRAIN, uuid="GPU-0"))], on(GPU0, in_pod(7)))
+    assert found.workloads == (replace(TRAIN, id=UID),)
+
+
+def test_a_shared_gpu_is_resolved_by_the_other_one() -> None:
+    """The UID runs on both GPUs, and one pod only has both."""
+    report = kubelet(
+        given_to(TRAIN, uuid="GPU-0"), given_to(NOTEBOOK, uuid="GPU-0"), given_to(TRAIN, index=1)
+    )
+    both, one = work([report], on(GPU0, in_pod(7)), on(GPU1, in_pod(8)))
+    assert both.of_process == {7: replace(TRAIN, id=UID)}
+    assert both.workloads == (replace(TRAIN, id=UID), NOTEBOOK)
+    assert one.workloads == (replace(TRAIN, id=UID),)
+
+
+def test_what_cannot_be_told_apart_is_not_guessed() -> None:
+    """Two pods share the GPU, or two UIDs are on that of one pod."""
+    shared = kubelet(given_to(TRAIN, uuid="GPU-0"), given_to(NOTEBOOK, uuid="GPU-0"))
+    [found] = work([shared], on(GPU0, in_pod(7)))
+    assert found.of_process == {7: Workload("kubernetes", id=UID)}
+    assert set(found.workloads) == {TRAIN, NOTEBOOK, Workload("kubernetes", id=UID)}
+
+    single = kubelet(given_to(TRAIN, uuid="GPU-0"))
+    [found] = work([single], on(GPU0, in_pod(7), in_pod(8, OTHER_UID)))
+    assert {each.pod for each in found.of_process.values()} == {""}
+
+
+def test_a_step_is_the_job_that_the_gpu_was_given_to() -> None:
+    """The allocation has no step; it is no second workload."""
+    prolog = WorkloadReport(
+        (given_to(Workload("slurm", job="12", user="bob"), uuid="GPU-0"),), allocates=True
+    )
+    used, unused = work([prolog], on(GPU0, in_job(7, "12"), in_job(8, "12", "1")), on(GPU1))
+    first = Workload("slurm", job="12", user="bob", step="0")
+    assert used.workloads == (first, replace(first, step="1"))
+    assert used.allocated is True
+    assert unused == ShareWork((), allocated=False)
+
+
+def test_the_owner_of_the_process_is_the_user_of_the_job() -> None:
+    """Where no file says more."""
+    [found] = work([], on(GPU0, in_job(7, "12", "batch", "ada")))
+    assert found.workloads == (Workload("slurm", job="12", user="ada", step="batch"),)
+
+
+def test_a_sluid_is_the_job_that_it_stands_for() -> None:
+    """Slurm 26.05 names control groups by SLUID."""
+    sluid = "s0123456789ABC"
+    member = Membership(slurm_id=sluid, slurm_step="0")
+    slurm = WorkloadReport(named={sluid: Workload("slurm", job="12", user="bob", id=sluid)})
+    process = Process(7, "compute", membership=member)
+    [found] = work([slurm], on(GPU0, process))
+    assert found.workloads == (Workload("slurm", job="12", user="bob", step="0", id=sluid),)
+    [unknown] = work([], on(GPU0, process))
+    assert unknown.workloads == (Workload("slurm", step="0", id=sluid),)
+
+
+def test_an_instance_has_its_own_workload() -> None:
+    """Each MIG instance by its UUID; the GPU's own UUID gives all of them."""
+    report = kubelet(given_to(TRAIN, mig_uuid="MIG-b"), given_to(NOTEBOOK, mig_uuid="MIG-c"))
+    one, five = work([report], on(MIG, instance=1), on(MIG, instance=5))
+    assert (one.workloads, five.workloads) == ((TRAIN,), (NOTEBOOK,))
+    whole = work([kubelet(given_to(TRAIN, uuid="GPU-1"))], on(MIG, instance=1), on(MIG, instance=5))
+    assert [each.workloads for each in whole] == [(TRAIN,), (TRAIN,)]
+
+
+def test_the_holder_belongs_to_the_workload_of_its_process() -> None:
+    """Of several; without processes that are known, the only one there is."""
+    holder = Holder("root", "python3", pid=8)
+    several = ShareWork((TRAIN, NOTEBOOK), True, {7: TRAIN, 8: NOTEBOOK})
+    assert with_workload(holder, several) == replace(holder, workload=NOTEBOOK)
+    assert with_workload(holder, ShareWork((TRAIN,), True)) == replace(holder, workload=TRAIN)
+    assert with_workload(holder, ShareWork((TRAIN, NOTEBOOK), True)) == holder
+    assert with_workload(holder, ShareWork((TRAIN,), True, {7: TRAIN})) == holder
+    assert with_workload(None, several) is None
+
+
+PODS = st.builds(
+    Workload,
+    st.just("kubernetes"),
+    st.sampled_from(["a", "b"]),
+    st.sampled_from(["x", "y"]),
+    st.sampled_from(["", "main", "side"]),
+)
+NAMES = st.builds(
+    DeviceName,
+    uuid=st.none() | st.sampled_from(["GPU-0", "GPU-1", "GPU-2"]),
+    mig_uuid=st.none() | st.sampled_from(["MIG-a", "MIG-c", "MIG-x"]),
+    index=st.none() | st.integers(0, 2),
+    gpu_instance=st.none() | st.sampled_from([1, 5]),
+)
+MEMBERS = st.builds(
+    Membership,
+    pod_uid=st.none() | st.sampled_from(["u1", "u2"]),
+    container_id=st.none() | st.sampled_from(["c1", "c2"]),
+    slurm_job=st.none() | st.sampled_from(["1", "2"]),
+    slurm_step=st.none() | st.sampled_from(["0", "batch"]),
+)
+PROCESSES = st.lists(
+    st.builds(Process, st.integers(1, 9), st.just("compute"), membership=st.none() | MEMBERS),
+    max_size=4,
+).map(tuple)
+REPORTS = st.lists(
+    st.builds(
+        WorkloadReport,
+        st.lists(st.builds(Allocation, NAMES, PODS), max_size=4).map(tuple),
+        st.booleans(),
+        st.dictionaries(st.sampled_from(["u1", "c1", "1"]), PODS, max_size=2),
+    ),
+    max_size=3,
+)
+
+
+@given(REPORTS, PROCESSES, PROCESSES, PROCESSES)
+def test_nothing_is_invented_and_nothing_is_said_twice(
+    reports: list[WorkloadReport],
+    first: tuple[Process, ...],
+    second: tuple[Process, ...],
+    third: tuple[Process, ...],
+) -> None:
+    """Whatever schedulers and processes say together."""
+    shares = [OnShare(GPU0, None, first), OnShare(MIG, 1, second), OnShare(MIG, 5, third)]
+    found = work_of_shares(reports, shares)
+    assert set(found) == {ShareKey("GPU-0", None), ShareKey("GPU-1", 1), ShareKey("GPU-1", 5)}
+    says = any(report.allocates for report in reports)
+    for share in shares:
+        here = found[share.key]
+        assert len(set(here.workloads)) == len(here.workloads)
+        assert (here.allocated is not None) is says
+        members = {p.pid for p in share.processes or () if p.membership is not None}
+        assert set(here.of_process) <= members
+        assert set(here.of_process.values()) <= set(here.workloads)
+        is_given = any(
+            names(allocation.device, share.device, share.gpu_instance)
+            for report in reports
+            for allocation in report.allocations
+        )
+        if says:
+            assert here.allocated is is_given
+        assert bool(here.workloads) == (is_given or bool(here.of_process))

@@ -20,14 +20,18 @@ ABSENT = (
     "chromium*",
     "docker*",
     "google-chrome*",
+    "munged",
     "prometheus*",
     "promtool",
+    "slurm*",
     "systemd-analyze",
 )
 """The programs that tests look for and can do without, as patterns of file names."""
 NO_ENGINE = "unix:///nonexistent/docker.sock"
 
-WORDS = frozenset({"require_tool", "StartPrometheus", "Engine", "OpenPage", "SIGINT"})
+WORDS = frozenset(
+    {"require_tool", "StartPrometheus", "Engine", "OpenPage", "SlurmCluster", "SIGINT"}
+)
 """What a test, or a fixture of its module, names if it looks for one of them or sends SIGINT."""
 HELPERS = "tests.rules.promtool"
 """A module whose functions look for one."""

@@ -62,7 +62,9 @@ def work_of_shares(
     for report in reversed(reports):
         named.update(report.named)
     named = {**_inferred_pods(shares, given, named), **named}
-    allocates = any(report.allocates for report in reports)
+    # One that knows only some of what it gave away leaves it open whether the others are free.
+    left_open = any(report.allocations and not report.allocates for report in reports)
+    allocates = not left_open and any(report.allocates for report in reports)
     return {
         share.key: _share_work(
             share.processes or (),
@@ -184,7 +186,8 @@ def _share_work(
     if not present and not absent and not allocates:
         return NO_WORK
     workloads = sorted({*present, *absent}, key=_order)
-    return ShareWork(tuple(workloads), bool(given) if allocates else None, of_process)
+    allocated = True if given else (False if allocates else None)
+    return ShareWork(tuple(workloads), allocated, of_process)
 
 
 def _order(workload: Workload) -> tuple[str, ...]:
@@ -243,7 +246,9 @@ def _slurm_step(
 def _pod(member: Membership, given: Sequence[Workload], named: Mapping[str, Workload]) -> Workload:
     """Return the container of a pod, completed by the name of its only container on the share."""
     uid = member.pod_uid or ""
-    pod = named.get(member.container_id or "") or named.get(uid)
+    known = (named.get(member.container_id or ""), named.get(uid))
+    # A runtime may have a name for a container that belongs to a pod: the kubelet's counts.
+    pod = next((each for each in known if each and each.scheduler == "kubernetes"), None)
     if pod is None:
         return Workload("kubernetes", id=uid)
     pod = replace(pod, id=uid)

@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from exporter.derive.slurm_numbers import SlurmNumbers
 from exporter.derive.workloads import OnShare, ShareKey, work_of_shares
 from exporter.model.readers import WorkloadSource
 from exporter.model.reading import SlotReport
 from exporter.model.workload import NO_WORK, ShareWork, Workload, WorkloadReport
+
+log = logging.getLogger(__name__)
 
 
 class NodeWork:
@@ -20,6 +24,7 @@ class NodeWork:
         self._seen: tuple[object, ...] = ()
         """The reports, devices and lists of processes that the present answer is made from."""
         self._work: dict[ShareKey, ShareWork] = {}
+        self._numbers = SlurmNumbers()
         self.pod_labels: Mapping[str, Mapping[str, str]] = {}
         """By NAMESPACE/POD: of the pods whose work is on a share."""
 
@@ -38,9 +43,25 @@ class NodeWork:
         ):
             return
         self._seen = seen
-        work = work_of_shares(said, shares)
+        work = work_of_shares(self._resolved(said, shares), shares)
         self._work = work if owners else {key: _anonymous(each) for key, each in work.items()}
         self.pod_labels = _labels(said, work.values())
+
+    def _resolved(
+        self, said: Sequence[WorkloadReport], shares: Sequence[OnShare]
+    ) -> list[WorkloadReport]:
+        """Return the reports with the numbers in Slurm's files replaced; log how they are read."""
+        before = self._numbers.reading
+        resolved = self._numbers.resolved(said, shares)
+        if (reading := self._numbers.reading) != before:
+            if reading is None:
+                log.warning(
+                    "a Slurm job runs on other GPUs than its files name: no file that is named by "
+                    "a number is believed"
+                )
+            else:
+                log.info("files of Slurm's prolog are taken to have the numbers of %s", reading)
+        return resolved
 
     def of(self, uuid: str, gpu_instance: int | None) -> ShareWork:
         """Return whose work is on a share."""

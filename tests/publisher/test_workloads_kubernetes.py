@@ -49,7 +49,7 @@ def test_the_last_word_of_each_source_is_joined() -> None:
     work = NodeWork(
         [
             Said(WorkloadReport(_given(POD), allocates=True)),
-            Said(WorkloadReport(_given(JOB)), "slurm"),
+            Said(WorkloadReport(_given(JOB), allocates=True), "slurm"),
             Said(None, "container"),
         ]
     )

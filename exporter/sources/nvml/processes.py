@@ -10,9 +10,11 @@ from typing import Any
 import pynvml
 
 from exporter.model.reading import Process
+from exporter.model.workload import Membership
 from exporter.sources.journal import Journal
 from exporter.sources.nvml import plausible
 from exporter.sources.nvml.probe import Probe
+from exporter.sources.proc.cgroup import memberships
 from exporter.sources.proc.mapped import Mapped
 from exporter.sources.proc.procfs import Identities, Identity, sees_the_hosts_processes
 
@@ -43,6 +45,7 @@ class ProcessLists:
     ) -> None:
         """Read the processes on a GPU; where it has FP8, also what they have loaded for it."""
         self._journal = journal
+        self._procfs = procfs_root
         self._mapped = Mapped(procfs_root) if has_fp8 else None
         self._identities = Identities(procfs_root, owners=owners)
         self._sees_all = sees_the_hosts_processes()
@@ -69,9 +72,9 @@ class ProcessLists:
             return None
         shares = (None,) if gpu_instances is None else tuple(gpu_instances)
         found: dict[int | None, list[Process]] = {share: [] for share in shares}
-        who = self._identities.of(
-            entry.pid for entries in listed.values() for entry in entries or ()
-        )
+        pids = {entry.pid for entries in listed.values() for entry in entries or ()}
+        who = self._identities.of(pids)
+        whose = memberships(self._procfs, pids)
         engines: Mapping[int, bool | None] = {}
         if self._mapped is not None:
             computing = (entry.pid for kind in COMPUTING for entry in listed[kind] or ())
@@ -81,11 +84,19 @@ class ProcessLists:
                 share = None if gpu_instances is None else _instance(entry.gpuInstanceId)
                 if share in found:
                     engine = engines.get(entry.pid) if kind in COMPUTING else None
-                    found[share].append(_process(kind, entry, who[entry.pid], engine))
+                    found[share].append(
+                        _process(kind, entry, who[entry.pid], whose[entry.pid], engine)
+                    )
         return {share: tuple(processes) for share, processes in found.items()}
 
 
-def _process(kind: str, entry: Any, identity: Identity, engine: bool | None) -> Process:
+def _process(
+    kind: str,
+    entry: Any,
+    identity: Identity,
+    member: Membership | None,
+    engine: bool | None,
+) -> Process:
     return Process(
         pid=entry.pid,
         kind=kind,
@@ -93,6 +104,7 @@ def _process(kind: str, entry: Any, identity: Identity, engine: bool | None) -> 
         command=identity.command,
         owner=identity.owner,
         work_class=identity.work_class,
+        membership=member,
         transformer_engine=engine,
     )
 

@@ -15,6 +15,7 @@ import pytest
 from exporter.derive.idle import IdleRules, is_held
 from exporter.errors import DeviceGone
 from exporter.model.reading import Process
+from exporter.model.workload import Membership
 from exporter.sources.fleet.session import SessionOptions
 from exporter.sources.nvml.processes import ProcessLists
 from exporter.sources.proc import procfs
@@ -67,6 +68,27 @@ def test_what_computes_in_fp8_is_looked_for_where_there_is_fp8(
     (share,) = rig.session(SessionOptions(procfs=str(tmp_path))).read().shares
     assert share.processes is not None
     assert [process.transformer_engine for process in share.processes] == [found]
+
+
+def test_each_process_carries_whose_it_is(open_gpu: Open, tmp_path: Path) -> None:
+    """By its control group at each read: of a container, then moved into a job; else None."""
+    command(tmp_path, 10, "python3")
+    command(tmp_path, 11, "python3")
+    groups = tmp_path / "10" / "cgroup"
+    groups.write_text(f"0::/system.slice/docker-{'a' * 64}.scope\n")
+    rig = open_gpu(processes={"compute": [{"pid": 10}, {"pid": 11}], "graphics": [{"pid": 10}]})
+    lists = ProcessLists(rig.handle, rig.journal, str(tmp_path))
+
+    def whose() -> list[tuple[int, Membership | None]]:
+        found = lists.read(None)
+        assert found is not None
+        return [(process.pid, process.membership) for process in found[None]]
+
+    docker = Membership(container_id="a" * 64, runtime="docker")
+    assert whose() == [(10, docker), (11, None), (10, docker)]
+    groups.write_text("0::/system.slice/slurmstepd.scope/job_5/step_0/user/task_0\n")
+    job = Membership(slurm_job="5", slurm_step="0")
+    assert whose() == [(10, job), (11, None), (10, job)]
 
 
 def test_idle_gpu_has_no_processes(open_gpu: Open, tmp_path: Path) -> None:

@@ -1,18 +1,112 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The source slurm."""
+"""The source slurm: what its prolog gave away, and which job and user its control groups are of."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Collection, Iterable, Mapping
+
 from exporter.clock import Clock
-from exporter.model.workload import WorkloadReport
+from exporter.model.workload import Allocation, Workload, WorkloadReport
+from exporter.sources.proc.procfs import user_name
 from exporter.sources.source import SLURM, NodeWorkloads, WorkloadOptions
 from exporter.sources.workload.polled import PolledSource
+from exporter.sources.workload.slurm.cgroups import JobGroup, SlurmGroups, find
+from exporter.sources.workload.slurm.ended import EndedJobs, Present
+from exporter.sources.workload.slurm.folders import (
+    Entry,
+    certain_first,
+    read_gpustat,
+    read_job_map,
+)
+from exporter.sources.workload.slurm.sluid import Sluids
+
+log = logging.getLogger(__name__)
 
 
 def prepare(options: WorkloadOptions, clock: Clock) -> NodeWorkloads:
     """Return the source, not started."""
+    return PolledSource(SLURM, Slurm(options, clock).read, clock)
 
-    def read() -> WorkloadReport | None:
-        return None
 
-    return PolledSource(SLURM, read, clock)
+class Slurm:
+    """Slurm on this node, as its files show it."""
+
+    def __init__(self, options: WorkloadOptions, clock: Clock) -> None:
+        self._options = options
+        self._clock = clock
+        self._sluids = Sluids(options.procfs)
+        self._ended = EndedJobs(options.procfs)
+        self._logged: frozenset[str] = frozenset()
+        """What the last read was logged to lack or leave out."""
+
+    def read(self) -> WorkloadReport | None:
+        """Return what is known now; None where this node has neither jobs' folders nor groups.
+
+        Raises:
+            Unreadable: a folder of the prolog is there, but cannot be listed.
+        """
+        options = self._options
+        folders = [
+            folder
+            for folder in (read_gpustat(options.slurm_gpustat), read_job_map(options.slurm_job_map))
+            if folder is not None
+        ]
+        found = find(options.sysfs)
+        if not folders and found is None:
+            self._log((), ())
+            return None
+        groups = found or SlurmGroups(complete=False)
+        sluids = self._sluids.of(groups.sluids)
+        entries = certain_first(folders)
+        ended = self._ended.of(entries, _present(groups, sluids), self._clock.time())
+        problems = [problem for folder in folders for problem in folder.problems]
+        self._log(problems, ended)
+        given = [entry for entry in entries if entry not in ended]
+        users = self._users(given, groups)
+        names = {job: sluid for sluid, job in sluids.items()}
+
+        def workload(job: str) -> Workload:
+            return Workload("slurm", job=job, user=users.get(job, ""), id=names.get(job, ""))
+
+        return WorkloadReport(
+            allocations=tuple(Allocation(entry.device, workload(entry.job)) for entry in given),
+            allocates=bool(folders) and not problems,
+            named={
+                **{job: workload(job) for job in sorted(users.keys() | names.keys())},
+                **{sluid: workload(job) for sluid, job in sluids.items()},
+            },
+        )
+
+    def _users(self, given: Iterable[Entry], groups: SlurmGroups) -> Mapping[str, str]:
+        """Return the users of jobs, where files or control groups have them."""
+        if not self._options.owners:
+            return {}
+        users = {entry.job: entry.user for entry in given if entry.user}
+        for job, group in groups.jobs.items():
+            if group.uid is not None and job not in users:
+                users[job] = user_name(group.uid)
+        return users
+
+    def _log(self, problems: Collection[str], ended: Iterable[Entry]) -> None:
+        """Log what is new: one line of problems, one of files that were left behind."""
+        left = [f"{entry.path} has job {entry.job}, which has ended" for entry in ended]
+        for level, lines in ((logging.WARNING, problems), (logging.INFO, left)):
+            new = sorted(set(lines) - self._logged)
+            if new:
+                more = f" (and {len(new) - 1} more)" if len(new) > 1 else ""
+                log.log(level, "source %s: %s%s", SLURM, new[0], more)
+        self._logged = frozenset([*problems, *left])
+
+
+def _present(groups: SlurmGroups, sluids: Mapping[str, str]) -> Present:
+    """Return which jobs have a control group; one under a SLUID of no known job may be any."""
+    jobs: dict[str, JobGroup] = {
+        **{sluids[sluid]: group for sluid, group in groups.sluids.items() if sluid in sluids},
+        **groups.jobs,
+    }
+    return Present(
+        frozenset(jobs),
+        frozenset(job for job, group in jobs.items() if group.contained),
+        groups.complete and len(sluids) == len(groups.sluids),
+    )

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a prolog wrote of the GPUs that it gave away: files named by a GPU's number or UUID.
+
+The number in a name is whatever the site's prolog took, which need not be the driver's
+(slurm-job-exporter#63, #64): it is handed on as such, and only for jobs that no UUID is known of.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from exporter.files import open_regular
+from exporter.model.workload import DeviceName
+from exporter.sources.proc.procfs import user_name
+from exporter.sources.workload.polled import Unreadable
+
+MOST_BYTES = 64 * 1024
+"""Of one file."""
+MOST_FILES = 4096
+"""Of one folder; whatever else is in it is not looked at."""
+MOST_ENTRIES = 4096
+"""Of one folder, all its files together."""
+
+_NUMBER = re.compile(r"(?P<gpu>[0-9]{1,4})(?:\.(?P<instance>[0-9]{1,4}))?")
+_UUID = re.compile(r"(?P<kind>GPU|MIG)-[0-9A-Za-z-]{1,64}")
+_JOB = re.compile(r"[1-9][0-9]{0,9}")
+_USER = re.compile(r"[A-Za-z0-9_.@\\+-]{1,64}\$?")
+_UID = re.compile(r"[0-9]{1,10}")
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Which writing of a file it is."""
+
+    inode: int
+    modified_nanoseconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One GPU or MIG instance that a file says was given to a job."""
+
+    device: DeviceName
+    job: str
+    user: str
+    """Its name; empty where the file has none."""
+    path: str
+    stamp: Stamp
+
+    @property
+    def by_number(self) -> bool:
+        """Whether only a number names the GPU."""
+        return self.device.index is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """What the files of one folder say."""
+
+    entries: tuple[Entry, ...]
+    problems: tuple[str, ...]
+    """Why some of it is not known, a line each: then a GPU without a file may be given away."""
+
+
+def read_job_map(path: str) -> Folder | None:
+    """Return what is in a mapping folder as dcgm-exporter reads it; None if there is none.
+
+    A file is named N, or N.INSTANCE, and has one job id a line; an empty one is of a free GPU.
+
+    Raises:
+        Unreadable: the folder is there, but cannot be listed.
+    """
+    return _read(path, _numbered, _job_only)
+
+
+def read_gpustat(path: str) -> Folder | None:
+    """Return what is in a folder as jobstats writes it; None if there is none.
+
+    A file is named by a UUID, or beside that by a number, and has job and user on a line.
+
+    Raises:
+        Unreadable: the folder is there, but cannot be listed.
+    """
+    return _read(path, _identified, _job_and_user)
+
+
+def certain_first(folders: Iterable[Folder]) -> tuple[Entry, ...]:
+    """Return the entries of all folders: those by number only of jobs that no UUID is known of."""
+    entries = [entry for folder in folders for entry in folder.entries]
+    certain = {entry.job for entry in entries if not entry.by_number}
+    return tuple(entry for entry in entries if not entry.by_number or entry.job not in certain)
+
+
+def _numbered(name: str) -> DeviceName | None:
+    match = _NUMBER.fullmatch(name)
+    if match is None:
+        return None
+    instance = match["instance"]
+    return DeviceName(
+        index=int(match["gpu"]), gpu_instance=None if instance is None else int(instance)
+    )
+
+
+def _identified(name: str) -> DeviceName | None:
+    match = _UUID.fullmatch(name)
+    if match is None:
+        return DeviceName(index=int(name)) if re.fullmatch(r"[0-9]{1,4}", name) else None
+    return DeviceName(mig_uuid=name) if match["kind"] == "MIG" else DeviceName(uuid=name)
+
+
+def _job_only(words: list[str]) -> tuple[str, str] | None:
+    return (words[0], "") if len(words) == 1 and _JOB.fullmatch(words[0]) else None
+
+
+def _job_and_user(words: list[str]) -> tuple[str, str] | None:
+    if not _JOB.fullmatch(words[0]):
+        return None
+    user = words[1] if len(words) > 1 and _USER.fullmatch(words[1]) else ""
+    return words[0], user_name(int(user)) if _UID.fullmatch(user) else user
+
+
+def _read(
+    path: str,
+    device_of: Callable[[str], DeviceName | None],
+    holder_of: Callable[[list[str]], tuple[str, str] | None],
+) -> Folder | None:
+    problems: list[str] = []
+    try:
+        with os.scandir(path) as listing:
+            names = [entry.name for entry in islice(listing, MOST_FILES + 1)]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise Unreadable(f"{path}: {_why(error)}") from error
+    if len(names) > MOST_FILES:
+        problems.append(f"{path}: has more than {MOST_FILES} files")
+    entries: list[Entry] = []
+    for name in sorted(names[:MOST_FILES]):
+        device = device_of(name)
+        if device is None:  # a note, or what a script is about to rename
+            continue
+        file = f"{path}/{name}"
+        for job, user, stamp in _holders(file, holder_of, problems):
+            entries.append(Entry(device, job, user, file, stamp))
+        if len(entries) > MOST_ENTRIES:
+            problems.append(f"{path}: has more than {MOST_ENTRIES} jobs")
+            break
+    return Folder(tuple(entries[:MOST_ENTRIES]), tuple(problems))
+
+
+def _holders(
+    file: str, holder_of: Callable[[list[str]], tuple[str, str] | None], problems: list[str]
+) -> Iterator[tuple[str, str, Stamp]]:
+    """Yield the jobs that a file names, each once; note what cannot be read of it."""
+    try:
+        with open_regular(file) as opened:
+            status = os.fstat(opened.fileno())
+            data = opened.read(MOST_BYTES + 1)
+    except FileNotFoundError:  # an epilog was faster
+        return
+    except OSError as error:
+        problems.append(f"{file}: {_why(error)}")
+        return
+    if len(data) > MOST_BYTES:
+        problems.append(f"{file}: has more than {MOST_BYTES} bytes")
+        return
+    stamp = Stamp(status.st_ino, status.st_mtime_ns)
+    seen: set[str] = set()
+    for line in data.decode("utf-8", "replace").splitlines():
+        words = line.split()
+        if not words:
+            continue
+        holder = holder_of(words)
+        if holder is None:
+            if f"{file}: " not in "".join(problems[-1:]):
+                problems.append(f"{file}: a line does not begin with the number of a job")
+        elif holder[0] not in seen:
+            seen.add(holder[0])
+            yield (*holder, stamp)
+
+
+def _why(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from exporter.exposition.own import REJECTION, SENDER
+from exporter.model.collectives import Collectives
 from exporter.model.daemon import Daemon
 from exporter.model.reading import (
     THROTTLE_REASONS,
@@ -702,6 +703,9 @@ def with_pods(snapshot: Snapshot) -> Snapshot:
     return replace(
         snapshot,
         sources={**snapshot.sources, "kubernetes": SourceState(True, 0.004, 1, age_seconds=3.5)},
+        collectives=Collectives(
+            {"responding": 14, "missing": 1, "unresponsive": 0, "dead": 1}, communicators=3
+        ),
         pod_labels={"team-a/train-0": {"app.kubernetes.io/name": "train", "team": "vision"}},
     )
 

@@ -9,7 +9,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pynvml
 
@@ -27,6 +27,7 @@ from exporter.sources.selection import Selection
 from exporter.sources.simulate import Simulation, load_scenario
 from exporter.sources.source import (
     KMSG,
+    NCCL_RAS,
     TRAINING,
     CounterOptions,
     NodeWorkloads,
@@ -35,6 +36,9 @@ from exporter.sources.source import (
 from exporter.sources.table import prepared, workload_sources
 from exporter.sources.training import Access, TrainingOptions, TrainingSource, candidates
 from exporter.specs import SpecBook
+
+if TYPE_CHECKING:  # loaded only where it is switched on
+    from exporter.sources.nccl.source import NcclRas
 
 KERNEL_LOG = "/dev/kmsg"
 PROBE_SECONDS = 10.0
@@ -172,6 +176,16 @@ def choose_workloads(
         owners=settings.process_owner,
     )
     return workload_sources(settings.sources, options, clock)
+
+
+def choose_collectives(settings: Settings, readers: NodeReaders, clock: Clock) -> NcclRas | None:
+    """Return who asks NCCL, not started; None where that is not wanted."""
+    if NCCL_RAS not in settings.sources or not isinstance(readers, Fleet):
+        return None
+    from exporter.sources.nccl.source import NcclRas
+
+    address = settings.nccl_ras_address
+    return NcclRas(address.host or "localhost", address.port, clock)
 
 
 def as_played(settings: Settings) -> Settings:

@@ -35,6 +35,8 @@ def once(settings: config.Settings) -> int:
     with quiet(Problems.__module__):
         parts = Parts(replace(settings, sources=settings.sources - EVENT_SOURCES))
         parts.fleet.start()
+        for workloads in parts.workloads:
+            workloads.start()
         try:
             problem = settle(parts)
             if problem is not None:

@@ -12,6 +12,7 @@ from exporter.cli.nodes import (
     NodeReaders,
     any_awaited,
     as_played,
+    choose_collectives,
     choose_readers,
     choose_training,
     choose_workloads,
@@ -84,6 +85,7 @@ class Parts:
         self.fleet: NodeReaders = choose_readers(settings, self.specs, clock)
         self.training = choose_training(settings, self.fleet, clock)
         self.workloads = choose_workloads(settings, self.fleet, clock)
+        self.collectives = choose_collectives(settings, self.fleet, clock)
         self.publisher = Publisher(
             self.fleet,
             self.specs,
@@ -93,6 +95,7 @@ class Parts:
             (self.pages.publish, self.store.publish, self.streams.publish),
             training=self.training,
             workloads=self.workloads,
+            collectives=self.collectives,
             pace=node_pace(settings),
         )
 
@@ -118,6 +121,8 @@ class Parts:
             source.stop()
         for workloads in self.workloads:
             workloads.stop()
+        if self.collectives is not None:
+            self.collectives.stop()
         self.fleet.stop()
 
 

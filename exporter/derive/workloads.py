@@ -7,14 +7,14 @@ completes it. A pod that no source names is the one pod that has every share its
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from exporter.model.reading import Device, Process
 from exporter.model.workload import (
     NO_WORK,
-    Allocation,
     DeviceName,
     Membership,
     ShareWork,
@@ -28,6 +28,11 @@ class ShareKey(NamedTuple):
 
     uuid: str
     gpu_instance: int | None
+
+
+Name = tuple[str, str | int | None, int | str | None]
+"""What a device is called by (mig_uuid, uuid, index, minor), so, and the GPU instance within it, or
+the profile of one."""
 
 
 class OnShare(NamedTuple):
@@ -74,67 +79,27 @@ def work_of_shares(
 def _given(
     reports: Iterable[WorkloadReport], shares: Sequence[OnShare]
 ) -> tuple[dict[ShareKey, list[Workload]], set[ShareKey]]:
-    """Return to whom each share is given, and those of which one may be given that is not named.
+    """Return to whom each share is given, and those of which one is given, but not known which.
 
     A GPU that is divided is given with all its instances.
     """
+    called: dict[Name, list[ShareKey]] = {}
+    for share in shares:
+        for name in _names(share.device, share.gpu_instance):
+            called.setdefault(name, []).append(share.key)
     given: dict[ShareKey, list[Workload]] = {}
     possible: set[ShareKey] = set()
-    by_name = _by_name(shares)
-    for allocation in _allocations(reports):
-        device = allocation.device
-        these = [
-            share
-            for share in by_name.get(_name(device), ())
-            if names(device, share.device, share.gpu_instance)
-        ]
-        if device.profile is not None and len(these) > 1:
-            possible.update(share.key for share in these)
-            continue
-        for share in these:
-            to = given.setdefault(share.key, [])
-            if allocation.workload not in to:
-                to.append(allocation.workload)
-    return given, possible
-
-
-_Name = tuple[str, str | int | None]
-
-
-def _name(device: DeviceName) -> _Name:
-    """Return the name that counts of those that a device has."""
-    if device.mig_uuid is not None:
-        return "mig", device.mig_uuid
-    if device.uuid is not None:
-        return "uuid", device.uuid
-    if device.index is not None:
-        return "index", device.index
-    return "minor", device.minor
-
-
-def _by_name(shares: Iterable[OnShare]) -> dict[_Name, list[OnShare]]:
-    """Return the shares by each name that a device of theirs may be given by."""
-    found: dict[_Name, list[OnShare]] = {}
-    for share in shares:
-        device = share.device
-        its: list[_Name] = [
-            ("uuid", device.uuid),
-            ("index", device.index),
-            ("minor", device.minor_number),
-        ]
-        its += [
-            ("mig", instance.mig_uuid)
-            for instance in device.instances
-            if instance.gpu_instance == share.gpu_instance
-        ]
-        for name in its:
-            found.setdefault(name, []).append(share)
-    return found
-
-
-def _allocations(reports: Iterable[WorkloadReport]) -> Iterator[Allocation]:
     for report in reports:
-        yield from report.allocations
+        for allocation in report.allocations:
+            keys = called.get(_name(allocation.device), ())
+            if allocation.device.profile is not None and len(keys) > 1:
+                possible.update(keys)
+                continue
+            for key in keys:
+                to = given.setdefault(key, [])
+                if allocation.workload not in to:
+                    to.append(allocation.workload)
+    return given, possible
 
 
 def names(name: DeviceName, device: Device, gpu_instance: int | None) -> bool:
@@ -142,23 +107,36 @@ def names(name: DeviceName, device: Device, gpu_instance: int | None) -> bool:
 
     The name of a whole GPU is that of each of its instances.
     """
-    if name.mig_uuid is not None:
-        return any(
-            instance.mig_uuid == name.mig_uuid and instance.gpu_instance == gpu_instance
-            for instance in device.instances
-        )
-    if name.uuid is not None:
-        same = name.uuid == device.uuid
-    elif name.index is not None:
-        same = name.index == device.index
-    else:
-        same = name.minor is not None and name.minor == device.minor_number
-    if name.profile is not None:
-        return same and any(
-            instance.gpu_instance == gpu_instance and name.profile in ("", _plain(instance.profile))
-            for instance in device.instances
-        )
-    return same and name.gpu_instance in (None, gpu_instance)
+    return _name(name) in _names(device, gpu_instance)
+
+
+def _name(device: DeviceName) -> Name:
+    """Return the name by which a scheduler calls a device."""
+    if device.mig_uuid is not None:
+        return "mig_uuid", device.mig_uuid, None
+    within = device.gpu_instance if device.profile is None else device.profile
+    if device.uuid is not None:
+        return "uuid", device.uuid, within
+    if device.index is not None:
+        return "index", device.index, within
+    return "minor", device.minor, within
+
+
+def _names(device: Device, gpu_instance: int | None) -> set[Name]:
+    """Return every name that a share may be called by."""
+    instances = [each for each in device.instances if each.gpu_instance == gpu_instance]
+    called: set[Name] = {("mig_uuid", instance.mig_uuid, None) for instance in instances}
+    within: set[int | str | None] = {None, gpu_instance}
+    for instance in instances:
+        within |= {"", _plain(instance.profile)}
+    for kind, value in (
+        ("uuid", device.uuid),
+        ("index", device.index),
+        ("minor", device.minor_number),
+    ):
+        if value is not None:
+            called |= {(kind, value, which) for which in within}
+    return called
 
 
 def _plain(profile: str) -> str:
@@ -171,7 +149,11 @@ def _inferred_pods(
     given: Mapping[ShareKey, Sequence[Workload]],
     named: Mapping[str, Workload],
 ) -> dict[str, Workload]:
-    """Return by UID the pods that only their GPUs identify: one pod has all that they run on."""
+    """Return by UID the pods that only their GPUs identify: one pod has all that they run on.
+
+    Where that is the same pod for two UIDs, one of them uses GPUs that were not given to it: which
+    one is not known.
+    """
     candidates: dict[str, set[Workload]] = {}
     for share in shares:
         pods = {
@@ -183,9 +165,9 @@ def _inferred_pods(
             uid = process.membership.pod_uid if process.membership is not None else None
             if uid is not None and uid not in named:
                 candidates[uid] = candidates[uid] & pods if uid in candidates else set(pods)
-    return {
-        uid: replace(next(iter(pods)), id=uid) for uid, pods in candidates.items() if len(pods) == 1
-    }
+    found = {uid: next(iter(pods)) for uid, pods in candidates.items() if len(pods) == 1}
+    times = Counter(found.values())
+    return {uid: replace(pod, id=uid) for uid, pod in found.items() if times[pod] == 1}
 
 
 def _share_work(
@@ -204,7 +186,8 @@ def _share_work(
     if not present and not absent and not allocates:
         return NO_WORK
     workloads = sorted({*present, *absent}, key=_order)
-    return ShareWork(tuple(workloads), bool(given) if given or allocates else None, of_process)
+    allocated = True if given else (False if allocates else None)
+    return ShareWork(tuple(workloads), allocated, of_process)
 
 
 def _order(workload: Workload) -> tuple[str, ...]:
@@ -263,8 +246,8 @@ def _slurm_step(
 def _pod(member: Membership, given: Sequence[Workload], named: Mapping[str, Workload]) -> Workload:
     """Return the container of a pod, completed by the name of its only container on the share."""
     uid = member.pod_uid or ""
-    known = (named.get(key) for key in (member.container_id, uid) if key)
-    # A runtime that was asked too knows its container, but not what it is in the pod.
+    known = (named.get(member.container_id or ""), named.get(uid))
+    # A runtime may have a name for a container that belongs to a pod: the kubelet's counts.
     pod = next((each for each in known if each and each.scheduler == "kubernetes"), None)
     if pod is None:
         return Workload("kubernetes", id=uid)

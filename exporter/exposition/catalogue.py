@@ -7,6 +7,7 @@ import re
 
 from exporter.exposition import (
     board,
+    collectives,
     health,
     identity,
     idle,
@@ -31,6 +32,7 @@ SECTIONS: dict[str, tuple[Family, ...]] = {
     "Idle": idle.FAMILIES,
     "Workloads": workloads.FAMILIES,
     "Training": training.FAMILIES,
+    "Collectives": collectives.FAMILIES,
     "The exporter itself": own.FAMILIES,
 }
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
 from exporter.exposition.labels import Label, Scope
+from exporter.model.collectives import Collectives
 from exporter.model.daemon import Daemon
 from exporter.model.reading import (
     Activity,
@@ -116,6 +117,9 @@ LOADER: Part[Loader] = Part("rank", lambda rank: rank.loader)
 NODE: Part[Node] = Part("node", lambda node: node)
 DAEMON: Part[Daemon] = Part("node", lambda node: node.daemon)
 SNAPSHOT: Part[Snapshot] = Part("node", lambda node: node.snapshot)
+COLLECTIVES: Part[Collectives] = Part(
+    "node", lambda node: None if node.snapshot is None else node.snapshot.collectives
+)
 TRAINING_STATE: Part[TrainingState] = Part(
     "node", lambda node: None if node.snapshot is None else node.snapshot.training
 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
 
+from exporter.model.collectives import Collectives
 from exporter.model.reading import SlotReport, XidRecord
 from exporter.model.snapshot import SourceState
 from exporter.model.training import TrainingReport
@@ -100,3 +101,17 @@ class WorkloadSource(Protocol):
     def state(self) -> SourceState | None:
         """How it is doing, with the age of what `report` returns; None while it is not in use:
         neither asked for nor there."""
+
+
+class CollectiveSource(Protocol):
+    """Hands over what the library of collectives says of a job on this node."""
+
+    name: str
+    """The source whose state the publisher shows for it."""
+
+    def collectives(self) -> Collectives | None:
+        """Return what it says now; None while no job answers."""
+
+    @property
+    def state(self) -> SourceState:
+        """How it is doing."""

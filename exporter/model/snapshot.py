@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from exporter.model.collectives import Collectives
 from exporter.model.reading import (
     Activity,
     Board,
@@ -452,5 +453,7 @@ class Snapshot:
     """Ordered by job and rank."""
     training: TrainingState | None = None
     """None while no training reports are taken."""
+    collectives: Collectives | None = None
+    """What NCCL says of the job on this node; None where it is not asked or no job answers."""
     pod_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """By NAMESPACE/POD: the labels that are published of pods."""

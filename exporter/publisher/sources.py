@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from exporter.model.readers import Readers, TrainingReports, WorkloadSource
+from exporter.model.readers import CollectiveSource, Readers, TrainingReports, WorkloadSource
 from exporter.model.reading import SlotReport
 from exporter.model.snapshot import Gpu, SourceState, TrainingState
 
@@ -21,9 +21,10 @@ def source_states(
     cuts: Mapping[str, int],
     training: Sequence[TrainingReports],
     workloads: Sequence[WorkloadSource] = (),
+    collectives: CollectiveSource | None = None,
 ) -> dict[str, SourceState]:
     """Return the state of the readers' own source, of each counter source, of training, and of the
-    sources of workloads that are in use.
+    sources of workloads and of collectives that are in use.
 
     A counter source is listed where a share expects it to answer, or where it reads all GPUs at
     once and is in use. `cuts` are the activities that
@@ -51,6 +52,8 @@ def source_states(
         for source, is_up in up.items()
     }
     asked = {source.name: said for source in workloads if (said := source.state) is not None}
+    if collectives is not None:
+        asked[collectives.name] = collectives.state
     return states | _training_sources(training) | asked
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from exporter.clock import Clock, next_due_seconds
-from exporter.model.readers import Readers, TrainingReports, WorkloadSource
+from exporter.model.readers import CollectiveSource, Readers, TrainingReports, WorkloadSource
 from exporter.model.reading import SUSPENDED, SlotReport
 from exporter.model.snapshot import Gpu, Snapshot
 from exporter.model.training import FLOPS_EXCEED_PEAK, STALL_EXCEEDS_IDLE, TrainingReport
@@ -38,6 +38,7 @@ class Publisher:
         *,
         training: Sequence[TrainingReports] = (),
         workloads: Sequence[WorkloadSource] = (),
+        collectives: CollectiveSource | None = None,
         pace: float = 1.0,
     ) -> None:
         """Connect the parts; `clock` runs `pace` times as fast as the time that waiting takes."""
@@ -50,6 +51,7 @@ class Publisher:
         self._training = tuple(training)
         self._workloads = tuple(workloads)
         self._work = NodeWork(workloads)
+        self._collectives = collectives
         self._gpus: dict[str, TrackedGpu] = {}
         self._ranks = Ranks()
         self._without_serials = WithoutSerials()
@@ -105,12 +107,19 @@ class Publisher:
             timestamp_seconds=self._clock.time(),
             gpus=gpus,
             sources=source_states(
-                self._readers, reports, gpus, self._cuts(), self._training, self._workloads
+                self._readers,
+                reports,
+                gpus,
+                self._cuts(),
+                self._training,
+                self._workloads,
+                self._collectives,
             ),
             devices=self._readers.devices(),
             problem=problem_of(self._readers, reports, gpus),
             ranks=self._ranks.pictures(now),
             training=training_state(self._training, self._disbelieved()),
+            collectives=None if self._collectives is None else self._collectives.collectives(),
             pod_labels=self._work.pod_labels,
         )
         for subscriber in self._subscribers:

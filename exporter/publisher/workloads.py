@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from exporter.derive.slurm_numbers import SlurmNumbers
@@ -26,7 +26,7 @@ class NodeWork:
         self._work: dict[ShareKey, ShareWork] = {}
         self._numbers = SlurmNumbers()
         self.pod_labels: Mapping[str, Mapping[str, str]] = {}
-        """By NAMESPACE/POD."""
+        """By NAMESPACE/POD: of the pods whose work is on a share."""
 
     def take(self, reports: Sequence[SlotReport], *, owners: bool) -> None:
         """Take what the sources and the driver say now; without `owners` no user is named."""
@@ -45,7 +45,7 @@ class NodeWork:
         self._seen = seen
         work = work_of_shares(self._resolved(said, shares), shares)
         self._work = work if owners else {key: _anonymous(each) for key, each in work.items()}
-        self.pod_labels = _labels(said)
+        self.pod_labels = _labels(said, work.values())
 
     def _resolved(
         self, said: Sequence[WorkloadReport], shares: Sequence[OnShare]
@@ -81,8 +81,13 @@ def _anonymous(work: ShareWork) -> ShareWork:
     )
 
 
-def _labels(reports: Sequence[WorkloadReport]) -> Mapping[str, Mapping[str, str]]:
-    labels: dict[str, Mapping[str, str]] = {}
-    for report in reports:
-        labels.update(report.pod_labels)
-    return labels
+def _labels(
+    reports: Iterable[WorkloadReport], work: Iterable[ShareWork]
+) -> Mapping[str, Mapping[str, str]]:
+    here = {f"{each.namespace}/{each.pod}" for of in work for each in of.workloads}
+    return {
+        pod: labels
+        for report in reports
+        for pod, labels in report.pod_labels.items()
+        if pod in here
+    }

@@ -17,6 +17,7 @@ from exporter.sources.source import (
     DCGM,
     KMSG,
     KUBERNETES,
+    NCCL_RAS,
     SLURM,
     TRAINING,
     CounterOptions,
@@ -149,5 +150,10 @@ SOURCES: tuple[SourceRow, ...] = (
         TRAINING, "Take the reports of training jobs that carry the client, on a Unix socket."
     ),
     *WORKLOAD_SOURCES,
+    SourceRow(
+        NCCL_RAS,
+        "Ask NCCL's RAS, where a job on this node has it, which ranks are missing or dead.",
+        enabled=False,
+    ),
 )
 """In the order of the help."""

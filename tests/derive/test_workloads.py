@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose work is on each share: what schedulers gave away, and what the processes say."""
+"""Whose work is on a share: allocations joined with processes."""
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
-from exporter.derive.workloads import OnShare, ShareKey, work_of_shares
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.derive.holder import with_workload
+from exporter.derive.workloads import OnShare, ShareKey, names, work_of_shares
 from exporter.model.reading import Device, Instance, Process
+from exporter.model.snapshot import Holder
 from exporter.model.workload import (
     NO_WORK,
     Allocation,
@@ -17,214 +23,262 @@ from exporter.model.workload import (
     WorkloadReport,
 )
 
-UID = "5d3b7a3e-7b2c-4f55-9f0a-aaaaaaaaaaaa"
-OTHER_UID = "5d3b7a3e-7b2c-4f55-9f0a-bbbbbbbbbbbb"
-ID = "0123456789abcdef" * 4
-WHOLE = Device(0, "GPU-0", "H100", minor_number=3)
-SECOND = Device(1, "GPU-1", "H100", minor_number=0)
-DIVIDED = Device(
-    2,
-    "GPU-2",
-    "H100",
-    minor_number=1,
+GPU0 = Device(0, "GPU-0", "NVIDIA A100", minor_number=3)
+GPU1 = Device(1, "GPU-1", "NVIDIA A100", minor_number=2)
+MIG = replace(
+    GPU1,
     mig=True,
     instances=(
-        Instance(7, 0, "1g.10gb", "MIG-7"),
-        Instance(8, 0, "1g.10gb+me", "MIG-8"),
-        Instance(9, 0, "1g.10gb", "MIG-9"),
-        Instance(2, 0, "3g.40gb", "MIG-2"),
+        Instance(1, 0, "1c.3g.20gb", "MIG-a"),
+        Instance(1, 1, "2c.3g.20gb", "MIG-b"),
+        Instance(5, 0, "1g.5gb", "MIG-c"),
     ),
 )
-KEYS = [
-    ShareKey("GPU-0", None),
-    ShareKey("GPU-1", None),
-    *(ShareKey("GPU-2", gi) for gi in (7, 8, 9, 2)),
-]
+TRAIN = Workload("kubernetes", "team-a", "train-0", "main")
+NOTEBOOK = Workload("kubernetes", "team-b", "notebook-7", "jupyter")
+UID = "5d1b2b0e-3f77-4d3a-9a39-0c6a3a0a5b11"
+OTHER_UID = "5d1b2b0e-3f77-4d3a-9a39-0c6a3a0a5b22"
+CONTAINER = "c" * 64
 
 
-def _shares(**processes: tuple[Process, ...]) -> list[OnShare]:
-    """All shares; processes by g0, g1 or the number of the instance."""
-    return [
-        OnShare(WHOLE, None, processes.get("g0", ())),
-        OnShare(SECOND, None, processes.get("g1", ())),
-        *(OnShare(DIVIDED, gi, processes.get(f"i{gi}", ())) for gi in (7, 8, 9, 2)),
-    ]
+def given_to(workload: Workload, **name: object) -> Allocation:
+    return Allocation(DeviceName(**name), workload)  # type: ignore[arg-type]
 
 
-def _pod(name: str, container: str = "main", uid: str = "") -> Workload:
-    return Workload("kubernetes", "team-a", name, container, id=uid)
+def kubelet(*allocations: Allocation, **known: Workload) -> WorkloadReport:
+    return WorkloadReport(allocations, allocates=True, named=known)
 
 
-def _process(
-    pid: int, uid: str | None = UID, container: str | None = ID, runtime: str = "containerd"
-) -> Process:
-    return Process(pid, "compute", membership=Membership(uid, container, runtime))
+def in_pod(pid: int, uid: str = UID, container: str | None = None) -> Process:
+    return Process(pid, "compute", membership=Membership(pod_uid=uid, container_id=container))
 
 
-def _given(*devices: tuple[DeviceName, Workload]) -> WorkloadReport:
-    return WorkloadReport(tuple(Allocation(*each) for each in devices), allocates=True)
+def in_job(pid: int, job: str, step: str | None = "0", owner: str | None = "ada") -> Process:
+    member = Membership(slurm_job=job, slurm_step=step)
+    return Process(pid, "compute", owner=owner, membership=member)
 
 
-def _allocated(report: WorkloadReport, shares: list[OnShare]) -> list[bool | None]:
-    work = work_of_shares([report], shares)
-    return [work[key].allocated for key in KEYS]
+def on(device: Device, *processes: Process, instance: int | None = None) -> OnShare:
+    return OnShare(device, instance, processes)
+
+
+def work(reports: list[WorkloadReport], *shares: OnShare) -> list[ShareWork]:
+    found = work_of_shares(reports, shares)
+    return [found[share.key] for share in shares]
 
 
 @pytest.mark.parametrize(
-    ("name", "given"),
+    ("name", "device", "instance", "same"),
     [
-        (DeviceName(uuid="GPU-1"), [1]),
-        (DeviceName(index=0), [0]),
-        (DeviceName(minor=0), [1]),
-        (DeviceName(minor=3), [0]),
-        (DeviceName(uuid="GPU-2"), [2, 3, 4, 5]),
-        (DeviceName(mig_uuid="MIG-8"), [3]),
-        (DeviceName(minor=1, gpu_instance=9), [4]),
-        (DeviceName(uuid="GPU-2", gpu_instance=2), [5]),
-        (DeviceName(uuid="GPU-2", gpu_instance=5), []),
-        (DeviceName(mig_uuid="MIG-1"), []),
-        (DeviceName(uuid="GPU-9"), []),
-        (DeviceName(minor=1, profile="3g40gb"), [5]),
-        (DeviceName(minor=1, profile="1g10gb-me"), [3]),
-        (DeviceName(minor=1, profile="7g80gb"), []),
-        (DeviceName(minor=3, profile=""), []),
-        (DeviceName(), []),
+        (DeviceName(uuid="GPU-0"), GPU0, None, True),
+        (DeviceName(uuid="GPU-0"), GPU1, None, False),
+        (DeviceName(index=1), GPU1, None, True),
+        (DeviceName(index=1), GPU0, None, False),
+        (DeviceName(minor=3), GPU0, None, True),
+        (DeviceName(minor=3), replace(GPU0, minor_number=None), None, False),
+        (DeviceName(), GPU0, None, False),
+        (DeviceName(mig_uuid="MIG-b"), MIG, 1, True),
+        (DeviceName(mig_uuid="MIG-b"), MIG, 5, False),
+        (DeviceName(mig_uuid="MIG-b"), GPU0, None, False),
+        (DeviceName(uuid="GPU-1", gpu_instance=5), MIG, 5, True),
+        (DeviceName(uuid="GPU-1", gpu_instance=5), MIG, 1, False),
+        (DeviceName(uuid="GPU-1"), MIG, 1, True),
+        (DeviceName(uuid="GPU-1", gpu_instance=5), GPU1, None, False),
     ],
 )
-def test_a_scheduler_names_a_share_in_many_ways(name: DeviceName, given: list[int]) -> None:
-    """The others are free, as it names all that it gave away."""
-    assert _allocated(_given((name, _pod("one"))), _shares()) == [
-        number in given for number in range(6)
-    ]
+def test_a_name_is_that_of_a_share(
+    name: DeviceName, device: Device, instance: int | None, same: bool
+) -> None:
+    """By UUID, index or minor number; the whole GPU is each of its instances."""
+    assert names(name, device, instance) is same
 
 
-@pytest.mark.parametrize(
-    ("profile", "open_ones"), [("1g10gb", [2, 4]), ("", [2, 3, 4, 5])], ids=["profile", "any"]
+def test_no_source_says_nothing() -> None:
+    """Unknown is absent, not 0."""
+    assert work([], on(GPU0, Process(1, "compute"))) == [NO_WORK]
+
+
+def test_what_is_not_given_away_is_known_to_be_free() -> None:
+    """The kubelet lists all that it gave."""
+    busy, free = work([kubelet(given_to(TRAIN, uuid="GPU-0"))], on(GPU0), on(GPU1))
+    assert busy == ShareWork((TRAIN,), allocated=True)
+    assert free == ShareWork((), allocated=False)
+
+
+def test_a_source_that_only_names_allocates_nothing() -> None:
+    """Docker knows names, and gives nothing away."""
+    docker = WorkloadReport(named={CONTAINER: Workload("container", container="web")})
+    member = Membership(container_id=CONTAINER, runtime="docker")
+    [found] = work([docker], on(GPU0, Process(7, "compute", membership=member)))
+    web = Workload("container", container="web", id=CONTAINER, runtime="docker")
+    assert found == ShareWork((web,), None, {7: web})
+
+
+def test_a_container_without_a_name_has_its_id() -> None:
+    """The id needs nobody's socket."""
+    member = Membership(container_id=CONTAINER, runtime="podman")
+    [found] = work([], on(GPU0, Process(7, "compute", membership=member)))
+    assert found.workloads == (Workload("container", id=CONTAINER, runtime="podman"),)
+    assert found.allocated is None
+
+
+def test_the_pod_of_a_process_is_completed_by_name() -> None:
+    """The pods API names pod and container by their ids; the allocation is the same workload."""
+    report = kubelet(given_to(TRAIN, uuid="GPU-0"), **{UID: replace(TRAIN, container="")})
+    [found] = work([report], on(GPU0, in_pod(7)))
+    whole = replace(TRAIN, id=UID)
+    assert found == ShareWork((whole,), True, {7: whole})
+
+
+def test_two_containers_of_a_pod_are_two_workloads() -> None:
+    """Their ids tell them apart where the pods API has them."""
+    side = replace(TRAIN, container="side")
+    report = kubelet(
+        given_to(TRAIN, uuid="GPU-0"), given_to(side, uuid="GPU-0"), **{CONTAINER: side}
+    )
+    [found] = work([report], on(GPU0, in_pod(7, container=CONTAINER)))
+    assert found.workloads == (TRAIN, replace(side, id=UID))
+
+
+def test_the_only_pod_of_a_gpu_has_its_processes() -> None:
+    """Without the pods API nothing else says which pod a UID is."""
+    [found] = work([kubelet(given_to(TRAIN, uuid="GPU-0"))], on(GPU0, in_pod(7)))
+    assert found.workloads == (replace(TRAIN, id=UID),)
+
+
+def test_a_shared_gpu_is_resolved_by_the_other_one() -> None:
+    """The UID runs on both GPUs, and one pod only has both."""
+    report = kubelet(
+        given_to(TRAIN, uuid="GPU-0"), given_to(NOTEBOOK, uuid="GPU-0"), given_to(TRAIN, index=1)
+    )
+    both, one = work([report], on(GPU0, in_pod(7)), on(GPU1, in_pod(8)))
+    assert both.of_process == {7: replace(TRAIN, id=UID)}
+    assert both.workloads == (replace(TRAIN, id=UID), NOTEBOOK)
+    assert one.workloads == (replace(TRAIN, id=UID),)
+
+
+def test_what_cannot_be_told_apart_is_not_guessed() -> None:
+    """Two pods share the GPU, or two UIDs are on that of one pod."""
+    shared = kubelet(given_to(TRAIN, uuid="GPU-0"), given_to(NOTEBOOK, uuid="GPU-0"))
+    [found] = work([shared], on(GPU0, in_pod(7)))
+    assert found.of_process == {7: Workload("kubernetes", id=UID)}
+    assert set(found.workloads) == {TRAIN, NOTEBOOK, Workload("kubernetes", id=UID)}
+
+    single = kubelet(given_to(TRAIN, uuid="GPU-0"))
+    [found] = work([single], on(GPU0, in_pod(7), in_pod(8, OTHER_UID)))
+    assert {each.pod for each in found.of_process.values()} == {""}
+
+
+def test_a_step_is_the_job_that_the_gpu_was_given_to() -> None:
+    """The allocation has no step; it is no second workload."""
+    prolog = WorkloadReport(
+        (given_to(Workload("slurm", job="12", user="bob"), uuid="GPU-0"),), allocates=True
+    )
+    used, unused = work([prolog], on(GPU0, in_job(7, "12"), in_job(8, "12", "1")), on(GPU1))
+    first = Workload("slurm", job="12", user="bob", step="0")
+    assert used.workloads == (first, replace(first, step="1"))
+    assert used.allocated is True
+    assert unused == ShareWork((), allocated=False)
+
+
+def test_the_owner_of_the_process_is_the_user_of_the_job() -> None:
+    """Where no file says more."""
+    [found] = work([], on(GPU0, in_job(7, "12", "batch", "ada")))
+    assert found.workloads == (Workload("slurm", job="12", user="ada", step="batch"),)
+
+
+def test_a_sluid_is_the_job_that_it_stands_for() -> None:
+    """Slurm 26.05 names control groups by SLUID."""
+    sluid = "s0123456789ABC"
+    member = Membership(slurm_id=sluid, slurm_step="0")
+    slurm = WorkloadReport(named={sluid: Workload("slurm", job="12", user="bob", id=sluid)})
+    process = Process(7, "compute", membership=member)
+    [found] = work([slurm], on(GPU0, process))
+    assert found.workloads == (Workload("slurm", job="12", user="bob", step="0", id=sluid),)
+    [unknown] = work([], on(GPU0, process))
+    assert unknown.workloads == (Workload("slurm", step="0", id=sluid),)
+
+
+def test_an_instance_has_its_own_workload() -> None:
+    """Each MIG instance by its UUID; the GPU's own UUID gives all of them."""
+    report = kubelet(given_to(TRAIN, mig_uuid="MIG-b"), given_to(NOTEBOOK, mig_uuid="MIG-c"))
+    one, five = work([report], on(MIG, instance=1), on(MIG, instance=5))
+    assert (one.workloads, five.workloads) == ((TRAIN,), (NOTEBOOK,))
+    whole = work([kubelet(given_to(TRAIN, uuid="GPU-1"))], on(MIG, instance=1), on(MIG, instance=5))
+    assert [each.workloads for each in whole] == [(TRAIN,), (TRAIN,)]
+
+
+def test_the_holder_belongs_to_the_workload_of_its_process() -> None:
+    """Of several; without processes that are known, the only one there is."""
+    holder = Holder("root", "python3", pid=8)
+    several = ShareWork((TRAIN, NOTEBOOK), True, {7: TRAIN, 8: NOTEBOOK})
+    assert with_workload(holder, several) == replace(holder, workload=NOTEBOOK)
+    assert with_workload(holder, ShareWork((TRAIN,), True)) == replace(holder, workload=TRAIN)
+    assert with_workload(holder, ShareWork((TRAIN, NOTEBOOK), True)) == holder
+    assert with_workload(holder, ShareWork((TRAIN,), True, {7: TRAIN})) == holder
+    assert with_workload(None, several) is None
+
+
+PODS = st.builds(
+    Workload,
+    st.just("kubernetes"),
+    st.sampled_from(["a", "b"]),
+    st.sampled_from(["x", "y"]),
+    st.sampled_from(["", "main", "side"]),
 )
-def test_one_instance_of_several_is_given_but_not_which(profile: str, open_ones: list[int]) -> None:
-    """Of these it is not known that they are free; of one that is given besides, that it is not."""
-    unclear = (DeviceName(minor=1, profile=profile), _pod("one"))
-    known = (DeviceName(mig_uuid="MIG-9"), _pod("two"))
-
-    assert _allocated(_given(unclear), _shares()) == [
-        None if number in open_ones else False for number in range(6)
-    ]
-    work = work_of_shares([_given(unclear, known)], _shares())
-    assert work[ShareKey("GPU-2", 9)] == ShareWork((_pod("two"),), True)
-    assert work[ShareKey("GPU-2", 7)] == NO_WORK
-
-
-def test_what_is_given_is_allocated_also_where_not_all_is_known() -> None:
-    """Of the others nothing is said."""
-    report = WorkloadReport((Allocation(DeviceName(index=0), _pod("one")),), allocates=False)
-
-    assert _allocated(report, _shares()) == [True, None, None, None, None, None]
-
-
-def test_without_any_scheduler_nothing_is_allocated_or_free() -> None:
-    for reports in ([], [WorkloadReport()]):
-        assert list(work_of_shares(reports, _shares()).values()) == [NO_WORK] * 6
-
-
-def test_a_gpu_that_nobody_opened_has_the_pod_it_is_given_to() -> None:
-    work = work_of_shares([_given((DeviceName(index=0), _pod("one")))], _shares())
-
-    assert work[KEYS[0]] == ShareWork((_pod("one"),), True)
-    assert work[KEYS[1]] == ShareWork((), False)
+NAMES = st.builds(
+    DeviceName,
+    uuid=st.none() | st.sampled_from(["GPU-0", "GPU-1", "GPU-2"]),
+    mig_uuid=st.none() | st.sampled_from(["MIG-a", "MIG-c", "MIG-x"]),
+    index=st.none() | st.integers(0, 2),
+    gpu_instance=st.none() | st.sampled_from([1, 5]),
+)
+MEMBERS = st.builds(
+    Membership,
+    pod_uid=st.none() | st.sampled_from(["u1", "u2"]),
+    container_id=st.none() | st.sampled_from(["c1", "c2"]),
+    slurm_job=st.none() | st.sampled_from(["1", "2"]),
+    slurm_step=st.none() | st.sampled_from(["0", "batch"]),
+)
+PROCESSES = st.lists(
+    st.builds(Process, st.integers(1, 9), st.just("compute"), membership=st.none() | MEMBERS),
+    max_size=4,
+).map(tuple)
+REPORTS = st.lists(
+    st.builds(
+        WorkloadReport,
+        st.lists(st.builds(Allocation, NAMES, PODS), max_size=4).map(tuple),
+        st.booleans(),
+        st.dictionaries(st.sampled_from(["u1", "c1", "1"]), PODS, max_size=2),
+    ),
+    max_size=3,
+)
 
 
-def test_a_process_belongs_to_the_container_that_the_pods_api_knows() -> None:
-    """One workload, not a second one beside what is given."""
-    full = _pod("one", uid=UID)
-    report = WorkloadReport(
-        (Allocation(DeviceName(index=0), full), Allocation(DeviceName(index=1), full)),
-        allocates=True,
-        named={UID: _pod("one", ""), ID: full},
+@given(REPORTS, PROCESSES, PROCESSES, PROCESSES)
+def test_nothing_is_invented_and_nothing_is_said_twice(
+    reports: list[WorkloadReport],
+    first: tuple[Process, ...],
+    second: tuple[Process, ...],
+    third: tuple[Process, ...],
+) -> None:
+    """Whatever schedulers and processes say together."""
+    shares = [OnShare(GPU0, None, first), OnShare(MIG, 1, second), OnShare(MIG, 5, third)]
+    found = work_of_shares(reports, shares)
+    assert set(found) == {ShareKey("GPU-0", None), ShareKey("GPU-1", 1), ShareKey("GPU-1", 5)}
+    says = any(report.allocates for report in reports) and all(
+        report.allocates or not report.allocations for report in reports
     )
-
-    work = work_of_shares([report], _shares(g0=(_process(1),)))
-
-    assert work[KEYS[0]] == ShareWork((full,), True, {1: full})
-    assert work[KEYS[1]] == ShareWork((full,), True)
-
-
-def test_without_the_pods_api_a_pod_is_known_by_its_gpus() -> None:
-    """It is the only one that has all of them; its container is the only one there."""
-    one, two = _pod("one"), _pod("two")
-    report = _given(
-        (DeviceName(index=0), one), (DeviceName(index=1), one), (DeviceName(index=1), two)
-    )
-
-    work = work_of_shares([report], _shares(g0=(_process(1),), g1=(_process(2),)))
-
-    assert work[KEYS[0]].workloads == (_pod("one", uid=UID),)
-    assert work[KEYS[1]].workloads == (_pod("one", uid=UID), two)
-
-
-def test_replicas_of_one_gpu_stay_ambiguous_without_the_pods_api() -> None:
-    """Two pods, one process: whose it is, is not said; both have the GPU."""
-    report = _given((DeviceName(index=0), _pod("one")), (DeviceName(index=0), _pod("two")))
-
-    work = work_of_shares([report], _shares(g0=(_process(1),)))
-
-    assert work[KEYS[0]].workloads == (
-        Workload("kubernetes", id=UID),
-        _pod("one"),
-        _pod("two"),
-    )
-    assert work[KEYS[0]].of_process == {1: Workload("kubernetes", id=UID)}
-
-
-def test_each_instance_has_its_own_pod() -> None:
-    report = _given(
-        (DeviceName(mig_uuid="MIG-7"), _pod("one")), (DeviceName(mig_uuid="MIG-9"), _pod("two"))
-    )
-
-    work = work_of_shares(
-        [report], _shares(i7=(_process(1),), i9=(_process(2, OTHER_UID),), i2=(_process(3, "u3"),))
-    )
-
-    assert [work[key].workloads for key in KEYS] == [
-        (),
-        (),
-        (_pod("one", uid=UID),),
-        (),
-        (_pod("two", uid=OTHER_UID),),
-        (Workload("kubernetes", id="u3"),),
-    ]
-    assert [work[key].allocated for key in KEYS[2:]] == [True, False, True, False]
-
-
-def test_two_containers_of_a_pod_are_told_apart_by_the_pods_api() -> None:
-    main, side = _pod("one", uid=UID), _pod("one", "side", uid=UID)
-    report = WorkloadReport(
-        (Allocation(DeviceName(index=0), main), Allocation(DeviceName(index=0), side)),
-        allocates=True,
-        named={UID: _pod("one", ""), ID: side},
-    )
-
-    work = work_of_shares([report], _shares(g0=(_process(1),)))
-
-    assert work[KEYS[0]] == ShareWork((main, side), True, {1: side})
-
-
-def test_a_runtime_that_knows_the_container_does_not_hide_the_pod() -> None:
-    """Docker under a kubelet names its containers too."""
-    docker = WorkloadReport(
-        named={ID: Workload("container", container="k8s_main_one", id=ID, runtime="docker")}
-    )
-    given = _given((DeviceName(index=0), _pod("one")))
-
-    work = work_of_shares([given, docker], _shares(g0=(_process(1, runtime="docker"),)))
-
-    assert work[KEYS[0]].workloads == (_pod("one", uid=UID),)
-
-
-def test_a_container_of_no_pod_is_one_beside_what_is_given() -> None:
-    """Somebody's Docker container on a GPU that a pod has."""
-    given = _given((DeviceName(index=0), _pod("one")))
-    alone = Workload("container", id=ID, runtime="docker")
-
-    work = work_of_shares([given], _shares(g0=(_process(1, None, runtime="docker"),)))
-
-    assert work[KEYS[0]].workloads == (alone, _pod("one"))
+    for share in shares:
+        here = found[share.key]
+        assert len(set(here.workloads)) == len(here.workloads)
+        members = {p.pid for p in share.processes or () if p.membership is not None}
+        assert set(here.of_process) <= members
+        assert set(here.of_process.values()) <= set(here.workloads)
+        is_given = any(
+            names(allocation.device, share.device, share.gpu_instance)
+            for report in reports
+            for allocation in report.allocations
+        )
+        assert here.allocated is (True if is_given else False if says else None)
+        assert bool(here.workloads) == (is_given or bool(here.of_process))

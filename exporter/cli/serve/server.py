@@ -101,6 +101,8 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
         source.start()
     for workloads in parts.workloads:
         workloads.start()
+    if parts.collectives is not None:
+        parts.collectives.start()
     parts.publisher.start()
     # What is loaded now stays for the life of the process: no need to scan it again and again.
     gc.collect()

@@ -103,6 +103,8 @@ def local_reader(settings: Settings, why: str) -> Iterator[Reader]:
     notice = f"no daemon ({why}): idle time is unknown"
     parts = Parts(replace(settings, sources=settings.sources - EVENT_SOURCES))
     parts.fleet.start()
+    for workloads in parts.workloads:
+        workloads.start()
     due = 0.0
 
     def read() -> Answered:

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose work is on a GPU, tick by tick: allocation, the time nobody opens it, and what is kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from exporter.derive.workloads import work_of_shares
+from exporter.model.reading import Process
+from exporter.model.snapshot import Share, Snapshot, SourceState
+from exporter.model.workload import Allocation, DeviceName, Membership, Workload, WorkloadReport
+from exporter.publisher import Publisher, Rules
+from exporter.publisher.totals import ShareIntegral
+from tests.clocks import ManualClock
+from tests.publisher.test_tick import BUSY, H100, QUIET, SPECS, T4, Script
+
+POD = Workload("kubernetes", "team-a", "train-0", "main")
+JOB = Process(7, "compute", 2**30, "python3", "ada", membership=Membership(slurm_job="12"))
+
+
+class Says:
+    """A source of workloads that says what a test wants."""
+
+    def __init__(self, name: str = "kubernetes", said: WorkloadReport | None = None) -> None:
+        self.name = name
+        self.said = said
+        self.state: SourceState | None = None
+
+    def report(self) -> WorkloadReport | None:
+        return self.said
+
+    def give(self, *uuids: str, to: Workload = POD) -> None:
+        """Give these GPUs away, and no others."""
+        self.said = WorkloadReport(
+            tuple(Allocation(DeviceName(uuid=uuid), to) for uuid in uuids), allocates=True
+        )
+        self.state = SourceState(up=True, age_seconds=0.0)
+
+
+class Bench:
+    """A publisher with one source of workloads, ticked by hand."""
+
+    def __init__(self, **rules: Any) -> None:
+        self.clock = ManualClock()
+        self.script = Script(self.clock)
+        self.kubelet = Says()
+        self.publisher = Publisher(
+            self.script, SPECS, Rules(**rules), self.clock, workloads=(self.kubelet,)
+        )
+
+    def tick(self, *processes: Process, seconds: float = 1.0, busy: bool = False) -> Snapshot:
+        """Advance the clock, let an H100 with these processes answer, and tick."""
+        self.clock.advance(seconds)
+        self.script.read(H100, activity=BUSY if busy else QUIET, processes=processes)
+        return self.publisher.tick()
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def share(snapshot: Snapshot) -> Share:
+    return snapshot.gpus[0].shares[0]
+
+
+def test_time_counts_as_unopened_only_while_it_is_given_and_not_held() -> None:
+    """0 from the first interval on in which both are known; nothing where one is not."""
+    integral = ShareIntegral(0.0)
+    integral.add_allocated(1.0, allocated=None, held=False)
+    integral.add_allocated(1.0, allocated=True, held=None)
+    assert integral.totals().allocated_unopened_seconds is None
+    integral.add_allocated(1.0, allocated=False, held=False)
+    integral.add_allocated(1.0, allocated=True, held=True)
+    assert integral.totals().allocated_unopened_seconds == 0.0
+    integral.add_allocated(1.5, allocated=True, held=False)
+    integral.add_allocated(0.0, allocated=True, held=False)
+    assert integral.totals().allocated_unopened_seconds == 1.5
+
+
+def test_nothing_is_said_without_a_scheduler(bench: Bench) -> None:
+    """A box without one has none of these series."""
+    bench.tick()
+    shown = share(bench.tick(Process(7, "compute", 2**30)))
+    assert shown.work.allocated is None
+    assert shown.totals.allocated_unopened_seconds is None
+
+
+def test_a_gpu_that_was_given_away_and_not_opened_adds_up(bench: Bench) -> None:
+    """Until a process holds it, and again after that process has ended."""
+    bench.kubelet.give("GPU-h100")
+    bench.tick()
+    for _ in range(3):
+        bench.tick()
+    process = Process(7, "compute", 2**30)
+    bench.tick(process, busy=True)
+    opened = share(bench.tick(process, busy=True))
+    assert opened.work.workloads == (POD,)
+    assert (opened.work.allocated, opened.held) == (True, True)
+    assert opened.totals.allocated_unopened_seconds == pytest.approx(3.0)
+    closed = share(bench.tick(seconds=2.0))
+    assert closed.totals.allocated_unopened_seconds == pytest.approx(5.0)
+    bench.kubelet.give()
+    free = share(bench.tick())
+    assert (free.work.allocated, free.work.workloads) == (False, ())
+    assert free.totals.allocated_unopened_seconds == pytest.approx(5.0)
+
+
+def test_no_time_is_added_over_a_gap(bench: Bench) -> None:
+    """Nobody knows what was on it meanwhile."""
+    bench.kubelet.give("GPU-h100")
+    bench.tick()
+    bench.tick()
+    shown = share(bench.tick(seconds=60.0))
+    assert shown.totals.allocated_unopened_seconds == pytest.approx(1.0)
+
+
+def test_a_share_without_counters_counts_too(bench: Bench) -> None:
+    """Whether it is open needs no utilization: an A100's MIG instance has none."""
+    bench.kubelet.give("GPU-t4")
+    for _ in range(3):
+        bench.clock.advance(1.0)
+        bench.script.read(T4, utilization=None)
+        snapshot = bench.publisher.tick()
+    assert share(snapshot).totals.allocated_unopened_seconds == pytest.approx(2.0)
+
+
+def test_the_last_word_stays_and_its_age_is_shown(bench: Bench) -> None:
+    """The state of the source is the source's own; what it said last holds."""
+    bench.kubelet.give("GPU-h100")
+    bench.tick()
+    bench.kubelet.state = SourceState(up=False, failures_total=3, age_seconds=70.0)
+    snapshot = bench.tick()
+    assert snapshot.sources["kubernetes"] == bench.kubelet.state
+    assert share(snapshot).work.workloads == (POD,)
+
+
+def test_a_source_that_is_not_in_use_is_not_listed(bench: Bench) -> None:
+    """No kubelet, no state."""
+    assert "kubernetes" not in bench.tick().sources
+
+
+def test_users_of_jobs_are_people() -> None:
+    """--no-process.owner holds for them as well; jobs stay."""
+    bench = Bench(owners=False)
+    bench.kubelet.give("GPU-h100", to=Workload("slurm", job="12", user="ada"))
+    bench.tick(JOB)
+    shown = share(bench.tick(JOB))
+    assert shown.work.workloads == (Workload("slurm", job="12"),)
+    assert shown.holder is not None
+    assert shown.holder.workload == Workload("slurm", job="12")
+    assert "ada" not in repr(shown)
+
+
+def test_the_holder_has_the_workload_of_its_process(bench: Bench) -> None:
+    """Page and API name it instead of the user that a container runs as."""
+    bench.kubelet.give("GPU-h100", to=Workload("slurm", job="12", user="bob"))
+    bench.tick(JOB)
+    holder = share(bench.tick(JOB)).holder
+    assert holder is not None
+    assert holder.workload == Workload("slurm", job="12", user="bob")
+
+
+def test_it_is_worked_out_only_when_something_changed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every tick reads the same lists for 10 s."""
+    calls: list[object] = []
+
+    def counted(*given: Any) -> Any:
+        calls.append(given)
+        return work_of_shares(*given)
+
+    monkeypatch.setattr("exporter.publisher.workloads.work_of_shares", counted)
+    bench.kubelet.give("GPU-h100")
+    processes = (Process(7, "compute", 2**30),)
+    for _ in range(3):
+        bench.clock.advance(1.0)
+        bench.script.read(H100, activity=QUIET, processes=processes)
+        bench.publisher.tick()
+    assert len(calls) == 1
+    bench.kubelet.give("GPU-h100", to=Workload("kubernetes", "team-b", "other", "main"))
+    bench.tick()
+    assert len(calls) == 2

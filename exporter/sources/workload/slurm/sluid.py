@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which job a SLUID is, without asking slurmctld: its slurmstepd says so in its title.
 
-Where that cannot be seen (hidepid, another pid namespace), the environment of one of the job's own
-processes does, if it can be read. A user can put another number there: so it is only asked about
-what is in a control group that Slurm made and numbers by SLUID.
+Where that cannot be seen, the environment of one of the job's own processes does, if it can be
+read. A user can put another number there: so it is only asked of what is in a control group that
+Slurm made and that has a SLUID.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from exporter.sources.workload.slurm.cgroups import JobGroup
 
 MOST_STEPS = 64
 MOST_PROCESSES = 16
-"""Of each step, that are asked."""
+"""Of a job, that are asked: of Slurm's own, and of the user's."""
 
 _TITLE = re.compile(rb"slurmstepd: \[(\d{1,10})\.[^\]\0]*\]")
 _VARIABLE = re.compile(rb"(?:^|\0)SLURM_JOB_ID=(\d{1,10})(?=\0|$)")
@@ -43,17 +43,17 @@ class Sluids:
 
     def _ask(self, path: str) -> str | None:
         steps = list(islice(_steps(path), MOST_STEPS))
-        for step in steps:
-            # Only Slurm's own processes are in "slurm", those of the user are in "user".
-            for pid in islice(_pids(f"{step}/slurm"), MOST_PROCESSES):
-                title = _TITLE.match(read_file(self._procfs, pid, "cmdline"))
-                if title is not None:
-                    return title[1].decode()
-        for step in steps:
-            for pid in islice(_users_pids(f"{step}/user"), MOST_PROCESSES):
-                variable = _VARIABLE.search(read_file(self._procfs, pid, "environ"))
-                if variable is not None:
-                    return variable[1].decode()
+        # Only Slurm's own processes are in "slurm", those of the user are in "user".
+        own = (pid for step in steps for pid in _pids(f"{step}/slurm"))
+        users = (pid for step in steps for pid in _users_pids(f"{step}/user"))
+        for pid in islice(own, MOST_PROCESSES):
+            title = _TITLE.match(read_file(self._procfs, pid, "cmdline"))
+            if title is not None:
+                return title[1].decode()
+        for pid in islice(users, MOST_PROCESSES):
+            variable = _VARIABLE.search(read_file(self._procfs, pid, "environ"))
+            if variable is not None:
+                return variable[1].decode()
         return None
 
 

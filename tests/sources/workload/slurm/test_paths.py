@@ -32,6 +32,10 @@ JOBS = {
         f"cri-containerd-{'a' * 64}.scope/system.slice/slurmstepd.scope/job_7/step_0/user/task_0",
         "0",
     ),
+    "v2, seen from a container with a namespace of its own": (
+        "/../../slurmstepd.scope/job_7/step_0/user/task_0",
+        "0",
+    ),
     "v2, a container in the job": (
         f"/system.slice/slurmstepd.scope/job_7/step_0/user/task_0/libpod-{'b' * 64}.scope",
         "0",

@@ -3,12 +3,16 @@ from __future__ import annotations
 
 import socket
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import grpc
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from exporter.sources.workload.kubernetes import unary
 from exporter.sources.workload.kubernetes.unary import MOST_BYTES, CallFailed, call
@@ -279,3 +283,25 @@ def test_nothing_of_the_extra_is_imported_before_a_call() -> None:
         "sys.exit(any(name.split('.')[0] in ('h2', 'hpack', 'grpc') for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+@settings(max_examples=60)
+@given(st.lists(st.binary(max_size=40), max_size=6), st.booleans())
+def test_whatever_a_server_sends_is_an_answer_or_a_failure(
+    frames: list[bytes], begins_well: bool
+) -> None:
+    """Nothing but CallFailed is ever raised: frames of any type with any content, and noise."""
+
+    def script(peer: Peer) -> None:
+        if begins_well:
+            peer.head()
+        for each in frames:
+            kind, flags, rest = each[:1] or b"\0", each[1:2] or b"\0", each[2:]
+            stream = peer.stream.to_bytes(4, "big")
+            peer.raw(len(rest).to_bytes(3, "big") + kind + flags + stream + rest)
+        peer.raw(b"".join(frames))
+
+    with tempfile.TemporaryDirectory(prefix="kubelet-") as folder:
+        path = Path(folder) / "raw.sock"
+        with serving(path, script), suppress(CallFailed):
+            call(str(path), LIST)

@@ -34,6 +34,7 @@ from exporter.sources.source import (
 )
 from exporter.sources.table import prepared, workload_sources
 from exporter.sources.training import Access, TrainingOptions, TrainingSource, candidates
+from exporter.sources.workload.container.wanted import on_gpus
 from exporter.specs import SpecBook
 
 KERNEL_LOG = "/dev/kmsg"
@@ -166,6 +167,7 @@ def choose_workloads(
         slurm_job_map=str(settings.slurm_job_map),
         slurm_gpustat=str(settings.slurm_gpustat),
         container_sockets=settings.container_sockets,
+        containers=lambda: on_gpus(readers.reports()),
         procfs=str(settings.path_procfs),
         sysfs=str(settings.path_sysfs),
         owners=settings.process_owner,

@@ -104,6 +104,7 @@ def choose_readers(settings: Settings, specs: SpecBook, clock: Clock) -> NodeRea
             counters=settings.counter_sources,
             procfs=str(settings.path_procfs),
             owners=settings.process_owner,
+            process_utilization=settings.process_utilization,
             selection=Selection(settings.gpu_include, settings.gpu_exclude),
             skip_suspended=settings.gpu_skip_suspended,
             sysfs=str(settings.path_sysfs),

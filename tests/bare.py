@@ -20,6 +20,7 @@ ABSENT = (
     "chromium*",
     "docker*",
     "google-chrome*",
+    "podman",
     "prometheus*",
     "promtool",
     "systemd-analyze",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Mapping
 
 from exporter.clock import Clock
@@ -16,8 +17,10 @@ from exporter.sources.source import (
     WorkloadOptions,
 )
 from exporter.sources.workload.container.engine import NotAllowed, NotThere, names
-from exporter.sources.workload.polled import PolledSource, Unreadable
+from exporter.sources.workload.polled import INTERVAL_SECONDS, PolledSource, Unreadable
 
+LOOK_SECONDS = 1.0
+"""Between two looks at which containers are on GPUs, which costs next to nothing."""
 AGAIN_SECONDS = 300.0
 """After this time the same containers are asked for once more: they may have been renamed. Each
 question may start an engine that systemd starts on demand, as it does Podman's."""
@@ -43,13 +46,16 @@ class ContainerSource(PolledSource):
         wanted: Callable[[], frozenset[str]],
         clock: Clock,
     ) -> None:
-        super().__init__(CONTAINER, self._ask, clock)
+        super().__init__(CONTAINER, self._ask, clock, LOOK_SECONDS)
         self._sockets = tuple(dict.fromkeys(sockets))
+        self._expected = frozenset(sockets).difference(CONTAINER_SOCKETS)
         self._wanted = wanted
         self._on_gpus: frozenset[str] = frozenset()
-        self._asked: frozenset[str] | None = None
-        """Whom the last answer was about; None unless all that was expected answered."""
-        self._asked_at = 0.0
+        self._asked: frozenset[str] = frozenset()
+        """Whom the last question was about."""
+        self._answered = False
+        """Whether all that were expected to answer it did, and anybody at all."""
+        self._asked_at = -math.inf
         self._names: dict[str, Mapping[str, Workload]] = {}
         """By socket: its last word."""
         self._known: WorkloadReport | None = None
@@ -63,16 +69,17 @@ class ContainerSource(PolledSource):
             super().read_once()
 
     def _is_due(self) -> bool:
-        if self._asked is None:
-            return bool(self._on_gpus or set(self._sockets).difference(CONTAINER_SOCKETS))
         age_seconds = self._clock.monotonic() - self._asked_at
-        return bool(self._on_gpus) and (
-            not self._on_gpus <= self._asked or age_seconds >= AGAIN_SECONDS
-        )
+        if not self._on_gpus <= self._asked:
+            return True
+        if self._answered:
+            return bool(self._on_gpus) and age_seconds >= AGAIN_SECONDS
+        return bool(self._on_gpus or self._expected) and age_seconds >= INTERVAL_SECONDS
 
     def _ask(self) -> WorkloadReport | None:
         """Return all that is known; None where nobody can be asked."""
         ids, problems, answered = self._on_gpus, [], False
+        self._asked, self._asked_at = ids, self._clock.monotonic()
         for path in self._sockets:
             try:
                 self._names[path] = names(path, ids)
@@ -80,21 +87,20 @@ class ContainerSource(PolledSource):
             except Unreadable as error:
                 problems.append(str(error))
             except NotThere:
-                if path not in CONTAINER_SOCKETS:
+                if path in self._expected:
                     problems.append(f"nothing listens at {path}")
             except NotAllowed:
                 problem = f"{path} may not be opened: permission denied"
-                if path not in CONTAINER_SOCKETS:
+                if path in self._expected:
                     problems.append(problem)
                 else:
                     self._say_once(path, problem)
-        self._asked_at = self._clock.monotonic()
         known = WorkloadReport(
             named={number: each for named in self._names.values() for number, each in named.items()}
         )
         if known != (self._known or WorkloadReport()):
             self._known = known
-        self._asked = ids if answered and not problems else None
+        self._answered = answered and not problems
         if problems:
             raise Unreadable("; ".join(problems))
         return known if answered else None
@@ -112,4 +118,5 @@ class ContainerSource(PolledSource):
     def state(self) -> SourceState | None:
         """How it is doing; None while it is not in use: no container is on a GPU."""
         state = super().state
-        return state if self._on_gpus or (state is not None and not state.up) else None
+        wrong = state is not None and not state.up
+        return state if self._on_gpus or (wrong and self._expected) else None

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import require_tool
 from tests.e2e.containers import Engine
 from tests.e2e.processes import environment
 from tests.waiting import wait_until
@@ -52,9 +51,8 @@ def program(folder: Path) -> bytes:
 
 
 @contextlib.contextmanager
-def in_docker(archive: bytes) -> Iterator[Waiting]:
+def in_docker(engine: Engine, archive: bytes) -> Iterator[Waiting]:
     """A container of the Docker engine that DOCKER_HOST names, or this machine's."""
-    engine = Engine()
     name = f"roofline-llm-{uuid.uuid4().hex[:12]}"
     engine.client.api.import_image(src=archive, repository=name, tag="1")
     container = None
@@ -72,13 +70,11 @@ def in_docker(archive: bytes) -> Iterator[Waiting]:
         if container is not None:
             container.remove(force=True)
         engine.client.images.remove(f"{name}:1", force=True)
-        engine.client.close()
 
 
 @contextlib.contextmanager
-def in_podman(archive: bytes) -> Iterator[Waiting]:
+def in_podman(podman: str, archive: bytes) -> Iterator[Waiting]:
     """A container of a Podman whose storage and socket are a test's own."""
-    podman = require_tool("podman")
     folder = Path(tempfile.mkdtemp(prefix="pod-"))  # the paths of Podman's sockets must be short
     command = [
         podman,

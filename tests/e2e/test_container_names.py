@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +12,9 @@ import pytest
 
 from tests.conftest import require_tool
 from tests.e2e.conftest import MakeDriver, StartDaemon
+from tests.e2e.containers import Engine, base_image
 from tests.e2e.daemons import COMMAND, Daemon, Page
-from tests.e2e.processes import Process
+from tests.e2e.processes import ROOT, Process
 from tests.e2e.runtimes import Waiting, in_docker, in_podman, program
 from tests.fake_nvml import FakeNvml
 from tests.waiting import wait_until
@@ -24,12 +24,22 @@ WORKLOAD = ("scheduler", "workload_container", "workload_id")
 
 
 @pytest.fixture(scope="module")
-def waiting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Waiting]]:
+def engine() -> Iterator[Engine]:
+    """This machine's Docker engine."""
+    found = Engine()
+    yield found
+    found.client.close()
+
+
+@pytest.fixture(scope="module")
+def waiting(
+    engine: Engine, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Waiting]]:
     """A container of each engine, for all tests here."""
+    podman = require_tool("podman")
     archive = program(tmp_path_factory.mktemp("image"))
-    with contextlib.ExitStack() as stack:
-        docker = stack.enter_context(in_docker(archive))
-        yield {"docker": docker, "podman": stack.enter_context(in_podman(archive))}
+    with in_docker(engine, archive) as one, in_podman(podman, archive) as other:
+        yield {"docker": one, "podman": other}
 
 
 @pytest.fixture
@@ -138,3 +148,27 @@ def test_a_socket_that_may_not_be_opened_costs_only_its_names(
         assert f"{podman.socket} may not be opened: permission denied" in said[0]
     finally:
         os.chmod(podman.socket, 0o600)
+
+
+@pytest.mark.parametrize("namespace", ["host", "private"])
+def test_a_container_sees_the_ids_of_others(
+    engine: Engine, waiting: dict[str, Waiting], namespace: str
+) -> None:
+    """With the host's process ids, whatever namespace of control groups it is in."""
+    script = (
+        "import sys; from exporter.sources.proc.cgroup import of_process\n"
+        "print(*(of_process('/proc', int(pid)).container_id for pid in sys.argv[1:]))"
+    )
+    pids = [str(each.pid) for each in waiting.values()]
+    said = engine.client.containers.run(
+        engine.require(base_image()),
+        ["python3", "-c", script, *pids],
+        volumes={str(ROOT / "exporter"): {"bind": "/opt/exporter", "mode": "ro"}},
+        working_dir="/opt",
+        environment={"PYTHONDONTWRITEBYTECODE": "1"},
+        network_mode="none",
+        pid_mode="host",
+        cgroupns=namespace,
+        remove=True,
+    )
+    assert said.decode().split() == [each.id for each in waiting.values()]

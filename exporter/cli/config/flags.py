@@ -297,8 +297,8 @@ class Settings:
         "container.sockets",
         NAMES,
         "/var/run/docker.sock,/run/podman/podman.sock",
-        "Unix sockets of Docker and Podman, to ask what the containers on GPUs are called. Those of "
-        "the default may be missing.",
+        "Unix sockets of Docker and Podman, to ask what the containers on GPUs are called; those "
+        "of the default may be missing.",
     )
     nccl_ras_address: Address = _flag(
         "nccl.ras-address",

@@ -21,6 +21,7 @@ ABSENT = (
     "docker*",
     "google-chrome*",
     "munged",
+    "podman",
     "prometheus*",
     "promtool",
     "slurm*",

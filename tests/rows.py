@@ -11,7 +11,7 @@ from exporter.exposition.catalogue import selected
 from exporter.exposition.family import Family
 from exporter.exposition.labels import LABELS_OF
 from exporter.exposition.parts import Node, subjects
-from exporter.exposition.processes import ProcessMemory
+from exporter.exposition.processes import ProcessRows
 from exporter.model.reading import Device
 from exporter.model.snapshot import Rank
 
@@ -39,10 +39,10 @@ def _rank_labels(rank: Rank) -> dict[str, str]:
     return labels
 
 
-def expected_rows(node: Node, memory: ProcessMemory | None = None) -> list[Row]:
+def expected_rows(node: Node, processes: ProcessRows | None = None) -> list[Row]:
     """Return (exposed name, labels, value) of every series, sorted."""
     rows: list[Row] = []
-    for family in selected(memory=memory or ProcessMemory()):
+    for family in selected(rows=processes or ProcessRows()):
         reader = family.reader
         names = tuple(label.name for label in family.labels)
         [found] = subjects(node, [reader.part], _device_labels, _rank_labels, NO_DEVICE)

@@ -288,7 +288,15 @@ def h100_training(index: int = 0) -> Gpu:
         utilization=H100_VITALS.utilization,
         memory=H100_MEMORY,
         processes=(
-            Process(4101, "compute", 61_000_000_000, "python3", "ada", "training"),
+            Process(
+                4101,
+                "compute",
+                61_000_000_000,
+                "python3",
+                "ada",
+                "training",
+                sm_utilization_ratio=0.97,
+            ),
             Process(999, "graphics", 20_000_000, "Xorg", "root", "display"),
         ),
         held=True,

@@ -35,6 +35,7 @@ from exporter.sources.source import (
 )
 from exporter.sources.table import prepared, workload_sources
 from exporter.sources.training import Access, TrainingOptions, TrainingSource, candidates
+from exporter.sources.workload.container.wanted import on_gpus
 from exporter.specs import SpecBook
 
 if TYPE_CHECKING:  # loaded only where it is switched on
@@ -107,6 +108,7 @@ def choose_readers(settings: Settings, specs: SpecBook, clock: Clock) -> NodeRea
             counters=settings.counter_sources,
             procfs=str(settings.path_procfs),
             owners=settings.process_owner,
+            process_utilization=settings.process_utilization,
             selection=Selection(settings.gpu_include, settings.gpu_exclude),
             skip_suspended=settings.gpu_skip_suspended,
             sysfs=str(settings.path_sysfs),
@@ -171,6 +173,7 @@ def choose_workloads(
         slurm_job_map=str(settings.slurm_job_map),
         slurm_gpustat=str(settings.slurm_gpustat),
         container_sockets=settings.container_sockets,
+        containers=lambda: on_gpus(readers.reports()),
         procfs=str(settings.path_procfs),
         sysfs=str(settings.path_sysfs),
         owners=settings.process_owner,

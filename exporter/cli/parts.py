@@ -22,7 +22,7 @@ from exporter.cli.nodes import (
 )
 from exporter.derive import IdleRules
 from exporter.exposition.pages import Pages
-from exporter.exposition.processes import ProcessMemory
+from exporter.exposition.processes import ProcessRows
 from exporter.exposition.render import RenderOptions
 from exporter.publisher import Publisher, Rules
 from exporter.sources.fleet.fleet import Fleet
@@ -54,7 +54,9 @@ def _render_options(settings: Settings) -> RenderOptions:
     return RenderOptions(
         level=settings.metrics_level,
         exclude=settings.metrics_exclude,
-        process_memory=ProcessMemory(settings.process_memory, settings.process_max),
+        processes=ProcessRows(
+            settings.process_memory, settings.process_utilization, settings.process_max
+        ),
         revision=revision(),
     )
 

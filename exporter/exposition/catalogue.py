@@ -21,7 +21,7 @@ from exporter.exposition import (
     workloads,
 )
 from exporter.exposition.family import Family, Level
-from exporter.exposition.processes import ProcessMemory, limited
+from exporter.exposition.processes import ProcessRows, limited
 
 SECTIONS: dict[str, tuple[Family, ...]] = {
     "Identity": identity.FAMILIES,
@@ -44,12 +44,12 @@ CATALOGUE: dict[str, Family] = {
 def selected(
     level: Level = "full",
     exclude: re.Pattern[str] | None = None,
-    memory: ProcessMemory = ProcessMemory(),  # noqa: B008 (frozen)
+    rows: ProcessRows = ProcessRows(),  # noqa: B008 (frozen)
 ) -> tuple[Family, ...]:
     """Return the families as a level serves them, but those whose whole name `exclude` matches."""
     return tuple(
         family.at(level)
-        for family in limited(CATALOGUE.values(), memory)
+        for family in limited(CATALOGUE.values(), rows)
         if (level == "full" or family.level == "core")
         and not (exclude is not None and exclude.fullmatch(family.name))
     )

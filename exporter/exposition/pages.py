@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from exporter.exposition.formats import Format
 from exporter.exposition.own_process import ProcessMetrics
 from exporter.exposition.parts import Node
-from exporter.exposition.processes import PROCESS_MEMORY, dropped_series
+from exporter.exposition.processes import PER_PROCESS, dropped_series
 from exporter.exposition.render import Block, Renderer, RenderOptions, page
 from exporter.model.daemon import Daemon
 from exporter.model.snapshot import Snapshot
@@ -45,7 +45,7 @@ class Pages:
         self._daemon = daemon
         self._lock = threading.Lock()
         self._snapshot: Snapshot | None = None
-        self._dropped = {PROCESS_MEMORY.name: 0}
+        self._dropped = dict.fromkeys(PER_PROCESS, 0)
         self._asked: dict[Variant, float] = {}
         self._blocks: list[Block] | None = None
         self._ready: dict[Variant, bytes] = {}
@@ -67,7 +67,7 @@ class Pages:
         """Replace the pages by those of this snapshot."""
         with self._lock:
             self._snapshot = snapshot
-            for family, count in dropped_series(snapshot, self._options.process_memory).items():
+            for family, count in dropped_series(snapshot, self._options.processes).items():
                 self._dropped[family] += count
             self._render()
 

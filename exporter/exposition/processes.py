@@ -1,24 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processes on a GPU, and the memory of each of them, which is published only if enabled."""
+"""The processes on a GPU; what each of them has of it is published only if that is enabled."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from exporter.exposition.family import Family, gauge
 from exporter.exposition.labels import Label
-from exporter.exposition.parts import PROCESSES, LabelValues, Rows
+from exporter.exposition.parts import PROCESSES, SHARE, LabelValues, Rows
 from exporter.exposition.values import text
 from exporter.model.reading import PROCESS_KINDS, Process, process_counts
-from exporter.model.snapshot import Snapshot
+from exporter.model.snapshot import Share, Snapshot
+from exporter.model.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessMemory:
-    """Whether the memory of each process is published, and of how many processes of a share."""
+class ProcessRows:
+    """Which families have a series for each process, and for how many processes of a share."""
 
-    enabled: bool = False
+    memory: bool = False
+    utilization: bool = False
     rows_per_share: int = 32
 
 
@@ -34,6 +37,41 @@ def _memory_rows(processes: Iterable[Process]) -> list[tuple[LabelValues, int]]:
             rows[labels] = max(process.used_bytes, rows.get(labels, 0))
     return sorted(rows.items(), key=lambda row: row[1], reverse=True)
 
+
+def _utilization_rows(share: Share) -> list[tuple[LabelValues, float]]:
+    """Return one row for each process whose share of the SM time is known, the largest first."""
+    rows: dict[LabelValues, float] = {}
+    for process in share.processes or ():
+        if process.sm_utilization_ratio is not None:
+            whose = _whose(share.work.of_process.get(process.pid))
+            labels = (str(process.pid), text(process.command), *whose)
+            rows[labels] = process.sm_utilization_ratio
+    return sorted(rows.items(), key=lambda row: row[1], reverse=True)
+
+
+def _whose(workload: Workload | None) -> tuple[str, ...]:
+    """Return the values of `_WHOSE`."""
+    if workload is None:
+        return ("",) * len(_WHOSE)
+    return (
+        workload.scheduler,
+        workload.namespace,
+        workload.pod,
+        workload.container,
+        workload.job,
+        workload.user,
+    )
+
+
+_WHOSE = (
+    Label("scheduler", meaning="kubernetes, slurm or container; this and the rest: empty if none"),
+    Label("workload_namespace"),
+    Label("workload_pod"),
+    Label("workload_container"),
+    Label("workload_job"),
+    Label("workload_user", meaning="of the Slurm job; empty with --no-process.owner"),
+)
+"""Labels by which the series of processes add up to those of pods, jobs and containers."""
 
 PROCESS_MEMORY = gauge(
     "gpu_process_memory_bytes",
@@ -51,6 +89,40 @@ PROCESS_MEMORY = gauge(
     ),
 )
 
+PROCESS_UTILIZATION = gauge(
+    "gpu_process_sm_utilization_ratio",
+    "ratio",
+    "full",
+    "Share of the SM time in which each process had a kernel running, the largest ones only; off "
+    "unless enabled. The driver samples it: it is not how much of the SMs was in use, and the sum "
+    "need not reach gpu_utilization_ratio. Under MPS it may be counted for the server; none under "
+    "MIG.",
+    "nvmlDeviceGetProcessesUtilizationInfo, or nvmlDeviceGetProcessUtilization, since the last "
+    "read at the slow cadence; labels from /proc, control groups and schedulers",
+    SHARE.rows(
+        (Label("pid"), Label("command", meaning="name of the command"), *_WHOSE), _utilization_rows
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PerProcess:
+    """One family that has a series for each process."""
+
+    wanted: Callable[[ProcessRows], bool]
+    count: Callable[[Share], int]
+    """How many series a share has without a limit."""
+
+
+PER_PROCESS: Mapping[str, PerProcess] = {
+    PROCESS_MEMORY.name: PerProcess(
+        lambda rows: rows.memory, lambda share: len(_memory_rows(share.processes or ()))
+    ),
+    PROCESS_UTILIZATION.name: PerProcess(
+        lambda rows: rows.utilization, lambda share: len(_utilization_rows(share))
+    ),
+}
+
 FAMILIES: tuple[Family, ...] = (
     gauge(
         "gpu_processes",
@@ -64,26 +136,31 @@ FAMILIES: tuple[Family, ...] = (
         ),
     ),
     PROCESS_MEMORY,
+    PROCESS_UTILIZATION,
 )
 
 
-def limited(families: Iterable[Family], memory: ProcessMemory) -> Iterator[Family]:
-    """Yield the families; that of the memory of each process only as far as it is wanted."""
+def limited(families: Iterable[Family], rows: ProcessRows) -> Iterator[Family]:
+    """Yield the families; those with a series for each process only as far as they are wanted."""
 
-    def largest(processes: Iterable[Process]) -> Rows:
-        return _memory_rows(processes)[: memory.rows_per_share]
+    def largest(read: Callable[[Any], Rows]) -> Callable[[Any], Rows]:
+        return lambda subject: list(read(subject))[: rows.rows_per_share]
 
     for family in families:
-        if family is not PROCESS_MEMORY:
+        each = PER_PROCESS.get(family.name)
+        if each is None:
             yield family
-        elif memory.enabled:
-            yield replace(family, reader=replace(family.reader, read=largest))
+        elif each.wanted(rows):
+            reader = family.reader
+            yield replace(family, reader=replace(reader, read=largest(reader.read)))
 
 
-def dropped_series(snapshot: Snapshot, memory: ProcessMemory) -> dict[str, int]:
+def dropped_series(snapshot: Snapshot, rows: ProcessRows) -> dict[str, int]:
     """Count the series of this snapshot that the limit cuts off, by family."""
-    dropped = 0
-    for gpu in snapshot.gpus if memory.enabled else ():
-        for share in gpu.shares if gpu.up else ():
-            dropped += max(0, len(_memory_rows(share.processes or ())) - memory.rows_per_share)
-    return {PROCESS_MEMORY.name: dropped}
+    shares = [share for gpu in snapshot.gpus if gpu.up for share in gpu.shares]
+    return {
+        name: sum(max(0, each.count(share) - rows.rows_per_share) for share in shares)
+        if each.wanted(rows)
+        else 0
+        for name, each in PER_PROCESS.items()
+    }

@@ -13,7 +13,7 @@ from exporter.exposition.family import Family, Level
 from exporter.exposition.formats import END, FORMATS, Format, escaped, heading, labels_text
 from exporter.exposition.labels import RANK_LABELS, SHARE_LABELS
 from exporter.exposition.parts import Node, Part, Shape, subjects
-from exporter.exposition.processes import ProcessMemory
+from exporter.exposition.processes import ProcessRows
 from exporter.model.reading import Device
 from exporter.model.snapshot import Rank
 
@@ -25,7 +25,7 @@ class RenderOptions:
     level: Level = "full"
     exclude: re.Pattern[str] | None = None
     """Families whose whole name matches are left out."""
-    process_memory: ProcessMemory = field(default_factory=ProcessMemory)
+    processes: ProcessRows = field(default_factory=ProcessRows)
     revision: str = ""
 
 
@@ -163,7 +163,7 @@ class Renderer:
     """
 
     def __init__(self, options: RenderOptions) -> None:
-        families = selected(options.level, options.exclude, options.process_memory)
+        families = selected(options.level, options.exclude, options.processes)
         self._parts: list[Part[Any]] = list(dict.fromkeys(each.reader.part for each in families))
         self._families = [
             _SHAPES[each.reader.shape](each, self._parts.index(each.reader.part))

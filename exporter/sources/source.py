@@ -178,6 +178,14 @@ class NodeWorkloads(Protocol):
         """Ask no more; a question that hangs is not waited for."""
 
 
+CONTAINER_SOCKETS = ("/var/run/docker.sock", "/run/podman/podman.sock")
+"""Where Docker and Podman listen."""
+
+
+def _no_containers() -> frozenset[str]:
+    return frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class WorkloadOptions:
     """How the sources of workloads are configured."""
@@ -196,8 +204,10 @@ class WorkloadOptions:
     """The folder of prolog files that are named by the number of a GPU."""
     slurm_gpustat: str = "/run/gpustat"
     """The folder of prolog files that are named by the UUID of a GPU."""
-    container_sockets: tuple[str, ...] = ("/var/run/docker.sock", "/run/podman/podman.sock")
+    container_sockets: tuple[str, ...] = CONTAINER_SOCKETS
     """Of the runtimes' APIs, those that are there."""
+    containers: Callable[[], frozenset[str]] = _no_containers
+    """Returns the ids of the containers that have a process on a GPU."""
     procfs: str = "/proc"
     sysfs: str = "/sys"
     owners: bool = True

@@ -172,9 +172,15 @@ class Watch:
 class Daemon(Process):
     """`roofline-exporter serve` on a free port."""
 
-    def __init__(self, directory: Path, env: Mapping[str, str], flags: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        env: Mapping[str, str],
+        flags: tuple[str, ...],
+        program: tuple[str, ...] = COMMAND,
+    ) -> None:
         socket = f"--training.socket={_sockets()}/{next(_NUMBERS)}.sock"
-        command = [*COMMAND, "serve", "--web.listen-address=127.0.0.1:0", socket, *flags]
+        command = [*program, "serve", "--web.listen-address=127.0.0.1:0", socket, *flags]
         super().__init__(command, directory, env)
         found = self.find_in_line(r"listening on (https?)://127\.0\.0\.1:(\d+)/")
         self.port = int(found[2])

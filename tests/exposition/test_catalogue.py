@@ -11,7 +11,7 @@ import pytest
 from exporter.exposition.catalogue import CATALOGUE, SECTIONS, selected
 from exporter.exposition.docs import metrics_page
 from exporter.exposition.family import Family
-from exporter.exposition.processes import PROCESS_MEMORY, ProcessMemory
+from exporter.exposition.processes import PER_PROCESS, ProcessRows
 from exporter.exposition.roofline import COUNTED_PRECISION, PEAK_PRECISION
 from exporter.model.snapshot import PRECISIONS
 from exporter.model.training import TRAINING_PHASES
@@ -35,7 +35,7 @@ UNITS = {
     "flops_per_byte",
 }
 
-ENABLED = ProcessMemory(enabled=True)
+ENABLED = ProcessRows(memory=True, utilization=True)
 
 OWNED_BY_PROMETHEUS = {"job", "instance", "pod", "namespace", "container", "node", "cluster", "le"}
 
@@ -122,10 +122,10 @@ def test_help_says_what_a_reader_would_get_wrong(name: str, words: str) -> None:
     assert words in CATALOGUE[name].help
 
 
-def test_memory_of_each_process_is_served_only_if_enabled() -> None:
-    """It has a series for each process: whoever wants them says so."""
-    assert set(CATALOGUE) - {family.name for family in selected()} == {PROCESS_MEMORY.name}
-    assert [family.name for family in selected(memory=ENABLED)] == list(CATALOGUE)
+def test_what_has_a_series_for_each_process_is_served_only_if_enabled() -> None:
+    """Whoever wants them says so."""
+    assert set(CATALOGUE) - {family.name for family in selected()} == set(PER_PROCESS)
+    assert [family.name for family in selected(rows=ENABLED)] == list(CATALOGUE)
 
 
 def test_peaks_have_the_precisions_of_the_spec_file() -> None:

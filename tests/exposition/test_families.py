@@ -9,17 +9,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from exporter.exposition.parts import Node
-from exporter.exposition.processes import ProcessMemory, dropped_series
+from exporter.exposition.processes import PER_PROCESS, ProcessRows, dropped_series
 from exporter.model.reading import Process, Vitals
 from exporter.model.snapshot import BoardTotals, Gpu, Snapshot
+from exporter.model.workload import ShareWork, Workload
 from tests import snapshots
 from tests.rows import Row, expected_rows
 
 H100 = "GPU-11111111-2222-3333-4444-000000000000"
 
 
-def rows_of(*gpus: Gpu, memory: ProcessMemory | None = None) -> list[Row]:
-    return expected_rows(Node(snapshots.snapshot(*gpus), "abc123"), memory)
+def rows_of(*gpus: Gpu, processes: ProcessRows | None = None) -> list[Row]:
+    return expected_rows(Node(snapshots.snapshot(*gpus), "abc123"), processes)
 
 
 def series(rows: list[Row], name: str) -> dict[tuple[tuple[str, str], ...], float]:
@@ -199,7 +200,7 @@ def test_process_memory_is_opt_in() -> None:
     gpu = with_processes(Process(1, "compute", 5, "python3", "ada"))
     labels = {"pid": "1", "command": "python3", "owner": "ada"}
     assert one(rows_of(gpu), "gpu_process_memory_bytes", **labels) is None
-    rows = rows_of(gpu, memory=ProcessMemory(enabled=True))
+    rows = rows_of(gpu, processes=ProcessRows(memory=True))
     assert one(rows, "gpu_process_memory_bytes", **labels) == 5
 
 
@@ -211,12 +212,63 @@ def test_process_memory_keeps_the_largest() -> None:
         Process(3, "mps", 20),
         Process(4, "compute", None),
     )
-    memory = ProcessMemory(enabled=True, rows_per_share=2)
-    kept = series(rows_of(gpu, memory=memory), "gpu_process_memory_bytes")
+    memory = ProcessRows(memory=True, rows_per_share=2)
+    kept = series(rows_of(gpu, processes=memory), "gpu_process_memory_bytes")
     assert {dict(labels)["pid"] for labels in kept} == {"2", "3"}
-    assert dropped_series(Snapshot(0.0, (gpu,)), memory) == {"gpu_process_memory_bytes": 1}
-    disabled = ProcessMemory(enabled=False, rows_per_share=2)
-    assert dropped_series(Snapshot(0.0, (gpu,)), disabled) == {"gpu_process_memory_bytes": 0}
+    assert dropped_series(Snapshot(0.0, (gpu,)), memory) == {
+        "gpu_process_memory_bytes": 1,
+        "gpu_process_sm_utilization_ratio": 0,
+    }
+    disabled = ProcessRows(memory=False, rows_per_share=2)
+    assert dropped_series(Snapshot(0.0, (gpu,)), disabled) == dict.fromkeys(PER_PROCESS, 0)
+
+
+POD = Workload("kubernetes", "team-a", "notebook-7", "main", id="8f9ba0f5")
+JOB = Workload("slurm", job="5", user="ada", step="0")
+
+
+def with_utilization(ratios: dict[int, float | None], work: dict[int, Workload]) -> Gpu:
+    gpu = with_processes(
+        *(Process(pid, "compute", 1, "python3", sm_utilization_ratio=ratio)
+          for pid, ratio in ratios.items()),
+        Process(1, "graphics", 1, "python3", sm_utilization_ratio=ratios[1]),
+    )  # fmt: skip
+    share = replace(gpu.shares[0], work=ShareWork(tuple(work.values()), None, work))
+    return replace(gpu, shares=(share,))
+
+
+def test_process_utilization_adds_up_by_workload() -> None:
+    """Opt-in; labelled with whose the process is; one row though it is in two lists."""
+    gpu = with_utilization({1: 0.5, 2: 0.25, 3: 0.0, 4: None}, {1: POD, 2: JOB})
+    name = "gpu_process_sm_utilization_ratio"
+    assert series(rows_of(gpu), name) == {}
+    rows = rows_of(gpu, processes=ProcessRows(utilization=True))
+    nobody = {
+        "command": "python3", "scheduler": "", "workload_namespace": "", "workload_pod": "",
+        "workload_container": "", "workload_job": "", "workload_user": "",
+    }  # fmt: skip
+    pod = {
+        "scheduler": "kubernetes", "workload_namespace": "team-a", "workload_pod": "notebook-7",
+        "workload_container": "main",
+    }  # fmt: skip
+    job = {"scheduler": "slurm", "workload_job": "5", "workload_user": "ada"}
+    assert one(rows, name, **nobody | pod | {"pid": "1"}) == 0.5
+    assert one(rows, name, **nobody | job | {"pid": "2"}) == 0.25
+    assert one(rows, name, **nobody, pid="3") == 0.0
+    assert len(series(rows, name)) == 3
+    assert series(rows, "gpu_process_memory_bytes") == {}
+
+
+def test_process_utilization_keeps_the_largest() -> None:
+    """The cap cuts those that had least, and counts them apart from those of the memory."""
+    gpu = with_utilization({1: 0.1, 2: 0.3, 3: 0.2}, {})
+    cap = ProcessRows(utilization=True, rows_per_share=2)
+    kept = series(rows_of(gpu, processes=cap), "gpu_process_sm_utilization_ratio")
+    assert {dict(labels)["pid"] for labels in kept} == {"2", "3"}
+    assert dropped_series(Snapshot(0.0, (gpu,)), cap) == {
+        "gpu_process_memory_bytes": 0,
+        "gpu_process_sm_utilization_ratio": 1,
+    }
 
 
 def test_process_in_two_lists_is_one_row() -> None:
@@ -224,7 +276,7 @@ def test_process_in_two_lists_is_one_row() -> None:
     gpu = with_processes(
         Process(1, "compute", 10, "blender"), Process(1, "graphics", 10, "blender")
     )
-    rows = rows_of(gpu, memory=ProcessMemory(enabled=True))
+    rows = rows_of(gpu, processes=ProcessRows(memory=True))
     assert len(series(rows, "gpu_process_memory_bytes")) == 1
     assert one(rows, "gpu_processes", type="compute") == 1
     assert one(rows, "gpu_processes", type="graphics") == 1

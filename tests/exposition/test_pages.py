@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from exporter.exposition import pages as pages_module
 from exporter.exposition.pages import ACTIVE_SECONDS, Pages
-from exporter.exposition.processes import ProcessMemory
+from exporter.exposition.processes import ProcessRows
 from exporter.exposition.render import RenderOptions
 from exporter.model.reading import Process
 from exporter.model.snapshot import Snapshot
@@ -45,12 +45,12 @@ def pages(clock: Clock) -> Pages:
     return Pages(RenderOptions(), clock)
 
 
-def value(page: bytes, name: str) -> float:
+def value(page: bytes, name: str, **labels: str) -> float:
     [found] = [
         sample.value
         for metric in parse_text(page.decode())
         for sample in metric.samples
-        if sample.name == name
+        if sample.name == name and labels.items() <= sample.labels.items()
     ]
     return float(found)
 
@@ -195,18 +195,18 @@ def test_filter_takes_names_without_suffix(pages: Pages) -> None:
 
 def test_dropped_series_are_counted_once_a_snapshot(clock: Clock) -> None:
     """The counter of cut series rises by what each snapshot lost, however often it is rendered."""
-    memory = ProcessMemory(enabled=True, rows_per_share=1)
-    pages = Pages(RenderOptions(process_memory=memory), clock)
+    memory = ProcessRows(memory=True, rows_per_share=1)
+    pages = Pages(RenderOptions(processes=memory), clock)
     gpu = snapshots.h100_training()
     processes = tuple(Process(pid, "compute", pid) for pid in (1, 2, 3))
     gpu = replace(gpu, shares=(replace(gpu.shares[0], processes=processes),))
-    name = "roofline_exporter_series_dropped_total"
-    assert value(pages.page("text-0.0.4", False), name) == 0
+    name, family = "roofline_exporter_series_dropped_total", "gpu_process_memory_bytes"
+    assert value(pages.page("text-0.0.4", False), name, family=family) == 0
     for total in (2, 4):
         pages.publish(Snapshot(0.0, (gpu,)))
         pages.page("openmetrics-1.0.0", False)
         pages.filtered([name], "text-0.0.4", False)
-        assert value(pages.page("text-0.0.4", False), name) == total
+        assert value(pages.page("text-0.0.4", False), name, family=family) == total
 
 
 def test_many_threads_may_ask_while_one_publishes() -> None:

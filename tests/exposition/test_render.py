@@ -22,7 +22,7 @@ from exporter.exposition.catalogue import CATALOGUE
 from exporter.exposition.family import Level
 from exporter.exposition.formats import FORMATS, Format
 from exporter.exposition.parts import Node
-from exporter.exposition.processes import ProcessMemory, dropped_series
+from exporter.exposition.processes import ProcessRows, dropped_series
 from exporter.exposition.render import Renderer, RenderOptions, page
 from exporter.model.reading import Process
 from exporter.model.snapshot import Bounds, Gpu, Rank, Snapshot
@@ -32,7 +32,7 @@ from tests.conftest import require_tool
 from tests.rows import Row, expected_rows, label_names, parsed_rows
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "metrics.txt"
-WITH_PROCESSES = RenderOptions(process_memory=ProcessMemory(enabled=True))
+WITH_PROCESSES = RenderOptions(processes=ProcessRows(memory=True, utilization=True))
 
 Parser = Callable[[str], Iterable[Metric]]
 PARSERS: dict[Format, Parser] = {
@@ -66,7 +66,7 @@ def test_parsers_read_back_the_snapshot(name: str, form: Format) -> None:
     """The client library reads exactly the rows of the snapshot from every format."""
     snapshot = snapshots.EXAMPLES[name]
     options = WITH_PROCESSES
-    expected = expected_rows(Node(snapshot), options.process_memory)
+    expected = expected_rows(Node(snapshot), options.processes)
     assert read_back(rendered(snapshot, form, options), form) == expected
     assert len(expected) > 1
 
@@ -192,7 +192,7 @@ def test_series_of_a_training_rank(example: Callable[[], Gpu], *, measured: bool
 
 def test_every_family_has_an_example() -> None:
     """A metric without one would be in none of the tests above."""
-    memory = WITH_PROCESSES.process_memory
+    memory = WITH_PROCESSES.processes
     found = {
         row[0]
         for example in snapshots.EXAMPLES.values()

@@ -304,7 +304,8 @@ class Settings:
         "container.sockets",
         NAMES,
         "/var/run/docker.sock,/run/podman/podman.sock",
-        "Sockets of Docker and Podman, to ask for the names of containers; those that are there.",
+        "Unix sockets of Docker and Podman, to ask what the containers on GPUs are called; those "
+        "of the default may be missing.",
     )
     nccl_ras_address: Address = _flag(
         "nccl.ras-address",
@@ -373,7 +374,7 @@ class Settings:
         "process.utilization",
         BOOLEAN,
         "false",
-        "Publish the share of SM time of each process on a GPU, a series for each.",
+        "Publish gpu_process_sm_utilization_ratio, a series for each process on a GPU.",
     )
     process_max: int = _flag(
         "process.max",

@@ -39,6 +39,8 @@ class SessionOptions:
     procfs: str = "/proc"
     owners: bool = True
     """Whether to look up the owners of processes."""
+    process_utilization: bool = False
+    """Whether to read how much of the SM time each process had."""
     selection: Selection = field(default_factory=Selection)
     skip_suspended: bool = False
     """Whether a GPU that is asleep is not woken."""
@@ -64,7 +66,14 @@ class Session:
         self._options = options
         self._journal = Journal(f"GPU {index}", past, progress)
         self._journal.now = clock.monotonic()
-        self._nvml = NvmlSource(handle, index, options.procfs, self._journal, owners=options.owners)
+        self._nvml = NvmlSource(
+            handle,
+            index,
+            options.procfs,
+            self._journal,
+            owners=options.owners,
+            process_utilization=options.process_utilization,
+        )
         self._index: Probe[int] = Probe(
             self._journal, IDENTITY, (lambda: pynvml.nvmlDeviceGetIndex(handle),)
         )

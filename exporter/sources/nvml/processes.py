@@ -14,6 +14,7 @@ from exporter.model.workload import Membership
 from exporter.sources.journal import Journal
 from exporter.sources.nvml import plausible
 from exporter.sources.nvml.probe import Probe
+from exporter.sources.nvml.process_utilization import GROUP, ProcessUtilization
 from exporter.sources.proc.cgroup import memberships
 from exporter.sources.proc.mapped import Mapped
 from exporter.sources.proc.procfs import Identities, Identity, sees_the_hosts_processes
@@ -25,6 +26,8 @@ LISTS: Mapping[str, str] = {
     "mps": "nvmlDeviceGetMPSComputeRunningProcesses",
 }
 COMPUTING = ("compute", "mps")
+MPS_SERVER = "nvidia-cuda-mps"
+"""How the name of its command begins, of which the kernel keeps 15 bytes."""
 VERSIONS = ("_v3", "_v2")
 SPARE_ENTRIES = 8
 ATTEMPTS = 5
@@ -42,12 +45,17 @@ class ProcessLists:
         *,
         owners: bool = True,
         has_fp8: bool = False,
+        utilization: bool = False,
     ) -> None:
-        """Read the processes on a GPU; where it has FP8, also what they have loaded for it."""
+        """Read the processes on a GPU; where it has FP8, also what they have loaded for it.
+
+        With `utilization`, also how much of the SM time each of them had.
+        """
         self._journal = journal
         self._procfs = procfs_root
         self._mapped = Mapped(procfs_root) if has_fp8 else None
         self._identities = Identities(procfs_root, owners=owners)
+        self._utilization = ProcessUtilization(handle, journal) if utilization else None
         self._sees_all = sees_the_hosts_processes()
         versions = VERSIONS[1:] if _has_wide_entries() else VERSIONS
         self._lists = {
@@ -79,15 +87,40 @@ class ProcessLists:
         if self._mapped is not None:
             computing = (entry.pid for kind in COMPUTING for entry in listed[kind] or ())
             engines = self._mapped.of(computing, self._journal.now)
+        utilization = self._read_utilization(listed, who, gpu_instances)
         for kind, entries in listed.items():
             for entry in entries or ():
                 share = None if gpu_instances is None else _instance(entry.gpuInstanceId)
                 if share in found:
                     engine = engines.get(entry.pid) if kind in COMPUTING else None
                     found[share].append(
-                        _process(kind, entry, who[entry.pid], whose[entry.pid], engine)
+                        _process(
+                            kind,
+                            entry,
+                            who[entry.pid],
+                            whose[entry.pid],
+                            utilization.get(entry.pid),
+                            engine,
+                        )
                     )
         return {share: tuple(processes) for share, processes in found.items()}
+
+    def _read_utilization(
+        self,
+        listed: Mapping[str, list[Any] | None],
+        who: Mapping[int, Identity],
+        gpu_instances: Iterable[int | None] | None,
+    ) -> Mapping[int, float]:
+        """Return by PID how much of the SM time the processes had; nothing if that is not asked."""
+        if self._utilization is None:
+            return {}
+        if gpu_instances is not None:
+            self._journal.absent(GROUP, "mig")
+            return {}
+        with_mps = bool(listed["mps"]) or any(
+            (identity.command or "").startswith(MPS_SERVER) for identity in who.values()
+        )
+        return self._utilization.read(who.keys(), complete=not with_mps)
 
 
 def _process(
@@ -95,6 +128,7 @@ def _process(
     entry: Any,
     identity: Identity,
     member: Membership | None,
+    sm_utilization_ratio: float | None,
     engine: bool | None,
 ) -> Process:
     return Process(
@@ -105,6 +139,7 @@ def _process(
         owner=identity.owner,
         work_class=identity.work_class,
         membership=member,
+        sm_utilization_ratio=sm_utilization_ratio,
         transformer_engine=engine,
     )
 

@@ -87,7 +87,14 @@ class NvmlSource:
     """Reads one GPU through `handle`: fast, slow and static readings."""
 
     def __init__(
-        self, handle: Any, index: int, procfs: str, journal: Journal, *, owners: bool = True
+        self,
+        handle: Any,
+        index: int,
+        procfs: str,
+        journal: Journal,
+        *,
+        owners: bool = True,
+        process_utilization: bool = False,
     ) -> None:
         self._handle = handle
         self._journal = journal
@@ -116,6 +123,7 @@ class NvmlSource:
             procfs,
             owners=owners,
             has_fp8=capability is not None and capability >= FIRST_WITH_FP8,
+            utilization=process_utilization,
         )
         self._build_probes()
         if self.utilization is None:

@@ -115,6 +115,7 @@ PATHS: dict[str, tuple[str, Membership | None]] = {
         f"/../../kubepods-pod{SLICED}.slice/cri-containerd-{ID}.scope",
         Membership(UID, ID, "containerd"),
     ),
+    "seen from another pod, cgroupfs": (f"/../../pod{UID}/{ID}", Membership(UID, ID, None)),
     "seen from another container": (f"/../docker-{ID}.scope", Membership(None, ID, "docker")),
     "seen from another, cgroupfs": (f"/../{ID}", Membership(None, ID, None)),
     "ended": (f"/system.slice/docker-{ID}.scope (deleted)", Membership(None, ID, "docker")),

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One question to Docker or Podman over a Unix socket: what these containers are called."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import json
+import re
+import socket
+import time
+from collections.abc import Collection, Iterator
+from typing import Any
+from urllib.parse import quote
+
+from exporter.model.workload import Workload
+from exporter.sources.workload.polled import Unreadable
+
+TOTAL_SECONDS = 3.0
+MOST_BYTES = 4_000_000
+"""Of an answer; that of one container has one to three kilobytes."""
+MOST_CONTAINERS = 256
+"""The most that are asked for at once, so that the question stays short."""
+NOBODY = "0" * 64
+"""A filter without any id would list all containers."""
+
+_RUNTIMES = {"Docker": "docker", "Libpod": "podman"}
+"""By the word with which the header Server begins."""
+_NAME = re.compile(r"/?([A-Za-z0-9][A-Za-z0-9_.-]{0,254})")
+"""What both accept as a name, of bounded length; what has another slash is a link's."""
+_OF_THE_KUBELET = "io.kubernetes.pod.uid"
+"""The label of a container that Docker runs for a kubelet, which has a better name for it."""
+
+
+class NotThere(Exception):
+    """Nothing listens on that socket."""
+
+
+class NotAllowed(Exception):
+    """This process may not open that socket."""
+
+
+class _Bytes:
+    """An answer that has been read, as HTTPResponse wants it of a socket."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def makefile(self, mode: str) -> io.BytesIO:
+        return io.BytesIO(self._content)
+
+
+def names(path: str, ids: Collection[str]) -> dict[str, Workload]:
+    """Return what the engine at a socket calls those of these containers that it runs, by id.
+
+    Raises:
+        NotThere: nothing listens there.
+        NotAllowed: it may not be opened.
+        Unreadable: it cannot be understood, or takes too long.
+    """
+    wanted = frozenset(sorted(ids)[:MOST_CONTAINERS])
+    try:
+        status, server, body = _parts(_exchange(path, _question(wanted)))
+        listed = json.loads(body) if status == http.client.OK else []
+    except (http.client.HTTPException, ValueError, RecursionError):
+        status, server, listed = http.client.OK, "", None
+    if status != http.client.OK:
+        raise Unreadable(f"{path} answers with status {status}")
+    if not isinstance(listed, list):
+        raise Unreadable(f"{path} does not answer as Docker and Podman do")
+    runtime = _RUNTIMES.get(server.partition("/")[0], "")
+    return {each.id: each for each in _named(listed, runtime) if each.id in wanted}
+
+
+def _question(ids: Collection[str]) -> bytes:
+    # HTTP/1.0: the answer ends with the connection, and comes in one piece.
+    filters = quote(json.dumps({"id": sorted(ids) or [NOBODY]}, separators=(",", ":")))
+    return f"GET /containers/json?filters={filters} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode()
+
+
+def _parts(answer: bytes) -> tuple[int, str, bytes]:
+    """Return the status of an answer, who gives it, and its content."""
+    response = http.client.HTTPResponse(_Bytes(answer))  # type: ignore[arg-type]
+    response.begin()
+    return response.status, response.getheader("Server") or "", response.read()
+
+
+def _exchange(path: str, question: bytes) -> bytes:
+    """Return the whole answer to a question."""
+    deadline = time.monotonic() + TOTAL_SECONDS
+    answer = bytearray()
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as engine:
+            engine.settimeout(TOTAL_SECONDS)
+            engine.connect(path)
+            engine.sendall(question)
+            while part := engine.recv(65536):
+                answer += part
+                if len(answer) > MOST_BYTES:
+                    raise Unreadable(f"{path} answers with more than {MOST_BYTES // 1_000_000} MB")
+                engine.settimeout(_left(deadline))
+    except TimeoutError:
+        raise Unreadable(f"{path} has no whole answer within {TOTAL_SECONDS:g} s") from None
+    except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
+        raise NotThere from None
+    except PermissionError:
+        raise NotAllowed from None
+    except OSError as error:
+        raise Unreadable(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    return bytes(answer)
+
+
+def _left(deadline: float) -> float:
+    """Return how many seconds are left until `deadline`.
+
+    Raises:
+        TimeoutError: none are.
+    """
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+def _named(listed: list[Any], runtime: str) -> Iterator[Workload]:
+    """Yield the containers of an answer that have a name; other entries are left out."""
+    for entry in listed:
+        if not isinstance(entry, dict):
+            continue
+        number, called, labels = entry.get("Id"), entry.get("Names"), entry.get("Labels")
+        if isinstance(labels, dict) and _OF_THE_KUBELET in labels:
+            continue
+        name = next(filter(None, map(_name, called if isinstance(called, list) else ())), None)
+        if isinstance(number, str) and name is not None:
+            yield Workload("container", container=name, id=number, runtime=runtime)
+
+
+def _name(text: Any) -> str | None:
+    found = _NAME.fullmatch(text) if isinstance(text, str) else None
+    return None if found is None else found[1]

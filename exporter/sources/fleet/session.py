@@ -28,6 +28,7 @@ from exporter.sources.table import COUNTER_SOURCES
 STATIC_INTERVAL_SECONDS = 60.0
 LOOK_RATIO = 0.02
 """The share of time that may pass in looking whether the MIG layout has changed."""
+AGE_DIGITS = 3
 NO_NODE_COUNTERS: Mapping[str, NodeCounters] = MappingProxyType({})
 
 
@@ -170,8 +171,8 @@ class Session:
             health=self._health,
             states=dict(self._journal.states),
             cadence_age_seconds={
-                "slow": max(monotonic - self._slow_at, 0.0),
-                "static": max(monotonic - self._static_at, 0.0),
+                "slow": round(max(monotonic - self._slow_at, 0.0), AGE_DIGITS),
+                "static": round(max(monotonic - self._static_at, 0.0), AGE_DIGITS),
             },
             read_seconds={NVML: nvml_seconds, **counted.read_seconds},
         )

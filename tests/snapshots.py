@@ -561,7 +561,8 @@ def h100_mig(index: int = 0) -> Gpu:
         instances=instances,
         modes={**whole.device.modes, "mig": "enabled"},
     )
-    return replace(whole, device=device, vitals=vitals, shares=(measured, unknown))
+    states = {**whole.states, "utilization": "mig", "gpm_instance_2": "unsupported"}
+    return replace(whole, device=device, vitals=vitals, shares=(measured, unknown), states=states)
 
 
 def lost(index: int = 0) -> Gpu:

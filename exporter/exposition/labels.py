@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Scope = Literal["gpu", "board", "share", "rank", "node"]
+Scope = Literal["gpu", "board", "share", "reading", "rank", "node"]
 """Whom a family describes.
 
 * gpu: each physical GPU, also while it is down
 * board: each physical GPU that is up
 * share: each whole GPU that is up or, while MIG is on, each of its GPU instances
+* reading: whatever readings are absent of: a GPU that is up or asleep, or one of its GPU instances
 * rank: each rank of a training job on one device, or on none
 * node: the exporter or the node as a whole
 """
@@ -28,6 +29,7 @@ LABELS_OF: Mapping[Scope, tuple[str, ...]] = {
     "gpu": DEVICE_LABELS,
     "board": DEVICE_LABELS,
     "share": SHARE_LABELS,
+    "reading": SHARE_LABELS,
     "rank": RANK_LABELS,
     "node": (),
 }

@@ -8,7 +8,7 @@ import platform
 import exporter
 from exporter.exposition.family import Family, counter, gauge, info
 from exporter.exposition.labels import Label
-from exporter.exposition.parts import DAEMON, NODE, SNAPSHOT, TRAINING_STATE, Node, Rows
+from exporter.exposition.parts import DAEMON, NODE, SNAPSHOT, STATES, TRAINING_STATE, Node, Rows
 from exporter.exposition.processes import PER_PROCESS
 from exporter.model.daemon import CONNECTION_REFUSALS, REQUEST_ABORTS, REQUEST_REFUSALS
 from exporter.model.snapshot import Snapshot
@@ -28,13 +28,6 @@ DEGRADATION = Label("reason", tuple(TRAINING_DEGRADATIONS))
 
 def _build(node: Node) -> Rows:
     yield (exporter.__version__, node.revision, platform.python_version()), 1
-
-
-def _states(snapshot: Snapshot) -> Rows:
-    for gpu in snapshot.gpus:
-        for group, state in gpu.states.items():
-            if gpu.up or state == "suspended":
-                yield (gpu.device.uuid, group, state), 1
 
 
 def _degraded_ranks(snapshot: Snapshot) -> dict[str, int]:
@@ -137,12 +130,12 @@ FAMILIES: tuple[Family, ...] = (
         "1 for each group of readings that is absent, or not all there, with the reason as state; "
         "implausible: it answers what cannot be true; busy: somebody else has the counters; "
         "unreachable: it does not answer, or not as it should; paused: handed to a profiler; "
-        "missing: a library or package is not there or unfit. Group gpu in state suspended is a "
-        "GPU that sleeps and is not woken: its gpu_up is 0, but it is not lost.",
+        "missing: a library or package is not there or unfit. What is absent of one GPU instance "
+        "only, such as its counters or its memory, has that label. Group gpu in state suspended is "
+        "a GPU that sleeps and is not woken: its gpu_up is 0, but it is not lost.",
         "the answer of the driver, or of the source, when the group was asked for",
-        SNAPSHOT.rows(
+        STATES.rows(
             (
-                Label("uuid"),
                 Label("group", meaning="such as gpm, dcgm, cupti, ecc or processes"),
                 Label(
                     "state",
@@ -150,7 +143,7 @@ FAMILIES: tuple[Family, ...] = (
                     "disabled, busy, unreachable, paused or missing",
                 ),
             ),
-            _states,
+            lambda states: (((group, state), 1) for group, state in states.items()),
         ),
     ),
     counter(

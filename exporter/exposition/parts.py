@@ -19,6 +19,7 @@ from exporter.model.reading import (
     Process,
     Utilization,
     Vitals,
+    group_and_instance,
 )
 from exporter.model.snapshot import (
     BoardTotals,
@@ -75,7 +76,8 @@ class Part(Generic[T]):
 
     scope: Scope
     pick: Callable[[Any], T | None]
-    """From the `Gpu`, the `Share`, the `Rank` or the `Node` that the scope names."""
+    """From the `Gpu`, the `Share`, the states by group, the `Rank` or the `Node`, as the scope
+    says."""
 
     def one(self, read: Callable[[T], Number | None]) -> Reader:
         """Read one value."""
@@ -109,6 +111,8 @@ ACTIVITY: Part[Activity] = Part("share", lambda share: share.activity)
 SATURATION: Part[Saturation] = Part("share", lambda share: share.saturation)
 ROOFLINE: Part[Roofline] = Part("share", lambda share: share.roofline)
 CEILINGS: Part[Ceilings] = Part("share", lambda share: share.ceilings)
+
+STATES: Part[Mapping[str, str]] = Part("reading", lambda states: states)
 
 RANK: Part[Rank] = Part("rank", lambda rank: rank)
 RANK_TOTALS: Part[TrainingTotals] = Part("rank", lambda rank: rank.totals)
@@ -156,6 +160,13 @@ def subjects(
         for share in gpu.shares:
             instance = share.gpu_instance
             shares.append((name if instance is None else label(gpu.device, instance), share))
+    states: list[tuple[L, Any]] = []
+    if any(part.scope == "reading" for part in parts):
+        states = [
+            (label(gpu.device, instance), found)
+            for _, gpu in gpus
+            for instance, found in _states(gpu)
+        ]
     ranks: list[tuple[L, Any]] = []
     for rank in node.snapshot.ranks if node.snapshot is not None else ():
         ranks.append((rank_label(rank), rank))
@@ -163,6 +174,7 @@ def subjects(
         "gpu": gpus,
         "board": boards,
         "share": shares,
+        "reading": states,
         "rank": ranks,
         "node": [(no_device, node)],
     }
@@ -174,3 +186,13 @@ def subjects(
         ]
         for part in parts
     ]
+
+
+def _states(gpu: Gpu) -> list[tuple[int | None, dict[str, str]]]:
+    """Return by group why readings are absent: of the GPU, and of each of its GPU instances."""
+    found: dict[int | None, dict[str, str]] = {}
+    for name, state in gpu.states.items():
+        if gpu.up or state == "suspended":
+            group, instance = group_and_instance(name)
+            found.setdefault(instance, {})[group] = state
+    return list(found.items())

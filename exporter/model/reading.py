@@ -52,6 +52,20 @@ FABRIC_STATES = ("not supported", "not started", "in progress", "completed")
 """How far the registration with the NVSwitch fabric is, as nvml.h numbers it."""
 
 
+_OF_INSTANCE = "_instance_"
+
+
+def share_group(group: str, gpu_instance: int | None) -> str:
+    """Return what a group of readings of one share is called, among those of its GPU."""
+    return group if gpu_instance is None else f"{group}{_OF_INSTANCE}{gpu_instance}"
+
+
+def group_and_instance(group: str) -> tuple[str, int | None]:
+    """Return the group that such a name stands for, and the GPU instance if it is that of one."""
+    name, found, number = group.partition(_OF_INSTANCE)
+    return (name, int(number)) if found and number.isdecimal() else (group, None)
+
+
 def _without_none(**values: float | None) -> dict[str, float]:
     return {name: value for name, value in values.items() if value is not None}
 
@@ -371,7 +385,10 @@ class Reading:
     shares: tuple[ShareReading, ...]
     health: Health | None = None
     states: Mapping[str, str] = field(default_factory=dict)
-    """Why a group of readings is absent: group -> unsupported, no_permission, old_driver, ..."""
+    """Why a group of readings is absent: group -> unsupported, no_permission, old_driver, ...; that
+    of one GPU instance has its number in the name (`share_group`)."""
+    cadence_age_seconds: Mapping[str, float] = field(default_factory=dict)
+    """By cadence (slow, static): how long before the fast readings its own were taken."""
     read_seconds: Mapping[str, float] = field(default_factory=dict)
     """By source: how long its part of this round took."""
 

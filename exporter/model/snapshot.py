@@ -369,6 +369,8 @@ class Gpu:
     totals: BoardTotals = field(default_factory=BoardTotals)
     shares: tuple[Share, ...] = ()
     states: Mapping[str, str] = field(default_factory=dict)
+    """As in `Reading`; the next one too."""
+    cadence_age_seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -281,6 +281,7 @@ class TrackedGpu:
                 for share_reading in reading.shares
             ),
             states=reading.states,
+            cadence_age_seconds=reading.cadence_age_seconds,
         )
 
 

@@ -132,7 +132,7 @@ def test_mig_publishes_instances_and_not_their_parent() -> None:
     rows = rows_of(snapshots.h100_mig())
     with_instance = {name for name, labels, _ in rows if "gpu_instance" in dict(labels)}
     without = {name for name, labels, _ in rows if "gpu_instance" not in dict(labels)}
-    assert not with_instance & without
+    assert with_instance & without == {"roofline_exporter_reading_state"}  # absent, not counted
     assert {"gpu_sm_active_ratio", "gpu_memory_used_bytes", "gpu_peak_flops_per_second"} <= (
         with_instance
     )
@@ -175,6 +175,21 @@ def test_exporters_own_state() -> None:
     assert one(rows, "roofline_exporter_reading_state", group="ecc", state="unsupported") == 1
     [build] = series(rows, "roofline_exporter_build_info")
     assert dict(build)["revision"] == "abc123"
+
+
+def test_states_say_which_gpu_and_which_instance() -> None:
+    """By index, UUID and, for what is absent of one instance only, its number."""
+    rows = rows_of(snapshots.h100_mig(3))
+    found = [dict(labels) for name, labels, _ in rows if name == "roofline_exporter_reading_state"]
+    assert {(each["gpu"], each["uuid"]) for each in found} == {
+        ("3", "GPU-11111111-2222-3333-4444-000000000003")
+    }
+    assert {(each["group"], each.get("gpu_instance"), each["state"]) for each in found} == {
+        ("ecc", None, "unsupported"),
+        ("fabric", None, "no_permission"),
+        ("utilization", None, "mig"),
+        ("gpm", "2", "unsupported"),
+    }
 
 
 def test_no_driver_invents_no_gpu() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from exporter.clock import Clock
 from exporter.model.readers import CounterState
+from exporter.model.reading import share_group
 from exporter.sources.counters.child import program
 from exporter.sources.counters.notes import EVERYWHERE, QUIET, Notes
 from exporter.sources.counters.supervisor import Orders, Supervisor
@@ -130,7 +131,7 @@ class ChildCounters:
         if changed:
             self.supervisor.nudge()
         for share, state in states.items():
-            group = self._source if share is None else f"{self._source}_instance_{share}"
+            group = share_group(self._source, share)
             if state is None or better:
                 gpu.journal.answered(group)
             else:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from exporter.clock import Clock, stale_after_seconds
 from exporter.model.readers import CounterState
-from exporter.model.reading import LONGEST_AGE_SECONDS
+from exporter.model.reading import LONGEST_AGE_SECONDS, Instance, share_group
 from exporter.sources.dcgm.page import GpuRows, NotDcgm, parse
 from exporter.sources.dcgm.reach import Reach
 from exporter.sources.dcgm.renewal import Renewal
@@ -83,6 +83,8 @@ class PageSource:
         """By UUID and GPU instance."""
         self._renewals: dict[str, Renewal] = {}
         """By UUID, of the GPUs that want their counters."""
+        self._layouts: dict[str, tuple[Instance, ...]] = {}
+        """By UUID, as the GPU was opened last."""
         self._page: Mapping[str, GpuRows] = {}
         """By UUID, as last read."""
         self._silent: frozenset[str] = frozenset()
@@ -102,7 +104,17 @@ class PageSource:
             self._thread.join(DRAIN_SECONDS)
 
     def open(self, gpu: OpenedGpu) -> CounterSource:
-        """Return the page's counters of one GPU."""
+        """Return the page's counters of one GPU.
+
+        Nothing that stands of a GPU instance is that of another one, which has its number now.
+        """
+        uuid, now = gpu.device.uuid, self._clock.monotonic()
+        before, self._layouts[uuid] = self._layouts.get(uuid), gpu.device.instances
+        if before != gpu.device.instances:
+            for share in gpu.gpu_instances:
+                held = self._held.get((uuid, share))
+                if held is not None:
+                    held.end(now)
         return HeldSource(gpu, lambda share: self._held.get((gpu.device.uuid, share)), self._note)
 
     @property
@@ -207,16 +219,40 @@ class PageSource:
     # Called by the workers of the GPUs.
 
     def _note(self, gpu: OpenedGpu) -> None:
-        """Note that the GPU wants its counters, and in its journal why it has none."""
+        """Note that the GPU wants its counters, and in its journal why it, or one of its instances,
+        has none."""
         self._demand.ask(gpu)
-        state = None if gpu.better() else self._state_of(gpu)
+        better = gpu.better()
+        state = None if better else self._state_of(gpu)
         if state is None:
             gpu.journal.answered(DCGM)
-            return
-        held = (self._held.get((gpu.device.uuid, share)) for share in gpu.gpu_instances)
-        logged = self._reach.problem is not None
-        worked = state == "unreachable" or any(held)
-        gpu.journal.absent(DCGM, state, worked=worked, logged=logged)
+        else:
+            held = (self._held.get((gpu.device.uuid, share)) for share in gpu.gpu_instances)
+            logged = self._reach.problem is not None
+            worked = state == "unreachable" or any(held)
+            gpu.journal.absent(DCGM, state, worked=worked, logged=logged)
+        for share in gpu.gpu_instances:
+            if share is not None:
+                alone = None if better or state is not None else self._state_of_instance(gpu, share)
+                self._note_instance(gpu, share, alone)
+
+    def _note_instance(self, gpu: OpenedGpu, gpu_instance: int, state: str | None) -> None:
+        group = share_group(DCGM, gpu_instance)
+        if state is None:
+            gpu.journal.answered(group)
+        else:
+            worked = (gpu.device.uuid, gpu_instance) in self._held
+            gpu.journal.absent(group, state, worked=worked)
+
+    def _state_of_instance(self, gpu: OpenedGpu, gpu_instance: int) -> str | None:
+        """Return why one instance has no counters where others of the GPU have."""
+        rows = self._page.get(gpu.device.uuid)
+        if not self._reach.up or rows is None:
+            return None
+        if gpu_instance not in rows.activities:
+            return "unsupported"
+        held = self._held.get((gpu.device.uuid, gpu_instance))
+        return None if held is not None and held.is_fresh(gpu.journal.now) else "unreachable"
 
     def _state_of(self, gpu: OpenedGpu) -> str | None:
         """Return why a GPU has no counters; None where it has, or none are to be expected."""

@@ -26,6 +26,9 @@ from exporter.sources.source import NodeCounters, OpenedGpu
 from exporter.sources.table import COUNTER_SOURCES
 
 STATIC_INTERVAL_SECONDS = 60.0
+LOOK_RATIO = 0.02
+"""The share of time that may pass in looking whether the MIG layout has changed."""
+AGE_DIGITS = 3
 NO_NODE_COUNTERS: Mapping[str, NodeCounters] = MappingProxyType({})
 
 
@@ -95,8 +98,9 @@ class Session:
             handle, self._nvml.device.nvlink_count or 0, self._journal
         )
         self._health = Health()
-        self._next_static = clock.monotonic() + STATIC_INTERVAL_SECONDS
-        self._next_slow = float("-inf")
+        self._static_at = clock.monotonic()
+        self._slow_at = float("-inf")
+        self._next_look = float("-inf")
 
     def _wait(self, seconds: float) -> float:
         """Wait within a round; return the monotonic time after it."""
@@ -146,13 +150,13 @@ class Session:
             DeviceChanged: the GPU must be opened again.
         """
         started = self._journal.now = self._clock.monotonic()
-        if started >= self._next_slow:
-            if started >= self._next_static:
+        if started >= self._slow_at + self._options.slow_interval_seconds:
+            if started >= self._static_at + STATIC_INTERVAL_SECONDS:
                 self._nvml.read_static()
-                self._next_static = started + STATIC_INTERVAL_SECONDS
+                self._static_at = started
             self._nvml.read_slow()
             self._health = self._health_reader.read()
-            self._next_slow = started + self._options.slow_interval_seconds
+            self._slow_at = started
         monotonic, unix = self._clock.monotonic(), self._clock.time()
         nvml = self._nvml.read_fast(monotonic, unix, self._counted_engines)
         nvml_seconds = self._clock.monotonic() - started
@@ -161,6 +165,8 @@ class Session:
         counted = self._counters.read(self._clock, working=works(nvml.vitals, limit))
         engines = _engine_ratios(counted.activities.get(None))
         self._counted_engines = frozenset(engines)
+        # Last of all: what was read of an instance that is another one by now is not handed over.
+        self._look()
         if not nvml.answered and not counted.activities:
             raise DeviceSilent(f"its driver calls fail: {self._journal.last_refusal}")
         self._journal.log_changes()
@@ -173,8 +179,27 @@ class Session:
             shares=tuple(self._share(share, nvml, counted) for share in self._nvml.gpu_instances),
             health=self._health,
             states=dict(self._journal.states),
+            cadence_age_seconds={
+                "slow": round(max(monotonic - self._slow_at, 0.0), AGE_DIGITS),
+                "static": round(max(monotonic - self._static_at, 0.0), AGE_DIGITS),
+            },
             read_seconds={NVML: nvml_seconds, **counted.read_seconds},
         )
+
+    def _look(self) -> None:
+        """Look whether the MIG layout has changed, unless the driver is slow to say.
+
+        Raises:
+            DeviceGone: the GPU is lost.
+            LibraryUnavailable: the library must be initialised again.
+            DeviceChanged: it has.
+        """
+        began = self._clock.monotonic()
+        if began < self._next_look and not self._nvml.has_resized:
+            return
+        self._nvml.look()
+        ended = self._clock.monotonic()
+        self._next_look = ended + (ended - began) / LOOK_RATIO
 
     def _share(
         self,

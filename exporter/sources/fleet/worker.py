@@ -13,7 +13,7 @@ import pynvml
 
 from exporter.clock import Clock
 from exporter.errors import DeviceGone, DeviceSilent, LibraryUnavailable, SourceError
-from exporter.model.reading import SUSPENDED
+from exporter.model.reading import SUSPENDED, Reading
 from exporter.sources.fleet.session import Session, SessionOptions
 from exporter.sources.fleet.slots import Reader, Slot
 from exporter.sources.nvml import NVML
@@ -225,21 +225,9 @@ class Worker(threading.Thread):
     def _read(self) -> None:
         if self._sleeps():
             raise Asleep
-        session = self._session
-        if session is None:
-            if self._clock.monotonic() < self._next_attempt:
-                return
-            session = self._open()
-        elif self.verify:
-            session = self._verified(session)
-        try:
-            reading = session.read()
-        except DeviceChanged:
-            reading = self._reopened().read()
-        except DeviceSilent:
-            if self._clock.monotonic() - self._answered_at < self._stale_seconds:
-                return  # the last reading stands until it is stale
-            raise
+        reading = self._reading()
+        if reading is None:
+            return
         self._answered_at = reading.monotonic_seconds
         self._back_off.reset()
         self._supervisor.driver_answers(self.slot)
@@ -248,6 +236,32 @@ class Worker(threading.Thread):
                 self.slot.reading = reading
                 self.slot.device = reading.device
                 self.slot.set_problem(None)
+
+    def _reading(self) -> Reading | None:
+        """Return a new reading; None if it is not time for one, or the last one stands."""
+        if self._session is None and self._clock.monotonic() < self._next_attempt:
+            return None
+        try:
+            session = self._session
+            if session is None:
+                session = self._open()
+            elif self.verify:
+                session = self._verified(session)
+            try:
+                return session.read()
+            except DeviceChanged:
+                return self._reopened().read()
+        except DeviceSilent:
+            if self._clock.monotonic() - self._answered_at >= self._stale_seconds:
+                raise
+        except (DeviceChanged, pynvml.NVMLError):
+            # A MIG layout does not change in one step: the next round opens the GPU again.
+            last = self.slot.reading
+            now = self._clock.monotonic()
+            if last is None or now - last.monotonic_seconds >= self._stale_seconds:
+                raise
+            self._close()
+        return None  # the last reading stands until it is stale
 
     def _verified(self, session: Session) -> Session:
         """Look up the GPU's index; return the session, or a new one if the index has changed."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import pynvml
 
-from exporter.model.reading import Activity
+from exporter.model.reading import Activity, share_group
 from exporter.sources.journal import Journal
 from exporter.sources.nvml import GPM, plausible
 from exporter.sources.nvml.gpm_ids import (
@@ -43,6 +43,8 @@ CLOCK_STEP_SECONDS = 1e-6
 """What the differences of a monotonic clock are exact to."""
 LONGEST_WAIT_SECONDS = 0.02
 """How long a read waits rather than skip a round: a fifth of the shortest interval."""
+GONE = (Outcome.DEVICE_GONE, Outcome.LIBRARY_STATE)
+"""Of a GPU instance these say nothing of the board: its own calls do."""
 VALUES = "values"
 """The member of a share's group that is absent while a metric has an impossible value."""
 _ENTRY = struct.Struct("=IId24x")
@@ -217,7 +219,7 @@ class GpmWindow:
 
 
 def _group(share: int | None) -> str:
-    return GPM if share is None else f"{GPM}_instance_{share}"
+    return share_group(GPM, share)
 
 
 class GpmSource:
@@ -279,7 +281,9 @@ class GpmSource:
             try:
                 activity = window.read(monotonic_seconds)
             except Exception as error:  # one share must not cost the others theirs
-                if self._gives_up(group, error, worked=group in self._journal.worked):
+                if share is not None and outcome_of(code_of(error)) in GONE:
+                    self._journal.absent(group, "unreachable")
+                elif self._gives_up(group, error, worked=group in self._journal.worked):
                     self._windows.pop(share).close()
                 continue
             self._journal.answered(group)

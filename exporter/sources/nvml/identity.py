@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Mapping
-from ctypes import create_string_buffer
+from collections.abc import Callable, Iterator, Mapping
+from ctypes import c_void_p, cast, create_string_buffer
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import pynvml
 
@@ -19,6 +19,8 @@ from exporter.sources.nvml import plausible
 from exporter.sources.nvml.fields import Field
 from exporter.sources.nvml.plausible import Range
 from exporter.sources.nvml.probe import Outcome, Probe, code_of, outcome_of, raise_if_gone
+
+T = TypeVar("T")
 
 ARCHITECTURES: Mapping[int, str] = {
     pynvml.NVML_DEVICE_ARCH_KEPLER: "Kepler",
@@ -62,6 +64,8 @@ NVLINK_SPEED_MB_S: Field = (90, 0)
 C2C_COUNT: Field = (170, 0)
 C2C_MAX_BANDWIDTH_MB_S: Field = (172, 0)
 STATIC_FIELDS = (NVLINK_COUNT, NVLINK_SPEED_MB_S, C2C_COUNT, C2C_MAX_BANDWIDTH_MB_S)
+DEAD_CODES = frozenset({pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_NOT_FOUND})
+"""What a MIG device that no longer is answers, among other things."""
 LONGEST_TEXT = 256
 GRACE_MODULE = re.compile(r"\bG[BH]\d00\b")
 
@@ -253,42 +257,105 @@ def minimal_device(handle: Any, index: int) -> Device:
     return Device(index=index, uuid=uuid, name=name)
 
 
-def mig_layout(handle: Any) -> tuple[MigSlot, ...] | None:
+def _nothing() -> None:
+    pass
+
+
+def mig_layout(
+    handle: Any, on_refusal: Callable[[], None] = _nothing
+) -> tuple[MigSlot, ...] | None:
     """Return the MIG devices of a GPU in the driver's order; None while MIG is off.
+
+    One that vanishes meanwhile is left out, as is what this user may not see, for which
+    `on_refusal` is called.
 
     Raises:
         pynvml.NVMLError: the driver cannot report it at present.
     """
     try:
-        if pynvml.nvmlDeviceGetMigMode(handle)[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
+        if not _mig_is_on(handle):
             return None
     except pynvml.NVMLError as error:
-        if outcome_of(code_of(error)) in (Outcome.NEVER, Outcome.NO_PERMISSION):
+        outcome = outcome_of(code_of(error))
+        if outcome is Outcome.NO_PERMISSION:
+            on_refusal()
+        if outcome in (Outcome.NEVER, Outcome.NO_PERMISSION):
             return None
         raise
-    slots = []
+    return tuple(_each_mig_device(handle, _slot, on_refusal))
+
+
+MigGlance = tuple[tuple[int | None, str], ...] | None
+"""Where the driver keeps each MIG device, and its UUID; None while MIG is off."""
+
+
+def mig_glance(handle: Any) -> MigGlance:
+    """Return what a few calls show of the MIG layout.
+
+    Raises:
+        pynvml.NVMLError: the driver cannot report it at present, or the GPU has no MIG.
+    """
+    if not _mig_is_on(handle):
+        return None
+    return tuple(
+        _each_mig_device(handle, lambda mig: (_address(mig), text("nvmlDeviceGetUUID", mig)))
+    )
+
+
+def as_glance(slots: tuple[MigSlot, ...] | None) -> MigGlance:
+    """Return what `mig_glance` shows of this layout."""
+    if slots is None:
+        return None
+    return tuple((_address(slot.handle), slot.instance.mig_uuid) for slot in slots)
+
+
+def _mig_is_on(handle: Any) -> bool:
+    return bool(pynvml.nvmlDeviceGetMigMode(handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
+
+
+def _each_mig_device(
+    handle: Any, ask: Callable[[Any], T], on_refusal: Callable[[], None] = _nothing
+) -> Iterator[T]:
+    """Yield what `ask` says of each MIG device that is there and may be seen."""
     for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
         try:
             mig = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
         except pynvml.NVMLError as error:
             code = code_of(error)
-            if code == pynvml.NVML_ERROR_NOT_FOUND or outcome_of(code) in (
-                Outcome.NEVER,
-                Outcome.NO_PERMISSION,
-            ):
-                continue  # a number that is not in use, or an instance of another container
-            raise
-        slots.append(MigSlot(_instance(mig), mig))
-    return tuple(slots)
+            outcome = outcome_of(code)
+            if outcome is Outcome.NO_PERMISSION:
+                on_refusal()  # an instance of another container
+            elif code != pynvml.NVML_ERROR_NOT_FOUND and outcome is not Outcome.NEVER:
+                raise
+            continue  # a number that is not in use
+        try:
+            found = ask(mig)
+        except pynvml.NVMLError as error:
+            if not is_dead(code_of(error)):
+                raise
+            continue
+        yield found
 
 
-def _instance(mig: Any) -> Instance:
+def is_dead(code: int | None) -> bool:
+    """Return whether this answer to a call on a MIG device means that the device is gone.
+
+    Its handle dies with it; what the driver then answers says nothing of the board.
+    """
+    return code in DEAD_CODES or outcome_of(code) in (Outcome.DEVICE_GONE, Outcome.LIBRARY_STATE)
+
+
+def _address(mig: Any) -> int | None:
+    return cast(mig, c_void_p).value
+
+
+def _slot(mig: Any) -> MigSlot:
     name = text("nvmlDeviceGetName", mig)
     sm_count = memory_mb = 0
     with contextlib.suppress(pynvml.NVMLError):  # the layout is of use without the sizes
         attributes = pynvml.nvmlDeviceGetAttributes_v2(mig)
         sm_count, memory_mb = attributes.multiprocessorCount, attributes.memorySizeMB
-    return Instance(
+    instance = Instance(
         gpu_instance=pynvml.nvmlDeviceGetGpuInstanceId(mig),
         compute_instance=pynvml.nvmlDeviceGetComputeInstanceId(mig),
         profile=name.partition(" MIG ")[2] or name,
@@ -296,3 +363,4 @@ def _instance(mig: Any) -> Instance:
         sm_count=sm_count or None,
         memory_bytes=memory_mb * 2**20 or None,
     )
+    return MigSlot(instance, mig)

@@ -10,14 +10,16 @@ from typing import Any, TypeVar
 
 import pynvml
 
-from exporter.model.reading import Board, Device, Memory, Process, Vitals
+from exporter.errors import DeviceGone, LibraryUnavailable
+from exporter.model.reading import Board, Device, Memory, Process, Vitals, share_group
 from exporter.sources.journal import IDENTITY, Journal
 from exporter.sources.nvml import links, plausible
 from exporter.sources.nvml.board import BoardReader
 from exporter.sources.nvml.fields import Field, FieldBatch
-from exporter.sources.nvml.identity import CLOCKS, STATIC_FIELDS, Identity, MigSlot, mig_layout
+from exporter.sources.nvml.identity import CLOCKS, STATIC_FIELDS, Identity, is_dead
+from exporter.sources.nvml.layout import MIG, MigLayout
 from exporter.sources.nvml.plausible import DriverTotals
-from exporter.sources.nvml.probe import Probe
+from exporter.sources.nvml.probe import Probe, code_of
 from exporter.sources.nvml.processes import ProcessLists
 from exporter.sources.nvml.utilization import SmClocks, UtilizationReader
 
@@ -83,6 +85,65 @@ class DeviceChanged(Exception):
     """Another GPU answers than the one that was opened, or its MIG layout has changed."""
 
 
+class InstanceMemory:
+    """The memory of one GPU instance, read through a MIG device, which may vanish at any time."""
+
+    def __init__(self, journal: Journal, group: str, handle: Any) -> None:
+        self._journal = journal
+        self._group = group
+        calls = [partial(_of_instance, call) for call in _memory_calls(handle)]
+        self._probe = Probe(journal, group, calls)
+        self._total_bytes: int | None = None
+        self._dead = False
+        self.resized = False
+        """Whether its size differs from that of the read before."""
+
+    def __call__(self) -> Memory | None:
+        """Return what is known of it now; what is wrong with the instance is not the board's."""
+        try:
+            memory = self._probe()
+        except (DeviceGone, LibraryUnavailable):
+            self._dead = True
+            self._journal.absent(self._group, "unreachable", self)
+            return None
+        if self._dead:
+            self._dead = False
+            self._journal.answered(self._group, self)
+        self.resized = False
+        if memory is not None:
+            before, self._total_bytes = self._total_bytes, memory.total_bytes
+            self.resized = before not in (None, memory.total_bytes)
+        return memory
+
+
+def _of_instance(call: Callable[[], Memory | None]) -> Memory | None:
+    """Return the answer of `call`; one that a handle gives which is no more is that of a loss.
+
+    Raises:
+        pynvml.NVMLError: the driver refused.
+    """
+    try:
+        return call()
+    except pynvml.NVMLError as error:
+        if is_dead(code_of(error)):
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST) from None
+        raise
+
+
+def _memory_calls(handle: Any) -> tuple[Callable[[], Memory | None], ...]:
+    """Return the calls that give the memory of a GPU or MIG device, the newest first."""
+
+    def version_2() -> Memory | None:
+        info = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+        return plausible.memory(info.total, info.used, info.free, info.reserved)
+
+    def version_1() -> Memory | None:
+        info = pynvml.nvmlDeviceGetMemoryInfo(handle)
+        return plausible.memory(info.total, info.used, info.free)
+
+    return version_2, version_1
+
+
 class NvmlSource:
     """Reads one GPU through `handle`: fast, slow and static readings."""
 
@@ -100,9 +161,8 @@ class NvmlSource:
         self._journal = journal
         self._identity = Identity(handle, index, journal)
         self._static_fields = FieldBatch(handle, STATIC_FIELDS, journal, IDENTITY)
-        self._layout = self._probe("mig", lambda: (mig_layout(handle),))
-        layout = self._layout()
-        self._mig = None if layout is None else layout[0]
+        self._layout = MigLayout(handle, journal)
+        self._mig = self._layout.slots
         self._totals = DriverTotals(lambda: journal.now)
         self._facts = self._probe(IDENTITY, self._static_fields.read)
         self.device = self._identify()
@@ -127,7 +187,7 @@ class NvmlSource:
         )
         self._build_probes()
         if self.utilization is None:
-            journal.absent("utilization", "mig")
+            journal.absent("utilization", MIG)
 
     def _probe(
         self,
@@ -170,26 +230,16 @@ class NvmlSource:
             )
             for name, clock in CLOCKS.items()
         }
-        self._whole_memory = self._memory_probe(h)
+        self._whole_memory = probe("memory", *_memory_calls(h))
         self._instance_memory = {
-            slot.instance.gpu_instance: self._memory_probe(slot.handle)
+            number: InstanceMemory(self._journal, share_group("memory", number), slot.handle)
             for slot in reversed(self._mig or ())
+            for number in (slot.instance.gpu_instance,)
         }
         self._media: dict[str, Probe[int]] = {
             engine: probe(engine, partial(_media_percent, call, h), check=plausible.ENGINE_PERCENT)
             for engine, call in MEDIA_ENGINES.items()
         }
-
-    def _memory_probe(self, handle: Any) -> Probe[Memory | None]:
-        def version_2() -> Memory | None:
-            info = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
-            return plausible.memory(info.total, info.used, info.free, info.reserved)
-
-        def version_1() -> Memory | None:
-            info = pynvml.nvmlDeviceGetMemoryInfo(handle)
-            return plausible.memory(info.total, info.used, info.free)
-
-        return self._probe("memory", version_2, version_1)
 
     def _identify(self) -> Device:
         fields = self._facts() or {}
@@ -213,14 +263,27 @@ class NvmlSource:
             raise DeviceChanged
         self.device = device
 
+    @property
+    def has_resized(self) -> bool:
+        """Whether a GPU instance has another size than in the round before: it is another one."""
+        return any(memory.resized for memory in self._instance_memory.values())
+
+    def look(self) -> None:
+        """Find out in a few calls whether the MIG layout has changed.
+
+        Raises:
+            DeviceChanged: it has.
+        """
+        if (self.has_resized or self._layout.seems_changed()) and self._layout.has_changed():
+            raise DeviceChanged
+
     def read_slow(self) -> None:
         """Read what changes rarely or is expensive to read; `read_fast` returns it.
 
         Raises:
             DeviceChanged: the MIG layout has changed.
         """
-        layout = self._layout()
-        if layout is not None and _instances(layout[0]) != _instances(self._mig):
+        if self._layout.has_changed():
             raise DeviceChanged
         self._board = self._board_reader.read()
         self._slow_clocks = self._read_clocks("graphics", "video")
@@ -330,7 +393,7 @@ class NvmlSource:
     def _read_memory(self) -> dict[int | None, Memory | None]:
         if self._mig is None:
             return {None: self._whole_memory()}
-        return {share: probe() for share, probe in self._instance_memory.items()}
+        return {share: read() for share, read in self._instance_memory.items()}
 
     def _read_media(self, covered: frozenset[str]) -> dict[str, float]:
         """Return the busy ratio of each media engine that is not in `covered`."""
@@ -346,10 +409,6 @@ class NvmlSource:
 def _media_percent(call: str, handle: Any) -> int:
     percent, _sampling_period_us = getattr(pynvml, call)(handle)
     return int(percent)
-
-
-def _instances(layout: tuple[MigSlot, ...] | None) -> list[Any] | None:
-    return None if layout is None else [slot.instance for slot in layout]
 
 
 def _thousandth(value: float | None) -> float | None:

@@ -219,6 +219,7 @@ class _Gpu:
             ),
             health=self._health,
             states={} if measured else {GPM: "unsupported"},
+            cadence_age_seconds={"slow": 0.0, "static": 0.0},
             read_seconds={Simulation.name: clock.monotonic() - monotonic},
         )
         self.report = SlotReport(self.device.index, self.device, reading, None, {})

@@ -23,6 +23,7 @@ from exporter.web.api.models.problem import Problem
 from exporter.web.api.models.roofline import RooflineAnswer
 from exporter.web.api.models.specs import SpecsAnswer
 from exporter.web.api.models.training import TrainingAnswer
+from exporter.web.api.readings import readings
 from exporter.web.api.training import training_answer
 from exporter.web.api.write import json_text
 from exporter.web.asked import asked_gpu
@@ -97,6 +98,7 @@ def api_app(store: Store, specs: Callable[[], SpecBook]) -> FastAPI:
                 timestamp_seconds=snapshot.timestamp_seconds,
                 notice=notice_of(snapshot),
                 gpu=gpu_json(found, snapshot.ranks),
+                readings=readings(found, snapshot),
             )
         )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from exporter.model.reading import share_group
 from exporter.web.wording.facts import Counting, Facts
 
 GPM, DCGM, CUPTI = "gpm", "dcgm", "cupti"
@@ -257,10 +258,9 @@ def uncounted(states: Mapping[str, str], *, instance: int | None, virtual: bool)
 
 def relevant(states: Mapping[str, str], instance: int | None) -> dict[str, str]:
     """Return the states of the counter sources of one share, by source."""
-    suffix = "" if instance is None else f"_instance_{instance}"
     found = {}
     for source in _SOURCES:
-        state = states.get(f"{source}{suffix}", states.get(source))
+        state = states.get(share_group(source, instance), states.get(source))
         if state is not None:
             found[source] = state
     return found

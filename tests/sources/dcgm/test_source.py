@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from exporter.model.readers import CounterState
-from exporter.model.reading import Activity, Device
+from exporter.model.reading import Activity, Device, Instance
 from exporter.sources.counters.child_counters import ChildCounters
 from exporter.sources.dcgm.page import NotDcgm
 from exporter.sources.dcgm.scrape import NothingThere, ScrapeFailed, Target
@@ -247,9 +247,31 @@ def test_each_instance_has_its_own() -> None:
         1: pytest.approx(0.93),
         5: pytest.approx(0.1),
     }
+    assert bench.journal.states == {"dcgm_instance_6": "unsupported"}
+    bench.exporter.gpus = (*mine, Rows(STOCK, gpu_instance=6))
+    bench.round(3)
+    assert bench.journal.states == {}
+
     whole = Bench(1.0, Rows(STOCK, gpu_instance=1))
     assert whole.round(5) == {}
     assert whole.state == "unsupported"
+
+
+def test_nothing_stands_of_an_instance_whose_number_another_one_has() -> None:
+    """Until the page is renewed after the GPU was opened with another layout."""
+    bench = Bench(10.0, Rows(STOCK, gpu_instance=1), shares=(1,))
+    bench.round(25)
+    assert bench.counters.measures(1)
+    same = bench.source.open(bench.gpu)
+    assert same.measures(1)
+
+    anew = Instance(1, 0, "1g.10gb", "MIG-anew")
+    device = replace(bench.gpu.device, mig=True, instances=(anew,))
+    bench.gpu = replace(bench.gpu, device=device)
+    bench.counters = bench.source.open(bench.gpu)
+    assert not bench.counters.measures(1)
+    assert bench.round() == {}
+    assert bench.round(12).keys() == {1}
 
 
 def test_a_gpu_that_is_measured_better_causes_no_scrape() -> None:

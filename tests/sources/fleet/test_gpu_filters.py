@@ -394,7 +394,7 @@ def test_a_suspended_gpu_is_down_but_not_lost() -> None:
     (gpu,) = snapshot.gpus
     assert not gpu.up
     assert labels(snapshot, "roofline_exporter_reading_state") == [
-        {"uuid": "GPU-h100", "group": "gpu", "state": "suspended"}
+        {"gpu": "0", "uuid": "GPU-h100", "group": "gpu", "state": "suspended"}
     ]
     assert snapshot.problem == f"no GPU is up: GPU 0: {SUSPENDED}"
 

@@ -301,10 +301,23 @@ def test_mig_instance_without_sizes(open_gpu: Open) -> None:
     assert [(entry.sm_count, entry.memory_bytes) for entry in found] == [(None, None)] * 3
 
 
-@pytest.mark.parametrize("code", [15, 18, 999, 10])
-@pytest.mark.parametrize(
-    "call", ["nvmlDeviceGetMigMode", "nvmlDeviceGetMigDeviceHandleByIndex", "nvmlDeviceGetGpu*Id"]
-)
+UNDECIDED = [
+    *(("nvmlDeviceGetMigMode", code) for code in (15, 18, 999, 10)),
+    *(("nvmlDeviceGetMigDeviceHandleByIndex", code) for code in (15, 18, 999, 10)),
+    *(("nvmlDeviceGetGpu*Id", code) for code in (999, 10)),
+]
+
+
+@pytest.mark.parametrize("code", [1, 2, 6, 15, 18])
+def test_mig_device_that_vanishes_is_left_out(open_gpu: Open, code: int) -> None:
+    """What its handle answers then is not the board's."""
+    rig = open_gpu(mig={"instances": INSTANCES})
+    rig.fake.update(faults=[fault("nvmlDeviceGetComputeInstanceId", error=code)])
+
+    assert layout(rig) == []
+
+
+@pytest.mark.parametrize(("call", "code"), UNDECIDED)
 def test_undecided_mig_layout_is_raised(open_gpu: Open, call: str, code: int) -> None:
     """A layout that is not known now must not be taken for another one."""
     rig = open_gpu(mig={"instances": INSTANCES})

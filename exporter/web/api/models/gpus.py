@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from exporter.web.api import SCHEMA_VERSION
 from exporter.web.api.models.json import Json
 from exporter.web.api.models.ranks import GpuRankJson
+from exporter.web.api.models.readings import ReadingJson
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,3 +297,5 @@ class GpuAnswer(Json):
     notice: str | None = None
     """As in the answer about all GPUs."""
     gpu: GpuJson
+    readings: list[ReadingJson]
+    """All that can be read of it, also what is absent."""

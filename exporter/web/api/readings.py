@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a snapshot to the list of all readings of one GPU: state, source and age of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Literal
+
+from exporter.model.reading import Board, Health, Vitals, group_and_instance, share_group
+from exporter.model.snapshot import Gpu, Rank, Share, Snapshot, SourceState
+from exporter.model.workload import SCHEDULERS
+from exporter.web.api.models.readings import ReadingJson
+
+OK = "ok"
+NO_ANSWER = "no_answer"
+"""It is absent, and nobody says why."""
+DOWN = "unreachable"
+UNSUPPORTED = "unsupported"
+COUNTER_SOURCES = ("gpm", "dcgm", "cupti")
+"""Each of these is a group of its own: why it gives no activity."""
+ACTIVITY = "activity"
+MEDIA = ("encoder", "decoder", "jpeg", "ofa")
+DIGITS = 3
+
+Cadence = Literal["fast", "slow", "static"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One reading of the board."""
+
+    name: str
+    cadence: Cadence
+    is_there: Callable[[Gpu], bool]
+    group: str | None = None
+    """The group of its state, where that is not its own: one that it shares with others."""
+    otherwise: Callable[[Gpu], str] = lambda gpu: NO_ANSWER
+    """Its state where it is absent and its group has none."""
+
+
+def _vitals(read: Callable[[Vitals], object]) -> Callable[[Gpu], bool]:
+    return lambda gpu: gpu.vitals is not None and _known(read(gpu.vitals))
+
+
+def _board(read: Callable[[Board], object]) -> Callable[[Gpu], bool]:
+    return lambda gpu: gpu.board is not None and _known(read(gpu.board))
+
+
+def _health(read: Callable[[Health], object]) -> Callable[[Gpu], bool]:
+    return lambda gpu: gpu.health is not None and _known(read(gpu.health))
+
+
+def _known(value: object) -> bool:
+    """Return whether a reading has a value: no reasons to throttle are one, no clocks are none."""
+    return isinstance(value, frozenset) or (value is not None and value not in ((), {}))
+
+
+def _clock(name: str) -> Callable[[Gpu], bool]:
+    return _vitals(lambda vitals: vitals.clock_hertz.get(name))
+
+
+def _apart(gpu: Gpu) -> str:
+    return "mig" if gpu.device.mig else NO_ANSWER
+
+
+def _superseded(gpu: Gpu) -> str:
+    """Pages are retired where rows are not remapped."""
+    return UNSUPPORTED if gpu.health is not None and gpu.health.remapped_rows else NO_ANSWER
+
+
+def _without_links(gpu: Gpu) -> str:
+    return NO_ANSWER if gpu.device.nvlink_count else UNSUPPORTED
+
+
+def _of_whole(gpu: Gpu) -> str:
+    """What no field gives comes from the whole GPU's counters, which MIG takes away."""
+    return "mig" if gpu.device.mig else UNSUPPORTED
+
+
+def _lacks(gpu: Gpu) -> str:
+    """A field that a GPU model lacks has no state of its own, nor have no fans."""
+    return UNSUPPORTED
+
+
+_FIELDS, _SLOW_FIELDS = "fields", "slow_fields"
+BOARD: tuple[Row, ...] = (
+    Row("identity", "static", lambda gpu: True),
+    Row("mig", "fast", lambda gpu: "mig" in gpu.device.modes),
+    Row("utilization", "fast", _vitals(lambda v: v.utilization), otherwise=_apart),
+    *(
+        Row(engine, "fast", _vitals(attrgetter(f"{engine}_ratio")), otherwise=_apart)
+        for engine in MEDIA
+    ),
+    Row("power", "fast", _vitals(lambda v: v.power_watts)),
+    Row("energy", "fast", _vitals(lambda v: v.energy_joules)),
+    Row("temperature", "fast", _vitals(lambda v: v.temperature_celsius)),
+    Row(
+        "memory_temperature",
+        "fast",
+        _vitals(lambda v: v.memory_temperature_celsius),
+        _FIELDS,
+        _lacks,
+    ),
+    Row("sm_clock", "fast", _clock("sm")),
+    Row("memory_clock", "fast", _clock("memory")),
+    Row("graphics_clock", "slow", _clock("graphics")),
+    Row("video_clock", "slow", _clock("video")),
+    Row("throttle", "fast", _vitals(lambda v: v.throttle_reasons)),
+    Row("throttle_seconds", "fast", _vitals(lambda v: v.throttle_seconds), _FIELDS, _lacks),
+    Row(
+        "pcie_traffic",
+        "fast",
+        lambda gpu: _known(gpu.totals.pcie_transmit_bytes),
+        _FIELDS,
+        _of_whole,
+    ),
+    Row(
+        "nvlink_traffic",
+        "fast",
+        lambda gpu: _known(gpu.totals.nvlink_transmit_bytes),
+        _FIELDS,
+        _without_links,
+    ),
+    Row("power_limit", "slow", _board(lambda b: b.power_limit_watts)),
+    Row("temperature_margin", "slow", _board(lambda b: b.temperature_margin_celsius)),
+    Row("fans", "slow", _board(lambda b: b.fan_speed_ratios), otherwise=_lacks),
+    Row("performance_state", "slow", _board(lambda b: b.performance_state)),
+    Row("bar1", "slow", _board(lambda b: b.bar1_total_bytes)),
+    Row("pcie_link", "slow", _board(lambda b: b.pcie_generation)),
+    Row("pcie_replays", "slow", _board(lambda b: b.pcie_replays_total)),
+    Row("pcie_errors", "slow", _board(lambda b: b.pcie_errors_total), _SLOW_FIELDS, _lacks),
+    Row(
+        "nvlink_errors",
+        "slow",
+        _board(lambda b: b.nvlink_errors_total),
+        _SLOW_FIELDS,
+        _without_links,
+    ),
+    Row("ecc", "slow", _health(lambda h: h.ecc_errors_total)),
+    Row("sram_status", "slow", _health(lambda h: h.sram_error_threshold_exceeded)),
+    Row("row_remap", "slow", _health(lambda h: h.remapped_rows)),
+    Row("retired_pages", "slow", _health(lambda h: h.retired_pages), otherwise=_superseded),
+    Row("unrepairable_memory", "slow", _health(lambda h: h.unrepairable_memory)),
+    Row("recovery_action", "slow", _health(lambda h: h.recovery_action)),
+    Row("nvlink_state", "slow", _health(lambda h: h.nvlink_links), otherwise=_without_links),
+    Row("fabric", "slow", _health(lambda h: h.fabric_state)),
+)
+"""What there is of each GPU once, also while MIG is on; named like its group, where it has one."""
+
+
+def readings(gpu: Gpu, snapshot: Snapshot) -> list[ReadingJson]:
+    """Return every reading of a GPU: of the board, of each share, and of what else is known."""
+    since_read = _since(snapshot.timestamp_seconds, gpu.last_read_timestamp_seconds)
+    own = gpu.device.source
+    if not gpu.up:
+        state = gpu.states.get("gpu", DOWN)
+        return [ReadingJson(reading="gpu", state=state, source=own, age_seconds=since_read)]
+    ages = {"fast": since_read or 0.0}
+    for cadence, age in gpu.cadence_age_seconds.items():
+        ages[cadence] = ages["fast"] + age
+    found = [_of_board(gpu, row, ages) for row in BOARD]
+    for share in gpu.shares:
+        found += _of_share(gpu, share, ages)
+        found += _training(gpu, share, snapshot)
+    listed = {(each.reading, each.gpu_instance) for each in found}
+    found += _others(gpu, listed)
+    found += _workloads(snapshot.sources)
+    return found
+
+
+def _since(now: float, then: float | None) -> float | None:
+    return None if then is None else round(max(now - then, 0.0), DIGITS)
+
+
+def _reading(
+    name: str,
+    state: str | None,
+    source: str | None,
+    age: float | None,
+    gpu_instance: int | None = None,
+    *,
+    there: bool,
+    otherwise: str = NO_ANSWER,
+) -> ReadingJson:
+    """Return one entry: what is there in part has the state of the rest."""
+    return ReadingJson(
+        reading=name,
+        gpu_instance=gpu_instance,
+        state=state or (OK if there else otherwise),
+        source=source,
+        age_seconds=None if age is None or not there else round(age, DIGITS),
+    )
+
+
+def _of_board(gpu: Gpu, row: Row, ages: Mapping[str, float]) -> ReadingJson:
+    there = row.is_there(gpu)
+    in_others = there and row.group is not None  # what is denied of a batch may be another of it
+    return _reading(
+        row.name,
+        None if in_others else gpu.states.get(row.group or row.name),
+        _source(gpu, row.name),
+        ages.get(row.cadence),
+        there=there,
+        otherwise=row.otherwise(gpu),
+    )
+
+
+def _source(gpu: Gpu, name: str) -> str:
+    """Return who gives a reading of the board: for media engines the counters, where they do."""
+    whole = gpu.shares[0].activity if gpu.shares and not gpu.device.mig else None
+    counted = whole is not None and name in MEDIA and getattr(whole, name) is not None
+    return whole.source if whole is not None and counted else gpu.device.source
+
+
+def _of_share(gpu: Gpu, share: Share, ages: Mapping[str, float]) -> Iterator[ReadingJson]:
+    instance, own, states = share.gpu_instance, gpu.device.source, gpu.states
+    yield _reading(
+        "memory",
+        states.get(share_group("memory", instance)),
+        own,
+        ages["fast"],
+        instance,
+        there=share.memory is not None,
+    )
+    yield _reading(
+        "processes",
+        states.get("compute_processes"),
+        own,
+        ages.get("slow"),
+        instance,
+        there=share.processes is not None,
+    )
+    if share.processes:
+        named = any(process.command is not None for process in share.processes)
+        yield _reading("process_names", None, "proc", ages.get("slow"), instance, there=named)
+    yield from _activity(gpu, share, ages)
+
+
+def _activity(gpu: Gpu, share: Share, ages: Mapping[str, float]) -> Iterator[ReadingJson]:
+    """Yield what the counters of a share give, and why each source that gives nothing does not."""
+    instance, activity = share.gpu_instance, share.activity
+    if activity is not None:
+        age = ages["fast"] + (activity.age_seconds or 0.0)
+        state = gpu.states.get(share_group(activity.source, instance))
+        yield _reading(ACTIVITY, state, activity.source, age, instance, there=True)
+    absent = [
+        (source, state)
+        for source in COUNTER_SOURCES
+        if activity is None or source != activity.source
+        if (state := gpu.states.get(share_group(source, instance), gpu.states.get(source)))
+    ]
+    for source, state in absent:
+        yield _reading(ACTIVITY, state, source, None, instance, there=False)
+    if activity is None and not absent:
+        yield _reading(ACTIVITY, None, None, None, instance, there=False)
+
+
+def _training(gpu: Gpu, share: Share, snapshot: Snapshot) -> Iterator[ReadingJson]:
+    mine = [rank for rank in snapshot.ranks if _is_on(rank, gpu, share)]
+    if mine:
+        newest = max(rank.last_report_timestamp_seconds for rank in mine)
+        age = _since(snapshot.timestamp_seconds, newest)
+        yield _reading("training", None, "training", age, share.gpu_instance, there=True)
+
+
+def _is_on(rank: Rank, gpu: Gpu, share: Share) -> bool:
+    return rank.gpu_uuid == gpu.device.uuid and rank.gpu_instance == share.gpu_instance
+
+
+def _others(gpu: Gpu, listed: Iterable[tuple[str, int | None]]) -> Iterator[ReadingJson]:
+    """Yield the groups that are absent and stand for no entry of their own."""
+    known = set(listed) | {(source, None) for source in COUNTER_SOURCES}
+    known.add(("compute_processes", None))
+    for name, state in gpu.states.items():
+        group, instance = group_and_instance(name)
+        if (group, instance) not in known and group not in COUNTER_SOURCES:
+            yield _reading(group, state, gpu.device.source, None, instance, there=False)
+
+
+def _workloads(sources: Mapping[str, SourceState]) -> Iterator[ReadingJson]:
+    for name in SCHEDULERS:
+        source = sources.get(name)
+        if source is not None:
+            state = None if source.up else DOWN
+            there = source.age_seconds is not None or source.up
+            yield _reading("workloads", state, name, source.age_seconds, there=there)

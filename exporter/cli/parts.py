@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 
 from exporter import log as logs
@@ -55,6 +57,8 @@ def _render_options(settings: Settings) -> RenderOptions:
         exclude=settings.metrics_exclude,
         process_memory=ProcessMemory(settings.process_memory, settings.process_max),
         revision=revision(),
+        # As dcgm-exporter has it: in a container the host's own name is not known.
+        hostname=os.environ.get("NODE_NAME") or socket.gethostname(),
     )
 
 

@@ -70,9 +70,7 @@ def parse(text: str) -> dict[str, GpuRows]:
         NotDcgm: it is no page in the text format, or of another exporter.
     """
     if _MADE_HERE.search(text):
-        raise NotDcgm(
-            "its page is a roofline-exporter's, under DCGM's names: it must be DCGM's own"
-        )
+        raise NotDcgm("its page was made by a roofline-exporter, not by DCGM")
     try:
         rows = list(_rows(text))
     except (ValueError, OverflowError):  # of the parser; its message has a line of the page in it

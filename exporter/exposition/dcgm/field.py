@@ -61,6 +61,9 @@ class Field:
     read: Callable[[Any], Number | None] | None = None
     """One value; or else `events`."""
     events: Callable[[Any], Iterable[Event]] | None = None
+    each: bool = False
+    """Whether what is the board's holds for each of its GPU instances too, as a temperature does:
+    while MIG is on it is repeated for each, as dcgm-exporter does. What adds up is not."""
 
     def form(self, names: Names) -> Form:
         """Return what a generation makes of it."""

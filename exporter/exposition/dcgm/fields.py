@@ -74,9 +74,11 @@ def _row(
     meaning: str,
     part: Part[T],
     read: Callable[[T], Number | None],
+    *,
+    each: bool = False,
 ) -> Field:
     legacy, current = (Form(PREFIX + name, kind, unit) for name, unit in names)
-    return Field(number, listed, legacy, current, meaning, part, read)
+    return Field(number, listed, legacy, current, meaning, part, read, each=each)
 
 
 def _names(
@@ -185,6 +187,7 @@ FIELDS: tuple[Field, ...] = (
         "Clock of the SMs",
         VITALS,
         lambda vitals: vitals.clock_hertz.get("sm"),
+        each=True,
     ),
     _row(
         101,
@@ -194,6 +197,7 @@ FIELDS: tuple[Field, ...] = (
         "Clock of the memory",
         VITALS,
         lambda vitals: vitals.clock_hertz.get("memory"),
+        each=True,
     ),
     _row(
         140,
@@ -203,6 +207,7 @@ FIELDS: tuple[Field, ...] = (
         "Temperature of the memory",
         VITALS,
         lambda vitals: vitals.memory_temperature_celsius,
+        each=True,
     ),
     _row(
         150,
@@ -212,6 +217,7 @@ FIELDS: tuple[Field, ...] = (
         "Temperature of the GPU",
         VITALS,
         lambda vitals: vitals.temperature_celsius,
+        each=True,
     ),
     _row(
         158,
@@ -221,6 +227,7 @@ FIELDS: tuple[Field, ...] = (
         "Temperature at which the GPU slows down",
         DEVICE,
         lambda device: device.temperature_threshold_celsius.get("slowdown"),
+        each=True,
     ),
     _row(
         159,
@@ -230,6 +237,7 @@ FIELDS: tuple[Field, ...] = (
         "Temperature at which the GPU shuts down",
         DEVICE,
         lambda device: device.temperature_threshold_celsius.get("shutdown"),
+        each=True,
     ),
     _row(
         155,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from exporter.exposition.dcgm.field import Field, Names
@@ -73,9 +74,13 @@ class DcgmPage:
     def __init__(self, names: Names, hostname: str) -> None:
         self._names = names
         self._owners = Owners(names, hostname)
-        self._parts: list[Part[Any]] = list(dict.fromkeys(field.part for field in FIELDS))
-        self._fields = [(self._parts.index(field.part), _Lines(field, names)) for field in FIELDS]
-        self._found: list[_Found] = [[] for _ in self._parts]
+        kinds = list(dict.fromkeys((field.part, field.each) for field in FIELDS))
+        self._parts: list[Part[Any]] = [part for part, _ in kinds]
+        self._each = [each for _, each in kinds]
+        self._fields = [
+            (kinds.index((field.part, field.each)), _Lines(field, names)) for field in FIELDS
+        ]
+        self._found: list[_Found] = [[] for _ in kinds]
         self._texts = [""] * len(self._fields)
 
     def render(self, snapshot: Snapshot | None) -> bytes:
@@ -88,7 +93,15 @@ class DcgmPage:
         def nobody(_: Rank) -> Owner:
             return _NOBODY
 
-        found = subjects(Node(snapshot), self._parts, owner, nobody, _NOBODY)
+        instances = _instances(owners)
+        found = [
+            _spread(of_part, instances) if each else of_part
+            for of_part, each in zip(
+                subjects(Node(snapshot), self._parts, owner, nobody, _NOBODY),
+                self._each,
+                strict=True,
+            )
+        ]
         # Limits, health and other slow readings are the same objects for many ticks.
         same = [_same(now, before) for now, before in zip(found, self._found, strict=True)]
         self._found = found
@@ -102,6 +115,24 @@ class DcgmPage:
         sources = {gpu.device.source for gpu in snapshot.gpus} if snapshot is not None else set()
         unreal = [line for source, line in UNREAL.items() if source in sources]
         return [f"{line}\n" for line in (MADE_HERE, SERIES[self._names], *unreal)]
+
+
+def _instances(owners: Mapping[tuple[str, int | None], Owner]) -> dict[str, list[Owner]]:
+    """Return the instances of each board that has any, by the board's labels."""
+    found: dict[str, list[Owner]] = {}
+    for (uuid, instance), owner in owners.items():
+        if instance is not None:
+            found.setdefault(owners[uuid, None].text, []).append(owner)
+    return found
+
+
+def _spread(found: _Found, instances: Mapping[str, list[Owner]]) -> _Found:
+    """Give what is a board's to each of its instances instead, where it has any."""
+    if not instances:
+        return found
+    return [
+        (each, subject) for owner, subject in found for each in instances.get(owner.text, (owner,))
+    ]
 
 
 def _same(now: _Found, before: _Found) -> bool:

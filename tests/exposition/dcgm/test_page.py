@@ -230,17 +230,20 @@ def test_labels_that_are_not_known_are_not_there() -> None:
 
 @BOTH
 def test_mig_is_whole_or_part(names: Names) -> None:
-    """What is the board's is there once, of nobody; what is an instance's only for instances."""
+    """What adds up is there once, of nobody; what is an instance's, or holds for each, for them."""
     node = snapshots.with_pods(snapshots.snapshot(snapshots.h100_mig(0)))
     scopes: dict[str, set[str]] = {}
     for sample in samples(rendered(node, names)):
         scope = sample.labels.get("GPU_I_ID", "board")
         scopes.setdefault(sample.name, set()).add(scope)
-        assert ("pod" in sample.labels) == (scope != "board")
+        owned = {"pod", "hpc_job"} & sample.labels.keys()
+        assert owned == {"board": set(), "1": {"pod"}, "2": {"hpc_job"}}[scope]
     by_number = {field.number: scopes.get(field.form(names).name) for field in FIELDS}
 
-    for board in (100, 101, 140, 150, 155, 156, 202, 230, 310, 393, 395, 409):
+    for board in (155, 156, 202, 230, 240, 310, 393, 395, 409):
         assert by_number[board] == {"board"}, board
+    for each in (100, 101, 140, 150, 158, 159):
+        assert by_number[each] == {"1", "2"}, each
     for part in (251, 252, 253, 1001, 1002, 1004, 1005, 1016):
         assert by_number[part] == {"1"}, part
     for unknown in (203, 204, 206, 207, 449, 1009, 1010, 1011, 1012):

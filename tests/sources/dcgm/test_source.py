@@ -424,10 +424,8 @@ def test_our_own_page_is_refused(
 
     assert bench.round(20) == {}
     assert bench.state == state
-    assert caplog.messages == [
-        f"{url or USUAL_URL}: no counters of DCGM: its page was made by a roofline-exporter, not by "
-        "DCGM"
-    ]
+    reason = "its page was made by a roofline-exporter, not by DCGM"
+    assert caplog.messages == [f"{url or USUAL_URL}: no counters of DCGM: {reason}"]
 
 
 def test_values_that_stand_still_are_counted_once() -> None:

@@ -68,7 +68,7 @@ def cells(output: str, first: str) -> list[str]:
 
 def test_workloads_prints_what_each_page_costs() -> None:
     """Both pages have all instances and pods; each is measured, and so is the peer."""
-    output = run("workloads", "--seconds=0.5")
+    output = run("workloads", "--seconds=0.2")
     own, dcgm = cells(output, "/metrics/dcgm?names=current"), cells(output, "/metrics/dcgm")
     assert own[1] == dcgm[1]
     assert int(dcgm[1]) > 8 * 7 * 20

@@ -231,7 +231,7 @@ def _scrape(
             answers[path] = scraper.scrape()
             if path == OWN:
                 taken.append(answers[path].seconds)
-        time.sleep(max(0.0, due - time.monotonic()))
+        time.sleep(max(0.0, min(due, deadline) - time.monotonic()))
     return tuple(taken), answers
 
 

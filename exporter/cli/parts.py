@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 
 from exporter import log as logs
@@ -58,6 +60,8 @@ def _render_options(settings: Settings) -> RenderOptions:
             settings.process_memory, settings.process_utilization, settings.process_max
         ),
         revision=revision(),
+        # As dcgm-exporter has it: in a container the host's own name is not known.
+        hostname=os.environ.get("NODE_NAME") or socket.gethostname(),
     )
 
 

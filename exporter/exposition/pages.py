@@ -3,30 +3,20 @@
 
 from __future__ import annotations
 
-import gzip
 import threading
 import time
 from collections.abc import Callable, Iterable
 
+from exporter.exposition.dcgm.field import Names
+from exporter.exposition.dcgm.page import DcgmPage
 from exporter.exposition.formats import Format
 from exporter.exposition.own_process import ProcessMetrics
 from exporter.exposition.parts import Node
 from exporter.exposition.processes import PER_PROCESS, dropped_series
+from exporter.exposition.ready import Variants, encoded
 from exporter.exposition.render import Block, Renderer, RenderOptions, page
 from exporter.model.daemon import Daemon
 from exporter.model.snapshot import Snapshot
-
-Variant = tuple[Format, bool]
-"""A format, and whether it is gzipped."""
-
-ACTIVE_SECONDS = 300.0
-"""How long a variant is kept ready after it was last asked for."""
-
-
-def _encoded(data: bytes, zipped: bool) -> bytes:
-    # Level 1: a tenth of the time of level 9 for a fifth more bytes. No time stamp: same page,
-    # same bytes.
-    return gzip.compress(data, 1, mtime=0) if zipped else data
 
 
 class Pages:
@@ -46,10 +36,14 @@ class Pages:
         self._lock = threading.Lock()
         self._snapshot: Snapshot | None = None
         self._dropped = dict.fromkeys(PER_PROCESS, 0)
-        self._asked: dict[Variant, float] = {}
         self._blocks: list[Block] | None = None
-        self._ready: dict[Variant, bytes] = {}
-        """Replaced whole, so that it can be read without the lock."""
+        self._own: Variants[Format] = Variants(
+            self._lock, clock, lambda form: page(self._current(), form)
+        )
+        self.dcgm: Variants[Names] = Variants(self._lock, clock, self._dcgm_page)
+        """The same readings as dcgm-exporter has them, by the generation of its names. Neither
+        level nor exclusions apply to them."""
+        self._dcgm_pages: dict[Names, DcgmPage] = {}
         self._set(options)
 
     def _set(self, options: RenderOptions) -> None:
@@ -61,7 +55,7 @@ class Pages:
         """Show the latest snapshot, and all later ones, with other options."""
         with self._lock:
             self._set(options)
-            self._render()
+            self._renew()
 
     def publish(self, snapshot: Snapshot) -> None:
         """Replace the pages by those of this snapshot."""
@@ -69,28 +63,18 @@ class Pages:
             self._snapshot = snapshot
             for family, count in dropped_series(snapshot, self._options.processes).items():
                 self._dropped[family] += count
-            self._render()
+            self._renew()
 
     def ready(self, form: Format, zipped: bool) -> bytes | None:
         """Return the page if it is ready, at once; None if `page` has to render it first."""
-        data = self._ready.get((form, zipped))
-        if data is not None:
-            self._asked[form, zipped] = self._clock()
-        return data
+        return self._own.ready(form, zipped)
 
     def page(self, form: Format, zipped: bool) -> bytes:
         """Return the page of the latest snapshot, and keep this variant ready from now on.
 
         Before the first snapshot it holds the exporter's own state only.
         """
-        variant = (form, zipped)
-        with self._lock:
-            data = self._ready.get(variant)
-            if data is None:
-                data = _encoded(page(self._current(), form), zipped)
-                self._ready = {**self._ready, variant: data}
-            self._asked[variant] = self._clock()
-            return data
+        return self._own.page(form, zipped)
 
     def filtered(self, names: Iterable[str], form: Format, zipped: bool) -> bytes:
         """Return the page with only the families of these names.
@@ -101,21 +85,21 @@ class Pages:
         with self._lock:
             blocks = self._current()
         chosen = [block for block in blocks if not wanted.isdisjoint(block.names)]
-        return _encoded(page(chosen, form), zipped)
+        return encoded(page(chosen, form), zipped)
 
-    def _render(self) -> None:
-        now = self._clock()
-        asked = {
-            variant: at for variant, at in list(self._asked.items()) if now - at < ACTIVE_SECONDS
-        }
-        variants = tuple(asked)
-        self._asked = asked  # from here on other threads may add to it
+    def _renew(self) -> None:
         self._blocks = None
-        plain = {form: page(self._current(), form) for form in {form for form, _ in variants}}
-        self._ready = {variant: _encoded(plain[variant[0]], variant[1]) for variant in variants}
+        self._own.renew()
+        self.dcgm.renew()
 
     def _current(self) -> list[Block]:
         if self._blocks is None:
             node = Node(self._snapshot, self._options.revision, dict(self._dropped), self._daemon())
             self._blocks = self._renderer.blocks(node) + self._process.blocks()
         return self._blocks
+
+    def _dcgm_page(self, names: Names) -> bytes:
+        made = self._dcgm_pages.get(names)
+        if made is None:
+            made = self._dcgm_pages[names] = DcgmPage(names, self._options.hostname)
+        return made.render(self._snapshot)

@@ -27,6 +27,8 @@ class RenderOptions:
     """Families whose whole name matches are left out."""
     processes: ProcessRows = field(default_factory=ProcessRows)
     revision: str = ""
+    hostname: str = ""
+    """The node's, which only pages for users of dcgm-exporter have in their labels."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from exporter.web.api.history import history_routes
 from exporter.web.health import health_routes
 from exporter.web.live.stream import STREAM_PATH, Streams
 from exporter.web.live.views import Views
-from exporter.web.metrics import PARALLEL_SCRAPES, MetricsEndpoint
+from exporter.web.metrics import PARALLEL_SCRAPES, DcgmEndpoint, MetricsEndpoint, Scrapes
 from exporter.web.page.routes import page_routes
 from exporter.web.refusal import refuse
 from exporter.web.server.counts import uncounted
@@ -76,17 +76,19 @@ def create_app(
         pages: the pages for scrapers.
         specs: gives the spec file in use, which a reload may replace.
         poll_interval_seconds: gives the poll interval in use.
-        parallel_scrapes: how many scrapes are answered at the same time.
+        parallel_scrapes: how many pages of metrics are made at the same time.
         streams: the live view for those who watch, which gets each snapshot and is to be ended
             before the server; without them a page stays as it was loaded.
         refused: is called with the reason when a scrape is refused.
     """
     streams = streams or Streams(Views(store, poll_interval_seconds), refused=refused)
+    scrapes = Scrapes(parallel_scrapes, refused)
     app = Starlette(
         exception_handlers={HTTPException: refuse},
         routes=[
             # First, so that a scrape passes one comparison only.
-            Route("/metrics", MetricsEndpoint(pages, parallel_scrapes, refused), methods=["GET"]),
+            Route("/metrics", MetricsEndpoint(pages, scrapes), methods=["GET"]),
+            Route("/metrics/dcgm", DcgmEndpoint(pages, scrapes), methods=["GET"]),
             *health_routes(store, poll_interval_seconds),
             *page_routes(streams.views, specs),
             *static_routes(),

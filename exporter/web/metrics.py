@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/metrics``: hands out ready bytes in the event loop, and renders in a thread what is not."""
+"""``/metrics`` and ``/metrics/dcgm``: ready bytes in the event loop, a thread for what is not."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import NamedTuple
 from urllib.parse import parse_qs
 
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.types import Receive, Scope, Send
 
+from exporter.exposition.dcgm.field import Names
 from exporter.exposition.formats import Format, negotiate
 from exporter.exposition.pages import Pages
 from exporter.web.plain import refuse_plainly, respond
@@ -48,50 +51,126 @@ def _header(scope: Scope, name: bytes) -> str:
     return ",".join([value.decode("latin-1") for key, value in scope["headers"] if key == name])
 
 
-class MetricsEndpoint:
-    """The ASGI application behind ``/metrics``."""
+class Scrapes:
+    """How many pages may be made at a time, of all kinds together, and the threads for it."""
 
     def __init__(
-        self,
-        pages: Pages,
-        parallel_scrapes: int = PARALLEL_SCRAPES,
-        refused: Callable[[str], None] = uncounted,
+        self, most: int = PARALLEL_SCRAPES, refused: Callable[[str], None] = uncounted
     ) -> None:
-        """Take the pages, how many are made at a time, and whom to call for one more."""
-        self._pages = pages
-        self._parallel_scrapes = parallel_scrapes
+        """Take the limit, and whom to call for each scrape that it refuses."""
+        self._most = most
         self._refused = refused
         self._running = 0
-        self._threads = CapacityLimiter(RENDERERS)
+        self.threads = CapacityLimiter(RENDERERS)
+
+    def begin(self) -> str | None:
+        """Count one more; return why that cannot be, in one line, or None."""
+        if self._running >= self._most:
+            self._refused("scrapes")
+            return f"{self._running} scrapes are under way, which is the limit"
+        self._running += 1
+        return None
+
+    def end(self) -> None:
+        """Count one less."""
+        self._running -= 1
+
+
+class _Refused(Exception):
+    """The request asks for what there is not; the reason in one line."""
+
+
+class _Made(NamedTuple):
+    """One page, and what is said of it."""
+
+    body: bytes
+    content_type: str
+    vary: bytes
+
+
+class _Endpoint:
+    """An ASGI application that hands out one kind of page."""
+
+    def __init__(self, pages: Pages, scrapes: Scrapes) -> None:
+        self._pages = pages
+        self._scrapes = scrapes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one scrape, or 503 while too many are being made."""
-        if self._running >= self._parallel_scrapes:
-            self._refused("scrapes")
-            reason = f"{self._running} scrapes are under way, which is the limit"
-            await refuse_plainly(scope, send, 503, reason, [(b"retry-after", b"1")])
+        problem = self._scrapes.begin()
+        if problem is not None:
+            await refuse_plainly(scope, send, 503, problem, [(b"retry-after", b"1")])
             return
-        self._running += 1
+        zipped = accepts_gzip(_header(scope, b"accept-encoding"))
         try:
-            form, content_type = negotiate(_header(scope, b"accept"))
-            zipped = accepts_gzip(_header(scope, b"accept-encoding"))
-            body = await self._body(scope["query_string"], form, zipped)
+            made = await self._made(scope, zipped)
+        except _Refused as refused:
+            await refuse_plainly(scope, send, 400, str(refused))
+            return
         finally:
             # Before it is sent: whoever does not read keeps nobody else from a page.
-            self._running -= 1
+            self._scrapes.end()
         headers = [
-            (b"content-type", content_type.encode("latin-1")),
-            (b"vary", b"Accept, Accept-Encoding"),
+            (b"content-type", made.content_type.encode("latin-1")),
+            (b"vary", made.vary),
         ]
         if zipped:
             headers.append((b"content-encoding", b"gzip"))
-        await respond(scope, send, 200, body, headers)
+        await respond(scope, send, 200, made.body, headers)
+
+    async def _made(self, scope: Scope, zipped: bool) -> _Made:
+        """Return the page that a request asks for.
+
+        Raises:
+            _Refused: there is no such page.
+        """
+        raise NotImplementedError
+
+
+class MetricsEndpoint(_Endpoint):
+    """The ASGI application behind ``/metrics``."""
+
+    async def _made(self, scope: Scope, zipped: bool) -> _Made:
+        form, content_type = negotiate(_header(scope, b"accept"))
+        body = await self._body(scope["query_string"], form, zipped)
+        return _Made(body, content_type, b"Accept, Accept-Encoding")
 
     async def _body(self, query: bytes, form: Format, zipped: bool) -> bytes:
+        threads = self._scrapes.threads
         names = parse_qs(query.decode("latin-1")).get("name[]") if query else None
         if names:
-            return await run_sync(self._pages.filtered, names, form, zipped, limiter=self._threads)
+            return await run_sync(self._pages.filtered, names, form, zipped, limiter=threads)
         ready = self._pages.ready(form, zipped)
         if ready is not None:
             return ready
-        return await run_sync(self._pages.page, form, zipped, limiter=self._threads)
+        return await run_sync(self._pages.page, form, zipped, limiter=threads)
+
+
+class DcgmEndpoint(_Endpoint):
+    """The ASGI application behind ``/metrics/dcgm``, which has one format as dcgm-exporter has."""
+
+    async def _made(self, scope: Scope, zipped: bool) -> _Made:
+        names = _generation(scope["query_string"])
+        body = self._pages.dcgm.ready(names, zipped)
+        if body is None:
+            make = self._pages.dcgm.page
+            body = await run_sync(make, names, zipped, limiter=self._scrapes.threads)
+        return _Made(body, CONTENT_TYPE_PLAIN_0_0_4, b"Accept-Encoding")
+
+
+def _generation(query: bytes) -> Names:
+    """Return whose names a query asks for.
+
+    Raises:
+        _Refused: there are no such names.
+    """
+    if not query:
+        return "legacy"
+    asked = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("names", ["legacy"])
+    chosen: Names | None = _GENERATIONS.get(asked[0]) if len(asked) == 1 else None
+    if chosen is None:
+        raise _Refused(f"names can be {' or '.join(_GENERATIONS)}")
+    return chosen
+
+
+_GENERATIONS: dict[str, Names] = {"legacy": "legacy", "current": "current"}

@@ -42,9 +42,9 @@ class Scraper:
     A plain socket with a ready request: a Python HTTP client would cost more than the answer.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, path: str = "/metrics") -> None:
         self._port = port
-        self._request = f"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{HEADERS}\r\n".encode()
+        self._request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{HEADERS}\r\n".encode()
         self._connection: socket.socket | None = None
         self.connections = 0
 

@@ -66,6 +66,16 @@ def cells(output: str, first: str) -> list[str]:
     raise AssertionError(f"no row {first!r} in:\n{output}")
 
 
+def test_workloads_prints_what_each_page_costs() -> None:
+    """Both pages have all instances and pods; each is measured, and so is the peer."""
+    output = run("workloads", "--seconds=0.2")
+    own, dcgm = cells(output, "/metrics/dcgm?names=current"), cells(output, "/metrics/dcgm")
+    assert own[1] == dcgm[1]
+    assert int(dcgm[1]) > 8 * 7 * 20
+    assert all(float(cell) > 0 for cell in dcgm[2:5])
+    assert float(cells(output, "and /metrics/dcgm")[1]) > 0
+
+
 def test_ticks_prints_memory_and_the_cost_of_each_part() -> None:
     """Every line has a plausible resident set, and parts that add up to the tick."""
     row = cells(run("ticks", "--gpus=2", "--ticks=30"), "30")

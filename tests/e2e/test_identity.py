@@ -20,6 +20,7 @@ PATHS = (
     "/",
     "/gpu/0",
     "/metrics",
+    "/metrics/dcgm",
     "/api/v1/gpus",
     "/api/v1/gpus/0",
     "/api/v1/gpus/0/history",

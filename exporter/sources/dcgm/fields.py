@@ -1,78 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of DCGM's profiling fields are read, under which names, and what each of them is.
-
-Numbers and names are those of dcgm_fields.h. The fields got new names in DCGM 4.6; dcgm-exporter
-writes the old ones up to 4.8 and the new ones from 4.9 on. Their values are the same: ratios are of
-1, and what is called bytes is bytes per second, also where a list of metrics calls it a counter.
-"""
+"""Which of DCGM's fields are read off a page, by each of their names."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
-PREFIX = "DCGM_FI_PROF_"
-HIGHEST_RATIO = 1.25
-"""A mean over cycles may lie a little above 1; what lies far above it is no ratio."""
-HIGHEST_RATE = 1e14
-"""Bytes per second: fifty times NVLink 5. DCGM's blank for floating point, 2^47, lies above it, and
-so does that for 64 bits, near 9.22e18."""
-
-
-class Field(NamedTuple):
-    """One of DCGM's profiling fields."""
-
-    number: int
-    legacy: str
-    """Its name before DCGM 4.6, without PREFIX."""
-    current: str
-    """Its name since, without PREFIX."""
-    activity: str
-    """The field of `Activity` that it is, or one of several that are averaged to it."""
-
-    @property
-    def is_rate(self) -> bool:
-        """Whether it is in bytes per second; else it is a ratio."""
-        return self.activity.endswith("_bytes")
-
-    @property
-    def highest(self) -> float:
-        """The highest value that it can have."""
-        return HIGHEST_RATE if self.is_rate else HIGHEST_RATIO
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names that a page may have it under."""
-        return tuple(dict.fromkeys((PREFIX + self.legacy, PREFIX + self.current)))
-
-
-FIELDS = (
-    Field(1001, "GR_ENGINE_ACTIVE", "GR_ENGINE_UTIL_RATIO", "engine"),
-    Field(1002, "SM_ACTIVE", "SM_UTIL_RATIO", "sm"),
-    Field(1003, "SM_OCCUPANCY", "SM_OCCUPANCY_RATIO", "occupancy"),
-    Field(1004, "PIPE_TENSOR_ACTIVE", "TENSOR_UTIL_RATIO", "tensor"),
-    Field(1005, "DRAM_ACTIVE", "DRAM_UTIL_RATIO", "dram"),
-    Field(1006, "PIPE_FP64_ACTIVE", "FP64_UTIL_RATIO", "fp64"),
-    Field(1007, "PIPE_FP32_ACTIVE", "FP32_UTIL_RATIO", "fp32"),
-    Field(1008, "PIPE_FP16_ACTIVE", "FP16_UTIL_RATIO", "fp16"),
-    Field(1009, "PCIE_TX_BYTES", "PCIE_TX_BYTES", "pcie_transmit_bytes"),
-    Field(1010, "PCIE_RX_BYTES", "PCIE_RX_BYTES", "pcie_receive_bytes"),
-    Field(1011, "NVLINK_TX_BYTES", "NVLINK_TX_BYTES", "nvlink_transmit_bytes"),
-    Field(1012, "NVLINK_RX_BYTES", "NVLINK_RX_BYTES", "nvlink_receive_bytes"),
-    Field(1013, "PIPE_TENSOR_IMMA_ACTIVE", "IMMA_UTIL_RATIO", "imma"),
-    Field(1014, "PIPE_TENSOR_HMMA_ACTIVE", "HMMA_UTIL_RATIO", "hmma"),
-    Field(1015, "PIPE_TENSOR_DFMA_ACTIVE", "DFMA_UTIL_RATIO", "dfma"),
-    Field(1016, "PIPE_INT_ACTIVE", "INT_UTIL_RATIO", "integer"),
-)
-"""The fields 1001 to 1016, by number. FP16 is without HMMA; DFMA is that of the tensor pipe. Link
-traffic has no meaning for one MIG instance (NVIDIA/DCGM #88)."""
-
-MEDIA_FIELDS = (
-    *(Field(1017 + n, f"NVDEC{n}_ACTIVE", f"NVDEC_UTIL_{n}_RATIO", "decoder") for n in range(8)),
-    *(Field(1025 + n, f"NVJPG{n}_ACTIVE", f"NVJPG_UTIL_{n}_RATIO", "jpeg") for n in range(8)),
-    *(Field(1033 + n, f"NVOFA{n}_ACTIVE", f"NVOFA_UTIL_{n}_RATIO", "ofa") for n in range(2)),
-)
-"""One field per engine of that kind; the mean of those that a GPU has is its activity."""
+from exporter.model.dcgm import FIELDS, MEDIA_FIELDS, Field
 
 BY_NAME: Mapping[str, Field] = {
     name: field for field in (*FIELDS, *MEDIA_FIELDS) for name in field.names

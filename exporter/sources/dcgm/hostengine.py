@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from exporter.model.dcgm import FIELDS
 from exporter.sources.counters.port import Port
 from exporter.sources.counters.wire import OK, PAUSED
 from exporter.sources.dcgm.bindings import (
@@ -25,7 +26,6 @@ from exporter.sources.dcgm.bindings import (
     Value,
     Watch,
 )
-from exporter.sources.dcgm.fields import FIELDS
 from exporter.sources.dcgm.passes import one_pass
 from exporter.sources.dcgm.refusals import (
     BLANK,

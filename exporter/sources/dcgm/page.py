@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from exporter.model.dcgm import MADE_HERE, Field
 from exporter.model.reading import Activity
-from exporter.sources.dcgm.fields import BY_NAME, MOVING, Field
+from exporter.sources.dcgm.fields import BY_NAME, MOVING
 from exporter.sources.source import DCGM
 
 BLANKS = range(0x7FFFFFF0, 0x80000000)
@@ -26,6 +27,7 @@ the square."""
 
 _ROW = re.compile(r"^[ \t]*(DCGM_FI_(?:PROF|DEV)_\w+)[ \t]*(?:\{(.*)\})?(.*)$", re.MULTILINE)
 """Name, labels and the rest of a line. No `}` comes after the labels."""
+_MADE_HERE = re.compile(f"^{re.escape(MADE_HERE)}$", re.MULTILINE)
 _INSTANCE = re.compile(r"[0-9]{0,3}")
 _NAMES = MOVING | BY_NAME.keys()
 
@@ -67,6 +69,8 @@ def parse(text: str) -> dict[str, GpuRows]:
     Raises:
         NotDcgm: it is no page in the text format, or of another exporter.
     """
+    if _MADE_HERE.search(text):
+        raise NotDcgm("its page was made by a roofline-exporter, not by DCGM")
     try:
         rows = list(_rows(text))
     except (ValueError, OverflowError):  # of the parser; its message has a line of the page in it

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from exporter.sources.dcgm.fields import FIELDS
+from exporter.model.dcgm import FIELDS
 
 IMPORTANCE = (
     *("tensor", "dram", "sm", "engine", "fp64", "fp32", "fp16", "integer", "occupancy"),

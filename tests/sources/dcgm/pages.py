@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from exporter.sources.dcgm.fields import FIELDS, MEDIA_FIELDS, PREFIX
+from exporter.model.dcgm import FIELDS, MEDIA_FIELDS, PREFIX
 
 UUID = "GPU-6c5f8f5e-8a3b-4a47-9d3e-0123456789ab"
 OTHER = "GPU-00000000-8a3b-4a47-9d3e-0123456789ab"

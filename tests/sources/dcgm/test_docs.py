@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from exporter.derive.saturation import measured
-from exporter.sources.dcgm.fields import BY_NAME, COMPLETING, FIELDS, PREFIX
+from exporter.model.dcgm import FIELDS, PREFIX
+from exporter.sources.dcgm.fields import BY_NAME, COMPLETING
 from exporter.sources.dcgm.page import parse
 from tests.sources.dcgm.pages import STOCK, UUID, Rows, page
 

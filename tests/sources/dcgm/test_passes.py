@@ -8,7 +8,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.sources.dcgm.fields import FIELDS
+from exporter.model.dcgm import FIELDS
 from exporter.sources.dcgm.passes import IMPORTANCE, MetricGroup, one_pass
 
 NAMES = {field.number: field.activity for field in FIELDS}

@@ -9,6 +9,8 @@ from dataclasses import replace
 
 import pytest
 
+from exporter.exposition.dcgm.field import NAMES, Names
+from exporter.exposition.dcgm.page import DcgmPage
 from exporter.model.readers import CounterState
 from exporter.model.reading import Activity, Device, Instance
 from exporter.sources.counters.child_counters import ChildCounters
@@ -17,6 +19,7 @@ from exporter.sources.dcgm.scrape import NothingThere, ScrapeFailed, Target
 from exporter.sources.dcgm.source import LONGEST_INTERVAL_SECONDS, USUAL_URL, PageSource, prepare
 from exporter.sources.journal import Journal
 from exporter.sources.source import CounterOptions, OpenedGpu
+from tests import snapshots
 from tests.clocks import ManualClock
 from tests.sources.dcgm.pages import FULL, OTHER, READINGS, STOCK, UUID, Rows, page
 
@@ -422,6 +425,29 @@ def test_a_gpu_of_blanks_beside_one_of_values(caplog: pytest.LogCaptureFixture) 
     assert bench.state == "unreachable"
     assert bench.source.state == CounterState(up=True, failures_total=1)
     assert caplog.messages == ["GPU 0 cannot be read in part: dcgm (unreachable)"]
+
+
+@pytest.mark.parametrize(("url", "state"), [(URL, "unreachable"), (None, None)])
+@pytest.mark.parametrize("names", NAMES)
+def test_our_own_page_is_refused(
+    names: Names,
+    url: str | None,
+    state: str | None,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In one line, whether it is configured or found; nothing on it is a reading."""
+    gpu = snapshots.h100_training()
+    node = snapshots.snapshot(replace(gpu, device=replace(gpu.device, uuid=UUID)))
+    own = DcgmPage(names, "node-1").render(node).decode()
+    assert f'DCGM_FI_PROF_PCIE_TX_BYTES{{gpu="0",UUID="{UUID}"' in own
+    monkeypatch.setattr(Exporter, "get", lambda *_: own)
+    bench = Bench(url=url)
+
+    assert bench.round(20) == {}
+    assert bench.state == state
+    reason = "its page was made by a roofline-exporter, not by DCGM"
+    assert caplog.messages == [f"{url or USUAL_URL}: no counters of DCGM: {reason}"]
 
 
 def test_values_that_stand_still_are_counted_once() -> None:

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One metric of dcgm-exporter: what each generation calls it and writes, and where its value is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from exporter.exposition.parts import Number, Part
+
+Names = Literal["legacy", "current"]
+"""Up to dcgm-exporter 4.8, and from 4.9 on."""
+NAMES: tuple[str, ...] = get_args(Names)
+Kind = Literal["counter", "gauge"]
+Listed = Literal["default", "commented", "other"]
+"""Whether dcgm-exporter's own list has it, has it commented out, or whether DCGM only can."""
+
+PREFIX = "DCGM_FI_DEV_"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """How a value of ours, which is in base units, is written."""
+
+    name: str
+    write: Callable[[float], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What one generation calls a metric, and in which unit it has it."""
+
+    name: str
+    kind: Kind
+    unit: Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A value that has labels of its own, and where they stand among those of its GPU."""
+
+    value: Number
+    labels: tuple[tuple[str, str], ...] = ()
+    """Sorted in with the driver's version and the labels of a pod."""
+    attributes: tuple[tuple[str, str], ...] = ()
+    """Sorted in with pod, namespace and container."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One metric: one row of the table."""
+
+    number: int | None
+    """DCGM's number for it; None for one of dcgm-exporter's own."""
+    listed: Listed
+    legacy: Form
+    current: Form
+    meaning: str
+    part: Part[Any]
+    read: Callable[[Any], Number | None] | None = None
+    """One value; or else `events`."""
+    events: Callable[[Any], Iterable[Event]] | None = None
+    each: bool = False
+    """Whether what is the board's holds for each of its GPU instances too, as a temperature does:
+    while MIG is on it is repeated for each, as dcgm-exporter does. What adds up is not."""
+
+    def form(self, names: Names) -> Form:
+        """Return what a generation makes of it."""
+        return self.legacy if names == "legacy" else self.current
+
+    def help(self, names: Names) -> str:
+        """Return the HELP line."""
+        unit = self.form(names).unit.name
+        return f"{self.meaning} ({unit})." if unit else f"{self.meaning}."

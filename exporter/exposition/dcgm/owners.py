@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The labels that dcgm-exporter gives every series of a GPU, or of one of its instances."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from exporter.exposition.dcgm.field import Event, Names
+from exporter.exposition.formats import labels_text
+from exporter.model.reading import Device
+from exporter.model.snapshot import Gpu, Snapshot
+from exporter.model.workload import NO_WORK, ShareWork, Workload
+
+HOST_LABEL: Mapping[Names, str] = {"legacy": "Hostname", "current": "hostname"}
+DRIVER_LABEL: Mapping[Names, str] = {
+    "legacy": "DCGM_FI_DRIVER_VERSION",
+    "current": "DCGM_FI_SYSTEM_DRIVER_VERSION",
+}
+IDENTITY_LABELS = ("gpu", "UUID", "pci_bus_id", "device", "modelName")
+INSTANCE_LABELS = ("GPU_I_PROFILE", "GPU_I_ID")
+WORK_LABELS = ("container", "hpc_job", "namespace", "pod")
+OTHER_LABELS = ("err_code", "err_msg", "pod_uid", "vgpu", "xid")
+"""Of some series, or of a dcgm-exporter that was asked for them."""
+RESERVED = frozenset(
+    (
+        *IDENTITY_LABELS,
+        *INSTANCE_LABELS,
+        *HOST_LABEL.values(),
+        *DRIVER_LABEL.values(),
+        *WORK_LABELS,
+        *OTHER_LABELS,
+    )
+)
+"""What no label of a pod may be called: it would stand twice in a series."""
+
+Pairs = tuple[tuple[str, str], ...]
+
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_]")
+_PART_OF_INSTANCE = re.compile(r"^\d+c\.")
+"""Before the profile of a compute instance that is not all of its GPU instance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """What a series is of: its labels, ready and in parts."""
+
+    text: str
+    """All of them, as they stand between braces."""
+    identity: Pairs
+    labels: Pairs
+    """The driver's version and the labels of the pod."""
+    attributes: Pairs
+    """Whose work is on it."""
+
+    def of(self, event: Event) -> str:
+        """Return the labels of a series that has some of its own."""
+        labels = sorted((*self.labels, *event.labels))
+        return _text((*self.identity, *labels, *sorted((*self.attributes, *event.attributes))))
+
+
+def _text(pairs: Iterable[tuple[str, str]]) -> str:
+    return labels_text(*(tuple(each) for each in zip(*pairs, strict=True)))
+
+
+def label_name(name: str) -> str:
+    """Return the name of a pod's label as a label of Prometheus.
+
+    dcgm-exporter replaces what may not be in one; a digit at its beginning it leaves, and the page
+    is refused.
+    """
+    cleaned = _NOT_IN_NAMES.sub("_", name)
+    return f"_{cleaned}" if cleaned[:1].isdigit() else cleaned
+
+
+def _pod_labels(labels: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the labels of a pod; of those that come out under one name the first by name."""
+    taken = set(RESERVED)
+    for name in sorted(labels):
+        cleaned = label_name(name)
+        if cleaned and not cleaned.startswith("__") and cleaned not in taken:
+            taken.add(cleaned)
+            yield cleaned, labels[name]
+
+
+def _first(workloads: Iterable[Workload], scheduler: str) -> Workload:
+    """Return the first one of a scheduler, in the order of their names."""
+    unknown = Workload("container")
+    return next((each for each in workloads if each.scheduler == scheduler), unknown)
+
+
+def _profile(device: Device, gpu_instance: int) -> str:
+    """Return the name of a GPU instance's profile."""
+    found = (each.profile for each in device.instances if each.gpu_instance == gpu_instance)
+    return _PART_OF_INSTANCE.sub("", next(found, ""))
+
+
+_Key = tuple[str, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    device: Device
+    work: ShareWork
+    pods: Mapping[str, Mapping[str, str]]
+    owner: Owner
+
+
+class Owners:
+    """Names the GPUs and instances of each snapshot, and remembers those that did not change."""
+
+    def __init__(self, names: Names, hostname: str) -> None:
+        self._host = (HOST_LABEL[names], hostname)
+        self._driver = DRIVER_LABEL[names]
+        self._known: dict[_Key, _Known] = {}
+
+    def of(self, snapshot: Snapshot) -> dict[_Key, Owner]:
+        """Return the owner of each GPU, and of each instance, by UUID and GPU instance."""
+        known: dict[_Key, _Known] = {}
+        for gpu in snapshot.gpus:
+            for instance, work in _shares(gpu):
+                key = gpu.device.uuid, instance
+                seen = self._known.get(key)
+                if (
+                    seen is None
+                    or seen.device is not gpu.device
+                    or seen.work is not work
+                    or seen.pods is not snapshot.pod_labels
+                ):
+                    owner = self._owner(gpu.device, instance, work, snapshot.pod_labels)
+                    seen = _Known(gpu.device, work, snapshot.pod_labels, owner)
+                known[key] = seen
+        self._known = known
+        return {key: each.owner for key, each in known.items()}
+
+    def _owner(
+        self,
+        device: Device,
+        instance: int | None,
+        work: ShareWork,
+        pods: Mapping[str, Mapping[str, str]],
+    ) -> Owner:
+        pod = _first((each for each in work.workloads if each.pod), "kubernetes")
+        job = _first((each for each in work.workloads if each.job), "slurm")
+        values = (
+            str(device.index),
+            device.uuid,
+            device.pci_bus_id or "",
+            f"nvidia{device.index}",
+            device.name,
+        )
+        identity = list(zip(IDENTITY_LABELS, values, strict=True))
+        if instance is not None:
+            of_instance = (_profile(device, instance), str(instance))
+            identity += zip(INSTANCE_LABELS, of_instance, strict=True)
+        identity += [self._host] if self._host[1] else []
+        driver = [(self._driver, device.driver_version)] if device.driver_version else []
+        labels = sorted((*driver, *_pod_labels(pods.get(f"{pod.namespace}/{pod.pod}", {}))))
+        of_work = (pod.container, job.job, pod.namespace, pod.pod)
+        attributes = [pair for pair in zip(WORK_LABELS, of_work, strict=True) if pair[1]]
+        text = _text((*identity, *labels, *attributes))
+        return Owner(text, tuple(identity), tuple(labels), tuple(attributes))
+
+
+def _shares(gpu: Gpu) -> Iterator[tuple[int | None, ShareWork]]:
+    """Yield whose work is on a GPU, and on each of its instances while MIG is on.
+
+    What is the whole board's is then nobody's.
+    """
+    whole = NO_WORK
+    for share in gpu.shares:
+        if share.gpu_instance is None:
+            whole = share.work
+        else:
+            yield share.gpu_instance, share.work
+    yield None, whole

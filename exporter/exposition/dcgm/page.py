@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turns a snapshot into a page as dcgm-exporter writes it, from ready and unchanged lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from exporter.exposition.dcgm.field import Field, Names
+from exporter.exposition.dcgm.fields import FIELDS
+from exporter.exposition.dcgm.owners import Owner, Owners
+from exporter.exposition.parts import Node, Part, subjects
+from exporter.model.dcgm import MADE_HERE
+from exporter.model.reading import Device
+from exporter.model.snapshot import Rank, Snapshot
+
+SERIES = {
+    "legacy": "# Names, labels and units are those of dcgm-exporter up to 4.8.",
+    "current": "# Names, labels and units are those of dcgm-exporter from 4.9 on.",
+}
+UNREAL = {
+    "simulate": "# Simulated: no number here is of a real GPU.",
+    "replay": "# Replayed from a recording: no number here is of now.",
+}
+"""By the source of a GPU: what a page says where it is no GPU of this node."""
+
+_NOBODY = Owner("", (), (), ())
+_Found = list[tuple[Owner, Any]]
+
+
+class _Lines:
+    """The series of one metric, each with its last value."""
+
+    def __init__(self, field: Field, names: Names) -> None:
+        form = field.form(names)
+        self._field = field
+        self._name = form.name
+        self._write = form.unit.write
+        self._heading = f"# HELP {form.name} {field.help(names)}\n# TYPE {form.name} {form.kind}\n"
+        self._last: dict[str, tuple[float, str]] = {}
+        """By labels: the value, and the line for it."""
+
+    def text(self, found: _Found) -> str:
+        """Return the heading and the lines; nothing where no value is known."""
+        last: dict[str, tuple[float, str]] = {}
+        for labels, value in self._values(found):
+            if value - value != 0:  # NaN or infinite
+                continue
+            seen = self._last.get(labels)
+            if seen is None or seen[0] != value:
+                seen = value, f"{self._name}{{{labels}}} {self._write(value)}\n"
+            last[labels] = seen
+        self._last = last
+        return "".join([self._heading, *(line for _, line in last.values())]) if last else ""
+
+    def _values(self, found: _Found) -> list[tuple[str, float]]:
+        read, events = self._field.read, self._field.events
+        if read is not None:
+            return [
+                (owner.text, value)
+                for owner, subject in found
+                if (value := read(subject)) is not None
+            ]
+        if events is None:
+            return []
+        return [
+            (owner.of(event), event.value) for owner, subject in found for event in events(subject)
+        ]
+
+
+class DcgmPage:
+    """Renders snapshots under the names of one generation; one thread at a time."""
+
+    def __init__(self, names: Names, hostname: str) -> None:
+        self._names = names
+        self._owners = Owners(names, hostname)
+        kinds = list(dict.fromkeys((field.part, field.each) for field in FIELDS))
+        self._parts: list[Part[Any]] = [part for part, _ in kinds]
+        self._each = [each for _, each in kinds]
+        self._fields = [
+            (kinds.index((field.part, field.each)), _Lines(field, names)) for field in FIELDS
+        ]
+        self._found: list[_Found] = [[] for _ in kinds]
+        self._texts = [""] * len(self._fields)
+
+    def render(self, snapshot: Snapshot | None) -> bytes:
+        """Return the page; before the first snapshot it has no series."""
+        owners = {} if snapshot is None else self._owners.of(snapshot)
+
+        def owner(device: Device, instance: int | None) -> Owner:
+            return owners[device.uuid, instance]
+
+        def nobody(_: Rank) -> Owner:
+            return _NOBODY
+
+        instances = _instances(owners)
+        found = [
+            _spread(of_part, instances) if each else of_part
+            for of_part, each in zip(
+                subjects(Node(snapshot), self._parts, owner, nobody, _NOBODY),
+                self._each,
+                strict=True,
+            )
+        ]
+        # Limits, health and other slow readings are the same objects for many ticks.
+        same = [_same(now, before) for now, before in zip(found, self._found, strict=True)]
+        self._found = found
+        self._texts = [
+            text if same[part] else lines.text(found[part])
+            for (part, lines), text in zip(self._fields, self._texts, strict=True)
+        ]
+        return "".join([*self._heading(snapshot), *self._texts]).encode()
+
+    def _heading(self, snapshot: Snapshot | None) -> list[str]:
+        sources = {gpu.device.source for gpu in snapshot.gpus} if snapshot is not None else set()
+        unreal = [line for source, line in UNREAL.items() if source in sources]
+        return [f"{line}\n" for line in (MADE_HERE, SERIES[self._names], *unreal)]
+
+
+def _instances(owners: Mapping[tuple[str, int | None], Owner]) -> dict[str, list[Owner]]:
+    """Return the instances of each board that has any, by the board's labels."""
+    found: dict[str, list[Owner]] = {}
+    for (uuid, instance), owner in owners.items():
+        if instance is not None:
+            found.setdefault(owners[uuid, None].text, []).append(owner)
+    return found
+
+
+def _spread(found: _Found, instances: Mapping[str, list[Owner]]) -> _Found:
+    """Give what is a board's to each of its instances instead, where it has any."""
+    if not instances:
+        return found
+    return [
+        (each, subject) for owner, subject in found for each in instances.get(owner.text, (owner,))
+    ]
+
+
+def _same(now: _Found, before: _Found) -> bool:
+    """Return whether both have the same objects of the same owners."""
+    return len(now) == len(before) and all(
+        this is that and owner is same_owner
+        for (owner, this), (same_owner, that) in zip(now, before, strict=True)
+    )

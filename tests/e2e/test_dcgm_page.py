@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real Prometheus scrapes `/metrics/dcgm`, and what people ask of dcgm-exporter has its answer.
+
+The questions are those of the dashboard that dcgm-exporter ships (12239 at grafana.com), and of
+public alerts and dashboards; the answers are what the driver was scripted to do.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.conftest import require_tool
+from tests.e2e.conftest import MakeDriver, StartDaemon
+from tests.e2e.processes import Process, retry_once
+from tests.e2e.prometheus import PrometheusServer
+from tests.fake_nvml import FakeNvml
+
+MIB = 2**20
+ANSWERED_SECONDS = 30.0
+"""From the first scrape: rates are over 5 s."""
+CONFIG = """\
+global:
+  scrape_interval: 1s
+  scrape_timeout: 1s
+scrape_configs:
+  - job_name: dcgm-exporter
+    metrics_path: /metrics/dcgm
+    static_configs: [{{targets: ['127.0.0.1:{port}']}}]
+    params: {{names: [{names}]}}
+"""
+NODE = "node-17"
+DRIVER = "580.65.06"
+
+H100: dict[str, Any] = {
+    "product": "h100-sxm",
+    "utilization": 90,
+    "memory_utilization": 40,
+    "encoder_utilization": 10,
+    "decoder_utilization": 20,
+    "power": 500,
+    "temperature": {"gpu": 88, "memory": 95},
+    "clocks": {"sm": 1500, "memory": 2619},
+    "memory": {"total": 81559 * MIB, "reserved": 559 * MIB, "used": 60750 * MIB},
+    "throttle": {"power": 0.25},
+    "pcie": {"replays": 3},
+    "ecc": {
+        "enabled": True,
+        "volatile": {"corrected": {"dram": 4}, "uncorrected": {"dram": 2}},
+        "aggregate": {"corrected": {"dram": 5}, "uncorrected": {"dram": 3}},
+    },
+    "remapped_rows": {"correctable": 1, "uncorrectable": 2, "pending": 0, "failure": 1},
+    "gpm": {
+        "graphics": 80,
+        "sm": 70,
+        "occupancy": 30,
+        "tensor": 60,
+        "hmma": 60,
+        "dram": 40,
+        "fp64": 0,
+        "fp32": 10,
+        "fp16": 5,
+        "int": 8,
+        "nvdec": 20,
+        "pcie_tx": 1e9,
+        "pcie_rx": 2e9,
+        "nvlink_tx": 3e10,
+        "nvlink_rx": 5e10,
+    },
+}
+T4: dict[str, Any] = {"product": "t4", "utilization": 30, "power": 50, "temperature": {"gpu": 60}}
+MIG: dict[str, Any] = {
+    "product": "h100-sxm",
+    "power": 300,
+    "temperature": {"gpu": 50},
+    "mig": {
+        "instances": [
+            {
+                "gi": gi,
+                "ci": 0,
+                "profile": "3g.40gb",
+                "uuid": f"MIG-00000000-0000-0000-0000-0000000000{gi}0",
+                "memory_mb": 40000,
+                "memory_used": used * MIB,
+                "gpm": {"graphics": graphics, "sm": 10, "tensor": 5, "dram": 5, "occupancy": 5},
+            }
+            for gi, used, graphics in ((1, 10000, 50), (2, 20000, 20))
+        ]
+    },
+}
+F = 'instance=~"127.*", gpu=~"0|1|2"'
+
+
+class Asked(NamedTuple):
+    """One question in both generations, and its answer by the GPU, and by instance where there is
+    one; or one number for all."""
+
+    legacy: str
+    current: str
+    answer: dict[str, float] | float
+    tolerance: float = 0.02
+    """Relative."""
+
+
+ASKED = (
+    # The shipped dashboard. From 4.9 on clocks are hertz, and utilization is a ratio.
+    Asked(
+        f"DCGM_FI_DEV_GPU_TEMP{{{F}}}",
+        f"DCGM_FI_DEV_GPU_TEMP_CELSIUS{{{F}}}",
+        {"0": 88, "1": 60, "2/1": 50, "2/2": 50},
+        0,
+    ),
+    Asked(
+        'avg(DCGM_FI_DEV_GPU_TEMP{instance=~"127.*", gpu=~"0|1"})',
+        'avg(DCGM_FI_DEV_GPU_TEMP_CELSIUS{instance=~"127.*", gpu=~"0|1"})',
+        74,
+        0,
+    ),
+    Asked(
+        f"DCGM_FI_DEV_POWER_USAGE{{{F}}}",
+        f"DCGM_FI_DEV_BOARD_POWER_WATTS{{{F}}}",
+        {"0": 500, "1": 50, "2": 300},
+    ),
+    Asked(
+        f"sum(DCGM_FI_DEV_POWER_USAGE{{{F}}})", f"sum(DCGM_FI_DEV_BOARD_POWER_WATTS{{{F}}})", 850
+    ),
+    Asked(
+        'DCGM_FI_DEV_SM_CLOCK{instance=~"127.*", gpu="0"} * 1000000',
+        'DCGM_FI_DEV_SM_CLOCK_HERTZ{instance=~"127.*", gpu="0"}',
+        {"0": 1.5e9},
+        0,
+    ),
+    Asked(
+        f"DCGM_FI_DEV_GPU_UTIL{{{F}}}",
+        f"DCGM_FI_DEV_GPU_UTIL_RATIO{{{F}}} * 100",
+        {"0": 90, "1": 30},
+    ),
+    Asked(
+        'DCGM_FI_DEV_FB_USED{instance=~"127.*", gpu=~"0|2"}',
+        'DCGM_FI_DEV_FB_USED_BYTES{instance=~"127.*", gpu=~"0|2"} / 1024^2',
+        {"0": 60750, "2/1": 10000, "2/2": 20000},
+        0,
+    ),
+    Asked(
+        'DCGM_FI_PROF_PIPE_TENSOR_ACTIVE{instance=~"127.*", gpu=~"0|1"}',
+        'DCGM_FI_PROF_TENSOR_UTIL_RATIO{instance=~"127.*", gpu=~"0|1"}',
+        {"0": 0.6},
+    ),
+    # Its newer form, which also knows MIG.
+    Asked(
+        'max(DCGM_FI_PROF_GR_ENGINE_ACTIVE{Hostname=~"node.*", gpu=~".*"})'
+        " by (Hostname, gpu, GPU_I_ID, GPU_I_PROFILE)",
+        'max(DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO{hostname=~"node.*", gpu=~".*"})'
+        " by (hostname, gpu, GPU_I_ID, GPU_I_PROFILE)",
+        {"0": 0.8, "2/1": 0.5, "2/2": 0.2},
+    ),
+    Asked(
+        'sum(max(DCGM_FI_DEV_POWER_USAGE{Hostname=~"node.*"}) by (gpu))',
+        'sum(max(DCGM_FI_DEV_BOARD_POWER_WATTS{hostname=~"node.*"}) by (gpu))',
+        850,
+    ),
+    # Alerts.
+    Asked("DCGM_FI_DEV_GPU_TEMP > 85", "DCGM_FI_DEV_GPU_TEMP_CELSIUS > 85", {"0": 88}, 0),
+    Asked("DCGM_FI_DEV_MEMORY_TEMP > 90", "DCGM_FI_DEV_MEMORY_TEMP_CELSIUS > 90", {"0": 95}, 0),
+    Asked("DCGM_FI_DEV_XID_ERRORS > 0", "DCGM_FI_DEV_XID_ERROR > 0", {"1": 79}, 0),
+    Asked(
+        'DCGM_FI_DEV_XID_ERRORS{err_code="79"}',
+        'DCGM_FI_DEV_XID_ERROR{err_code="79"}',
+        {"1": 79},
+        0,
+    ),
+    Asked(
+        "sum by (gpu, xid) (DCGM_EXP_XID_ERRORS_TOTAL) > 0",
+        "sum by (gpu, xid) (DCGM_EXP_XID_ERRORS_TOTAL) > 0",
+        {"1": 1},
+        0,
+    ),
+    Asked(
+        "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL > 0 or DCGM_FI_DEV_ECC_DBE_AGG_TOTAL > 10",
+        "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL > 0 or DCGM_FI_DEV_ECC_DBE_AGG_TOTAL > 10",
+        {"0": 2},
+        0,
+    ),
+    Asked("DCGM_FI_DEV_ROW_REMAP_FAILURE > 0", "DCGM_FI_DEV_ROW_REMAP_FAILED > 0", {"0": 1}, 0),
+    Asked(
+        "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS > 0",
+        "DCGM_FI_DEV_ROW_REMAP_UNCORRECTABLE_TOTAL > 0",
+        {"0": 2},
+        0,
+    ),
+    Asked(
+        'DCGM_FI_DEV_FB_USED{gpu="0"} / (DCGM_FI_DEV_FB_USED + DCGM_FI_DEV_FB_FREE)',
+        'DCGM_FI_DEV_FB_USED_BYTES{gpu="0"} / (DCGM_FI_DEV_FB_USED_BYTES'
+        " + DCGM_FI_DEV_FB_FREE_BYTES)",
+        {"0": 0.75},
+    ),
+    Asked(
+        '(DCGM_FI_DEV_FB_USED{gpu="0"} / DCGM_FI_DEV_FB_TOTAL) * 100 > 70',
+        '(DCGM_FI_DEV_FB_USED_BYTES{gpu="0"} / DCGM_FI_DEV_FB_CAPACITY_BYTES) * 100 > 70',
+        {"0": 74.49},
+    ),
+    Asked(
+        '100 * rate(DCGM_FI_DEV_POWER_VIOLATION{gpu="0"}[5s]) / 1e9',
+        '100 * rate(DCGM_FI_DEV_POWER_VIOLATION{gpu="0"}[5s]) / 1e9',
+        {"0": 25},
+        0.1,
+    ),
+    Asked(
+        'rate(DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{gpu="0"}[5s]) / 1000',
+        'rate(DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL{gpu="0"}[5s])',
+        {"0": 500},
+        0.1,
+    ),
+    Asked(
+        'DCGM_FI_DEV_PCIE_REPLAY_COUNTER{gpu="0"}',
+        'DCGM_FI_DEV_PCIE_REPLAY_TOTAL{gpu="0"}',
+        {"0": 3},
+        0,
+    ),
+    # Links, pipes and media.
+    Asked(
+        "sum by (gpu) (DCGM_FI_PROF_PCIE_RX_BYTES + DCGM_FI_PROF_PCIE_TX_BYTES)",
+        "sum by (gpu) (DCGM_FI_PROF_PCIE_RX_BYTES + DCGM_FI_PROF_PCIE_TX_BYTES)",
+        {"0": 3e9},
+    ),
+    Asked(
+        "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL",
+        "DCGM_FI_DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND / 1e6",
+        {"0": 80000},
+    ),
+    Asked(
+        'avg by (gpu) (DCGM_FI_PROF_SM_ACTIVE{gpu="0"})',
+        'avg by (gpu) (DCGM_FI_PROF_SM_UTIL_RATIO{gpu="0"})',
+        {"0": 0.7},
+    ),
+    Asked(
+        'DCGM_FI_DEV_DEC_UTIL{gpu="0"} - DCGM_FI_DEV_ENC_UTIL{gpu="0"}',
+        '100 * (DCGM_FI_DEV_DEC_UTIL_RATIO{gpu="0"} - DCGM_FI_DEV_ENC_UTIL_RATIO{gpu="0"})',
+        {"0": 10},
+    ),
+    # What there is.
+    Asked(
+        "count by (Hostname, gpu, GPU_I_PROFILE, GPU_I_ID) (DCGM_FI_DEV_SM_CLOCK)",
+        "count by (hostname, gpu, GPU_I_PROFILE, GPU_I_ID) (DCGM_FI_DEV_SM_CLOCK_HERTZ)",
+        {"0": 1, "1": 1, "2/1": 1, "2/2": 1},
+        0,
+    ),
+    Asked(
+        f'count by (gpu) (DCGM_FI_DEV_GPU_TEMP{{DCGM_FI_DRIVER_VERSION="{DRIVER}",device="nvidia1",'
+        'modelName="Tesla T4",pci_bus_id=~"00000000:.*"})',
+        "count by (gpu) (DCGM_FI_DEV_GPU_TEMP_CELSIUS{"
+        f'DCGM_FI_SYSTEM_DRIVER_VERSION="{DRIVER}",device="nvidia1",modelName="Tesla T4",'
+        'pci_bus_id=~"00000000:.*"})',
+        {"1": 1},
+        0,
+    ),
+)
+
+
+def _key(labels: dict[str, str]) -> str:
+    return "/".join(labels[name] for name in ("gpu", "GPU_I_ID") if name in labels)
+
+
+def _wrong(server: PrometheusServer, expression: str, asked: Asked) -> str | None:
+    """Return what is wrong with an answer; None if it is the right one."""
+    found = {_key(row["metric"]): float(row["value"][1]) for row in server.query(expression)}
+    wanted = asked.answer if isinstance(asked.answer, dict) else {"": asked.answer}
+    right = found == {
+        key: pytest.approx(value, rel=asked.tolerance) for key, value in wanted.items()
+    }
+    return None if right else f"{expression}: {found}, not {wanted}"
+
+
+@retry_once
+def test_prometheus_asks_what_it_asks_of_dcgm_exporter(
+    make_driver: MakeDriver, start: StartDaemon, tmp_path: Path, processes: list[Process]
+) -> None:
+    """In both generations, of one daemon: every question has the scripted answer."""
+    program = require_tool("prometheus")
+    driver = make_driver({"devices": [H100, T4, MIG], "driver_version": DRIVER})
+    daemon = start({**driver.environment(), "NODE_NAME": NODE})
+    daemon.wait_for_page(15, "three GPUs up", gpu0=1, gpu1=1, gpu2=1)
+    _send_xid(driver)
+    servers = {
+        names: PrometheusServer(
+            program,
+            tmp_path / f"{names}-{len(processes)}",
+            daemon.port,
+            "1s",
+            CONFIG.format(port=daemon.port, names=names),
+        )
+        for names in ("legacy", "current")
+    }
+    processes.extend(servers.values())
+
+    def wrong() -> list[str]:
+        answers = (
+            _wrong(servers[names], getattr(asked, names), asked)
+            for asked in ASKED
+            for names in servers
+        )
+        return [answer for answer in answers if answer is not None]
+
+    deadline = time.monotonic() + ANSWERED_SECONDS
+    while (problems := wrong()) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert not problems, "\n".join(problems)
+
+
+def _send_xid(driver: FakeNvml) -> None:
+    """Let GPU 1 report Xid 79 while the daemon listens."""
+    driver.update(xids=[{"at": driver.now() - driver.epoch + 1.0, "gpu": 1, "xid": 79}])

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``/metrics/dcgm``: one format, two generations of names, and the limits of every scrape."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from exporter.exposition.pages import Pages
+from exporter.exposition.render import RenderOptions
+from exporter.web.metrics import DcgmEndpoint, MetricsEndpoint, Scrapes
+from tests import snapshots
+from tests.web.conftest import Daemon
+from tests.web.test_metrics import PROMETHEUS
+
+PATH = "/metrics/dcgm"
+
+
+@pytest.mark.parametrize("accept", [PROMETHEUS, "*/*", "application/json", ""])
+def test_it_is_text_whatever_is_accepted(client: TestClient, accept: str) -> None:
+    """As dcgm-exporter answers."""
+    answer = client.get(PATH, headers={"accept": accept})
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert answer.headers["vary"] == "Accept-Encoding"
+    assert "\nDCGM_FI_DEV_GPU_TEMP{" in answer.text
+    assert "# EOF" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("query", "name"),
+    [
+        ("", "DCGM_FI_DEV_GPU_TEMP"),
+        ("?names=legacy", "DCGM_FI_DEV_GPU_TEMP"),
+        ("?names=current", "DCGM_FI_DEV_GPU_TEMP_CELSIUS"),
+        ("?name[]=DCGM_FI_DEV_GPU_UTIL&other=1", "DCGM_FI_DEV_GPU_TEMP"),
+    ],
+)
+def test_the_names_that_were_asked_for(client: TestClient, query: str, name: str) -> None:
+    """Legacy unless `names` says something else; what else is asked is nothing to it."""
+    answer = client.get(PATH + query)
+    assert answer.status_code == 200
+    assert f"\n{name}{{" in answer.text
+
+
+@pytest.mark.parametrize(
+    "query", ["names=", "names=new", "names=legacy,current", "names=current&names=legacy"]
+)
+def test_other_names_are_refused(client: TestClient, query: str) -> None:
+    """In one line, which says what there is."""
+    answer = client.get(f"{PATH}?{query}")
+    assert answer.status_code == 400
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert answer.text == "names can be legacy or current\n"
+
+
+def test_gzip_and_head(client: TestClient) -> None:
+    """The compressed page is the plain one; HEAD has neither."""
+    plain = client.get(PATH, headers={"accept-encoding": "identity"})
+    with client.stream("GET", PATH, headers={"accept-encoding": "gzip"}) as zipped:
+        raw = b"".join(zipped.iter_raw())
+    assert zipped.headers["content-encoding"] == "gzip"
+    assert gzip.decompress(raw) == plain.content
+    head = client.head(PATH, headers={"accept-encoding": "identity"})
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-length"] == str(len(plain.content))
+
+
+def test_each_snapshot_is_served(daemon: Daemon) -> None:
+    """Ready when it is published, as long as somebody asks."""
+    for name, expected in (("training", "0.561000"), ("idle", "0.000000")):
+        daemon.publish(snapshots.EXAMPLES[name])
+        lines = daemon.client.get(PATH).text.splitlines()
+        (line,) = (line for line in lines if line.startswith("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE{"))
+        assert line.endswith(f"}} {expected}")
+    assert daemon.pages.dcgm.ready("legacy", True) is not None
+    assert daemon.pages.dcgm.ready("current", True) is None
+
+
+def test_before_the_first_snapshot_it_has_no_series(daemon: Daemon) -> None:
+    """And is there."""
+    answer = daemon.client.get(PATH)
+    assert answer.status_code == 200
+    assert [line for line in answer.text.splitlines() if not line.startswith("#")] == []
+
+
+def test_both_pages_have_one_limit() -> None:
+    """A scrape of one that is being made counts for the other; a refused name holds no place."""
+    refused: list[str] = []
+    pages = Pages(RenderOptions())
+    scrapes = Scrapes(1, refused.append)
+    answers: list[int] = []
+
+    async def ask(endpoint: Any, query: bytes = b"") -> None:
+        scope = {"type": "http", "method": "GET", "headers": [], "query_string": query}
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                answers.append(message["status"])
+
+        async def receive() -> Any:
+            raise NotImplementedError
+
+        await endpoint(scope, receive, send)
+
+    async def both() -> None:
+        dcgm = DcgmEndpoint(pages, scrapes)
+        await ask(dcgm, b"names=new")
+        await asyncio.gather(ask(dcgm), ask(MetricsEndpoint(pages, scrapes)))
+
+    asyncio.run(both())
+    assert sorted(answers) == [200, 400, 503]
+    assert refused == ["scrapes"]

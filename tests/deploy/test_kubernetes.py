@@ -7,10 +7,10 @@ from __future__ import annotations
 import copy
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,6 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tests.conftest import unmet
 from tests.deploy import helm
 from tests.deploy.kubectl import rendered
 from tests.deploy.pod_security import CONTROLS, containers, rights, violations
@@ -144,45 +143,45 @@ def test_default_follows_the_schema_and_asks_the_kubelet() -> None:
     assert mount["readOnly"] is True
 
 
-OTHER_USER = ("--reuid=65532", "--regid=65532", "--groups=0")
-OWNER = ("--reuid=0", "--regid=65532", "--clear-groups")
+CONNECT = "import os, socket, sys; {} socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+OWNER = ""
+IN_ITS_GROUP = "os.setgroups([0]); os.setresgid(*[65532] * 3); os.setresuid(*[65532] * 3);"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 @pytest.mark.parametrize(
     ("mask", "who", "is_let_in"),
     [
         (0o022, OWNER, True),
-        (0o022, OTHER_USER, False),
+        (0o022, IN_ITS_GROUP, False),
         (0o117, OWNER, True),
-        (0o117, OTHER_USER, True),
+        (0o117, IN_ITS_GROUP, True),
     ],
     ids=["owner", "group", "owner of 0660", "group of 0660"],
 )
 def test_the_owner_of_the_kubelets_socket_needs_no_capability(
-    tmp_path: Path, mask: int, who: Sequence[str], is_let_in: bool
+    mask: int, who: str, is_let_in: bool
 ) -> None:
     """The kubelet leaves the mode to its umask: with the usual one a group has no way in."""
-    if os.geteuid() != 0 or (setpriv := shutil.which("setpriv")) is None:
-        unmet("only root becomes another user, by setpriv")
-    folder = Path("/tmp") / f"kubelet-{os.getpid()}"
-    folder.mkdir(mode=0o750)
-    before = os.umask(mask)
-    try:
-        with socket.socket(socket.AF_UNIX) as kubelet:
-            kubelet.bind(str(folder / "kubelet.sock"))
-            kubelet.listen()
-            few = ("--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
-            code = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
-            done = subprocess.run(
-                [setpriv, *who, *few, sys.executable, "-I", "-c", code, folder / "kubelet.sock"],
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=60,
-            )
-    finally:
-        os.umask(before)
-        shutil.rmtree(folder)
+    drop = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as kubelet:
+        Path(folder).chmod(0o750)
+        before = os.umask(mask)
+        try:
+            kubelet.bind(f"{folder}/kubelet.sock")
+        finally:
+            os.umask(before)
+        kubelet.listen()
+        done = subprocess.run(
+            [
+                *(drop if who == OWNER else ()),
+                *(sys.executable, "-I", "-c", CONNECT.format(who), f"{folder}/kubelet.sock"),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
     assert (done.returncode == 0) == is_let_in, done.stderr
     assert is_let_in or "PermissionError" in done.stderr
 

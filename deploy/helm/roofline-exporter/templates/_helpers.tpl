@@ -118,8 +118,11 @@ expressions within one are not, so each term of the user is there once with eith
 {{- end -}}
 
 {{- define "roofline-exporter.env" -}}
-# Where the scheduler's name of this node is wanted: a pod's own host name is the pod's.
+# The host's name on /metrics/dcgm; a pod's own is the pod's.
 - {name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+# GPUs that this pod itself is given, to watch them, are in nobody's use.
+- {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+- {name: POD_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
 {{- if ne .Values.service.address ":19400" }}
 - {name: ROOFLINE_WEB_LISTEN_ADDRESS, value: {{ .Values.service.address | quote }}}
 {{- end }}

@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -23,6 +24,7 @@ import yaml
 from tests.deploy import helm
 from tests.deploy.kubectl import rendered
 from tests.deploy.pod_security import CONTROLS, containers, rights, violations
+from tests.waiting import wait_until
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
 MANIFEST = FOLDER / "base" / "daemonset.yml"
@@ -143,6 +145,7 @@ def test_default_follows_the_schema_and_asks_the_kubelet() -> None:
     assert mount["readOnly"] is True
 
 
+WITHOUT_CAPABILITIES = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
 CONNECT = "import os, socket, sys; {} socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
 OWNER = ""
 IN_ITS_GROUP = "os.setgroups([0]); os.setresgid(*[65532] * 3); os.setresuid(*[65532] * 3);"
@@ -163,7 +166,6 @@ def test_the_owner_of_the_kubelets_socket_needs_no_capability(
     mask: int, who: str, is_let_in: bool
 ) -> None:
     """The kubelet leaves the mode to its umask: with the usual one a group has no way in."""
-    drop = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
     with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as kubelet:
         Path(folder).chmod(0o750)
         before = os.umask(mask)
@@ -174,7 +176,7 @@ def test_the_owner_of_the_kubelets_socket_needs_no_capability(
         kubelet.listen()
         done = subprocess.run(
             [
-                *(drop if who == OWNER else ()),
+                *(WITHOUT_CAPABILITIES if who == OWNER else ()),
                 *(sys.executable, "-I", "-c", CONNECT.format(who), f"{folder}/kubelet.sock"),
             ],
             capture_output=True,
@@ -184,6 +186,31 @@ def test_the_owner_of_the_kubelets_socket_needs_no_capability(
         )
     assert (done.returncode == 0) == is_let_in, done.stderr
     assert is_let_in or "PermissionError" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's processes can be looked at")
+@pytest.mark.parametrize(
+    ("target", "may_look"),
+    [((), False), (WITHOUT_CAPABILITIES, True)],
+    ids=["root", "root without a capability"],
+)
+def test_pids_of_the_node_let_user_0_end_processes_of_root(
+    target: Sequence[str], may_look: bool
+) -> None:
+    """What the overlay `holders` and docs/helm.md say that hostPID costs the default."""
+    with subprocess.Popen([*target, "sleep", "60"]) as process:
+        comm = Path(f"/proc/{process.pid}/comm")
+        wait_until(lambda: comm.read_text() == "sleep\n", 10, "the process")
+        for words, expected in (
+            (["cat", f"/proc/{process.pid}/environ"], may_look),
+            (["ls", f"/proc/{process.pid}/root/"], may_look),
+            (["kill", str(process.pid)], True),
+        ):
+            done = subprocess.run(
+                [*WITHOUT_CAPABILITIES, *words], capture_output=True, check=False, timeout=30
+            )
+            assert (done.returncode == 0) == expected, done.stderr
+        assert process.wait(30) == -signal.SIGTERM
 
 
 def test_restricted_passes_without_exception(tmp_path: Path) -> None:

@@ -452,6 +452,28 @@ def test_the_exporter_reads_what_it_is_given(name: str) -> None:
     _check_config(given, *_exporter(made).get("args", ()))
 
 
+def _notes(*values: str) -> str:
+    done = helm(
+        "install", NAME, str(CHART), "--dry-run=client", *(f"--set={each}" for each in values)
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.partition("\nNOTES:\n")[2]
+
+
+def test_notes_say_what_is_left_to_do() -> None:
+    """Of the namespace's two labels, and of what scrapes it; nothing where nothing is left."""
+    notes = _notes("dra.enabled=true", "hostPID=true", "service.address=:9400")
+    assert "kubectl label namespace default resource.kubernetes.io/admin-access=true" in notes
+    assert 'profile is "privileged", because of: kubernetes.enabled hostPID\n' in notes
+    assert "Nothing scrapes it yet" in notes
+    assert "http://localhost:9400/" in notes
+    notes = _notes(
+        "kubernetes.enabled=false", "podMonitor.enabled=true", "tlsServerConfig.enabled=true"
+    )
+    assert "https://localhost:19400/" in notes
+    assert not re.search("privileged|scrapes|label namespace", notes)
+
+
 # What it refuses
 
 REFUSED: Sequence[tuple[Values, str]] = (

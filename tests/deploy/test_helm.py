@@ -26,6 +26,7 @@ import yaml
 from cryptography import x509
 
 from exporter import __version__
+from exporter.cli.config.flags import FLAGS
 from tests.conftest import require_tool
 from tests.deploy.helm import CHART, NAME, ROOT, Object, Values, helm, objects, refusal, rendering
 from tests.deploy.pod_security import rights, violations
@@ -472,6 +473,23 @@ def test_notes_say_what_is_left_to_do() -> None:
     )
     assert "https://localhost:19400/" in notes
     assert not re.search("privileged|scrapes|label namespace", notes)
+
+
+def test_kubelets_sockets_are_mounted_where_they_are_looked_for() -> None:
+    """Wherever the kubelet's root is; that of the pods API only for those who ask for it."""
+    defaults = {flag.name: flag.default for flag in FLAGS}
+    values = {"kubeletPath": "/data/kubelet/pod-resources/", "kubernetes": {"enablePodUID": True}}
+    made = objects(values)
+    mounts = {each["name"]: each for each in _exporter(made)["volumeMounts"]}
+    paths = {each["name"]: each["hostPath"]["path"] for each in _pod(made)["volumes"]}
+    for name, flag, path in (
+        ("pod-resources", "kubernetes.socket", "/data/kubelet/pod-resources/"),
+        ("pods-api", "kubernetes.pods-socket", "/data/kubelet/pods-api"),
+    ):
+        assert mounts[name]["mountPath"] == str(Path(defaults[flag]).parent)
+        assert mounts[name]["readOnly"] is True
+        assert paths[name] == path
+    assert [each["name"] for each in _pod(objects())["volumes"]] == ["pod-resources"]
 
 
 # What it refuses

@@ -9,7 +9,7 @@ UV := 0.13.9
 LOCK = $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --no-build \
   --generate-hashes --custom-compile-command 'make lock'
 
-.PHONY: run test test-bare lint format docs dashboards screenshots rules soak bench lock image clean help
+.PHONY: run test test-bare lint format docs dashboards screenshots rules manifests soak bench lock image clean help
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ screenshots: $(READY) ## Take the pictures of docs/images with Chromium (takes 7
 
 rules: $(READY) ## Write the Prometheus rules from their templates and thresholds.yml
 	$(BIN)/python deploy/prometheus/render_rules.py $(ARGS)
+
+manifests: $(READY) ## Write deploy/kubernetes/base from the Helm chart
+	$(BIN)/python -m tests.deploy.helm deploy/kubernetes/base/daemonset.yml
 
 soak: $(READY) ## Live a day in 15 minutes on a simulated node; fails if anything is left over (ARGS="--hours=1")
 	@$(BIN)/python -m tests.soak.run $(ARGS)

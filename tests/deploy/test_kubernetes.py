@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manifests: they render, follow the schema, and pass the *restricted* profile but for the
-exceptions that an overlay is named for."""
+"""The manifests: they are what the chart renders, follow the schema, and pass the *restricted*
+profile but for the exceptions that the default and each overlay name."""
 
 from __future__ import annotations
 
 import copy
 import os
 import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -16,13 +21,17 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from tests.deploy import helm
 from tests.deploy.kubectl import rendered
 from tests.deploy.pod_security import CONTROLS, containers, rights, violations
+from tests.waiting import wait_until
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
 MANIFEST = FOLDER / "base" / "daemonset.yml"
 VERSIONS = ("1.31.0", "1.37.0")
 """The oldest and the newest Kubernetes whose schema the objects are checked with."""
+RESTRICTED = "restricted"
+"""The overlay that takes off what the default has beyond that profile."""
 ROOT_USER = {
     ("Running as Non-root", "{}: runAsNonRoot is not true"),
     ("Running as Non-root user", "{}: runAsUser is 0"),
@@ -35,6 +44,11 @@ def _root(container: str) -> set[tuple[str, str]]:
     return {(control, said.format(container)) for control, said in ROOT_USER}
 
 
+DEFAULT = HOST_PATH | {
+    ("Running as Non-root", "exporter: runAsNonRoot is not true"),
+    ("Running as Non-root user", "pod: runAsUser is 0"),
+}
+"""What it takes to ask the kubelet whose pods are on the GPUs."""
 EXCEPTIONS: Mapping[str, set[tuple[str, str]]] = {
     "holders": HOST_PIDS,
     "training": HOST_PATH | _root("socket-directory"),
@@ -47,6 +61,7 @@ EXCEPTIONS: Mapping[str, set[tuple[str, str]]] = {
     "cupti": _root("exporter") | {("Capabilities", "exporter: adds PERFMON")},
     "tls": set(),
     "network-policy": set(),
+    RESTRICTED: set(),
 }
 """What each overlay does that the restricted profile forbids, and nothing else."""
 
@@ -64,15 +79,33 @@ def render(tmp: Path, overlays: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _pod(objects: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    (daemonset,) = (each for each in objects if each["kind"] == "DaemonSet")
-    pod: dict[str, Any] = daemonset["spec"]["template"]["spec"]
+    pod: dict[str, Any] = _of_kind(objects, "DaemonSet")["spec"]["template"]["spec"]
     return pod
 
 
+def _of_kind(objects: Sequence[Mapping[str, Any]], kind: str) -> Mapping[str, Any]:
+    (found,) = (each for each in objects if each["kind"] == kind)
+    return found
+
+
 @cache
-def _base() -> dict[str, Any]:
-    daemonset: dict[str, Any] = yaml.safe_load(MANIFEST.read_text())
-    return daemonset
+def _objects() -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(MANIFEST.read_text()))
+
+
+def _base() -> Mapping[str, Any]:
+    return _of_kind(_objects(), "DaemonSet")
+
+
+def _ordered(value: Any) -> Any:
+    """The same without the order of lists whose items have names."""
+    if isinstance(value, list):
+        items = [_ordered(each) for each in value]
+        is_named = all(isinstance(each, dict) and "name" in each for each in items)
+        return sorted(items, key=lambda each: each["name"]) if is_named else items
+    if isinstance(value, dict):
+        return {key: _ordered(each) for key, each in value.items() if each != []}
+    return value
 
 
 def _exporter(pod: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,21 +122,124 @@ def _validate(objects: Sequence[Mapping[str, Any]]) -> None:
 
 def test_schema_refuses_a_wrong_key() -> None:
     """The check below can fail."""
-    wrong = copy.deepcopy(_base())
+    wrong = copy.deepcopy(dict(_base()))
     wrong["spec"]["template"]["spec"]["hostPIDs"] = True
     with pytest.raises(kubernetes_validate.ValidationError):
         _validate([wrong])
 
 
-def test_default_is_one_file() -> None:
-    """`kubectl apply -f` and `-k` give the same."""
-    assert rendered(FOLDER / "base") == [_base()]
+def test_default_is_what_the_chart_renders() -> None:
+    """`make manifests` wrote it; `kubectl apply -f` and `-k` give the same."""
+    assert MANIFEST.read_text() == helm.manifest(), "run `make manifests`"
+    assert _ordered(rendered(FOLDER / "base")) == _ordered(_objects())
 
 
-def test_default_follows_the_schema_and_passes_restricted() -> None:
-    """Without exception."""
-    _validate([_base()])
-    assert violations(_pod([_base()])) == set()
+def test_default_follows_the_schema_and_asks_the_kubelet() -> None:
+    """By its folder and as its owner, and with nothing else that the restricted profile forbids."""
+    _validate(_objects())
+    pod = _pod(_objects())
+    assert violations(pod) == DEFAULT
+    (volume,) = pod["volumes"]
+    (mount,) = _exporter(pod)["volumeMounts"]
+    assert volume["hostPath"]["path"] == mount["mountPath"] == "/var/lib/kubelet/pod-resources"
+    assert mount["readOnly"] is True
+
+
+WITHOUT_CAPABILITIES = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
+CONNECT = "import os, socket, sys; {} socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+OWNER = ""
+IN_ITS_GROUP = "os.setgroups([0]); os.setresgid(*[65532] * 3); os.setresuid(*[65532] * 3);"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+@pytest.mark.parametrize(
+    ("mask", "who", "is_let_in"),
+    [
+        (0o022, OWNER, True),
+        (0o022, IN_ITS_GROUP, False),
+        (0o117, OWNER, True),
+        (0o117, IN_ITS_GROUP, True),
+    ],
+    ids=["owner", "group", "owner of 0660", "group of 0660"],
+)
+def test_the_owner_of_the_kubelets_socket_needs_no_capability(
+    mask: int, who: str, is_let_in: bool
+) -> None:
+    """The kubelet leaves the mode to its umask: with the usual one a group has no way in."""
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as kubelet:
+        Path(folder).chmod(0o750)
+        before = os.umask(mask)
+        try:
+            kubelet.bind(f"{folder}/kubelet.sock")
+        finally:
+            os.umask(before)
+        kubelet.listen()
+        done = subprocess.run(
+            [
+                *(WITHOUT_CAPABILITIES if who == OWNER else ()),
+                *(sys.executable, "-I", "-c", CONNECT.format(who), f"{folder}/kubelet.sock"),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert (done.returncode == 0) == is_let_in, done.stderr
+    assert is_let_in or "PermissionError" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's processes can be looked at")
+@pytest.mark.parametrize(
+    ("target", "may_look"),
+    [((), False), (WITHOUT_CAPABILITIES, True)],
+    ids=["root", "root without a capability"],
+)
+def test_pids_of_the_node_let_user_0_end_processes_of_root(
+    target: Sequence[str], may_look: bool
+) -> None:
+    """What the overlay `holders` and docs/helm.md say that hostPID costs the default."""
+    with subprocess.Popen([*target, "sleep", "60"]) as process:
+        comm = Path(f"/proc/{process.pid}/comm")
+        wait_until(lambda: comm.read_text() == "sleep\n", 10, "the process")
+        for words, expected in (
+            (["cat", f"/proc/{process.pid}/environ"], may_look),
+            (["ls", f"/proc/{process.pid}/root/"], may_look),
+            (["kill", str(process.pid)], True),
+        ):
+            done = subprocess.run(
+                [*WITHOUT_CAPABILITIES, *words], capture_output=True, check=False, timeout=30
+            )
+            assert (done.returncode == 0) == expected, done.stderr
+        assert process.wait(30) == -signal.SIGTERM
+
+
+def test_restricted_passes_without_exception(tmp_path: Path) -> None:
+    """It is what the chart renders without Kubernetes as a source."""
+    objects = render(tmp_path, [RESTRICTED])
+    assert violations(_pod(objects)) == set()
+    assert not _pod(objects).get("volumes")
+    assert _ordered(objects) == _ordered(helm.objects({"kubernetes": {"enabled": False}}))
+
+
+@pytest.mark.parametrize(
+    ("overlay", "values"),
+    [("holders", {"hostPID": True}), ("training", {"training": {"enabled": True}})],
+)
+def test_overlays_are_what_the_chart_renders(
+    tmp_path: Path, overlay: str, values: helm.Values
+) -> None:
+    """The same with kubectl and with Helm."""
+    assert _ordered(render(tmp_path, [overlay])) == _ordered(helm.objects(values))
+
+
+def test_leaves_where_drivers_and_instances_are_changed() -> None:
+    """Else the manager waits for it in vain, and the driver's module stays busy."""
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    label = "nvidia.com/gpu.deploy.client"
+    assert _pod(_objects())["affinity"]["nodeAffinity"][required]["nodeSelectorTerms"] == [
+        {"matchExpressions": [{"key": label, "operator": "In", "values": ["true"]}]},
+        {"matchExpressions": [{"key": label, "operator": "DoesNotExist"}]},
+    ]
 
 
 def test_every_overlay_is_known() -> None:
@@ -116,24 +252,21 @@ def test_overlay_has_the_exceptions_that_it_names(name: str, tmp_path: Path) -> 
     """It renders, follows the schema, takes what it says, and says what it costs."""
     objects = render(tmp_path, [name])
     _validate(objects)
-    assert violations(_pod(objects)) == EXCEPTIONS[name]
+    expected = DEFAULT if name != RESTRICTED else set()
+    assert violations(_pod(objects)) == EXCEPTIONS[name] | expected
     head = (FOLDER / "overlays" / name / "kustomization.yml").read_text().partition("kind:")[0]
     assert "# Gives: " in head
     assert "# Costs: " in head
 
 
-def test_overlays_go_together(tmp_path: Path) -> None:
-    """All of them at once have all exceptions and no other; `cupti` goes with all but one."""
-    together = [name for name in EXCEPTIONS if name != "cupti"]
-    objects = render(tmp_path, together)
-    _validate(objects)
-    assert violations(_pod(objects)) == set().union(*map(EXCEPTIONS.__getitem__, together))
+@pytest.mark.parametrize("left_out", ["cupti", "other-users"])
+def test_overlays_go_together(tmp_path: Path, left_out: str) -> None:
+    """All but one at once have all their exceptions and no other: `restricted` takes none off.
 
-
-def test_cupti_goes_with_all_overlays_but_the_one_it_names(tmp_path: Path) -> None:
-    """Capabilities are a list, of which the last overlay's holds."""
+    Capabilities are a list, of which the last overlay's holds: `cupti` says so.
+    """
     assert "`other-users`" in (FOLDER / "overlays" / "cupti" / "kustomization.yml").read_text()
-    together = [name for name in EXCEPTIONS if name != "other-users"]
+    together = [name for name in EXCEPTIONS if name != left_out]
     objects = render(tmp_path, together)
     _validate(objects)
     assert violations(_pod(objects)) == set().union(*map(EXCEPTIONS.__getitem__, together))
@@ -146,22 +279,26 @@ def test_example_renders() -> None:
     objects = rendered(FOLDER / "example")
     _validate(objects)
     assert {each["metadata"]["namespace"] for each in objects} == {"monitoring"}
-    expected = EXCEPTIONS["holders"] | EXCEPTIONS["training"]
+    expected = DEFAULT | EXCEPTIONS["holders"] | EXCEPTIONS["training"]
     assert violations(_pod(objects)) == expected
 
 
 def test_images_of_overlays_are_the_default_ones(tmp_path: Path) -> None:
     """One image, whatever is chosen."""
     images = {each["image"] for each in containers(_pod(render(tmp_path, list(EXCEPTIONS))))}
-    assert images == {_exporter(_pod([_base()]))["image"]}
+    assert images == {_exporter(_pod(_objects()))["image"]}
 
 
 def test_selects_its_own_pods(tmp_path: Path) -> None:
     """Otherwise the API server refuses it; the network policy selects the same."""
-    daemonset, policy = render(tmp_path, ["network-policy"])
+    objects = render(tmp_path, ["network-policy"])
+    daemonset, policy, service = (
+        _of_kind(objects, kind) for kind in ("DaemonSet", "NetworkPolicy", "Service")
+    )
     labels = daemonset["spec"]["template"]["metadata"]["labels"]
     assert daemonset["spec"]["selector"]["matchLabels"] == labels
-    assert policy["spec"]["podSelector"]["matchLabels"] == labels
+    assert service["spec"]["selector"] == labels
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
     (rule,) = policy["spec"]["ingress"]
     (port,) = rule["ports"]
     assert port["port"] in {each["name"] for each in _exporter(_pod([daemonset]))["ports"]}
@@ -171,7 +308,7 @@ def test_selects_its_own_pods(tmp_path: Path) -> None:
 
 def test_takes_no_gpu_from_jobs() -> None:
     """It requests none, and only its liveness is probed: a node with a lost GPU keeps it."""
-    container = _exporter(_pod([_base()]))
+    container = _exporter(_pod(_objects()))
     assert "nvidia.com/gpu" not in str(container["resources"])
     assert container["livenessProbe"]["httpGet"]["path"] == "/-/healthy"
     assert container["startupProbe"]["httpGet"] == container["livenessProbe"]["httpGet"]
@@ -180,14 +317,15 @@ def test_takes_no_gpu_from_jobs() -> None:
 
 def test_default_has_few_rights() -> None:
     """Beyond the profile: nothing to write to, no token, limits, and no foreign variables."""
-    pod = _pod([_base()])
+    pod = _pod(_objects())
     container = _exporter(pod)
-    assert rights(pod)["runAsUser"] == 65532
+    assert rights(container)["capabilities"] == {"drop": ["ALL"]}
     assert rights(container)["readOnlyRootFilesystem"] is True
     assert pod["automountServiceAccountToken"] is False
     assert pod["enableServiceLinks"] is False, "ROOFLINE_EXPORTER_PORT is an unknown variable"
     assert container["resources"]["limits"] == {"memory": "256Mi"}
-    assert "volumes" not in pod
+    assert not {"hostPID", "hostNetwork", "hostIPC"} & set(pod)
+    assert _of_kind(_objects(), "ServiceAccount")["automountServiceAccountToken"] is False
 
 
 def test_tls_asks_over_https(tmp_path: Path) -> None:
@@ -197,25 +335,25 @@ def test_tls_asks_over_https(tmp_path: Path) -> None:
     for probe in ("startupProbe", "livenessProbe"):
         wanted = {"path": "/-/healthy", "port": "metrics", "scheme": "HTTPS"}
         assert container[probe]["httpGet"] == wanted
-    (volume,) = pod["volumes"]
+    (volume,) = (each for each in pod["volumes"] if "secret" in each)
     assert volume["secret"]["defaultMode"] == 0o440
     assert rights(pod)["fsGroup"] == 65532
     (variable,) = (each for each in container["env"] if each["name"].endswith("CONFIG_FILE"))
-    (mount,) = container["volumeMounts"]
+    (mount,) = (each for each in container["volumeMounts"] if each["name"] == volume["name"])
     assert variable["value"].startswith(f"{mount['mountPath']}/")
 
 
 def test_jobs_have_no_socket_but_with_the_overlay(tmp_path: Path) -> None:
     """The default looks for none; the overlay puts it where jobs look first."""
-    assert {"name": "ROOFLINE_SOURCE_TRAINING", "value": "false"} in _exporter(_pod([_base()]))[
+    assert {"name": "ROOFLINE_SOURCE_TRAINING", "value": "false"} in _exporter(_pod(_objects()))[
         "env"
     ]
     pod = _pod(render(tmp_path, ["training"]))
-    (volume,) = pod["volumes"]
+    (volume,) = (each for each in pod["volumes"] if each["name"] == "training")
     assert volume["hostPath"]["path"] == "/run/roofline-exporter"
     assert {"name": "ROOFLINE_SOURCE_TRAINING", "value": "true"} in _exporter(pod)["env"]
     before, after = pod["initContainers"][0], _exporter(pod)
-    assert before["volumeMounts"] == after["volumeMounts"]
+    assert all(each in after["volumeMounts"] for each in before["volumeMounts"])
     assert re.search(rf"chgrp {rights(pod)['runAsGroup']} \.", before["args"][0])
 
 

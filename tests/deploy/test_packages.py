@@ -22,6 +22,7 @@ PINNED = re.compile(
     r"^([a-z0-9-]+)==(\S+?)(?: ;.*?)? \\\n((?: +--hash=sha256:[0-9a-f]{64}.*\n)+)", re.M
 )
 IMAGE_IN_TEXT = re.compile(r"ghcr\.io/roofline-exporter/roofline-exporter:([0-9][\w.-]*)")
+CHART_IN_TEXT = re.compile(r"oci://ghcr\.io/roofline-exporter/charts/\S+ --version ([0-9][\w.-]*)")
 
 
 def _build(source: Path, target: Path, *words: str, commit: str = "") -> Path:
@@ -48,6 +49,8 @@ def test_wheel_and_sdist_know_their_revision(tmp_path: Path) -> None:
     source = next((tmp_path / "source").iterdir())
     assert (source / "deploy/systemd/roofline-exporter.service").exists()
     assert os.access(source / "bin/roofline-exporter", os.X_OK)
+    rules = source / "deploy/helm/roofline-exporter/files/rules/alerts.yml"
+    assert rules.read_text() == (ROOT / "deploy/prometheus/rules/alerts.yml").read_text()
     again = _build(source, tmp_path / "again", "-t", "wheel")
     assert zipfile.ZipFile(again).read("exporter/REVISION").decode().strip() == COMMIT
     assert zipfile.ZipFile(again).namelist().count("exporter/REVISION") == 1
@@ -106,6 +109,7 @@ def test_build_tool_is_locked() -> None:
     [
         "deploy/docker-compose.yml",
         "deploy/kubernetes/base/daemonset.yml",
+        "deploy/kubernetes/overlays/training/kustomization.yml",
         "docs/cupti.md",
         "docs/deploy.md",
     ],
@@ -114,6 +118,12 @@ def test_files_name_the_image_of_this_version(name: str) -> None:
     """Whoever copies a line gets the version that it belongs to."""
     found = set(IMAGE_IN_TEXT.findall((ROOT / name).read_text()))
     assert found == {__version__}
+
+
+@pytest.mark.parametrize("name", ["docs/deploy.md", "docs/helm.md"])
+def test_files_name_the_chart_of_this_version(name: str) -> None:
+    """Both are released together."""
+    assert set(CHART_IN_TEXT.findall((ROOT / name).read_text())) == {__version__}
 
 
 def test_image_is_labelled_with_this_version() -> None:

@@ -1,0 +1,674 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The chart, by a real Helm: what it renders, refuses, packs and documents."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import gzip
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import bcrypt
+import kubernetes_validate
+import pytest
+import yaml
+from cryptography import x509
+
+from exporter import __version__
+from exporter.cli.config.flags import FLAGS
+from tests.conftest import require_tool
+from tests.deploy.helm import CHART, NAME, ROOT, Object, Values, helm, objects, refusal, rendering
+from tests.deploy.pod_security import rights, violations
+
+GOLDEN = ROOT / "tests" / "golden" / "helm"
+RULES = ROOT / "deploy" / "prometheus" / "rules"
+DASHBOARDS = ROOT / "deploy" / "grafana" / "dashboards"
+GUIDE = (ROOT / "docs" / "helm.md").read_text()
+DEFAULTS: Mapping[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+SCHEMA: Mapping[str, Any] = json.loads((CHART / "values.schema.json").read_text())
+VERSIONS = ("1.31.0", "1.37.0")
+"""The oldest and the newest Kubernetes whose schema the objects are checked with."""
+DRA_VERSIONS = ("1.34.0", "1.37.0")
+OPERATOR = "monitoring.coreos.com/v1"
+MEBIBYTE = 1 << 20
+HASH = "$2y$10$XKgrmF.2fbb/sIcE/GaNgOBVFSTt5nUqLtOHVHDvwW6fNx1BMdyYW"
+SELECTED = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/instance": NAME}
+
+MATRIX: Mapping[str, Values] = {
+    "dra": {
+        "dra": {"enabled": True},
+        "kubernetes": {"enabled": False},
+        "service": {"enable": False},
+    },
+    "secured": {
+        "basicAuth": {"users": {"prometheus": HASH}},
+        "tlsServerConfig": {
+            "enabled": True,
+            "existingSecret": "exporter-tls",
+            "clientAuthType": "RequireAndVerifyClientCert",
+        },
+        "networkPolicy": {"enabled": True},
+        "serviceMonitor": {
+            "enabled": True,
+            "additionalLabels": {"release": "prometheus"},
+            "relabelings": [{"targetLabel": "cluster", "replacement": "berlin"}],
+            "metricRelabelings": [{"regex": "command", "action": "labeldrop"}],
+            "tlsConfig": {"serverName": "exporter"},
+        },
+    },
+    "like-dcgm-exporter": {
+        "image": {"tag": "0.2.0", "digest": f"sha256:{'ab' * 32}", "pullPolicy": "Always"},
+        "imagePullSecrets": [{"name": "registry"}],
+        "arguments": ["--metrics.level=core"],
+        "hostPID": True,
+        "runtimeClassName": "",
+        "priorityClassName": "",
+        "serviceAccount": {"create": False, "name": "monitor"},
+        "rollingUpdate": {"maxUnavailable": "10%"},
+        "podLabels": {"team": "sre", "app.kubernetes.io/name": "no-way"},
+        "podAnnotations": {"prometheus.io/scrape": "true"},
+        "securityContext": {"seccompProfile": {"type": "Localhost", "localhostProfile": "p.json"}},
+        "service": {"port": 9400, "address": ":9400", "internalTrafficPolicy": "Local"},
+        "kubernetes": {
+            "enablePodLabels": True,
+            "podLabelAllowlistRegex": ["app", "team/.*"],
+        },
+        "kubeletPath": "/data/kubelet/pod-resources/",
+        "podMonitor": {"enabled": True, "dcgm": True},
+        "extraHostVolumes": [{"name": "specs", "hostPath": "/etc/gpus"}],
+        "extraConfigMapVolumes": [{"name": "config", "configMap": {"name": "config"}}],
+        "extraVolumeMounts": [{"name": "config", "mountPath": "/etc/config"}],
+        "extraEnv": [{"name": "ROOFLINE_METRICS_LEVEL", "value": "core"}],
+        "gpuOperator": {"waitForToolkit": True},
+        "training": {"enabled": True},
+        "nodeSelector": {"nvidia.com/gpu.deploy.dcgm-exporter": "true"},
+        "readinessProbe": {"initialDelaySeconds": 45},
+        "livenessProbe": {"tcpSocket": {"port": "metrics"}},
+    },
+}
+"""Values by the name of the golden file; what the default gives is in deploy/kubernetes/base."""
+
+
+def _of_kind(made: Sequence[Object], kind: str) -> Object:
+    (found,) = (each for each in made if each["kind"] == kind)
+    return found
+
+
+def _pod(made: Sequence[Object]) -> Object:
+    pod: Object = _of_kind(made, "DaemonSet")["spec"]["template"]["spec"]
+    return pod
+
+
+def _exporter(made: Sequence[Object]) -> Object:
+    container: Object = _pod(made)["containers"][0]
+    return container
+
+
+def _environment(made: Sequence[Object]) -> dict[str, str]:
+    """The variables of the exporter that are words."""
+    return {each["name"]: each["value"] for each in _exporter(made)["env"] if "value" in each}
+
+
+def _affinity(**affinity: Any) -> Any:
+    return _pod(objects({"affinity": affinity}))["affinity"]
+
+
+# What it renders
+
+
+def test_helm_finds_nothing_wrong() -> None:
+    """With warnings as errors."""
+    done = helm("lint", "--strict", str(CHART))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "[WARNING]" not in done.stdout
+    assert "[ERROR]" not in done.stdout
+
+
+@pytest.mark.parametrize("name", MATRIX)
+def test_rendering_is_the_golden_one(name: str) -> None:
+    """``UPDATE_GOLDEN=1`` writes the files anew; what changed is then in the diff."""
+    golden = GOLDEN / f"{name}.yaml"
+    made = objects(MATRIX[name])
+    if os.environ.get("UPDATE_GOLDEN") == "1":
+        golden.write_text(yaml.safe_dump_all(made, sort_keys=False), encoding="utf-8")
+    assert made == list(yaml.safe_load_all(golden.read_text()))
+
+
+def test_every_golden_file_is_of_a_case() -> None:
+    """None of them is left over."""
+    assert {path.stem for path in GOLDEN.iterdir()} == set(MATRIX)
+
+
+@pytest.mark.parametrize("name", MATRIX)
+def test_objects_follow_the_schema(name: str) -> None:
+    """Of the oldest and the newest Kubernetes; the Prometheus operator's are looked at below."""
+    for each in objects(MATRIX[name]):
+        versions = DRA_VERSIONS if name == "dra" else VERSIONS
+        for version in versions if each["apiVersion"] != OPERATOR else ():
+            kubernetes_validate.validate(each, version, strict=True)
+
+
+def test_schema_refuses_a_wrong_claim() -> None:
+    """The check above can fail."""
+    wrong = copy.deepcopy(_of_kind(objects(MATRIX["dra"]), "ResourceClaimTemplate"))
+    wrong["spec"]["spec"]["devices"]["requests"][0]["exactly"]["adminAcces"] = True
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, DRA_VERSIONS[0], strict=True)
+
+
+def test_without_kubernetes_it_passes_restricted() -> None:
+    """With passwords, certificates and a claim, too."""
+    off: Values = {"kubernetes": {"enabled": False}}
+    for values in (off, {**MATRIX["secured"], **off}, MATRIX["dra"]):
+        assert violations(_pod(objects(values))) == set()
+
+
+@pytest.mark.parametrize(
+    ("values", "added"),
+    [
+        ({"hostPID": True}, {"Host Namespaces"}),
+        ({"hostNetwork": True}, {"Host Namespaces"}),
+        ({"gpuOperator": {"waitForToolkit": True}}, {"HostPath Volumes", "Volume Types"}),
+        ({"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}, {"Capabilities"}),
+    ],
+    ids=["hostPID", "hostNetwork", "waitForToolkit", "capabilities"],
+)
+def test_a_value_takes_no_more_than_it_says(values: Values, added: set[str]) -> None:
+    """What is laid over a security context leaves the rest of it."""
+    found = violations(_pod(objects({"kubernetes": {"enabled": False}, **values})))
+    assert {control for control, _ in found} == added
+
+
+def test_null_takes_a_right_off() -> None:
+    """As OpenShift wants it, which chooses the user itself."""
+    values = {"podSecurityContext": {"runAsUser": None}, "kubernetes": {"enabled": False}}
+    assert "runAsUser" not in rights(_pod(objects(values)))
+    assert rights(_pod(objects(values)))["runAsNonRoot"] is True
+
+
+def test_group_of_the_socket_instead_of_its_owner() -> None:
+    """As docs/helm.md has it, where the kubelet's socket lets a group in."""
+    (example,) = re.findall(r"```yaml\n(podSecurityContext:.*?)```", GUIDE, re.DOTALL)
+    found = {control for control, _ in violations(_pod(objects(yaml.safe_load(example))))}
+    assert found == {"HostPath Volumes", "Volume Types"}
+
+
+# Where it runs
+
+CLIENT = "nvidia.com/gpu.deploy.client"
+MAY_STAY: Sequence[Object] = (
+    {"key": CLIENT, "operator": "In", "values": ["true"]},
+    {"key": CLIENT, "operator": "DoesNotExist"},
+)
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def test_own_affinity_holds_beside_the_label_of_clients() -> None:
+    """Terms are alternatives: each of the user's is there with each of the two."""
+    here = {"key": "zone", "operator": "In", "values": ["a"]}
+    name = {"key": "metadata.name", "operator": "In", "values": ["gpu-1"]}
+    weighed = [{"weight": 1, "preference": {"matchExpressions": [here]}}]
+    apart = {REQUIRED: [{"topologyKey": "kubernetes.io/hostname"}]}
+    terms = [{"matchExpressions": [here]}, {"matchFields": [name]}]
+    made = _affinity(
+        nodeAffinity={REQUIRED: {"nodeSelectorTerms": terms}, PREFERRED: weighed},
+        podAntiAffinity=apart,
+    )
+    assert made["nodeAffinity"][REQUIRED]["nodeSelectorTerms"] == [
+        *({"matchExpressions": [here, each]} for each in MAY_STAY),
+        *({"matchExpressions": [each], "matchFields": [name]} for each in MAY_STAY),
+    ]
+    assert made["nodeAffinity"][PREFERRED] == weighed
+    assert made["podAntiAffinity"] == apart
+
+
+def test_preferences_alone_leave_the_label_required() -> None:
+    """A user who names no term gets both."""
+    made = _affinity(nodeAffinity={PREFERRED: []})
+    assert made["nodeAffinity"][REQUIRED]["nodeSelectorTerms"] == [
+        {"matchExpressions": [each]} for each in MAY_STAY
+    ]
+
+
+def test_a_key_of_the_node_selector_can_go() -> None:
+    """Maps are laid over each other; null removes."""
+    assert "nodeSelector" not in _pod(objects({"nodeSelector": {"nvidia.com/gpu.present": None}}))
+
+
+def test_claims_all_gpus_without_a_runtime_class() -> None:
+    """With admin access, which takes none away; no resource of a device plugin is asked for."""
+    made = objects({"dra": {"enabled": True}})
+    pod, container = _pod(made), _exporter(made)
+    template = _of_kind(made, "ResourceClaimTemplate")
+    assert "runtimeClassName" not in pod
+    (claim,) = pod["resourceClaims"]
+    assert claim["resourceClaimTemplateName"] == template["metadata"]["name"]
+    assert container["resources"]["claims"] == [{"name": claim["name"]}]
+    assert not [key for key in container["resources"]["limits"] if "/" in key]
+    (request,) = template["spec"]["spec"]["devices"]["requests"]
+    assert request["exactly"] == {
+        "deviceClassName": "gpu.nvidia.com",
+        "allocationMode": "All",
+        "adminAccess": True,
+    }
+
+
+# What monitors it
+
+
+def _endpoints(made: Sequence[Object], kind: str) -> list[Object]:
+    spec = _of_kind(made, kind)["spec"]
+    assert spec["selector"]["matchLabels"] == SELECTED
+    found: list[Object] = spec["endpoints" if kind == "ServiceMonitor" else "podMetricsEndpoints"]
+    return found
+
+
+def test_monitors_find_the_port() -> None:
+    """By its name, which Service and pod have; and every instance is its node's."""
+    made = objects({"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}})
+    ports = {each["name"] for each in _of_kind(made, "Service")["spec"]["ports"]}
+    ports &= {each["name"] for each in _exporter(made)["ports"]}
+    for kind in ("ServiceMonitor", "PodMonitor"):
+        assert _of_kind(made, kind)["apiVersion"] == OPERATOR
+        (endpoint,) = _endpoints(made, kind)
+        assert endpoint.pop("port") in ports
+        assert endpoint == {
+            "path": "/metrics",
+            "scheme": "http",
+            "interval": "15s",
+            "scrapeTimeout": "10s",
+            "honorLabels": False,
+            "relabelings": [
+                {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "instance"}
+            ],
+        }
+
+
+def test_two_pages_of_a_pod_are_two_targets() -> None:
+    """Their labels differ, else `up` would be there twice."""
+    made = objects({"podMonitor": {"enabled": True, "dcgm": True}})
+    one, other = _endpoints(made, "PodMonitor")
+    assert other["path"] == "/metrics/dcgm"
+    added = [each for each in other["relabelings"] if each not in one["relabelings"]]
+    assert added == [{"sourceLabels": ["__metrics_path__"], "targetLabel": "metrics_path"}]
+
+
+@cache
+def _monitored() -> list[Object]:
+    return objects(
+        {
+            "prometheusRule": {
+                "enabled": True,
+                "grafanaUrl": "https://grafana.example.com/",
+                "additionalLabels": {"release": "prometheus"},
+            },
+            "dashboards": {"enabled": True, "namespace": "grafana"},
+        }
+    )
+
+
+def _rules() -> Iterator[tuple[Path, Object]]:
+    made = {each["metadata"]["name"]: each for each in _monitored()}
+    for path in sorted(RULES.glob("*.yml")):
+        yield path, made[f"{NAME}-{path.stem}"]
+
+
+def test_rules_are_those_of_the_files() -> None:
+    """All of them, with links to the Grafana that is there."""
+    for path, rule in _rules():
+        assert (rule["apiVersion"], rule["kind"]) == (OPERATOR, "PrometheusRule")
+        assert rule["metadata"]["labels"]["release"] == "prometheus"
+        text = path.read_text().replace("http://localhost:3000", "https://grafana.example.com")
+        assert rule["spec"] == yaml.safe_load(text)
+        assert "localhost" not in json.dumps(rule)
+
+
+def test_promtool_reads_the_rules(tmp_path: Path) -> None:
+    """The content of each object is a file of rules."""
+    promtool = require_tool("promtool")
+    for path, rule in _rules():
+        file = tmp_path / path.name
+        file.write_text(yaml.safe_dump(rule["spec"]), encoding="utf-8")
+        done = subprocess.run(
+            [promtool, "check", "rules", str(file)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert re.search(r"SUCCESS: [1-9]", done.stdout)
+
+
+def test_dashboards_are_those_of_the_files() -> None:
+    """Each in an object of its own, which Grafana's sidecar finds and the API server takes."""
+    made = [each for each in _monitored() if each["kind"] == "ConfigMap"]
+    files: dict[str, str] = {}
+    for each in made:
+        kubernetes_validate.validate(each, VERSIONS[0], strict=True)
+        assert each["metadata"]["labels"]["grafana_dashboard"] == "1"
+        assert each["metadata"]["namespace"] == "grafana"
+        assert len(json.dumps(each)) < MEBIBYTE
+        assert len(json.dumps(each)) < 262144, "what kubectl apply keeps of an object"
+        files |= each["data"]
+    assert {name: json.loads(text) for name, text in files.items()} == {
+        f"roofline-{path.name}": json.loads(path.read_text()) for path in DASHBOARDS.glob("*.json")
+    }
+    assert len(made) == len(files)
+
+
+# HTTPS and passwords
+
+
+def _web(made: Sequence[Object]) -> Any:
+    secrets = {each["metadata"]["name"]: each for each in made if each["kind"] == "Secret"}
+    return yaml.safe_load(secrets[f"{NAME}-web"]["stringData"]["web.yml"])
+
+
+def _check_config(environment: Mapping[str, str], *words: str) -> str:
+    """What the exporter itself says of its configuration."""
+    done = subprocess.run(
+        [sys.executable, "-m", "exporter", "check-config", *words],
+        env={"PATH": os.environ["PATH"], **environment},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_passwords_are_kept_as_hashes_that_the_exporter_reads(tmp_path: Path) -> None:
+    """One that is a hash already stays; the Secret is mounted where the exporter looks."""
+    made = objects({"basicAuth": {"users": {"ada": "a long word", "bob": HASH}}})
+    users = _web(made)["basic_auth_users"]
+    assert users["bob"] == HASH
+    assert bcrypt.checkpw(b"a long word", users["ada"].encode())
+    assert "a long word" not in json.dumps(made)
+    web = tmp_path / "web.yml"
+    web.write_text(yaml.safe_dump(_web(made)), encoding="utf-8")
+    _check_config({"ROOFLINE_WEB_CONFIG_FILE": str(web)})
+    (mount,) = (each for each in _exporter(made)["volumeMounts"] if each["name"] == "web")
+    assert _environment(made)["ROOFLINE_WEB_CONFIG_FILE"] == f"{mount['mountPath']}/web.yml"
+
+
+def test_own_certificate_belongs_to_its_key_and_name(tmp_path: Path) -> None:
+    """The exporter serves it, and the monitor trusts its authority, by its name."""
+    made = objects({"tlsServerConfig": {"enabled": True}, "podMonitor": {"enabled": True}})
+    (secret,) = (each for each in made if each["metadata"]["name"] == f"{NAME}-tls")
+    files = {name: base64.b64decode(data) for name, data in secret["data"].items()}
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    served = _web(made)["tls_server_config"]
+    own = {key: Path(path).name for key, path in served.items()}
+    (tmp_path / "web.yml").write_text(yaml.safe_dump({"tls_server_config": own}), "utf-8")
+    _check_config({"ROOFLINE_WEB_CONFIG_FILE": str(tmp_path / "web.yml")})
+    (endpoint,) = _endpoints(made, "PodMonitor")
+    assert endpoint["scheme"] == "https"
+    trusted = endpoint["tlsConfig"]["ca"]["secret"]
+    certificate = x509.load_pem_x509_certificate(files["tls.crt"])
+    authority = x509.load_pem_x509_certificate(files[trusted["key"]])
+    certificate.verify_directly_issued_by(authority)
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == [endpoint["tlsConfig"]["serverName"]]
+
+
+def test_probes_ask_as_the_page_is_served() -> None:
+    """Over HTTPS; where clients need a certificate, which the kubelet has none of, by the port."""
+    for values, wanted in (
+        ({}, "HTTP"),
+        ({"tlsServerConfig": {"enabled": True}}, "HTTPS"),
+        ({"webConfig": {"existingSecret": "web"}}, "HTTPS"),
+        ({"webConfig": {"existingSecret": "web", "scheme": "HTTP"}}, "HTTP"),
+    ):
+        container = _exporter(objects(values))
+        for probe in ("startupProbe", "livenessProbe"):
+            assert container[probe]["httpGet"]["scheme"] == wanted
+        assert "readinessProbe" not in container
+    container = _exporter(objects(MATRIX["secured"]))
+    assert container["startupProbe"]["tcpSocket"] == {"port": "metrics"}
+    assert "httpGet" not in container["livenessProbe"]
+
+
+@pytest.mark.parametrize("name", MATRIX)
+def test_the_exporter_reads_what_it_is_given(name: str) -> None:
+    """Every variable and every argument is one of its own."""
+    made = objects(MATRIX[name])
+    given = _environment(made)
+    given.pop("ROOFLINE_WEB_CONFIG_FILE", None)  # its file is not here
+    _check_config(given, *_exporter(made).get("args", ()))
+
+
+def _notes(*values: str) -> str:
+    done = helm(
+        "install", NAME, str(CHART), "--dry-run=client", *(f"--set={each}" for each in values)
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.partition("\nNOTES:\n")[2]
+
+
+def test_notes_say_what_is_left_to_do() -> None:
+    """Of the namespace's two labels, and of what scrapes it; nothing where nothing is left."""
+    notes = _notes("dra.enabled=true", "hostPID=true", "service.address=:9400")
+    assert "kubectl label namespace default resource.kubernetes.io/admin-access=true" in notes
+    assert 'profile is "privileged", because of: kubernetes.enabled hostPID\n' in notes
+    assert "Nothing scrapes it yet" in notes
+    assert "http://localhost:9400/" in notes
+    notes = _notes(
+        "kubernetes.enabled=false", "podMonitor.enabled=true", "tlsServerConfig.enabled=true"
+    )
+    assert "https://localhost:19400/" in notes
+    assert not re.search("privileged|scrapes|label namespace", notes)
+
+
+def test_kubelets_sockets_are_mounted_where_they_are_looked_for() -> None:
+    """Wherever the kubelet's root is; that of the pods API only for those who ask for it."""
+    defaults = {flag.name: flag.default for flag in FLAGS}
+    values = {"kubeletPath": "/data/kubelet/pod-resources/", "kubernetes": {"enablePodUID": True}}
+    made = objects(values)
+    mounts = {each["name"]: each for each in _exporter(made)["volumeMounts"]}
+    paths = {each["name"]: each["hostPath"]["path"] for each in _pod(made)["volumes"]}
+    for name, flag, path in (
+        ("pod-resources", "kubernetes.socket", "/data/kubelet/pod-resources/"),
+        ("pods-api", "kubernetes.pods-socket", "/data/kubelet/pods-api"),
+    ):
+        assert mounts[name]["mountPath"] == str(Path(defaults[flag]).parent)
+        assert mounts[name]["readOnly"] is True
+        assert paths[name] == path
+    assert [each["name"] for each in _pod(objects())["volumes"]] == ["pod-resources"]
+
+
+# What it refuses
+
+REFUSED: Sequence[tuple[Values, str]] = (
+    ({"hostPIDs": True}, "additional properties 'hostPIDs' not allowed"),
+    ({"image": {"repo": "x"}}, "'/image': additional properties 'repo' not allowed"),
+    ({"service": {"type": "clusterIP"}}, "'/service/type': value must be one of 'ClusterIP'"),
+    ({"service": {"port": "19400"}}, "'/service/port': got string, want integer"),
+    ({"arguments": ["-f", "/etc/x.csv"]}, "'/arguments/0': '-f' does not match pattern"),
+    ({"kubeletPath": "/var/lib/kubelet"}, "'/kubeletPath': '/var/lib/kubelet' does not match"),
+    ({"serviceMonitor": {"interval": 15}}, "'/serviceMonitor/interval': got number, want string"),
+    ({"podMonitor": {"interval": "15"}}, "'/podMonitor/interval': '15' does not match"),
+    ({"nodeSelector": {"gpu": True}}, "'/nodeSelector/gpu': got boolean, want string"),
+    ({"image": {"digest": "abc"}}, "'/image/digest': 'abc' does not match"),
+    ({"basicAuth": {"users": {"a:b": "c"}}}, "invalid propertyName 'a:b'"),
+    (
+        {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{}]}}}},
+        "nodeSelectorTerms/0': minProperties",
+    ),
+    ({"customMetrics": "DCGM_FI_DEV_GPU_TEMP, gauge, x"}, "'customMetrics' not allowed"),
+    ({"kubernetesDRA": {"enabled": True}}, "'kubernetesDRA' not allowed"),
+    ({"basicAuth": {"users": {"a": "x" * 73}}}, "basicAuth.users.a: a password has at most 72"),
+    (
+        {"webConfig": {"existingSecret": "w"}, "tlsServerConfig": {"enabled": True}},
+        "webConfig.existingSecret: has everything itself",
+    ),
+    (
+        {"tlsServerConfig": {"enabled": True, "clientAuthType": "VerifyClientCertIfGiven"}},
+        "tlsServerConfig.clientAuthType: needs the authority",
+    ),
+    (
+        {"tlsServerConfig": {"enabled": True, "autoGenerated": False}},
+        "tlsServerConfig: cert and key are needed",
+    ),
+    (
+        {"service": {"enable": False}, "serviceMonitor": {"enabled": True}},
+        "serviceMonitor.enabled: needs service.enable",
+    ),
+)
+
+
+@pytest.mark.parametrize(("values", "why"), REFUSED, ids=[why[:40] for _, why in REFUSED])
+def test_wrong_values_are_refused_by_name(values: Values, why: str) -> None:
+    """Before anything reaches the cluster."""
+    assert why in refusal(values)
+
+
+def test_old_clusters_are_refused() -> None:
+    """Those whose kubelet has no stable API, and those without claims."""
+    assert "requires kubeVersion: >=1.28.0-0" in refusal({}, "--kube-version", "1.27")
+    claims: Values = {"dra": {"enabled": True}}
+    assert "dra.enabled: needs Kubernetes 1.34" in refusal(claims, "--kube-version", "1.33")
+    assert objects({}, "--kube-version", "1.28")
+
+
+# What is packed
+
+
+@cache
+def _packed() -> bytes:
+    """The released file, as `helm package` makes it."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = helm("package", str(CHART), "--destination", folder)
+        assert done.returncode == 0, done.stderr
+        (file,) = Path(folder).iterdir()
+        assert file.name == f"{NAME}-{__version__}.tgz"
+        return file.read_bytes()
+
+
+def test_package_has_rules_and_dashboards_as_files(tmp_path: Path) -> None:
+    """The repository's links to them are followed: it renders the same on its own."""
+    package = tmp_path / "chart.tgz"
+    package.write_bytes(_packed())
+    with tarfile.open(package) as archive:
+        assert all(member.isfile() for member in archive)
+        for source, kind in ((RULES, "rules"), (DASHBOARDS, "dashboards")):
+            for path in source.iterdir():
+                member = archive.extractfile(f"{NAME}/files/{kind}/{path.name}")
+                assert member is not None
+                assert member.read() == path.read_bytes()
+    values: Values = {"prometheusRule": {"enabled": True}, "dashboards": {"enabled": True}}
+    assert objects(values, chart=package) == objects(values)
+
+
+def test_a_release_fits_into_its_secret() -> None:
+    """Helm keeps chart and manifest in a Secret, compressed and in base 64."""
+    values: Values = {"prometheusRule": {"enabled": True}, "dashboards": {"enabled": True}}
+    manifest = gzip.compress(rendering(values).stdout.encode())
+    assert (len(_packed()) + len(manifest)) * 4 / 3 < MEBIBYTE
+
+
+def test_a_copy_without_its_links_says_so(tmp_path: Path) -> None:
+    """Some tools leave links out when they copy a repository."""
+    copied = tmp_path / NAME
+    shutil.copytree(CHART, copied, ignore=shutil.ignore_patterns("files"))
+    assert objects(chart=copied)
+    for key, folder in (("prometheusRule", "rules"), ("dashboards", "dashboards")):
+        done = rendering({key: {"enabled": True}}, chart=copied)
+        assert f"{key}.enabled: files/{folder} is missing" in done.stderr
+
+
+def test_chart_is_of_this_version() -> None:
+    """And names the image of it by that."""
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["version"] == chart["appVersion"] == __version__
+    assert _exporter(objects())["image"] == f"{DEFAULTS['image']['repository']}:{__version__}"
+
+
+def test_is_part_of_another_chart(tmp_path: Path) -> None:
+    """Helm then adds the key `global`, and the release has another name."""
+    outer = {"apiVersion": "v2", "name": "outer", "version": "1.0.0"}
+    (tmp_path / "Chart.yaml").write_text(yaml.safe_dump(outer), encoding="utf-8")
+    (tmp_path / "charts").mkdir()
+    (tmp_path / "charts" / f"{NAME}.tgz").write_bytes(_packed())
+    values = {"global": {"a": 1}, NAME: {"fullnameOverride": "gpus", "nameOverride": "gpu"}}
+    made = objects(values, chart=tmp_path)
+    assert {each["metadata"]["name"] for each in made} == {"gpus"}
+    labels = _of_kind(made, "DaemonSet")["spec"]["selector"]["matchLabels"]
+    assert labels["app.kubernetes.io/name"] == "gpu"
+
+
+# What is documented
+
+
+def _keys(schema: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Every key that the schema knows by name, down to those that are Kubernetes' own."""
+    if "$ref" in schema:
+        schema = SCHEMA["definitions"][schema["$ref"].rpartition("/")[2]]
+    for name, inner in schema.get("properties", {}).items():
+        is_ours = inner.get("properties") or inner.get("$ref") == "#/definitions/monitor"
+        if is_ours and f"{prefix}{name}" not in ("affinity", "resources"):
+            yield from _keys(inner, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+def _given(values: Mapping[str, Any], keys: set[str], prefix: str = "") -> Iterator[str]:
+    for name, value in values.items():
+        if f"{prefix}{name}" in keys or not isinstance(value, dict):
+            yield f"{prefix}{name}"
+        else:
+            yield from _given(value, keys, f"{prefix}{name}.")
+
+
+def test_schema_and_defaults_have_the_same_keys() -> None:
+    """But for `global`, which is Helm's."""
+    keys = set(_keys(SCHEMA)) - {"global"}
+    assert set(_given(DEFAULTS, keys)) == keys
+
+
+def test_every_value_is_documented_with_its_default() -> None:
+    """One row each in the table of docs/helm.md; those of both monitors in one."""
+    _, _, section = GUIDE.partition("\n## Values\n")
+    table = section.partition("\n## ")[0]
+    cells = [line.split("|") for line in table.splitlines() if line.startswith("| `")]
+    rows = {row[1].strip(" `"): row[2].strip() for row in cells}
+    keys = {re.sub("^podMonitor", "serviceMonitor", key) for key in _keys(SCHEMA)} - {"global"}
+    assert set(rows) == keys
+    for key, said in rows.items():
+        value: Any = DEFAULTS
+        for part in key.split("."):
+            value = value[part]
+        if isinstance(value, bool | int) or (isinstance(value, str) and value):
+            assert said == f"`{json.dumps(value) if not isinstance(value, str) else value}`", key
+        elif not value:
+            assert said == "", key
+
+
+def test_every_value_of_dcgm_exporter_has_an_answer() -> None:
+    """Those of its chart 4.8.2 have the same name here, or a row that says what takes its place."""
+    _, _, section = GUIDE.partition("\n## Coming from dcgm-exporter\n")
+    answered = set(re.findall(r"`([a-zA-Z.]+)`", section.partition("\n## ")[0]))
+    theirs = (ROOT / "tests" / "data" / "dcgm_exporter_values.txt").read_text().split()
+    ours = set(_keys(SCHEMA))
+    missing = {
+        key
+        for key in theirs
+        if not {key, key.partition(".")[0]} & answered
+        and not any(key == each or key.startswith(f"{each}.") for each in ours)
+    }
+    assert not missing

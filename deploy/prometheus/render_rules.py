@@ -85,6 +85,37 @@ _GPU_OF_UUID = (
     " of {{ $labels.instance }}"
 )
 
+_SHARE = "instance=%q, uuid=%q, gpu_instance=%q"
+_OF_SHARE = "$labels.instance $labels.uuid $labels.gpu_instance"
+# At most one series is asked for; without one the text is empty. The workload is whose the GPU is.
+_HOLDER = (
+    f"{{{{ with printf `gpu_holder_info{{{_SHARE}}} * on (instance, uuid, gpu_instance)"
+    " group_left (owner) gpu:gpu_workload_owner:info or on (instance, uuid, gpu_instance)"
+    f" gpu_holder_info{{{_SHARE}}}` {_OF_SHARE} {_OF_SHARE} | query }}}}{{{{ with . | first }}}}"
+    ' It is now held by {{ or .Labels.owner "an unknown user" }}'
+    ' ({{ or .Labels.command "unknown command" }}).{{ end }}{{ end }}'
+)
+# The owner is a number of workloads: which.
+_WORKLOADS = (
+    '{{ if match "^[0-9]+ workloads$" (or $labels.owner "") }}'
+    f"{{{{ with printf `topk(10, gpu:gpu_workload_name:info{{{_SHARE}}})` {_OF_SHARE} | query }}}}"
+    ' Among them: {{ range $i, $one := sortByLabel "owner" . }}'
+    "{{ if $i }}, {{ end }}{{ $one.Labels.owner }}{{ end }}.{{ end }}{{ end }}"
+)
+# How long the owner has had the GPU unopened, today.
+_UNOPENED = (
+    "{{ with printf `3600 * workload:gpu_allocated_unopened_seconds:hours1d"
+    f'{{{_SHARE}, owner=%q}}` {_OF_SHARE} (or $labels.owner "") | query }}}}'
+    " In the last 24 hours that was {{ . | first | value | humanizeDuration }} in all.{{ end }}"
+)
+# What NCCL itself says, where the exporter asks it.
+_RANKS = (
+    "{{ range printf `max by (state) (gpu_nccl_ras_ranks{instance=%q,"
+    ' state=~"missing|dead"}) > 0` $labels.instance | query | sortByLabel "state" }}'
+    " NCCL calls ranks of a communicator of this node {{ .Labels.state }}"
+    " ({{ .Value }}): begin with them.{{ end }}"
+)
+
 
 def _known() -> dict[str, Value]:
     """Return what the user does not set: it comes from the exporter's own tables."""
@@ -106,13 +137,10 @@ def _known() -> dict[str, Value]:
             f"{_GPU_OF_UUID}{{{{ else }}}}{{{{ $labels.instance }}}}{{{{ end }}}})"
         ),
         "text.gpu_variable": f"{_BY_UUID}&var-gpu={_INDEX}{{{{ end }}}}",
-        # At most one series is asked for; without one the text is empty.
-        "text.holder": (
-            '{{ with printf "gpu_holder_info{instance=%q, uuid=%q, gpu_instance=%q}" '
-            "$labels.instance $labels.uuid $labels.gpu_instance | query }}{{ with . | first }}"
-            ' It is now held by {{ or .Labels.owner "an unknown user" }}'
-            ' ({{ or .Labels.command "unknown command" }}).{{ end }}{{ end }}'
-        ),
+        "text.holder": _HOLDER,
+        "text.workloads": _WORKLOADS,
+        "text.unopened": _UNOPENED,
+        "text.ranks": _RANKS,
     }
     tiers: tuple[Tier, ...] = ("critical", "warning")
     for tier in tiers:

@@ -125,6 +125,7 @@ _NAMES: Mapping[Kind, str] = {
     _window: """
         exporter.remember exporter.stale_after exporter.count_window exporter.rejected_window
         held_idle.window held_idle.critical_window held_idle.serving_window held_idle.remember
+        allocated_unopened.window allocated_unopened.remember workloads.stale_after
         unsaturated.window
         data_stall.window data_stall.age checkpoint.window collective_hang.window straggler.window
         thermal.window power_brake.window xid.remember ecc.window ecc.remember nvlink.window
@@ -132,8 +133,8 @@ _NAMES: Mapping[Kind, str] = {
     """,
     _wait: """
         evaluation.keep_firing_for exporter.down_for exporter.count_for exporter.driver_for
-        held_idle.for orphan_memory.for checkpoint.steps power_limit.for memory_temperature.for
-        health.for nvlink.for fabric.for pcie.for lost.for
+        held_idle.for allocated_unopened.for workloads.for orphan_memory.for checkpoint.steps
+        power_limit.for memory_temperature.for health.for nvlink.for fabric.for pcie.for lost.for
     """,
     # What something has to be above, and what it has to reach or to be below.
     amount("a share from 0 to below 1", lambda share: 0 <= share < 1): """
@@ -142,7 +143,8 @@ _NAMES: Mapping[Kind, str] = {
         pcie.busy
     """,
     amount("a share above 0, 1 at most", lambda share: 0 < share <= 1): """
-        held_idle.share held_idle.observed unsaturated.saturation collective_hang.pipes
+        held_idle.share held_idle.observed allocated_unopened.share allocated_unopened.observed
+        unsaturated.saturation collective_hang.pipes
         collective_hang.dram collective_hang.power power_limit.ratio
     """,
     amount("a number, 0 or more", lambda number: number >= 0): """
@@ -162,9 +164,11 @@ _EVALUATED: Mapping[str, str] = {
     "evaluation.interval": """
         thermal.window power_brake.window xid.remember ecc.window ecc.remember lost.remember
         exporter.remember exporter.stale_after exporter.count_window exporter.rejected_window
+        workloads.stale_after
     """,
     "evaluation.slow_interval": """
         held_idle.window held_idle.critical_window held_idle.serving_window held_idle.remember
+        allocated_unopened.window allocated_unopened.remember
         unsaturated.window data_stall.window data_stall.age checkpoint.window
         collective_hang.window straggler.window nvlink.window
     """,

@@ -78,6 +78,57 @@ def held(
     ]
 
 
+WORKLOAD: Labels = dict.fromkeys(("namespace", "pod", "container", "job", "user", "step", "id"), "")
+
+
+def workload(
+    scheduler: str,
+    labels: Labels = GPU,
+    spell: tuple[float, float] = (0, 1e9),
+    /,
+    **said: str,
+) -> Series:
+    """A workload that is on a GPU for a while; what is not said is not known."""
+    there = between(*spell, lambda _: 1.0)
+    names = {f"workload_{name}": said.get(name, "") for name in WORKLOAD}
+    return gauge("gpu_workload_info", there, labels, scheduler=scheduler, **names)
+
+
+def pod(name: str, labels: Labels = GPU, spell: tuple[float, float] = (0, 1e9)) -> Series:
+    """A container of a pod, named NAMESPACE/POD."""
+    namespace, _, of_pod = name.partition("/")
+    return workload("kubernetes", labels, spell, namespace=namespace, pod=of_pod, container="main")
+
+
+def given(
+    *spells: tuple[str, float, float],
+    held_value: float | Value = 0,
+    labels: Labels = GPU,
+) -> list[Series]:
+    """A GPU that the kubelet gives to one pod after another, which somebody holds at times."""
+    is_held = held_value if callable(held_value) else piecewise((0, held_value))
+
+    def allocated(at: float) -> float:
+        return float(any(start <= at < end for _, start, end in spells))
+
+    cuts = sorted({0.0, *(at for _, *ends in spells for at in ends if at < 1e6)})
+    unopened = total(*((at, allocated(at) * (1 - (is_held(at) or 0.0))) for at in cuts))
+    return [
+        gauge("gpu_held", is_held, labels),
+        gauge("gpu_allocated", allocated, labels),
+        counter("gpu_allocated_unopened_seconds_total", unopened, labels),
+        *(pod(name, labels, (start, end)) for name, start, end in spells),
+    ]
+
+
+def asked(age: float | None, up: float = 1) -> list[Series]:
+    """How the reading of the kubelet goes."""
+    made = [gauge("roofline_exporter_source_up", up, NODE, source="kubernetes")]
+    if age is not None:
+        made.append(gauge("roofline_exporter_source_age_seconds", age, NODE, source="kubernetes"))
+    return made
+
+
 def held_by(
     *spells: tuple[str, float, float],
     idle: Sequence[tuple[float, float]] = ((0, 1),),
@@ -360,7 +411,23 @@ CASES: Sequence[Case] = (
         40 * MINUTE,
         {**BY_UUID, **WARNING},
     ),
+    Case(
+        "GpuHeldIdle",
+        "a pod",
+        [*held(1), pod("team-a/notebook-7")],
+        40 * MINUTE,
+        {**BY_UUID, **HOLDER, "owner": "team-a/notebook-7", **WARNING},
+    ),
     Case("GpuHeldIdle", "busy for a tenth of the time", held(0.9), 60 * MINUTE),
+    Case(
+        "GpuHeldIdle",
+        "one pod after another of the same user, without a pause",
+        [
+            *held(1, {**HOLDER, "owner": "root"}),
+            *(pod(f"ci/run-{i}", GPU, (i * 25 * MINUTE, (i + 1) * 25 * MINUTE)) for i in range(8)),
+        ],
+        180 * MINUTE,
+    ),
     Case("GpuHeldIdle", "free", held(0, held_value=0), 60 * MINUTE),
     Case("GpuHeldIdle", "a notebook at lunch", held(1, {"class": "notebook"}), 90 * MINUTE),
     Case("GpuHeldIdle", "a server at night", held(1, {"class": "serving"}), 5 * HOUR),
@@ -405,6 +472,55 @@ CASES: Sequence[Case] = (
             by={**HOLDER, "class": "serving"},
         ),
         8 * HOUR,
+    ),
+    Case(
+        "GpuAllocatedUnopened",
+        "a pod that never opens it",
+        given(("team-a/notebook-7", 0, 1e9)),
+        37 * MINUTE,
+        {**BY_UUID, "owner": "team-a/notebook-7", **WARNING},
+    ),
+    Case(
+        "GpuAllocatedUnopened",
+        "a MIG instance",
+        given(("team-a/notebook-7", 0, 1e9), labels={**GPU, "gpu_instance": "3"}),
+        37 * MINUTE,
+        {**BY_UUID, "gpu_instance": "3", "owner": "team-a/notebook-7", **WARNING},
+    ),
+    Case(
+        "GpuAllocatedUnopened",
+        "opened and closed long ago",
+        given(("team-a/train-0", 0, 1e9), held_value=piecewise((0, 1), (3600, 0))),
+        97 * MINUTE,
+        {**BY_UUID, "owner": "team-a/train-0", **WARNING},
+    ),
+    Case(
+        "GpuAllocatedUnopened",
+        "after a long start",
+        given(("team-a/train-0", 0, 1e9), held_value=piecewise((0, 0), (1680, 1))),
+        120 * MINUTE,
+    ),
+    Case(
+        "GpuAllocatedUnopened",
+        "opened now and then",
+        given(
+            ("team-a/train-0", 0, 1e9),
+            held_value=lambda at: float(at % (20 * MINUTE) < 2 * MINUTE),
+        ),
+        180 * MINUTE,
+    ),
+    Case(
+        "GpuAllocatedUnopened",
+        "one pod after another, each of which starts for a while",
+        given(*((f"ci/run-{i}", i * 25 * MINUTE, (i + 1) * 25 * MINUTE) for i in range(8))),
+        180 * MINUTE,
+    ),
+    Case("GpuAllocatedUnopened", "given to nobody", given(), 120 * MINUTE),
+    Case(
+        "GpuAllocatedUnopened",
+        "nobody says to whom it is given",
+        [gauge("gpu_held", 0), workload("container", id="0" * 64)],
+        120 * MINUTE,
     ),
     Case("GpuOrphanMemory", "no process", orphan(2e9), 16 * MINUTE, {**GPU, **WARNING}),
     Case("GpuOrphanMemory", "a process", orphan(2e9, compute=1), 30 * MINUTE),
@@ -1007,6 +1123,28 @@ CASES: Sequence[Case] = (
         {**NODE, **WARNING},
     ),
     Case("GpuExporterStale", "polls", [snapshots(1e9)], 30 * MINUTE),
+    Case(
+        "GpuWorkloadsStale",
+        "the kubelet cannot be read any more",
+        asked(700, up=0),
+        3 * MINUTE,
+        {**NODE, "source": "kubernetes", **WARNING},
+    ),
+    Case(
+        "GpuWorkloadsStale",
+        "the kubelet could never be read",
+        asked(None, up=0),
+        12 * MINUTE,
+        {**NODE, "source": "kubernetes", **WARNING},
+    ),
+    Case("GpuWorkloadsStale", "one reading failed", asked(40, up=0), 60 * MINUTE),
+    Case("GpuWorkloadsStale", "is read", asked(9), 60 * MINUTE),
+    Case(
+        "GpuWorkloadsStale",
+        "another source cannot be read",
+        [gauge("roofline_exporter_source_up", 0, NODE, source="nvml")],
+        60 * MINUTE,
+    ),
     Case(
         "GpuExporterDown",
         "does not answer",

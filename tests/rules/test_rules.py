@@ -105,7 +105,10 @@ def _plain(text: str) -> str:
     return re.sub(r"\{\{.*?\}\}", "X", text)
 
 
-OF_A_NODE = {"GpuExporterDown", "GpuExporterStale", "GpuCountDropped", "GpuReportsRejected"}
+OF_A_NODE = {
+    *("GpuExporterDown", "GpuExporterStale", "GpuCountDropped", "GpuReportsRejected"),
+    "GpuWorkloadsStale",
+}
 OF_THE_FLEET = {"GpuDriverVersionMixed"}
 """What is not about one GPU."""
 

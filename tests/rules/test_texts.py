@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The texts of alerts name whose work it is, for how long, and who else says so."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.rules.cases import (
+    BY_UUID,
+    GPU,
+    HOLDER,
+    NODE,
+    WARNING,
+    asked,
+    busy,
+    gauge,
+    given,
+    held,
+    pod,
+    workload,
+)
+from tests.rules.promtool import (
+    MINUTE,
+    STEP_SECONDS,
+    Labels,
+    Series,
+    run,
+)
+from tests.rules.rules import only
+
+UP = gauge("gpu_up", 1)
+
+
+def text(
+    folder: Path,
+    alert: str,
+    annotation: str,
+    series: Sequence[Series],
+    at: float,
+    labels: Labels,
+    expected: str,
+    reads: Iterable[str] = (),
+) -> None:
+    """Check one text of an alert; `reads` are recorded series that only the text looks up."""
+    rules: Any = json.loads(json.dumps(only([alert, *reads])))
+    for rule in rules["groups"][0]["rules"]:
+        if "alert" in rule:
+            # promtool wants all annotations or none: only this one is under test.
+            said = re.sub(r"\s*\{\{- with printf `gpu_info.*", "", rule["annotations"][annotation])
+            rule["annotations"] = {annotation: said}
+    (folder / "rules.yml").write_text(json.dumps(rules), encoding="utf-8")
+    times = [step * float(STEP_SECONDS) for step in range(int(at // STEP_SECONDS) + 1)]
+    test: Mapping[str, Any] = {
+        "interval": f"{STEP_SECONDS}s",
+        "input_series": [
+            {
+                "series": one.selector(),
+                "values": " ".join(
+                    "_" if (value := one.value(time)) is None else str(float(value))
+                    for time in times
+                ),
+            }
+            for one in series
+        ],
+        "alert_rule_test": [
+            {
+                "alertname": alert,
+                "eval_time": f"{int(at)}s",
+                "exp_alerts": [
+                    {"exp_labels": dict(labels), "exp_annotations": {annotation: expected}}
+                ],
+            }
+        ],
+    }
+    suite = {
+        "rule_files": [str(folder / "rules.yml")],
+        "evaluation_interval": f"{STEP_SECONDS}s",
+        "tests": [test],
+    }
+    (folder / "test.yml").write_text(json.dumps(suite), encoding="utf-8")
+    run("test", "rules", str(folder / "test.yml"))
+
+
+@pytest.mark.parametrize(
+    ("work", "owner", "more"),
+    [
+        ([], "alice", ""),
+        ([pod("team-a/notebook-7")], "team-a/notebook-7", ""),
+        ([workload("slurm", job="4711", user="ada")], "ada, job 4711", ""),
+        ([pod("b/q"), pod("a/p")], "2 workloads", " Among them: a/p, b/q."),
+    ],
+    ids=["nobody knows", "a pod", "a job", "two pods"],
+)
+def test_who_holds_a_gpu_idle(
+    work: Sequence[Series], owner: str, more: str, tmp_path: Path
+) -> None:
+    """In the summary, and at the end of what was observed."""
+    rows, at = [UP, *held(1), *work], 40 * MINUTE
+    labels = {**BY_UUID, **HOLDER, "owner": owner, **WARNING}
+    gpu = "GPU 0 of node-1:19400"
+    summary = f"{gpu} is held by {owner} and does nothing."
+    text(tmp_path, "GpuHeldIdle", "summary", rows, at, labels, summary)
+    text(
+        tmp_path,
+        "GpuHeldIdle",
+        "description",
+        rows,
+        at,
+        labels,
+        f"{gpu} was held and idle for 100% of what was observed in the last 30m."
+        f" It is now held by {owner} (python3).{more}"
+        f" Ask {owner} to end or restart the work, or to give the GPU back.",
+    )
+
+
+def test_whose_gpu_nobody_opens(tmp_path: Path) -> None:
+    """And for how long; a MIG instance as well as a whole GPU."""
+    part = {"gpu_instance": "3"}
+    rows = [UP, *given(("team-a/notebook-7", 0, 1e9), labels={**GPU, **part})]
+    rows.append(pod("team-b/eval-0", {**GPU, **part}))
+    at = 2 * 60 * MINUTE
+    labels = {**BY_UUID, **part, "owner": "2 workloads", **WARNING}
+    gpu = "GPU 0 (MIG instance 3) of node-1:19400"
+    text(
+        tmp_path,
+        "GpuAllocatedUnopened",
+        "summary",
+        rows,
+        at,
+        labels,
+        f"{gpu} is given to 2 workloads, and no process opens it.",
+    )
+    text(
+        tmp_path,
+        "GpuAllocatedUnopened",
+        "description",
+        rows,
+        at,
+        labels,
+        f"{gpu} is given to 2 workloads, but no process held it for 100% of what was observed in"
+        " the last 30m. Among them: team-a/notebook-7, team-b/eval-0."
+        " In the last 24 hours that was 2h 0m 30s in all."
+        " See whether the work is still starting, waits for something, or does not need a GPU;"
+        " else end it, so that others can have the GPU.",
+        reads=["workload:gpu_allocated_unopened_seconds:hours1d"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "more"),
+    [
+        ({}, ""),
+        ({"missing": 0, "dead": 0, "unresponsive": 3}, ""),
+        (
+            {"dead": 1},
+            " NCCL calls ranks of a communicator of this node dead (1): begin with them.",
+        ),
+        (
+            {"dead": 2, "missing": 1, "unresponsive": 0},
+            " NCCL calls ranks of a communicator of this node dead (2): begin with them."
+            " NCCL calls ranks of a communicator of this node missing (1): begin with them.",
+        ),
+    ],
+    ids=["not asked", "all answer or are slow", "a dead rank", "dead and missing ranks"],
+)
+def test_a_hang_has_a_second_witness(said: Mapping[str, float], more: str, tmp_path: Path) -> None:
+    """Where NCCL itself says that ranks are missing or dead; else the text is what it was."""
+    rows = [
+        *busy(1, 0, 0.001, 0),
+        *(
+            gauge("gpu_nccl_ras_ranks", count, NODE, communicator="0xabc", state=state)
+            for state, count in said.items()
+        ),
+    ]
+    text(
+        tmp_path,
+        "GpuPossibleCollectiveHang",
+        "description",
+        rows,
+        20 * MINUTE,
+        {**GPU, **WARNING},
+        "GPU 0 of node-1:19400 was busy for 100% of the last 10m, but did no work and moved no"
+        f" data.{more} Look for a rank that died or hangs: check its stack (py-spy dump), NCCL's"
+        " log, and Xids on the other GPUs.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("age", "said"),
+    [
+        (700.0, "could be read last 11m 40s ago: owners are those of that time"),
+        (None, "could not be read since the exporter started: owners are users, not workloads"),
+    ],
+)
+def test_how_old_the_map_of_workloads_is(age: float | None, said: str, tmp_path: Path) -> None:
+    """Or that there never was one."""
+    text(
+        tmp_path,
+        "GpuWorkloadsStale",
+        "description",
+        asked(age, up=0),
+        15 * MINUTE,
+        {**NODE, "source": "kubernetes", **WARNING},
+        f"The kubelet of node-1:19400 {said}. The exporter's log has the reason: a socket that is"
+        " not mounted with its directory, or one that it may not open.",
+    )

@@ -542,7 +542,7 @@ def h100_mig(index: int = 0) -> Gpu:
     unknown = Share(
         gpu_instance=2,
         ceilings=ceilings,
-        totals=ShareTotals(allocated_unopened_seconds=61.5),
+        totals=ShareTotals(allocated_unopened_seconds=61.5, unopened_for_seconds=61.5),
         processes=(),
         held=False,
         work=ShareWork((BATCH_JOB,), allocated=True),

@@ -243,6 +243,9 @@ class ShareTotals:
     idle_energy_joules: float | None = None
     allocated_unopened_seconds: float | None = None
     """In which a scheduler had given it away, and no process held it."""
+    unopened_for_seconds: float | None = None
+    """How long that was seen without a break; 0 where it was not so in the last interval, None
+    where that is not known."""
     last_busy_timestamp_seconds: float | None = None
     idle_for_seconds: float | None = None
     """How long it was seen to be idle without a break; 0 where the last interval was not idle,

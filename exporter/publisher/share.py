@@ -93,6 +93,7 @@ class TrackedShare:
         `energy_joules` is the board's over the interval, None where it is not the share's alone.
         """
         reading, last, elapsed = read
+        work_is_new = _places(work) != _places(self.work)
         self.work = work
         share_reading = self._expected(share_reading, read, rules)
         awaited = share_reading.counters is not None and share_reading.activity is None
@@ -137,7 +138,9 @@ class TrackedShare:
         else:
             self._awaited.clear()
         self._add(share_reading, read, derived, rules, whole.energy_joules, awaited=awaited)
-        self.integral.add_allocated(elapsed, allocated=work.allocated, held=derived.held)
+        self.integral.add_allocated(
+            elapsed, allocated=work.allocated, held=derived.held, anew=work_is_new
+        )
         self.totals = self.integral.totals()
         self.stated.take(
             claims,
@@ -234,6 +237,11 @@ class TrackedShare:
             self.integral.end_idle(reading.timestamp_seconds)
         if seen or until is None:
             self._observed_until = now
+
+
+def _places(work: ShareWork) -> set[tuple[str, str, str]]:
+    """Return whose work it is, without what is found out of it later."""
+    return {(each.namespace, each.pod, each.job) for each in work.workloads}
 
 
 def share_picture(share_reading: ShareReading, share: TrackedShare, reading: Reading) -> Share:

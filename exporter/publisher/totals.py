@@ -196,6 +196,7 @@ class ShareIntegral:
         """By the field of `ShareTotals`."""
         self._last_busy = started_unix_seconds
         self._idle_for: float | None = None
+        self._unopened_for: float | None = None
 
     def add(
         self,
@@ -226,13 +227,19 @@ class ShareIntegral:
             self._idle_for = 0.0
             self._last_busy = unix_seconds
 
-    def add_allocated(self, seconds: float, *, allocated: bool | None, held: bool | None) -> None:
+    def add_allocated(
+        self, seconds: float, *, allocated: bool | None, held: bool | None, anew: bool = False
+    ) -> None:
         """Add `seconds` in which a scheduler had given the share away or not, and it was held or
-        not; where either is not known, nothing."""
-        if allocated is not None and held is not None:
-            unopened = seconds if allocated and not held else 0.0
-            field = "allocated_unopened_seconds"
-            self._sums[field] = self._sums.get(field, 0.0) + unopened
+        not; where either is not known, nothing. `anew` if it was given to somebody else."""
+        if allocated is None or held is None:
+            self._unopened_for = None
+            return
+        unopened = seconds if allocated and not held else 0.0
+        field = "allocated_unopened_seconds"
+        self._sums[field] = self._sums.get(field, 0.0) + unopened
+        begins = anew or not unopened
+        self._unopened_for = 0.0 if begins else (self._unopened_for or 0.0) + unopened
 
     def add_stall(self, method: str, seconds: Bounds) -> None:
         """Add what is certain of the stall since the last report of a rank, once and whole."""
@@ -267,4 +274,5 @@ class ShareIntegral:
             **self._sums,
             last_busy_timestamp_seconds=self._last_busy if "idle_seconds" in self._sums else None,
             idle_for_seconds=self._idle_for,
+            unopened_for_seconds=self._unopened_for,
         )

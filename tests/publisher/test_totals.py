@@ -55,6 +55,7 @@ def test_every_total_is_in_its_table() -> None:
         "last_busy_timestamp_seconds",
         "idle_for_seconds",
         "allocated_unopened_seconds",
+        "unopened_for_seconds",
         "data_stall_lower_seconds",
         "data_stall_upper_seconds",
     }
@@ -468,3 +469,30 @@ def test_each_wrong_ratio_is_counted() -> None:
     totals = integral.totals()
     assert totals.engine_active_seconds == totals.dram_active_seconds == 0.5
     assert totals.tensor_op_active_seconds == {"imma": 0.5}
+
+
+def test_how_long_nobody_opened_it() -> None:
+    """It begins anew with another owner, a gap and a process; unknown is not nothing."""
+    integral = ShareIntegral(0.0)
+    seen = []
+    for seconds, allocated, held, anew in (
+        (0.0, True, False, False),
+        (1.0, True, False, False),
+        (2.0, True, False, False),
+        (1.0, True, False, True),
+        (1.0, True, False, False),
+        (1.0, True, True, False),
+        (1.0, True, False, False),
+        (0.0, True, False, False),
+        (1.0, False, False, False),
+        (1.0, None, False, False),
+        (1.0, True, None, False),
+        (1.0, True, False, False),
+    ):
+        integral.add_allocated(seconds, allocated=allocated, held=held, anew=anew)
+        totals = integral.totals()
+        seen.append((totals.allocated_unopened_seconds, totals.unopened_for_seconds))
+    assert seen == [
+        *((0.0, 0.0), (1.0, 1.0), (3.0, 3.0), (4.0, 0.0), (5.0, 1.0), (5.0, 0.0), (6.0, 1.0)),
+        *((6.0, 0.0), (6.0, 0.0), (6.0, None), (6.0, None), (7.0, 1.0)),
+    ]

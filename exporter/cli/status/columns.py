@@ -11,7 +11,7 @@ from exporter.web.wording import short
 from exporter.web.wording.facts import Facts
 from exporter.web.wording.numbers import model_name
 from exporter.web.wording.state import UNKNOWN as UNKNOWN_STATE
-from exporter.web.wording.state import is_near_its_roof, stall_level, state, tone
+from exporter.web.wording.state import UNUSED, is_near_its_roof, stall_level, state, tone
 
 TONES = {"good": "good", "warn": "warning", "calm": "faint", "bad": "bad"}
 """Of the terminal, for those of the states."""
@@ -62,7 +62,7 @@ def _data_stall(facts: Facts) -> Cell:
 
 
 def _idle(facts: Facts) -> Cell:
-    return _cell(short.idle(facts), "warning" if state(facts) == "held idle" else "")
+    return _cell(short.idle(facts), "warning" if state(facts) in UNUSED else "")
 
 
 def _of_board(show: Callable[[Facts], str | None]) -> Callable[[Facts], Cell]:

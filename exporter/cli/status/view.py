@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import get_args
 
 from exporter.cli.terminal.screen import safe
 from exporter.model.reading import LONGEST_AGE_SECONDS
+from exporter.model.workload import SCHEDULERS, Scheduler, Workload
 from exporter.web.api.models.gpus import (
     BoardJson,
     GpuJson,
@@ -16,6 +18,7 @@ from exporter.web.api.models.gpus import (
     RecentJson,
     SaturationJson,
     ShareJson,
+    WorkloadJson,
 )
 from exporter.web.waits import data_stall, job_of, wait_for_data, waiting
 from exporter.web.wording.errors import critical, explained
@@ -29,12 +32,14 @@ from exporter.web.wording.facts import (
     is_idle,
 )
 from exporter.web.wording.measuring import relevant, sentences, uncounted
-from exporter.web.wording.numbers import profile_name
+from exporter.web.wording.numbers import duration, profile_name
 from exporter.web.wording.phrases import label
 from exporter.web.wording.recorded import down_reason, notice
 from exporter.web.wording.summary import totals
+from exporter.web.wording.whose import words_of
 
 ESTIMATE = "estimate"
+_SCHEDULERS: dict[str, Scheduler] = {each: each for each in get_args(Scheduler)}
 _HIGHEST = 1e100
 """A number beyond this is not a reading."""
 
@@ -60,7 +65,10 @@ def view(answer: GpusAnswer, notices: Sequence[str] = (), *, since_start: bool =
     """
     found = tuple(facts for gpu in answer.gpus for facts in _facts(gpu, answer))
     if since_start:
-        found = tuple(replace(each, idle_seconds=None, held_idle_seconds=None) for each in found)
+        found = tuple(
+            replace(each, idle_seconds=None, held_idle_seconds=None, unopened_seconds=None)
+            for each in found
+        )
     identities = [gpu.identity for gpu in answer.gpus]
     drivers = {_text(each.driver_version) for each in identities} - {None}
     problem = _text(answer.problem)
@@ -73,6 +81,7 @@ def view(answer: GpusAnswer, notices: Sequence[str] = (), *, since_start: bool =
         (
             *([origin] if origin else ()),
             *notices,
+            *_old_words(answer),
             *grave,
             *([problem] if problem else ()),
         ),
@@ -167,6 +176,9 @@ def _with_work(facts: Facts, gpu: GpuJson, share: ShareJson, now: float | None) 
         held=share.held,
         held_idle_seconds=_number(share.idle.held_idle_seconds_total),
         holder=None if share.holder is None else _holder(share.holder),
+        workloads=_workloads(share.workloads),
+        allocated=share.allocated,
+        unopened_seconds=_number(share.idle.unopened_for_seconds),
         memory_used_bytes=None if memory is None else _number(memory.used_bytes),
         memory_total_bytes=None if memory is None else _number(memory.total_bytes),
     )
@@ -228,7 +240,39 @@ def _counting(gpu: GpuJson, share: ShareJson) -> Counting | None:
 
 
 def _holder(found: HolderJson) -> Holder:
-    return Holder(_text(found.owner), _text(found.command), _text(found.work_class))
+    return Holder(
+        _text(found.owner), _text(found.command), _text(found.work_class), _text(found.workload)
+    )
+
+
+def _workloads(found: Sequence[WorkloadJson]) -> tuple[str, ...]:
+    """Return what these are called; of a scheduler that is not known here, nothing is."""
+    return words_of([each for one in found if (each := _workload(one)) is not None])
+
+
+def _workload(found: WorkloadJson) -> Workload | None:
+    scheduler = _SCHEDULERS.get(found.scheduler)
+    if scheduler is None:
+        return None
+    return Workload(
+        scheduler,
+        namespace=_text(found.namespace) or "",
+        pod=_text(found.pod) or "",
+        container=_text(found.container) or "",
+        job=_text(found.job) or "",
+        user=_text(found.user) or "",
+        id=_text(found.id) or "",
+    )
+
+
+def _old_words(answer: GpusAnswer) -> Iterator[str]:
+    """Say which schedulers cannot be read, and how old is what stands for their word."""
+    for name in SCHEDULERS:
+        source = answer.source_states.get(name)
+        if source is not None and not source.up:
+            age = _number(source.age_seconds)
+            said = "" if age is None else f": what it said {duration(age)} ago stays"
+            yield f"{name} cannot be read{said}"
 
 
 def _range(lower: float | None, upper: float | None) -> Range | None:

@@ -9,6 +9,7 @@ from uuid import NAMESPACE_DNS, uuid5
 from exporter.model.reading import Board, Device, Health, Memory, Process
 from exporter.sources.simulate.physics import Hardware
 from exporter.sources.simulate.stories import Behaviour, Holder
+from exporter.sources.simulate.workloads import NO_WORK, Work, membership
 from exporter.specs import GpuModel
 
 SIMULATE = "simulate"
@@ -118,8 +119,10 @@ def memory_of(board: Hardware, behaviour: Behaviour) -> Memory:
     )
 
 
-def processes_of(holder: Holder | None, memory: Memory, index: int) -> tuple[Process, ...]:
-    """Return the one process that holds GPU `index`, if any."""
+def processes_of(
+    holder: Holder | None, memory: Memory, index: int, work: Work = NO_WORK
+) -> tuple[Process, ...]:
+    """Return the one process that holds GPU `index`, if any; it is of the first workload."""
     if holder is None:
         return ()
     return (
@@ -130,6 +133,7 @@ def processes_of(holder: Holder | None, memory: Memory, index: int) -> tuple[Pro
             command=holder.command,
             owner=holder.owner,
             work_class=holder.work_class,
+            membership=membership(work),
         ),
     )
 

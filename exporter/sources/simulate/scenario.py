@@ -8,18 +8,44 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from exporter.errors import ConfigError, shown
 from exporter.model.reading import WORK_CLASSES
+from exporter.model.workload import Scheduler, Workload
 from exporter.sources.simulate.physics import hardware
 from exporter.sources.simulate.stories import STORIES, Holder, Parameter
+from exporter.sources.simulate.workloads import NO_WORK, Work
 from exporter.specs import SpecBook
 from exporter.yaml_lines import Document, KeyPath, load
 
 BUNDLED = Path(__file__).parent / "scenarios"
 MOST_GPUS = 256
 LENGTH_IN_SEQUENCE = Parameter(math.inf, 1.0, 7 * 86400.0, "duration")
+
+MOST_WORKLOADS = 8
+"""On one GPU."""
+RUNTIMES = ("docker", "podman", "containerd", "cri-o")
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """One key of a workload."""
+
+    longest: int = 63
+    """In bytes."""
+    default: str | None = None
+    """None: it has to be there."""
+
+
+_WORK = ("workload", "allocated")
+_SCHEDULERS: Mapping[str, Scheduler] = {each: each for each in get_args(Scheduler)}
+_WORKLOAD_KEYS: Mapping[Scheduler, Mapping[str, _Key]] = {
+    "kubernetes": {"namespace": _Key(), "pod": _Key(253), "container": _Key(default="main")},
+    "slurm": {"job": _Key(20), "user": _Key(32, ""), "step": _Key(20, "0")},
+    "container": {"container": _Key(), "runtime": _Key(default="docker")},
+}
+"""By scheduler."""
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h|d)")
@@ -33,6 +59,7 @@ class Scene:
     parameters: Mapping[str, float]
     holder: Holder | None
     seconds: float = math.inf
+    work: Work = NO_WORK
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +128,8 @@ class _Reader:
         if "sequence" in entry:
             if "story" in entry:
                 raise self._error((*path, "story"), "expected story or sequence, not both")
-            self._refuse_unknown(path, entry, ("spec", "count", "sequence", "held_by"))
+            known = ("spec", "count", "sequence", "held_by", *_WORK)
+            self._refuse_unknown(path, entry, known)
             scenes = self._sequence(path, entry)
         else:
             scenes = self._scenes(path, entry, ("spec", "count"), "story or sequence", {})
@@ -132,9 +160,11 @@ class _Reader:
         path_of_parts = (*path, "sequence")
         if not isinstance(parts, list) or not parts:
             raise self._expected(path_of_parts, "a list of stories, at least one", parts)
-        outer = {"held_by": entry["held_by"]} if "held_by" in entry else {}
-        if outer:
+        outer = {key: entry[key] for key in ("held_by", *_WORK) if key in entry}
+        if "held_by" in outer:
             self._holder((*path, "held_by"), outer["held_by"], None)
+        if "workload" in outer:
+            self._work(path, outer, {})
         scenes: list[Scene] = []
         for number, part in enumerate(parts):
             here = (*path_of_parts, number)
@@ -163,7 +193,7 @@ class _Reader:
             raise self._expected((*path, "story"), f"one of {', '.join(names)}", name)
         story = STORIES[name]
         own = () if story.behave is None else ("held_by",)
-        self._refuse_unknown(path, entry, (*beside, "story", *own, *story.parameters))
+        self._refuse_unknown(path, entry, (*beside, "story", *own, *story.parameters, *_WORK))
         parameters = {
             key: self._number((*path, key), entry, parameter)
             for key, parameter in story.parameters.items()
@@ -172,13 +202,66 @@ class _Reader:
         holder = story.holder
         if "held_by" in held_by and story.behave is not None:
             holder = self._holder((*path, "held_by"), held_by["held_by"], story.holder)
+        work = self._work(path, entry, outer)
         if name == "failing":
-            works = Scene("training", parameters, holder, parameters["works"])
-            return works, Scene("lost", parameters, None, parameters["lost"])
+            works = Scene("training", parameters, holder, parameters["works"], work)
+            return works, Scene("lost", parameters, None, parameters["lost"], work)
         seconds = math.inf
         if in_sequence:
             seconds = self._number((*path, "for"), entry, LENGTH_IN_SEQUENCE)
-        return (Scene(name, parameters, holder, seconds),)
+        return (Scene(name, parameters, holder, seconds, work),)
+
+    def _work(self, path: KeyPath, entry: Mapping[str, Any], outer: Mapping[str, Any]) -> Work:
+        """Return whose work is on the GPU; what the entry lacks may stand in `outer`."""
+        value = entry.get("workload", outer.get("workload"))
+        allocated = entry.get("allocated", outer.get("allocated"))
+        if not isinstance(allocated, bool | None):
+            raise self._expected((*path, "allocated"), "true or false", allocated)
+        if value is None:
+            if entry.get("allocated"):
+                raise self._error((*path, "allocated"), "expected a workload beside it")
+            return NO_WORK
+        entries = value if isinstance(value, list) else [value]
+        if not 0 < len(entries) <= MOST_WORKLOADS:
+            expected = f"a mapping, or a list of 1 to {MOST_WORKLOADS} of them"
+            raise self._expected((*path, "workload"), expected, value)
+        at = (*path, "workload")
+        workloads = tuple(
+            self._workload((*at, number) if isinstance(value, list) else at, each)
+            for number, each in enumerate(entries)
+        )
+        given = any(each.scheduler != "container" for each in workloads)
+        if allocated and not given:
+            raise self._error(
+                (*path, "allocated"), "expected a workload of kubernetes or slurm beside it"
+            )
+        return Work(workloads, given if allocated is None else allocated)
+
+    def _workload(self, path: KeyPath, value: Any) -> Workload:
+        if not isinstance(value, dict):
+            raise self._expected(path, "a mapping with scheduler", value)
+        name = value.get("scheduler")
+        scheduler = _SCHEDULERS.get(name) if isinstance(name, str) else None
+        if scheduler is None:
+            raise self._expected((*path, "scheduler"), f"one of {', '.join(_SCHEDULERS)}", name)
+        keys = _WORKLOAD_KEYS[scheduler]
+        self._refuse_unknown(path, value, ("scheduler", *keys))
+        found = {name: self._part(path, name, key, value) for name, key in keys.items()}
+        if "runtime" in found and found["runtime"] not in RUNTIMES:
+            raise self._expected(
+                (*path, "runtime"), f"one of {', '.join(RUNTIMES)}", found["runtime"]
+            )
+        return Workload(scheduler, **found)
+
+    def _part(self, path: KeyPath, name: str, key: _Key, entry: Mapping[str, Any]) -> str:
+        """Return one key of a workload as text; YAML reads the number of a job as a number."""
+        if name not in entry:
+            if key.default is None:
+                raise self._error((*path, name), "missing, expected a name")
+            return key.default
+        value = entry[name]
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        return self._text((*path, name), str(value) if is_number else value, key.longest)
 
     def _holder(self, path: KeyPath, value: Any, default: Holder | None) -> Holder | None:
         if value is None:

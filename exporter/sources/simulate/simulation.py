@@ -7,7 +7,8 @@ is averaged is averaged since the GPU's last reading, exactly.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import get_args
 
 from exporter.clock import Clock
 from exporter.model.readers import NO_COUNTER_STATES
@@ -23,6 +24,7 @@ from exporter.model.reading import (
     XidRecord,
 )
 from exporter.model.training import TrainingReport
+from exporter.model.workload import Scheduler, Workload
 from exporter.sources.nvml import GPM
 from exporter.sources.selection import Selection
 from exporter.sources.simulate.board import (
@@ -38,6 +40,7 @@ from exporter.sources.simulate.physics import hardware
 from exporter.sources.simulate.scenario import Scenario, SimulatedGpu
 from exporter.sources.simulate.timeline import Act, Timeline, is_training
 from exporter.sources.simulate.waves import Rates, mixed
+from exporter.sources.simulate.workloads import NO_WORK, OnGpu, SimulatedWorkloads, identified
 from exporter.sources.source import TRAINING
 from exporter.specs import SpecBook
 
@@ -84,6 +87,15 @@ class Simulation:
         admits = (selection or Selection()).admits
         self.gpus = tuple(gpu for gpu in gpus if admits(gpu.device.index, gpu.device.uuid))
         self.jobs = SimulatedJobs(self.gpus, _ranks(gpus))
+        self.workloads = tuple(
+            SimulatedWorkloads(scheduler, self._work, clock)
+            for scheduler in get_args(Scheduler)
+            if any(scheduler == each.scheduler for each in _workloads(scenario))
+        )
+        """What each scheduler and runtime that the scenario names says of them."""
+
+    def _work(self) -> tuple[OnGpu, ...]:
+        return tuple((gpu.device.uuid, gpu.work) for gpu in self.gpus)
 
     def start(self) -> None:
         """Begin; there is nothing to open."""
@@ -147,6 +159,12 @@ class SimulatedJobs:
         ]
 
 
+def _workloads(scenario: Scenario) -> Iterator[Workload]:
+    for gpu in scenario.gpus:
+        for scene in gpu.scenes:
+            yield from scene.work.workloads
+
+
 def _ranks(gpus: Sequence[_Gpu]) -> dict[str, tuple[_Gpu, ...]]:
     """Return the GPUs of each training job, in the order of their ranks: one job for each user."""
     jobs: dict[str, list[_Gpu]] = {}
@@ -170,6 +188,9 @@ class _Gpu:
         self.device: Device = simulated_device(self._model, board, index, identity)
         self.timeline = Timeline(board, gpu.scenes, key)
         self._health = healthy(self._model)
+        self._identity = identity
+        self.work = NO_WORK
+        """Whose work was on it when it was read."""
         self.trainers = dict.fromkeys(
             scene.holder.owner
             for scene in gpu.scenes
@@ -185,6 +206,7 @@ class _Gpu:
         monotonic = clock.monotonic()
         seconds = monotonic - started
         act = self.timeline.act(seconds)
+        self.work = identified(act.work, self._identity)
         if act.behaviour is None:
             self._last = None
             self.report = SlotReport(self.device.index, self.device, None, LOST, {})
@@ -212,7 +234,7 @@ class _Gpu:
             shares=(
                 ShareReading(
                     memory=memory,
-                    processes=processes_of(act.holder, memory, self.device.index),
+                    processes=processes_of(act.holder, memory, self.device.index, self.work),
                     activity=_activity(moved, length) if measured and length else None,
                     counters=GPM if measured else None,
                 ),

@@ -11,6 +11,7 @@ from exporter.sources.simulate.physics import IDLE_POWER_RATIO, Hardware, memory
 from exporter.sources.simulate.scenario import Scene
 from exporter.sources.simulate.stories import STORIES, Behaviour, Holder
 from exporter.sources.simulate.waves import NOTHING, Phase, Rates, Wave, mixed
+from exporter.sources.simulate.workloads import NO_WORK, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,8 @@ class Act:
     memory_clock_hertz: float
     xid: int | None = None
     """Raised as the act begins."""
+    work: Work = NO_WORK
+    """Whose work is on it, also while it is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,8 @@ def _act(board: Hardware, scene: Scene, key: int) -> Act:
     behave = STORIES[scene.story].behave
     if behave is None:
         wave = Wave((Phase(1.0, NOTHING, NOTHING),), key)
-        return Act(scene.seconds, wave, None, None, 0.0, round(scene.parameters["xid"]))
+        xid = round(scene.parameters["xid"])
+        return Act(scene.seconds, wave, None, None, 0.0, xid, scene.work)
     behaviour = behave(scene.parameters, board.sm_count)
     phases = [
         phase(
@@ -140,7 +144,8 @@ def _act(board: Hardware, scene: Scene, key: int) -> Act:
         for seconds, load in behaviour.beat
     ]
     memory_clock = memory_clock_hertz(board, awake=behaviour.awake)
-    return Act(scene.seconds, Wave(phases, key), behaviour, scene.holder, memory_clock)
+    wave = Wave(phases, key)
+    return Act(scene.seconds, wave, behaviour, scene.holder, memory_clock, work=scene.work)
 
 
 def _sum(one: Rates, other: Rates) -> Rates:

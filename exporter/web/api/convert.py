@@ -25,7 +25,9 @@ from exporter.model.snapshot import (
     Saturation,
     Share,
     Snapshot,
+    SourceState,
 )
+from exporter.model.workload import Workload
 from exporter.model.xids import XIDS, describe
 from exporter.specs import GpuModel, SpecBook
 from exporter.web.api.models.gpus import (
@@ -43,12 +45,15 @@ from exporter.web.api.models.gpus import (
     RecentJson,
     SaturationJson,
     ShareJson,
+    SourceJson,
+    WorkloadJson,
     XidJson,
 )
 from exporter.web.api.models.roofline import CeilingJson, RooflineJson
 from exporter.web.api.models.specs import GpuModelJson, SpecsAnswer
 from exporter.web.api.training import gpu_ranks
 from exporter.web.wording.recorded import notice
+from exporter.web.wording.whose import workload_words
 
 
 def _identity(device: Device, spec: str | None) -> IdentityJson:
@@ -197,7 +202,22 @@ def notice_of(snapshot: Snapshot) -> str | None:
 
 
 def _holder(holder: Holder) -> HolderJson:
-    return HolderJson(owner=holder.owner, command=holder.command, work_class=holder.work_class)
+    workload = holder.workload
+    return HolderJson(
+        owner=holder.owner,
+        command=holder.command,
+        work_class=holder.work_class,
+        workload=None if workload is None else workload_words(workload),
+    )
+
+
+def _workload(workload: Workload) -> WorkloadJson:
+    known = {name: value for name, value in asdict(workload).items() if value}
+    return WorkloadJson(**known)
+
+
+def _source(state: SourceState) -> SourceJson:
+    return SourceJson(up=state.up, age_seconds=state.age_seconds)
 
 
 def _share(share: Share) -> ShareJson:
@@ -206,6 +226,8 @@ def _share(share: Share) -> ShareJson:
         gpu_instance=share.gpu_instance,
         held=share.held,
         holder=None if share.holder is None else _holder(share.holder),
+        allocated=share.work.allocated,
+        workloads=[_workload(each) for each in share.work.workloads],
         limiter=share.limiter,
         recent=None if share.recent is None else _recent(share.recent),
         utilization_ratio=None if share.utilization is None else share.utilization.ratio,
@@ -223,6 +245,8 @@ def _share(share: Share) -> ShareJson:
             idle_energy_joules_total=totals.idle_energy_joules,
             last_busy_timestamp_seconds=totals.last_busy_timestamp_seconds,
             idle_for_seconds=totals.idle_for_seconds,
+            allocated_unopened_seconds_total=totals.allocated_unopened_seconds,
+            unopened_for_seconds=totals.unopened_for_seconds,
         ),
         observed_seconds_total=dict(totals.observed_seconds),
     )
@@ -260,6 +284,7 @@ def gpus_answer(snapshot: Snapshot | None) -> GpusAnswer:
         timestamp_seconds=snapshot.timestamp_seconds,
         notice=notice_of(snapshot),
         problem=snapshot.problem,
+        source_states={name: _source(state) for name, state in snapshot.sources.items()},
         gpus=[gpu_json(gpu, snapshot.ranks) for gpu in snapshot.gpus],
     )
 

@@ -28,6 +28,7 @@ from exporter.web.wording.job_names import display_names
 from exporter.web.wording.measuring import relevant, uncounted
 from exporter.web.wording.numbers import LONG, cut, profile_name
 from exporter.web.wording.recorded import down_reason
+from exporter.web.wording.whose import words_of, workload_words
 
 
 def rows(snapshot: Snapshot) -> Iterator[tuple[str, Row, Facts]]:
@@ -114,6 +115,9 @@ def _with_work(board: Facts, gpu: Gpu, share: Share, found: dict[str, float]) ->
         held=share.held,
         held_idle_seconds=share.totals.held_idle_seconds,
         holder=_holder(share),
+        workloads=words_of(share.work.workloads),
+        allocated=share.work.allocated,
+        unopened_seconds=share.totals.unopened_for_seconds,
         memory_used_bytes=None if memory is None else memory.used_bytes,
         memory_total_bytes=None if memory is None else memory.total_bytes,
     )
@@ -169,7 +173,10 @@ def _data_stall(found: dict[str, float]) -> Range | None:
 
 def _holder(share: Share) -> Holder | None:
     found = share.holder
-    return None if found is None else Holder(found.owner, found.command, found.work_class)
+    if found is None:
+        return None
+    workload = None if found.workload is None else workload_words(found.workload)
+    return Holder(found.owner, found.command, found.work_class, workload)
 
 
 def _numbers(gpu: Gpu, share: Share | None, found: dict[str, float]) -> dict[str, Any]:

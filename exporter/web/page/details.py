@@ -12,14 +12,17 @@ from exporter.model.xids import describe
 from exporter.specs import GpuModel, SpecBook
 from exporter.web.live.roofs import peak_clock_hertz
 from exporter.web.wording.numbers import (
+    LONG,
     bytes_rate,
     cut,
+    duration,
     flops,
     gibibytes,
     plain,
     precision_name,
     si,
 )
+from exporter.web.wording.whose import SCHEDULERS, workload_words
 
 STATES = {
     "unsupported": "this GPU or driver does not have it",
@@ -36,14 +39,16 @@ STATES = {
 }
 CONFIDENCES = {"A": "A: its sources agree", "B": "B: two sources", "C": "C: one source"}
 """How well the figures of a GPU model are known."""
+LONGEST, LONGEST_WORKLOAD = 160, 320
+"""Characters of a value. Of a workload every part is named, each of which is cut by itself."""
 Terms = Iterable[tuple[str, str | None]]
 
 
-def _list(heading: str, name: str, terms: Terms, empty: str = "") -> str:
+def _list(heading: str, name: str, terms: Terms, empty: str = "", longest: int = LONGEST) -> str:
     """Return what is known of these as a list; what is None is left out."""
     known = [(term, value) for term, value in terms if value]
     items = "".join(
-        f"<div><dt>{escape(term)}</dt><dd>{escape(cut(value, 160))}</dd></div>"
+        f"<div><dt>{escape(term)}</dt><dd>{escape(cut(value, longest))}</dd></div>"
         for term, value in known
     )
     body = f"<dl>{items}</dl>" if items else f"<p>{empty}</p>"
@@ -84,7 +89,33 @@ def _identity(gpu: Gpu, spec: str | None, gpu_instance: int | None) -> Terms:
     yield "Modes", ", ".join(f"{plain(name)} {value}" for name, value in device.modes.items())
 
 
-def _share(gpu: Gpu, gpu_instance: int) -> Share | None:
+def _whose(share: Share) -> Terms:
+    """Return to whom it is given, and every workload on it with all that it is called."""
+    work, totals = share.work, share.totals
+    if work.allocated is not None:
+        said = "to nobody"
+        if work.allocated:
+            said = "yes" if share.held is None else "held" if share.held else "not opened"
+            seconds = totals.unopened_for_seconds
+            if share.held is False and seconds is not None:
+                said = f"{said} for {duration(seconds)}"
+        yield "Given away by a scheduler", said
+    seconds = totals.allocated_unopened_seconds
+    if seconds:
+        yield "Given away and not opened, altogether", duration(seconds)
+    for workload in work.workloads:
+        parts = (
+            ("container", "" if workload.scheduler == "container" else workload.container),
+            ("step", workload.step),
+            ("runtime", workload.runtime),
+            ("id", workload.id),
+        )
+        words = [cut(workload_words(workload), LONG)]
+        words += [f"{name} {cut(value)}" for name, value in parts if value]
+        yield SCHEDULERS[workload.scheduler], ", ".join(words)
+
+
+def _share(gpu: Gpu, gpu_instance: int | None) -> Share | None:
     return next((each for each in gpu.shares if each.gpu_instance == gpu_instance), None)
 
 
@@ -194,8 +225,15 @@ def gpu_facts(gpu: Gpu, specs: SpecBook, gpu_instance: int | None = None) -> str
     ceilings = None if part is None else part.ceilings
     spec = None if ceilings is None else ceilings.spec
     model = specs.models.get(spec) if spec is not None else None
+    share = _share(gpu, gpu_instance)
+    whose = () if share is None or not gpu.up else tuple(_whose(share))
     return "\n".join(
         (
+            *(
+                [_list("Whose work it is", "whose", whose, longest=LONGEST_WORKLOAD)]
+                if whose
+                else []
+            ),
             _list("Health", "health", _health(gpu) if gpu.up or gpu.xids else (), "Not readable."),
             _ceilings(ceilings, model, specs.sources),
             _list("Identity", "identity", _identity(gpu, spec, gpu_instance)),

@@ -12,6 +12,7 @@ PAGES = {
     "lost": "live-page.md#lost",
     "starved": "stalls.md#what-to-change",
     "held idle": "live-page.md#held-idle",
+    "unopened": "live-page.md#unopened",
     "underused": "live-page.md#underused",
     "clock-throttled": "live-page.md#clock-throttled",
     "near its roof": "live-page.md#near-its-roof",

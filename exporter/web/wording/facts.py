@@ -26,6 +26,8 @@ class Holder:
     command: str | None = None
     work_class: str | None = None
     """training, serving, notebook …"""
+    workload: str | None = None
+    """Whose work it is, as people call it: team-a/notebook-7."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,12 @@ class Facts:
     held_idle_seconds: float | None = None
     """Altogether since the exporter started."""
     holder: Holder | None = None
+    workloads: tuple[str, ...] = ()
+    """Those that it is given to, and those that have a process on it, as people call them."""
+    allocated: bool | None = None
+    """Whether a scheduler has given it away; None where none says."""
+    unopened_seconds: float | None = None
+    """For how long it was seen to be given away and held by nobody without a break."""
     memory_used_bytes: float | None = None
     memory_total_bytes: float | None = None
     power_watts: float | None = None

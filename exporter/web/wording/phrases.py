@@ -17,6 +17,7 @@ from exporter.web.wording.numbers import (
 from exporter.web.wording.state import condition, works_near_a_limit
 from exporter.web.wording.state import stall_level as level_of
 from exporter.web.wording.throttling import throttle_words
+from exporter.web.wording.whose import given, is_unopened, owner
 
 _LIMITERS = {
     "idle": "often idle",
@@ -25,7 +26,7 @@ _LIMITERS = {
     "unknown": "limiter not known",
 }
 """What is said of a limiter; any other "limits"."""
-_IDLE_STATES = ("held idle", "free", "idle", "often idle")
+_IDLE_STATES = ("held idle", "unopened", "free", "idle", "often idle")
 """States beside which it need not be said that it was often idle."""
 WINDOW = "of the last 10 s"
 """What shares of time are of."""
@@ -130,27 +131,38 @@ def _of_limit(value: str, limit: str | None, unit: str) -> str:
 
 
 def idle(facts: Facts) -> str:
-    """Return for how long it is idle: held idle 2 h 10 min; else how much: idle 60 % of …"""
+    """Return for how long it is idle: held idle 2 h 10 min; else how much: idle 60 % of …
+
+    Of one that was given away, for how long nobody has opened it.
+    """
+    if is_unopened(facts) and facts.idle is not False:
+        return _lasting("unopened", facts.unopened_seconds)
     if not facts.idle:
         often = facts.idle_ratio
         if often is not None and often >= NOTABLE_IDLE_RATIO:
             return f"idle {percent(often)} {WINDOW}"
         return "idle time not known" if facts.idle is None else "not idle"
     seconds, kind = facts.idle_seconds, "held idle" if facts.held else "idle"
+    return _lasting(kind, seconds)
+
+
+def _lasting(kind: str, seconds: float | None) -> str:
     if seconds is None:
         return kind
     return f"{kind} {duration(seconds) if seconds >= 1 else 'just now'}"
 
 
 def holder(facts: Facts) -> str:
-    """Return who holds it: ada: python3 (training)."""
+    """Return who holds it: team-a/train-0: python3 (training); or to whom it is given."""
     found = facts.holder
     if found is not None:
-        who = ": ".join(cut(each, 24) for each in (found.owner, found.command) if each)
+        whose = owner(facts)
+        names = (whose and cut(whose), found.command and cut(found.command, 24))
+        who = ": ".join(filter(None, names))
         return f"{who or 'somebody'} ({cut(found.work_class or 'other', 16)})"
     if facts.held is None:
         return ""
-    return "held" if facts.held else "held by nobody"
+    return "held" if facts.held else given(facts) or "held by nobody"
 
 
 def throttled(facts: Facts) -> str:

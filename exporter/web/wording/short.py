@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import re
+
 from exporter.web.wording.facts import Facts, Range
 from exporter.web.wording.numbers import fixed, gibibytes, percent_number, whole_percent
 from exporter.web.wording.phrases import NOTABLE_IDLE_RATIO, down_reason
 from exporter.web.wording.state import condition, works_near_a_limit
+from exporter.web.wording.whose import given, is_unopened, owner
 
 _EN_DASH = "\N{EN DASH}"
 
@@ -20,6 +23,12 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours}h{minutes % 60:02}m"
     return f"{minutes}m{whole % 60:02}s" if minutes else f"{whole}s"
+
+
+def _largest_unit(seconds: float) -> str:
+    """Return a length of time in one unit: 12s, 5m, 1h, 3d."""
+    found = re.match(r"\d+\D", duration(seconds))
+    return found[0] if found else "0s"
 
 
 def _bounds(found: Range) -> str:
@@ -92,7 +101,14 @@ def temperature(facts: Facts) -> str | None:
 
 
 def idle(facts: Facts) -> str | None:
-    """Return for how long it is idle, and whether somebody holds it: 1h01m held; or 40 % idle."""
+    """Return for how long it is idle, and whether somebody holds it: 1h01m held; or 40 % idle.
+
+    1h given: for so long it was given to somebody who has not opened it; in one unit, so that the
+    column does not grow by it.
+    """
+    if is_unopened(facts) and facts.idle is not False:
+        seconds = facts.unopened_seconds
+        return "given" if seconds is None else f"{_largest_unit(seconds)} given"
     if not facts.idle:
         if facts.idle_ratio is not None and facts.idle_ratio >= NOTABLE_IDLE_RATIO:
             return f"{ratio(facts.idle_ratio)} idle"
@@ -108,10 +124,13 @@ def held_idle(facts: Facts) -> str | None:
 
 
 def holder(facts: Facts) -> str | None:
-    """Return who holds it: ada: python3 (training); what is not known of it is left out."""
+    """Return who holds it: team-a/train-0: python3 (training); what is not known is left out.
+
+    Of one that nobody has opened: given to team-b/train-1.
+    """
     found = facts.holder
     if found is None:
-        return None
-    who = ": ".join(filter(None, (found.owner, found.command)))
+        return given(facts) or None
+    who = ": ".join(filter(None, (owner(facts), found.command)))
     work_class = f"({found.work_class})" if found.work_class else ""
     return " ".join(filter(None, (who, work_class))) or None

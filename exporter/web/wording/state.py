@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from exporter.web.wording.facts import Facts, Range, Saturation
 from exporter.web.wording.recorded import ENDED
+from exporter.web.wording.whose import is_unopened
 
 MODERATE_STALL_RATIO = 0.05
 HIGH_STALL_RATIO = 0.20
@@ -32,6 +33,9 @@ HELD_IDLE_SECONDS = 10.0
 """A shorter pause of a GPU that is held is not reported."""
 
 UP, DIVIDED, UNKNOWN = "up", "MIG", "unknown"
+UNOPENED = "unopened"
+UNUSED = ("held idle", UNOPENED)
+"""States in which somebody pays for what nobody uses."""
 _DOWN = ("suspended", ENDED)
 """Why a GPU is down, where that does not mean that it is lost."""
 
@@ -67,6 +71,16 @@ def _held_idle(one: Facts) -> bool:
     return bool(one.held) and seconds is not None and seconds >= HELD_IDLE_SECONDS
 
 
+def _unopened(one: Facts) -> bool:
+    """Return whether nobody has opened what was given away.
+
+    What nobody holds does nothing: that need not be seen, and is not of an instance without
+    counters.
+    """
+    unseen = one.idle is None and one.busy_ratio is None and one.saturation is None
+    return is_unopened(one) and (unseen or _quiet(one))
+
+
 def is_near_its_roof(saturation: Saturation | None) -> bool:
     """Return whether a GPU is near its roof, for certain."""
     return saturation is not None and saturation.ratio.lower >= NEAR_ROOF_SATURATION
@@ -99,6 +113,7 @@ _RULES: tuple[tuple[str, Callable[[Facts], bool]], ...] = (
     (DIVIDED, lambda one: one.divided),
     ("starved", _starved),
     ("held idle", _held_idle),
+    (UNOPENED, _unopened),
     ("free", lambda one: _quiet(one) and one.held is False),
     ("idle", _quiet),
     # Before the roof: a pipe that is active all the time at half its clock reaches half its roof.
@@ -116,10 +131,11 @@ def state(facts: Facts) -> str:
     lost, suspended: not readable. ended: the recording it is in has ended. MIG: divided into
     instances, which have states of their own. starved: idle for its data at least 20 % of the time,
     or in a wait for data that goes on for 2 s and more. held idle: idle for 10 s and more while
-    someone holds it. free: idle, held by nobody. idle: idle otherwise. clock-throttled: limited by
-    its clock. near its roof: at least 80 % saturated. underused: something ran 80 % of the time and
-    reached less than 20 % of any roof. often idle: it did something, and lost most by being idle,
-    or waited for its input and was busy less than half of the time. busy: none of these.
+    someone holds it. unopened: idle, as far as it is known, held by nobody, and a scheduler has
+    given it to somebody. free: idle, held by nobody. idle: idle otherwise. clock-throttled: limited
+    by its clock. near its roof: at least 80 % saturated. underused: something ran 80 % of the time
+    and reached less than 20 % of any roof. often idle: it did something, and lost most by being
+    idle, or waited for its input and was busy less than half of the time. busy: none of these.
     """
     return next((name for name, holds in _RULES if holds(facts)), UNKNOWN)
 
@@ -131,6 +147,7 @@ TONES = {
     "starved": "warn",
     "clock-throttled": "warn",
     "held idle": "warn",
+    UNOPENED: "warn",
     DIVIDED: "calm",
     "often idle": "calm",
     "idle": "calm",

@@ -11,7 +11,8 @@ from exporter.web.wording.facts import Facts, Range
 from exporter.web.wording.numbers import cut, duration, percent, span
 from exporter.web.wording.phrases import down_reason, label, limiter, reasons
 from exporter.web.wording.recorded import ENDED
-from exporter.web.wording.state import DIVIDED, HIGH_STALL_RATIO, UNKNOWN, state
+from exporter.web.wording.state import DIVIDED, HIGH_STALL_RATIO, UNKNOWN, UNOPENED, UNUSED, state
+from exporter.web.wording.whose import given, owner
 
 _COUNTED = {
     "near its roof": "near its roof",
@@ -21,6 +22,7 @@ _COUNTED = {
     "underused": "underused",
     "starved": "starved for data",
     "held idle": "held idle",
+    UNOPENED: "unopened",
     "idle": "idle",
     "free": "free",
     "suspended": "suspended",
@@ -64,13 +66,19 @@ def totals(found: Sequence[Facts]) -> str:
         if not number:
             continue
         said = text if number == 1 else _SEVERAL.get(name, text)
-        how_long = f" for {duration(_longest(counted, name))}" if name == "held idle" else ""
-        counts.append(f"{number} {said}{how_long}")
+        length = _longest(each.facts for each in counted if each.state == name)
+        counts.append(f"{number} {said}{length if name in UNUSED else ''}")
     return f"{', '.join(_kinds(found))}: {', '.join(counts)}"
 
 
-def _longest(counted: Iterable[_Counted], name: str) -> float:
-    return max(each.facts.idle_seconds or 0.0 for each in counted if each.state == name)
+def _longest(found: Iterable[Facts]) -> str:
+    """Return for how long one of these was left unused at most; "" where that is not known."""
+    known = [seconds for each in found if (seconds := _unused_seconds(each)) is not None]
+    return f" for {duration(max(known))}" if known else ""
+
+
+def _unused_seconds(one: Facts) -> float | None:
+    return one.unopened_seconds if state(one) == UNOPENED else one.idle_seconds or 0.0
 
 
 def _kinds(found: Sequence[Facts]) -> list[str]:
@@ -139,6 +147,14 @@ class _Starved(_Sentence):
         return f"{label(one)} idle {stall} of the time, waiting for data{self.who(one)}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Unopened(_Sentence):
+    """Says who has it: GPU 3 is given to team-b/train-1, and nobody has opened it for 1 h 5 min."""
+
+    def _alone(self, one: Facts) -> str:
+        return f"{label(one)} is {given(one)}, and nobody has opened it{_longest([one])}"
+
+
 def _high_stall(one: Facts) -> Range | None:
     stall = one.data_stall
     return stall if stall is not None and stall.upper >= HIGH_STALL_RATIO else None
@@ -158,21 +174,24 @@ def _stalled(one: Facts) -> float:
 
 
 def _whose(one: Facts) -> str:
-    """Return whose work is on it: its training job, else who holds it."""
-    holder = one.holder
-    who = one.job or (None if holder is None else holder.owner or holder.command)
+    """Return whose work is on it: its training job, and the workload; else who holds it."""
+    holder, whose = one.holder, owner(one)
+    if one.job:
+        workload = whose if one.workloads or (holder and holder.workload) else None
+        return f" ({', '.join(cut(each) for each in (one.job, workload) if each)})"
+    who = whose or (None if holder is None else holder.command)
     return f" ({cut(who)})" if who else ""
 
 
 def _by(one: Facts) -> str:
-    """Return who holds it: by bob (python3, notebook)."""
-    holder = one.holder
+    """Return who holds it: by team-a/notebook-7 (python3, notebook)."""
+    holder, whose = one.holder, owner(one)
     if holder is None:
         return f" ({cut(one.job)})" if one.job else ""
-    what = [cut(each, 24) for each in (holder.command if holder.owner else None, one.job) if each]
+    what = [cut(each, 24) for each in (holder.command if whose else None, one.job) if each]
     if not one.job and holder.work_class and holder.work_class != "other":
         what.append(holder.work_class)
-    who = holder.owner or holder.command
+    who = whose or holder.command
     return (f" by {cut(who)}" if who else "") + (f" ({', '.join(what)})" if what else "")
 
 
@@ -233,6 +252,15 @@ _SENTENCES: tuple[_Sentence, ...] = (
         _for,
         _by,
         lambda one: one.idle_seconds or 0.0,
+        " longest",
+    ),
+    _Unopened(
+        UNOPENED,
+        "is given away, and nobody has opened it",
+        "are given away, and nobody has opened them",
+        lambda one: _longest([one]),
+        lambda one: f" ({given(one)})",
+        lambda one: one.unopened_seconds or 0.0,
         " longest",
     ),
     _Sentence(

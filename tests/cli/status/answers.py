@@ -52,7 +52,12 @@ def node() -> dict[str, Any]:
         for share in some:
             share.pop("holder", None)
     shares[0][0]["holder"] = {"owner": "ada", "command": "python3", "class": "training"}
-    shares[4][0]["holder"] = {"owner": "bob", "command": "ipykernel", "class": "notebook"}
+    shares[4][0]["holder"] = {
+        "owner": "bob",
+        "command": "ipykernel",
+        "class": "notebook",
+        "workload": "team-a/notebook-7",
+    }
     shares[4][0]["held"] = True
     return answer
 

@@ -112,7 +112,7 @@ def test_mig_has_one_line_an_instance() -> None:
     """The board's readings stand on the board's line, the work on those of its instances."""
     lines = lines_of(answer_of(EXAMPLES["mig"]))
 
-    assert lines[0].startswith("1 GPU, 2 MIG instances: 1 busy, 1 not known")
+    assert lines[0].startswith("1 GPU, 2 MIG instances: 1 busy, 1 unopened")
     board, first, second = row(lines, "0"), row(lines, "0/1"), row(lines, "0/2")
     assert "641/700" in board
     assert "idle" not in board
@@ -136,6 +136,55 @@ def test_idle_and_held() -> None:
     line = row(lines_of(answer), "0")
     assert "1h01m" in line
     assert "free" not in line
+
+
+def test_what_nobody_opened() -> None:
+    """To whom it was given and for how long nobody has opened it; an older daemon says nothing."""
+    answer = answer_of(EXAMPLES["idle"])
+    share = answer["gpus"][0]["shares"][0]
+    share |= {"allocated": True, "workloads": [{"scheduler": "kubernetes", "pod": "p"}]}
+    share["workloads"] += [{"scheduler": "of tomorrow", "pod": "p"}]
+    share["idle"]["unopened_for_seconds"] = 3900.0
+    lines = lines_of(answer)
+    assert ": 1 unopened for 1 h 5 min ·" in lines[0]
+    assert "  unopened " in row(lines, "0")
+    assert "  1h given    given to p" in row(lines, "0")
+
+    line = row(lines_of(answer, since_start=True), "0")
+    assert "  given " in line
+    assert "1h" not in line
+    del share["allocated"], share["workloads"], answer["source_states"]
+    assert "1h01m free" in row(lines_of(answer), "0")
+
+
+@pytest.mark.parametrize("columns", [40, 100, 190])
+@pytest.mark.parametrize("name", [*HOSTILE, "p" * 253], ids=range(len(HOSTILE) + 1))
+def test_names_of_workloads_are_harmless(name: str, columns: int) -> None:
+    """A pod cannot move the cursor; one with 253 characters does not widen the line."""
+    answer = node()
+    pod = {"scheduler": "kubernetes", "namespace": name, "pod": name, "container": name}
+    first, idle = answer["gpus"][0]["shares"][0], answer["gpus"][4]["shares"][0]
+    first["holder"]["workload"] = name
+    idle |= {"held": False, "allocated": True, "workloads": [pod]}
+    del idle["holder"]
+    lines = lines_of(answer, columns)
+    assert_fits(lines, columns)
+    assert row(lines, "4")
+
+
+def test_a_scheduler_that_cannot_be_read_is_named() -> None:
+    """What it said last stays, and how old that is."""
+    answer = node()
+    answer["source_states"] |= {
+        "kubernetes": {"up": False, "age_seconds": 720.0},
+        "slurm": {"up": True, "age_seconds": 3.0},
+        "container": {"up": False},
+    }
+    notices = [line for line in lines_of(answer) if "cannot be read" in line]
+    assert notices == [
+        "kubernetes cannot be read: what it said 12 min ago stays",
+        "container cannot be read",
+    ]
 
 
 def test_mostly_idle_is_not_idle() -> None:
@@ -243,7 +292,7 @@ def test_what_is_unknown_is_a_dash() -> None:
 def test_narrow_terminals_lose_the_least_important_first() -> None:
     """Each width shows all that a narrower one does."""
     before: set[str] = set()
-    for columns in range(20, 181):
+    for columns in range(20, 191):
         header = next(line for line in lines_of(node(), columns) if line.startswith("GPU  "))
         shown = {word.strip() for word in header.split("  ") if word.strip()}
         assert before <= shown

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from exporter.cli.config.values import BUNDLED_SCENARIOS
 from exporter.errors import ConfigError
+from exporter.model.workload import SCHEDULERS, Workload
 from exporter.sources.simulate.scenario import BUNDLED, MOST_GPUS, Scenario, _Reader, load_scenario
 from exporter.sources.simulate.stories import STORIES, Holder
+from exporter.sources.simulate.workloads import NO_WORK, Work
 from exporter.specs import load_specs
 from exporter.yaml_lines import loads
 
@@ -42,6 +44,9 @@ def test_the_demo_is_eight_h100_that_do_everything() -> None:
     """Every story is in the bundled demo."""
     demo = load_scenario("demo", BOOK)
     stories = {scene.story for gpu in demo.gpus for scene in gpu.scenes}
+    free = [scene.work.allocated for scene in demo.gpus[5].scenes]
+
+    assert free == [False, True], "free, and then given to somebody who does not open it"
 
     assert [gpu.spec for gpu in demo.gpus] == ["h100-sxm5-80gb"] * 8
     assert stories | {"failing"} == set(STORIES)
@@ -87,6 +92,40 @@ gpus:
     assert gpus[2].scenes[0].holder == Holder("run", "yan", "serving")
     assert gpus[2].scenes[1].holder is None
     assert [scene.seconds for scene in gpus[2].scenes] == [600.0, 1.5]
+
+
+POD = "workload: {scheduler: kubernetes, namespace: a, pod: b}"
+
+
+def works(text: str) -> list[Work]:
+    """What of its scenes is said of whose work they are."""
+    return [scene.work for gpu in scenario(text).gpus for scene in gpu.scenes]
+
+
+def test_whose_work_it_is() -> None:
+    """A pod or a job has been given its GPU unless it is said otherwise, a container never."""
+    pod = Workload("kubernetes", namespace="a", pod="b", container="main")
+    job = Workload("slurm", job="4711", step="0")
+    box = Workload("container", container="c", runtime="podman")
+    lone = f"gpus: [{{{H100}, story: free"
+    assert works(f"{lone}, {POD}}}]") == [Work((pod,), allocated=True)]
+    assert works(f"{lone}, {POD}, allocated: false}}]") == [Work((pod,))]
+    assert works(f"{lone}, workload: {{scheduler: slurm, job: 4711}}}}]") == [Work((job,), True)]
+    text = f"{lone}, workload: [{{scheduler: container, container: c, runtime: podman}}]}}]"
+    assert works(text) == [Work((box,))]
+    assert works(f"{lone}}}]") == [NO_WORK]
+    assert works(f"{lone}, allocated: false}}]") == [NO_WORK]
+
+
+def test_whose_work_a_sequence_is() -> None:
+    """What stands beside the sequence holds for each part that says nothing else."""
+    parts = "{story: free, for: 1m}, {story: lost, for: 1m}, {story: free, for: 1m, workload: null}"
+    given, lost, taken = works(f"gpus: [{{{H100}, {POD}, sequence: [{parts}]}}]")
+    assert given == lost
+    assert given.allocated
+    assert taken == NO_WORK
+    one, two = works(f"gpus: [{{{H100}, {POD}, story: failing}}]")
+    assert one == two == given
 
 
 def test_failing_is_work_and_loss_in_turn() -> None:
@@ -211,6 +250,56 @@ def test_failing_is_work_and_loss_in_turn() -> None:
             f"gpus:\n  - {H100}\n    held_by: 3\n    sequence: [{{story: free, for: 1s}}]",
             "s.yaml:3: key 'gpus.0.held_by': expected a mapping of command, owner and class, or nu",
         ),
+        (
+            f"gpus:\n  - {H100}\n    story: free\n    workload: team-a",
+            "s.yaml:4: key 'gpus.0.workload': expected a mapping with scheduler, got 'team-a'",
+        ),
+        (
+            f"gpus:\n  - {H100}\n    story: free\n    workload: []",
+            "s.yaml:4: key 'gpus.0.workload': expected a mapping, or a list of 1 to 8 of them, got",
+        ),
+        (
+            f"gpus:\n  - {H100}\n    story: free\n    workload: {{scheduler: pbs}}",
+            "s.yaml:4: key 'gpus.0.workload.scheduler': expected one of kubernetes, slurm, contain",
+        ),
+        (
+            f"gpus:\n  - {H100}\n    story: free\n    workload:\n    - scheduler: [slurm]",
+            "s.yaml:5: key 'gpus.0.workload.0.scheduler': expected one of kubernetes, slurm, conta",
+        ),
+        (
+            f"gpus:\n  - {H100}\n    story: free\n    workload: {{scheduler: slurm, pod: a}}",
+            "s.yaml:4: key 'gpus.0.workload.pod': not known, expected one of scheduler, job, user,",
+        ),
+        (
+            f"gpus:\n  - {H100}\n    story: free\n    workload: {{scheduler: slurm}}",
+            "s.yaml:4: key 'gpus.0.workload.job': missing, expected a name",
+        ),
+        (
+            f"gpus:\n  - {H100}\n    story: free\n    workload: {{scheduler: slurm, job: 1.5}}",
+            "s.yaml:4: key 'gpus.0.workload.job': expected printable text of 1 to 20 bytes, got 1.",
+        ),
+        (
+            f"gpus:\n  - {H100}\n    story: free\n"
+            "    workload: {scheduler: container, container: a, runtime: runc}",
+            "s.yaml:4: key 'gpus.0.workload.runtime': expected one of docker, podman, containerd,",
+        ),
+        (
+            f"gpus:\n  - {H100}\n    story: free\n    allocated: true",
+            "s.yaml:4: key 'gpus.0.allocated': expected a workload beside it",
+        ),
+        (
+            f"gpus:\n  - {H100}\n    story: free\n    allocated: 3",
+            "s.yaml:4: key 'gpus.0.allocated': expected true or false, got 3",
+        ),
+        (
+            f"gpus:\n  - {H100}\n    story: free\n    allocated: true\n"
+            "    workload: {scheduler: container, container: a}",
+            "s.yaml:4: key 'gpus.0.allocated': expected a workload of kubernetes or slurm beside i",
+        ),
+        (
+            f"gpus:\n  - {H100}\n    workload: 3\n    sequence: [{{story: free, for: 1s}}]",
+            "s.yaml:3: key 'gpus.0.workload': expected a mapping with scheduler, got 3",
+        ),
     ],
 )
 def test_a_bad_scenario_is_one_line(text: str, message: str) -> None:
@@ -247,7 +336,12 @@ ANYTHING = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(("story", "spec", "for", "count", "held_by", "sequence", "duty", "x")),
+            st.sampled_from(
+                (
+                    *("story", "spec", "for", "count", "held_by", "sequence", "duty", "x"),
+                    *("workload", "scheduler", "job", "pod", "namespace", "allocated"),
+                )
+            ),
             inner,
             max_size=4,
         )
@@ -267,6 +361,12 @@ GPUS = st.lists(
                 max_size=2,
             ),
             "held_by": ANYTHING,
+            "workload": ANYTHING
+            | st.fixed_dictionaries(
+                {"scheduler": st.sampled_from(SCHEDULERS)},
+                optional={"job": ANYTHING, "pod": ANYTHING, "namespace": ANYTHING},
+            ),
+            "allocated": ANYTHING,
             "count": st.integers(0, 5),
         },
     ),

@@ -11,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from exporter.model.reading import Device
-from exporter.model.snapshot import Ceilings
+from exporter.model.snapshot import Ceilings, Holder, SourceState
 from exporter.specs import SpecBook
 from exporter.web.api.models.gpus import GpuAnswer, GpusAnswer
 from exporter.web.api.models.json import Json
@@ -99,6 +99,43 @@ def test_only_the_holder_is_named(client: TestClient) -> None:
     ]
 
 
+def test_whose_work_it_is(client: TestClient) -> None:
+    """Every workload with what is known of it, also of an instance that nobody has opened."""
+    [whole, first, second] = [
+        share
+        for gpu in client.get("/api/v1/gpus").json()["gpus"]
+        for share in gpu["shares"]
+        if gpu["index"] in (0, 2)
+    ]
+    assert "allocated" not in whole
+    assert whole["workloads"] == []
+    assert first["workloads"][0] == {
+        "scheduler": "kubernetes",
+        "namespace": "team-a",
+        "pod": "train-0",
+        "container": "main",
+        "id": "5d1b2b0e-3f77-4d3a-9a39-0c6a3a0a5b11",
+    }
+    assert second["workloads"] == [{"scheduler": "slurm", "job": "4711", "user": "ada"}]
+    assert (first["allocated"], second["allocated"], second["held"]) == (True, True, False)
+    assert second["idle"] == {
+        "allocated_unopened_seconds_total": 61.5,
+        "unopened_for_seconds": 61.5,
+    }
+
+
+def test_the_holder_has_the_words_for_its_workload(daemon: Daemon) -> None:
+    """As the page names it; and every source says how old its word is."""
+    gpu = snapshots.h100_training(0)
+    holder = Holder("root", "python3", "training", workload=snapshots.TRAIN_POD)
+    node = snapshots.snapshot(replace(gpu, shares=(replace(gpu.shares[0], holder=holder),)))
+    kubelet = SourceState(up=False, failures_total=3, age_seconds=61.0)
+    daemon.publish(replace(node, sources={"kubernetes": kubelet}))
+    answer = daemon.client.get("/api/v1/gpus").json()
+    assert answer["gpus"][0]["shares"][0]["holder"]["workload"] == "team-a/train-0"
+    assert answer["source_states"] == {"kubernetes": {"up": False, "age_seconds": 61.0}}
+
+
 def test_estimates_are_bounds(client: TestClient) -> None:
     """A GPU without hardware counters has bounds and no ratio."""
     [share] = client.get("/api/v1/gpus/1").json()["gpu"]["shares"]
@@ -151,7 +188,12 @@ def test_unknown_gpu(client: TestClient, key: str) -> None:
 def test_before_the_first_snapshot(daemon: Daemon) -> None:
     """Lists are empty, with the reason; there is no GPU to find."""
     answer = daemon.client.get("/api/v1/gpus").json()
-    assert answer == {"schema_version": 1, "problem": "no snapshot yet", "gpus": []}
+    assert answer == {
+        "schema_version": 1,
+        "problem": "no snapshot yet",
+        "source_states": {},
+        "gpus": [],
+    }
     assert daemon.client.get("/api/v1/roofline").json() == {"schema_version": 1, "rooflines": []}
     assert daemon.client.get("/api/v1/gpus/0").status_code == 404
 

@@ -215,7 +215,7 @@ def test_mig() -> None:
     assert values_of(first)["wait"] == 0.5
     assert not set(values_of(board)) & set(values_of(first))
     assert "note" not in first["words"]
-    assert second["words"]["word"] == "unknown"
+    assert second["words"]["word"] == "unopened"
     assert first["ceilings"] == "h100-sxm5-80gb/60sm/4of8/bf16_tensor"
     empty = replace(snapshots.h100_mig(2), shares=())
     assert view(snapshots.snapshot(empty))["totals"] == "1 GPU: 1 free"

@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 
 from exporter import __version__
 from exporter.model.snapshot import Bounds, Holder, Recent
+from exporter.model.workload import ShareWork, Workload
 from exporter.web.page.node import problem_section
 from exporter.web.page.problem import problem_view
 from exporter.web.static import HEADERS
@@ -135,10 +136,18 @@ def test_the_view_is_in_the_page(client: TestClient) -> None:
 def test_hostile_names_stay_text(daemon: Daemon) -> None:
     """Names from the driver, owners and reasons cannot become markup, nor end a data block."""
     gpu, lost = snapshots.h100_training(0), snapshots.lost(1)
+    pod = Workload("kubernetes", EVIL, EVIL, EVIL, id=EVIL)
     gpu = replace(
         gpu,
         device=replace(gpu.device, name=EVIL, source=EVIL, serial=EVIL),
-        shares=(replace(gpu.shares[0], limiter=EVIL, holder=Holder(EVIL, EVIL)),),
+        shares=(
+            replace(
+                gpu.shares[0],
+                limiter=EVIL,
+                holder=Holder(EVIL, EVIL, workload=pod),
+                work=ShareWork((pod,), allocated=True),
+            ),
+        ),
     )
     lost = replace(lost, down_reason=EVIL)
     daemon.publish(replace(snapshots.snapshot(gpu, lost), problem=EVIL))
@@ -422,6 +431,43 @@ def test_the_clock_of_a_ceiling(client: TestClient, precision: str, clock: str) 
         rf'<th scope="row">{precision}</th>(.*?)</tr>', facts(client.get("/gpu/0").text, "ceilings")
     )
     assert re.findall("<td>([^<]*)</td>", cells)[-1] == clock
+
+
+def test_the_facts_name_every_workload(daemon: Daemon) -> None:
+    """Each with its scheduler and all that it is called, and since when nobody has opened it."""
+    gpu = snapshots.h100_idle(0)
+    [share] = gpu.shares
+    work = ShareWork(
+        (
+            Workload("container", container="trainer", id="4f1c0d9be2a7", runtime="docker"),
+            Workload("kubernetes", "team-a", "p" * 253, "main", id="5d1b2b0e"),
+            Workload("slurm", job="4711", user="ada", step="0"),
+        ),
+        allocated=True,
+    )
+    totals = replace(share.totals, allocated_unopened_seconds=7200.0, unopened_for_seconds=3660.0)
+    unopened = replace(share, work=work, held=False, holder=None, totals=totals)
+    daemon.publish(snapshots.snapshot(replace(gpu, shares=(unopened,))))
+    text = daemon.client.get("/gpu/0").text
+    whose = re.findall("<dt>([^<]*)</dt><dd>([^<]*)</dd>", facts(text, "whose"))
+    assert whose == [
+        ("Given away by a scheduler", "not opened for 1 h 1 min"),
+        ("Given away and not opened, altogether", "2 h 0 min"),
+        ("container", "trainer, runtime docker, id 4f1c0d9be2a7"),
+        ("Kubernetes", f"team-a/{'p' * 112}…, container main, id 5d1b2b0e"),
+        ("Slurm", "ada, job 4711, step 0"),
+    ]
+    row = Page(daemon.client.get("/").text).rows[0]
+    assert (row["word"], row["idle"]) == ("unopened", "unopened 1 h 1 min")
+    assert row["holder"] == "given to 3 workloads"
+    free = replace(unopened, work=ShareWork(allocated=False), totals=share.totals)
+    daemon.publish(snapshots.snapshot(replace(gpu, shares=(free,))))
+    assert "<dd>to nobody</dd>" in facts(daemon.client.get("/gpu/0").text, "whose")
+
+
+def test_without_a_scheduler_nothing_is_said_of_it(client: TestClient) -> None:
+    """Most workstations have none."""
+    assert 'id="whose"' not in client.get("/gpu/0").text
 
 
 def test_the_facts_of_a_lost_gpu(client: TestClient) -> None:

@@ -52,6 +52,13 @@ def near(lower: float, upper: float | None = None) -> Saturation:
         ({"busy_ratio": 0.0, "held": True, "idle": True}, "idle"),
         ({"busy_ratio": 0.0, "held": False, "idle": True, "idle_seconds": 0.5}, "free"),
         ({"busy_ratio": 0.0, "held": False, "limiter": "idle"}, "free"),
+        ({"idle": True, "held": False, "allocated": True}, "unopened"),
+        ({"idle": True, "held": False, "allocated": False}, "free"),
+        ({"idle": True, "allocated": True}, "idle"),
+        ({"held": False, "allocated": True}, "unopened"),
+        ({"busy_ratio": 0.4, "held": False, "allocated": True}, "busy"),
+        ({"idle": True, "idle_seconds": 60.0, "held": True, "allocated": True}, "held idle"),
+        ({"busy_ratio": 0.4, "idle": False, "held": False, "allocated": True}, "busy"),
         ({"busy_ratio": 0.0, "idle": True, "idle_seconds": 3600.0}, "idle"),
         ({"busy_ratio": 0.3, "held": True, "limiter": "idle"}, "often idle"),
         ({"busy_ratio": 0.0, "held": True, "limiter": "idle", "idle": False}, "often idle"),
@@ -76,8 +83,8 @@ def test_states(known: dict[str, Any], expected: str) -> None:
 
 def test_tones() -> None:
     """A state says how good it is; one that is not known is neither good nor bad."""
-    names = ("near its roof", "clock-throttled", "free", "lost", "unknown")
-    assert [tone(name) for name in names] == ["good", "warn", "calm", "bad", "neutral"]
+    names = ("near its roof", "clock-throttled", "unopened", "free", "lost", "unknown")
+    assert [tone(name) for name in names] == ["good", "warn", "warn", "calm", "bad", "neutral"]
 
 
 def test_stall_levels() -> None:

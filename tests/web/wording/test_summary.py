@@ -26,6 +26,7 @@ STATES: dict[str, dict[str, Any]] = {
     "held idle": HELD,
     "idle": {"idle": True},
     "free": {"idle": True, "held": False},
+    "unopened": {"idle": True, "held": False, "allocated": True},
     "clock-throttled": {"limiter": "clock"},
     "near its roof": {"saturation": Saturation(Range(0.9, 0.9))},
     "underused": {"busy_ratio": 1.0, "saturation": Saturation(Range(0.0, 0.0))},
@@ -99,6 +100,9 @@ def test_totals_of_instances() -> None:
         (("free", "idle"), "GPU 1 is idle"),
         (("free", "free"), "2 GPUs are free"),
         (("suspended",), "GPU 0 is suspended"),
+        (("unopened", "free"), "GPU 0 is given to somebody, and nobody has opened it"),
+        (("unopened", "unopened"), "2 GPUs are given away, and nobody has opened them"),
+        (("unopened", "held idle"), "GPU 1 is held idle for 10 s"),
         (("unknown",), "GPU 0 does not report how busy it is"),
         (("unknown", "free"), "GPU 1 is free"),
         ((), "No GPU can be read"),
@@ -123,6 +127,39 @@ def test_headlines_name_reason_and_holder() -> None:
         "1 GPU and 1 MIG instance are held idle; GPU 1 longest for 2 h 30 min"
     )
     assert headline([longer]).text == "GPU 1 is held idle for 2 h 30 min"
+
+
+def test_workloads_are_named_as_owners() -> None:
+    """The team's pod stands where the user of its process stood, beside the job's name."""
+    pod = Holder("root", "python3", "notebook", "team-a/notebook-7")
+    held = Facts(4, holder=pod, **{**HELD, "idle_seconds": 7810.0})
+    assert headline([held]).text == (
+        "GPU 4 is held idle for 2 h 10 min by team-a/notebook-7 (python3, notebook)"
+    )
+    starved = Facts(2, holder=pod, limiter="input", idle_ratio=0.6)
+    assert headline([starved]).text == (
+        "GPU 2 idle 60 % of the time, waiting for data (team-a/notebook-7)"
+    )
+    assert headline([replace(starved, job="pretrain")]).text == (
+        "GPU 2 idle 60 % of the time, waiting for data (pretrain, team-a/notebook-7)"
+    )
+
+
+def test_what_nobody_opened_is_said_with_its_time() -> None:
+    """To whom it is given, and for how long that was seen; of several of the longest."""
+    one = Facts(3, workloads=("team-b/train-1",), unopened_seconds=3900.0, **STATES["unopened"])
+    text = "GPU 3 is given to team-b/train-1, and nobody has opened it for 1 h 5 min"
+    assert headline([one]).text == text
+    assert totals([one]) == "1 GPU: 1 unopened for 1 h 5 min"
+    other = Facts(5, **STATES["unopened"])
+    assert headline([other, one]).text == (
+        "2 GPUs are given away, and nobody has opened them; "
+        "GPU 3 longest for 1 h 5 min (given to team-b/train-1)"
+    )
+    assert totals([other]) == "1 GPU: 1 unopened"
+    assert totals([replace(each, gpu=at) for at, each in enumerate((other, one))]) == (
+        "2 GPUs: 2 unopened for 1 h 5 min"
+    )
 
 
 @pytest.mark.parametrize(

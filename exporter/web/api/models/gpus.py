@@ -209,6 +209,10 @@ class IdleJson(Json):
     last_busy_timestamp_seconds: float | None = None
     idle_for_seconds: float | None = None
     """How long it was seen to be idle without a break; 0 where it is not idle."""
+    allocated_unopened_seconds_total: float | None = None
+    """In which a scheduler had given it to somebody and no process held it."""
+    unopened_for_seconds: float | None = None
+    """How long that was seen without a break; 0 where it is not so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,6 +224,30 @@ class HolderJson(Json):
     """The command's name, without arguments."""
     work_class: str
     """training, serving, notebook, display, system or other."""
+    workload: str | None = None
+    """Whose work it is, as people call it: team-a/notebook-7, or ada, job 4711."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadJson(Json):
+    """One container of a pod, one step of a Slurm job, or one container."""
+
+    scheduler: str
+    """kubernetes, slurm or container."""
+    namespace: str | None = None
+    pod: str | None = None
+    container: str | None = None
+    """Its name."""
+    job: str | None = None
+    """Slurm's job id."""
+    user: str | None = None
+    """Of the Slurm job."""
+    step: str | None = None
+    """Of the Slurm job."""
+    id: str | None = None
+    """UID of the pod, SLUID of the job, or id of the container."""
+    runtime: str | None = None
+    """Of a container: docker, podman, containerd or cri-o."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,6 +258,10 @@ class ShareJson(Json):
     held: bool | None = None
     holder: HolderJson | None = None
     """Present while held."""
+    allocated: bool | None = None
+    """Whether a scheduler has given it to somebody; absent where none says."""
+    workloads: list[WorkloadJson] = field(default_factory=list)
+    """Those that it is given to, and those that have a process on it."""
     limiter: str | None = None
     """What limited the last interval."""
     recent: RecentJson | None = None
@@ -276,6 +308,16 @@ class GpuJson(Json):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SourceJson(Json):
+    """How one source is doing."""
+
+    up: bool
+    """Whether it can be read now."""
+    age_seconds: float | None = None
+    """Of what it said last, where that stays while it cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpusAnswer(Json):
     """Every GPU of the node."""
 
@@ -285,6 +327,8 @@ class GpusAnswer(Json):
     notice: str | None = None
     """That the data is recorded or simulated; absent where it is what real GPUs do now."""
     problem: str | None = None
+    source_states: dict[str, SourceJson] = field(default_factory=dict)
+    """By name, those in use."""
     gpus: list[GpuJson]
 
 

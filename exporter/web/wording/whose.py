@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people call a workload, and whose a GPU is.
+
+The rules of Prometheus make the label `owner` from the same words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from exporter.model.workload import Workload
+from exporter.web.wording.facts import Facts
+from exporter.web.wording.numbers import cut
+
+ID_DIGITS = 12
+"""Of the id of a container without a name, as `docker ps` shows it."""
+SCHEDULERS = {"kubernetes": "Kubernetes", "slurm": "Slurm", "container": "container"}
+"""How each is written."""
+
+
+def workload_words(workload: Workload) -> str:
+    """Return team-a/notebook-7, "ada, job 4711", or the name or id of a container."""
+    if workload.scheduler == "kubernetes":
+        return "/".join(filter(None, (workload.namespace, workload.pod))) or (
+            f"pod {workload.id[:ID_DIGITS]}" if workload.id else "a pod"
+        )
+    if workload.scheduler == "slurm":
+        job = workload.job or workload.id
+        return ", ".join(filter(None, (workload.user, f"job {job}" if job else ""))) or "a job"
+    return workload.container or workload.id[:ID_DIGITS] or "a container"
+
+
+def words_of(workloads: Sequence[Workload]) -> tuple[str, ...]:
+    """Return the words of these, each once: the containers of a pod are one, and so are the steps
+    of a job."""
+    return tuple(dict.fromkeys(map(workload_words, workloads)))
+
+
+def owner(facts: Facts) -> str | None:
+    """Return whose a GPU is: the holder's workload, "3 workloads", else the user of its process.
+
+    Of one that nobody holds, to whom it is given; None where nothing is known.
+    """
+    holder = facts.holder
+    if holder is not None and holder.workload:
+        return holder.workload
+    several = len(facts.workloads)
+    if several > 1:
+        return f"{several} workloads"
+    if holder is not None:
+        return holder.owner
+    return facts.workloads[0] if facts.workloads and is_unopened(facts) else None
+
+
+def is_unopened(facts: Facts) -> bool:
+    """Return whether a scheduler has given it to somebody, and no process holds it."""
+    return facts.allocated is True and facts.held is False
+
+
+def given(facts: Facts) -> str:
+    """Return to whom it is given: given to team-b/train-1; "" unless nobody has opened it."""
+    return f"given to {cut(owner(facts) or 'somebody')}" if is_unopened(facts) else ""

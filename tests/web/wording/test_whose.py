@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people call a workload, and whose a GPU is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.model.workload import SCHEDULERS, Workload
+from exporter.web.wording import phrases, short
+from exporter.web.wording.facts import Facts, Holder
+from exporter.web.wording.whose import owner, words_of, workload_words
+
+CONTAINER = "4f1c0d9be2a7" + "0" * 52
+
+
+@pytest.mark.parametrize(
+    ("workload", "words"),
+    [
+        (Workload("kubernetes", namespace="team-a", pod="notebook-7"), "team-a/notebook-7"),
+        (Workload("kubernetes", "team-a", "notebook-7", "jupyter", id="5d1b"), "team-a/notebook-7"),
+        (Workload("kubernetes", id="5d1b2b0e-3f77-4d3a-9a39-0c6a3a0a5b11"), "pod 5d1b2b0e-3f7"),
+        (Workload("slurm", job="4711", user="ada", step="0"), "ada, job 4711"),
+        (Workload("slurm", job="4711"), "job 4711"),
+        (Workload("slurm", id="sAB3DE6GH1JK2M"), "job sAB3DE6GH1JK2M"),
+        (Workload("slurm", user="ada"), "ada"),
+        (Workload("container", container="trainer", id=CONTAINER), "trainer"),
+        (Workload("container", id=CONTAINER), "4f1c0d9be2a7"),
+        (Workload("kubernetes"), "a pod"),
+        (Workload("slurm"), "a job"),
+        (Workload("container"), "a container"),
+    ],
+)
+def test_words(workload: Workload, words: str) -> None:
+    """As the label `owner` of the rules has them; what is not known is left out."""
+    assert workload_words(workload) == words
+
+
+@given(st.sampled_from(SCHEDULERS), st.lists(st.text(max_size=20), min_size=8, max_size=8))
+def test_every_workload_has_words(scheduler: Any, names: list[str]) -> None:
+    """There is always something to call it by."""
+    assert workload_words(Workload(scheduler, *names))
+
+
+def test_containers_of_a_pod_are_one_owner() -> None:
+    """And so are the steps of a job."""
+    pod = [Workload("kubernetes", "a", "b", container) for container in ("main", "side")]
+    steps = [Workload("slurm", job="7", user="ada", step=step) for step in ("batch", "0")]
+    assert words_of([*pod, *steps]) == ("a/b", "ada, job 7")
+
+
+POD = Holder("root", "python3", "training", "team-a/train-0")
+ROOT = Holder("root", "python3", "training")
+GIVEN: dict[str, Any] = {"allocated": True, "held": False, "idle": True}
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        ({"holder": POD, "workloads": ("team-a/side", "team-a/train-0")}, "team-a/train-0"),
+        ({"holder": ROOT, "workloads": ("a/b", "c/d", "e/f")}, "3 workloads"),
+        ({"holder": ROOT, "workloads": ("a/b",)}, "root"),
+        ({"holder": ROOT}, "root"),
+        ({"holder": Holder(command="python3")}, None),
+        ({**GIVEN, "workloads": ("a/b",)}, "a/b"),
+        ({**GIVEN, "workloads": ("a/b", "c/d")}, "2 workloads"),
+        (GIVEN, None),
+        ({"held": False, "workloads": ("a/b",)}, None),
+        ({}, None),
+    ],
+)
+def test_owner(known: dict[str, Any], expected: str | None) -> None:
+    """The holder's workload; of several without one their number; else the process's user."""
+    assert owner(Facts(0, **known)) == expected
+
+
+@pytest.mark.parametrize(
+    ("known", "held_by", "idle", "column", "cell"),
+    [
+        (
+            {"holder": POD, "held": True, "idle": True, "idle_seconds": 7810.0},
+            *("team-a/train-0: python3 (training)", "held idle 2 h 10 min"),
+            *("team-a/train-0: python3 (training)", "2h10m held"),
+        ),
+        (
+            {**GIVEN, "workloads": ("a/b",), "idle_seconds": 9e5, "unopened_seconds": 3900.0},
+            *("given to a/b", "unopened 1 h 5 min", "given to a/b", "1h given"),
+        ),
+        (
+            {**GIVEN, "idle_seconds": 9e5},
+            *("given to somebody", "unopened", "given to somebody", "given"),
+        ),
+        (
+            {"allocated": False, "held": False, "idle": True, "idle_seconds": 60.0},
+            *("held by nobody", "idle 1 min", None, "1m00s free"),
+        ),
+    ],
+)
+def test_of_a_row(
+    known: dict[str, Any], held_by: str, idle: str, column: str | None, cell: str
+) -> None:
+    """Page and terminal name the workload where they named the user."""
+    facts = Facts(0, **known)
+    assert (phrases.holder(facts), phrases.idle(facts)) == (held_by, idle)
+    assert (short.holder(facts), short.idle(facts)) == (column, cell)
+
+
+def test_long_names_are_cut_in_words() -> None:
+    """A pod may have 253 characters, and its namespace 63."""
+    long = f"{'n' * 63}/{'p' * 253}"
+    for known in ({"holder": Holder("root", "python3", "other", long)}, {**GIVEN}):
+        facts = Facts(0, **known, workloads=(long,))
+        assert len(phrases.holder(facts)) < 100
+
+
+def test_an_instance_without_counters_is_unopened_too() -> None:
+    """What nobody holds does nothing, also where that is not seen; what is seen to work does."""
+    facts = Facts(0, held=False, allocated=True, unopened_seconds=61.0)
+    assert (phrases.idle(facts), short.idle(facts)) == ("unopened 1 min", "1m given")
+    works = Facts(0, held=False, allocated=True, idle=False)
+    assert (phrases.idle(works), short.idle(works)) == ("not idle", "not idle")

@@ -176,7 +176,7 @@ def test_a_socket_that_was_named_is_expected_to_be_there(
     assert rig.up is False
     rig.on_gpus = {ID}
     rig.names(10.0)
-    assert caplog.messages == [f"source container: nothing listens at {path}; its last word stays"]
+    assert caplog.messages == [f"source container: nothing listens at {path}"]
     engine = UnixEngine(place / "mine.sock")
     try:
         engine.says = listing(container(ID, "/llm"))

@@ -10,6 +10,7 @@ import re
 import socket
 import time
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -31,6 +32,12 @@ _NAME = re.compile(r"/?([A-Za-z0-9][A-Za-z0-9_.-]{0,254})")
 _OF_THE_KUBELET = "io.kubernetes.pod.uid"
 """The label of a container that Docker runs for a kubelet, which has a better name for it."""
 
+_UNVERSIONED = (http.client.BAD_REQUEST, http.client.NOT_FOUND)
+"""How an engine may refuse a question that names no version of the API. Today all take it, while
+there is no version that all take (Docker 20.10 has none above 1.41, Docker 29 none below 1.44)."""
+_VERSION = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}")
+_FOREIGN = "does not answer as Docker and Podman do"
+
 
 class NotThere(Exception):
     """Nothing listens on that socket."""
@@ -38,6 +45,17 @@ class NotThere(Exception):
 
 class NotAllowed(Exception):
     """This process may not open that socket."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What an engine answered; a header that it left out is empty."""
+
+    status: int
+    server: str
+    version: str
+    """The newest version of the API that it has."""
+    body: bytes
 
 
 class _Bytes:
@@ -60,29 +78,38 @@ def names(path: str, ids: Collection[str]) -> dict[str, Workload]:
     """
     wanted = frozenset(sorted(ids)[:MOST_CONTAINERS])
     try:
-        status, server, body = _parts(_exchange(path, _question(wanted)))
-        listed = json.loads(body) if status == http.client.OK else []
+        answer = _ask(path, wanted)
+        if answer.status in _UNVERSIONED and _VERSION.fullmatch(answer.version):
+            answer = _ask(path, wanted, f"/v{answer.version}")
+        listed = json.loads(answer.body) if answer.status == http.client.OK else []
     except (http.client.HTTPException, ValueError, RecursionError):
-        status, server, listed = http.client.OK, "", None
-    if status != http.client.OK:
-        raise Unreadable(f"{path} answers with status {status}")
+        raise Unreadable(f"{path} {_FOREIGN}") from None
+    if answer.status != http.client.OK:
+        raise Unreadable(f"{path} answers with status {answer.status}")
     if not isinstance(listed, list):
-        raise Unreadable(f"{path} does not answer as Docker and Podman do")
-    runtime = _RUNTIMES.get(server.partition("/")[0], "")
+        raise Unreadable(f"{path} {_FOREIGN}")
+    runtime = _RUNTIMES.get(answer.server.partition("/")[0], "")
     return {each.id: each for each in _named(listed, runtime) if each.id in wanted}
 
 
-def _question(ids: Collection[str]) -> bytes:
-    # HTTP/1.0: the answer ends with the connection, and comes in one piece.
+def _ask(path: str, ids: Collection[str], prefix: str = "") -> _Answer:
+    """Ask for the containers with these ids; `prefix` stands before the path of the question.
+
+    Raises:
+        http.client.HTTPException: the answer is not HTTP.
+    """
     filters = quote(json.dumps({"id": sorted(ids) or [NOBODY]}, separators=(",", ":")))
-    return f"GET /containers/json?filters={filters} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode()
-
-
-def _parts(answer: bytes) -> tuple[int, str, bytes]:
-    """Return the status of an answer, who gives it, and its content."""
-    response = http.client.HTTPResponse(_Bytes(answer))  # type: ignore[arg-type]
+    # HTTP/1.0: the answer ends with the connection, and comes in one piece.
+    question = f"GET {prefix}/containers/json?filters={filters} HTTP/1.0\r\nHost: localhost\r\n\r\n"
+    answer = _Bytes(_exchange(path, question.encode()))
+    response = http.client.HTTPResponse(answer)  # type: ignore[arg-type]
     response.begin()
-    return response.status, response.getheader("Server") or "", response.read()
+    return _Answer(
+        response.status,
+        response.getheader("Server") or "",
+        response.getheader("Api-Version") or "",
+        response.read(),
+    )
 
 
 def _exchange(path: str, question: bytes) -> bytes:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,15 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import MakeDriver, StartDaemon
+from tests.e2e.containers import (
+    PORT,
+    Engine,
+    address,
+    driver_environment,
+    driver_volumes,
+    exporter,
+    fetch,
+)
 from tests.e2e.daemons import Daemon, Page
 from tests.sources.workload.kubernetes.kubelet import LIST, LIST_PODS, FakeKubelet
 from tests.sources.workload.kubernetes.messages import (
@@ -121,6 +131,16 @@ def _complete(daemon: Daemon) -> Page | None:
     return page if len(_allocated(page)) == len(ALLOCATED) else None
 
 
+def _is_complete(page: Page | None) -> bool:
+    return page is not None and _allocated(page) == ALLOCATED
+
+
+def _of_next(page: Page | None) -> Page | None:
+    return (
+        page if page is not None and page.rows("gpu_workload_info", workload_pod="next-0") else None
+    )
+
+
 def _page_once(daemon: Daemon, what: str, **wanted: float) -> Page:
     """A page on which the source's series have these values."""
 
@@ -182,3 +202,49 @@ def test_every_gpu_has_its_pod_also_while_the_kubelet_is_gone(
     assert page.value(unopened, gpu="0") == page.value(unopened, gpu="2") == 0
     (line,) = [line for line in daemon.lines() if "source kubernetes" in line]
     assert "its last word stays" in line
+
+
+@pytest.fixture(scope="module")
+def image() -> Iterator[str]:
+    """The image of this checkout."""
+    engine = Engine()
+    yield engine.build()
+    engine.client.close()
+
+
+def test_the_image_asks_the_kubelet_as_the_owner_of_its_socket(
+    image: str, kubelet: tuple[FakeKubelet, FakeKubelet], make_driver: MakeDriver
+) -> None:
+    """Without a capability, on folders that it may only read; also after the kubelet's restart,
+    which makes the socket anew."""
+    fake = make_driver({"devices": DEVICES})
+    mounts = {
+        **driver_volumes(fake),
+        **{
+            str(each.path.parent): {"bind": f"/var/lib/kubelet/{each.path.parent.name}"}
+            for each in kubelet
+        },
+    }
+    for each in kubelet:
+        each.path.parent.chmod(0o750)
+    box = exporter(image, user=f"{os.getuid()}:{os.getgid()}")
+    box.with_envs(**driver_environment(fake))
+    for path, mount in mounts.items():
+        box.with_volume_mapping(path, mount["bind"], "ro")
+    with box:
+        url = address(box, PORT)
+
+        def page(up: int) -> Page | None:
+            body = fetch(f"{url}/metrics")
+            found = None if body is None else Page(body.decode())
+            states = found.rows("roofline_exporter_source_up", source="kubernetes") if found else []
+            return found if [value for _, value in states] == [up] else None
+
+        wait_until(lambda: _is_complete(page(1)), 30, "every GPU was read")
+        resources, _ = kubelet
+        resources.stop()
+        resources.path.unlink(missing_ok=True)
+        resources.answer = pod_resources(pod("team-c", "next-0", container("main", UUIDS[0])))
+        resources.start()
+        found = wait_until(lambda: _of_next(page(1)), 30, "the new kubelet was read")
+        assert _workloads(found)["0", ""] == [("team-c", "next-0", "main", "")]

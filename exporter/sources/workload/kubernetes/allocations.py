@@ -25,6 +25,12 @@ class Given:
     """Ids of devices of which it is not known which GPUs they are."""
 
 
+def going_on(held: Iterable[Held], pods: Mapping[PodName, Pod]) -> tuple[Held, ...]:
+    """Return the devices without those of pods that are known to have ended."""
+    ended = {name for name, pod in pods.items() if pod.ended}
+    return tuple(each for each in held if (each.namespace, each.pod) not in ended)
+
+
 def given(
     held: Iterable[Held], pods: Mapping[PodName, Pod], watchers: Iterable[re.Pattern[str]]
 ) -> Given:
@@ -39,13 +45,13 @@ def given(
     unknown: dict[str, None] = {}
     patterns = tuple(watchers)
     for each in held:
-        pod = pods.get((each.namespace, each.pod))
-        if (pod is not None and pod.ended) or is_elsewhere(each) or _watches(each, patterns):
+        if is_elsewhere(each) or _watches(each, patterns):
             continue
         found = named(each)
         if found is None:
             unknown[each.device] = None
             continue
+        pod = pods.get((each.namespace, each.pod))
         uid = "" if pod is None else pod.uid
         workload = Workload("kubernetes", each.namespace, each.pod, each.container, id=uid)
         allocations[Allocation(found.device, workload, found.replica, each.claim)] = None

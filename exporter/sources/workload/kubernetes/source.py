@@ -12,7 +12,12 @@ from exporter.clock import Clock
 from exporter.model.workload import Workload, WorkloadReport
 from exporter.sources.source import KUBERNETES, NodeWorkloads, WorkloadOptions
 from exporter.sources.workload.kubernetes import pod_resources, pods
-from exporter.sources.workload.kubernetes.allocations import PodName, Successions, given
+from exporter.sources.workload.kubernetes.allocations import (
+    PodName,
+    Successions,
+    given,
+    going_on,
+)
 from exporter.sources.workload.kubernetes.devices import gpu_resources
 from exporter.sources.workload.kubernetes.own_pod import own_pod
 from exporter.sources.workload.kubernetes.pod_resources import held_devices
@@ -58,9 +63,10 @@ class Kubelet:
         except Malformed as error:
             raise Unreadable(f"the answer of List cannot be read: {error}") from error
         listed, fresh = self._listed()
-        found = given(
-            self._successions.present(held), _by_name(listed, judged=fresh), self._watchers
-        )
+        by_name = _by_name(listed, judged=fresh)
+        # First those that ended: one that came last and failed has nothing that it could take over.
+        present = self._successions.present(going_on(held, by_name))
+        found = given(present, by_name, self._watchers)
         self._note_unknown(found.unknown)
         return WorkloadReport(
             found.allocations,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from exporter.model.workload import Allocation, DeviceName, Workload
-from exporter.sources.workload.kubernetes.allocations import Successions, given
+from exporter.sources.workload.kubernetes.allocations import Successions, given, going_on
 from exporter.sources.workload.kubernetes.pod_resources import Held
 from exporter.sources.workload.kubernetes.pods import Pod
 
@@ -50,7 +50,7 @@ def test_a_pod_that_has_ended_has_nothing() -> None:
         ("team-a", "two"): Pod("team-a", "two", "uid-2"),
     }
 
-    assert [each.workload.pod for each in given([ONE, TWO], pods, []).allocations] == ["two"]
+    assert _who(going_on([ONE, TWO, THREE], pods)) == ["two", "three"]
 
 
 def test_a_pod_that_only_watches_has_nothing() -> None:

@@ -261,6 +261,25 @@ def test_the_later_of_two_pods_has_an_exclusive_gpu(start_kubelet: StartKubelet)
     assert report.allocations == (_allocation(name="train-1"),)
 
 
+def test_a_later_pod_that_has_ended_takes_nothing_away(start_kubelet: StartKubelet) -> None:
+    """It failed at once; the earlier one has its GPU still."""
+    kubelet = start_kubelet(TRAIN)
+    listed = [described("team-a", "train-0", UID)]
+    other = start_kubelet(pods(*listed), LIST_PODS)
+    asked = Kubelet(_options(kubelet, other), {})
+    asked.read()
+    kubelet.answer = pod_resources(
+        pod("team-a", "train-0", container("main", GPU)),
+        pod("team-a", "train-1", container("main", GPU)),
+    )
+    other.answer = pods(*listed, described("team-a", "train-1", "uid-1", phase="Failed"))
+
+    report = asked.read()
+
+    assert report is not None
+    assert report.allocations == (_allocation(UID),)
+
+
 def test_250_pods_with_an_answer_of_almost_16_mib_are_read(start_kubelet: StartKubelet) -> None:
     """Nearly all of it is what other plugins have given."""
     fill = [f"{'x' * 60}-{n}" for n in range(680)]

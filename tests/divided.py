@@ -67,6 +67,7 @@ HEALTHY: dict[str, Any] = {
     "pcie": {"tx": 1e9, "rx": 2e9},
     "nvlink": {"tx": 3e9, "rx": 4e9},
     "throttle": {"power": 0.1},
+    "gpm": {"graphics": 60, "sm": 50, "tensor": 40, "dram": 20},
 }
 
 

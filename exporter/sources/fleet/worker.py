@@ -13,7 +13,7 @@ import pynvml
 
 from exporter.clock import Clock
 from exporter.errors import DeviceGone, DeviceSilent, LibraryUnavailable, SourceError
-from exporter.model.reading import SUSPENDED, Reading
+from exporter.model.reading import SUSPENDED, Device, Reading
 from exporter.sources.fleet.session import Session, SessionOptions
 from exporter.sources.fleet.slots import Reader, Slot
 from exporter.sources.nvml import NVML
@@ -250,7 +250,9 @@ class Worker(threading.Thread):
             try:
                 return session.read()
             except DeviceChanged:
-                return self._reopened().read()
+                session = self._reopened()
+                self._log_layout(session.device)
+                return session.read()
         except DeviceSilent:
             if self._clock.monotonic() - self._answered_at >= self._stale_seconds:
                 raise
@@ -262,6 +264,14 @@ class Worker(threading.Thread):
                 raise
             self._close()
         return None  # the last reading stands until it is stale
+
+    def _log_layout(self, device: Device) -> None:
+        """Log how the GPU is divided now, if that has changed."""
+        before = self.slot.device
+        if before is not None and (before.mig, before.instances) == (device.mig, device.instances):
+            return
+        profiles = ", ".join(each.profile for each in device.instances) or "no instance"
+        log.info("%s: MIG is %s", self.slot.name, f"on: {profiles}" if device.mig else "off")
 
     def _verified(self, session: Session) -> Session:
         """Look up the GPU's index; return the session, or a new one if the index has changed."""

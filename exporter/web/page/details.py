@@ -6,7 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from html import escape
 
-from exporter.model.reading import RECOVERY_ACTIONS, Health, capability_text
+from exporter.model.reading import (
+    RECOVERY_ACTIONS,
+    Health,
+    capability_text,
+    group_and_instance,
+)
 from exporter.model.snapshot import Ceilings, Gpu, Share
 from exporter.model.xids import describe
 from exporter.specs import GpuModel, SpecBook
@@ -155,8 +160,14 @@ def _health(gpu: Gpu) -> Terms:
     yield "NVSwitch fabric", _yes(health.fabric_healthy, "healthy", "not healthy")
 
 
-def _readings(states: Mapping[str, str]) -> Terms:
-    return ((plain(group), STATES.get(state, plain(state))) for group, state in states.items())
+def _readings(states: Mapping[str, str], gpu_instance: int | None) -> Terms:
+    """Yield what is absent, of an instance without what is of another one alone."""
+    for name, state in states.items():
+        group, instance = group_and_instance(name)
+        if gpu_instance is None and instance is not None:
+            yield f"{plain(group)}, MIG {instance}", STATES.get(state, plain(state))
+        elif instance in (None, gpu_instance):
+            yield plain(group), STATES.get(state, plain(state))
 
 
 def _ceilings(ceilings: Ceilings | None, model: GpuModel | None, codes: Mapping[str, str]) -> str:
@@ -240,7 +251,7 @@ def gpu_facts(gpu: Gpu, specs: SpecBook, gpu_instance: int | None = None) -> str
             _list(
                 "Readings that it does not have",
                 "readings",
-                _readings(gpu.states),
+                _readings(gpu.states, gpu_instance),
                 "None: every group of readings answers." if gpu.up else "Not readable.",
             ),
         )

@@ -49,8 +49,12 @@ def shares(node: DividedNode, gpu: int = 0) -> list[int | None]:
     return [share.gpu_instance for share in node.gpu(gpu).shares]
 
 
-def test_a_layout_is_followed_in_the_next_round(divided: Divided) -> None:
-    """Off, on without an instance, two, another two, one, off: each in the round after."""
+def test_a_layout_is_followed_in_the_next_round(
+    divided: Divided, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Off, on without an instance, two, another two, one, off: each in the round after, with one
+    line in the log."""
+    caplog.set_level(logging.INFO)
     node = divided(None, None)
     node.tick(3)
     found = [shares(node)]
@@ -64,6 +68,14 @@ def test_a_layout_is_followed_in_the_next_round(divided: Divided) -> None:
     assert shares(node, 1) == [None]
     infos = [labels for name, labels, _ in node.series() if name == "gpu_mig_info"]
     assert infos == []
+    said = [entry.getMessage().partition(": ")[2] for entry in caplog.records]
+    assert said == [
+        "MIG is on: no instance",
+        "MIG is on: 3g.40gb, 3g.40gb",
+        "MIG is on: 1g.10gb, 1g.10gb",
+        "MIG is on: 1g.10gb",
+        "MIG is off",
+    ]
 
 
 def test_series_of_instances_come_and_go_at_once(divided: Divided) -> None:

@@ -417,6 +417,22 @@ def test_the_facts_of_an_instance_are_its_own(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("", ["ecc", "fabric", "utilization", "gpm, MIG 2"]),
+        ("?instance=1", ["ecc", "fabric", "utilization"]),
+        ("?instance=2", ["ecc", "fabric", "utilization", "gpm"]),
+    ],
+)
+def test_absent_readings_of_an_instance_are_not_those_of_another(
+    client: TestClient, asked: str, found: list[str]
+) -> None:
+    """The GPU's page has all, and says whose they are."""
+    readings = facts(client.get(f"/gpu/2{asked}").text, "readings")
+    assert re.findall("<dt>([^<]+)", readings) == found
+
+
+@pytest.mark.parametrize(
     ("precision", "clock"),
     [
         ("FP64 tensor", "1.98 GHz"),

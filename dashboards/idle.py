@@ -66,9 +66,19 @@ IN_USE = (
 )
 UNOPENED = rate("gpu_allocated_unopened_seconds_total")
 UNOPENED_HOURS = f"({increase('gpu_allocated_unopened_seconds_total')} / 3600)"
-LOST = f"({HELD_IDLE} + on ({DEVICE}) {UNOPENED} or on ({DEVICE}) {HELD_IDLE})"
-LOST_HOURS = f"({HELD_HOURS} + on ({DEVICE}) {UNOPENED_HOURS} or on ({DEVICE}) {HELD_HOURS})"
+
+
+def _either(held: str, never: str) -> str:
+    """Return the sum of both; where only one is known, that."""
+    both = f"{held} + on ({DEVICE}) {never}"
+    return f"({both} or on ({DEVICE}) {held} or on ({DEVICE}) {never})"
+
+
+LOST = _either(HELD_IDLE, UNOPENED)
+LOST_HOURS = _either(HELD_HOURS, UNOPENED_HOURS)
 """Held idle or never opened: what is paid for."""
+LOST_BY_GPU = f"{HELD_HOURS} + {UNOPENED_HOURS} or {HELD_HOURS} or {UNOPENED_HOURS}"
+"""The same with all labels of the GPU."""
 IDLE_FREE = f"({KNOWN_IDLE} - on ({DEVICE}) {HELD_IDLE})"
 """The idle time in which nobody held a GPU: given away, or free."""
 IDLE_UNOPENED = (
@@ -332,7 +342,7 @@ def _nodes() -> Panel:
             Column("Never opened", expression=never, unit="suffix:h", decimals=2, width=120),
             Column(
                 "Cost",
-                expression=f"({hours} + {never} or {hours}) * $price",
+                expression=f"({hours} + {never} or {hours} or {never}) * $price",
                 unit="none",
                 decimals=2,
                 width=90,
@@ -362,7 +372,8 @@ def _nodes() -> Panel:
 
 def _gpus() -> Panel:
     def rows(expression: str) -> str:
-        return f"max by ({LABELS}) ({expression}) and on ({DEVICE}) ({ALL_HOURS} > 0)"
+        some = f"({ALL_HOURS} > 0 or {UNOPENED_HOURS} > 0)"
+        return f"max by ({LABELS}) ({expression}) and on ({DEVICE}) {some}"
 
     chart, queries, steps, overrides = table(
         (
@@ -381,7 +392,7 @@ def _gpus() -> Panel:
             ),
             Column(
                 "Cost",
-                expression=rows(f"({HELD_HOURS} + {UNOPENED_HOURS} or {HELD_HOURS}) * $price"),
+                expression=rows(f"({LOST_BY_GPU}) * $price"),
                 unit="none",
                 decimals=2,
                 width=90,

@@ -107,6 +107,19 @@ def test_hours_and_costs_are_of_workloads(
     check(tmp_path, [], _node(), [Expected(f"round({text}, 0.01)", AT, expected)])
 
 
+def test_a_gpu_of_which_nobody_knows_whether_it_idles_costs_what_is_not_opened(
+    tmp_path: Path,
+) -> None:
+    """A MIG instance without counters: that no process holds it is known."""
+    rows = given(("team-a/eval-0", 0, 1e9), labels=PART)
+    for name, value in (("GPU-hours by owner/C", 0.25), ("GPU-hours by owner/D", 0.5)):
+        expected = [('{owner="team-a/eval-0"}', value)]
+        query = f"round({asked(f'idle/{name}')}, 0.01)"
+        check(tmp_path, [], rows, [Expected(query, AT, expected)])
+    cost = f"round(sum({asked('idle/By node/C')}), 0.01)"
+    check(tmp_path, [], rows, [Expected(cost, AT, [("{}", 0.5)])])
+
+
 def test_the_four_states_add_up_to_all_gpus(tmp_path: Path) -> None:
     """Four GPUs and instances, each in another; nothing is counted twice."""
     page = "idle/What the GPUs do/"

@@ -287,7 +287,8 @@ class Vitals:
     throttle_reasons: frozenset[str] | None = None
     """The reasons that hold now, by the names of ``gpu_throttle_seconds_total``."""
     throttle_seconds: Mapping[str, float] = field(default_factory=dict)
-    """The driver's totals, only for the reasons that it counts."""
+    """The driver's totals, only for the reasons that it counts; also ``thermal``, whatever heat it
+    was, and ``low_utilization``, which is no throttling."""
     pcie_transmit_bytes: float | None = None
     """Since the last read, where the driver's counter cannot have wrapped unseen."""
     pcie_receive_bytes: float | None = None

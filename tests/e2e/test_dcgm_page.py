@@ -45,7 +45,7 @@ H100: dict[str, Any] = {
     "temperature": {"gpu": 88, "memory": 95},
     "clocks": {"sm": 1500, "memory": 2619},
     "memory": {"total": 81559 * MIB, "reserved": 559 * MIB, "used": 60750 * MIB},
-    "throttle": {"power": 0.25},
+    "throttle": {"power": 0.25, "thermal": 0.125},
     "pcie": {"replays": 3},
     "ecc": {
         "enabled": True,
@@ -206,6 +206,12 @@ ASKED = (
         '100 * rate(DCGM_FI_DEV_POWER_VIOLATION{gpu="0"}[5s]) / 1e9',
         '100 * rate(DCGM_FI_DEV_POWER_VIOLATION{gpu="0"}[5s]) / 1e9',
         {"0": 25},
+        0.1,
+    ),
+    Asked(
+        'rate(DCGM_FI_DEV_THERMAL_VIOLATION{gpu="0"}[5s]) > 0',
+        'rate(DCGM_FI_DEV_THERMAL_VIOLATION{gpu="0"}[5s]) > 0',
+        {"0": 1.25e8},
         0.1,
     ),
     Asked(

@@ -341,8 +341,10 @@ FIELDS: tuple[Field, ...] = (
         )
         for number, name, reason, why in (
             (240, "POWER_VIOLATION", "sw_power_cap", "to keep the power limit"),
+            (241, "THERMAL_VIOLATION", "thermal", "by heat"),
             (242, "SYNC_BOOST_VIOLATION", "sync_boost", "to those of other GPUs"),
             (243, "BOARD_LIMIT_VIOLATION", "board_limit", "by a limit of the board"),
+            (244, "LOW_UTIL_VIOLATION", "low_utilization", "for want of work"),
             (245, "RELIABILITY_VIOLATION", "reliability", "by the board's reliability limit"),
         )
     ),

@@ -67,7 +67,7 @@ FIELDS: Mapping[int, Range] = {
     83: ENERGY_MILLIJOULES,
     90: LINK_MEGABYTES_PER_SECOND,
     91: LINK_COUNT,
-    **dict.fromkeys((74, 76, 77, 79, 269, 270, 271), THROTTLE_NANOSECONDS),
+    **dict.fromkeys((*range(74, 80), 269, 270, 271), THROTTLE_NANOSECONDS),
     138: NVLINK_KIB,
     139: NVLINK_KIB,
     170: LINK_COUNT,

@@ -34,8 +34,10 @@ POWER_MILLIWATTS: Field = (185, 0)
 MODULE_POWER_MILLIWATTS: Field = (185, 1)
 THROTTLE_NANOSECONDS: Mapping[str, Field] = {
     "sw_power_cap": (74, 0),
+    "thermal": (75, 0),
     "sync_boost": (76, 0),
     "board_limit": (77, 0),
+    "low_utilization": (78, 0),
     "reliability": (79, 0),
     "sw_thermal": (269, 0),
     "hw_thermal": (270, 0),

@@ -41,6 +41,8 @@ FACTS = list(
 BOTH = pytest.mark.parametrize("names", NAMES)
 WRITTEN = {"int": re.compile(r"\d+"), "float": re.compile(r"\d+\.\d{6}")}
 
+THROTTLED = (*THROTTLE_REASONS, "thermal", "low_utilization")
+
 
 class Sample(NamedTuple):
     """One line of a page."""
@@ -81,9 +83,7 @@ NODE = snapshots.with_pods(
         snapshots.lost(3),
         replace(
             snapshots.h100_idle(4),
-            vitals=replace(
-                snapshots.H100_VITALS, throttle_seconds=dict.fromkeys(THROTTLE_REASONS, 1.5)
-            ),
+            vitals=replace(snapshots.H100_VITALS, throttle_seconds=dict.fromkeys(THROTTLED, 1.5)),
         ),
     )
 )

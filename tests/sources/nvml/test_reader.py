@@ -45,6 +45,8 @@ BUSY: dict[str, Any] = {
         "sync_boost": 0.01,
         "board_limit": 0.02,
         "reliability": 0.03,
+        "thermal": 0.07,
+        "low_utilization": 0.08,
         "sw_thermal": 0.04,
         "hw_thermal": 0.05,
         "hw_power_brake": 0.06,
@@ -167,6 +169,8 @@ def test_every_reading_of_an_h100(open_gpu: Open, tmp_path: Path) -> None:
                 "sync_boost": 0.1,
                 "board_limit": 0.2,
                 "reliability": 0.3,
+                "thermal": 0.7,
+                "low_utilization": 0.8,
                 "sw_thermal": 0.4,
                 "hw_thermal": 0.5,
                 "hw_power_brake": 0.6,
@@ -471,7 +475,7 @@ def test_replays_stand_in_for_their_field(open_gpu: Open) -> None:
 
 def test_throttle_without_time_counters(open_gpu: Open) -> None:
     """A driver that counts no time still reports the reasons."""
-    ids = ("74", "76", "77", "79", "269", "270", "271")
+    ids = (*map(str, range(74, 80)), "269", "270", "271")
     rig = open_gpu(clock_event_reasons=0x2 | 0x4, fields=dict.fromkeys(ids))
     found = vitals(rig.source(), rig)
 

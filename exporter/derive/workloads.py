@@ -243,14 +243,20 @@ def _slurm_step(
     )
 
 
-def _pod(member: Membership, given: Sequence[Workload], named: Mapping[str, Workload]) -> Workload:
-    """Return the container of a pod, completed by the name of its only container on the share."""
+def _pod(
+    member: Membership, given: Sequence[Workload], named: Mapping[str, Workload]
+) -> Workload | None:
+    """Return the container of a pod, completed by the name of its only container on the share.
+
+    None for a pod without a name on a share that pods have: it is one of these, not known which.
+    """
     uid = member.pod_uid or ""
     known = (named.get(member.container_id or ""), named.get(uid))
     # A runtime may have a name for a container that belongs to a pod: the kubelet's counts.
     pod = next((each for each in known if each and each.scheduler == "kubernetes"), None)
     if pod is None:
-        return Workload("kubernetes", id=uid)
+        candidates = any(to.scheduler == "kubernetes" for to in given)
+        return None if candidates else Workload("kubernetes", id=uid)
     pod = replace(pod, id=uid)
     if pod.container:
         return pod

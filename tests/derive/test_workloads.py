@@ -161,12 +161,17 @@ def test_what_cannot_be_told_apart_is_not_guessed() -> None:
     """Two pods share the GPU, or two UIDs are on that of one pod."""
     shared = kubelet(given_to(TRAIN, uuid="GPU-0"), given_to(NOTEBOOK, uuid="GPU-0"))
     [found] = work([shared], on(GPU0, in_pod(7)))
-    assert found.of_process == {7: Workload("kubernetes", id=UID)}
-    assert set(found.workloads) == {TRAIN, NOTEBOOK, Workload("kubernetes", id=UID)}
+    assert found == ShareWork((TRAIN, NOTEBOOK), allocated=True)
 
     single = kubelet(given_to(TRAIN, uuid="GPU-0"))
     [found] = work([single], on(GPU0, in_pod(7), in_pod(8, OTHER_UID)))
-    assert {each.pod for each in found.of_process.values()} == {""}
+    assert found == ShareWork((TRAIN,), allocated=True)
+
+
+def test_a_pod_without_a_name_or_an_allocation_has_its_uid() -> None:
+    """One that took the device from the host's files, or while no kubelet is asked."""
+    [found] = work([], on(GPU0, in_pod(7)))
+    assert found.workloads == (Workload("kubernetes", id=UID),)
 
 
 def test_a_step_is_the_job_that_the_gpu_was_given_to() -> None:

@@ -167,12 +167,8 @@ def test_replicas_of_one_gpu_stay_ambiguous_without_the_pods_api() -> None:
 
     work = work_of_shares([report], _shares(g0=(_process(1),)))
 
-    assert work[KEYS[0]].workloads == (
-        Workload("kubernetes", id=UID),
-        _pod("one"),
-        _pod("two"),
-    )
-    assert work[KEYS[0]].of_process == {1: Workload("kubernetes", id=UID)}
+    assert work[KEYS[0]].workloads == (_pod("one"), _pod("two"))
+    assert work[KEYS[0]].of_process == {}
 
 
 def test_each_instance_has_its_own_pod() -> None:

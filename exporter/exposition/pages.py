@@ -6,9 +6,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from exporter.exposition.dcgm.field import Names
-from exporter.exposition.dcgm.page import DcgmPage
 from exporter.exposition.formats import Format
 from exporter.exposition.own_process import ProcessMetrics
 from exporter.exposition.parts import Node
@@ -17,6 +17,9 @@ from exporter.exposition.ready import Variants, encoded
 from exporter.exposition.render import Block, Renderer, RenderOptions, page
 from exporter.model.daemon import Daemon
 from exporter.model.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from exporter.exposition.dcgm.page import DcgmPage
 
 
 class Pages:
@@ -99,6 +102,9 @@ class Pages:
         return self._blocks
 
     def _dcgm_page(self, names: Names) -> bytes:
+        # Imported when it is first asked for: most nodes never are, and it takes 1 MB.
+        from exporter.exposition.dcgm.page import DcgmPage
+
         made = self._dcgm_pages.get(names)
         if made is None:
             made = self._dcgm_pages[names] = DcgmPage(names, self._options.hostname)

@@ -60,7 +60,7 @@ class Field:
     part: Part[Any]
     read: Callable[[Any], Number | None] | None = None
     """One value; or else `events`."""
-    events: Callable[[Any], Iterable[Event]] | None = None
+    events: Callable[[Any], Iterable[Event]] = lambda _: ()
     each: bool = False
     """Whether what is the board's holds for each of its GPU instances too, as a temperature does:
     while MIG is on it is repeated for each, as dcgm-exporter does. What adds up is not."""

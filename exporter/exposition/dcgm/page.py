@@ -61,8 +61,6 @@ class _Lines:
                 for owner, subject in found
                 if (value := read(subject)) is not None
             ]
-        if events is None:
-            return []
         return [
             (owner.of(event), event.value) for owner, subject in found for event in events(subject)
         ]

@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from exporter.model.reading import Instance
 from exporter.model.snapshot import Gpu, Snapshot
 from exporter.web.columns import (
     COLUMNS,
@@ -38,6 +39,8 @@ _NO_ROW = array("f", [_UNKNOWN]) * _WIDTH
 Key = tuple[str, int | None]
 """UUID and GPU instance; without an instance the whole GPU, or its board while MIG is on."""
 Columns = dict[str, list[float | None]]
+Parts = tuple[Instance, ...]
+"""The compute instances of a GPU instance: with others it is another one. None of a whole GPU."""
 
 
 class Series(NamedTuple):
@@ -58,11 +61,24 @@ def _any(points: Iterable[float | None]) -> bool:
     return any(value is not None for value in points)
 
 
+def _parts(snapshot: Snapshot) -> dict[Key, Parts]:
+    """Return what each GPU instance that is shown consists of."""
+    return {
+        (gpu.device.uuid, share.gpu_instance): tuple(
+            each for each in gpu.device.instances if each.gpu_instance == share.gpu_instance
+        )
+        for gpu in snapshot.gpus
+        if gpu.up and gpu.device.mig
+        for share in gpu.shares
+    }
+
+
 class _Ring:
     """The points of one share, row after row; the history knows where each of them lies."""
 
-    def __init__(self, points: int, now: float) -> None:
+    def __init__(self, points: int, now: float, parts: Parts) -> None:
         self.values = _NO_ROW * points
+        self.parts = parts
         self.known_at = now
         """When anything was last known."""
         self._counts: list[int] | None = None
@@ -128,7 +144,11 @@ class History:
         """Take a snapshot."""
         now = snapshot.timestamp_seconds
         found = self._values(snapshot)
+        parts = _parts(snapshot)
         with self._lock:
+            for key, present in parts.items():
+                if key in self._rings and self._rings[key].parts != present:
+                    del self._rings[key]
             begun = self._advance(now)
             for key, ring in self._rings.items():
                 values = found.pop(key, None)
@@ -140,7 +160,7 @@ class History:
                 else:
                     ring.average(self._at, values, now)
             for key, values in found.items():
-                ring = self._rings[key] = _Ring(len(self._times), now)
+                ring = self._rings[key] = _Ring(len(self._times), now, parts.get(key, ()))
                 ring.put(self._at, values, now)
             for key in [
                 key for key, ring in self._rings.items() if now - ring.known_at > KEPT_SECONDS

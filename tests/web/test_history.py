@@ -210,6 +210,36 @@ def test_shares_of_mig() -> None:
     assert history.series(gpu.device.uuid, 3) is None
 
 
+def test_an_instance_made_anew_has_no_history_of_another() -> None:
+    """With the number of one that was there before; one that stays keeps its own, as does one that
+    is not seen for a while."""
+    history = History()
+    gpu = snapshots.h100_mig(2)
+    uuid = gpu.device.uuid
+
+    def points(number: int) -> list[float]:
+        series = history.series(uuid, number)
+        assert series is not None
+        memory = series.columns.get("memory", [])
+        return [at for at, value in zip(series.timestamps, memory, strict=False) if value]
+
+    history.add(at(0, gpu))
+    history.add(at(1, replace(gpu, shares=gpu.shares[1:])))
+    history.add(at(2, gpu))
+    assert points(1) == [NOW, NOW + 2]
+
+    anew = tuple(
+        replace(each, mig_uuid=f"{each.mig_uuid}-anew") if each.gpu_instance == 1 else each
+        for each in gpu.device.instances
+    )
+    history.add(at(3, replace(gpu, device=replace(gpu.device, instances=anew))))
+    assert points(1) == [NOW + 3]
+    assert history.series(uuid, 2) is not None
+    board = history.series(uuid, None)
+    assert board is not None
+    assert len(board.columns["power"]) == 4
+
+
 def test_links() -> None:
     """Bytes per second come from the counters, else from what the board's totals grew by."""
     history = History()

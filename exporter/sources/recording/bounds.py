@@ -30,6 +30,7 @@ MOST_ITEMS_OF: Mapping[str, int] = {
     "specs": 256,
     "xids": 256,
     "processes": 4096,
+    "states": 256,
 }
 LONGEST_TEXT = 4096
 LONGEST_KEY = 100

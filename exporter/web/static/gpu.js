@@ -33,7 +33,8 @@ const show = () => {
   for (const node of document.querySelectorAll("#gpu, nav a + a")) node.hidden = !row;
   table.show(view, Object.fromEntries(mine));
   if (!row) {
-    setText(byId("totals"), "The exporter does not list this GPU now.");
+    const what = key.includes("/") ? "MIG instance" : "GPU";
+    setText(byId("totals"), `The exporter does not list this ${what} now.`);
     return;
   }
   const { word, limit, reason } = row.words;

@@ -19,14 +19,14 @@ from tests.training.differential.harness import (
 )
 
 TABLE: dict[str, tuple[Mode, ...]] = {
-    "loops": (RUN, VARIABLES, WATCH),
-    "looked_up": (RUN, VARIABLES, WATCH),
+    "loops": (RUN, WATCH),
+    "looked_up": (RUN, WATCH),
     "threads": (RUN,),
-    "exceptions": (RUN, VARIABLES, WATCH),
+    "exceptions": (RUN, WATCH),
     "optimizers": (RUN, WATCH),
     "evaluation": (RUN, WATCH),
     "workers": (RUN, WATCH),
-    "endings": (RUN, VARIABLES, WATCH),
+    "endings": (RUN, WATCH),
     "processes": (RUN, VARIABLES),
     "saving": (RUN,),
     "interpreter": (RUN, VARIABLES, WATCH),
@@ -35,7 +35,8 @@ TABLE: dict[str, tuple[Mode, ...]] = {
 }
 """The scripts, and how each is started. Their docstrings say what their cases are.
 
-By variables, a script starts in the very environment that `run` makes (see `test_launch`).
+By variables, a script starts in the very environment that `run` makes (see `test_launch`):
+therefore only those are started by them that start others, or look at their own start.
 """
 NEEDS = {"greenlets": "gevent", "saving": "safetensors"}
 

@@ -561,7 +561,7 @@ def h100_mig(index: int = 0) -> Gpu:
         instances=instances,
         modes={**whole.device.modes, "mig": "enabled"},
     )
-    states = {**whole.states, "utilization": "mig", "gpm_instance_2": "unsupported"}
+    states = {**whole.states, "utilization": "mig", "memory_instance_2": "no_permission"}
     return replace(whole, device=device, vitals=vitals, shares=(measured, unknown), states=states)
 
 

@@ -188,7 +188,7 @@ def test_states_say_which_gpu_and_which_instance() -> None:
         ("ecc", None, "unsupported"),
         ("fabric", None, "no_permission"),
         ("utilization", None, "mig"),
-        ("gpm", "2", "unsupported"),
+        ("memory", "2", "no_permission"),
     }
 
 

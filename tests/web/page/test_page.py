@@ -419,9 +419,9 @@ def test_the_facts_of_an_instance_are_its_own(client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("asked", "found"),
     [
-        ("", ["ecc", "fabric", "utilization", "gpm, MIG 2"]),
+        ("", ["ecc", "fabric", "utilization", "memory, MIG 2"]),
         ("?instance=1", ["ecc", "fabric", "utilization"]),
-        ("?instance=2", ["ecc", "fabric", "utilization", "gpm"]),
+        ("?instance=2", ["ecc", "fabric", "utilization", "memory"]),
     ],
 )
 def test_absent_readings_of_an_instance_are_not_those_of_another(

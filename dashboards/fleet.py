@@ -18,23 +18,26 @@ from dashboards.model import (
     colored,
 )
 from dashboards.numbers import Number, numbers
+from dashboards.owners import lost_hours_by_owner
 from dashboards.promql import (
     DEVICE,
     flops_per_joule,
+    free,
     held_idle_for,
     idle,
     limited,
     limiter_number,
     lost_hours,
-    lost_hours_by_owner,
     near_its_roof,
     rate,
     saturation,
     saturation_bound,
     select,
     time_parts,
+    unopened,
     utilization,
 )
+from dashboards.workload_tables import of_the_fleet
 
 STARVED = 0.2
 """Above this share of time without data a job counts as starved."""
@@ -78,9 +81,16 @@ COUNTS = numbers(
             f"count({held_idle_for()}) or sum(0 * {select('gpu_held')})",
         ),
         _counted(
+            "unopened",
+            "a scheduler has given the GPU away, and no process holds it: kept from others and not "
+            "used. To whom is on the dashboard of idle GPUs. No reading: no scheduler says.",
+            f"sum({unopened()})",
+        ),
+        _counted(
             "free",
-            "nobody holds the GPU. While jobs queue, this is the scheduler's business.",
-            f"sum({select('gpu_held')} == bool 0)",
+            "nobody holds the GPU or, as far as a scheduler says, was given it. While jobs queue, "
+            "this is the scheduler's business.",
+            f"sum({free()})",
         ),
         _counted(
             "lost",
@@ -193,8 +203,9 @@ BY_LIMITER = Panel(
 )
 BY_OWNER = Panel(
     "GPU-hours lost, by owner",
-    "The same time by who held the GPU at each moment of the range shown. An empty name is a "
-    "process that the exporter cannot see.",
+    "The same time by who held the GPU at each moment of the range shown: its pod, Slurm job or "
+    "container where one is known, else the user. An empty name is a process that the exporter "
+    "cannot see.",
     Bars(),
     Values("suffix:h", decimals=2, minimum=0, color=palette.ORANGE, no_value="nothing lost"),
     (
@@ -236,11 +247,12 @@ PAGE = Dashboard(
     navigation.FLEET,
     "GPU fleet",
     "How many GPUs do useful work, what holds the others back, and which to look at first.",
-    navigation.SCOPE,
+    (*navigation.SCOPE, navigation.NAMESPACE),
     (COUNTS, TIMELINE, SHARES, worst()),
     (
         Row("Busy or useful", (TWO_VIEWS, PARTS)),
         Row("What is lost", (BY_LIMITER, BY_OWNER)),
+        Row("Whose work", (of_the_fleet(),)),
         Row("Power", (POWER, EFFICIENCY)),
         Row("Exporters", (exporters(), inventory())),
     ),

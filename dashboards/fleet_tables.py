@@ -8,6 +8,7 @@ from dashboards.model import (
     Panel,
     Values,
 )
+from dashboards.owners import holder
 from dashboards.promql import (
     DEVICE,
     LABELS,
@@ -30,7 +31,7 @@ def worst() -> Panel:
     """Return the table of the GPUs to look at first."""
     hours = f"sum without (limiter) ({lost_hours()})"
     top = f"topk({WORST}, max by ({LABELS}) ({hours}) > {NOTHING})"
-    who = f"max by ({DEVICE}, owner, command) ({select('gpu_holder_info')})"
+    who = holder("owner, command")
 
     def of_worst(expression: str) -> str:
         return f"max by ({LABELS}) ({expression}) and on ({DEVICE}) {top}"
@@ -40,7 +41,7 @@ def worst() -> Panel:
         (
             Column("Node", label="instance"),
             Column("GPU", label="gpu", width=60, link=navigation.gpu_of_row()),
-            Column("Owner", label="owner", width=110),
+            Column("Owner", label="owner", width=170),
             Column("Command", label="command", width=150),
             Column(
                 "GPU-hours lost",

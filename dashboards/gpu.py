@@ -18,7 +18,9 @@ from dashboards.model import (
     colored,
 )
 from dashboards.numbers import Number, numbers
+from dashboards.owners import holder, whose
 from dashboards.promql import (
+    DEVICE,
     limiter_number,
     rate,
     roof,
@@ -39,10 +41,14 @@ ROOF_STEPS: tuple[Step, ...] = (
 )
 
 
+GIVEN = f"{select('gpu_allocated')} == 1"
 HOLDER = " or ".join(
     (
-        f'label_join({select("gpu_holder_info")}, "who", ", ", "owner", "command", "class")',
-        f'label_replace({select("gpu_held")} == 0, "who", "nobody", "", "")',
+        f'label_join({holder("owner, command, class")}, "who", ", ", "owner", "command", "class")',
+        f"label_replace({whose()} and on ({DEVICE}) ({GIVEN} and {select('gpu_held')} == 0), "
+        '"who", "given to $1", "owner", "(.*)")',
+        f"label_replace({select('gpu_held')} == 0 unless on ({DEVICE}) {GIVEN}, "
+        '"who", "nobody", "", "")',
         f'label_replace({select("gpu_up")} == 0, "who", "{NO_READING}", "", "")',
     )
 )
@@ -69,7 +75,9 @@ HEAD = (
     ),
     _text(
         "Held by",
-        "Who holds this GPU: of its processes the one with the most memory, and its class.",
+        "Who holds this GPU: its pod, Slurm job or container where one is known, else the user; of "
+        "its processes the one with the most memory, and its class. Given to: a scheduler has "
+        "given it away, and no process holds it.",
         HOLDER,
         "{{who}}",
     ),

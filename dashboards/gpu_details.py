@@ -24,6 +24,7 @@ from dashboards.promql import (
     while_read,
 )
 from dashboards.tables import Column, table
+from dashboards.workload_tables import of_one_gpu
 
 FAULT: tuple[Step, ...] = ((None, palette.GREEN), (1, palette.RED))
 MIG = "{{gpu_instance}}"
@@ -275,6 +276,7 @@ REPLAYS = Panel(
 )
 
 ROWS = (
+    Row("Whose work", (of_one_gpu(),)),
     Row("Units", UNITS),
     Row("Work and memory", WORK),
     Row("Clocks, throttling and power", CLOCKS),

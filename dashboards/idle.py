@@ -16,17 +16,19 @@ from dashboards.model import (
     colored,
 )
 from dashboards.numbers import Number, numbers
+from dashboards.owners import TEAM, WORKLOAD, Naming, divided, holder, of_owner
 from dashboards.promql import (
     DEVICE,
     LABELS,
-    by_holder,
-    by_holders,
+    free,
     held_idle_for,
     increase,
     rate,
     select,
+    unopened,
 )
 from dashboards.tables import Column, table
+from dashboards.workload_tables import unopened_now
 
 PRICE = Variable(
     "price",
@@ -53,9 +55,37 @@ HELD_KWH = (
 NO_KWH = f"0 * {increase('gpu_idle_energy_joules_total')}"
 """Where no GPU was idle, if energy is counted at all."""
 IDLE_FOR = held_idle_for()
-BY_OWNER = "owner, class"
-OWNER_HOURS = f"(sum by ({BY_OWNER}) ({by_holders(HELD_HOURS, HELD_IDLE, BY_OWNER)}) > {NOTHING})"
-OWNER_KWH = f"sum by ({BY_OWNER}) ({by_holders(HELD_KWH, HELD_IDLE, BY_OWNER)}) and {OWNER_HOURS}"
+USED_HOURS = (
+    f"(((max without (reading) ({increase('gpu_observed_seconds_total')}) "
+    f"and on ({DEVICE}) {increase('gpu_idle_seconds_total')}) "
+    f"- on ({DEVICE}) {increase('gpu_idle_seconds_total')}) / 3600)"
+)
+IN_USE = (
+    f"((max without (reading) ({rate('gpu_observed_seconds_total')}) "
+    f"and on ({DEVICE}) {HELD_IDLE}) - on ({DEVICE}) {KNOWN_IDLE})"
+)
+UNOPENED = rate("gpu_allocated_unopened_seconds_total")
+UNOPENED_HOURS = f"({increase('gpu_allocated_unopened_seconds_total')} / 3600)"
+
+
+def _either(held: str, never: str) -> str:
+    """Return the sum of both; where only one is known, that."""
+    both = f"{held} + on ({DEVICE}) {never}"
+    return f"({both} or on ({DEVICE}) {held} or on ({DEVICE}) {never})"
+
+
+LOST = _either(HELD_IDLE, UNOPENED)
+LOST_HOURS = _either(HELD_HOURS, UNOPENED_HOURS)
+"""Held idle or never opened: what is paid for."""
+LOST_BY_GPU = f"{HELD_HOURS} + {UNOPENED_HOURS} or {HELD_HOURS} or {UNOPENED_HOURS}"
+"""The same with all labels of the GPU."""
+IDLE_FREE = f"({KNOWN_IDLE} - on ({DEVICE}) {HELD_IDLE})"
+"""The idle time in which nobody held a GPU: given away, or free."""
+IDLE_UNOPENED = (
+    f"(({UNOPENED} < on ({DEVICE}) {IDLE_FREE}) "
+    f"or on ({DEVICE}) ({IDLE_FREE} and on ({DEVICE}) {UNOPENED}))"
+)
+"""The part of it in which a scheduler had given it away: never more than all of it."""
 
 
 def _above(least: float) -> tuple[Step, ...]:
@@ -63,6 +93,7 @@ def _above(least: float) -> tuple[Step, ...]:
     return ((None, palette.GREY), (least, palette.ORANGE))
 
 
+UNOPENED_NOW = f"sum({unopened()})"
 HEAD = numbers(
     "Held idle",
     "GPUs that somebody holds and that do nothing: now, and in the range shown.",
@@ -119,41 +150,83 @@ HEAD = numbers(
 )
 
 
-def _owners() -> Panel:
+def _hours(title: str, header: str, description: str, naming: Naming, *more: Column) -> Panel:
+    """Return the table of GPU-hours by state and what they cost, by an owner."""
+
+    def of_owners(total: str, weight: str) -> str:
+        return f"(sum by (owner) ({divided(total, weight, naming)}) > {NOTHING})"
+
     chart, queries, steps, overrides = table(
         (
-            Column("Owner", label="owner"),
-            Column("Class", label="class"),
-            Column("GPU-hours", expression=OWNER_HOURS, unit="none", decimals=2, width=120),
-            Column("Cost", expression=f"{OWNER_HOURS} * $price", unit="none", decimals=2, width=90),
-            Column("Energy", expression=OWNER_KWH, unit="kwatth", decimals=2, width=100),
+            Column(header, label="owner"),
+            *(
+                Column(state, expression=of_owners(*of), unit="suffix:h", decimals=2, width=120)
+                for state, of in (
+                    ("In use", (USED_HOURS, IN_USE)),
+                    ("Held idle", (HELD_HOURS, HELD_IDLE)),
+                    ("Never opened", (UNOPENED_HOURS, UNOPENED)),
+                )
+            ),
+            Column(
+                "Cost",
+                expression=f"{of_owners(LOST_HOURS, LOST)} * $price",
+                unit="none",
+                decimals=2,
+                width=100,
+            ),
+            *more,
         ),
-        sort_by="GPU-hours",
+        sort_by="Cost",
     )
     return Panel(
-        "Held idle, by owner",
-        "The GPU-hours, cost and energy of *Held idle* by who held each GPU in the range shown, as "
-        "it was at up to 120 moments of it and is now. An empty owner is a process that the "
-        "exporter cannot see.",
+        title,
+        description,
         chart,
-        Values("none", no_value="nobody held an idle GPU"),
+        Values("none", no_value="nobody held a GPU"),
         queries,
-        width=10,
-        height=9,
+        width=12,
+        height=10,
         overrides=overrides,
         transformations=steps,
         max_points=120,
     )
 
 
+STATES = (
+    "GPU-hours in use, held idle, and given away but never opened, in the range shown, with what "
+    "the last two cost. Divided among owners by up to 120 moments of the range and now."
+)
+OWNERS = _hours(
+    "GPU-hours by owner",
+    "Owner",
+    f"{STATES} An owner is a pod, a Slurm job or a container where one is known, else the user of "
+    "the process; several on one GPU are a number of workloads. An empty owner is a process that "
+    "the exporter cannot see. The energy is that drawn while held idle.",
+    WORKLOAD,
+    Column(
+        "Energy",
+        expression=f"sum by (owner) ({divided(HELD_KWH, HELD_IDLE)}) > 0",
+        unit="kwatth",
+        decimals=2,
+        width=100,
+    ),
+)
+TEAMS = _hours(
+    "GPU-hours by namespace or user",
+    "Namespace or user",
+    f"{STATES} By the namespace of a pod, the user of a Slurm job, else as by owner.",
+    TEAM,
+)
+
+
 def _now() -> Panel:
-    who = f"max by ({DEVICE}, owner, command, class) ({select('gpu_holder_info')})"
+    who = holder("owner, command, class")
     idle_for = f"max by ({LABELS}) ({IDLE_FOR})"
     chart, queries, steps, overrides = table(
         (
             Column("Node", label="instance"),
             Column("GPU", label="gpu", width=60, link=navigation.gpu_of_row()),
-            Column("Owner", label="owner", width=100),
+            Column("Owner", label="owner", width=170),
             Column("Command", label="command"),
             Column("Class", label="class", width=90),
             Column(
@@ -189,33 +262,70 @@ def _now() -> Panel:
     )
 
 
+UNOPENED_HEAD = numbers(
+    "Never opened",
+    "GPUs that a scheduler has given away and that no process holds: now, and in the range shown. "
+    "No reading: no scheduler says to whom GPUs are given.",
+    (
+        Number(
+            "GPUs now",
+            "given away and not opened. The alert GpuAllocatedUnopened follows after about half an "
+            "hour.",
+            UNOPENED_NOW,
+            steps=((None, palette.GREY), (1, palette.ORANGE)),
+        ),
+        Number(
+            "GPU-hours",
+            "kept from others and not opened; to tools that look at processes such a GPU is free.",
+            f"sum({UNOPENED_HOURS})",
+            unit="suffix:h",
+            decimals=1,
+            steps=_above(0.05),
+        ),
+        Number(
+            "cost",
+            "these GPU-hours times the price of one, in your currency.",
+            f"sum({UNOPENED_HOURS}) * $price",
+            decimals=2,
+            steps=_above(0.005),
+        ),
+        Number(
+            "free GPUs now",
+            "neither held nor given away: what others can have.",
+            f"sum({free()})",
+        ),
+    ),
+    max_points=120,
+)
 OVER_TIME = Panel(
     "GPUs held idle, by owner",
     "How many GPUs each owner held idle at each moment. A block that begins every evening and "
     "ends every morning is a notebook that stays open.",
     Lines(fill=60, width=0, stacked="normal"),
     Values("none", minimum=0, no_value="none up to the last step"),
-    (Query(f"sum by (owner) ({by_holder(HELD_IDLE, 'owner')}) > 0.01", "{{owner}}"),),
+    (Query(f"sum by (owner) ({of_owner(HELD_IDLE)}) > 0.01", "{{owner}}"),),
 )
 SPLIT = Panel(
     "What the GPUs do",
-    "The chosen GPUs at each moment: in use, held idle, idle and free; without those of which "
-    "it is not known. Held idle while jobs queue is paid for and kept from others.",
+    "The chosen GPUs at each moment: in use, held idle, given away but not opened, and free; "
+    "without those of which it is not known. Held idle and not opened while jobs queue is paid for "
+    "and kept from others. Where no scheduler says, what is not opened shows as free.",
     Lines(fill=60, width=0, stacked="normal"),
     Values("none", minimum=0),
     (
-        Query(
-            f"sum((max without (reading) ({rate('gpu_observed_seconds_total')}) "
-            f"and on ({DEVICE}) {HELD_IDLE}) - on ({DEVICE}) {KNOWN_IDLE})",
-            "in use",
-        ),
+        Query(f"sum({IN_USE})", "in use"),
         Query(f"sum({HELD_IDLE})", "held idle"),
-        Query(f"sum({KNOWN_IDLE} - on ({DEVICE}) {HELD_IDLE})", "free"),
+        Query(f"sum({IDLE_UNOPENED})", "not opened"),
+        Query(
+            f"sum({IDLE_FREE} - on ({DEVICE}) {IDLE_UNOPENED} or on ({DEVICE}) {IDLE_FREE})",
+            "free",
+        ),
     ),
     overrides=colored(
         {
             "in use": palette.STATES["busy"],
             "held idle": palette.STATES["held idle"],
+            "not opened": palette.STATES["unopened"],
             "free": palette.STATES["free"],
         }
     ),
@@ -224,11 +334,19 @@ SPLIT = Panel(
 
 def _nodes() -> Panel:
     hours = f"sum by (instance) ({HELD_HOURS})"
+    never = f"sum by (instance) ({UNOPENED_HOURS})"
     chart, queries, steps, overrides = table(
         (
             Column("Node", label="instance"),
-            Column("GPU-hours", expression=hours, unit="none", decimals=2, width=110),
-            Column("Cost", expression=f"{hours} * $price", unit="none", decimals=2, width=90),
+            Column("Held idle", expression=hours, unit="suffix:h", decimals=2, width=100),
+            Column("Never opened", expression=never, unit="suffix:h", decimals=2, width=120),
+            Column(
+                "Cost",
+                expression=f"({hours} + {never} or {hours} or {never}) * $price",
+                unit="none",
+                decimals=2,
+                width=90,
+            ),
             Column(
                 "Energy",
                 expression=f"sum by (instance) ({HELD_KWH}) or sum by (instance) ({NO_KWH})",
@@ -237,12 +355,13 @@ def _nodes() -> Panel:
                 width=110,
             ),
         ),
-        sort_by="GPU-hours",
+        sort_by="Cost",
     )
     return Panel(
-        "Held idle, by node",
-        "GPU-hours, cost and energy by node, in the range shown. One node far above the others: "
-        "look for the one user or service that is only there.",
+        "By node",
+        "GPU-hours held idle and never opened, what they cost, and the energy drawn while held "
+        "idle, by node, in the range shown. One node far above the others: look for the one user "
+        "or service that is only there.",
         chart,
         Values("none"),
         queries,
@@ -253,7 +372,8 @@ def _nodes() -> Panel:
 
 def _gpus() -> Panel:
     def rows(expression: str) -> str:
-        return f"max by ({LABELS}) ({expression}) and on ({DEVICE}) ({ALL_HOURS} > 0)"
+        some = f"({ALL_HOURS} > 0 or {UNOPENED_HOURS} > 0)"
+        return f"max by ({LABELS}) ({expression}) and on ({DEVICE}) {some}"
 
     chart, queries, steps, overrides = table(
         (
@@ -264,16 +384,28 @@ def _gpus() -> Panel:
                 "Held idle", expression=rows(HELD_HOURS), unit="suffix:h", decimals=2, width=100
             ),
             Column(
-                "Cost", expression=rows(f"{HELD_HOURS} * $price"), unit="none", decimals=2, width=90
+                "Never opened",
+                expression=rows(UNOPENED_HOURS),
+                unit="suffix:h",
+                decimals=2,
+                width=120,
+            ),
+            Column(
+                "Cost",
+                expression=rows(f"({LOST_BY_GPU}) * $price"),
+                unit="none",
+                decimals=2,
+                width=90,
             ),
             Column("Energy", expression=rows(HELD_KWH), unit="kwatth", decimals=2, width=100),
         ),
-        sort_by="Held idle",
+        sort_by="Cost",
     )
     return Panel(
         "By GPU",
-        "GPU-hours idle, the part of them in which somebody held the GPU, its cost and energy, in "
-        "the range shown. Much idle and not held: there are more GPUs than work.",
+        "GPU-hours idle, the parts of them in which somebody held the GPU or had it without "
+        "opening it, what these cost, and the energy drawn while held idle, in the range shown. "
+        "Much idle and neither: there are more GPUs than work.",
         chart,
         Values("none", no_value="no GPU was idle"),
         queries,
@@ -288,7 +420,7 @@ PAGE = Dashboard(
     "GPU idle and cost",
     "GPUs that somebody holds and does not use: who, where, for how long, at what cost.",
     (*navigation.SCOPE, PRICE),
-    (HEAD, _now(), _owners(), OVER_TIME, SPLIT),
+    (HEAD, UNOPENED_HEAD, _now(), unopened_now(), OWNERS, TEAMS, OVER_TIME, SPLIT),
     (Row("Where", (_nodes(), _gpus())),),
     time_from="now-24h",
     refresh="1m",

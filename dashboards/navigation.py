@@ -48,6 +48,12 @@ RANK_SCOPE = (
     ),
 )
 
+NAMESPACE = Variable(
+    "namespace",
+    "Namespace",
+    f"label_values(gpu_workload_info{{{NODES}}}, workload_namespace)",
+    description="Of the pods in the table of workloads.",
+)
 MODEL = Variable("model", "GPU model", f"label_values(gpu_info{{{GPUS}}}, name)")
 
 

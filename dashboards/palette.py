@@ -74,6 +74,7 @@ STATES: Mapping[str, str] = {
     "busy": BLUE,
     "starved": PINK,
     "held idle": ORANGE,
+    "unopened": SAND,
     "free": GREY,
     "lost": LOST,
 }

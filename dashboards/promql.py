@@ -177,8 +177,16 @@ def near_its_roof() -> str:
     return f"{near} * on ({DEVICE}) (1 - ({throttled}))"
 
 
-def _marked(expression: str, by: str) -> str:
-    return f'label_replace({expression}, "by", "{by}", "", "")'
+def free() -> str:
+    """Return 1 for GPUs that nobody holds and, where a scheduler says, nobody was given; else 0."""
+    not_held = f"({select('gpu_held')} == bool 0)"
+    return f"({not_held} * ({select('gpu_allocated')} == bool 0) or {not_held})"
+
+
+def unopened() -> str:
+    """Return 1 for GPUs that a scheduler has given away and nobody holds, 0 for the others of it;
+    nothing where no scheduler says."""
+    return f"(({select('gpu_held')} == bool 0) * ({select('gpu_allocated')} == bool 1))"
 
 
 def held_idle_for() -> str:
@@ -186,14 +194,6 @@ def held_idle_for() -> str:
     idle_for = f"time() - {select('gpu_last_busy_timestamp_seconds')}"
     held = f"max by ({DEVICE}) ({select('gpu_held')} == 1)"
     return f"(({idle_for} > {MIN_IDLE_SECONDS}) * on ({DEVICE}) group_left () {held})"
-
-
-def by_holder(value: str, labels: str = "owner, command, class") -> str:
-    """Return a value with the labels of who holds the GPU; nothing for GPUs that nobody holds."""
-    return (
-        f"{value} * on ({DEVICE}) group_left ({labels}) "
-        f"max by ({DEVICE}, {labels}) ({select('gpu_holder_info')})"
-    )
 
 
 def while_held(share: str) -> str:
@@ -211,44 +211,19 @@ def integral(share: str) -> str:
     return f"sum_over_time(({share})[$__range:$__interval])"
 
 
-def _hours(share: str, so_far: str) -> str:
+def hours(share: str, so_far: str, otherwise: str = "or") -> str:
     """Return the hours of a share of time; of what is younger than a step, its seconds so far."""
-    return f"({integral(share)} * $__interval_ms / 3600000 or {so_far} / 3600)"
+    return f"({integral(share)} * $__interval_ms / 3600000 {otherwise} {so_far} / 3600)"
 
 
 def lost_hours() -> str:
     """Return the GPU-hours of `lost`, by limiter."""
-    return _hours(lost(), _lost_so_far())
+    return hours(lost(), lost_so_far())
 
 
-def lost_hours_by_owner() -> str:
-    """Return the GPU-hours of `lost`, by who held the GPU at the time."""
-    share, so_far = (f"sum without (limiter) ({each})" for each in (lost(), _lost_so_far()))
-    return _hours(by_holder(share, "owner"), by_holder(so_far, "owner"))
-
-
-def _lost_so_far() -> str:
+def lost_so_far() -> str:
+    """Return the same over the range, in seconds."""
     return while_held(increase("gpu_limited_seconds_total", limiter=LOSS))
-
-
-def by_holders(total: str, weight: str, labels: str) -> str:
-    """Return each GPU's total over the range, divided among who held it by their weights.
-
-    The weight (a rate) is taken at the steps of the range and now. Where it never was above 0, all
-    goes to a holder of the range, and where none was named to nobody by name: the parts always add
-    up to the total.
-    """
-    held = by_holder(weight, labels)
-    both = f"{_marked(integral(held), 'range')} or {_marked(held, 'now')}"
-    weights = f"sum by ({DEVICE}, {labels}) ({both})"
-    shares = f"{weights} / on ({DEVICE}) group_left () (sum by ({DEVICE}) ({both}) > 0)"
-    seen = f"last_over_time({select('gpu_holder_info')}[$__range])"
-    one = f"topk by ({DEVICE}) (1, max by ({DEVICE}, {labels}) ({seen}))"
-    whole = f"sum by ({DEVICE}) ({total})"
-    return (
-        f"({shares} or on ({DEVICE}) {one} or on ({DEVICE}) 0 * {whole} + 1)"
-        f" * on ({DEVICE}) group_left () {whole}"
-    )
 
 
 def of_rank(value: str) -> str:

@@ -256,8 +256,17 @@ def test_rows_of_states_have_room_for_their_labels(name: str) -> None:
 
 
 QUIET = {
-    "fleet": {"The worst ten", "GPU-hours lost, by limiter", "GPU-hours lost, by owner"},
-    "idle": {"Held idle now", "Held idle, by owner", "GPUs held idle, by owner", "By GPU"},
+    "fleet": {
+        "The worst ten",
+        "Workloads",
+        "GPU-hours lost, by limiter",
+        "GPU-hours lost, by owner",
+    },
+    "gpu": {"Workloads"},
+    "idle": {
+        *("Held idle now", "Never opened now", "GPU-hours by owner"),
+        *("GPU-hours by namespace or user", "GPUs held idle, by owner", "By GPU"),
+    },
 }
 """What is empty while nothing is wrong."""
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,26 +57,27 @@ def owners(
     check(folder, [OWNER], series, [Expected(f"1 * {OWNER}", at, rows)])
 
 
-@pytest.mark.parametrize(
-    ("scheduler", "said", "owner"),
-    [
-        (
-            "kubernetes",
-            {"namespace": "team-a", "pod": "train-0", "container": "main"},
-            "team-a/train-0",
-        ),
-        ("kubernetes", {"namespace": "team-a", "pod": "train-0", "id": UID}, "team-a/train-0"),
-        ("kubernetes", {"id": UID}, "pod 5d1b2b0e"),
-        ("slurm", {"job": "4711", "user": "ada"}, "ada, job 4711"),
-        ("slurm", {"job": "4711", "user": "ada", "step": "batch", "id": "s1"}, "ada, job 4711"),
-        ("slurm", {"job": "4711"}, "job 4711"),
-        ("slurm", {"job": "4711", "step": "0", "id": "s01H2XC"}, "job 4711"),
-        ("slurm", {"user": "ada", "id": "s01H2XC"}, "ada, job s01H2XC"),
-        ("slurm", {"id": "s01H2XC"}, "job s01H2XC"),
-        ("container", {"container": "web-1", "id": HEX}, "web-1"),
-        ("container", {"id": HEX}, HEX[:12]),
-    ],
+NAMED: Sequence[tuple[str, Labels, str]] = (
+    (
+        "kubernetes",
+        {"namespace": "team-a", "pod": "train-0", "container": "main"},
+        "team-a/train-0",
+    ),
+    ("kubernetes", {"namespace": "team-a", "pod": "train-0", "id": UID}, "team-a/train-0"),
+    ("kubernetes", {"id": UID}, "pod 5d1b2b0e"),
+    ("slurm", {"job": "4711", "user": "ada"}, "ada, job 4711"),
+    ("slurm", {"job": "4711", "user": "ada", "step": "batch", "id": "s1"}, "ada, job 4711"),
+    ("slurm", {"job": "4711"}, "job 4711"),
+    ("slurm", {"job": "4711", "step": "0", "id": "s01H2XC"}, "job 4711"),
+    ("slurm", {"user": "ada", "id": "s01H2XC"}, "ada, job s01H2XC"),
+    ("slurm", {"id": "s01H2XC"}, "job s01H2XC"),
+    ("container", {"container": "web-1", "id": HEX}, "web-1"),
+    ("container", {"id": HEX}, HEX[:12]),
 )
+"""What is known of a workload, and what it is called."""
+
+
+@pytest.mark.parametrize(("scheduler", "said", "owner"), NAMED)
 def test_an_owner_has_the_name_that_people_use(
     scheduler: str, said: Labels, owner: str, tmp_path: Path
 ) -> None:
@@ -84,39 +85,39 @@ def test_an_owner_has_the_name_that_people_use(
     owners(tmp_path, [workload(scheduler, **said)], owner)
 
 
-@pytest.mark.parametrize(
-    ("series", "owner"),
-    [
-        (
-            [
-                workload("kubernetes", namespace="a", pod="p", container="main", id=UID),
-                workload("kubernetes", namespace="a", pod="p", container="sidecar"),
-            ],
-            "a/p",
-        ),
-        (
-            [
-                workload("slurm", job="4711", user="ada", step=step, id="")
-                for step in ("", "0", "batch")
-            ],
-            "ada, job 4711",
-        ),
-        ([pod("a/p"), pod("b/p"), pod("b/q")], "3 workloads"),
-        ([pod("a/p"), workload("slurm", job="4711", user="ada")], "a/p"),
-        ([workload("slurm", job="4711"), workload("container", container="web")], "job 4711"),
-        ([pod("a/p"), pod("a/q"), workload("container", id=HEX)], "2 workloads"),
-        ([workload("container", id=HEX), workload("container", id=HEX[::-1])], "2 workloads"),
-    ],
-    ids=[
-        "two containers of one pod",
-        "steps of one job",
-        "three pods",
-        "Kubernetes before Slurm",
-        "Slurm before containers",
-        "several of the preferred one",
-        "two containers",
-    ],
-)
+SEVERAL: Mapping[str, tuple[Sequence[Series], str]] = {
+    "two containers of one pod": (
+        [
+            workload("kubernetes", namespace="a", pod="p", container="main", id=UID),
+            workload("kubernetes", namespace="a", pod="p", container="sidecar"),
+        ],
+        "a/p",
+    ),
+    "steps of one job": (
+        [workload("slurm", job="4711", user="ada", step=step) for step in ("", "0", "batch")],
+        "ada, job 4711",
+    ),
+    "three pods": ([pod("a/p"), pod("b/p"), pod("b/q")], "3 workloads"),
+    "Kubernetes before Slurm": (
+        [pod("a/p"), workload("slurm", job="4711", user="ada")],
+        "a/p",
+    ),
+    "Slurm before containers": (
+        [workload("slurm", job="4711"), workload("container", container="web")],
+        "job 4711",
+    ),
+    "several of the preferred one": (
+        [pod("a/p"), pod("a/q"), workload("container", id=HEX)],
+        "2 workloads",
+    ),
+    "two containers": (
+        [workload("container", id=HEX), workload("container", id=HEX[::-1])],
+        "2 workloads",
+    ),
+}
+
+
+@pytest.mark.parametrize(("series", "owner"), SEVERAL.values(), ids=SEVERAL)
 def test_several_workloads_have_one_name(
     series: Sequence[Series], owner: str, tmp_path: Path
 ) -> None:

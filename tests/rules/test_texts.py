@@ -195,7 +195,10 @@ def test_a_hang_has_a_second_witness(said: Mapping[str, float], more: str, tmp_p
     ("age", "said"),
     [
         (700.0, "could be read last 11m 40s ago: owners are those of that time"),
-        (None, "could not be read since the exporter started: owners are users, not workloads"),
+        (
+            None,
+            "could not be read since the exporter started: owners are what the processes alone show",
+        ),
     ],
 )
 def test_how_old_the_map_of_workloads_is(age: float | None, said: str, tmp_path: Path) -> None:

@@ -25,15 +25,22 @@ SECONDS = 34
 """Until a GPU has been idle for longer than the half minute from which it is listed."""
 STARVED = {"gpu": "2", "training_job": "bob-training"}
 """The GPU whose page is opened: it waits for its data."""
-MAY_LACK = {"gpu_instance"}
-"""Only a MIG instance has it."""
+MAY_LACK = {
+    "gpu_instance",
+    *(f"workload_{part}" for part in ("namespace", "pod", "container", "job", "user", "step")),
+}
+"""Only a MIG instance has the first; a pod has no job, and a job no pod."""
 
+NOTHING_IS_UNOPENED = "whatever is given away at the beginning of the demo is in use"
 COUNTERS_ARE_COMPLETE = "the demo's H100s are measured, so that none has only bounds"
 EMPTY: Mapping[str, str] = {
     "gpu/Now/saturation, at least": COUNTERS_ARE_COMPLETE,
     "gpu/Now/saturation, at most": COUNTERS_ARE_COMPLETE,
     "gpu/Utilization beside saturation/at least {{gpu_instance}}": COUNTERS_ARE_COMPLETE,
     "gpu/Utilization beside saturation/at most {{gpu_instance}}": COUNTERS_ARE_COMPLETE,
+    "idle/Never opened now/A": NOTHING_IS_UNOPENED,
+    "idle/GPU-hours by owner/C": NOTHING_IS_UNOPENED,
+    "idle/GPU-hours by namespace or user/C": NOTHING_IS_UNOPENED,
     "gpu/Xids/A": "GPU 2 has none",
     "gpu/Xids/B": "GPU 2 has none",
 }

@@ -64,7 +64,7 @@ NAMED: Sequence[tuple[str, Labels, str]] = (
         "team-a/train-0",
     ),
     ("kubernetes", {"namespace": "team-a", "pod": "train-0", "id": UID}, "team-a/train-0"),
-    ("kubernetes", {"id": UID}, "pod 5d1b2b0e"),
+    ("kubernetes", {"id": UID}, "pod 5d1b2b0e-3f7"),
     ("slurm", {"job": "4711", "user": "ada"}, "ada, job 4711"),
     ("slurm", {"job": "4711", "user": "ada", "step": "batch", "id": "s1"}, "ada, job 4711"),
     ("slurm", {"job": "4711"}, "job 4711"),
@@ -190,7 +190,7 @@ def test_a_restart_does_not_change_an_owner(tmp_path: Path) -> None:
 def test_a_name_is_not_remembered_for_ever(tmp_path: Path) -> None:
     """What the process says counts then."""
     owners(tmp_path, _restarted(1e9), "a/p", at=49 * MINUTE)
-    owners(tmp_path, _restarted(1e9), "pod 5d1b2b0e", at=51 * MINUTE)
+    owners(tmp_path, _restarted(1e9), "pod 5d1b2b0e-3f7", at=51 * MINUTE)
 
 
 def _firing(case: Case, at: float) -> Expected:

@@ -197,7 +197,8 @@ def test_a_hang_has_a_second_witness(said: Mapping[str, float], more: str, tmp_p
         (700.0, "could be read last 11m 40s ago: owners are those of that time"),
         (
             None,
-            "could not be read since the exporter started: owners are what the processes alone show",
+            "could not be read since the exporter started: owners are what the processes alone "
+            "show",
         ),
     ],
 )

@@ -42,9 +42,10 @@ from exporter.sources.recording.ticks import TickReader
 from exporter.sources.simulate import Simulation, load_scenario
 from exporter.specs import load_specs
 from tests.clocks import ManualClock
-from tests.sources.recording.test_recording import LINES, values
+from tests.sources.recording.test_recording import LINES, SAMPLE, values
 
 SPECS = load_specs()
+OLD = SAMPLE.with_name("simulated-h100__notebook__version-2.jsonl.gz")
 POD = Workload("kubernetes", "team-a", "notebook-7", "jupyter", id="5d1b2b0e")
 JOB = Workload("slurm", job="4711", user="ada")
 KUBELET = WorkloadReport(
@@ -167,11 +168,20 @@ def test_no_old_line_is_a_crash(value: object) -> None:
     assert upgraded(b'"workload"' + b"9" * 400) == b'"workload"' + b"9" * 400
 
 
-def test_the_sample_of_version_2_plays() -> None:
-    """To its end, and nobody is said to have been given anything."""
-    assert json.loads(LINES[0])["version"] == 2
-    ticks = [TickReader(2).read(line) for line in LINES[1:2]]
-    assert ticks[0].workloads is None
+def test_a_recording_of_version_2_plays() -> None:
+    """With the classes that it has, and nobody is said to have been given anything."""
+    clock = ManualClock()
+    recording = Recording(OLD)
+    assert recording.header.version == 2
+    replay = Replay(recording, clock)
+    publisher = publisher_of(replay, clock)
+    snapshot = publisher.tick()
+    (share,) = snapshot.gpus[0].shares
+    assert share.holder is not None
+    assert (share.holder.owner, share.holder.work_class) == ("carol", "notebook")
+    assert share.work == ShareWork()
+    clock.advance(1.0)
+    assert publisher.tick().problem is None
 
 
 class Node:

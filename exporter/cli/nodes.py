@@ -162,7 +162,7 @@ def choose_workloads(
     settings: Settings, readers: NodeReaders, clock: Clock
 ) -> tuple[NodeWorkloads, ...]:
     """Return who says whose work is on the GPUs, not started; only of GPUs that are this node's."""
-    if isinstance(readers, Simulation):
+    if isinstance(readers, Simulation | Replay):
         return tuple(each for each in readers.workloads if each.name in settings.sources)
     if not isinstance(readers, Fleet):
         return ()

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from exporter.model.reading import ShareReading, SlotReport
 from exporter.model.training import TrainingReport
+from exporter.model.workload import WorkloadReport
 
 
 def without_owners(report: SlotReport) -> SlotReport:
@@ -24,6 +25,17 @@ def without_owners(report: SlotReport) -> SlotReport:
 def without_owner(report: TrainingReport) -> TrainingReport:
     """Return the report of a training process without the owner of its job."""
     return report if report.owner is None else replace(report, owner=None)
+
+
+def without_users(report: WorkloadReport) -> WorkloadReport:
+    """Return what a source of workloads says without the users of jobs."""
+    return replace(
+        report,
+        allocations=tuple(
+            replace(each, workload=replace(each.workload, user="")) for each in report.allocations
+        ),
+        named={name: replace(each, user="") for name, each in report.named.items()},
+    )
 
 
 def _has_owners(share: ShareReading) -> bool:

@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from exporter.cli import check_config, config
-from exporter.cli.nodes import choose_readers, choose_training, driver_problem, looked_for
+from exporter.cli.nodes import (
+    choose_readers,
+    choose_training,
+    choose_workloads,
+    driver_problem,
+    looked_for,
+)
 from exporter.errors import ConfigError, LibraryUnavailable
 from exporter.sources.fleet.fleet import Fleet
 from exporter.sources.nvml.library import Library
@@ -23,6 +29,9 @@ from tests.clocks import ManualClock
 from tests.fake_nvml import FakeNvml
 
 BOOK = load_specs()
+SAMPLE = Path(__file__).parent.parent / (
+    "data/recordings/fake-h100x2__580.95.05__duty-cycle.jsonl.gz"
+)
 
 
 def chosen(*argv: str) -> Fleet | Simulation:
@@ -76,6 +85,35 @@ def test_training_reports_come_from_jobs_and_from_the_demo(
     found = choose_training(settings, readers, ManualClock())
 
     assert [type(source) for source in found] == kinds
+
+
+@pytest.mark.parametrize(
+    ("argv", "names"),
+    [
+        (("--demo",), ["kubernetes"]),
+        (("--demo", "--demo.scenario=mixed"), ["slurm"]),
+        (("--demo", "--no-source.kubernetes"), []),
+        (("--nvml.library=/nowhere/libnvidia-ml.so.1",), ["kubernetes", "slurm", "container"]),
+        (("--nvml.library=/nowhere/libnvidia-ml.so.1", "--no-source.slurm"), None),
+    ],
+)
+def test_whose_work_it_is_comes_from_who_has_the_gpus(
+    argv: tuple[str, ...], names: list[str] | None
+) -> None:
+    """The schedulers of this node say nothing of simulated GPUs; a flag switches each off."""
+    settings = config.load(argv, {})
+    readers = choose_readers(settings, BOOK, ManualClock())
+    found = [each.name for each in choose_workloads(settings, readers, ManualClock())]
+    assert found == (["kubernetes", "container"] if names is None else names)
+
+
+def test_whose_work_it_is_comes_from_a_recording() -> None:
+    """Under the names of the recorded node's schedulers, whatever this one has."""
+    settings = config.load(["--replay", str(SAMPLE)], {})
+    readers = choose_readers(settings, BOOK, ManualClock())
+    found = choose_workloads(settings, readers, ManualClock())
+    assert sorted(each.name for each in found) == ["container", "kubernetes", "slurm"]
+    assert all(each.state is None and each.report() is None for each in found)
 
 
 def test_without_a_driver_the_demo_takes_its_place(caplog: pytest.LogCaptureFixture) -> None:

@@ -28,6 +28,7 @@ from exporter.sources.recording import (
     LineFile,
     Recorder,
     Recording,
+    WorkRecorder,
     header_of,
 )
 from exporter.sources.recording.header import Header, iso_time
@@ -372,7 +373,8 @@ def test_eight_gpus_for_five_minutes_fit_into_a_mail(
     demo.round(0.0)
     file = LineFile(tmp_path / "r.jsonl.gz")
     header = header_of(demo, SPECS, interval, clock.time())
-    recorder = Recorder(file, header, clock, clock.monotonic())
+    work = WorkRecorder(demo.workloads)
+    recorder = Recorder(file, header, clock, clock.monotonic(), work=work)
     for _ in range(round(60 / interval)):
         clock.advance(interval)
         demo.round(0.0)

@@ -39,20 +39,34 @@ def run(invocation: Invocation) -> int:
     length, path = length_seconds(given.duration), Path(given.file)
     check_path(path, force=given.force)
 
-    from exporter.cli.nodes import choose_readers
+    from exporter.cli.nodes import choose_readers, choose_workloads
     from exporter.cli.record.loop import record
+    from exporter.publisher.owners import without_users
     from exporter.publisher.serials import WithoutSerials
+    from exporter.sources.recording import WorkRecorder
     from exporter.specs import load_specs
 
     specs, clock = load_specs(settings.specs), SystemClock()
     readers = choose_readers(settings, specs, clock)
+    workloads = choose_workloads(settings, readers, clock)
     interval = settings.poll_interval_seconds
     stopped = threading.Event()
     on_stop(stopped.set)
     kept = None if settings.identity_serial else WithoutSerials().report
-    summary = record(
-        readers, specs, clock, path, interval, length, force=given.force, kept=kept, stopped=stopped
-    )
+    work = WorkRecorder(workloads, None if settings.process_owner else without_users)
+    for source in workloads:
+        source.start()
+    try:
+        summary = record(
+            *(readers, specs, clock, path, interval, length),
+            force=given.force,
+            kept=kept,
+            work=work,
+            stopped=stopped,
+        )
+    finally:
+        for source in workloads:
+            source.stop()
     print(summary)
     return STOPPED
 

@@ -9,7 +9,7 @@ from typing import get_args
 
 from exporter.cli.terminal.screen import safe
 from exporter.model.reading import LONGEST_AGE_SECONDS
-from exporter.model.workload import SCHEDULERS, Scheduler, Workload
+from exporter.model.workload import Scheduler, Workload
 from exporter.web.api.models.gpus import (
     BoardJson,
     GpuJson,
@@ -32,11 +32,11 @@ from exporter.web.wording.facts import (
     is_idle,
 )
 from exporter.web.wording.measuring import relevant, sentences, uncounted
-from exporter.web.wording.numbers import duration, profile_name
+from exporter.web.wording.numbers import profile_name
 from exporter.web.wording.phrases import label
 from exporter.web.wording.recorded import down_reason, notice
 from exporter.web.wording.summary import totals
-from exporter.web.wording.whose import words_of
+from exporter.web.wording.whose import unread_words, words_of
 
 ESTIMATE = "estimate"
 _SCHEDULERS: dict[str, Scheduler] = {each: each for each in get_args(Scheduler)}
@@ -73,6 +73,10 @@ def view(answer: GpusAnswer, notices: Sequence[str] = (), *, since_start: bool =
     drivers = {_text(each.driver_version) for each in identities} - {None}
     problem = _text(answer.problem)
     origin = notice({(safe(each.source), _text(each.driver_version)) for each in identities})
+    states = {
+        name: (each.up, _number(each.age_seconds)) for name, each in answer.source_states.items()
+    }
+    unread = unread_words(states)
     grave = [f"{label(each)}: {explained(xid)}" for each in found for xid in critical(each)]
     return View(
         found,
@@ -81,7 +85,7 @@ def view(answer: GpusAnswer, notices: Sequence[str] = (), *, since_start: bool =
         (
             *([origin] if origin else ()),
             *notices,
-            *_old_words(answer),
+            *unread,
             *grave,
             *([problem] if problem else ()),
         ),
@@ -263,16 +267,6 @@ def _workload(found: WorkloadJson) -> Workload | None:
         user=_text(found.user) or "",
         id=_text(found.id) or "",
     )
-
-
-def _old_words(answer: GpusAnswer) -> Iterator[str]:
-    """Say which schedulers cannot be read, and how old is what stands for their word."""
-    for name in SCHEDULERS:
-        source = answer.source_states.get(name)
-        if source is not None and not source.up:
-            age = _number(source.age_seconds)
-            said = "" if age is None else f": what it said {duration(age)} ago stays"
-            yield f"{name} cannot be read{said}"
 
 
 def _range(lower: float | None, upper: float | None) -> Range | None:

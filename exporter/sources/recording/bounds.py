@@ -31,10 +31,14 @@ MOST_ITEMS_OF: Mapping[str, int] = {
     "xids": 256,
     "processes": 4096,
     "states": 256,
+    "allocations": 4096,
+    "named": 16_384,
+    "pod_labels": 4096,
 }
 LONGEST_TEXT = 4096
 LONGEST_KEY = 100
-"""Characters."""
+LONGEST_KEY_OF: Mapping[str, int] = {"pod_labels": 400}
+"""Characters. The names of a pod and of its namespace are one key, and so is that of a label."""
 
 MOST_GPUS = 1024
 """Under all their numbers, in the whole recording."""
@@ -80,7 +84,8 @@ def weight(value: Any, field: str, names: set[_Name] | None = None) -> int:
     total = _ITEM_BYTES * (1 + len(value))
     if isinstance(value, Mapping):
         for key, item in value.items():
-            total += _text(key, field, LONGEST_KEY) if type(key) is str else _VALUE_BYTES
+            longest = LONGEST_KEY_OF.get(field, LONGEST_KEY)
+            total += _text(key, field, longest) if type(key) is str else _VALUE_BYTES
             total += weight(item, field, names)
             if names is not None:
                 names.add((field, key))
@@ -135,6 +140,14 @@ class Kept:
             raise Malformed("shares", f"at most {MOST_SHARES} different shares in a recording")
         if self._bytes > MOST_KEPT_BYTES:
             raise Malformed("gpus", f"all GPUs together to take at most {MOST_KEPT_BYTES} bytes")
+
+    def add_workloads(self, said: Mapping[Any, Any]) -> None:
+        """Count what the sources of workloads say; what they said before is not kept.
+
+        Raises:
+            Malformed: it is too much.
+        """
+        weight(said, "workloads")
 
     def add_table(self, field: str, table: Mapping[Any, Any]) -> None:
         """Count the names in a table that belongs to no GPU.

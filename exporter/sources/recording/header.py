@@ -15,7 +15,9 @@ from exporter.sources.recording.bounds import check_line, weight
 from exporter.sources.recording.lines import STRICT, Malformed, decode, encode
 
 FORMAT = "roofline-exporter-recording"
-VERSION = 2
+VERSION = 3
+PLAYABLE = (2, VERSION)
+"""Version 2 called the class of a process otherwise, and knew no workloads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ class Header:
     devices: tuple[RecordedDevice, ...] = ()
     specs: Mapping[str, str] = field(default_factory=dict)
     """By UUID: the row of the spec file whose peaks held, or ``derived``."""
+    version: int = VERSION
+    """Of the format."""
 
     @property
     def started_unix_seconds(self) -> float:
@@ -60,7 +64,7 @@ def iso_time(unix_seconds: float) -> str:
 
 def header_line(header: Header) -> bytes:
     """Return the line that stands for a header."""
-    plain = {"format": FORMAT, "version": VERSION, **json.loads(encode(header))}
+    plain = {"format": FORMAT, "version": header.version, **json.loads(encode(header))}
     return json.dumps(plain, separators=(",", ":")).encode() + b"\n"
 
 
@@ -77,8 +81,9 @@ def read_header(line: bytes) -> Header:
         raise Malformed("", "a line of JSON") from None
     if not isinstance(plain, dict) or plain.pop("format", None) != FORMAT:
         raise Malformed("format", f'"{FORMAT}"')
-    if plain.pop("version", None) != VERSION:
-        raise Malformed("version", f"{VERSION}, the one that this exporter can play")
+    if plain.get("version") not in PLAYABLE:
+        expected = " or ".join(map(str, PLAYABLE))
+        raise Malformed("version", f"{expected}, which this exporter can play")
     header = decode(Header, json.dumps(plain).encode())
     weight(header, "header")
     try:

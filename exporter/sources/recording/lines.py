@@ -43,13 +43,18 @@ def encode(value: Any) -> bytes:
     return _adapter(cls).dump_json(value, exclude_defaults=True, warnings=False) + b"\n"
 
 
+def is_overflowing(line: bytes) -> bool:
+    """Return whether a line has a number that is too large for any field."""
+    return _OVERFLOWING.search(line) is not None
+
+
 def decode(cls: type[T], line: bytes) -> T:
     """Return the dataclass that a line stands for.
 
     Raises:
         Malformed: it does not stand for one.
     """
-    if _OVERFLOWING.search(line):
+    if is_overflowing(line):
         raise Malformed("", "numbers of fewer than 300 digits")
     hint: Any = cls
     try:

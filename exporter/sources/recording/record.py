@@ -12,6 +12,7 @@ from exporter.sources.recording.files import LineFile
 from exporter.sources.recording.header import Header, RecordedDevice, header_line, iso_time
 from exporter.sources.recording.lines import encode
 from exporter.sources.recording.ticks import DIGITS, Tick, recorded
+from exporter.sources.recording.work import WorkRecorder
 from exporter.specs import SpecBook
 from exporter.version import version
 
@@ -29,10 +30,12 @@ class Recorder:
         clock: Clock,
         started: float,
         kept: Callable[[SlotReport], SlotReport] | None = None,
+        work: WorkRecorder | None = None,
     ) -> None:
         """Write the header; `started` is the monotonic time at which the recording begins.
 
-        `kept` returns of a report what is to be written; without it that is everything.
+        `kept` returns of a report what is to be written; without it that is everything. `work` has
+        the sources of workloads.
 
         Raises:
             OSError: nothing could be written.
@@ -45,6 +48,7 @@ class Recorder:
         self._clock = clock
         self._started = started
         self._kept = kept
+        self._work = WorkRecorder(()) if work is None else work
         self._flushed_at = started
         file.write(header_line(header))
         file.flush()
@@ -66,6 +70,8 @@ class Recorder:
             readers.devices(),
             readers.problem,
             readers.failed_initialisations,
+            self._work.said(),
+            self._work.states(),
         )
         self._file.write(encode(tick))
         self.ticks += 1

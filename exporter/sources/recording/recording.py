@@ -36,7 +36,7 @@ class Recording:
         Raises:
             Damage: the rest cannot be played; the message names file and line.
         """
-        reader = TickReader()
+        reader = TickReader(self.header.version)
         number = 1
         try:
             for number, line in enumerate(read_lines(self.path), 1):

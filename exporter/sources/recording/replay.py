@@ -6,13 +6,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 from exporter.clock import Clock
 from exporter.model.readers import NO_COUNTER_STATES, CounterState
 from exporter.model.reading import Board, Device, Health, Reading, SlotReport, Vitals, XidRecord
+from exporter.model.snapshot import SourceState
+from exporter.model.workload import Scheduler
 from exporter.sources.recording import Damage, Recording, Tick
 from exporter.sources.recording.totals import Rebase
+from exporter.sources.recording.work import PlayedWork, Said, States
 
 NAME = "replay"
 
@@ -89,6 +92,14 @@ class Replay:
         self._earlier_xids: dict[str, dict[int, XidRecord]] = {}
         """As shown when this pass began; so are the two below."""
         self._earlier_failures: dict[int, dict[str, int]] = {}
+        self._earlier_source_failures: dict[str, int] = {}
+        self._work_states: dict[Scheduler, SourceState] = {}
+        """As shown with this tick, which was shown at the time below."""
+        self._shown_at = 0.0
+        self.workloads = tuple(
+            PlayedWork(name, self._said, self._states) for name in get_args(Scheduler)
+        )
+        """What the sources of workloads of the recorded node said."""
         self._earlier_initialisations = 0
 
     def start(self) -> None:
@@ -180,6 +191,8 @@ class Replay:
         self._earlier_initialisations += self._tick.failed_initialisations
         for report in self._reports:
             self._earlier_failures[report.index] = dict(report.failures)
+        for name, state in self._work_states.items():
+            self._earlier_source_failures[name] = state.failures_total
         # What was shown in the last pass was moved by another offset.
         self._shown.clear()
 
@@ -196,6 +209,29 @@ class Replay:
                 earlier = shown[code].count if code in shown else 0
                 shown[code] = XidRecord(earlier + record.count, unix - max(age, 0.0) / self._speed)
         self._xids = xids
+        self._shown_at = now
+        self._work_states = {
+            name: replace(
+                state,
+                failures_total=state.failures_total + self._earlier_source_failures.get(name, 0),
+            )
+            for name, state in tick.workload_sources.items()
+        }
+
+    def _said(self) -> Said:
+        return self._tick.workloads or {}
+
+    def _states(self) -> States:
+        """Return how the sources were doing; after the end their word grows old."""
+        since = max(self._clock.monotonic() - self._shown_at, 0.0)
+        return {
+            name: replace(
+                state,
+                up=state.up and self._ended is None,
+                age_seconds=None if state.age_seconds is None else state.age_seconds + since,
+            )
+            for name, state in self._work_states.items()
+        }
 
     def _report(self, report: SlotReport, now: float, origin: float, unix: float) -> SlotReport:
         shown = self._shown.setdefault(report.index, _Shown())

@@ -10,8 +10,12 @@ from typing import Annotated, ClassVar
 from pydantic import ConfigDict, Field
 
 from exporter.model.reading import Reading, SlotReport, XidRecord
+from exporter.model.snapshot import SourceState
+from exporter.model.workload import Scheduler, WorkloadReport
 from exporter.sources.recording.bounds import MOST_ITEMS_OF, Kept, check_line, weight
+from exporter.sources.recording.header import VERSION
 from exporter.sources.recording.lines import STRICT, Malformed, decode
+from exporter.sources.recording.older import upgraded
 
 LONGEST_SECONDS = 1e9
 DIGITS = 9
@@ -32,6 +36,10 @@ class Tick:
     devices: Mapping[str, int] = field(default_factory=dict)
     problem: str | None = None
     failed_initialisations: int = 0
+    workloads: Mapping[Scheduler, WorkloadReport] | None = None
+    """By source of workloads: what it said last. None where that is as in the tick before."""
+    workload_sources: Mapping[Scheduler, SourceState] = field(default_factory=dict)
+    """How those are doing that are in use."""
 
 
 def recorded(report: SlotReport, started_monotonic_seconds: float) -> SlotReport:
@@ -50,7 +58,11 @@ def recorded(report: SlotReport, started_monotonic_seconds: float) -> SlotReport
 class TickReader:
     """Reads the lines of a recording, in their order."""
 
-    def __init__(self) -> None:
+    def __init__(self, version: int = VERSION) -> None:
+        """Begin; `version` is that of the recording's format."""
+        self._version = version
+        self._workloads: Mapping[Scheduler, WorkloadReport] | None = None
+        """What the sources of workloads said last; None before they said anything."""
         self._seconds = 0.0
         self._readings: dict[int, Reading] = {}
         """The last ones, by the report's index."""
@@ -59,21 +71,31 @@ class TickReader:
     def read(self, line: bytes) -> Tick:
         """Return the tick of the next line.
 
-        A reading that did not change is the same object as in the tick before; so are device, board
-        and health.
+        A reading that did not change is the same object as in the tick before; so are device,
+        board, health, and what a source of workloads said.
 
         Raises:
             Malformed: the line does not stand for a tick, or a limit of `bounds` is reached.
         """
         check_line(line)
-        tick = decode(Tick, line)
+        tick = decode(Tick, line if self._version == VERSION else upgraded(line))
         self._count(tick)
         if tick.seconds < self._seconds:
             raise Malformed("seconds", "a time after that of the line before")
         self._seconds = tick.seconds
         gpus = tuple([self._shared(report) for report in tick.gpus])
         self._readings = _readings(gpus)
-        return replace(tick, gpus=gpus)
+        self._take(tick.workloads)
+        return replace(tick, gpus=gpus, workloads=self._workloads)
+
+    def _take(self, said: Mapping[Scheduler, WorkloadReport] | None) -> None:
+        """Keep what the sources of workloads say now."""
+        if said is not None:
+            before = self._workloads or {}
+            self._workloads = {
+                name: before[name] if before.get(name) == report else report
+                for name, report in said.items()
+            }
 
     def _count(self, tick: Tick) -> None:
         for report in tick.gpus:
@@ -81,6 +103,8 @@ class TickReader:
         self._kept.add_table("xids", tick.xids)
         self._kept.add_table("devices", tick.devices)
         weight(tick.problem, "problem")
+        self._kept.add_workloads(tick.workloads or {})
+        weight(tick.workload_sources, "workload_sources")
 
     def _shared(self, report: SlotReport) -> SlotReport:
         """Return the report with the objects of the last reading, where they are equal."""

@@ -119,7 +119,8 @@ def _report(scheduler: Scheduler, gpus: Sequence[OnGpu]) -> WorkloadReport:
         named.update(_names(workload))
     return WorkloadReport(
         allocations=tuple(
-            Allocation(DeviceName(uuid=uuid), workload)
+            # A GPU is given to a whole job; only a process is of a step.
+            Allocation(DeviceName(uuid=uuid), replace(workload, step=""))
             for uuid, workload, allocated in found
             if allocated
         ),

@@ -18,13 +18,14 @@ from exporter.web.wording.phrases import label
 from exporter.web.wording.recorded import ENDED, notice, recording_ended
 from exporter.web.wording.state import UNKNOWN
 from exporter.web.wording.summary import Headline, headline, totals
+from exporter.web.wording.whose import unread_words
 
 NodeView = dict[str, Any]
 """sequence, timestamp, interval, notice, problem, headline, announced, advice, totals, measure,
 columns, roofs, rows; what is not known is absent. `notice` says that these are no real GPUs or not
 as they are now, `problem` why there are none. `announced` is the headline without what changes each
 second, `advice` the address of what the documentation says about it; `measure` says which GPUs
-could be measured better, and how."""
+could be measured better, and how, and which scheduler cannot be read."""
 
 
 def node_view(
@@ -64,6 +65,8 @@ def node_view(
     if ended is not None:
         said = ended[:1].upper() + ended[1:]
         most = Headline(said, said, ENDED)
+    states = {name: (each.up, each.age_seconds) for name, each in snapshot.sources.items()}
+    unread = (f"{said}." for said in unread_words(states))
     return {
         "sequence": sequence,
         **known(
@@ -76,7 +79,7 @@ def node_view(
         "announced": most.brief,
         "advice": advice_address(most.state),
         "totals": totals(facts),
-        **known(measure=" ".join(sentences(facts, label)) or None),
+        **known(measure=" ".join([*sentences(facts, label), *unread]) or None),
         "columns": list(COLUMNS),
         "roofs": roofs(snapshot),
         "rows": found,

@@ -117,7 +117,8 @@ def _whose(share: Share) -> Terms:
         )
         words = [cut(workload_words(workload), LONG)]
         words += [f"{name} {cut(value)}" for name, value in parts if value]
-        yield SCHEDULERS[workload.scheduler], ", ".join(words)
+        scheduler = SCHEDULERS[workload.scheduler]
+        yield scheduler[:1].upper() + scheduler[1:], ", ".join(words)
 
 
 def _share(gpu: Gpu, gpu_instance: int | None) -> Share | None:

@@ -178,7 +178,7 @@ def _whose(one: Facts) -> str:
     holder, whose = one.holder, owner(one)
     if one.job:
         workload = whose if one.workloads or (holder and holder.workload) else None
-        return f" ({', '.join(cut(each) for each in (one.job, workload) if each)})"
+        return f" ({'; '.join(cut(each) for each in (one.job, workload) if each)})"
     who = whose or (None if holder is None else holder.command)
     return f" ({cut(who)})" if who else ""
 

@@ -6,15 +6,15 @@ The rules of Prometheus make the label `owner` from the same words.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from exporter.model.workload import Workload
 from exporter.web.wording.facts import Facts
-from exporter.web.wording.numbers import cut
+from exporter.web.wording.numbers import cut, duration
 
 ID_DIGITS = 12
 """Of the id of a container without a name, as `docker ps` shows it."""
-SCHEDULERS = {"kubernetes": "Kubernetes", "slurm": "Slurm", "container": "container"}
+SCHEDULERS = {"kubernetes": "Kubernetes", "slurm": "Slurm", "container": "container runtime"}
 """How each is written."""
 
 
@@ -34,6 +34,19 @@ def words_of(workloads: Sequence[Workload]) -> tuple[str, ...]:
     """Return the words of these, each once: the containers of a pod are one, and so are the steps
     of a job."""
     return tuple(dict.fromkeys(map(workload_words, workloads)))
+
+
+def unread_words(states: Mapping[str, tuple[bool, float | None]]) -> Iterator[str]:
+    """Yield which schedulers cannot be read, and how old is what stands for their word.
+
+    Args:
+        states: by source, whether it is up, and the age of what it said last.
+    """
+    for name, written in SCHEDULERS.items():
+        up, age = states.get(name, (True, None))
+        if not up:
+            said = "" if age is None else f": what was known {duration(age)} ago stays"
+            yield f"{written[:1].upper()}{written[1:]} cannot be read{said}"
 
 
 def owner(facts: Facts) -> str | None:

@@ -182,8 +182,8 @@ def test_a_scheduler_that_cannot_be_read_is_named() -> None:
     }
     notices = [line for line in lines_of(answer) if "cannot be read" in line]
     assert notices == [
-        "kubernetes cannot be read: what it said 12 min ago stays",
-        "container cannot be read",
+        "Kubernetes cannot be read: what was known 12 min ago stays",
+        "Container runtime cannot be read",
     ]
 
 

@@ -263,8 +263,8 @@ def test_a_recording_that_exists_is_not_overwritten(tmp_path: Path) -> None:
     [
         (None, "expected a line of JSON"),
         ({"format": "other"}, 'format: expected "roofline-exporter-recording"'),
-        ({"version": 1}, "version: expected 2, the one that this exporter can play"),
-        ({"version": "2"}, "version: expected 2, the one that this exporter can play"),
+        ({"version": 1}, "version: expected 2 or 3, which this exporter can play"),
+        ({"version": "2"}, "version: expected 2 or 3, which this exporter can play"),
         ({"interval_seconds": 0}, "interval_seconds: expected greater than or equal to 0.01"),
         ({"interval_seconds": "1"}, "interval_seconds: expected a valid number"),
         ({"started": "soon"}, "started: expected a time such as 2026-01-31T12:00:00+00:00"),

@@ -524,8 +524,8 @@ def test_a_bad_recording_is_exit_code_2(
 ) -> None:
     """One line names file, line, key and what was expected."""
     path = tmp_path / "r.jsonl"
-    path.write_text('{"format": "roofline-exporter-recording", "version": 3}\n')
+    path.write_text('{"format": "roofline-exporter-recording", "version": 4}\n')
 
     assert main([command, "--replay", str(path)]) == 2
     error = capsys.readouterr().err.splitlines()[-1].removeprefix("roofline-exporter: ")
-    assert error == f"{path}:1: version: expected 2, the one that this exporter can play"
+    assert error == f"{path}:1: version: expected 2 or 3, which this exporter can play"

@@ -98,6 +98,13 @@ def test_a_gpu_is_given_away_and_not_opened() -> None:
     assert found.totals.unopened_for_seconds == 30.0
 
 
+def test_what_nobody_opened_is_of_no_step() -> None:
+    """A GPU is given to the whole job."""
+    work = "workload: {scheduler: slurm, job: 4711, user: ada, step: 3}"
+    [share] = Node(f"gpus: [{{{H100}, story: free, {work}}}]").shares()
+    assert named(share) == [("slurm", "", "", "", "4711", "ada", "")]
+
+
 def test_a_report_is_the_same_until_it_changes() -> None:
     """Also while a GPU is lost, which its pod keeps."""
     node = Node()

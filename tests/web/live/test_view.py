@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from exporter.model.reading import SUSPENDED, THROTTLE_REASONS, XidRecord
-from exporter.model.snapshot import Bounds, Gpu, Rank, Snapshot
+from exporter.model.snapshot import Bounds, Gpu, Rank, Snapshot, SourceState
 from exporter.web.columns import readings
 from exporter.web.live.row_words import COLUMNS, values_of
 from exporter.web.live.view import NodeView, node_view
@@ -630,6 +630,15 @@ def test_the_node_says_once_what_would_measure_several_gpus() -> None:
     assert "GPU 6" not in said
     assert "GPU 7" not in said
     assert "measure" not in view(snapshots.snapshot(snapshots.h100_training()))
+
+
+def test_a_scheduler_that_cannot_be_read_is_named() -> None:
+    """Whose work it is may be old then."""
+    node = snapshots.snapshot(snapshots.h100_training())
+    assert "measure" not in view(node) or "cannot be read" not in view(node)["measure"]
+    kubelet = SourceState(up=False, failures_total=9, age_seconds=720.0)
+    said = view(replace(node, sources={**node.sources, "kubernetes": kubelet}))["measure"]
+    assert said.endswith("Kubernetes cannot be read: what was known 12 min ago stays.")
 
 
 def test_the_same_saturation_is_the_same_state_of_every_gpu_model() -> None:

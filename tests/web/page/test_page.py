@@ -469,7 +469,7 @@ def test_the_facts_name_every_workload(daemon: Daemon) -> None:
     assert whose == [
         ("Given away by a scheduler", "not opened for 1 h 1 min"),
         ("Given away and not opened, altogether", "2 h 0 min"),
-        ("container", "trainer, runtime docker, id 4f1c0d9be2a7"),
+        ("Container runtime", "trainer, runtime docker, id 4f1c0d9be2a7"),
         ("Kubernetes", f"team-a/{'p' * 112}…, container main, id 5d1b2b0e"),
         ("Slurm", "ada, job 4711, step 0"),
     ]

@@ -141,7 +141,7 @@ def test_workloads_are_named_as_owners() -> None:
         "GPU 2 idle 60 % of the time, waiting for data (team-a/notebook-7)"
     )
     assert headline([replace(starved, job="pretrain")]).text == (
-        "GPU 2 idle 60 % of the time, waiting for data (pretrain, team-a/notebook-7)"
+        "GPU 2 idle 60 % of the time, waiting for data (pretrain; team-a/notebook-7)"
     )
 
 

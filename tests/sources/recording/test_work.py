@@ -1,0 +1,350 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose work was on recorded GPUs is played as it was said, and by older recordings too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporter.cli.main import main
+from exporter.model.snapshot import Snapshot, SourceState
+from exporter.model.workload import (
+    Allocation,
+    DeviceName,
+    Scheduler,
+    ShareWork,
+    Workload,
+    WorkloadReport,
+)
+from exporter.publisher import Publisher, Rules
+from exporter.sources.recording import (
+    Damage,
+    LineFile,
+    Recorder,
+    Recording,
+    Tick,
+    WorkRecorder,
+    bounds,
+    header_of,
+)
+from exporter.sources.recording.header import Header, header_line, iso_time
+from exporter.sources.recording.lines import Malformed, encode
+from exporter.sources.recording.older import upgraded
+from exporter.sources.recording.replay import Replay
+from exporter.sources.recording.ticks import TickReader
+from exporter.sources.simulate import Simulation, load_scenario
+from exporter.specs import load_specs
+from tests.clocks import ManualClock
+from tests.sources.recording.test_recording import LINES, SAMPLE, values
+
+SPECS = load_specs()
+OLD = SAMPLE.with_name("simulated-h100__notebook__version-2.jsonl.gz")
+POD = Workload("kubernetes", "team-a", "notebook-7", "jupyter", id="5d1b2b0e")
+JOB = Workload("slurm", job="4711", user="ada")
+KUBELET = WorkloadReport(
+    (Allocation(DeviceName(uuid="GPU-a"), POD, replica="1"),),
+    allocates=True,
+    named={"5d1b2b0e": POD},
+    pod_labels={f"{'n' * 63}/{'p' * 253}": {f"{'d' * 253}/{'l' * 63}": "v" * 63}},
+)
+SLURM = WorkloadReport((Allocation(DeviceName(index=0), JOB),), allocates=True, named={"4711": JOB})
+UP = SourceState(up=True, age_seconds=0.5)
+
+reports = st.dictionaries(
+    st.sampled_from(get_args(Scheduler)),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "allocates": st.booleans(),
+            "allocations": st.lists(
+                st.builds(
+                    Allocation,
+                    values(DeviceName),
+                    st.builds(Workload, st.sampled_from(get_args(Scheduler)), st.text(max_size=5)),
+                ),
+                max_size=3,
+            ).map(tuple),
+            "named": st.dictionaries(st.text(max_size=5), st.just(POD), max_size=2),
+            "pod_labels": values(dict[str, dict[str, str]]),
+        },
+    ).map(lambda known: WorkloadReport(**known)),
+)
+
+
+class Said:
+    """A source that says what it is told to say."""
+
+    def __init__(self, name: str, report: WorkloadReport | None = None) -> None:
+        self.name = name
+        self.said = report
+        self.doing: SourceState | None = UP
+
+    def report(self) -> WorkloadReport | None:
+        return self.said
+
+    @property
+    def state(self) -> SourceState | None:
+        return self.doing
+
+
+@given(st.lists(st.none() | reports, max_size=6))
+@settings(max_examples=60)
+def test_what_was_said_is_read_back(said: Sequence[Any]) -> None:
+    """What is not said again is as it was in the tick before; what is equal is the same object."""
+    reader, last = TickReader(), None
+    before: Any = {}
+    for second, each in enumerate(said):
+        found = reader.read(encode(Tick(float(second), workloads=each))).workloads
+        last = last if each is None else each
+        assert found == last
+        for name, report in (found or {}).items():
+            if before.get(name) == report:
+                assert report is before[name]
+        before = found or {}
+
+
+def test_only_changes_are_written() -> None:
+    """Of what every source says; how it is doing stands in every tick."""
+    kubelet, slurm = Said("kubernetes", KUBELET), Said("slurm")
+    slurm.doing = None
+    work = WorkRecorder([kubelet, slurm, Said("of tomorrow", SLURM)])
+    assert work.said() == {"kubernetes": KUBELET}
+    kubelet.said = replace(KUBELET)
+    assert work.said() is None
+    slurm.said, slurm.doing = SLURM, SourceState(up=False, failures_total=2, age_seconds=61.23456)
+    assert work.said() == {"kubernetes": KUBELET, "slurm": SLURM}
+    assert work.states() == {
+        "kubernetes": UP,
+        "slurm": SourceState(up=False, failures_total=2, age_seconds=61.235),
+    }
+    kubelet.said = None
+    assert work.said() == {"slurm": SLURM}
+
+
+def test_an_old_recording_has_its_classes() -> None:
+    """Version 2 called the class of a process `workload`, and nothing else is touched."""
+    tick = json.loads(LINES[1])
+    share = tick["gpus"][0]["reading"]["shares"][0]
+    share["processes"] = [
+        {"pid": 7, "kind": "compute", "command": '"workload": "x"', "workload": "training"}
+    ]
+    tick["gpus"][0]["reading"]["device"]["modes"]["workload"] = "heavy"
+    line = json.dumps(tick).encode()
+    (share, *_) = TickReader(2).read(line).gpus[0].reading.shares  # type: ignore[union-attr]
+    (process,) = share.processes or ()
+    assert (process.work_class, process.command) == ("training", '"workload": "x"')
+    assert (
+        json.loads(upgraded(line))["gpus"][0]["reading"]["device"]["modes"]["workload"] == "heavy"
+    )
+    with pytest.raises(Malformed, match="workload: expected a field that this version knows"):
+        TickReader().read(line)
+
+
+@given(
+    st.recursive(
+        st.none() | st.just("workload") | st.integers(),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(("gpus", "reading", "shares", "processes", "workload")),
+                inner,
+                max_size=3,
+            )
+        ),
+    )
+)
+def test_no_old_line_is_a_crash(value: object) -> None:
+    """Whatever it holds, it is JSON still; what is no JSON stays as it is."""
+    line = json.dumps(value).encode()
+    assert json.loads(upgraded(line)) is not ...
+    assert upgraded(line + b'"workload"') == line + b'"workload"'
+    assert upgraded(b'"workload"' + b"9" * 400) == b'"workload"' + b"9" * 400
+
+
+def test_a_recording_of_version_2_plays() -> None:
+    """With the classes that it has, and nobody is said to have been given anything."""
+    clock = ManualClock()
+    recording = Recording(OLD)
+    assert recording.header.version == 2
+    replay = Replay(recording, clock)
+    publisher = publisher_of(replay, clock)
+    snapshot = publisher.tick()
+    (share,) = snapshot.gpus[0].shares
+    assert share.holder is not None
+    assert (share.holder.owner, share.holder.work_class) == ("carol", "notebook")
+    assert share.work == ShareWork()
+    clock.advance(1.0)
+    assert publisher.tick().problem is None
+
+
+class Node:
+    """A simulated Slurm or Kubernetes node, and the recording of it."""
+
+    def __init__(self, scenario: str, path: Path) -> None:
+        self.clock = ManualClock()
+        self.readers = Simulation(load_scenario(scenario, SPECS), SPECS, "h:1", 0, self.clock)
+        self.readers.round(0.0)
+        header = header_of(self.readers, SPECS, 10.0, self.clock.time())
+        work = WorkRecorder(self.readers.workloads)
+        self._recorder = Recorder(
+            LineFile(path), header, self.clock, self.clock.monotonic(), work=work
+        )
+        self.publisher = publisher_of(self.readers, self.clock)
+
+    def run(self, ticks: int) -> list[Snapshot]:
+        found = []
+        for _ in range(ticks):
+            found.append(self.publisher.tick())
+            self._recorder.take(self.readers)
+            self.clock.advance(10.0)
+        self._recorder.end()
+        return found
+
+
+def publisher_of(readers: Any, clock: ManualClock) -> Publisher:
+    rules = Rules(interval_seconds=10.0)
+    return Publisher(readers, SPECS, rules, clock, workloads=readers.workloads)
+
+
+def unopened(snapshot: Snapshot) -> list[tuple[float | None, float | None]]:
+    return [
+        (share.totals.allocated_unopened_seconds, share.totals.unopened_for_seconds)
+        for gpu in snapshot.gpus
+        for share in gpu.shares
+    ]
+
+
+def work_of(snapshot: Snapshot) -> list[ShareWork]:
+    return [share.work for gpu in snapshot.gpus for share in gpu.shares]
+
+
+@pytest.mark.parametrize("scenario", ["demo", "mixed"])
+def test_a_replay_says_whose_work_it_was(scenario: str, tmp_path: Path) -> None:
+    """At every tick, also when a GPU is given away and not opened, and as old as it was."""
+    path = tmp_path / "r.jsonl.gz"
+    live = Node(scenario, path).run(40)
+    clock = ManualClock()
+    replay = Replay(Recording(path), clock)
+    publisher = publisher_of(replay, clock)
+    for before in live:
+        played = publisher.tick()
+        clock.advance(10.0)
+        assert work_of(played) == work_of(before)
+        assert unopened(played) == unopened(before)
+        name = "kubernetes" if scenario == "demo" else "slurm"
+        assert played.sources[name].up
+        assert set(played.sources) & set(get_args(Scheduler)) == {name}
+    if scenario == "demo":
+        assert unopened(played)[5] == (100.0, 90.0)
+    publisher.tick()
+    clock.advance(10.0)
+    ended = publisher.tick()
+    assert not ended.sources[name].up
+    age = ended.sources[name].age_seconds
+    assert age is not None
+    assert age >= 10.0
+
+
+def test_failures_do_not_fall_when_it_starts_over(tmp_path: Path) -> None:
+    """As no counter does."""
+    path = tmp_path / "r.jsonl"
+    states = [SourceState(up=False, failures_total=each) for each in (1, 3)]
+    lines = [
+        encode(Tick(float(at), workloads={"slurm": SLURM}, workload_sources={"slurm": each}))
+        for at, each in enumerate(states)
+    ]
+    path.write_bytes(header_line(Header("0", "nvml", 1.0, iso_time(0.0))) + b"".join(lines))
+    clock = ManualClock()
+    replay = Replay(Recording(path), clock, loop=True)
+    (slurm,) = [each for each in replay.workloads if each.name == "slurm"]
+    seen = []
+    for _ in range(5):
+        replay.round(0.0)
+        state = slurm.state
+        seen.append(None if state is None else state.failures_total)
+        clock.advance(1.0)
+    assert seen == [1, 3, 4, 6, 7]
+    assert slurm.report() == SLURM
+
+
+def allocations(count: int) -> Tick:
+    given = tuple(Allocation(DeviceName(index=at), JOB) for at in range(count))
+    return Tick(0.0, workloads={"slurm": WorkloadReport(given)})
+
+
+LONG = replace(JOB, user="x" * 5000)
+
+
+@pytest.mark.parametrize(
+    ("tick", "problem"),
+    [
+        (allocations(4097), "allocations: expected at most 4096 items"),
+        (
+            Tick(0.0, workloads={"slurm": WorkloadReport(named={"x" * 101: JOB})}),
+            "named: expected text of at most 100 characters",
+        ),
+        (
+            Tick(0.0, workloads={"slurm": WorkloadReport(pod_labels={"x" * 401: {}})}),
+            "pod_labels: expected text of at most 400 characters",
+        ),
+        (
+            Tick(
+                0.0, workloads={"slurm": WorkloadReport(named={"1": replace(JOB, user="x" * 5000)})}
+            ),
+            "user: expected text of at most 4096 characters",
+        ),
+    ],
+)
+def test_what_is_said_is_bounded(tick: Tick, problem: str) -> None:
+    """A recording may come from anyone."""
+    with pytest.raises(Malformed, match=problem):
+        TickReader().read(encode(tick))
+
+
+@pytest.mark.parametrize("key", ["workloads", "workload_sources"])
+def test_an_unknown_scheduler_is_refused(key: str, tmp_path: Path) -> None:
+    """As every unknown word is."""
+    path = tmp_path / "r.jsonl"
+    line = json.dumps({"seconds": 1.0, key: {"pbs": {"up": True}}}).encode()
+    path.write_bytes(header_line(Header("0", "nvml", 1.0, iso_time(0.0))) + line + b"\n")
+    with pytest.raises(Damage, match=rf"{key}\.pbs"):
+        list(Recording(path).ticks())
+
+
+def test_a_large_node_is_far_from_every_limit() -> None:
+    """250 pods, each with 20 labels and two containers, on 8 divided GPUs."""
+    pods = [Workload("kubernetes", "n" * 63, f"{at}-{'p' * 240}", "c" * 63) for at in range(250)]
+    named = {f"{at:064}": pod for at, pod in enumerate(pods * 3)}
+    labels = {f"{'d' * 60}/{at}": "v" * 63 for at in range(20)}
+    report = WorkloadReport(
+        tuple(Allocation(DeviceName(mig_uuid="MIG-" + "0" * 36), pod) for pod in pods),
+        allocates=True,
+        named=named,
+        pod_labels={f"{pod.namespace}/{pod.pod}": labels for pod in pods},
+    )
+    line = encode(Tick(0.0, workloads={"kubernetes": report}))
+    assert len(line) < bounds.LONGEST_LINE_BYTES / 2
+    assert TickReader().read(line).workloads == {"kubernetes": report}
+
+
+@pytest.mark.parametrize("flag", ["--process.owner", "--no-process.owner"])
+def test_users_are_left_out_of_a_recording(
+    flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Jobs stay, without whose they are."""
+    path = tmp_path / "r.jsonl"
+    words = ["record", str(path), "--demo", "--demo.scenario=mixed", "--duration=1s", flag]
+    assert main(words) == 0
+    said = next(tick.workloads for tick in Recording(path).ticks())
+    assert said is not None
+    users = {each.workload.user for each in said["slurm"].allocations}
+    users |= {each.user for each in said["slurm"].named.values()}
+    assert users == ({"alice", "bob"} if flag == "--process.owner" else {""})
+    assert {each.workload.job for each in said["slurm"].allocations} == {"4711", "4713"}

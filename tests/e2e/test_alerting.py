@@ -27,8 +27,8 @@ from tests.e2e.prometheus import PrometheusServer
 from tests.rules.rules import ALERTS, RULES_BY_GROUP
 from tests.waiting import wait_until
 
-IDLE = {"alertname": "GpuHeldIdle", "owner": "carol", "severity": "warning"}
-"""What carol's notebook raises in the demo."""
+IDLE = {"alertname": "GpuHeldIdle", "owner": "team-a/notebook-7", "severity": "warning"}
+"""What the notebook raises in the demo."""
 Labels = Mapping[str, str]
 
 
@@ -61,7 +61,7 @@ def check_arrived(alert: Mapping[str, Any], instance: str) -> None:
     assert alert["labels"].items() >= {**IDLE, "class": "notebook"}.items()
     said = alert["annotations"]
     assert f"GPU 4 of {instance} was held and idle" in said["description"]
-    assert "held by carol (ipykernel_launc)" in said["description"]
+    assert "held by team-a/notebook-7 (ipykernel_launc)" in said["description"]
     page, _, heading = said["runbook_url"].partition("#")
     assert page.endswith("docs/runbook.md")
     headings = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8").lower().splitlines()
@@ -98,7 +98,7 @@ def test_an_idle_gpu_is_reported_and_stays_when_the_exporter_goes(
 
         wait_until(lambda: _state(prometheus, **IDLE) == {"pending"}, 60, "pending")
         wait_until(lambda: _state(prometheus, **IDLE) == {"firing"}, 60, "firing")
-        arrived = inbox.next("GpuHeldIdle", owner="carol", severity="warning")
+        arrived = inbox.next("GpuHeldIdle", owner="team-a/notebook-7", severity="warning")
         check_arrived(arrived, instance)
         record_property(MEASURED, f"alert: {arrived['annotations']['description']}")
         assert not _state(prometheus, alertname="GpuHeldIdle", owner="alice"), "she trains"

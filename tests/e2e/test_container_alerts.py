@@ -33,7 +33,7 @@ def _configured(tmp_path: Path, name: str, config: str) -> Path:
 
 
 def _states(prometheus: str) -> set[str]:
-    """The states of the alert about carol's notebook."""
+    """The states of the alert about the notebook."""
     answer = fetch_json(f"{prometheus}/api/v1/alerts")
     alerts = answer["data"]["alerts"] if answer else []
     return {alert["state"] for alert in alerts if alert["labels"].items() >= IDLE.items()}
@@ -83,4 +83,4 @@ def _told_of(
             url = address(prometheus, 9090)
             wait_until(lambda: _states(url) == {"pending"}, 90, "pending")
             wait_until(lambda: _states(url) == {"firing"}, 60, "firing")
-            check_arrived(inbox.next("GpuHeldIdle", owner="carol", severity="warning"), INSTANCE)
+            check_arrived(inbox.next("GpuHeldIdle", owner="team-a/notebook-7", severity="warning"), INSTANCE)

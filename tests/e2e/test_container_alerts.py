@@ -83,4 +83,5 @@ def _told_of(
             url = address(prometheus, 9090)
             wait_until(lambda: _states(url) == {"pending"}, 90, "pending")
             wait_until(lambda: _states(url) == {"firing"}, 60, "firing")
-            check_arrived(inbox.next("GpuHeldIdle", owner="team-a/notebook-7", severity="warning"), INSTANCE)
+            alert = inbox.next("GpuHeldIdle", owner="team-a/notebook-7", severity="warning")
+            check_arrived(alert, INSTANCE)

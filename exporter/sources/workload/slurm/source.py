@@ -71,7 +71,8 @@ class Slurm:
 
         return WorkloadReport(
             allocations=tuple(Allocation(entry.device, workload(entry.job)) for entry in given),
-            allocates=bool(folders) and not problems,
+            allocates=bool(folders) and all(folder.complete for folder in folders),
+            in_doubt=tuple(device for folder in folders for device in folder.in_doubt),
             named={
                 **{job: workload(job) for job in sorted(users.keys() | names.keys())},
                 **{sluid: workload(job) for sluid, job in sluids.items()},

@@ -125,7 +125,7 @@ def test_no_user_where_none_may_be_named(tmp_path: Path) -> None:
     )
 
 
-def test_what_cannot_be_read_leaves_it_open_which_gpus_are_free(
+def test_what_cannot_be_read_leaves_it_open_whether_its_gpu_is_free(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The rest is reported, and the log has one line until something changes."""
@@ -135,7 +135,8 @@ def test_what_cannot_be_read_leaves_it_open_which_gpus_are_free(
     for _ in range(2):
         report = rig.read()
         assert [each.workload.job for each in report.allocations] == ["7"]
-        assert not report.allocates
+        assert report.allocates
+        assert report.in_doubt == (DeviceName(index=1), DeviceName(index=2))
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     assert record.getMessage() == (
@@ -144,7 +145,7 @@ def test_what_cannot_be_read_leaves_it_open_which_gpus_are_free(
     )
     (rig.job_map / "2").unlink()
     rig.give("1", "8\n")
-    assert rig.read().allocates
+    assert not rig.read().in_doubt
     rig.give("1", "?\n")
     rig.read()
     assert len(caplog.records) == 2

@@ -216,6 +216,18 @@ def test_an_epilog_that_failed(rig: Rig) -> None:
     assert rig.jobs() == ["7"]
 
 
+def test_the_last_job_of_a_node_with_version_1(rig: Rig) -> None:
+    """Slurm removes the folder of its user as well; its own stays, and has nothing in it."""
+    rig.give(GPU, "7 alice\n")
+    rig.group("freezer/slurm_node1/uid_1000/job_7/step_extern")
+    assert rig.jobs() == ["7"]
+    rig.end("freezer/slurm_node1/uid_1000")
+    assert rig.jobs() == []
+    rig.end("freezer/slurm_node1")
+    rig.give("0", "8\n", age_seconds=601)
+    assert rig.jobs() == ["7", "8"]  # nothing of Slurm's can be seen any more
+
+
 def test_a_step_that_ends_is_not_the_job(rig: Rig) -> None:
     """Without PrologFlags=Contain nothing shows the end of the job."""
     rig.give(GPU, "7 alice\n")

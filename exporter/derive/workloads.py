@@ -79,7 +79,7 @@ def work_of_shares(
 def _given(
     reports: Iterable[WorkloadReport], shares: Sequence[OnShare]
 ) -> tuple[dict[ShareKey, list[Workload]], set[ShareKey]]:
-    """Return to whom each share is given, and those of which one is given, but not known which.
+    """Return to whom each share is given, and those of which it is not known whether they are.
 
     A GPU that is divided is given with all its instances.
     """
@@ -90,6 +90,8 @@ def _given(
     given: dict[ShareKey, list[Workload]] = {}
     possible: set[ShareKey] = set()
     for report in reports:
+        for device in report.in_doubt:
+            possible.update(called.get(_name(device), ()))
         for allocation in report.allocations:
             keys = called.get(_name(allocation.device), ())
             if allocation.device.profile is not None and len(keys) > 1:

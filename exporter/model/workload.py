@@ -88,6 +88,8 @@ class WorkloadReport:
     of a Slurm job. What is known of it beyond that."""
     pod_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """By NAMESPACE/POD: the labels of the pod that are published."""
+    in_doubt: tuple[DeviceName, ...] = ()
+    """Devices of which it is not known whether they are given to somebody else, or at all."""
 
 
 @dataclass(frozen=True, slots=True)

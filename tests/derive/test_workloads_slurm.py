@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -187,6 +188,64 @@ def test_a_requeued_job_is_judged_by_its_new_files() -> None:
     work(given((0, "7")), {1: "7"}, numbers)
     assert numbers.reading is None
     assert jobs(work(given((1, "7")), {1: "7"}, numbers)) == [[], ["7"], [], []]
+
+
+def adopted(job: str) -> Membership:
+    """A process that pam_slurm_adopt put into a job, as of a user who came by ssh."""
+    return Membership(slurm_job=job, slurm_step="extern")
+
+
+def test_a_job_on_more_gpus_than_it_was_given_shows_nothing_of_the_numbers() -> None:
+    """It takes what it was not given, whatever they mean; so it may have before, on one."""
+    numbers = SlurmNumbers()
+    report = given((1, "7"), (3, "8"))
+    assert numbers.reading == INDEX
+    work(report, {0: "7"}, numbers)
+    assert numbers.reading is None
+    for running in ({0: "7", 1: "7"}, {0: "7"}, {}):
+        found = work(report, running, numbers)
+        assert allocated(found) == [False, True, False, True]
+        assert jobs(found)[1:] == [["7"], [], ["8"]]
+    assert numbers.reading == INDEX
+
+
+def test_where_no_number_is_believed_a_job_on_more_gpus_than_given_names_none() -> None:
+    """Which of them it was given is not known then."""
+    found = work(given((0, "7"), (1, "8")), {3: "7", 1: "8", 2: "8"})
+    assert allocated(found) == [None, None, None, True]
+    assert jobs(found) == [[], ["8"], ["8"], ["7"]]
+
+
+def test_whoever_came_by_ssh_shows_nothing_beside_the_jobs_own_steps() -> None:
+    """Nobody told that shell which GPUs are the job's."""
+    numbers = SlurmNumbers()
+    report = given((1, "7"), (3, "8"))
+    work(report, {0: adopted("7")}, numbers)
+    assert numbers.reading is None
+    found = work(report, {0: adopted("7"), 1: "7"}, numbers)
+    assert allocated(found) == [False, True, False, True]
+    assert allocated(work(report, {0: adopted("7")}, numbers)) == [False, True, False, True]
+    assert allocated(work(report, {0: adopted("7"), 2: adopted("7")})) == [False, True, False, True]
+
+
+def test_a_file_that_is_in_doubt_leaves_only_its_gpu_open() -> None:
+    """By the numbers as they are read now."""
+    report = replace(given((0, "7")), in_doubt=(DeviceName(index=3), DeviceName(uuid="GPU-1")))
+    assert allocated(work(report)) == [True, None, False, None]
+    assert allocated(work(report, {2: "7"})) == [False, None, True, False]
+    assert allocated(work(replace(report, allocations=()))) == [False, None, False, None]
+    named = replace(given((0, "7"), ("GPU-1", "8")), in_doubt=(DeviceName(uuid="GPU-1"),))
+    assert allocated(work(named)) == [True, True, False, False]
+
+
+def test_nothing_is_free_by_a_kubelets_word_while_no_number_is_believed() -> None:
+    """Also after the process that showed it has ended."""
+    numbers = SlurmNumbers()
+    work(given((0, "7")), {3: "7"}, numbers)
+    shares = on()
+    reports = numbers.resolved([WorkloadReport(allocates=True), given((0, "7"))], shares)
+    found = work_of_shares(reports, shares)
+    assert [found[share.key].allocated for share in shares] == [None] * 4
 
 
 def test_a_job_without_a_numbered_file_contradicts_nothing() -> None:

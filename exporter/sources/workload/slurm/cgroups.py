@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 MOST_FOLDERS = 4096
@@ -51,10 +51,15 @@ class SlurmGroups:
     """By SLUID, of jobs whose path has that instead."""
     complete: bool = True
     """Whether there can be no other."""
+    trees: set[str] = field(default_factory=set)
+    """Folders of version 1 that are Slurm's: they stay when the last job has ended."""
 
 
-def find(sysfs: str) -> SlurmGroups | None:
-    """Return the control groups of Slurm's jobs; None where Slurm has none at all."""
+def find(sysfs: str, trees: Collection[str] = ()) -> SlurmGroups | None:
+    """Return the control groups of Slurm's jobs; None where Slurm has none at all.
+
+    A folder of version 1 is Slurm's if one of a user is in it, or if it is among `trees`.
+    """
     groups = SlurmGroups()
     found = False
     for path, name in _candidates(f"{sysfs}/fs/cgroup", groups):
@@ -62,8 +67,12 @@ def find(sysfs: str) -> SlurmGroups | None:
             found = True
             _take_jobs(path, None, groups)
         else:
+            if path in trees:
+                found = True
+                groups.trees.add(path)
             for user, uid in _matching(path, _USER, groups):
                 found = True
+                groups.trees.add(path)
                 _take_jobs(user, int(uid[1]), groups)
     return groups if found else None
 

@@ -25,6 +25,9 @@ MOST_FILES = 4096
 MOST_ENTRIES = 4096
 """Of one folder, all its files together."""
 
+NOBODY = "0"
+"""What some prologs write, instead of nothing, where a GPU is free."""
+
 _NUMBER = re.compile(r"(?P<gpu>[0-9]{1,4})(?:\.(?P<instance>[0-9]{1,4}))?")
 _UUID = re.compile(r"(?P<kind>GPU|MIG)-[0-9A-Za-z-]{1,64}")
 _JOB = re.compile(r"[1-9][0-9]{0,9}")
@@ -63,18 +66,23 @@ class Folder:
 
     entries: tuple[Entry, ...]
     problems: tuple[str, ...]
-    """Why some of it is not known, a line each: then a GPU without a file may be given away."""
+    """Why some of it is not known, a line each."""
+    in_doubt: tuple[DeviceName, ...]
+    """Whose files are not known, or not all of them: they may be given away."""
+    complete: bool
+    """Whether there can be no other file: else any GPU may be given away."""
 
 
 def read_job_map(path: str) -> Folder | None:
     """Return what is in a mapping folder as dcgm-exporter reads it; None if there is none.
 
-    A file is named N, or N.INSTANCE, and has one job id a line; an empty one is of a free GPU.
+    A file is named N, or N.INSTANCE, and has one job id a line; one that is empty or has 0 is of a
+    free GPU. Slinky's prolog names that of a MIG instance by its UUID.
 
     Raises:
         Unreadable: the folder is there, but cannot be listed.
     """
-    return _read(path, _numbered, _job_only)
+    return _read(path, _job_only)
 
 
 def read_gpustat(path: str) -> Folder | None:
@@ -85,7 +93,7 @@ def read_gpustat(path: str) -> Folder | None:
     Raises:
         Unreadable: the folder is there, but cannot be listed.
     """
-    return _read(path, _identified, _job_and_user)
+    return _read(path, _job_and_user)
 
 
 def certain_first(folders: Iterable[Folder]) -> tuple[Entry, ...]:
@@ -95,21 +103,18 @@ def certain_first(folders: Iterable[Folder]) -> tuple[Entry, ...]:
     return tuple(entry for entry in entries if not entry.by_number or entry.job not in certain)
 
 
-def _numbered(name: str) -> DeviceName | None:
-    match = _NUMBER.fullmatch(name)
-    if match is None:
+def _device(name: str) -> DeviceName | None:
+    """Return what a file is of; None where it is of no device."""
+    uuid = _UUID.fullmatch(name)
+    if uuid is not None:
+        return DeviceName(mig_uuid=name) if uuid["kind"] == "MIG" else DeviceName(uuid=name)
+    number = _NUMBER.fullmatch(name)
+    if number is None:
         return None
-    instance = match["instance"]
+    instance = number["instance"]
     return DeviceName(
-        index=int(match["gpu"]), gpu_instance=None if instance is None else int(instance)
+        index=int(number["gpu"]), gpu_instance=None if instance is None else int(instance)
     )
-
-
-def _identified(name: str) -> DeviceName | None:
-    match = _UUID.fullmatch(name)
-    if match is None:
-        return DeviceName(index=int(name)) if re.fullmatch(r"[0-9]{1,4}", name) else None
-    return DeviceName(mig_uuid=name) if match["kind"] == "MIG" else DeviceName(uuid=name)
 
 
 def _job_only(words: list[str]) -> tuple[str, str] | None:
@@ -125,7 +130,6 @@ def _job_and_user(words: list[str]) -> tuple[str, str] | None:
 
 def _read(
     path: str,
-    device_of: Callable[[str], DeviceName | None],
     holder_of: Callable[[list[str]], tuple[str, str] | None],
 ) -> Folder | None:
     problems: list[str] = []
@@ -136,20 +140,25 @@ def _read(
         return None
     except (OSError, ValueError) as error:
         raise Unreadable(f"{path}: {_why(error)}") from error
-    if len(names) > MOST_FILES:
+    complete = len(names) <= MOST_FILES
+    if not complete:
         problems.append(f"{path}: has more than {MOST_FILES} files")
     entries: list[Entry] = []
+    in_doubt: list[DeviceName] = []
     for name in sorted(names[:MOST_FILES]):
-        device = device_of(name)
+        device = _device(name)
         if device is None:  # a note, or what a script is about to rename
             continue
-        file = f"{path}/{name}"
+        file, before = f"{path}/{name}", len(problems)
         for job, user, stamp in _holders(file, holder_of, problems):
             entries.append(Entry(device, job, user, file, stamp))
+        if len(problems) > before:
+            in_doubt.append(device)
         if len(entries) > MOST_ENTRIES:
             problems.append(f"{path}: has more than {MOST_ENTRIES} jobs")
+            complete = False
             break
-    return Folder(tuple(entries[:MOST_ENTRIES]), tuple(problems))
+    return Folder(tuple(entries[:MOST_ENTRIES]), tuple(problems), tuple(in_doubt), complete)
 
 
 def _holders(
@@ -172,7 +181,7 @@ def _holders(
     seen: set[str] = set()
     for line in data.decode("utf-8", "replace").splitlines():
         words = line.split()
-        if not words:
+        if not words or words[0] == NOBODY:
             continue
         holder = holder_of(words)
         if holder is None:

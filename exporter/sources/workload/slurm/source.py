@@ -38,6 +38,8 @@ class Slurm:
         self._clock = clock
         self._sluids = Sluids(options.procfs)
         self._ended = EndedJobs(options.procfs)
+        self._trees: set[str] = set()
+        """Where Slurm has had control groups of version 1."""
         self._there: set[str] = set()
         """The folders that were there."""
         self._logged: frozenset[str] = frozenset()
@@ -52,11 +54,12 @@ class Slurm:
             Unreadable: a folder of the prolog is there and cannot be listed, or is gone.
         """
         folders = self._folders()
-        found = find(self._options.sysfs)
+        found = find(self._options.sysfs, self._trees)
         if not folders and found is None:
             self._log((), ())
             return None
         groups = found or SlurmGroups(complete=False)
+        self._trees |= groups.trees
         sluids = self._sluids.of(groups.sluids)
         entries = certain_first(folders)
         ended = self._ended.of(entries, _present(groups, sluids), self._clock.time())
@@ -71,7 +74,8 @@ class Slurm:
 
         return WorkloadReport(
             allocations=tuple(Allocation(entry.device, workload(entry.job)) for entry in given),
-            allocates=bool(folders) and not problems,
+            allocates=bool(folders) and all(folder.complete for folder in folders),
+            in_doubt=tuple(device for folder in folders for device in folder.in_doubt),
             named={
                 **{job: workload(job) for job in sorted(users.keys() | names.keys())},
                 **{sluid: workload(job) for sluid, job in sluids.items()},

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import pwd
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,19 @@ def test_a_mapping_folder(tmp_path: Path) -> None:
         (DeviceName(index=1), "8", ""),
         (DeviceName(index=4, gpu_instance=2), "9", ""),
     ]
+
+
+@pytest.mark.parametrize("text", ["0\n", "0", "0 0\n", "0\n\n"])
+@pytest.mark.parametrize("read", [read_job_map, read_gpustat])
+def test_job_0_is_nobody(read: Callable[[str], Folder | None], text: str, tmp_path: Path) -> None:
+    """Some prologs write it where a GPU is free, and keep a file for each."""
+    assert said(read(written(tmp_path, n0=text, n1="7\n"))) == [(DeviceName(index=1), "7", "")]
+
+
+def test_a_mapping_folder_with_a_mig_instance_by_uuid(tmp_path: Path) -> None:
+    """As Slinky's prolog names it: with what Slurm put into CUDA_VISIBLE_DEVICES."""
+    (tmp_path / MIG).write_text("7")
+    assert said(read_job_map(str(tmp_path))) == [(DeviceName(mig_uuid=MIG), "7", "")]
 
 
 def test_a_job_twice_in_a_file_is_once(tmp_path: Path) -> None:
@@ -101,7 +115,7 @@ def test_other_names_are_left_alone(read: object, name: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     "text",
-    ["job 7\n", "7,8\n", "0\n", "-7\n", "7_1\n", "12345678901\n", "\0\n", "7 alice\n", "٣\n"],
+    ["job 7\n", "7,8\n", "00\n", "-7\n", "7_1\n", "12345678901\n", "\0\n", "7 alice\n", "٣\n"],
 )
 def test_a_line_without_a_job_leaves_the_rest(text: str, tmp_path: Path) -> None:
     """One line says which file; whether its GPU is free is then not known."""
@@ -109,6 +123,8 @@ def test_a_line_without_a_job_leaves_the_rest(text: str, tmp_path: Path) -> None
     assert found is not None
     assert [entry.job for entry in found.entries] == ["9", "8"]
     assert found.problems == (f"{tmp_path}/0: a line does not begin with the number of a job",)
+    assert found.in_doubt == (DeviceName(index=0),)
+    assert found.complete
 
 
 def test_no_folder_is_no_fault(tmp_path: Path) -> None:
@@ -141,6 +157,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         f"{tmp_path}/1: Is a directory",
         f"{tmp_path}/2: a device, not a regular file",
     )
+    assert found.in_doubt == tuple(DeviceName(index=index) for index in range(3))
 
 
 def test_sizes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,10 +172,12 @@ def test_sizes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert found is not None
     assert len(found.entries) == 4096
     assert found.problems == (f"{tmp_path}: has more than 4096 jobs",)
+    assert not found.complete
     monkeypatch.setattr(folders, "MOST_FILES", 1)
     found = read_job_map(str(tmp_path))
     assert found is not None
     assert found.problems[0] == f"{tmp_path}: has more than 1 files"
+    assert not found.complete
 
 
 @given(

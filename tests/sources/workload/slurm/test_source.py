@@ -125,7 +125,7 @@ def test_no_user_where_none_may_be_named(tmp_path: Path) -> None:
     )
 
 
-def test_what_cannot_be_read_leaves_it_open_which_gpus_are_free(
+def test_what_cannot_be_read_leaves_it_open_whether_its_gpu_is_free(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The rest is reported, and the log has one line until something changes."""
@@ -135,7 +135,8 @@ def test_what_cannot_be_read_leaves_it_open_which_gpus_are_free(
     for _ in range(2):
         report = rig.read()
         assert [each.workload.job for each in report.allocations] == ["7"]
-        assert not report.allocates
+        assert report.allocates
+        assert report.in_doubt == (DeviceName(index=1), DeviceName(index=2))
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     assert record.getMessage() == (
@@ -144,7 +145,7 @@ def test_what_cannot_be_read_leaves_it_open_which_gpus_are_free(
     )
     (rig.job_map / "2").unlink()
     rig.give("1", "8\n")
-    assert rig.read().allocates
+    assert not rig.read().in_doubt
     rig.give("1", "?\n")
     rig.read()
     assert len(caplog.records) == 2
@@ -213,6 +214,18 @@ def test_an_epilog_that_failed(rig: Rig) -> None:
     assert rig.jobs() == []
     rig.give(GPU, "7 alice\n")  # it was requeued, and its prolog has run again
     assert rig.jobs() == ["7"]
+
+
+def test_the_last_job_of_a_node_with_version_1(rig: Rig) -> None:
+    """Slurm removes the folder of its user as well; its own stays, and has nothing in it."""
+    rig.give(GPU, "7 alice\n")
+    rig.group("freezer/slurm_node1/uid_1000/job_7/step_extern")
+    assert rig.jobs() == ["7"]
+    rig.end("freezer/slurm_node1/uid_1000")
+    assert rig.jobs() == []
+    rig.end("freezer/slurm_node1")
+    rig.give("0", "8\n", age_seconds=601)
+    assert rig.jobs() == ["7", "8"]  # nothing of Slurm's can be seen any more
 
 
 def test_a_step_that_ends_is_not_the_job(rig: Rig) -> None:

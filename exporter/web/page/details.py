@@ -100,7 +100,7 @@ def _whose(share: Share) -> Terms:
     if work.allocated is not None:
         said = "to nobody"
         if work.allocated:
-            said = "yes" if share.held is None else "held" if share.held else "not opened"
+            said = "yes, and not opened" if share.held is False else "yes"
             seconds = totals.unopened_for_seconds
             if share.held is False and seconds is not None:
                 said = f"{said} for {duration(seconds)}"

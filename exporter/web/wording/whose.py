@@ -15,7 +15,7 @@ from exporter.web.wording.numbers import cut, duration
 ID_DIGITS = 12
 """Of the id of a container without a name, as `docker ps` shows it."""
 SCHEDULERS = {"kubernetes": "Kubernetes", "slurm": "Slurm", "container": "container runtime"}
-"""How each is written."""
+"""How each is written; the preferred one first."""
 
 
 def workload_words(workload: Workload) -> str:
@@ -32,8 +32,15 @@ def workload_words(workload: Workload) -> str:
 
 def words_of(workloads: Sequence[Workload]) -> tuple[str, ...]:
     """Return the words of these, each once: the containers of a pod are one, and so are the steps
-    of a job."""
-    return tuple(dict.fromkeys(map(workload_words, workloads)))
+    of a job.
+
+    Where several schedulers name workloads, those of Kubernetes count, else those of Slurm.
+    """
+    named = {each.scheduler for each in workloads}
+    preferred = next((each for each in SCHEDULERS if each in named), None)
+    return tuple(
+        dict.fromkeys(workload_words(each) for each in workloads if each.scheduler == preferred)
+    )
 
 
 def unread_words(states: Mapping[str, tuple[bool, float | None]]) -> Iterator[str]:

@@ -467,7 +467,7 @@ def test_the_facts_name_every_workload(daemon: Daemon) -> None:
     text = daemon.client.get("/gpu/0").text
     whose = re.findall("<dt>([^<]*)</dt><dd>([^<]*)</dd>", facts(text, "whose"))
     assert whose == [
-        ("Given away by a scheduler", "not opened for 1 h 1 min"),
+        ("Given away by a scheduler", "yes, and not opened for 1 h 1 min"),
         ("Given away and not opened, altogether", "2 h 0 min"),
         ("Container runtime", "trainer, runtime docker, id 4f1c0d9be2a7"),
         ("Kubernetes", f"team-a/{'p' * 112}…, container main, id 5d1b2b0e"),
@@ -475,7 +475,7 @@ def test_the_facts_name_every_workload(daemon: Daemon) -> None:
     ]
     row = Page(daemon.client.get("/").text).rows[0]
     assert (row["word"], row["idle"]) == ("unopened", "unopened 1 h 1 min")
-    assert row["holder"] == "given to 3 workloads"
+    assert row["holder"] == f"given to team-a/{'p' * 52}…"
     free = replace(unopened, work=ShareWork(allocated=False), totals=share.totals)
     daemon.publish(snapshots.snapshot(replace(gpu, shares=(free,))))
     assert "<dd>to nobody</dd>" in facts(daemon.client.get("/gpu/0").text, "whose")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from exporter.model.workload import SCHEDULERS, Workload
 from exporter.web.wording import phrases, short
 from exporter.web.wording.facts import Facts, Holder
 from exporter.web.wording.whose import owner, words_of, workload_words
+from tests.rules.promtool import Labels, Series
+from tests.rules.test_workloads import NAMED, SEVERAL
 
 CONTAINER = "4f1c0d9be2a7" + "0" * 52
 
@@ -49,7 +52,32 @@ def test_containers_of_a_pod_are_one_owner() -> None:
     """And so are the steps of a job."""
     pod = [Workload("kubernetes", "a", "b", container) for container in ("main", "side")]
     steps = [Workload("slurm", job="7", user="ada", step=step) for step in ("batch", "0")]
-    assert words_of([*pod, *steps]) == ("a/b", "ada, job 7")
+    assert (words_of(pod), words_of(steps)) == (("a/b",), ("ada, job 7",))
+
+
+def _of_labels(labels: Labels) -> Workload:
+    """Return the workload of a series of gpu_workload_info."""
+    parts = {
+        name.removeprefix("workload_"): value
+        for name, value in labels.items()
+        if name.startswith("workload_")
+    }
+    scheduler: Any = labels["scheduler"]
+    return Workload(scheduler, **parts)
+
+
+@pytest.mark.parametrize(("scheduler", "said", "name"), NAMED)
+def test_a_workload_is_called_as_in_the_rules(scheduler: Any, said: Labels, name: str) -> None:
+    """Page, `status`, alerts and dashboards have one word for it."""
+    assert workload_words(Workload(scheduler, **said)) == name
+
+
+@pytest.mark.parametrize(("series", "name"), SEVERAL.values(), ids=SEVERAL)
+def test_several_workloads_are_called_as_in_the_rules(series: Sequence[Series], name: str) -> None:
+    """A GPU that nobody has opened has one owner, whoever is asked."""
+    words = words_of([_of_labels(each.labels) for each in series])
+    unopened = Facts(0, allocated=True, held=False, idle=True, workloads=words)
+    assert owner(unopened) == name
 
 
 POD = Holder("root", "python3", "training", "team-a/train-0")

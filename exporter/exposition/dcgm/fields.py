@@ -3,7 +3,7 @@
 
 Names, types and units are those of dcgm-exporter's default-counters.csv and
 dcp-metrics-included.csv (4.8), of DCGM's dcgm_fields.h (4.6), and of its list of fields (4.7),
-which gave some a new number with their new unit. docs/dcgm-exporter.md says which are not here.
+which gave some a new number with their new unit. docs/dcgm.md says which are not here.
 """
 
 from __future__ import annotations

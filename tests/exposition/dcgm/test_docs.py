@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What docs/dcgm-exporter.md says is so: every metric, every label, and what is to be copied."""
+"""What docs/dcgm.md says is so: every metric, every label, and what is to be copied."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.conftest import require_tool
 from tests.exposition.dcgm.test_page import FACTS
 
 DOCS = Path(__file__).parents[3] / "docs"
-TEXT = (DOCS / "dcgm-exporter.md").read_text(encoding="utf-8")
+TEXT = (DOCS / "dcgm.md").read_text(encoding="utf-8")
 ON = {"default": "yes", "commented": "commented", "other": "no"}
 
 

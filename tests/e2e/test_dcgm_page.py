@@ -8,7 +8,9 @@ public alerts and dashboards; the answers are what the driver was scripted to do
 from __future__ import annotations
 
 import re
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +21,8 @@ from tests.e2e.conftest import MakeDriver, StartDaemon
 from tests.e2e.processes import Process, retry_once
 from tests.e2e.prometheus import PrometheusServer
 from tests.fake_nvml import FakeNvml
+from tests.sources.workload.kubernetes.kubelet import LIST, FakeKubelet
+from tests.sources.workload.kubernetes.messages import container, pod, pod_resources
 
 MIB = 2**20
 ANSWERED_SECONDS = 30.0
@@ -36,8 +40,16 @@ scrape_configs:
 NODE = "node-17"
 DRIVER = "580.65.06"
 
+GIVEN = (
+    "GPU-00000000-1111-2222-3333-444444444444",
+    "GPU-00000001-1111-2222-3333-444444444444",
+    "MIG-00000000-0000-0000-0000-000000000020",
+)
+"""To a pod, to a job of Slurm, and to another pod."""
+
 H100: dict[str, Any] = {
     "product": "h100-sxm",
+    "uuid": GIVEN[0],
     "utilization": 90,
     "memory_utilization": 40,
     "encoder_utilization": 10,
@@ -72,7 +84,13 @@ H100: dict[str, Any] = {
         "nvlink_rx": 5e10,
     },
 }
-T4: dict[str, Any] = {"product": "t4", "utilization": 30, "power": 50, "temperature": {"gpu": 60}}
+T4: dict[str, Any] = {
+    "product": "t4",
+    "uuid": GIVEN[1],
+    "utilization": 30,
+    "power": 50,
+    "temperature": {"gpu": 60},
+}
 MIG: dict[str, Any] = {
     "product": "h100-sxm",
     "power": 300,
@@ -264,6 +282,25 @@ ASKED = (
         {"1": 1},
         0,
     ),
+    # Whose work it is.
+    Asked(
+        'sum by (gpu) (DCGM_FI_DEV_GPU_TEMP{namespace="team-a", pod="train-0", container="main"})',
+        "sum by (gpu) (DCGM_FI_DEV_GPU_TEMP_CELSIUS"
+        '{namespace="team-a", pod="train-0", container="main"})',
+        {"0": 88},
+        0,
+    ),
+    Asked(
+        'sum by (gpu, GPU_I_ID) (DCGM_FI_PROF_GR_ENGINE_ACTIVE{pod!=""})',
+        'sum by (gpu, GPU_I_ID) (DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO{pod!=""})',
+        {"0": 0.8, "2/2": 0.2},
+    ),
+    Asked(
+        'sum by (gpu) (DCGM_FI_DEV_GPU_TEMP{hpc_job="4711"})',
+        'sum by (gpu) (DCGM_FI_DEV_GPU_TEMP_CELSIUS{hpc_job="4711"})',
+        {"1": 60},
+        0,
+    ),
 )
 
 
@@ -281,14 +318,35 @@ def _wrong(server: PrometheusServer, expression: str, asked: Asked) -> str | Non
     return None if right else f"{expression}: {found}, not {wanted}"
 
 
+@pytest.fixture
+def schedulers(tmp_path: Path) -> Iterator[tuple[str, ...]]:
+    """The flags that lead to a kubelet, and to the files of a Slurm prolog."""
+    jobs = tmp_path / "gpustat"
+    jobs.mkdir()
+    (jobs / GIVEN[1]).write_text("4711 ada\n")
+    said = pod_resources(
+        pod("team-a", "train-0", container("main", GIVEN[0])),
+        pod("team-b", "serve-0", container("vllm", GIVEN[2], resource="nvidia.com/mig-3g.40gb")),
+    )
+    with tempfile.TemporaryDirectory(prefix="kubelet-") as folder:
+        kubelet = FakeKubelet(Path(folder) / "kubelet.sock", LIST, said)
+        kubelet.start()
+        yield f"--kubernetes.socket={kubelet.path}", f"--slurm.gpustat={jobs}"
+        kubelet.stop()
+
+
 @retry_once
 def test_prometheus_asks_what_it_asks_of_dcgm_exporter(
-    make_driver: MakeDriver, start: StartDaemon, tmp_path: Path, processes: list[Process]
+    make_driver: MakeDriver,
+    start: StartDaemon,
+    schedulers: tuple[str, ...],
+    tmp_path: Path,
+    processes: list[Process],
 ) -> None:
     """In both generations, of one daemon: every question has the scripted answer."""
     program = require_tool("prometheus")
     driver = make_driver({"devices": [H100, T4, MIG], "driver_version": DRIVER})
-    daemon = start({**driver.environment(), "NODE_NAME": NODE})
+    daemon = start({**driver.environment(), "NODE_NAME": NODE}, *schedulers)
     daemon.wait_for_page(15, "three GPUs up", gpu0=1, gpu1=1, gpu2=1)
     _send_xid(driver)
     servers = {

@@ -500,6 +500,10 @@ REFUSED: Sequence[tuple[Values, str]] = (
     ({"service": {"type": "clusterIP"}}, "'/service/type': value must be one of 'ClusterIP'"),
     ({"service": {"port": "19400"}}, "'/service/port': got string, want integer"),
     ({"arguments": ["-f", "/etc/x.csv"]}, "'/arguments/0': '-f' does not match pattern"),
+    (
+        {"extraEnv": [{"name": "ROOFLINE_PROCESS_MEMORY", "value": True}]},
+        "'/extraEnv/0/value': got boolean, want string",
+    ),
     ({"kubeletPath": "/var/lib/kubelet"}, "'/kubeletPath': '/var/lib/kubelet' does not match"),
     ({"serviceMonitor": {"interval": 15}}, "'/serviceMonitor/interval': got number, want string"),
     ({"podMonitor": {"interval": "15"}}, "'/podMonitor/interval': '15' does not match"),

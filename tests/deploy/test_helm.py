@@ -603,6 +603,26 @@ def test_chart_is_of_this_version() -> None:
     assert _exporter(objects())["image"] == f"{DEFAULTS['image']['repository']}:{__version__}"
 
 
+def test_two_releases_with_long_names_have_no_object_in_common() -> None:
+    """In one namespace, as long as a release's name may be."""
+    many: Values = {
+        "dra": {"enabled": True},
+        "tlsServerConfig": {"enabled": True},
+        **{each: {"enabled": True} for each in ("podMonitor", "prometheusRule", "dashboards")},
+    }
+    names = [
+        {
+            (made["kind"], made["metadata"]["name"])
+            for made in objects(
+                {**many, "fullnameOverride": f"{'gpu-' * 13}{number}"}, "--kube-version", "1.34"
+            )
+        }
+        for number in (1, 2)
+    ]
+
+    assert names[0].isdisjoint(names[1])
+
+
 def test_is_part_of_another_chart(tmp_path: Path) -> None:
     """Helm then adds the key `global`, and the release has another name."""
     outer = {"apiVersion": "v2", "name": "outer", "version": "1.0.0"}

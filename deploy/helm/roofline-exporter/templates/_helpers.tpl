@@ -14,9 +14,9 @@
 {{- end -}}
 {{- end -}}
 
-{{- /* Room for a suffix, as names end at 63 characters. */ -}}
+{{- /* Whole: these may be longer than 63 characters, and two releases must not have the same. */ -}}
 {{- define "roofline-exporter.suffixed" -}}
-{{- printf "%s-%s" (include "roofline-exporter.fullname" .context | trunc 40 | trimSuffix "-") .suffix -}}
+{{- printf "%s-%s" (include "roofline-exporter.fullname" .context) .suffix -}}
 {{- end -}}
 
 {{- define "roofline-exporter.serviceAccountName" -}}

@@ -71,7 +71,11 @@ def _superseded(gpu: Gpu) -> str:
 
 
 def _without_links(gpu: Gpu) -> str:
-    return NO_ANSWER if gpu.device.nvlink_count else UNSUPPORTED
+    """How many links there are is a field too, which may be refused with the others."""
+    if gpu.device.nvlink_count:
+        return NO_ANSWER
+    counted = gpu.device.nvlink_count is not None
+    return UNSUPPORTED if counted else gpu.states.get(_SLOW_FIELDS, UNSUPPORTED)
 
 
 def _of_whole(gpu: Gpu) -> str:

@@ -80,6 +80,16 @@ def test_what_is_absent_has_its_reason_and_no_age(node_of: Divided) -> None:
     assert found["activity", None, "gpm"].state == "unsupported"
 
 
+def test_links_that_may_not_be_counted_are_not_called_missing(node_of: Divided) -> None:
+    """Their number is a field as well; a GPU without NVLink answers 0, or knows no such field."""
+    node = node_of(product="h100-sxm")
+    node.fake.update(faults=[fault("nvmlDeviceGetFieldValues", error=4)])
+    node.tick(3)
+    states = {each.reading: each.state for each in listed(node).values()}
+
+    assert states["nvlink_errors"] == states["nvlink_state"] == "no_permission"
+
+
 def test_each_instance_has_its_own(node_of: Divided) -> None:
     """What is of the board is listed once; what MIG takes away says so."""
     node = node_of(mig={"instances": MIXED})

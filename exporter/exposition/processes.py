@@ -60,6 +60,7 @@ def _whose(workload: Workload | None) -> tuple[str, ...]:
         workload.container,
         workload.job,
         workload.user,
+        workload.id,
     )
 
 
@@ -70,6 +71,7 @@ _WHOSE = (
     Label("workload_container"),
     Label("workload_job"),
     Label("workload_user", meaning="of the Slurm job; empty with --no-process.owner"),
+    Label("workload_id", meaning="UID of the pod, SLUID of the job, or id of the container"),
 )
 """Labels by which the series of processes add up to those of pods, jobs and containers."""
 

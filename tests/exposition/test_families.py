@@ -260,11 +260,11 @@ def test_process_utilization_adds_up_by_workload() -> None:
     rows = rows_of(gpu, processes=ProcessRows(utilization=True))
     nobody = {
         "command": "python3", "scheduler": "", "workload_namespace": "", "workload_pod": "",
-        "workload_container": "", "workload_job": "", "workload_user": "",
+        "workload_container": "", "workload_job": "", "workload_user": "", "workload_id": "",
     }  # fmt: skip
     pod = {
         "scheduler": "kubernetes", "workload_namespace": "team-a", "workload_pod": "notebook-7",
-        "workload_container": "main",
+        "workload_container": "main", "workload_id": "8f9ba0f5",
     }  # fmt: skip
     job = {"scheduler": "slurm", "workload_job": "5", "workload_user": "ada"}
     assert one(rows, name, **nobody | pod | {"pid": "1"}) == 0.5

@@ -11,6 +11,7 @@ from exporter.exposition.family import Family, gauge
 from exporter.exposition.labels import Label
 from exporter.exposition.parts import PROCESSES, SHARE, LabelValues, Rows
 from exporter.exposition.values import text
+from exporter.exposition.workloads import STEP, WORKLOAD_LABELS, workload_values
 from exporter.model.reading import PROCESS_KINDS, Process, process_counts
 from exporter.model.snapshot import Share, Snapshot
 from exporter.model.workload import Workload
@@ -53,25 +54,13 @@ def _whose(workload: Workload | None) -> tuple[str, ...]:
     """Return the values of `_WHOSE`."""
     if workload is None:
         return ("",) * len(_WHOSE)
-    return (
-        workload.scheduler,
-        workload.namespace,
-        workload.pod,
-        workload.container,
-        workload.job,
-        workload.user,
-        workload.id,
-    )
+    values = zip(WORKLOAD_LABELS, workload_values(workload), strict=True)
+    return tuple(value for label, value in values if label is not STEP)
 
 
 _WHOSE = (
     Label("scheduler", meaning="kubernetes, slurm or container; this and the rest: empty if none"),
-    Label("workload_namespace"),
-    Label("workload_pod"),
-    Label("workload_container"),
-    Label("workload_job"),
-    Label("workload_user", meaning="of the Slurm job; empty with --no-process.owner"),
-    Label("workload_id", meaning="UID of the pod, SLUID of the job, or id of the container"),
+    *(label for label in WORKLOAD_LABELS[1:] if label is not STEP),
 )
 """Labels by which the series of processes add up to those of pods, jobs and containers."""
 

@@ -10,6 +10,7 @@ from exporter.exposition.values import flag
 from exporter.model.snapshot import Share, Snapshot
 from exporter.model.workload import SCHEDULERS, Workload
 
+STEP = Label("workload_step", meaning="of the Slurm job")
 WORKLOAD_LABELS = (
     Label("scheduler", SCHEDULERS),
     Label("workload_namespace", meaning="of the pod"),
@@ -17,7 +18,7 @@ WORKLOAD_LABELS = (
     Label("workload_container", meaning="its name, in a pod or by itself"),
     Label("workload_job", meaning="id of the Slurm job"),
     Label("workload_user", meaning="of the Slurm job; empty with --no-process.owner"),
-    Label("workload_step", meaning="of the Slurm job"),
+    STEP,
     Label("workload_id", meaning="UID of the pod, SLUID of the job, or id of the container"),
 )
 """No name among them is one that Prometheus gives to targets, so that none is ever renamed."""

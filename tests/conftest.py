@@ -88,10 +88,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def unmet(reason: str) -> NoReturn:
-    """Skip the test, or fail it where everything has to be there (``REQUIRE_ALL=1``)."""
+    """Skip the test, or the module that calls this while it is imported; fail it where everything
+    has to be there (``REQUIRE_ALL=1``)."""
     if os.environ.get("REQUIRE_ALL") == "1":
         pytest.fail(f"{reason}, and REQUIRE_ALL=1 says that it has to be")
-    pytest.skip(reason)
+    pytest.skip(reason, allow_module_level=True)
 
 
 def require_tool(name: str, *, beside_python: bool = False) -> str:

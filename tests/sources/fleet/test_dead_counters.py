@@ -72,14 +72,38 @@ def test_zeros_are_believed_for_a_moment_and_then_not(caplog: pytest.LogCaptureF
     ]
 
 
-def test_the_end_of_the_work_ends_the_contradiction() -> None:
-    """Zero is then what there is."""
+def test_rest_is_no_sign_of_life() -> None:
+    """At rest, counters that stand still read what true ones read."""
     dead = DeadCounters(Journal("GPU 0"))
     for now in range(10):
         dead.believed("gpm", DEAD, float(now), working=True)
 
-    assert dead.believed("gpm", DEAD, 10.0, working=False)
-    assert dead.believed("gpm", DEAD, 11.0, working=True)
+    assert not dead.believed("gpm", DEAD, 10.0, working=False)
+    assert not dead.believed("gpm", DEAD, 11.0, working=True)
+    assert dead.believed("gpm", ALIVE, 12.0, working=False)
+    assert dead.believed("gpm", DEAD, 13.0, working=False)
+
+
+@pytest.mark.parametrize(("on", "off"), [(2, 1), (1, 1), (1, 9), (30, 30)])
+def test_contradictions_of_short_work_add_up(on: int, off: int) -> None:
+    """A load of 2 s on and 1 s off never lasts for 3 s."""
+    dead = DeadCounters(Journal("GPU 0"))
+    working = [now % (on + off) < on for now in range(300)]
+    found = [
+        dead.believed("gpm", DEAD, float(now), working=works) for now, works in enumerate(working)
+    ]
+
+    first = found.index(False)
+    assert sum(working[: first + 1]) == 4
+    assert not any(found[first:])
+
+
+def test_true_counters_of_short_work_are_believed() -> None:
+    """Utilization lags by one reading: each stretch of work begins and ends with a 0."""
+    dead = DeadCounters(Journal("GPU 0"))
+    for now in range(300):
+        activity = ALIVE if now % 5 in (1, 2) else DEAD
+        assert dead.believed("gpm", activity, float(now), working=now % 5 < 4)
 
 
 def test_old_activity_has_more_time() -> None:
@@ -111,13 +135,16 @@ def test_each_source_is_judged_by_itself() -> None:
 def test_nothing_is_refused_without_a_long_contradiction(
     reads: list[tuple[bool, Activity, float]],
 ) -> None:
-    """Neither work that begins or ends, nor an idle GPU."""
+    """Neither work that begins or ends, nor an idle GPU: three seconds since the last sign of life,
+    and three readings."""
     dead = DeadCounters(Journal("GPU 0"))
-    now, since = 0.0, None
+    now, contradicted, count = 0.0, 0.0, 0
     for working, activity, step in reads:
         now += step
-        contradicts = working and activity is DEAD
-        since = (since if since is not None else now) if contradicts else None
+        if activity is ALIVE:
+            contradicted, count = 0.0, 0
+        elif working:
+            contradicted, count = contradicted + step, count + 1
         if not dead.believed("gpm", activity, now, working=working):
-            assert since is not None
-            assert now - since >= 3.0
+            assert contradicted >= 3.0
+            assert count >= 3

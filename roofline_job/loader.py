@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be read from a PyTorch data loader: its set-up, ready batches, samples."""
+"""What can be read from a PyTorch data loader: its set-up, ready batches, samples.
+
+Loops outlive their loaders, so nothing here holds one: functions hold what was read from it.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
 from weakref import ref
@@ -24,9 +27,10 @@ def numbers(loader: Any, iterator: Any) -> Callable[[], dict[str, int | bool | N
         "persistent_workers": bool(loader.persistent_workers),
     }
     asked = ref(iterator)
+    has_workers = bool(loader.num_workers)
 
     def look() -> dict[str, int | bool | None]:
-        return {**known, "ready_batches": ready_batches(asked()) if loader.num_workers else None}
+        return {**known, "ready_batches": ready_batches(asked()) if has_workers else None}
 
     return look
 
@@ -61,6 +65,7 @@ def samples_of(loader: Any) -> Callable[[Any], int | None] | None:
         return None
     if loader.collate_fn is sys.modules["torch.utils.data"].default_collate:
         return leading_dimension
+    expected = loader.batch_size
     believed: list[bool] = []
 
     def looked_at(batch: Any) -> int | None:
@@ -68,23 +73,29 @@ def samples_of(loader: Any) -> Callable[[Any], int | None] | None:
             return None
         length = leading_dimension(batch)
         if not believed:
-            believed.append(length is not None and loader.batch_size in (None, length))
+            believed.append(length is not None and expected in (None, length))
         return length if believed[0] else None
 
     return looked_at
 
 
 def leading_dimension(batch: Any, depth: int = 0) -> int | None:
-    """Return the first dimension of the first tensor that has one."""
-    torch: Any = sys.modules["torch"]
-    if isinstance(batch, torch.Tensor):
-        return int(batch.size(0)) if batch.dim() else None
+    """Return the first dimension of the first tensor that has one.
+
+    Only exact types are looked into: a container or a tensor of another class may run the job's
+    own code when it is asked.
+    """
+    kind, torch = type(batch), sys.modules["torch"]
+    if kind is torch.Tensor:
+        # Modes of the job see what is called of any tensor.
+        with torch._C.DisableTorchFunction():
+            return int(batch.size(0)) if batch.dim() else None
     if depth == DEEPEST:
         return None
     items: Iterable[Any] = ()
-    if isinstance(batch, Mapping):
+    if kind is dict:
         items = batch.values()
-    elif isinstance(batch, list | tuple):
+    elif kind is list or kind is tuple:
         items = batch
     for item in islice(items, WIDEST):
         length = leading_dimension(item, depth + 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -40,6 +41,7 @@ class FakeTorch:
         self.saved: list[Any] = []
         self.torch = _module("torch")
         self.torch.Tensor = Tensor
+        self.torch._C = SimpleNamespace(DisableTorchFunction=nullcontext)
         self.torch.is_grad_enabled = lambda: self.grad
         self.torch.version = SimpleNamespace(cuda=None, hip=None)
         self.torch.__version__ = "2.13.0+fake"

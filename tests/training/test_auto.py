@@ -11,7 +11,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -857,6 +857,18 @@ def test_a_loader_without_an_attribute_is_left_alone(
 # Loaders
 
 
+class OwnTensor(Tensor):
+    """One that shows its calls to the job's own code."""
+
+
+class OwnDict(dict[str, Any]):
+    """One whose values the job's own code may make as they are asked for."""
+
+
+class OwnList(list[Any]):
+    """One whose items the job's own code may make as they are asked for."""
+
+
 @pytest.mark.parametrize(
     ("batch", "length"),
     [
@@ -868,10 +880,15 @@ def test_a_loader_without_an_attribute_is_left_alone(
         (Tensor(), None),
         ([[[[[Tensor(2)]]]]], None),
         (["a"] * 9 + [Tensor(2)], None),
+        (OwnTensor(8), None),
+        (OwnDict(x=Tensor(8)), None),
+        (MappingProxyType({"x": Tensor(8)}), None),
+        (OwnList([Tensor(8)]), None),
+        ([OwnTensor(8), Tensor(2)], 2),
     ],
 )
 def test_the_leading_dimension(torch: FakeTorch, batch: Any, length: int | None) -> None:
-    """Of the first tensor that has one, not too deep inside."""
+    """Of the first tensor that has one, not too deep inside, nor within the job's own classes."""
     assert leading_dimension(batch) == length
 
 

@@ -22,6 +22,9 @@ from exporter.model.workload import (
     WorkloadReport,
 )
 
+MOST_WORKLOADS = 128
+"""Of one share: any user may make control groups that look like workloads."""
+
 
 class ShareKey(NamedTuple):
     """One share: a whole GPU, or one GPU instance of it."""
@@ -29,6 +32,32 @@ class ShareKey(NamedTuple):
     uuid: str
     gpu_instance: int | None
 
+
+class _Given(NamedTuple):
+    """To whom a share is given, and what is asked of them for every process."""
+
+    workloads: tuple[Workload, ...] = ()
+    users: Mapping[str, str] = {}
+    """Of Slurm's jobs, by the job's id."""
+    containers: Mapping[tuple[str, str], frozenset[str]] = {}
+    """The names of those of a pod, by its namespace and name."""
+
+    @classmethod
+    def of(cls, workloads: Iterable[Workload]) -> _Given:
+        """Sort workloads by what they are asked for."""
+        users: dict[str, str] = {}
+        containers: dict[tuple[str, str], frozenset[str]] = {}
+        workloads = tuple(workloads)
+        for to in workloads:
+            if to.scheduler == "slurm" and to.user:
+                users.setdefault(to.job, to.user)
+            elif to.scheduler == "kubernetes":
+                pod = to.namespace, to.pod
+                containers[pod] = containers.get(pod, frozenset()) | {to.container}
+        return cls(workloads, users, containers)
+
+
+_TO_NOBODY = _Given()
 
 Name = tuple[str, str | int | None, int | str | None]
 """What a device is called by (mig_uuid, uuid, index, minor), so, and the GPU instance within it, or
@@ -68,7 +97,7 @@ def work_of_shares(
     return {
         share.key: _share_work(
             share.processes or (),
-            given.get(share.key, ()),
+            given.get(share.key, _TO_NOBODY),
             named,
             allocates and share.key not in possible,
         )
@@ -78,7 +107,7 @@ def work_of_shares(
 
 def _given(
     reports: Iterable[WorkloadReport], shares: Sequence[OnShare]
-) -> tuple[dict[ShareKey, list[Workload]], set[ShareKey]]:
+) -> tuple[dict[ShareKey, _Given], set[ShareKey]]:
     """Return to whom each share is given, and those of which it is not known whether they are.
 
     A GPU that is divided is given with all its instances.
@@ -87,7 +116,7 @@ def _given(
     for share in shares:
         for name in _names(share.device, share.gpu_instance):
             called.setdefault(name, []).append(share.key)
-    given: dict[ShareKey, list[Workload]] = {}
+    given: dict[ShareKey, dict[Workload, None]] = {}
     possible: set[ShareKey] = set()
     for report in reports:
         for device in report.in_doubt:
@@ -98,10 +127,8 @@ def _given(
                 possible.update(keys)
                 continue
             for key in keys:
-                to = given.setdefault(key, [])
-                if allocation.workload not in to:
-                    to.append(allocation.workload)
-    return given, possible
+                given.setdefault(key, {})[allocation.workload] = None
+    return {key: _Given.of(to) for key, to in given.items()}, possible
 
 
 def names(name: DeviceName, device: Device, gpu_instance: int | None) -> bool:
@@ -148,7 +175,7 @@ def _plain(profile: str) -> str:
 
 def _inferred_pods(
     shares: Sequence[OnShare],
-    given: Mapping[ShareKey, Sequence[Workload]],
+    given: Mapping[ShareKey, _Given],
     named: Mapping[str, Workload],
 ) -> dict[str, Workload]:
     """Return by UID the pods that only their GPUs identify: one pod has all that they run on.
@@ -156,25 +183,22 @@ def _inferred_pods(
     Where that is the same pod for two UIDs, one of them uses GPUs that were not given to it: which
     one is not known.
     """
-    candidates: dict[str, set[Workload]] = {}
+    candidates: dict[str, dict[ShareKey, set[Workload]]] = {}
     for share in shares:
-        pods = {
-            Workload("kubernetes", to.namespace, to.pod)
-            for to in given.get(share.key, ())
-            if to.scheduler == "kubernetes"
-        }
+        pods = {Workload("kubernetes", *pod) for pod in given.get(share.key, _TO_NOBODY).containers}
         for process in share.processes or ():
             uid = process.membership.pod_uid if process.membership is not None else None
             if uid is not None and uid not in named:
-                candidates[uid] = candidates[uid] & pods if uid in candidates else set(pods)
-    found = {uid: next(iter(pods)) for uid, pods in candidates.items() if len(pods) == 1}
+                candidates.setdefault(uid, {})[share.key] = pods
+    having = {uid: set.intersection(*each.values()) for uid, each in candidates.items()}
+    found = {uid: next(iter(pods)) for uid, pods in having.items() if len(pods) == 1}
     times = Counter(found.values())
     return {uid: replace(pod, id=uid) for uid, pod in found.items() if times[pod] == 1}
 
 
 def _share_work(
     processes: Iterable[Process],
-    given: Sequence[Workload],
+    given: _Given,
     named: Mapping[str, Workload],
     allocates: bool,
 ) -> ShareWork:
@@ -184,12 +208,18 @@ def _share_work(
         if workload is not None:
             of_process[process.pid] = workload
     present = dict.fromkeys(of_process.values())
-    absent = [to for to in given if not any(_covers(here, to) for here in present)]
+    shown = {_identity(here, here.container) for here in present}
+    absent = [to for to in given.workloads if shown.isdisjoint(_identities(to))]
     if not present and not absent and not allocates:
         return NO_WORK
     workloads = sorted({*present, *absent}, key=_order)
-    allocated = True if given else (False if allocates else None)
-    return ShareWork(tuple(workloads), allocated, of_process)
+    left_out = max(0, len(workloads) - MOST_WORKLOADS)
+    if left_out:
+        # Nobody but a scheduler can have made the names of those that it gave the share to.
+        known = {_identity(to, to.container) for to in given.workloads}
+        workloads.sort(key=lambda each: known.isdisjoint(_identities(each)))
+    allocated = True if given.workloads else (False if allocates else None)
+    return ShareWork(tuple(workloads[:MOST_WORKLOADS]), allocated, of_process, left_out)
 
 
 def _order(workload: Workload) -> tuple[str, ...]:
@@ -205,9 +235,7 @@ def _order(workload: Workload) -> tuple[str, ...]:
     )
 
 
-def _of_process(
-    process: Process, given: Sequence[Workload], named: Mapping[str, Workload]
-) -> Workload | None:
+def _of_process(process: Process, given: _Given, named: Mapping[str, Workload]) -> Workload | None:
     """Return the workload of a process; None where its control group names none."""
     member = process.membership
     if member is None:
@@ -227,27 +255,21 @@ def _of_process(
 def _slurm_step(
     member: Membership,
     owner: str | None,
-    given: Sequence[Workload],
+    given: _Given,
     named: Mapping[str, Workload],
 ) -> Workload:
     known = named.get(member.slurm_id or "") or named.get(member.slurm_job or "")
     job = member.slurm_job or ("" if known is None else known.job)
-    users = [to.user for to in given if to.scheduler == "slurm" and to.job == job and to.user]
     return Workload(
         "slurm",
         job=job,
-        user=(known.user if known is not None else "")
-        or (users[0] if users else "")
-        or owner
-        or "",
+        user=(known.user if known is not None else "") or given.users.get(job) or owner or "",
         step=member.slurm_step or "",
         id=member.slurm_id or ("" if known is None else known.id),
     )
 
 
-def _pod(
-    member: Membership, given: Sequence[Workload], named: Mapping[str, Workload]
-) -> Workload | None:
+def _pod(member: Membership, given: _Given, named: Mapping[str, Workload]) -> Workload | None:
     """Return the container of a pod, completed by the name of its only container on the share.
 
     None for a pod without a name on a share that pods have: it is one of these, not known which.
@@ -257,24 +279,24 @@ def _pod(
     # A runtime may have a name for a container that belongs to a pod: the kubelet's counts.
     pod = next((each for each in known if each and each.scheduler == "kubernetes"), None)
     if pod is None:
-        candidates = any(to.scheduler == "kubernetes" for to in given)
-        return None if candidates else Workload("kubernetes", id=uid)
+        return None if given.containers else Workload("kubernetes", id=uid)
     pod = replace(pod, id=uid)
     if pod.container:
         return pod
-    containers = {
-        to.container for to in given if (to.namespace, to.pod) == (pod.namespace, pod.pod)
-    }
-    return replace(pod, container=containers.pop()) if len(containers) == 1 else pod
+    containers = given.containers.get((pod.namespace, pod.pod), frozenset())
+    return replace(pod, container=next(iter(containers))) if len(containers) == 1 else pod
 
 
-def _covers(here: Workload, given: Workload) -> bool:
-    """Return whether a workload that has a process is the one that the share was given to."""
-    if here.scheduler != given.scheduler:
-        return False
-    if here.scheduler == "slurm":
-        return here.job == given.job
-    if here.scheduler == "kubernetes":
-        same_pod = (here.namespace, here.pod) == (given.namespace, given.pod)
-        return same_pod and here.container in ("", given.container)
-    return here.id == given.id
+def _identity(workload: Workload, container: str) -> tuple[str, ...]:
+    """Return by what a workload that has a process is found to be one that the share was given to:
+    the job, the container of a pod, or the id."""
+    if workload.scheduler == "slurm":
+        return "slurm", workload.job
+    if workload.scheduler == "kubernetes":
+        return "kubernetes", workload.namespace, workload.pod, container
+    return workload.scheduler, workload.id
+
+
+def _identities(given: Workload) -> set[tuple[str, ...]]:
+    """Return the identities of processes of a workload: a pod's may not say of which container."""
+    return {_identity(given, given.container), _identity(given, "")}

@@ -9,7 +9,7 @@ import exporter
 from exporter.exposition.family import Family, counter, gauge, info
 from exporter.exposition.labels import Label
 from exporter.exposition.parts import DAEMON, NODE, SNAPSHOT, STATES, TRAINING_STATE, Node, Rows
-from exporter.exposition.processes import PER_PROCESS
+from exporter.exposition.processes import CAPPED
 from exporter.model.daemon import CONNECTION_REFUSALS, REQUEST_ABORTS, REQUEST_REFUSALS
 from exporter.model.snapshot import Snapshot
 from exporter.model.training import (
@@ -152,7 +152,7 @@ FAMILIES: tuple[Family, ...] = (
         "full",
         "Series that a cap cut off, added up over the snapshots.",
         "counted since the exporter started",
-        NODE.by_label(Label("family", tuple(PER_PROCESS)), lambda n: n.dropped),
+        NODE.by_label(Label("family", tuple(CAPPED)), lambda n: n.dropped),
     ),
     counter(
         "roofline_exporter_connections_refused_total",

@@ -12,7 +12,7 @@ from exporter.exposition.dcgm.field import Names
 from exporter.exposition.formats import Format
 from exporter.exposition.own_process import ProcessMetrics
 from exporter.exposition.parts import Node
-from exporter.exposition.processes import PER_PROCESS, dropped_series
+from exporter.exposition.processes import CAPPED, dropped_series
 from exporter.exposition.ready import Variants, encoded
 from exporter.exposition.render import Block, Renderer, RenderOptions, page
 from exporter.model.daemon import Daemon
@@ -38,7 +38,7 @@ class Pages:
         self._daemon = daemon
         self._lock = threading.Lock()
         self._snapshot: Snapshot | None = None
-        self._dropped = dict.fromkeys(PER_PROCESS, 0)
+        self._dropped = dict.fromkeys(CAPPED, 0)
         self._blocks: list[Block] | None = None
         self._own: Variants[Format] = Variants(
             self._lock, clock, lambda form: page(self._current(), form)

@@ -114,6 +114,9 @@ PER_PROCESS: Mapping[str, PerProcess] = {
     ),
 }
 
+CAPPED = (*PER_PROCESS, "gpu_workload_info")
+"""The families of which a share has a bounded number of series."""
+
 FAMILIES: tuple[Family, ...] = (
     gauge(
         "gpu_processes",
@@ -147,11 +150,12 @@ def limited(families: Iterable[Family], rows: ProcessRows) -> Iterator[Family]:
 
 
 def dropped_series(snapshot: Snapshot, rows: ProcessRows) -> dict[str, int]:
-    """Count the series of this snapshot that the limit cuts off, by family."""
+    """Count the series of this snapshot that a limit cuts off, by family."""
     shares = [share for gpu in snapshot.gpus if gpu.up for share in gpu.shares]
+    left_out = sum(share.work.left_out for share in shares)
     return {
         name: sum(max(0, each.count(share) - rows.rows_per_share) for share in shares)
         if each.wanted(rows)
         else 0
         for name, each in PER_PROCESS.items()
-    }
+    } | {"gpu_workload_info": left_out}

@@ -103,6 +103,8 @@ class ShareWork:
     """By the word of the schedulers; None where none of them says."""
     of_process: Mapping[int, Workload] = field(default_factory=dict)
     """By pid: the workload of each process of the share that belongs to one."""
+    left_out: int = 0
+    """How many workloads more there are: a share has a bounded number."""
 
 
 NO_WORK = ShareWork()

@@ -74,10 +74,10 @@ def _anonymous(work: ShareWork) -> ShareWork:
     def without(workload: Workload) -> Workload:
         return replace(workload, user="")
 
-    return ShareWork(
-        tuple(dict.fromkeys(map(without, work.workloads))),
-        work.allocated,
-        {pid: without(workload) for pid, workload in work.of_process.items()},
+    return replace(
+        work,
+        workloads=tuple(dict.fromkeys(map(without, work.workloads))),
+        of_process={pid: without(workload) for pid, workload in work.of_process.items()},
     )
 
 

@@ -3,14 +3,24 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from dataclasses import replace
+from types import FrameType
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.derive.holder import with_workload
-from exporter.derive.workloads import OnShare, ShareKey, names, work_of_shares
+from exporter.derive.workloads import (
+    MOST_WORKLOADS,
+    OnShare,
+    ShareKey,
+    names,
+    work_of_shares,
+)
 from exporter.model.reading import Device, Instance, Process
 from exporter.model.snapshot import Holder
 from exporter.model.workload import (
@@ -287,3 +297,71 @@ def test_nothing_is_invented_and_nothing_is_said_twice(
         )
         assert here.allocated is (True if is_given else False if says else None)
         assert bool(here.workloads) == (is_given or bool(here.of_process))
+
+
+def own_groups(count: int) -> tuple[Process, ...]:
+    """Processes of which each is in a group of its own, as any user can make them."""
+    return tuple(
+        Process(pid, "compute", membership=Membership(container_id=f"{pid:064x}"))
+        for pid in range(count)
+    )
+
+
+def test_a_share_has_a_bounded_number_of_workloads() -> None:
+    """Those that a scheduler gave it to stay, and the others are counted."""
+    shares = [OnShare(GPU0, None, (*own_groups(5000), in_pod(6000)))]
+    given_away = [
+        given_to(replace(TRAIN, container=f"z{number}"), uuid="GPU-0") for number in range(3)
+    ]
+    named = {UID: replace(TRAIN, container="z1")}
+    (work,) = work_of_shares([kubelet(*given_away, **named)], shares).values()
+
+    assert len(work.workloads) == MOST_WORKLOADS
+    pods = [each.container for each in work.workloads if each.scheduler == "kubernetes"]
+    assert pods == ["z0", "z1", "z2"]
+    assert work.left_out == 5003 - MOST_WORKLOADS
+
+
+def bytecodes(run: Callable[[], object]) -> int:
+    """Return how many bytecodes a call executes."""
+    count = 0
+
+    def traced(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        count += event == "opcode"
+        return traced
+
+    sys.settrace(traced)
+    try:
+        run()
+    finally:
+        sys.settrace(None)
+    return count
+
+
+@pytest.mark.parametrize("scheduler", ["kubernetes", "slurm", "container"])
+def test_the_work_grows_with_the_number_of_holders_only(scheduler: str) -> None:
+    """Twice as many holders, to each of whom the GPU is given, take about twice the time."""
+
+    def join(count: int) -> None:
+        pids = range(count)
+        workloads, processes = {
+            "kubernetes": (
+                [Workload("kubernetes", "team", f"pod-{pid}", "main") for pid in pids],
+                [in_pod(pid, f"uid-{pid}") for pid in pids],
+            ),
+            "slurm": (
+                [Workload("slurm", job=str(pid), user="ada") for pid in pids],
+                [in_job(pid, str(pid)) for pid in pids],
+            ),
+            "container": (
+                [Workload("container", id=f"{pid:064x}") for pid in pids],
+                list(own_groups(count)),
+            ),
+        }[scheduler]
+        known = {f"uid-{pid}": workload for pid, workload in zip(pids, workloads, strict=True)}
+        report = kubelet(*(given_to(each, uuid="GPU-0") for each in workloads), **known)
+        work_of_shares([report], [OnShare(GPU0, None, tuple(processes))])
+
+    assert bytecodes(lambda: join(400)) < 2.5 * bytecodes(lambda: join(200))

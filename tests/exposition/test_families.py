@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from exporter.exposition.parts import Node
-from exporter.exposition.processes import PER_PROCESS, ProcessRows, dropped_series
+from exporter.exposition.processes import CAPPED, ProcessRows, dropped_series
 from exporter.model.reading import Process, Vitals
 from exporter.model.snapshot import BoardTotals, Gpu, Snapshot
 from exporter.model.workload import ShareWork, Workload
@@ -233,9 +233,10 @@ def test_process_memory_keeps_the_largest() -> None:
     assert dropped_series(Snapshot(0.0, (gpu,)), memory) == {
         "gpu_process_memory_bytes": 1,
         "gpu_process_sm_utilization_ratio": 0,
+        "gpu_workload_info": 0,
     }
     disabled = ProcessRows(memory=False, rows_per_share=2)
-    assert dropped_series(Snapshot(0.0, (gpu,)), disabled) == dict.fromkeys(PER_PROCESS, 0)
+    assert dropped_series(Snapshot(0.0, (gpu,)), disabled) == dict.fromkeys(CAPPED, 0)
 
 
 POD = Workload("kubernetes", "team-a", "notebook-7", "main", id="8f9ba0f5")
@@ -283,7 +284,16 @@ def test_process_utilization_keeps_the_largest() -> None:
     assert dropped_series(Snapshot(0.0, (gpu,)), cap) == {
         "gpu_process_memory_bytes": 0,
         "gpu_process_sm_utilization_ratio": 1,
+        "gpu_workload_info": 0,
     }
+
+
+def test_workloads_that_were_left_out_are_counted() -> None:
+    """A share has a bounded number of them."""
+    gpu = with_processes()
+    share = replace(gpu.shares[0], work=ShareWork((POD,), None, {}, left_out=7))
+    snapshot = Snapshot(0.0, (replace(gpu, shares=(share, share)),))
+    assert dropped_series(snapshot, ProcessRows())["gpu_workload_info"] == 14
 
 
 def test_process_in_two_lists_is_one_row() -> None:

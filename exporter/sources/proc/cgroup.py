@@ -30,6 +30,8 @@ _POD = re.compile(
 )
 _DELETED = " (deleted)"
 """The kernel puts it behind the path of a group that is gone."""
+_USERS_OWN = re.compile(r"/user-[0-9]+\.slice/|/user@[0-9]+\.service/")
+"""Below it any user names groups as they like, and runs containers without root."""
 _STEP = r"(?:/step_(?P<step>[A-Za-z0-9_+.]+))?(?=/|$)"
 _JOB = re.compile(
     rf"/(?:slurm(?:_[^/]+)?/uid_[0-9]+|(?:[^/]+_)?slurmstepd\.scope)/job_(?P<job>[0-9]+){_STEP}"
@@ -83,8 +85,11 @@ def _of_path(path: str) -> Membership | None:
 
     A job counts wherever it runs. Of pods within pods and containers within containers it is the
     outer one, which the kubelet or the runtime of this node knows; of a pod within a container,
-    as kind makes them, the pod.
+    as kind makes them, the pod. In a user's own slice there are only containers.
     """
+    if _USERS_OWN.search(path):
+        container = _CONTAINER.search(path)
+        return None if container is None else _member(None, container)
     job = _JOB.search(path)
     if job is not None:
         return Membership(slurm_job=job["job"], slurm_step=job["step"])
@@ -95,6 +100,10 @@ def _of_path(path: str) -> Membership | None:
     container = _CONTAINER.search(path, 0 if pod is None else pod.end())
     if container is None and pod is None:
         return None
+    return _member(pod, container)
+
+
+def _member(pod: re.Match[str] | None, container: re.Match[str] | None) -> Membership:
     return Membership(
         pod_uid=None if pod is None else pod["uid"].replace("_", "-"),
         container_id=None if container is None else container["id"],

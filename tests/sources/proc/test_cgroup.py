@@ -15,6 +15,7 @@ from exporter.sources.proc import cgroup
 from exporter.sources.proc.cgroup import membership, memberships, of_process
 from exporter.sources.proc.procfs import MOST_BYTES
 
+OWN = "/user.slice/user-1000.slice/user@1000.service"
 ID = "0123456789abcdef" * 4
 OTHER_ID = "fedcba9876543210" * 4
 UID = "8f9ba0f5-8b5f-4d6a-a3d1-0a1b2c3d4e5f"
@@ -124,6 +125,23 @@ PATHS: dict[str, tuple[str, Membership | None]] = {
         Membership(slurm_job="5", slurm_step="0"),
     ),
     "nobody": ("/", None),
+    "a job's name in one's own slice": (
+        f"{OWN}/slurmstepd.scope/job_5/step_0",
+        None,
+    ),
+    "a job's name by Slurm's number": (
+        f"{OWN}/slurmstepd.scope/s0GQW60VT3M300/step_0",
+        None,
+    ),
+    "a job's name in one's session": ("/user.slice/user-7.slice/slurm/uid_7/job_5/step_0", None),
+    "a pod's name in one's own slice": (
+        f"{OWN}/kubepods/pod{UID}",
+        None,
+    ),
+    "a container in such a pod": (
+        f"{OWN}/kubepods/pod{UID}/{ID}",
+        Membership(None, ID, None),
+    ),
     "one's own group": ("/user.slice/user-1000.slice/session-3.scope", None),
     "out of sight": ("/../..", None),
     "id too short": (f"/docker/{ID[1:]}", None),

@@ -47,13 +47,7 @@ HELD_IDLE = rate("gpu_held_idle_seconds_total")
 KNOWN_IDLE = rate("gpu_idle_seconds_total")
 HELD_HOURS = f"({increase('gpu_held_idle_seconds_total')} / 3600)"
 ALL_HOURS = f"({increase('gpu_idle_seconds_total')} / 3600)"
-HELD_KWH = (
-    f"({increase('gpu_idle_energy_joules_total')} * {increase('gpu_held_idle_seconds_total')}"
-    f" / ({increase('gpu_idle_seconds_total')} > 0) / {JOULES_PER_KWH})"
-)
-"""The idle energy, by the part of the idle time in which somebody held the GPU."""
-NO_KWH = f"0 * {increase('gpu_idle_energy_joules_total')}"
-"""Where no GPU was idle, if energy is counted at all."""
+HELD_KWH = f"({increase('gpu_held_idle_energy_joules_total')} / {JOULES_PER_KWH})"
 IDLE_FOR = held_idle_for()
 USED_HOURS = (
     f"(((max without (reading) ({increase('gpu_observed_seconds_total')}) "
@@ -130,7 +124,7 @@ HEAD = numbers(
         Number(
             "energy",
             "what GPUs drew meanwhile.",
-            f"sum({HELD_KWH}) or sum({NO_KWH})",
+            f"sum({HELD_KWH})",
             unit="kwatth",
             decimals=2,
             steps=_above(0.005),
@@ -349,7 +343,7 @@ def _nodes() -> Panel:
             ),
             Column(
                 "Energy",
-                expression=f"sum by (instance) ({HELD_KWH}) or sum by (instance) ({NO_KWH})",
+                expression=f"sum by (instance) ({HELD_KWH})",
                 unit="kwatth",
                 decimals=2,
                 width=110,

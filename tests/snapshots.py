@@ -241,6 +241,7 @@ TRAINING_TOTALS = ShareTotals(
     idle_seconds=52.5,
     held_idle_seconds=49.5,
     idle_energy_joules=5250.75,
+    held_idle_energy_joules=4200.5,
     last_busy_timestamp_seconds=NOW - 0.01,
     idle_for_seconds=0.0,
 )
@@ -535,6 +536,7 @@ def h100_mig(index: int = 0) -> Gpu:
             TRAINING_TOTALS,
             busy_seconds=None,
             idle_energy_joules=None,
+            held_idle_energy_joules=None,
             allocated_unopened_seconds=0.0,
         ),
         work=ShareWork((TRAIN_POD, SIDE_POD), allocated=True, of_process={4101: TRAIN_POD}),

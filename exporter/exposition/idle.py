@@ -77,4 +77,12 @@ FAMILIES: tuple[Family, ...] = (
         "derived from gpu_energy_joules_total, since the exporter started",
         TOTALS.one(lambda t: t.idle_energy_joules),
     ),
+    counter(
+        "gpu_held_idle_energy_joules_total",
+        "joules",
+        "full",
+        "Energy used in the time of gpu_held_idle_seconds_total.",
+        "derived from gpu_energy_joules_total, since the exporter started",
+        TOTALS.one(lambda t: t.held_idle_energy_joules),
+    ),
 )

@@ -241,6 +241,7 @@ class ShareTotals:
     idle_seconds: float | None = None
     held_idle_seconds: float | None = None
     idle_energy_joules: float | None = None
+    held_idle_energy_joules: float | None = None
     allocated_unopened_seconds: float | None = None
     """In which a scheduler had given it away, and no process held it."""
     unopened_for_seconds: float | None = None

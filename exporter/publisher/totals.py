@@ -158,6 +158,11 @@ def _idle_energy(interval: Interval) -> float | None:
     return interval.energy_joules if idle else 0.0
 
 
+def _held_idle_energy(interval: Interval) -> float | None:
+    held, joules = interval.derived.held, _idle_energy(interval)
+    return None if held is None or joules is None else joules if held else 0.0
+
+
 SHARE_TOTALS: Mapping[str, Callable[[Interval], float | Mapping[str, float] | None]] = {
     "busy_seconds": _busy,
     "observed_seconds": _observed,
@@ -179,6 +184,7 @@ SHARE_TOTALS: Mapping[str, Callable[[Interval], float | Mapping[str, float] | No
     "idle_seconds": _idle,
     "held_idle_seconds": _held_idle,
     "idle_energy_joules": _idle_energy,
+    "held_idle_energy_joules": _held_idle_energy,
 }
 """By the field of `ShareTotals`: what an interval adds to it; None adds nothing. `ShareIntegral`
 itself keeps the fields that are no sums over measured intervals: when the share was last busy, for

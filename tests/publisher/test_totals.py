@@ -161,6 +161,9 @@ def test_every_total_is_the_sum_of_rate_times_time(
     assert totals.idle_energy_joules == pytest.approx(
         sum(11 * x for _, _, x, idle in intervals if idle)
     )
+    assert totals.held_idle_energy_joules == pytest.approx(
+        sum(11 * x for _, _, x, idle in intervals if idle and x > 0.5)
+    )
 
 
 @given(st.lists(st.tuples(lengths, ratios, st.booleans()), min_size=1, max_size=8))
@@ -218,6 +221,7 @@ def test_what_was_never_measured_is_absent() -> None:
     assert totals.idle_seconds == 2.0
     assert totals.held_idle_seconds == 0.0
     assert totals.idle_energy_joules == 100.0
+    assert totals.held_idle_energy_joules == 0.0
     assert totals.last_busy_timestamp_seconds == 0.0
 
 

@@ -243,6 +243,7 @@ def _share(share: Share) -> ShareJson:
             idle_seconds_total=totals.idle_seconds,
             held_idle_seconds_total=totals.held_idle_seconds,
             idle_energy_joules_total=totals.idle_energy_joules,
+            held_idle_energy_joules_total=totals.held_idle_energy_joules,
             last_busy_timestamp_seconds=totals.last_busy_timestamp_seconds,
             idle_for_seconds=totals.idle_for_seconds,
             allocated_unopened_seconds_total=totals.allocated_unopened_seconds,

@@ -206,6 +206,7 @@ class IdleJson(Json):
     idle_seconds_total: float | None = None
     held_idle_seconds_total: float | None = None
     idle_energy_joules_total: float | None = None
+    held_idle_energy_joules_total: float | None = None
     last_busy_timestamp_seconds: float | None = None
     idle_for_seconds: float | None = None
     """How long it was seen to be idle without a break; 0 where it is not idle."""

@@ -27,7 +27,10 @@ from exporter.sources.table import COUNTER_SOURCES
 
 STATIC_INTERVAL_SECONDS = 60.0
 LOOK_RATIO = 0.02
-"""The share of time that may pass in looking whether the MIG layout has changed."""
+"""The share of time that may pass in looking whether the MIG layout has changed, and in listing
+processes anew."""
+IDLE_LOAD_RATIO = 0.01
+"""A load below it counts as 0."""
 AGE_DIGITS = 3
 NO_NODE_COUNTERS: Mapping[str, NodeCounters] = MappingProxyType({})
 
@@ -101,6 +104,9 @@ class Session:
         self._static_at = clock.monotonic()
         self._slow_at = float("-inf")
         self._next_look = float("-inf")
+        self._next_list = float("-inf")
+        self._loaded_at: dict[int | None, float] = {}
+        """When each share last had a load."""
 
     def _wait(self, seconds: float) -> float:
         """Wait within a round; return the monotonic time after it."""
@@ -165,6 +171,7 @@ class Session:
         counted = self._counters.read(self._clock, working=works(nvml.vitals, limit))
         engines = _engine_ratios(counted.activities.get(None))
         self._counted_engines = frozenset(engines)
+        nvml = self._with_holders(nvml, counted)
         # Last of all: what was read of an instance that is another one by now is not handed over.
         self._look()
         if not nvml.answered and not counted.activities:
@@ -185,6 +192,29 @@ class Session:
             },
             read_seconds={NVML: nvml_seconds, **counted.read_seconds},
         )
+
+    def _with_holders(self, nvml: NvmlReading, counted: Counted) -> NvmlReading:
+        """Return the readings with processes listed anew while a share's job may be ending.
+
+        That is from when its load drops to 0 until they are listed anyway: else the time of up to a
+        slow interval would be held by processes that have gone.
+        """
+        now = self._clock.monotonic()
+        loads = {share: _load(nvml, counted, share) for share in self._nvml.gpu_instances}
+        self._loaded_at |= {share: now for share, load in loads.items() if load}
+        ending = any(
+            load == 0
+            and (nvml.processes or {}).get(share)
+            and now - self._loaded_at.get(share, float("-inf"))
+            <= self._options.slow_interval_seconds
+            for share, load in loads.items()
+        )
+        if not ending or now < self._next_list:
+            return nvml
+        processes = self._nvml.read_processes()
+        ended = self._clock.monotonic()
+        self._next_list = ended + (ended - now) / LOOK_RATIO
+        return replace(nvml, processes=processes)
 
     def _look(self) -> None:
         """Look whether the MIG layout has changed, unless the driver is slow to say.
@@ -218,6 +248,16 @@ class Session:
     def close(self) -> None:
         """Give back what the driver holds for this GPU's counter sources."""
         self._counters.close()
+
+
+def _load(nvml: NvmlReading, counted: Counted, share: int | None) -> float | None:
+    """Return how busy a share is by its counters and its utilization; None: not known."""
+    activity, utilization = counted.activities.get(share), nvml.vitals.utilization
+    ratios = [] if activity is None else [activity.engine, activity.sm]
+    if share is None and utilization is not None:
+        ratios.append(utilization.ratio)
+    load = max((ratio for ratio in ratios if ratio is not None), default=None)
+    return 0.0 if load is not None and load < IDLE_LOAD_RATIO else load
 
 
 def _engine_ratios(activity: Activity | None) -> dict[str, float]:

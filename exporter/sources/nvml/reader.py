@@ -289,9 +289,14 @@ class NvmlSource:
             raise DeviceChanged
         self._board = self._board_reader.read()
         self._slow_clocks = self._read_clocks("graphics", "video")
+        self.read_processes()
+
+    def read_processes(self) -> Mapping[int | None, tuple[Process, ...]] | None:
+        """Read which processes the driver lists; `read_fast` returns them from now on."""
         self._processes = self._process_lists.read(
             None if self._mig is None else self.gpu_instances
         )
+        return self._processes
 
     def _read_clocks(self, *names: str) -> dict[str, float]:
         clocks = {}

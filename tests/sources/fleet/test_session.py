@@ -24,6 +24,7 @@ START = 1_000_000.0
 GPM = {"tensor": 50, "sm": 80, "nvdec": 70, "ofa": 9}
 STATIC = "nvmlDeviceGetSerial"
 SLOW = "nvmlDeviceGetPerformanceState"
+LISTS = "nvmlDeviceGetComputeRunningProcesses_v3"
 FAST = "nvmlDeviceGetTemperatureV"
 
 
@@ -97,6 +98,45 @@ def test_slow_readings_stay_between_their_rounds(open_gpu: Open) -> None:
     assert (soon.board.performance_state, len(soon.shares[0].processes or ())) == (2, 1)
     assert soon.vitals.clock_hertz.keys() == {"sm", "memory", "graphics", "video"}
     assert (later.board.performance_state, later.shares[0].processes) == (5, ())
+
+
+JOB = {"pid": 1, "bytes": 1}
+
+
+@pytest.mark.parametrize("gpm", [{}, {"sm": 80}], ids=["utilization", "counters"])
+def test_processes_are_listed_anew_when_the_load_drops_to_0(
+    open_gpu: Open, gpm: dict[str, float]
+) -> None:
+    """A job that ends is gone within two rounds, and a GPU at work is not asked more often."""
+    rig = open_gpu(utilization=90, gpm=gpm, processes=[JOB])
+    session = rig.session()
+    session.read()
+    rig.calls()
+    tick(session, rig, 3)
+    assert rig.calls().get(LISTS, 0) == 0
+
+    rig.fake.device(0, utilization=0, gpm=dict.fromkeys(gpm, 0))
+    ending = tick(session, rig, 2)
+    rig.fake.device(0, utilization=0, gpm=dict.fromkeys(gpm, 0), processes=[])
+    ended = tick(session, rig)
+
+    assert (len(ending.shares[0].processes), len(ended.shares[0].processes)) == (1, 0)
+    rig.calls()
+    tick(session, rig, 3)
+    assert rig.calls().get(LISTS, 0) == 0
+
+
+def test_processes_that_stay_are_listed_often_for_one_slow_interval(open_gpu: Open) -> None:
+    """A notebook that holds an idle GPU is no job that ends."""
+    rig = open_gpu(utilization=90, processes=[JOB])
+    session = rig.session()
+    session.read()
+    rig.fake.device(0, utilization=0)
+    tick(session, rig, 15)
+    rig.calls()
+    tick(session, rig, 20)
+
+    assert rig.calls()[LISTS] == 2
 
 
 def test_identity_is_read_again_each_minute(open_gpu: Open) -> None:

@@ -66,7 +66,7 @@ def node_view(
         said = ended[:1].upper() + ended[1:]
         most = Headline(said, said, ENDED)
     states = {name: (each.up, each.age_seconds) for name, each in snapshot.sources.items()}
-    unread = (f"{said}." for said in unread_words(states))
+    unread = (f"{said}." for said in unread_words(states) if ended is None)
     return {
         "sequence": sequence,
         **known(

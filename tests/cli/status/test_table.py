@@ -282,6 +282,15 @@ def test_data_that_is_not_real_is_marked(source: str, notice: str) -> None:
         assert notice in text
 
 
+def test_after_a_recording_its_schedulers_are_not_missed() -> None:
+    """Nothing asks them any more."""
+    answer = node()
+    answer["source_states"] = {"kubernetes": {"up": False}}
+    assert "Kubernetes cannot be read" in " ".join(lines_of(answer))
+    answer["problem"] = "the recording day.jsonl.gz has ended"
+    assert "Kubernetes" not in " ".join(lines_of(answer))
+
+
 def test_what_is_unknown_is_a_dash() -> None:
     """Never 0; and a column in which nothing is known is not there."""
     lines = lines_of(answer_of(EXAMPLES["bare"]))

@@ -469,7 +469,9 @@ def test_a_recording_that_has_ended_says_so() -> None:
         )
     ]
     ended = "the recording day.jsonl.gz has ended"
-    found = view(replace(snapshots.snapshot(*gpus), problem=ended))
+    unread = {"kubernetes": SourceState(up=False)}
+    found = view(replace(snapshots.snapshot(*gpus), problem=ended, sources=unread))
+    assert "Kubernetes" not in found.get("measure", "")
     assert found["headline"] == "The recording day.jsonl.gz has ended"
     assert found["notice"] == f"{RECORDED} The recording day.jsonl.gz has ended."
     assert found["advice"].endswith("/docs/recordings.md")

@@ -165,6 +165,8 @@ def _with_work(facts: Facts, gpu: GpuJson, share: ShareJson, now: float | None) 
         architecture=_text(gpu.identity.architecture),
         virtual=_virtual(gpu),
         counting=counting,
+        measuring=recent is None and share.limiter is None and _busy_ratio(share) is not None,
+        window_seconds=None if recent is None else _number(recent.seconds) or None,
         busy_ratio=_busy_ratio(share),
         saturation=None if share.saturation is None else _saturation(share.saturation, added),
         limiter=_text(share.limiter if recent is None else recent.limiter),

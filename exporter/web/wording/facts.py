@@ -81,7 +81,7 @@ class XidSeen:
 class Facts:
     """One GPU, or one MIG instance of it; what is None is not known.
 
-    Shares of time, saturation and limiter are of the last 10 s.
+    Shares of time, saturation and limiter are of `window_seconds`.
 
     A GPU with MIG on has facts of its own, about its board, beside those of its instances.
     """
@@ -105,6 +105,10 @@ class Facts:
     """Whether it is a vGPU, in a guest."""
     counting: Counting | None = None
     """None while it is not known, and for a GPU that is divided."""
+    measuring: bool = False
+    """Whether its first interval has not ended yet."""
+    window_seconds: float | None = None
+    """How much of the last 10 s was observed; None where that is not known."""
     busy_ratio: float | None = None
     """Share of time in which something ran."""
     idle_ratio: float | None = None

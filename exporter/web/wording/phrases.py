@@ -14,7 +14,7 @@ from exporter.web.wording.numbers import (
     plain,
     span,
 )
-from exporter.web.wording.state import condition, works_near_a_limit
+from exporter.web.wording.state import MEASURING, condition, works_near_a_limit
 from exporter.web.wording.state import stall_level as level_of
 from exporter.web.wording.throttling import throttle_words
 from exporter.web.wording.whose import given, is_unopened, owner
@@ -28,8 +28,7 @@ _LIMITERS = {
 """What is said of a limiter; any other "limits"."""
 _IDLE_STATES = ("held idle", "unopened", "free", "idle", "often idle")
 """States beside which it need not be said that it was often idle."""
-WINDOW = "of the last 10 s"
-"""What shares of time are of."""
+_LONGEST_WINDOW = 10
 NOTABLE_IDLE_RATIO = 0.05
 """Less idle time than this is not spoken of."""
 BASES = ("spec", "clock", "achievable")
@@ -60,6 +59,12 @@ def name(facts: Facts) -> str:
     return cut(facts.profile or "MIG")
 
 
+def window(facts: Facts) -> str:
+    """Return what shares of time are of: of the last 10 s; of less while there is less."""
+    seconds = _LONGEST_WINDOW if facts.window_seconds is None else round(facts.window_seconds)
+    return f"of the last {max(1, seconds)} s"
+
+
 def down_reason(facts: Facts) -> str:
     """Return why a GPU is not up, without the word that its state says already."""
     reason, said = facts.down_reason or "", condition(facts)
@@ -85,6 +90,8 @@ def limiter(facts: Facts, state: str) -> str:
         return "limited by compute or memory"
     if found is None or (found == "idle" and state in _IDLE_STATES):
         return ""
+    if state == MEASURING or (state == "starved" and found in ("compute", "memory")):
+        return ""
     return _LIMITERS.get(found, f"limited by {cut(plain(found), 24)}")
 
 
@@ -106,8 +113,8 @@ def data_stall(facts: Facts) -> str:
 def stall_level(facts: Facts) -> str:
     """Return what a data stall is a share of, and how bad it is: of the last 10 s, high."""
     if facts.data_stall is not None:
-        return ", ".join(filter(None, (WINDOW, level_of(facts.data_stall))))
-    return "" if facts.data_wait_ratio is None else WINDOW
+        return ", ".join(filter(None, (window(facts), level_of(facts.data_stall))))
+    return "" if facts.data_wait_ratio is None else window(facts)
 
 
 def memory(facts: Facts) -> str:
@@ -140,7 +147,7 @@ def idle(facts: Facts) -> str:
     if not facts.idle:
         often = facts.idle_ratio
         if often is not None and often >= NOTABLE_IDLE_RATIO:
-            return f"idle {percent(often)} {WINDOW}"
+            return f"idle {percent(often)} {window(facts)}"
         return "idle time not known" if facts.idle is None else "not idle"
     seconds, kind = facts.idle_seconds, "held idle" if facts.held else "idle"
     return _lasting(kind, seconds)

@@ -32,7 +32,7 @@ WAITED_SECONDS = 2.0
 HELD_IDLE_SECONDS = 10.0
 """A shorter pause of a GPU that is held is not reported."""
 
-UP, DIVIDED, UNKNOWN = "up", "MIG", "unknown"
+UP, DIVIDED, MEASURING, UNKNOWN = "up", "MIG", "measuring", "unknown"
 UNOPENED = "unopened"
 UNUSED = ("held idle", UNOPENED)
 """States in which somebody pays for what nobody uses."""
@@ -59,10 +59,12 @@ def _starved(one: Facts) -> bool:
 
 
 def _quiet(one: Facts) -> bool:
-    if one.idle is not None:
+    if one.idle or (one.idle is False and one.limiter is not None):
         return one.idle
     return (
-        one.limiter == "idle" and one.busy_ratio is not None and one.busy_ratio < LEAST_BUSY_RATIO
+        one.limiter in (None, "idle")
+        and one.busy_ratio is not None
+        and one.busy_ratio < LEAST_BUSY_RATIO
     )
 
 
@@ -111,6 +113,7 @@ _RULES: tuple[tuple[str, Callable[[Facts], bool]], ...] = (
     ("lost", lambda one: condition(one) == "lost"),
     *((each, lambda one, each=each: condition(one) == each) for each in _DOWN),
     (DIVIDED, lambda one: one.divided),
+    (MEASURING, lambda one: one.measuring),
     ("starved", _starved),
     ("held idle", _held_idle),
     (UNOPENED, _unopened),
@@ -129,7 +132,8 @@ def state(facts: Facts) -> str:
     """Return the first word whose rule holds; all rules are of the last 10 s.
 
     lost, suspended: not readable. ended: the recording it is in has ended. MIG: divided into
-    instances, which have states of their own. starved: idle for its data at least 20 % of the time,
+    instances, which have states of their own. measuring: its first interval has not ended.
+    starved: idle for its data at least 20 % of the time,
     or in a wait for data that goes on for 2 s and more. held idle: idle for 10 s and more while
     someone holds it. unopened: idle, as far as it is known, held by nobody, and a scheduler has
     given it to somebody. free: idle, held by nobody. idle: idle otherwise. clock-throttled: limited
@@ -149,6 +153,7 @@ TONES = {
     "held idle": "warn",
     UNOPENED: "warn",
     DIVIDED: "calm",
+    MEASURING: "calm",
     "often idle": "calm",
     "idle": "calm",
     "free": "calm",

@@ -11,7 +11,15 @@ from exporter.web.wording.facts import Facts, Range
 from exporter.web.wording.numbers import cut, duration, percent, span
 from exporter.web.wording.phrases import down_reason, label, limiter, reasons
 from exporter.web.wording.recorded import ENDED
-from exporter.web.wording.state import DIVIDED, HIGH_STALL_RATIO, UNKNOWN, UNOPENED, UNUSED, state
+from exporter.web.wording.state import (
+    DIVIDED,
+    HIGH_STALL_RATIO,
+    MEASURING,
+    UNKNOWN,
+    UNOPENED,
+    UNUSED,
+    state,
+)
 from exporter.web.wording.whose import given, owner
 
 _COUNTED = {
@@ -24,6 +32,7 @@ _COUNTED = {
     "held idle": "held idle",
     UNOPENED: "unopened",
     "idle": "idle",
+    MEASURING: "measuring",
     "free": "free",
     "suspended": "suspended",
     ENDED: "of a recording that has ended",
@@ -293,6 +302,7 @@ _SENTENCES: tuple[_Sentence, ...] = (
     ),
     _Sentence("idle", "is idle", "are idle"),
     _Sentence("free", "is free", "are free"),
+    _Sentence(MEASURING, "is being measured", "are being measured"),
     _Sentence("suspended", "is suspended", "are suspended"),
     _Sentence(ENDED, "is of a recording that has ended", "are of a recording that has ended"),
     _Sentence(UNKNOWN, "does not report how busy it is", "do not report how busy they are"),

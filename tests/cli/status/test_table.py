@@ -229,7 +229,7 @@ def test_idle_is_what_was_seen_of_it() -> None:
     share = answer["gpus"][0]["shares"][0]
     del share["idle"]["idle_for_seconds"], share["limiter"], share["recent"]
     lines = lines_of(answer)
-    assert ": 1 busy ·" in lines[0]
+    assert ": 1 measuring ·" in lines[0]
     assert "free" not in row(lines, "0")
     assert "1h0" not in row(lines, "0")
 

@@ -48,7 +48,6 @@ def test_a_measured_gpu() -> None:
             "name": "H100 80GB HBM3",
             "glyph": "▲",
             "word": "starved",
-            "limit": "limited by compute",
             "note": "Xid 94, 5 min ago; throttled: software power cap",
             "used": "99 % used",
             "saturated": "56 % saturated",

@@ -58,6 +58,9 @@ LOOSE = Saturation(Range(0.3, 0.3), measured=False, source="estimate")
         (phrases.name, {"name": "NVIDIA GeForce RTX 4090"}, "RTX 4090"),
         (phrases.name, {"name": "Tesla "}, "Tesla "),
         (phrases.name, {"instance": 1}, "MIG"),
+        (phrases.idle, {"idle_ratio": 0.5, "window_seconds": 2.9}, "idle 50 % of the last 3 s"),
+        (phrases.idle, {"idle_ratio": 0.5, "window_seconds": 0.4}, "idle 50 % of the last 1 s"),
+        (phrases.stall_level, {"data_wait_ratio": 0.5, "window_seconds": 2}, "of the last 2 s"),
     ],
 )
 def test_phrases(phrase: Callable[[Facts], str], known: dict[str, Any], said: str) -> None:
@@ -71,6 +74,10 @@ def test_phrases(phrase: Callable[[Facts], str], known: dict[str, Any], said: st
         ("compute", "busy", "limited by compute"),
         ("clock", "clock-throttled", "limited by its clock"),
         ("idle", "starved", "often idle"),
+        ("compute", "starved", ""),
+        ("memory", "starved", ""),
+        ("input", "starved", "waits for its input"),
+        ("compute", "measuring", ""),
         ("idle", "often idle", ""),
         (None, "busy", ""),
     ],

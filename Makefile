@@ -9,7 +9,7 @@ UV := 0.13.9
 LOCK = $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --no-build \
   --generate-hashes --custom-compile-command 'make lock'
 
-.PHONY: run test test-bare lint format docs dashboards screenshots rules manifests soak bench lock image clean help
+.PHONY: run test test-all test-bare lint format docs dashboards screenshots rules manifests soak bench lock image clean help
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,6 +18,9 @@ run: $(READY) ## Start the exporter on port 19400, without a GPU as a demo (ARGS
 	@exec $(BIN)/roofline-exporter serve --demo.if-no-driver $(ARGS)
 
 test: $(READY) ## Run all tests
+	@$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+
+test-all: $(READY) ## Run all tests and measure what they cover (takes twice the CPU)
 	@$(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-report=term $(ARGS)
 
 test-bare: $(READY) ## Run the tests that look for servers, Docker or a browser as if there were none

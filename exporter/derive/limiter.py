@@ -66,7 +66,8 @@ def estimated_limiter(
     `busy_ratio` is the engine activity, else the driver's utilization. Idle if 1 - busy_ratio >=
     0.5, which becomes input as in `limiter`. By what is `known`, more than half of the interval
     certainly had s (`_of_work`), or latency: G - s, which would be communication while
-    `links_busy`. Else clock while a throttle reason holds, else unknown. Of the interval only
+    `links_busy`. Else clock while a throttle reason holds, if what is known lets the clock be the
+    largest part (`_may_be_clock`), else unknown. Of the interval only
     `rest_ratio` is judged, and nothing but idle time is outside that.
     """
     if busy_ratio is not None and 1.0 - busy_ratio >= MOSTLY_IDLE_RATIO:
@@ -77,6 +78,7 @@ def estimated_limiter(
             return _of_work(known, mostly, throttled=throttled)
         if known.engine.lower - known.saturation.upper > mostly and not links_busy:
             return "latency"
+        throttled = throttled and _may_be_clock(known, rest_ratio)
     return "clock" if throttled else "unknown"
 
 
@@ -89,13 +91,21 @@ def _of_work(known: Known, mostly: float, *, throttled: bool) -> str:
     together, nothing is named.
     """
     clock = known.clock_ratio
-    if clock.upper < 0.5 or (throttled and clock.lower < 0.5):
+    if clock.upper < MOSTLY_RATIO or (throttled and clock.lower < MOSTLY_RATIO):
         return "clock"
     dram = known.units["dram"].lower
     pipe = max(unit.lower for name, unit in known.units.items() if name != "dram")
     if max(dram, pipe) <= mostly:
         return "unknown"
     return "memory" if dram >= pipe else "compute"
+
+
+def _may_be_clock(known: Known, rest_ratio: float) -> bool:
+    """Return whether clock may be the largest of the four parts of the judged time: a quarter of
+    it, more than what was saturated, and as much as what was certainly latency."""
+    latency = known.engine.lower - known.saturation.upper
+    most = known.time_parts["clock"].upper
+    return known.clock_ratio.lower < MOSTLY_RATIO and most >= max(rest_ratio / 4, latency)
 
 
 def _idle(stall_of_idle: float | None) -> str:

@@ -318,7 +318,10 @@ def test_the_idle_part_is_measured_where_engine_and_memory_are() -> None:
         ({"tensor": (0.6, 0.9)}, (0.6, 0.9), (0.3, 0.8), True, "clock"),
         ({"tensor": (0.6, 0.9)}, (0.6, 0.9), (0.3, 0.8), False, "compute"),
         ({}, (0.0, 0.4), (1.0, 1.0), True, "latency"),
-        ({}, (0.0, 0.6), (1.0, 1.0), True, "clock"),
+        ({}, (0.0, 0.6), (0.3, 1.0), True, "clock"),
+        ({}, (0.0, 0.6), (0.5, 1.0), True, "unknown"),
+        ({}, (0.0, 0.3), (0.3, 1.0), True, "latency"),
+        ({}, (0.0, 0.6), (1.0, 1.0), True, "unknown"),
         ({}, (0.0, 0.6), (1.0, 1.0), False, "unknown"),
     ],
 )
@@ -350,4 +353,6 @@ def test_latency_is_not_told_from_communication_while_links_are_busy() -> None:
     quiet = dict.fromkeys((*PIPES, "dram"), Bounds(0.0, 0.3))
     known = Known(Bounds(1, 1), Bounds(0, 1), Bounds(0.0, 0.3), quiet, Bounds(1, 1))
     assert estimated_limiter(1.0, throttled=False, known=known) == "latency"
-    assert estimated_limiter(1.0, throttled=False, known=known, links_busy=True) == "unknown"
+    for throttled in (False, True):
+        busy = estimated_limiter(1.0, throttled=throttled, known=known, links_busy=True)
+        assert busy == "unknown"

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.derive import Derived, IdleRules, derive_share
+from exporter.derive.stall import Stall
 from exporter.model.reading import (
     Activity,
     Device,
@@ -20,7 +21,7 @@ from exporter.model.reading import (
     Utilization,
     Vitals,
 )
-from exporter.model.snapshot import LIMITERS, Ceilings
+from exporter.model.snapshot import LIMITERS, TIME_PARTS, Bounds, Ceilings
 
 RULES = IdleRules()
 BUSY = Vitals(
@@ -105,11 +106,107 @@ def test_incomplete_counters_use_engine_activity_for_the_limiter(
     h100: Device, h100_ceilings: Ceilings, counters: Callable[..., Activity]
 ) -> None:
     """Without a partition the rule for unmeasured GPUs holds, on the best reading there is."""
+    slow = replace(BUSY, clock_hertz={"sm": 0.6e9, "memory": 2.619e9})
     for engine, expected in ((0.4, "idle"), (None, "clock")):
-        share = ShareReading(activity=counters(engine=engine, tensor=None), counters="gpm")
-        derived = derive_share(h100, BUSY, share, h100_ceilings, RULES)
+        share = ShareReading(activity=counters(engine=engine, sm=0.9, tensor=None), counters="gpm")
+        derived = derive_share(h100, slow, share, h100_ceilings, RULES)
         assert derived.time_parts is None
         assert derived.limiter == expected
+
+
+PARTS_OF = {
+    "idle": ("idle",),
+    "input": ("idle",),
+    "latency": ("narrow", "unsaturated"),
+    "communication": ("narrow", "unsaturated", "clock", "saturated"),
+    "clock": ("clock",),
+    "memory": ("saturated",),
+    "compute": ("saturated",),
+}
+"""By limiter: the time parts that it is said of."""
+MAYBE = st.none() | st.floats(0.0, 1.0)
+
+
+def some_parts(derived: Derived) -> dict[str, Bounds]:
+    """Return bounds of the time parts, which are as narrow as can be where they are measured."""
+    if derived.time_parts is None:
+        return dict(derived.time_bounds)
+    exact = {name: getattr(derived.time_parts, name) for name in TIME_PARTS}
+    return {name: Bounds(ratio, ratio) for name, ratio in exact.items()}
+
+
+@given(
+    ratio=st.floats(0.0, 1.0),
+    below=st.floats(0.0, 0.3),
+    memory=st.floats(0.0, 1.0),
+    hertz=st.sampled_from((0.3e9, 0.8e9, 1.2e9, 1.83e9, 1.98e9)),
+    sampled=st.booleans(),
+    throttled=st.booleans(),
+    ratios=st.none()
+    | st.fixed_dictionaries(
+        dict.fromkeys(("engine", "sm", "tensor", "fp64", "fp32", "fp16", "integer", "dram"), MAYBE)
+    ),
+    stall=st.builds(Stall, of_idle=MAYBE, announced=st.floats(0.0, 1.0)),
+    link_bytes=st.none() | st.floats(0.0, 50e9),
+)
+def test_a_limiter_may_be_the_largest_part(
+    ratio: float,
+    below: float,
+    memory: float,
+    hertz: float,
+    sampled: bool,
+    throttled: bool,
+    ratios: dict[str, float | None] | None,
+    stall: Stall,
+    link_bytes: float | None,
+    h100: Device,
+    h100_ceilings: Ceilings,
+) -> None:
+    """Of the time that it is said of: its part may be a quarter, and as long as what each of the
+    others is at least. That of an idle part is judged by the mean, of which the margin is open."""
+    upper = min(1.0, ratio + below)
+    vitals = Vitals(
+        utilization=Utilization(
+            ratio, upper, 1.0, memory, memory, lower_ratio=max(0.0, ratio - below)
+        ),
+        clock_hertz={"sm": hertz, "memory": 2.619e9},
+        busy_sm_clock_hertz=hertz if sampled else None,
+        throttle_reasons=frozenset({"sw_power_cap"} if throttled else ()),
+        pcie_receive_bytes=link_bytes,
+    )
+    share = ShareReading()
+    if ratios is not None:
+        share = ShareReading(activity=Activity("dcgm", 1.0, **ratios), counters="dcgm")
+    derived = derive_share(
+        h100, vitals, share, h100_ceilings, RULES, previous=vitals, seconds=1.0, stall=stall
+    )
+    bounds = some_parts(derived)
+    limiter = derived.limiter_besides or derived.limiter
+    if not bounds or limiter in (None, "unknown"):
+        return
+    rest = 1.0 - derived.waited
+    idle = bounds["idle"]
+    of_rest = {
+        **bounds,
+        "idle": Bounds(max(0.0, idle.lower - derived.waited), idle.upper - derived.waited),
+    }
+    own = sum(of_rest[part].upper for part in PARTS_OF[limiter])
+    assert own >= rest / 4 - 1e-9
+    for parts in (("idle",), ("narrow", "unsaturated"), ("clock",), ("saturated",)):
+        if not set(parts) & set(PARTS_OF[limiter]):
+            assert own >= sum(of_rest[part].lower for part in parts) - 1e-9, parts
+
+
+def test_a_power_cap_at_the_highest_clock_costs_no_time(
+    h100: Device, h100_ceilings: Ceilings
+) -> None:
+    """Of the busy time the clock was sampled, and the memory's is at its reference."""
+    capped = replace(
+        BUSY, clock_hertz={"sm": 1.98e9, "memory": 2.619e9}, busy_sm_clock_hertz=1.98e9
+    )
+    derived = derive_share(h100, capped, ShareReading(), h100_ceilings, RULES)
+    assert derived.time_bounds["clock"] == Bounds(0.0, 0.0)
+    assert derived.limiter == "unknown"
 
 
 def test_a_mig_instance_takes_nothing_from_the_board_but_clocks(

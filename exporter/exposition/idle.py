@@ -15,6 +15,10 @@ def _holder(holder: Holder) -> Rows:
     yield (text(holder.owner), text(holder.command), holder.work_class), 1
 
 
+_ENERGY = (
+    "derived from gpu_energy_joules_total, or from the power where that starts over or is not "
+    "known, since the exporter started"
+)
 FAMILIES: tuple[Family, ...] = (
     gauge(
         "gpu_held",
@@ -74,7 +78,7 @@ FAMILIES: tuple[Family, ...] = (
         "joules",
         "full",
         "Energy used in the time of gpu_idle_seconds_total.",
-        "derived from gpu_energy_joules_total, since the exporter started",
+        _ENERGY,
         TOTALS.one(lambda t: t.idle_energy_joules),
     ),
     counter(
@@ -82,7 +86,7 @@ FAMILIES: tuple[Family, ...] = (
         "joules",
         "full",
         "Energy used in the time of gpu_held_idle_seconds_total.",
-        "derived from gpu_energy_joules_total, since the exporter started",
+        _ENERGY,
         TOTALS.one(lambda t: t.held_idle_energy_joules),
     ),
 )

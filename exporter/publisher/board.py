@@ -120,6 +120,7 @@ class BoardIntegral:
         """Add the interval of `seconds` that ends with `vitals`; return the energy used in it.
 
         With ``seconds = 0`` (the first read, or after a gap) only the driver's totals are taken.
+        Where the driver's energy starts over or is not known, the energy used is power x time.
         """
         before = self._energy.value
         for counter, tally in self._tallies:
@@ -130,8 +131,10 @@ class BoardIntegral:
                 ours = preferred.add(seconds, activity, ours, counter.read(vitals))
             tally.add(ours)
         after = self._energy.value
-        if not seconds or before is None or after is None or after < before:
+        if not seconds:
             return None
+        if before is None or after is None or after < before:
+            return _energy(vitals, activity, seconds)
         return after - before
 
     def totals(self) -> BoardTotals:

@@ -54,7 +54,9 @@ class _Mark(NamedTuple):
     sampled_seconds: float = 0.0
     """Of the interval: by these the totals are added up."""
     polled_watts: float | None = None
-    """Where the driver does not count the energy."""
+    """Where the driver did not count the energy."""
+    driver_joules: float | None = None
+    """Its total, where it counts."""
     clock_hertz: Bounds = Bounds(0.0, 0.0)
     clock_is_true: bool = False
 
@@ -87,7 +89,7 @@ class PowerWindow:
         mark = _after(marks[-1], reading, seconds, energy_joules) if marks and seconds else None
         if mark is None:
             marks.clear()
-            marks.append(_Mark(now))
+            marks.append(_Mark(now, driver_joules=reading.vitals.energy_joules))
             return None
         marks.append(mark)
         reach = reach_seconds(seconds)
@@ -125,11 +127,16 @@ def _after(
         last.busy_seconds + max(0.0, seen),
         last.counted,
         utilization.seconds,
-        None if vitals.energy_joules is not None else vitals.power_watts,
+        None if _grew(last.driver_joules, vitals.energy_joules) else vitals.power_watts,
+        vitals.energy_joules,
         # A poll may be of a pause, in which the clock may fall; a mean may hold such pauses.
         Bounds(busy, max(busy, clock)),
         reasons is not None and UNTRUE_CLOCK_REASONS.isdisjoint(reasons),
     )
+
+
+def _grew(before: float | None, after: float | None) -> bool:
+    return before is not None and after is not None and after >= before
 
 
 def _means(marks: Iterable[_Mark], device: Device, counted_seconds: float) -> PowerMeans | None:

@@ -208,6 +208,34 @@ def test_polled_power_is_less_certain(open_gpu: Open, monkeypatch: pytest.Monkey
     assert found[3] < found[2] - 0.05
 
 
+def test_a_window_in_which_some_energy_was_polled_needs_enough_polls(
+    open_gpu: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver's counter starts over: for four seconds the power is polled, at its peaks."""
+    powered(monkeypatch, CALIBRATED)
+    wave = square(1.0, 0.1, 440, 240, phase=0.95)
+    rig = open_gpu(**card(wave, 100, 40), power_window=0, fields={"185": {"error": 3}})
+    fake = Fake(rig, 1.0)
+    fake.run(15.0)
+    counted = recent_lower(fake)
+    rig.fake.device(0, energy=-260 * rig.monotonic())
+    lowers = []
+    for _ in range(20):
+        fake.run(1.0)
+        lowers.append(recent_lower(fake))
+    assert counted > 0.1
+    assert max(lowers) <= counted + 0.01
+    assert lowers[-1] == pytest.approx(counted, abs=0.01)
+
+
+def recent_lower(fake: Fake) -> float:
+    """The lower bound of the saturation in the last ten seconds."""
+    recent = fake.share.recent
+    assert recent is not None
+    assert recent.saturation_bounds is not None
+    return recent.saturation_bounds.lower
+
+
 def test_few_polls_of_power_show_nothing(open_gpu: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every poll is of a peak that lasts two of twelve seconds."""
     powered(monkeypatch, CALIBRATED)

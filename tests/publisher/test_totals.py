@@ -375,14 +375,20 @@ def test_energy_is_the_drivers_or_else_power_times_time() -> None:
 
 
 def test_energy_that_was_not_read_is_of_no_interval() -> None:
-    """What was used while it could not be read is in the total, but in no interval's energy."""
+    """What was used while it could not be read is in the total, but in no interval's energy, unless
+    the power was read."""
     board = BoardIntegral()
     board.add(Vitals(energy_joules=5000.0), None, 0.0)
-    assert board.add(Vitals(power_watts=700.0), None, 1.0) is None
+    assert board.add(Vitals(), None, 1.0) is None
     assert board.totals().energy_joules is None
     assert board.add(Vitals(energy_joules=19000.0), None, 1.0) is None
-    assert board.add(Vitals(energy_joules=19070.0), None, 1.0) == 70.0
+    assert board.add(Vitals(energy_joules=19070.0, power_watts=80.0), None, 1.0) == 70.0
     assert board.totals().energy_joules == 19070.0
+    assert board.add(Vitals(power_watts=80.0), None, 2.0) == 160.0
+    assert board.add(Vitals(energy_joules=30.0, power_watts=90.0), None, 2.0) == 180.0
+    assert board.add(Vitals(energy_joules=20.0, power_watts=90.0), None, 1.0) == 90.0
+    assert board.add(Vitals(energy_joules=20.0, power_watts=90.0), None, 0.0) is None
+    assert board.totals().energy_joules == 20.0
 
 
 def test_link_bytes_prefer_the_drivers_total_and_never_count_twice() -> None:

@@ -139,6 +139,52 @@ def test_idle_energy_is_that_of_the_idle_time(
         assert rounds >= 0.85 * 60 / interval
 
 
+def start_over(rig: Any) -> None:
+    """Have the driver's energy counter begin at 0 now."""
+    rig.fake.device(0, energy=-130 * rig.monotonic())
+
+
+def fall_for_a_round(rig: Any) -> None:
+    """Have it read too little until `recover`."""
+    rig.fake.device(0, energy=1000)
+
+
+def hide(rig: Any) -> None:
+    """Have it not answer until `recover`."""
+    calls = ("nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetFieldValues")
+    rig.fake.update(faults=[fault(call, error=999) for call in calls])
+
+
+def recover(rig: Any) -> None:
+    rig.fake.device(0, energy=1e6)
+    rig.fake.update(faults=[])
+
+
+@pytest.mark.parametrize("gpm", [{"supported": 0}, {"graphics": 0, "sm": 0, "dram": 0}])
+@pytest.mark.parametrize("interval", [0.25, 1.0, 10.0])
+@pytest.mark.parametrize("happens", [start_over, fall_for_a_round, hide])
+def test_idle_energy_is_whole_whatever_the_drivers_counter_does(
+    open_gpu: Open, gpm: dict[str, float], interval: float, happens: Callable[[Any], None]
+) -> None:
+    """130 W are 130 J of each idle second, also while the driver's total cannot be believed."""
+    job = {"pid": 1, "bytes": 1}
+    rig = open_gpu(power=130, energy=1e6, utilization=0, gpm=gpm, processes=[job])
+    rig.advance(20)
+    node = Node(rig, interval)
+    node.tick(4)
+    for turn in (None, happens, recover, None):
+        if turn is not None and not (turn is recover and happens is start_over):
+            turn(rig)
+        before = node.totals
+        after = node.tick(round(10 / interval)).totals
+        idle = (after.idle_seconds or 0) - (before.idle_seconds or 0)
+        assert idle == pytest.approx(10, rel=0.01)
+        for field in ("idle_energy_joules", "held_idle_energy_joules"):
+            used = getattr(after, field) - getattr(before, field)
+            assert used == pytest.approx(130 * 10, rel=0.001), (turn, field)
+    assert after.idle_seconds is not None
+
+
 @pytest.mark.parametrize("interval", [0.1, 1.0, 10.0])
 @pytest.mark.parametrize(
     ("call", "code"),

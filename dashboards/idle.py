@@ -47,6 +47,7 @@ HELD_IDLE = rate("gpu_held_idle_seconds_total")
 KNOWN_IDLE = rate("gpu_idle_seconds_total")
 HELD_HOURS = f"({increase('gpu_held_idle_seconds_total')} / 3600)"
 ALL_HOURS = f"({increase('gpu_idle_seconds_total')} / 3600)"
+HELD_WATTS = rate("gpu_held_idle_energy_joules_total")
 HELD_KWH = f"({increase('gpu_held_idle_energy_joules_total')} / {JOULES_PER_KWH})"
 IDLE_FOR = held_idle_for()
 USED_HOURS = (
@@ -199,7 +200,7 @@ OWNERS = _hours(
     WORKLOAD,
     Column(
         "Energy",
-        expression=f"sum by (owner) ({divided(HELD_KWH, HELD_IDLE)}) > 0",
+        expression=f"sum by (owner) ({divided(HELD_KWH, HELD_WATTS)}) > 0",
         unit="kwatth",
         decimals=2,
         width=100,

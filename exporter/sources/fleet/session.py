@@ -251,12 +251,14 @@ class Session:
 
 
 def _load(nvml: NvmlReading, counted: Counted, share: int | None) -> float | None:
-    """Return how busy a share is by its counters and its utilization; None: not known."""
+    """Return how busy a share is by its counters, else its utilization, which lags behind them by
+    up to a second; None: not known."""
     activity, utilization = counted.activities.get(share), nvml.vitals.utilization
-    ratios = [] if activity is None else [activity.engine, activity.sm]
-    if share is None and utilization is not None:
+    known = [] if activity is None else [activity.engine, activity.sm]
+    ratios = [ratio for ratio in known if ratio is not None]
+    if share is None and utilization is not None and not ratios:
         ratios.append(utilization.ratio)
-    load = max((ratio for ratio in ratios if ratio is not None), default=None)
+    load = max(ratios, default=None)
     return 0.0 if load is not None and load < IDLE_LOAD_RATIO else load
 
 

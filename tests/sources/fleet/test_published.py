@@ -69,6 +69,9 @@ class Node:
     def totals(self) -> ShareTotals:
         return self._share.totals
 
+    def totals_of(self, gpu_instance: int | None) -> ShareTotals:
+        return next(iter(self.publisher._gpus.values())).shares[gpu_instance].totals
+
     @property
     def recent_since(self) -> float:
         """When the window of the recent means began."""
@@ -270,3 +273,58 @@ def test_published_bounds_and_busy_time_are_true(
     assert max(widths[round(12 / interval) :]) < 0.15 + 0.14
     assert observed == pytest.approx(rig.monotonic() - start, rel=0.01)
     assert busy / observed == pytest.approx(mean(load, start, rig.monotonic()) / 100, abs=0.01)
+
+
+def jobs(seed: int, until: float) -> list[tuple[float, float]]:
+    """Jobs of 20 to 60 s with pauses between them, in seconds after the start."""
+    chance = random.Random(seed)
+    at, found = 25.0, []
+    while at < until:
+        end = at + chance.uniform(20, 60)
+        found.append((at, end))
+        at = end + chance.uniform(15, 30)
+    return found
+
+
+HELD = {"pid": 1, "bytes": 2**30}
+SHARED: dict[str, dict[str, Any]] = {
+    **{name: {"product": "t4", **driver} for name, driver in DRIVERS.items()},
+    "counters": {"gpm": True},
+    "slow samples beside counters": {"gpm": True, "sample_period": 1.0},
+    "an instance": {"mig": True},
+}
+
+
+@pytest.mark.parametrize("interval", [0.25, 1.0, 5.0])
+@pytest.mark.parametrize("shared", SHARED.values(), ids=SHARED)
+def test_the_end_of_a_job_is_held_idle_for_no_longer_than_an_interval(
+    open_gpu: Open, shared: dict[str, Any], interval: float
+) -> None:
+    """Four jobs that hold the GPU only while they work, each gone with its last kernel."""
+    times = jobs(3, 220)
+    load, held = work(*times), [*shared]
+    counters = {"graphics": load, "sm": load, "dram": 0}
+    device = {**shared, "utilization": load}
+    if "gpm" in held:
+        device |= {"gpm": counters}
+    if "mig" in held:
+        device |= {"mig": {"instances": [{"gi": 1, "gpm": counters}]}}
+    rig = open_gpu(**device)
+    rig.advance(20)
+    node = Node(rig, interval)
+    number = 1 if "mig" in held else None
+    present = False
+    while rig.monotonic() < times[-1][1] + 20:
+        runs = any(start <= rig.monotonic() + interval < end for start, end in times)
+        if runs != present:
+            present = runs
+            entry = HELD | ({"gi": 1} if number else {})
+            rig.fake.device(0, processes=[entry] if runs else [])
+        node.tick()
+    totals = node.totals_of(number)
+
+    idle = rig.monotonic() - 20 - sum(end - start for start, end in times)
+    assert totals.idle_seconds is not None
+    assert totals.held_idle_seconds is not None
+    assert idle - 2 * len(times) * (1.0 + interval) <= totals.idle_seconds <= idle + 0.1
+    assert totals.held_idle_seconds <= len(times) * interval * 1.01

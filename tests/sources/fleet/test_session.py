@@ -103,7 +103,7 @@ def test_slow_readings_stay_between_their_rounds(open_gpu: Open) -> None:
 JOB = {"pid": 1, "bytes": 1}
 
 
-@pytest.mark.parametrize("gpm", [{}, {"sm": 80}], ids=["utilization", "counters"])
+@pytest.mark.parametrize("gpm", [{"supported": 0}, {"sm": 80}], ids=["utilization", "counters"])
 def test_processes_are_listed_anew_when_the_load_drops_to_0(
     open_gpu: Open, gpm: dict[str, float]
 ) -> None:

@@ -72,16 +72,17 @@ class Counters:
                     gpu.journal.absent(row.name, "disabled")
             self._opened = opened.pop_all()
 
-    def read(self, clock: Clock, *, working: bool = False) -> Counted:
+    def read(self, clock: Clock, *, worked_seconds: float = 0.0) -> Counted:
         """Read every source, and return for each share what the chosen one gave.
 
-        `working` is what utilization and power say of the whole GPU: then counters that read 0 gave
-        nothing.
+        `worked_seconds` is how long the whole GPU worked since the last read by utilization and
+        power: counters that read 0 nevertheless gave nothing.
 
         Raises:
             DeviceGone: the GPU is lost.
             LibraryUnavailable: the driver library must be initialised again.
         """
+        self._dead.work(worked_seconds)
         began = clock.monotonic()
         found: dict[str, tuple[float, Mapping[int | None, Activity]]] = {}
         seconds: dict[str, float] = {}
@@ -90,7 +91,7 @@ class Counters:
             now = clock.monotonic()
             given = source.read(now)
             whole = given.get(None)
-            if whole is not None and not self._dead.believed(name, whole, now, working=working):
+            if whole is not None and not self._dead.believed(name, whole, now):
                 given = {}
             found[name] = now, given
             seconds[name] = clock.monotonic() - now

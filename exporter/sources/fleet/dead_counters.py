@@ -13,16 +13,20 @@ from typing import NamedTuple
 from exporter.model.reading import Activity, Vitals
 from exporter.sources.journal import IMPLAUSIBLE, Journal
 
-WORKING_UTILIZATION_RATIO = 0.5
+LEAST_UTILIZATION_RATIO = 0.05
+"""Less may be rounding."""
+DOUBTFUL_UTILIZATION_RATIO = 0.5
+"""From here on power is asked too: some drivers say 99 % of a GPU at rest."""
 WORKING_POWER_RATIO = 0.25
 """Of the power limit: more than any GPU draws at rest while no kernel is resident."""
 DEAD_RATIO = 1e-3
 """An activity below it counts as 0."""
+LEAST_WORK_RATIO = 0.01
+"""Work of a smaller part of the time is perhaps what the counters rounded to 0."""
 LEAST_READS = 3
 LEAST_SECONDS = 3.0
-"""For so long the two must contradict each other, over all the work since the last reading above
-0, apart from the activity's own age in each stretch of work: utilization and power lag behind the
-counters by up to a second."""
+"""Of so much work the counters show nothing, apart from what they are too old to show: utilization
+and power lag behind them by up to a second."""
 
 _MEMBER = "dead"
 _UNITS = (
@@ -31,15 +35,19 @@ _UNITS = (
 )
 
 
-def works(vitals: Vitals, power_limit_watts: float | None) -> bool:
-    """Return whether utilization and power both say that kernels run on the GPU."""
+def worked_seconds(vitals: Vitals, power_limit_watts: float | None, *, opened: bool) -> float:
+    """Return how long kernels ran in the last interval by utilization.
+
+    Power must agree, or utilization be low and the GPU be `opened` by a process, as far as known.
+    """
     utilization, power = vitals.utilization, vitals.power_watts
     if utilization is None or power is None or power_limit_watts is None:
-        return False
-    return (
-        utilization.ratio >= WORKING_UTILIZATION_RATIO
-        and power >= WORKING_POWER_RATIO * power_limit_watts
-    )
+        return 0.0
+    draws = power >= WORKING_POWER_RATIO * power_limit_watts
+    believed = draws or (opened and utilization.ratio < DOUBTFUL_UTILIZATION_RATIO)
+    if not believed or utilization.ratio < LEAST_UTILIZATION_RATIO:
+        return 0.0
+    return utilization.ratio * utilization.seconds
 
 
 def is_dead(activity: Activity) -> bool:
@@ -50,28 +58,14 @@ def is_dead(activity: Activity) -> bool:
     return all(ratio is None or ratio < DEAD_RATIO for ratio in ratios)
 
 
-class _Contradiction(NamedTuple):
-    """What has added up since a source last read more than 0."""
+class _Sign(NamedTuple):
+    """The last sign of life of a source, else its first reading."""
 
-    seconds: float = 0.0
+    monotonic: float
+    worked_seconds: float
+    """How much the GPU had worked until then."""
     reads: int = 0
-    working_since: float | None = None
-    """When the present stretch of work began; None at rest."""
-    read_at: float | None = None
-
-    def after(self, now: float, age_seconds: float, *, working: bool) -> _Contradiction:
-        """Return it after one more reading of 0."""
-        if not working:
-            return self._replace(working_since=None, read_at=now)
-        before = now if self.read_at is None else self.read_at
-        since = before if self.working_since is None else self.working_since
-        more = max(0.0, now - max(before, since + age_seconds))
-        return _Contradiction(self.seconds + more, self.reads + 1, since, now)
-
-    @property
-    def lasts(self) -> bool:
-        """Whether it is long enough to be one."""
-        return self.reads >= LEAST_READS and self.seconds >= LEAST_SECONDS
+    """How many readings of 0 there were since."""
 
 
 class DeadCounters:
@@ -79,23 +73,31 @@ class DeadCounters:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._found: dict[str, _Contradiction] = {}
+        self._worked = 0.0
+        self._signs: dict[str, _Sign] = {}
         self._refused: set[str] = set()
 
-    def believed(self, source: str, activity: Activity, now: float, *, working: bool) -> bool:
+    def work(self, seconds: float) -> None:
+        """Take how long kernels ran since the last call, whether counters are read or not."""
+        self._worked += seconds
+
+    def believed(self, source: str, activity: Activity, now: float) -> bool:
         """Return whether what a source counted of the whole GPU may be true; note if not."""
         if not is_dead(activity):
-            self._found.pop(source, None)
+            self._signs[source] = _Sign(now, self._worked)
             if source in self._refused:
                 self._refused.remove(source)
                 self._journal.answered(source, _MEMBER)
             return True
         if source in self._refused:
             return False
-        found = self._found.get(source, _Contradiction())
-        found = found.after(now, activity.age_seconds or 0.0, working=working)
-        self._found[source] = found
-        if not found.lasts:
+        sign = self._signs.get(source, _Sign(now, self._worked))
+        sign = self._signs[source] = sign._replace(reads=sign.reads + 1)
+        least = max(
+            LEAST_SECONDS + (activity.age_seconds or 0.0),
+            LEAST_WORK_RATIO * (now - sign.monotonic),
+        )
+        if sign.reads < LEAST_READS or self._worked - sign.worked_seconds < least:
             return True
         self._refused.add(source)
         self._journal.absent(source, IMPLAUSIBLE, _MEMBER)

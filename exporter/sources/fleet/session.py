@@ -15,7 +15,7 @@ from exporter.clock import Clock
 from exporter.errors import DeviceSilent
 from exporter.model.reading import Activity, Device, Health, Reading, ShareReading, Vitals
 from exporter.sources.fleet.counters import Counted, Counters
-from exporter.sources.fleet.dead_counters import works
+from exporter.sources.fleet.dead_counters import worked_seconds
 from exporter.sources.journal import IDENTITY, Journal, Past
 from exporter.sources.nvml import NVML
 from exporter.sources.nvml.health import HealthReader
@@ -168,7 +168,9 @@ class Session:
         nvml_seconds = self._clock.monotonic() - started
         # GPM goes last: on driver 535 a MIG sample can make later memory calls fail.
         limit = nvml.board.power_limit_watts or self._nvml.device.power_default_limit_watts
-        counted = self._counters.read(self._clock, working=works(nvml.vitals, limit))
+        opened = nvml.processes is None or any(nvml.processes.values())
+        worked = worked_seconds(nvml.vitals, limit, opened=opened)
+        counted = self._counters.read(self._clock, worked_seconds=worked)
         engines = _engine_ratios(counted.activities.get(None))
         self._counted_engines = frozenset(engines)
         nvml = self._with_holders(nvml, counted)

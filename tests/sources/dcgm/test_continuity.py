@@ -116,7 +116,7 @@ class Node:
 
     def round(self, wait_seconds: float) -> None:
         self.journal.now = self.clock.monotonic()
-        counted = self.counters.read(self.clock, working=self.working)
+        counted = self.counters.read(self.clock, worked_seconds=float(self.working))
         share = ShareReading(
             activity=counted.activities.get(None), counters=counted.sources.get(None)
         )

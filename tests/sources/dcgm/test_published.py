@@ -23,7 +23,7 @@ from exporter.sources.fleet.session import Session, SessionOptions
 from exporter.sources.source import DCGM, CounterOptions
 from exporter.sources.table import COUNTER_SOURCES
 from exporter.specs import load_specs
-from tests.fake_nvml import fault
+from tests.fake_nvml import fault, square
 from tests.sources.dcgm.pages import FULL, READINGS, STOCK, Rows, page
 
 Open = Callable[..., Any]
@@ -258,3 +258,31 @@ def test_counters_that_stand_still_are_no_reading(open_gpu: Open) -> None:
     assert share.saturation is not None
     assert share.saturation.source == "dcgm"
     assert "dcgm" not in node.reading.states
+
+
+@pytest.mark.parametrize("every", [1.0, 30.0])
+@pytest.mark.parametrize(("on", "off"), [(2.0, 1.0), (0.5, 4.5)])
+def test_a_page_that_stands_at_0_makes_no_idle_time(
+    open_gpu: Open, every: float, on: float, off: float
+) -> None:
+    """A job whose load comes and goes, whatever it says at rest: idle is what the utilization
+    leaves, but for three seconds of work and what a page may be late by."""
+    duty = on / (on + off)
+    rig = open_gpu(
+        product="a100-sxm4-80gb",
+        utilization=square(on + off, duty, 100, phase=0.3),
+        power=square(on + off, duty, 350, 90, phase=0.3),
+        processes=[{"pid": 1, "bytes": 2**30}],
+    )
+    rig.advance(20)
+    node = Node(rig, dict.fromkeys(FULL, 0.0), every)
+    late = (3 + 2 * every) / duty + on + off
+    share = node.share(300 + round(late))
+
+    assert share.saturation is not None
+    assert share.saturation.source == "estimate"
+    assert share.totals.held_idle_seconds is not None
+    assert share.totals.held_idle_seconds <= 300 * (1 - duty) + late
+    assert (share.totals.idle_for_seconds or 0.0) <= off
+    node.fields = FULL
+    assert (node.share(40).saturation or share.saturation).source == "dcgm"

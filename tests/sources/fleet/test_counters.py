@@ -220,7 +220,7 @@ def test_counters_that_stand_still_give_way() -> None:
     names = []
     for _ in range(12):
         bench.clock.advance(1.0)
-        found = bench.counters.read(bench.clock, working=True).activities.get(WHOLE)
+        found = bench.counters.read(bench.clock, worked_seconds=1.0).activities.get(WHOLE)
         names.append(None if found is None else found.source)
 
     assert names[:3] == ["first"] * 3

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.model.reading import Activity, Utilization, Vitals
-from exporter.sources.fleet.dead_counters import DeadCounters, is_dead, works
+from exporter.sources.fleet.dead_counters import DeadCounters, is_dead, worked_seconds
 from exporter.sources.journal import Journal
 
 DEAD = Activity("gpm", 1.0, engine=0.0, sm=0.0, tensor=0.0, dram=0.0)
@@ -19,26 +19,47 @@ STOCK = Activity("dcgm", 1.0, engine=0.0, tensor=0.0, dram=0.0, pcie_receive_byt
 
 
 def vitals(utilization: float | None, watts: float | None) -> Vitals:
-    seen = None if utilization is None else Utilization(utilization, utilization, 1.0)
+    seen = None if utilization is None else Utilization(utilization, utilization, 2.0)
     return Vitals(utilization=seen, power_watts=watts)
 
 
+class Dead(DeadCounters):
+    """Reads of one source after another, each with how long the GPU has worked since the last."""
+
+    def read(
+        self, activity: Activity, now: float, *, working: bool, source: str = "gpm", step: float = 1
+    ) -> bool:
+        self.work(step if working else 0.0)
+        return self.believed(source, activity, now)
+
+
 @pytest.mark.parametrize(
-    ("read", "limit", "working"),
+    ("read", "limit", "seconds"),
     [
-        (vitals(1.0, 300.0), 400.0, True),
-        (vitals(0.4, 300.0), 400.0, False),
-        (vitals(1.0, 80.0), 400.0, False),
-        (vitals(None, 300.0), 400.0, False),
-        (vitals(1.0, None), 400.0, False),
-        (vitals(1.0, 300.0), None, False),
+        (vitals(1.0, 300.0), 400.0, 2.0),
+        (vitals(0.5, 100.0), 400.0, 1.0),
+        (vitals(0.5, 99.0), 400.0, 0.0),
+        (vitals(1.0, 80.0), 400.0, 0.0),
+        (vitals(0.4, 300.0), 400.0, 0.8),
+        (vitals(0.1, 80.0), 400.0, 0.2),
+        (vitals(0.04, 300.0), 400.0, 0.0),
+        (vitals(None, 300.0), 400.0, 0.0),
+        (vitals(1.0, None), 400.0, 0.0),
+        (vitals(0.1, None), 400.0, 0.0),
+        (vitals(1.0, 300.0), None, 0.0),
     ],
 )
 def test_a_gpu_works_by_utilization_and_power(
-    read: Vitals, limit: float | None, *, working: bool
+    read: Vitals, limit: float | None, seconds: float
 ) -> None:
-    """Both, and in doubt not."""
-    assert works(read, limit) is working
+    """Power is asked where utilization is high, and in doubt it does not work."""
+    assert worked_seconds(read, limit, opened=True) == pytest.approx(seconds)
+
+
+def test_without_a_process_a_low_utilization_is_no_work() -> None:
+    """Unless power says so too."""
+    assert worked_seconds(vitals(0.1, 80.0), 400.0, opened=False) == 0.0
+    assert worked_seconds(vitals(0.1, 100.0), 400.0, opened=False) == pytest.approx(0.2)
 
 
 def test_what_is_dead() -> None:
@@ -53,16 +74,16 @@ def test_zeros_are_believed_for_a_moment_and_then_not(caplog: pytest.LogCaptureF
     """One line, one state, one failure; and when something counts again, one line more."""
     caplog.set_level("INFO")
     journal = Journal("GPU 0")
-    dead = DeadCounters(journal)
+    dead = Dead(journal)
     found = []
     for now in range(10):
-        found.append(dead.believed("gpm", DEAD, float(now), working=True))
+        found.append(dead.read(DEAD, float(now), working=True))
         journal.log_changes()
 
     assert found == [True] * 3 + [False] * 7
     assert journal.states == {"gpm": "implausible"}
     assert journal.failures == {"gpm": 1}
-    assert dead.believed("gpm", ALIVE, 10.0, working=True)
+    assert dead.read(ALIVE, 10.0, working=True)
     journal.log_changes()
     assert journal.states == {}
     assert caplog.messages == [
@@ -74,24 +95,22 @@ def test_zeros_are_believed_for_a_moment_and_then_not(caplog: pytest.LogCaptureF
 
 def test_rest_is_no_sign_of_life() -> None:
     """At rest, counters that stand still read what true ones read."""
-    dead = DeadCounters(Journal("GPU 0"))
+    dead = Dead(Journal("GPU 0"))
     for now in range(10):
-        dead.believed("gpm", DEAD, float(now), working=True)
+        dead.read(DEAD, float(now), working=True)
 
-    assert not dead.believed("gpm", DEAD, 10.0, working=False)
-    assert not dead.believed("gpm", DEAD, 11.0, working=True)
-    assert dead.believed("gpm", ALIVE, 12.0, working=False)
-    assert dead.believed("gpm", DEAD, 13.0, working=False)
+    assert not dead.read(DEAD, 10.0, working=False)
+    assert not dead.read(DEAD, 11.0, working=True)
+    assert dead.read(ALIVE, 12.0, working=False)
+    assert dead.read(DEAD, 13.0, working=False)
 
 
 @pytest.mark.parametrize(("on", "off"), [(2, 1), (1, 1), (1, 9), (30, 30)])
 def test_contradictions_of_short_work_add_up(on: int, off: int) -> None:
     """A load of 2 s on and 1 s off never lasts for 3 s."""
-    dead = DeadCounters(Journal("GPU 0"))
+    dead = Dead(Journal("GPU 0"))
     working = [now % (on + off) < on for now in range(300)]
-    found = [
-        dead.believed("gpm", DEAD, float(now), working=works) for now, works in enumerate(working)
-    ]
+    found = [dead.read(DEAD, float(now), working=works) for now, works in enumerate(working)]
 
     first = found.index(False)
     assert sum(working[: first + 1]) == 4
@@ -100,27 +119,28 @@ def test_contradictions_of_short_work_add_up(on: int, off: int) -> None:
 
 def test_true_counters_of_short_work_are_believed() -> None:
     """Utilization lags by one reading: each stretch of work begins and ends with a 0."""
-    dead = DeadCounters(Journal("GPU 0"))
+    dead = Dead(Journal("GPU 0"))
     for now in range(300):
         activity = ALIVE if now % 5 in (1, 2) else DEAD
-        assert dead.believed("gpm", activity, float(now), working=now % 5 < 4)
+        assert dead.read(activity, float(now), working=now % 5 < 4)
 
 
 def test_old_activity_has_more_time() -> None:
     """The mean over 30 s before the work began is 0 for as long as it stands."""
-    dead = DeadCounters(Journal("GPU 0"))
+    dead = Dead(Journal("GPU 0"))
     old = replace(STOCK, age_seconds=30.0)
-    found = [dead.believed("dcgm", old, float(now), working=True) for now in range(40)]
+    found = [dead.read(old, float(now), working=True) for now in range(40)]
 
     assert found == [True] * 33 + [False] * 7
 
 
 def test_each_source_is_judged_by_itself() -> None:
     """Another one may count."""
-    dead = DeadCounters(Journal("GPU 0"))
+    dead = Dead(Journal("GPU 0"))
     for now in range(10):
+        dead.work(1.0)
         found = [
-            dead.believed(name, activity, float(now), working=True)
+            dead.believed(name, activity, float(now))
             for name, activity in (("gpm", DEAD), ("dcgm", ALIVE))
         ]
 
@@ -137,14 +157,30 @@ def test_nothing_is_refused_without_a_long_contradiction(
 ) -> None:
     """Neither work that begins or ends, nor an idle GPU: three seconds since the last sign of life,
     and three readings."""
-    dead = DeadCounters(Journal("GPU 0"))
+    dead = Dead(Journal("GPU 0"))
     now, contradicted, count = 0.0, 0.0, 0
     for working, activity, step in reads:
         now += step
+        contradicted, count = contradicted + step * working, count + 1
         if activity is ALIVE:
             contradicted, count = 0.0, 0
-        elif working:
-            contradicted, count = contradicted + step, count + 1
-        if not dead.believed("gpm", activity, now, working=working):
+        if not dead.read(activity, now, working=working, step=step):
             assert contradicted >= 3.0
             assert count >= 3
+
+
+def test_work_between_the_readings_of_a_source_counts() -> None:
+    """A page that is renewed every half minute, each time in a pause of the work."""
+    dead, found = Dead(Journal("GPU 0")), []
+    for now in range(1, 181):
+        dead.work(float(now % 3 > 0))
+        if now % 30 == 0:
+            found.append(dead.believed("dcgm", STOCK, float(now)))
+    assert found == [True, True, False, False, False, False]
+
+
+def test_a_little_work_may_be_rounded_away() -> None:
+    """A kernel of 20 ms every half minute is 0.0007 of it."""
+    dead = Dead(Journal("GPU 0"))
+    found = [dead.read(STOCK, 30.0 * turn, working=True, step=0.02) for turn in range(5000)]
+    assert all(found)

@@ -15,7 +15,7 @@ from exporter.model.snapshot import Gpu, Share, ShareTotals
 from exporter.publisher import Publisher, Rules
 from exporter.publisher.share import TrackedShare
 from exporter.specs import load_specs
-from tests.fake_nvml import fault, mean, steps
+from tests.fake_nvml import fault, mean, square, steps
 
 Open = Callable[..., Any]
 SPECS = load_specs()
@@ -328,3 +328,39 @@ def test_the_end_of_a_job_is_held_idle_for_no_longer_than_an_interval(
     assert totals.held_idle_seconds is not None
     assert idle - 2 * len(times) * (1.0 + interval) <= totals.idle_seconds <= idle + 0.1
     assert totals.held_idle_seconds <= len(times) * interval * 1.01
+
+
+@pytest.mark.parametrize(
+    ("on", "off", "interval"),
+    [
+        *((2.0, 1.0, interval) for interval in (0.1, 1.0, 5.0, 30.0)),
+        *((0.5, 4.5, interval) for interval in (1.0, 5.0, 30.0)),
+        (20.0, 10.0, 5.0),
+    ],
+)
+def test_counters_that_stand_at_0_make_no_idle_time(
+    open_gpu: Open, on: float, off: float, interval: float
+) -> None:
+    """A job whose load comes and goes: idle is what its utilization leaves, but for the first
+    readings and three seconds of work."""
+    duty, phase = on / (on + off), 0.3
+    load = square(on + off, duty, 100, phase=phase)
+    rig = open_gpu(
+        utilization=load,
+        power=square(on + off, duty, 500, 115, phase=phase),
+        gpm={"graphics": 0, "sm": 0, "tensor": 0, "dram": 0},
+        processes=[HELD],
+    )
+    rig.advance(20)
+    node = Node(rig, interval, sleep=rig.advance)
+    node.tick(round(300 / interval))
+    share, totals = node._share, node.totals
+
+    believed = 4 * interval + 3 / duty + on + off
+    assert share.derived.saturation is not None
+    assert share.derived.saturation.source == "estimate"
+    assert totals.held_idle_seconds is not None
+    assert totals.held_idle_seconds <= 300 * (1 - duty) + believed
+    assert (totals.idle_for_seconds or 0.0) <= off
+    if interval < off:
+        assert totals.held_idle_seconds >= 300 * (1 - duty) * (1 - 2 * interval / off) - off

@@ -17,11 +17,11 @@ from dashboards.model import (
 from dashboards.numbers import Number, numbers
 from dashboards.promql import (
     activity,
+    flops_by_precision,
     rate,
     roof,
     select,
     throttled,
-    while_read,
 )
 from dashboards.tables import Column, table
 from dashboards.workload_tables import of_one_gpu
@@ -97,14 +97,14 @@ WORK = (
         "FP64 or INT8 where the counters show that, else at the precision the job reports, else "
         "bf16; vector work as if every instruction were an FMA.",
         Values("si:FLOP/s", 0, no_value=NO_COUNTERS),
-        Query(while_read(rate("gpu_flops_total")), f"{{{{precision}}}} {MIG}"),
+        Query(flops_by_precision(), f"{{{{precision}}}} {MIG}"),
         overrides=colored(palette.PRECISIONS),
     ),
     _lines(
         "Memory traffic",
         "Bytes per second between device memory and GPU, under the bandwidth of the datasheet.",
         Values("Bps", 0),
-        Query(while_read(rate("gpu_dram_bytes_total")), f"traffic {MIG}"),
+        Query(activity("gpu_dram_bytes_total"), f"traffic {MIG}"),
         Query(
             select("gpu_peak_memory_bandwidth_bytes_per_second", basis="spec"), f"datasheet {MIG}"
         ),

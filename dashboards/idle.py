@@ -51,12 +51,12 @@ HELD_WATTS = rate("gpu_held_idle_energy_joules_total")
 HELD_KWH = f"({increase('gpu_held_idle_energy_joules_total')} / {JOULES_PER_KWH})"
 IDLE_FOR = held_idle_for()
 USED_HOURS = (
-    f"(((max without (reading) ({increase('gpu_observed_seconds_total')}) "
+    f"(((sum without (limiter) ({increase('gpu_limited_seconds_total')}) "
     f"and on ({DEVICE}) {increase('gpu_idle_seconds_total')}) "
     f"- on ({DEVICE}) {increase('gpu_idle_seconds_total')}) / 3600)"
 )
 IN_USE = (
-    f"((max without (reading) ({rate('gpu_observed_seconds_total')}) "
+    f"((sum without (limiter) ({rate('gpu_limited_seconds_total')}) "
     f"and on ({DEVICE}) {HELD_IDLE}) - on ({DEVICE}) {KNOWN_IDLE})"
 )
 UNOPENED = rate("gpu_allocated_unopened_seconds_total")
@@ -134,7 +134,7 @@ HEAD = numbers(
             "of all GPU time",
             "of the GPUs of which it can be known; a few percent are normal: jobs start and end.",
             f"sum({increase('gpu_held_idle_seconds_total')}) / "
-            f"(sum(max without (reading) ({increase('gpu_observed_seconds_total')}) "
+            f"(sum(sum without (limiter) ({increase('gpu_limited_seconds_total')}) "
             f"and on ({DEVICE}) {increase('gpu_held_idle_seconds_total')}) > 0)",
             unit="percentunit",
             decimals=1,

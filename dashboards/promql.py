@@ -49,16 +49,29 @@ def increase(metric: str, /, scope: str = GPUS, **labels: str) -> str:
     return f"increase({select(metric, scope, **labels)}[$__range])"
 
 
-def observed(window: str = WINDOW) -> str:
-    """Return the share of time in which a GPU was observed at all; nothing if it was not."""
-    return f"(max without (reading) ({rate('gpu_observed_seconds_total', window=window)}) > 0)"
+def observed() -> str:
+    """Return the share of time in which it was judged what a GPU did; nothing if it never was."""
+    return f"(sum without (limiter) ({rate('gpu_limited_seconds_total')}) > 0)"
 
 
 def activity(metric: str, /, **labels: str) -> str:
-    """Return a share of the time in which the hardware counters were read; nothing without any."""
-    read = rate("gpu_observed_seconds_total", reading="activity")
+    """Return the mean of what the hardware counters give over the time in which they were read.
+
+    Nothing without any, and of what was left out at any time in the window: its counter was not on
+    the page then.
+    """
+    samples = f"count_over_time({select(metric, **labels)}[{WINDOW}])"
+    return _while_read(rate(metric, **labels), "", samples)
+
+
+def _while_read(amount: str, match: str, samples: str) -> str:
+    read = select("gpu_observed_seconds_total", reading="activity")
+    seconds, all_samples = (
+        f"sum by ({DEVICE}) ({of}({read}[{WINDOW}]))" for of in ("rate", "count_over_time")
+    )
     return (
-        f"{rate(metric, **labels)} / on ({DEVICE}) group_left () (sum by ({DEVICE}) ({read}) > 0)"
+        f"{amount} / on ({DEVICE}) group_left () ({seconds} > 0) "
+        f"unless {match}{samples} < on ({DEVICE}) group_left () {all_samples}"
     )
 
 
@@ -103,7 +116,7 @@ def limiter_number() -> str:
 
     Where none did it is mixed, and a GPU that does not answer is lost.
     """
-    half = f"(0.5 * max by ({DEVICE}) ({rate('gpu_observed_seconds_total')}))"
+    half = f"(0.5 * sum by ({DEVICE}) ({rate('gpu_limited_seconds_total')}))"
     arms = [f"0 * sum without (limiter) ({rate('gpu_limited_seconds_total')})"]
     for name in LIMITERS:
         share = rate("gpu_limited_seconds_total", limiter=name)
@@ -120,8 +133,9 @@ def partly_read() -> str:
 
 
 def saturation() -> str:
-    """Return measured saturation, averaged exactly."""
-    return f"({activity('gpu_saturation_seconds_total')} unless on ({DEVICE}) {partly_read()})"
+    """Return measured saturation over the time that has parts: it is known then."""
+    parts = f"sum by ({DEVICE}) ({rate('gpu_time_seconds_total')})"
+    return f"{rate('gpu_saturation_seconds_total')} / on ({DEVICE}) group_left () ({parts} > 0)"
 
 
 def saturation_bound(which: str) -> str:
@@ -133,15 +147,15 @@ def saturation_bound(which: str) -> str:
     return f"{bound} unless on ({DEVICE}) {measured}"
 
 
-def while_read(work: str) -> str:
-    """Return the rate of some work; nothing while the hardware counters are not read."""
-    read = rate("gpu_observed_seconds_total", reading="activity")
-    return f"{work} unless on ({DEVICE}) {read} == 0"
-
-
 def measured_flops() -> str:
     """Return the FLOP/s of each GPU, of all precisions together."""
-    return while_read(f"sum without (precision) ({rate('gpu_flops_total')})")
+    return flops_by_precision(f"sum without (precision) ({rate('gpu_flops_total')})")
+
+
+def flops_by_precision(flops: str = rate("gpu_flops_total")) -> str:
+    """Return the FLOP/s of each GPU by precision: a new one has done nothing before."""
+    samples = f"count_over_time({select('gpu_flops_total')}[{WINDOW}])"
+    return _while_read(flops, f"on ({DEVICE}) ", f"max by ({DEVICE}) ({samples})")
 
 
 def flops_per_joule() -> str:
@@ -152,22 +166,8 @@ def flops_per_joule() -> str:
 
 
 def roof(basis: str) -> str:
-    """Return the mean of `gpu_roof_ratio`: how close each GPU is to its roof in a basis.
-
-    Nothing for a GPU whose basis was unknown at any time in the window: its counter stood still
-    meanwhile, and the quotient would be a smaller number. `clock` is known whenever any is.
-    """
-    known = _readings(basis)
-    if basis != "clock":
-        known = f"({known} or on ({DEVICE}) 0 * {_readings('clock')})"
-    mean = activity("gpu_roof_seconds_total", basis=basis)
-    return f"{mean} unless on ({DEVICE}) {known} < on ({DEVICE}) {_readings('clock')}"
-
-
-def _readings(basis: str) -> str:
-    """Return at how many scrapes the roof ratio in this basis was known."""
-    ratio = select("gpu_roof_ratio", basis=basis)
-    return f"sum by ({DEVICE}) (count_over_time({ratio}[{WINDOW}]))"
+    """Return the mean of `gpu_roof_ratio`: how close each GPU is to its roof in a basis."""
+    return activity("gpu_roof_seconds_total", basis=basis)
 
 
 def near_its_roof() -> str:

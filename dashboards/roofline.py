@@ -12,7 +12,7 @@ from dashboards.model import (
     Row,
     Values,
 )
-from dashboards.promql import NODES, measured_flops, rate, roof, select, while_read
+from dashboards.promql import NODES, activity, measured_flops, roof, select
 from dashboards.roofline_chart import (
     BASIS,
     GPU_COLORS,
@@ -145,7 +145,7 @@ PAGE = Dashboard(
                     "Memory traffic",
                     "Bytes per second between device memory and GPU. Flat at the bandwidth of the "
                     "GPU model: limited by memory, more FLOP/s come only with less traffic.",
-                    while_read(rate("gpu_dram_bytes_total")),
+                    activity("gpu_dram_bytes_total"),
                     "Bps",
                 ),
                 _trend(

@@ -13,7 +13,15 @@ from dashboards.model import (
     Values,
     Variable,
 )
-from dashboards.promql import DEVICE, NODES, limiter_number, partly_read, rate, select
+from dashboards.promql import (
+    DEVICE,
+    NODES,
+    activity,
+    limiter_number,
+    measured_flops,
+    partly_read,
+    select,
+)
 
 LEFT, RIGHT = "0.1", "10000"
 """FLOP/byte between which ceilings are drawn; no ridge lies outside."""
@@ -51,8 +59,8 @@ SHOWN = Variable(
 )
 
 MODEL_OF = '"model", "$2", "name", "(NVIDIA )?(.+)"'
-THROUGHPUT = f"(sum without (precision) ({rate('gpu_flops_total')}) > 0)"
-TRAFFIC = f"({rate('gpu_dram_bytes_total')} > 0)"
+THROUGHPUT = f"(({measured_flops()}) > 0)"
+TRAFFIC = f"(({activity('gpu_dram_bytes_total')}) > 0)"
 INTENSITY = f"({THROUGHPUT} / {TRAFFIC} unless on ({DEVICE}) {partly_read()})"
 """From counters: a job that works in bursts is shown by its average, whenever it is scraped. Work
 that is counted in part has none."""

@@ -144,7 +144,7 @@ def derive_share(
             )
         parts = time_parts(timed, saturation, clock_ratio(saturation.unit, clocks))
         known = None
-        if not saturation.complete:
+        if parts is None:
             known = known_by_counters(
                 timed, saturation, clocks, utilization, device.compute_capability
             )

@@ -88,10 +88,6 @@ class _Mark(NamedTuple):
     bounded: float
     """The time over which both ran, in seconds."""
     settled: Settled
-    unknown_roofs: frozenset[str] = frozenset()
-    """The bases whose roof was not known in the interval that ends here."""
-    parted: float = 0.0
-    """The observed time of which the time parts are bounded, in seconds."""
     traffic: _Traffic = _Traffic()
     unread: float = 0.0
     """The observed time in which some of the work was not counted, in seconds."""
@@ -159,9 +155,6 @@ class RecentWindow:
                 upper,
                 bounded,
                 settled,
-                _unknown_roofs(totals, last.totals),
-                # Some part is: the upper bounds of all parts add up to all of the time.
-                last.parted + seen * (totals.time_upper_seconds != last.totals.time_upper_seconds),
                 last.traffic.after(traffic, seen),
                 last.unread + seen * _leaves_out_work(saturation),
                 last.counted_flops + (0.0 if by_power is None else by_power.counted_flops),
@@ -173,13 +166,6 @@ class RecentWindow:
         limited = totals.limited_seconds
         self._leader.add(interval_seconds, _grown_each(limited, last.totals.limited_seconds))
         self._leader.judge(_grown_each(limited, marks[0].totals.limited_seconds))
-
-    def _roof_seconds(self) -> dict[str, float]:
-        """Return the growth of each basis that was known all along: no smaller number."""
-        then, *later = self._marks
-        grown = _grown_each(later[-1].totals.roof_seconds, then.totals.roof_seconds)
-        unknown: frozenset[str] = frozenset().union(*(mark.unknown_roofs for mark in later))
-        return {basis: more for basis, more in grown.items() if basis not in unknown}
 
     def _saturation_bounds(self) -> Bounds | None:
         """Return the bounds of the saturation; None where it was not bounded at all."""
@@ -198,7 +184,7 @@ class RecentWindow:
         by_power = None if self._by_power is None else self._by_power.dram_bytes_per_second
         return bounds if bounds is None or by_power is None else within_both(bounds, by_power)
 
-    def _flops_bounds(self, seconds: float) -> Bounds | None:
+    def _flops_bounds(self, seconds: float | None) -> Bounds | None:
         """Return the bounds of the FLOP/s.
 
         What the totals took of windows by power is of up to twenty seconds: the last window's own
@@ -207,7 +193,7 @@ class RecentWindow:
         then, now = self._marks[0], self._marks[-1]
         lower = _grown(now.totals.flops_lower, then.totals.flops_lower)
         upper = _over(_grown(now.totals.flops_upper, then.totals.flops_upper), seconds)
-        if lower is None or upper is None:
+        if lower is None or upper is None or not seconds:
             return None
         lower = max(0.0, lower - (now.counted_flops - then.counted_flops)) / seconds
         if self._by_power is not None:
@@ -223,36 +209,36 @@ class RecentWindow:
         observed = _grown_each(after.observed_seconds, before.observed_seconds)
         measured = observed.get("activity", 0.0)
         polled = observed.get("utilization", 0.0)
-        seconds = measured or polled
+        ran = _grown_each(after.ran_seconds, before.ran_seconds)
+        began = "activity" not in before.observed_seconds
         limited = _grown_each(after.limited_seconds, before.limited_seconds)
         judged = sum(limited.values())
         parts = _grown_each(after.time_seconds, before.time_seconds)
         parted = sum(parts.values())
         flops = _over_each(_grown_each(after.flops, before.flops), measured)
-        dram = _over(_grown(after.dram_bytes, before.dram_bytes), measured)
+        dram = _mean(after.dram_bytes, before.dram_bytes, measured, began=began)
         used = _over(_grown(after.busy_seconds, before.busy_seconds), polled)
-        active = _over_each(_grown_each(_active(after), _active(before)), measured)
+        active = _mean_each(_active(after), _active(before), measured, began=began)
+        roofs = _mean_each(after.roof_seconds, before.roof_seconds, measured, began=began)
+        saturated = _grown(after.saturation_seconds, before.saturation_seconds)
         engine = active.get("engine")
-        work = self._flops_bounds(seconds)
+        work = self._flops_bounds(ran.get("flops_upper"))
         traffic = self._traffic_bounds() if dram is None else None
         counted = now.unread == then.unread
         point = intensity(sum(flops.values()), dram) if flops and counted else None
         return Recent(
-            seconds=seconds,
+            seconds=ran.get("limited_seconds") or polled,
             busy_ratio=used if engine is None else engine,
             utilization_ratio=used,
-            # Known where the time parts are: not in an interval with an impossible reading.
-            saturation_ratio=_over(
-                _grown(after.saturation_seconds, before.saturation_seconds), parted
-            ),
+            saturation_ratio=_over(saturated, parted),
             saturation_bounds=self._saturation_bounds(),
-            saturation_unit=_busiest(active) if after.saturation_seconds is not None else None,
+            saturation_unit=_busiest(active) if saturated else None,
             active_ratio=active,
             time_parts=_over_each(parts, parted),
-            time_bounds={} if parted else _bounds_between(then, now),
+            time_bounds={} if parted else _bounds_between(before, after, ran),
             limited_ratio=_over_each(limited, judged),
             limiter=self._leader.limiter,
-            roof_ratio=_over_each(self._roof_seconds(), measured),
+            roof_ratio=roofs,
             flops_per_second=flops,
             flops_bounds_per_second=work,
             dram_bytes_per_second=dram,
@@ -261,9 +247,12 @@ class RecentWindow:
             intensity_bounds_flops_per_byte=(
                 intensity_bounds(work, dram, traffic) if point is None else None
             ),
-            idle_ratio=_over(_grown(after.idle_seconds, before.idle_seconds), seconds),
+            idle_ratio=_over(
+                _grown(after.idle_seconds, before.idle_seconds), ran.get("idle_seconds")
+            ),
             held_idle_ratio=_over(
-                _grown(after.held_idle_seconds, before.held_idle_seconds), seconds
+                _grown(after.held_idle_seconds, before.held_idle_seconds),
+                ran.get("held_idle_seconds"),
             ),
         )
 
@@ -276,8 +265,22 @@ def _grown_each(after: Mapping[str, float], before: Mapping[str, float]) -> dict
     return {label: total - before.get(label, 0.0) for label, total in after.items()}
 
 
-def _over(amount: float | None, seconds: float) -> float | None:
+def _over(amount: float | None, seconds: float | None) -> float | None:
     return None if amount is None or not seconds else amount / seconds
+
+
+def _mean(
+    after: float | None, before: float | None, seconds: float, *, began: bool
+) -> float | None:
+    """Return the mean of what is read; None if it was left out, unless its reading `began`."""
+    return None if before is None and not began else _over(_grown(after, before), seconds)
+
+
+def _mean_each(
+    after: Mapping[str, float], before: Mapping[str, float], seconds: float, *, began: bool
+) -> dict[str, float]:
+    known = {label: total for label, total in after.items() if began or label in before}
+    return _over_each(_grown_each(known, before), seconds)
 
 
 def _over_each(amounts: Mapping[str, float], seconds: float) -> dict[str, float]:
@@ -291,20 +294,17 @@ def _leaves_out_work(saturation: Saturation | None) -> bool:
 
 
 def _observed_between(before: ShareTotals, after: ShareTotals) -> float:
-    """Return how long the interval was that was added: by the counters, else the utilization."""
-    grown = _grown_each(after.observed_seconds, before.observed_seconds)
-    return grown.get("activity") or grown.get("utilization", 0.0)
+    """Return how long the interval was that was added; 0 where nothing could be said of it."""
+    return _grown_each(after.ran_seconds, before.ran_seconds).get("limited_seconds", 0.0)
 
 
-def _bounds_between(then: _Mark, now: _Mark) -> dict[str, Bounds]:
+def _bounds_between(
+    before: ShareTotals, after: ShareTotals, ran: Mapping[str, float]
+) -> dict[str, Bounds]:
     """Return the bounds of each time part over the time of which they are known."""
-    seconds = now.parted - then.parted
-    lower = _over_each(
-        _grown_each(now.totals.time_lower_seconds, then.totals.time_lower_seconds), seconds
-    )
-    upper = _over_each(
-        _grown_each(now.totals.time_upper_seconds, then.totals.time_upper_seconds), seconds
-    )
+    seconds = ran.get("time_upper_seconds", 0.0)
+    lower = _over_each(_grown_each(after.time_lower_seconds, before.time_lower_seconds), seconds)
+    upper = _over_each(_grown_each(after.time_upper_seconds, before.time_upper_seconds), seconds)
     return {part: Bounds(lower[part], upper[part]) for part in lower}
 
 
@@ -317,12 +317,6 @@ def _traffic_between(then: _Traffic, now: _Traffic) -> Bounds | None:
         (now.lower_bytes - then.lower_bytes) / seconds,
         (now.upper_bytes - then.upper_bytes) / seconds,
     )
-
-
-def _unknown_roofs(after: ShareTotals, before: ShareTotals) -> frozenset[str]:
-    """Return the bases that stood still while the roof at the present clock did not."""
-    grown = _grown_each(after.roof_seconds, before.roof_seconds)
-    return frozenset(basis for basis, more in grown.items() if not more and grown.get("clock"))
 
 
 def _active(totals: ShareTotals) -> dict[str, float]:

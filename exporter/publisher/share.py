@@ -107,7 +107,7 @@ class TrackedShare:
         power = self.power.add(reading, elapsed, energy_joules)
 
         def derive(share_reading: ShareReading) -> Derived:
-            return derive_share(
+            found = derive_share(
                 reading.device,
                 whole.vitals,
                 share_reading,
@@ -119,6 +119,12 @@ class TrackedShare:
                 history=self._history,
                 power=power,
             )
+            activity, roofline = share_reading.activity, found.roofline
+            if activity is None or roofline is None:
+                return found
+            if self.integral.together.known_work(roofline, activity):
+                return found
+            return replace(found, roofline=replace(roofline, flops_per_second={}))
 
         derived = shown = derive(share_reading)
         given = share_reading.activity

@@ -18,6 +18,7 @@ from exporter.derive.units import cut_activity
 from exporter.model.reading import Activity, Utilization
 from exporter.model.snapshot import LIMITERS, TIME_PARTS, Bounds, ShareTotals
 from exporter.publisher.sums import merged
+from exporter.publisher.together import FIELDS, Together
 
 CUT_TOLERANCE = 0.01
 """A counter may read a little above 1 from rounding; beyond that the value is wrong."""
@@ -82,8 +83,9 @@ def _tensor_ops(interval: Interval) -> Mapping[str, float] | None:
 
 
 def _saturation(interval: Interval) -> float | None:
-    saturation = interval.derived.saturation
-    return None if saturation is None else interval.times(saturation.ratio)
+    """Return nothing where the time has no parts: their sum is its observed time."""
+    saturation, parts = interval.derived.saturation, interval.derived.time_parts
+    return None if saturation is None or parts is None else interval.times(saturation.ratio)
 
 
 def _parts(interval: Interval) -> Mapping[str, float] | None:
@@ -198,6 +200,7 @@ class ShareIntegral:
     def __init__(self, started_unix_seconds: float) -> None:
         self.cuts: Counter[str] = Counter()
         """By source: activities that had to be cut to 1 by more than rounding explains."""
+        self.together = Together()
         self._sums: dict[str, Any] = {}
         """By the field of `ShareTotals`."""
         self._last_busy = started_unix_seconds
@@ -223,10 +226,23 @@ class ShareIntegral:
             activity = self._cut(activity)
         interval = Interval(utilization, activity, derived, energy_joules, measured.seconds)
         sums = self._sums
-        for field, added in SHARE_TOTALS.items():
-            more = added(interval)
-            if more is not None:
-                sums[field] = merged(sums.get(field), more, add)
+        more = {
+            field: value
+            for field, added in SHARE_TOTALS.items()
+            if (value := added(interval)) is not None
+        }
+        if activity is not None and not self.together.take(more, activity.source, activity.seconds):
+            more["observed_seconds"].pop("activity")
+            for field in FIELDS:
+                more.pop(field, None)
+        if "idle_seconds" in sums and "idle_seconds" not in more:
+            # The sum of all limiters is the observed time of the idle time.
+            more.pop("limited_seconds", None)
+        for field, value in more.items():
+            if (value := self.together.members(field, value)) is not None:
+                sums[field] = merged(sums.get(field), value, add)
+        ran = dict.fromkeys(more, interval.seconds)
+        sums["ran_seconds"] = merged(sums.get("ran_seconds"), ran, add)
         if derived.idle:
             self._idle_for = (self._idle_for or 0.0) + interval.seconds
         elif derived.idle is not None:
@@ -276,8 +292,13 @@ class ShareIntegral:
 
     def totals(self) -> ShareTotals:
         """Return the totals so far."""
+        known = {
+            field: value
+            for field, each in self._sums.items()
+            if (value := self.together.members(field, each)) is not None
+        }
         return ShareTotals(
-            **self._sums,
+            **known,
             last_busy_timestamp_seconds=self._last_busy if "idle_seconds" in self._sums else None,
             idle_for_seconds=self._idle_for,
             unopened_for_seconds=self._unopened_for,

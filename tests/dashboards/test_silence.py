@@ -81,6 +81,7 @@ def test_a_gpu_that_lost_its_counters_has_bounds_again(tmp_path: Path) -> None:
         *observed(GPU, "utilization"),
         counter("gpu_observed_seconds_total", total((0, 1), (lost_at, 0)), reading="activity"),
         counter("gpu_saturation_seconds_total", total((0, 0.5), (lost_at, 0))),
+        counter("gpu_time_seconds_total", total((0, 1), (lost_at, 0)), part="saturated"),
         gauge("gpu_saturation_ratio", lambda at: 0.5 if at < lost_at else None),
         gauge("gpu_saturation_lower_ratio", lambda at: 0.5 if at < lost_at else 0.0),
         gauge("gpu_saturation_upper_ratio", lambda at: 0.5 if at < lost_at else 0.75),

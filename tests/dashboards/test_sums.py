@@ -81,10 +81,12 @@ def test_saturation_stands_beside_the_utilization_of_the_same_gpus(tmp_path: Pat
         *observed(GPU),
         counter("gpu_busy_seconds_total", 1),
         counter("gpu_saturation_seconds_total", 0.5),
+        counter("gpu_time_seconds_total", 1, part="saturated"),
     ]
     divided = [
         *observed(instance, "activity"),
         counter("gpu_saturation_seconds_total", 0.25, instance),
+        counter("gpu_time_seconds_total", 1, instance, part="saturated"),
     ]
     page = "fleet/Utilization beside saturation/"
     means = {f"{page}utilization": 1, f"{page}saturation, at most": 0.5}

@@ -52,6 +52,7 @@ def derived(**fields: object) -> Derived:
 def test_every_total_is_in_its_table() -> None:
     """A field of the snapshot that no row adds to would stay empty unnoticed."""
     kept = {
+        "ran_seconds",
         "last_busy_timestamp_seconds",
         "idle_for_seconds",
         "allocated_unopened_seconds",

@@ -55,8 +55,11 @@ def scraped(value: float | Value, labels: Labels = NODE) -> Series:
 
 def observed(labels: Labels = GPU, *readings: str) -> list[Series]:
     return [
-        counter("gpu_observed_seconds_total", 1, labels, reading=reading)
-        for reading in readings or ("activity", "utilization")
+        counter("gpu_limited_seconds_total", 1, labels, limiter="unknown"),
+        *(
+            counter("gpu_observed_seconds_total", 1, labels, reading=reading)
+            for reading in readings or ("activity", "utilization")
+        ),
     ]
 
 

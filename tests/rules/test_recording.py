@@ -105,14 +105,11 @@ def test_partitions_add_up_to_one(family: str, label: str, name: str, tmp_path: 
     )
 
 
-@pytest.mark.parametrize(("reading", "source"), [("utilization", "estimate"), ("activity", "dcgm")])
-def test_bounds_of_the_parts_are_shares_of_the_observed_time(
-    reading: str, source: str, tmp_path: Path
-) -> None:
-    """By utilization, else by the counters; a bound may be 0 all along."""
+def test_bounds_of_the_parts_are_shares_of_the_observed_time(tmp_path: Path) -> None:
+    """All of it has a limiter; a bound may be 0 all along."""
     rows = [
-        counter("gpu_observed_seconds_total", 0.5, reading=reading),
-        gauge("gpu_saturation_source_info", 1, source=source, complete="no"),
+        counter("gpu_limited_seconds_total", 0.125, limiter="idle"),
+        counter("gpu_limited_seconds_total", 0.375, limiter="unknown"),
         counter("gpu_time_lower_seconds_total", 0.125, part="idle"),
         counter("gpu_time_upper_seconds_total", 0.25, part="idle"),
         counter("gpu_time_lower_seconds_total", 0, part="saturated"),
@@ -129,13 +126,13 @@ def test_bounds_of_the_parts_are_shares_of_the_observed_time(
 
 
 def test_bounds_stay_shares_where_counters_end(tmp_path: Path) -> None:
-    """Those of the seconds without counters are no share of the seconds with them."""
+    """Those of the seconds whose parts are not known are no share of the seconds whose are."""
     rows = [
         *observed(GPU, "utilization"),
-        counter("gpu_observed_seconds_total", 0.25, reading="activity"),
-        counter("gpu_time_upper_seconds_total", 0.75, part="saturated"),
+        counter("gpu_time_seconds_total", 0.25, part="saturated"),
+        counter("gpu_time_upper_seconds_total", 0.375, part="saturated"),
     ]
-    record(tmp_path, rows, "gpu:gpu_time_upper:ratio_rate5m", ({**GPU, "part": "saturated"}, 0.75))
+    record(tmp_path, rows, "gpu:gpu_time_upper:ratio_rate5m", ({**GPU, "part": "saturated"}, 0.5))
 
 
 def test_parts_that_are_known_have_no_bounds(tmp_path: Path) -> None:
@@ -150,34 +147,42 @@ def test_parts_that_are_known_have_no_bounds(tmp_path: Path) -> None:
     record(tmp_path, rows, "gpu:gpu_time_upper:ratio_rate5m")
 
 
-def test_counters_that_leave_out_a_unit_have_neither_saturation_nor_intensity(
-    tmp_path: Path,
-) -> None:
+def test_saturation_is_of_the_time_that_has_parts(tmp_path: Path) -> None:
+    """A unit was left out for half of the time."""
+    rows = [
+        *observed(GPU, "activity"),
+        counter("gpu_saturation_seconds_total", 0.125),
+        counter("gpu_time_seconds_total", 0.375, part="idle"),
+        counter("gpu_time_seconds_total", 0.125, part="saturated"),
+    ]
+    record(tmp_path, rows, "gpu:gpu_saturation:ratio_rate5m", (GPU, 0.25))
+
+
+def test_counters_that_leave_out_a_unit_have_no_intensity(tmp_path: Path) -> None:
     """A GPU whose source changed: what was complete before stands still now, and is not less."""
     rows = [
         *observed(GPU, "activity"),
-        counter("gpu_saturation_seconds_total", 0.1),
         counter("gpu_flops_total", 100, precision="bf16_tensor"),
         counter("gpu_dram_bytes_total", 50),
     ]
     partly = gauge("gpu_saturation_source_info", 1, source="dcgm", complete="no")
     wholly = gauge("gpu_saturation_source_info", 1, source="cupti", complete="yes")
     silent = gauge("gpu_saturation_source_info", 1, source="estimate", complete="no")
-    for name, value in (
-        ("gpu:gpu_saturation:ratio_rate5m", 0.1),
-        ("gpu:gpu_flops_per_dram_byte:ratio_rate5m", 2),
-    ):
-        record(tmp_path, [*rows, partly], name)
-        record(tmp_path, [*rows, wholly], name, (GPU, value))
-        record(tmp_path, [*rows, silent], name, (GPU, value))
+    name = "gpu:gpu_flops_per_dram_byte:ratio_rate5m"
+    record(tmp_path, [*rows, partly], name)
+    record(tmp_path, [*rows, wholly], name, (GPU, 2))
+    record(tmp_path, [*rows, silent], name, (GPU, 2))
 
 
 def test_intensity_and_efficiency(tmp_path: Path) -> None:
     """FLOPs of all precisions over bytes; over joules of the board, also of MIG instances."""
+    other: Labels = {**GPU, "gpu_instance": "1"}
     rows = [
+        *observed(INSTANCE, "activity"),
+        *observed(other, "activity"),
         counter("gpu_flops_total", 300, INSTANCE, precision="bf16_tensor"),
         counter("gpu_flops_total", 100, INSTANCE, precision="fp32"),
-        counter("gpu_flops_total", 200, {**GPU, "gpu_instance": "1"}, precision="fp32"),
+        counter("gpu_flops_total", 200, other, precision="fp32"),
         counter("gpu_dram_bytes_total", 200, INSTANCE),
         counter("gpu_energy_joules_total", 50),
     ]
@@ -386,6 +391,7 @@ def test_saturation_of_the_fleet_is_of_those_that_are_measured(tmp_path: Path) -
     rows = [
         *observed(GPU, "activity"),
         counter("gpu_saturation_seconds_total", 0.5),
+        counter("gpu_time_seconds_total", 1, part="saturated"),
         *observed(REMOTE, "activity"),
     ]
     record(tmp_path, rows, "job:gpu_saturation:ratio_rate5m", (JOB, 0.5))
@@ -462,12 +468,17 @@ def test_hours_change_hands_at_the_minute(tmp_path: Path) -> None:
     )
 
 
+def unjudged(rows: Sequence[Series]) -> list[Series]:
+    """These series without the limiter that `observed` has for all of the time."""
+    return [one for one in rows if one.name != "gpu_limited_seconds_total"]
+
+
 def test_free_time_is_nobodys(tmp_path: Path) -> None:
     """Ten minutes of work and five of nobody: no idle time is charged for what came before it."""
     spells = [("alice", i * 15 * MINUTE, (i * 15 + 10) * MINUTE) for i in range(24)]
     free = [piece for _, start, end in spells for piece in ((start, 0.0), (end, 1.0))]
     rows = [
-        *held_by(*spells, idle=free),
+        *unjudged(held_by(*spells, idle=free)),
         counter("gpu_limited_seconds_total", total(*free), limiter="idle"),
         counter(
             "gpu_limited_seconds_total",
@@ -488,7 +499,7 @@ def test_free_time_is_nobodys(tmp_path: Path) -> None:
 def test_idle_time_of_a_holder_is_charged_by_limiter(tmp_path: Path) -> None:
     """Alice waits for data half of the time and otherwise does nothing; then nobody is there."""
     rows = [
-        *held_by(("alice", 0, HOUR)),
+        *unjudged(held_by(("alice", 0, HOUR))),
         counter("gpu_limited_seconds_total", total((0, 0.5), (HOUR, 1)), limiter="idle"),
         counter("gpu_limited_seconds_total", total((0, 0.5), (HOUR, 0)), limiter="input"),
     ]
@@ -523,7 +534,7 @@ def test_hours_follow_the_gpu_to_another_index(tmp_path: Path) -> None:
 def test_hours_by_limiter(tmp_path: Path) -> None:
     """Of the fleet, and of an owner's GPUs."""
     rows = [
-        *held(0),
+        *unjudged(held(0)),
         counter("gpu_limited_seconds_total", 0.75, limiter="input"),
         counter("gpu_limited_seconds_total", 0.25, limiter="compute"),
         counter("gpu_limited_seconds_total", 1, OTHER, limiter="idle"),

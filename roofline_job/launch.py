@@ -33,13 +33,13 @@ SUMMARY_VARIABLE = "ROOFLINE_JOB_SUMMARY"
 SUMMARY = "Start a training job that measures its own stalls, unchanged."
 
 HELP = f"""\
-usage: {PROGRAM} run [--job NAME] [--quiet] -- COMMAND [ARGUMENT ...]
+usage: {PROGRAM} run [--job NAME] [--quiet] [--] COMMAND [ARGUMENT ...]
        {PROGRAM} run [--job NAME] --print-env
 
 {SUMMARY}
 
-Becomes the command after --: the same process, output, signals and exit code,
-and one line more on standard error as the job ends: what it waited for.
+Becomes the command: the same process, output, signals and exit code, and one
+line more on standard error as the job ends: what it waited for.
 With {SWITCH}=0 in the environment it changes nothing in that.
 
 options:
@@ -52,7 +52,7 @@ options:
 """
 
 _SEE = f"(see {PROGRAM} run --help)"
-_EXPECTED = "run: expected -- and a command, such as: run -- torchrun train.py"
+_EXPECTED = "run: expected a command, such as: run -- torchrun train.py"
 _FLAGS = ("--help", "--job", "--print-env", "--quiet")
 _FIRST_ENVIRONMENT = "/proc/self/environ"
 
@@ -100,15 +100,16 @@ def parse(words: Sequence[str]) -> Options:
     Raises:
         Mistake: something is wrong with one of them, or missing.
     """
-    end = words.index("--") if "--" in words else len(words)
-    own, command = list(words[:end]), tuple(words[end + 1 :])
+    own, command = list(words), list[str]()
     job, prints, quiet = None, False, False
-    while own:
+    while own and not command:
         word = own.pop(0)
         name, is_given, value = word.partition("=")
         if word in ("-h", "--help"):
             return Options(helps=True)
-        if word == "--print-env":
+        if word == "--":
+            own, command = [], own
+        elif word == "--print-env":
             prints = True
         elif word == "--quiet":
             quiet = True
@@ -121,12 +122,12 @@ def parse(words: Sequence[str]) -> Options:
         elif word.startswith("-"):
             raise Mistake(f"unknown flag {_one_line(name)}{_did_you_mean(name)} {_SEE}")
         else:
-            raise Mistake(f"unexpected argument {_quoted(word)}: -- goes before the command {_SEE}")
+            command = [word, *own]
     if prints and command:
         raise Mistake("--print-env: expected no command, it starts none")
     if not prints and not command:
         raise Mistake(_EXPECTED)
-    return Options(command, job, prints, quiet)
+    return Options(tuple(command), job, prints, quiet)
 
 
 def _did_you_mean(name: str) -> str:
@@ -256,7 +257,3 @@ def _fail(message: str, code: int) -> int:
 def _one_line(text: str) -> str:
     """Return the text with line breaks, control and other unprintable characters escaped."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-
-
-def _quoted(text: str) -> str:
-    return f"'{_one_line(text if len(text) <= 80 else text[:77] + '...')}'"

@@ -191,7 +191,7 @@ def _remove_stale(directory: int, name: str, path: str) -> None:
         probe.setblocking(False)
         code = probe.connect_ex(path)
     if code in (0, errno.EPROTOTYPE):
-        raise SourceError("another process listens there")
+        raise SourceError("another process listens there (--training.socket takes another path)")
     if code != errno.ECONNREFUSED:
         raise SourceError(os.strerror(code))
     if _file_at(name, directory) == (found.st_dev, found.st_ino):

@@ -127,7 +127,9 @@ def test_a_living_socket_is_never_taken_away(path: Path, kind: socket.SocketKind
     """Another daemon's, or that of something else."""
     with listener(path, kind):
         before = path.stat()
-        assert problem(path) == f"{path}: another process listens there"
+        assert problem(path) == (
+            f"{path}: another process listens there (--training.socket takes another path)"
+        )
         assert path.stat() == before
 
 

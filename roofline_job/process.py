@@ -13,6 +13,7 @@ from typing import Any
 from . import identity, names, summary
 from .degraded import LOADERS, note
 from .lanes import NEVER, Lane
+from .termination import before_termination
 
 
 class Process:
@@ -131,6 +132,8 @@ class Process:
         util: Any = sys.modules.get("multiprocessing.util")
         if util is not None:
             util.Finalize(None, self.flush, exitpriority=0)
+        if summary.is_wanted() and identity.rank() == 0:
+            before_termination(self.flush)
 
 
 def _is_of_python() -> bool:

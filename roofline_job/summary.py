@@ -2,7 +2,8 @@
 """The line at the end of a job that ``roofline-exporter run`` started: what it waited for.
 
 `run` has become the job by then, so the job's own processes write it: the one that trains as rank
-0, or where there is none the first process, if it started no other that may have measured.
+0, each that trains without a rank, or where none does the first process, if it started no other
+that may have measured.
 
 Imported at the start of every Python of the job, like ``imports``.
 """
@@ -42,9 +43,12 @@ def is_wanted() -> bool:
 
 
 def say(lanes: Iterable[Lane], rank: int, ranks: int) -> None:
-    """Write what the busiest of these lanes did, if that is for this one of `ranks` to do."""
+    """Write what the busiest of these lanes did, if this one of `ranks` is the first.
+
+    Trainers that multiprocessing has started without ranks have a line each, with their process id.
+    """
     busiest = max(lanes, key=lambda lane: lane.wall_ns, default=None)
-    if busiest is not None and busiest.wall_ns and _speaks(rank, ranks):
+    if busiest is not None and busiest.wall_ns and rank == 0:
         _write(_measured(busiest, ranks))
 
 
@@ -61,16 +65,6 @@ def say_nothing_else() -> None:
         _write(NOTHING)
 
 
-def _speaks(rank: int, ranks: int) -> bool:
-    """Return whether this process writes for its job.
-
-    A child of multiprocessing may be one of several without a rank.
-    """
-    process: Any = sys.modules.get("multiprocessing.process")
-    is_child = process is not None and process.parent_process() is not None
-    return rank == 0 and (not is_child or ranks > 1)
-
-
 def _measured(lane: Lane, ranks: int) -> str:
     idles_ns, phases_ns, wall_ns = lane.times_ns()
     steps = lane.counts.totals()[0]
@@ -79,7 +73,11 @@ def _measured(lane: Lane, ranks: int) -> str:
         parts.append(f"waited {_time(phases_ns['data'], wall_ns, ' of the loop')} for data")
     if "data" in idles_ns:
         parts.append(f"GPU idle meanwhile {_time(idles_ns['data'], wall_ns)}")
-    return (f"rank 0 of {ranks}: " if ranks > 1 else "") + ", ".join(parts)
+    process: Any = sys.modules.get("multiprocessing.process")
+    whose = f"rank 0 of {ranks}: " if ranks > 1 else ""
+    if not whose and process is not None and process.parent_process() is not None:
+        whose = f"process {os.getpid()}: "
+    return whose + ", ".join(parts)
 
 
 def _time(part_ns: int, whole_ns: int, of: str = "") -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -110,7 +111,11 @@ def ran(folder: Path, source: str, *flags: str) -> subprocess.CompletedProcess[s
         [sys.executable, "-m", "exporter", "run", *flags, "--", sys.executable, "train.py"],
         cwd=folder,
         env={
-            **{name: value for name, value in os.environ.items() if name != summary.VARIABLE},
+            **{
+                name: value
+                for name, value in os.environ.items()
+                if name not in (summary.VARIABLE, "PYTHONUNBUFFERED")
+            },
             "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
             "ROOFLINE_TRAINING_SOCKET": str(folder / "training.sock"),
             "XDG_RUNTIME_DIR": str(folder),
@@ -131,6 +136,114 @@ def test_a_job_under_run_ends_with_it(tmp_path: Path) -> None:
 
     quiet = ran(tmp_path, TRAIN, "--quiet")
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "done\n", "")
+
+
+SIGNALLED = """
+import os, signal, sys
+import torch
+from torch.utils.data import DataLoader
+
+for number, batch in enumerate(DataLoader(torch.zeros(4, 4), 1)):
+    if number == 2:
+        print(signal.getsignal(signal.SIGTERM).name, flush=True)
+        print("lost without a flush", end="")
+        {before}
+        os.kill(os.getpid(), signal.SIGTERM)
+{after}
+"""
+STARTED = "roofline-exporter: 3 steps, waited "
+
+
+def test_sigterm_ends_a_job_with_it(tmp_path: Path, listener: Listener) -> None:
+    """The parent sees the same death, the same output, and the daemon the last report."""
+    pytest.importorskip("torch")
+    done = ran(tmp_path, SIGNALLED.format(before="", after=""))
+    assert (done.returncode, done.stdout) == (-signal.SIGTERM, "SIG_DFL\n")
+    assert done.stderr.startswith(STARTED)
+    assert done.stderr.count("\n") == 1
+    last = listener.reports()[-1]
+    assert (last["steps"], last["exit"]) == (3, True)
+
+    quiet = ran(tmp_path, SIGNALLED.format(before="", after=""), "--quiet")
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (-signal.SIGTERM, "SIG_DFL\n", "")
+
+
+@pytest.mark.parametrize(
+    ("before", "code", "said"),
+    [
+        ("print(signal.signal(signal.SIGTERM, lambda *_: sys.exit(7)).name)", 7, "SIG_DFL"),
+        ("signal.signal(signal.SIGTERM, signal.SIG_IGN)", 0, ""),
+        ("signal.signal(signal.SIGTERM, lambda *_: print('own'))", 0, "own"),
+    ],
+)
+def test_a_job_that_handles_sigterm_itself_does_so(
+    tmp_path: Path, before: str, code: int, said: str
+) -> None:
+    """It sees no handler but its own, and gets the line where it ends."""
+    pytest.importorskip("torch")
+    done = ran(tmp_path, SIGNALLED.format(before=before, after=""))
+    assert done.returncode == code
+    assert "SIG_DFL\n" in done.stdout
+    assert said in done.stdout
+    assert done.stderr.startswith(STARTED if code else "roofline-exporter: 4 steps, waited ")
+
+
+def test_a_child_of_a_job_has_the_default_of_sigterm(tmp_path: Path) -> None:
+    """Also one that is ended before it has begun."""
+    pytest.importorskip("torch")
+    after = """
+import multiprocessing, threading, time
+
+fork = multiprocessing.get_context("fork")
+codes = []
+
+def end_children():
+    for _ in range(20):
+        child = fork.Process(target=time.sleep, args=(60,))
+        child.start()
+        if threading.current_thread() is not threading.main_thread():
+            time.sleep(0.1)
+        child.terminate()
+        child.join()
+        codes.append(child.exitcode)
+
+end_children()
+thread = threading.Thread(target=end_children)
+thread.start()
+thread.join()
+print(set(codes))
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+    source = SIGNALLED.format(before="break", after=after).replace('end="")', 'end="", flush=True)')
+    done = ran(tmp_path, source.replace("print(set(codes))", "print(set(codes), flush=True)"))
+    assert done.stdout.endswith("{-15}\n")
+    assert done.returncode == -signal.SIGTERM
+    assert done.stderr.startswith(STARTED)
+    assert done.stderr.count("roofline-exporter") == 1
+
+
+def test_spawned_trainers_without_ranks_have_a_line_each(tmp_path: Path) -> None:
+    """The process that started them has none; nor has the one of several with ranks."""
+    pytest.importorskip("torch")
+    source = """
+import os
+import torch
+from torch import multiprocessing
+from torch.utils.data import DataLoader
+
+def train(index):
+    print(os.getpid(), flush=True)
+    for batch in DataLoader(torch.zeros(4, 4), 1):
+        pass
+
+if __name__ == "__main__":
+    multiprocessing.spawn(train, nprocs=2)
+"""
+    done = ran(tmp_path, source)
+    assert done.returncode == 0
+    expected = LINE.replace("exporter: ", "exporter: process ([0-9]+): ")
+    assert re.fullmatch(f"(?:{expected})" + "{2}", done.stderr), done.stderr
+    assert sorted(re.findall(expected, done.stderr)) == sorted(done.stdout.split())
 
 
 def test_a_job_under_run_reports_the_phases_that_are_measured(

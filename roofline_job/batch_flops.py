@@ -14,11 +14,11 @@ is never more than it takes. What a batch takes that is left by ``break`` is not
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from itertools import islice
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .flop_counter import PART, FlopCounter, unfit
+from .own import PLAIN, shapes
 
 if TYPE_CHECKING:
     from .lanes import Lane
@@ -33,8 +33,6 @@ MOST_SECONDS = 120
 """A step that takes longer is not counted to its end."""
 MOST_SOURCES = 16
 """Iterables of one lane for which a step is counted."""
-DEEPEST, WIDEST = 4, 8
-"""Levels of containers, and items of each, in which the tensors of a batch are looked for."""
 _NS_PER_SECOND = 1_000_000_000
 
 
@@ -129,6 +127,9 @@ class BatchFlops:
             if next(training, None) is not loop or source is None:
                 return
             elements = size_of(batch)
+            if elements is None and type(batch) not in PLAIN:
+                PART.miss("the size of batches of a class of the job's own is not known")
+                return
             self._in_hand = (loop, source, elements)
             if source.unit is not None:
                 return
@@ -218,20 +219,6 @@ class BatchFlops:
             self._lane.counts.add_flops(flops)
 
 
-def size_of(batch: Any, depth: int = 0) -> int | None:
+def size_of(batch: Any) -> int | None:
     """Return the number of elements of the tensors and arrays in a batch; None without any."""
-    shape = getattr(batch, "shape", None)
-    if shape is not None:
-        elements = 1
-        for length in shape:
-            elements *= int(length)
-        return elements
-    if depth == DEEPEST:
-        return None
-    items: Any = ()
-    if isinstance(batch, Mapping):
-        items = batch.values()
-    elif isinstance(batch, list | tuple):
-        items = batch
-    sizes = [size for item in islice(items, WIDEST) if (size := size_of(item, depth + 1))]
-    return sum(sizes) if sizes else None
+    return sum(map(prod, shapes(batch))) or None

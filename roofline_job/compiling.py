@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from .own import own
+
 _is_compiling: Callable[[], bool] | None = None
 """PyTorch's own; Dynamo knows its answer while it traces, and sees nothing of what would follow."""
 _callback: Callable[[], object] = lambda: None  # noqa: E731 # as the function that takes its place
@@ -28,7 +30,7 @@ def compiling() -> bool:
 def _bind() -> bool:
     """Look up PyTorch's functions; False as long as it is not imported."""
     global _is_compiling, _callback
-    compiler = getattr(sys.modules["torch"], "compiler", None)
+    compiler = own(sys.modules["torch"], "compiler")
     frames: Any = sys.modules.get("torch._C._dynamo.eval_frame")
     found = getattr(compiler, "is_compiling", None)
     if found is not None:

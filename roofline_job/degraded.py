@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from types import FunctionType, MethodType
 from typing import Any
 
 from .switches import say
@@ -128,7 +129,10 @@ def raised_by_the_job(error: Exception) -> bool:
 
 
 def _code(handler: Any) -> object:
-    while isinstance(handler, functools.partial):
+    while type(handler) is functools.partial:
         handler = handler.func
-    by_class = getattr(vars(type(handler)).get("__call__"), "__code__", None)
-    return getattr(handler, "__code__", by_class)
+    if type(handler) is MethodType:
+        handler = handler.__func__
+    elif type(handler) is not FunctionType:
+        handler = vars(type(handler)).get("__call__")
+    return handler.__code__ if type(handler) is FunctionType else None

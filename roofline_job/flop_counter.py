@@ -20,6 +20,7 @@ from typing import Any
 from .captures import CAPTURES
 from .compiling import compiling
 from .degraded import Part
+from .own import unseen
 
 PART = Part("flops")
 CAUSAL_ARGUMENTS = ("is_causal", "custom_mask_type")
@@ -203,7 +204,8 @@ def _modes_and_formulas() -> tuple[Any, Any]:
                 return NotImplemented
             kwargs = kwargs or {}
             out = func(*args, **kwargs)
-            self._counter.note(func, args, kwargs, out)
+            with unseen():
+                self._counter.note(func, args, kwargs, out)
             return out
 
     return CountingMode, import_module("torch.utils.flop_counter").flop_registry

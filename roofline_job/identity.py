@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .names import fit
+from .own import own
 from .summary import FRAMEWORKS, RANKS
 
 WORD_BYTES = 64
@@ -68,7 +69,7 @@ def world_size(environ: Mapping[str, str] = os.environ) -> int | None:
 def framework() -> str | None:
     """Return name and version of the framework that the job has imported."""
     for name in FRAMEWORKS:
-        version = getattr(sys.modules.get(name), "__version__", None)
+        version = own(sys.modules.get(name), "__version__")
         if version is not None:
             return fit(f"{name} {str(version).partition('+')[0]}", WORD_BYTES)
     return None
@@ -100,7 +101,7 @@ def device(
     if visible is not None and visible.strip().lower() in _HIDDEN:
         return NO_DEVICE
     torch = sys.modules.get("torch")
-    if torch is not None:
+    if own(torch, "version") is not None:
         return _torch_device(torch, visible, batches)
     if batches >= BATCHES_BEFORE_NO_DEVICE and not _has_driver(maps):
         return NO_DEVICE

@@ -7,32 +7,43 @@ Loops outlive their loaders, so nothing here holds one: functions hold what was 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
-from itertools import islice
+from collections.abc import Callable
 from typing import Any
 from weakref import ref
 
 from .degraded import DETAILS
-
-DEEPEST, WIDEST = 4, 8
-"""Levels of containers, and items of each, in which the first tensor of a batch is looked for."""
+from .own import required, shapes
 
 
 def numbers(loader: Any, iterator: Any) -> Callable[[], dict[str, int | bool | None]]:
     """Return a function that reads a loader's numbers, by the keys of the protocol."""
     known: dict[str, int | bool | None] = {
-        "workers": int(loader.num_workers),
-        "prefetch_factor": loader.prefetch_factor,
-        "pin_memory": bool(loader.pin_memory),
-        "persistent_workers": bool(loader.persistent_workers),
+        name.removeprefix("num_"): value if type(value) in (int, bool) else None
+        for name in ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
+        for value in (required(loader, name),)
     }
     asked = ref(iterator)
-    has_workers = bool(loader.num_workers)
+    has_workers = bool(known["workers"])
 
     def look() -> dict[str, int | bool | None]:
         return {**known, "ready_batches": ready_batches(asked()) if has_workers else None}
 
     return look
+
+
+def is_left(iterator: ref[Any]) -> bool:
+    """Return whether no loop refers to an iterator that its persistent loader may still keep."""
+    return _references(iterator) <= _REFERENCES_OF_ONE
+
+
+def _references(target: ref[Any]) -> int:
+    found = target()
+    return 0 if found is None else sys.getrefcount(found)
+
+
+_one = type("_Kept", (), {})()
+_REFERENCES_OF_ONE = _references(ref(_one))
+"""Of an object that is referenced once; how many this takes itself depends on the interpreter."""
 
 
 def ready_batches(iterator: Any) -> int | None:
@@ -43,16 +54,19 @@ def ready_batches(iterator: Any) -> int | None:
     if not DETAILS.on or iterator is None:
         return None
     try:
-        kept = sum(len(task) > 1 for task in iterator._task_info.values())
-        queue, under_way = iterator._data_queue, int(iterator._tasks_outstanding)
-    except (AttributeError, TypeError) as error:
-        DETAILS.miss(str(error))
+        kept = sum(len(task) > 1 for task in required(iterator, "_task_info").values())
+        queue, under_way = (
+            required(iterator, "_data_queue"),
+            required(iterator, "_tasks_outstanding"),
+        )
+    except (AttributeError, KeyError, TypeError) as error:
+        DETAILS.miss(f"{type(error).__name__}: {error}")
         return None
     try:
         waiting = int(queue.qsize())
     except (AttributeError, NotImplementedError, OSError):  # macOS; pinned memory; closed
         return kept
-    return kept + min(waiting, under_way)
+    return kept + min(waiting, int(under_way))
 
 
 def samples_of(loader: Any) -> Callable[[Any], int | None] | None:
@@ -61,11 +75,12 @@ def samples_of(loader: Any) -> Callable[[Any], int | None] | None:
     A job's own collate function may put any dimension first. It is believed for all batches if the
     first one is as long as the loader's batch size.
     """
-    if loader.batch_sampler is None:
+    if required(loader, "batch_sampler") is None:
         return None
-    if loader.collate_fn is sys.modules["torch.utils.data"].default_collate:
+    if required(loader, "collate_fn") is sys.modules["torch.utils.data"].default_collate:
         return leading_dimension
-    expected = loader.batch_size
+    expected = required(loader, "batch_size")
+    expected = expected if type(expected) is int else None
     believed: list[bool] = []
 
     def looked_at(batch: Any) -> int | None:
@@ -79,26 +94,6 @@ def samples_of(loader: Any) -> Callable[[Any], int | None] | None:
     return looked_at
 
 
-def leading_dimension(batch: Any, depth: int = 0) -> int | None:
-    """Return the first dimension of the first tensor that has one.
-
-    Only exact types are looked into: a container or a tensor of another class may run the job's
-    own code when it is asked.
-    """
-    kind, torch = type(batch), sys.modules["torch"]
-    if kind is torch.Tensor:
-        # Modes of the job see what is called of any tensor.
-        with torch._C.DisableTorchFunction():
-            return int(batch.size(0)) if batch.dim() else None
-    if depth == DEEPEST:
-        return None
-    items: Iterable[Any] = ()
-    if kind is dict:
-        items = batch.values()
-    elif kind is list or kind is tuple:
-        items = batch
-    for item in islice(items, WIDEST):
-        length = leading_dimension(item, depth + 1)
-        if length is not None:
-            return length
-    return None
+def leading_dimension(batch: Any) -> int | None:
+    """Return the first dimension of the first tensor that has one."""
+    return next((shape[0] for shape in shapes(batch) if shape), None)

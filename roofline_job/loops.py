@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loops: how long each waits for its batches, how many came, and whether it trains.
 
-A loop is open from its first batch until the data ends, next() raises, the iterator is dropped, or
-a persistent one begins anew. Its waits count from the first next() on.
+A loop is open from its first batch until the data ends, next() raises, or nothing but a persistent
+loader refers to its iterator. Its waits count from the first next() on.
 
 It evaluates where gradients are off, or phase eval is under way, at its first next(). Many
 evaluations turn gradients off only inside the body. So once an optimizer has stepped on a batch in
@@ -26,6 +26,7 @@ from .captures import CAPTURES
 from .counts import Tally
 from .degraded import CHECKPOINTS, STATED, Part
 from .lanes import Lane
+from .own import own, unseen
 from .process import PROCESS
 from .streams import IdlePair
 
@@ -101,6 +102,7 @@ class Loop:
         "_held_samples",
         "_iterator",
         "_lane",
+        "_left",
         "_part",
         "_spare",
         "_tally",
@@ -151,16 +153,19 @@ class Loop:
         self._body_from_ns = self._body_claimed_ns = 0
         self._iterator: ref[Any] | None = None
 
-    def ends_with(self, iterator: Any) -> None:
-        """Let the loop be over when this is not referenced any more.
+    def ends_with(
+        self, iterator: Any, left: Callable[[ref[Any]], bool] = lambda iterator: iterator() is None
+    ) -> None:
+        """Let the loop be over when this is not referenced any more, or ``left`` says so.
 
         Nothing is called at that moment: what a signal handler raised there would be lost.
         """
         self._iterator = ref(iterator)
+        self._left = left
 
     def is_over(self) -> bool:
-        """Return whether no batch can be asked for any more."""
-        return self._iterator is not None and self._iterator() is None
+        """Return whether no batch will be asked for any more, or none that is measured."""
+        return not self._part.on or (self._iterator is not None and self._left(self._iterator))
 
     def ask(self) -> Wait | None:
         """Begin to wait for a batch; None where this next() is not measured."""
@@ -220,6 +225,8 @@ class Loop:
                 if lane.asking is not self:
                     return
                 lane.asking = None
+            elif batch is NO_BATCH:
+                self.end()
             lane.depth -= 1
             now_ns = lane.clock()
             lane.wall_ns += now_ns - lane.seen_ns
@@ -301,7 +308,7 @@ class Loop:
     def _begin(self, lane: Lane) -> None:
         """Ask for the first batch."""
         torch: Any = sys.modules.get("torch")
-        is_grad_enabled = getattr(torch, "is_grad_enabled", None)
+        is_grad_enabled = own(torch, "is_grad_enabled")
         lane.measures("data")
         if is_grad_enabled is not None:
             lane.measures("eval")
@@ -433,11 +440,12 @@ def _gradient() -> tuple[int, int] | None:
     It is the identity and version of the first gradient of the optimizer that stepped last.
     """
     try:
-        for group in getattr(_optimizer(), "param_groups", ()):
+        for group in own(_optimizer(), "param_groups") or ():
             for parameter in group["params"]:
-                if parameter.requires_grad:
-                    gradient = parameter.grad
-                    return None if gradient is None else (id(gradient), gradient._version)
+                with unseen():
+                    if parameter.requires_grad:
+                        gradient = parameter.grad
+                        return None if gradient is None else (id(gradient), gradient._version)
     except (AttributeError, KeyError, TypeError):  # an optimizer of a kind of its own
         return None
     return None

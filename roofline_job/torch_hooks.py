@@ -32,6 +32,7 @@ from .compiling import compiling
 from .degraded import AUTOCAST, CHECKPOINTS, LOADERS, OPTIMIZERS, Part, degrade
 from .lanes import NEVER, Lane, Span, end_span
 from .loops import NO_BATCH, Loop, Stated, remember_optimizer
+from .own import own, unseen
 from .process import PROCESS
 from .switches import debug
 from .wrapping import HOOKED, replace
@@ -85,7 +86,7 @@ def mark(iterable: Any, stated: Stated) -> bool:
     """Measure every loop over a data loader; False if it is not one, or iterates in its own way."""
     module = sys.modules.get("torch.utils.data.dataloader")
     loader_class = getattr(module, "DataLoader", None)
-    if loader_class is None or not isinstance(iterable, loader_class):
+    if loader_class is None or not issubclass(type(iterable), loader_class):
         return False
     install()
     if not LOADERS.on or type(iterable).__iter__ is not loader_class.__iter__:
@@ -210,7 +211,7 @@ def _timed_save(original: Callable[..., Any]) -> Any:
 
 def _loop_of(iterator: Any) -> Loop | None:
     try:
-        loop: Loop | None = getattr(iterator, _LOOP, None)
+        loop: Loop | None = own(iterator, _LOOP)
         return loop or _loop(None, iterator)
     except Exception as error:
         LOADERS.fail(error)
@@ -226,8 +227,11 @@ def _loop(loader: Any, iterator: Any) -> Loop:
         loop = Loop(loader, _stated_of(loader), LOADERS, samples=samples)
         loop.look = loaders.numbers(loader, iterator)
     loop.is_loader = True
-    loop.ends_with(iterator)
-    setattr(iterator, _LOOP, loop)
+    if own(loader, "_iterator") is iterator:
+        loop.ends_with(iterator, loaders.is_left)
+    else:
+        loop.ends_with(iterator)
+    object.__setattr__(iterator, _LOOP, loop)
     return loop
 
 
@@ -249,8 +253,8 @@ def _begin_start(loader: Any) -> tuple[Lane, Span] | None:
 def _end_start(begun: tuple[Lane, Span] | None, loader: Any, iterator: Any) -> None:
     end_span(begun, LOADERS)
     try:
-        if any(hasattr(vars(kind).get("__next__"), HOOKED) for kind in type(iterator).__mro__):
-            before = getattr(iterator, _LOOP, None)
+        if any(own(vars(kind).get("__next__"), HOOKED) for kind in type(iterator).__mro__):
+            before = own(iterator, _LOOP)
             if before is not None:  # a persistent iterator starts over
                 before.close()
             _loop(loader, iterator)
@@ -274,8 +278,9 @@ def _count_step(optimizer: Any = None, *_: Any, **__: Any) -> None:
 
 def _note_parameters(lane: Lane, optimizer: Any) -> None:
     try:
-        first = optimizer.param_groups[0]["params"][0]
-        lane.precision = SHORT_PRECISIONS.get(str(first.dtype))
+        first = own(optimizer, "param_groups")[0]["params"][0]
+        with unseen():
+            lane.precision = SHORT_PRECISIONS.get(str(first.dtype))
     except (AttributeError, LookupError, TypeError):  # an unusual optimizer
         return
 
@@ -283,8 +288,8 @@ def _note_parameters(lane: Lane, optimizer: Any) -> None:
 def _note_precision(autocast: Any) -> None:
     try:
         lane = PROCESS.here()
-        if lane is not None and lane.precision is None and autocast._enabled:
-            name = str(autocast.fast_dtype)
+        if lane is not None and lane.precision is None and own(autocast, "_enabled"):
+            name = str(own(autocast, "fast_dtype"))
             lane.precision = PRECISIONS.get(name, name.removeprefix("torch."))
     except Exception as error:
         AUTOCAST.fail(error)

@@ -474,6 +474,31 @@ def test_a_batch_never_counts_more_than_it_takes(b: int, b0: int, n: int, n0: in
     assert same_samples <= takes(b0, n) * (1 + 1e-9)
 
 
+def test_batches_of_a_class_of_the_job_are_not_counted() -> None:
+    """Their size is not known: one that is padded further takes more."""
+
+    class Padded:
+        def __init__(self, x: torch.Tensor) -> None:
+            self.x = x
+
+    make, shape = MODELS["linear"]
+    model = make()
+    for batch in watch([Padded(torch.randn(8, *shape)) for _ in range(30)]):
+        train_on(model, batch.x)
+
+    assert measured().batches == 30
+    assert measured().flops is None
+    assert "class of the job's own" in degraded.FOUND["flops"]
+
+
+def test_the_size_of_a_batch_of_transformers_is_known() -> None:
+    """It is a dictionary with methods."""
+    transformers = pytest.importorskip("transformers")
+    batch = transformers.BatchEncoding({"ids": torch.zeros(4, 7)})
+    assert size_of(batch) == 28
+    assert size_of(type("Own", (transformers.BatchEncoding,), {})({"ids": torch.zeros(4)})) is None
+
+
 def test_the_size_of_a_batch_is_that_of_its_tensors() -> None:
     """In containers, arrays as well; None where there are none."""
     batch = {"ids": torch.zeros(4, 7), "more": [torch.zeros(3), ("text", 5)], "x": object()}

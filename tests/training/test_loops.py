@@ -106,6 +106,38 @@ def test_a_loop_that_is_left_early_is_closed(clock: Clock, after: str) -> None:
     assert measured().batches == 3 + 3 * (after == "loop")
 
 
+def test_a_loop_that_ends_inside_the_wait_of_another_is_closed(clock: Clock) -> None:
+    """Although the job still refers to its iterator."""
+    inner = iter(watch(loader(clock, [1, 1])))
+    next(inner)
+
+    def rest() -> Iterator[int]:
+        yield from inner
+
+    for _ in watch(rest()):
+        clock.spend(10)
+    clock.spend(1_000)
+    with phase("logging"):
+        pass
+
+    assert PROCESS.lanes[0].open == {}
+    assert measured().wall_ns == 12
+
+
+def test_a_loop_that_is_no_longer_measured_is_closed(clock: Clock) -> None:
+    """Its end would not be seen."""
+    iterator = iter(watch(loader(clock, [1, 1])))
+    next(iterator)
+    degraded.WATCH.on = False
+    list(iterator)
+    clock.spend(1_000)
+    with phase("logging"):
+        pass
+
+    assert PROCESS.lanes[0].open == {}
+    assert measured().wall_ns == 1
+
+
 def test_a_loader_that_raises_ends_the_loop(clock: Clock) -> None:
     """The wait before it raised is a wait; if the job goes on, so do the totals."""
 

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads objects of the job without running its code, which may count or change with each call."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from itertools import islice
+from typing import Any
+
+DEEPEST, WIDEST = 4, 8
+"""Levels of containers, and items of each, in which the tensors of a batch are looked for."""
+PLAIN = frozenset({dict, list, tuple, str, bytes, int, float, bool, type(None)})
+_DICTS = (
+    ("transformers.tokenization_utils_base", "BatchEncoding"),
+    ("transformers.feature_extraction_utils", "BatchFeature"),
+)
+"""Classes that only hold a dictionary."""
+
+
+def own(owner: object, name: str) -> Any:
+    """Return what an object holds under a name; None where it holds nothing itself.
+
+    Neither a property, ``__getattr__`` nor the loading of a lazy module is set off.
+    """
+    try:
+        return required(owner, name)
+    except (AttributeError, KeyError):
+        return None
+
+
+def required(owner: object, name: str) -> Any:
+    """Return the same; raise KeyError where there is nothing."""
+    return dict.__getitem__(object.__getattribute__(owner, "__dict__"), name)
+
+
+def shapes(batch: Any, depth: int = 0) -> Iterator[tuple[int, ...]]:
+    """Yield the shapes of the tensors and arrays in a batch.
+
+    Only exact types are looked into: a container or a tensor of another class may run the job's
+    own code when it is asked.
+    """
+    kind = type(batch)
+    if kind is _found("torch", "Tensor"):
+        with unseen():
+            shape = tuple(map(int, batch.shape))
+        yield shape
+    elif kind is _found("numpy", "ndarray"):
+        yield batch.shape
+    elif any(kind is _found(*name) for name in _DICTS):
+        yield from shapes(own(batch, "data"), depth)
+    elif depth < DEEPEST and kind in (dict, list, tuple):
+        for item in islice(batch.values() if kind is dict else batch, WIDEST):
+            yield from shapes(item, depth + 1)
+
+
+def unseen() -> AbstractContextManager[None]:
+    """Let no class and no mode of the job see what is asked of tensors."""
+    context: AbstractContextManager[None] = own(_found("torch", "_C"), "DisableTorchFunction")()
+    return context
+
+
+def _found(module: str, name: str) -> Any:
+    return own(sys.modules.get(module), name)

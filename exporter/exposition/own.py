@@ -70,7 +70,7 @@ FAMILIES: tuple[Family, ...] = (
         "roofline_exporter_source_read_seconds",
         "seconds",
         "full",
-        "How long the last read of this source took.",
+        "How long the last read of this source took; with that of the page, where it reads one.",
         "monotonic clock around the read",
         SNAPSHOT.by_label(
             SOURCE,

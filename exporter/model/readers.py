@@ -23,6 +23,8 @@ class CounterState:
     """Whether it answers."""
     failures_total: int = 0
     """Failed reads that are of no GPU in particular."""
+    read_seconds: float | None = None
+    """How long the last read took that was of all of them."""
 
 
 NO_COUNTER_STATES: Mapping[str, CounterState] = MappingProxyType({})

@@ -238,11 +238,14 @@ class Activity:
     c2c_receive_bytes: float | None = None
     age_seconds: float | None = None
     """How old it was when it was read, where its source hands over what it has."""
+    unseen_seconds: float | None = None
+    """Time of the interval that it is not the mean of, where its source may have missed a part."""
 
     @property
     def integrable(self) -> bool:
-        """Whether it is of these `seconds`: what is older is shown, and adds to no total."""
-        return self.age_seconds is None or self.age_seconds <= LONGEST_AGE_SECONDS
+        """Whether it is of these `seconds`: what is not is shown, and adds to no total."""
+        is_old = self.age_seconds is not None and self.age_seconds > LONGEST_AGE_SECONDS
+        return not (self.unseen_seconds or is_old)
 
     @property
     def pipe_ratios(self) -> dict[str, float]:

@@ -47,6 +47,8 @@ def source_states(
     for source, state in readers.counter_states.items():
         up[source] = up.get(source, state.up)
         failures[source] += state.failures_total
+        if state.read_seconds is not None:
+            seconds[source] = seconds.get(source, 0.0) + state.read_seconds
     states = {
         source: SourceState(is_up, seconds.get(source), failures[source])
         for source, is_up in up.items()

@@ -2,14 +2,15 @@
 """Activities that arrive in their own time, held until the fleet asks for them.
 
 A dcgm-exporter, a hostengine and CUPTI hand over means of their own intervals, which neither begin
-nor end with those of the fleet. Each stands from its arrival until the next one: what a round gets
-is the mean of what stood since the round before. Totals are thereby exact and lag by one interval
-of the source. What has stood for longer than LONGEST_AGE_SECONDS is old, and its mean not
-integrable.
+nor end with those of the fleet. Each stands until the next one, for as long as it is the mean of:
+what a round gets is the mean of what stood since the round before. Totals are thereby exact and lag
+by one interval of the source. What has stood for longer than what it is the mean of, or than
+LONGEST_AGE_SECONDS, and what stood for a part of the round only, is shown and not integrable.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -21,13 +22,13 @@ from exporter.model.reading import Activity
 from exporter.sources.source import OpenedGpu
 
 LEAST_COVERED_RATIO = 0.9
-"""A round of which less is covered was not measured."""
+"""A round of which less is covered was not measured as a whole."""
 MOST_HELD = 4096
 """Activities of one share that nobody takes; the oldest are dropped."""
 
 _NAMES = frozenset(field.name for field in fields(Activity))
 _BYTES = frozenset(name for name in _NAMES if name.endswith("_bytes"))
-_RATIOS = _NAMES - _BYTES - {"source", "seconds", "elapsed_cycles", "age_seconds"}
+_RATIOS = _NAMES - _BYTES - {"source", "seconds", "elapsed_cycles", "age_seconds", "unseen_seconds"}
 
 
 class Standing(NamedTuple):
@@ -37,6 +38,8 @@ class Standing(NamedTuple):
     """Its bytes are those of its own `seconds`, its age is that at its arrival."""
     since: float
     until: float
+    mean_until: float
+    """From then on it stands for more time than it is the mean of."""
 
 
 class Piece(NamedTuple):
@@ -46,24 +49,44 @@ class Piece(NamedTuple):
     seconds: float
     age_seconds: float
     """Of the activity, at the end of that part."""
+    unseen_seconds: float
+    """How much of that part it is not the mean of."""
 
 
 class Held:
     """What arrives of one share of a GPU; one thread puts, another takes."""
 
     def __init__(self, look_seconds: float = 0.0) -> None:
-        """Take how late what is new may arrive, where it has to be looked for: it may stand for so
-        much longer before it ages."""
+        """Take how late what is new may arrive, where it has to be looked for: so long after it was
+        made its time begins, whenever it arrived, and it may stand for so much longer before it
+        ages."""
         self._lock = threading.Lock()
         self._look_seconds = look_seconds
         self._standing: deque[Standing] = deque(maxlen=MOST_HELD)
         self._taken_until: float | None = None
 
-    def put(self, activity: Activity, now: float, longest_seconds: float) -> None:
-        """Let `activity` stand from now on, for `longest_seconds` unless another one comes."""
+    def put(
+        self,
+        activity: Activity,
+        now: float,
+        longest_seconds: float,
+        *,
+        mean_seconds: float = math.inf,
+        made_at: float | None = None,
+    ) -> None:
+        """Let `activity` stand for `longest_seconds` unless another one comes.
+
+        It is the mean of at most `mean_seconds`. Where it is known when it was made, it follows the
+        one before it as long after that one as it was made; else, or after nothing, it stands from
+        now on.
+        """
         with self._lock:
-            self._end(now)
-            self._standing.append(Standing(activity, now, now + longest_seconds))
+            due = now if made_at is None else made_at + self._look_seconds
+            stands = bool(self._standing) and self._standing[-1].until > now
+            since = max(due, now) if stands else now
+            self._end(since)
+            ends = since + longest_seconds, min(due, since) + mean_seconds
+            self._standing.append(Standing(activity, since, *ends))
 
     def end(self, now: float) -> None:
         """Let nothing stand from now on."""
@@ -86,8 +109,8 @@ class Held:
             self._taken_until = now
 
     def take(self, now: float) -> Activity | None:
-        """Return the mean of what stood since the last call; None if that was for too little time,
-        and on the first call.
+        """Return the mean of what stood since the last call; None if nothing did, and on the first
+        call.
         """
         with self._lock:
             since, self._taken_until = self._taken_until, now
@@ -101,15 +124,19 @@ class Held:
             while len(self._standing) > 1 and self._standing[0].until <= now:
                 self._standing.popleft()
         seconds = sum(piece.seconds for piece in pieces)
-        if not pieces or seconds < LEAST_COVERED_RATIO * (now - since):
+        if not pieces:
             return None
-        return _mean(pieces, seconds)
+        found = _mean(pieces, seconds)
+        if seconds < LEAST_COVERED_RATIO * (now - since):
+            return replace(found, unseen_seconds=now - since - seconds)
+        return found
 
     def _piece(self, standing: Standing, since: float, now: float) -> Piece:
-        activity, arrived, _ = standing
-        until = min(standing.until, now)
-        aged = max(until - arrived - self._look_seconds, 0.0)
-        return Piece(activity, until - max(arrived, since), (activity.age_seconds or 0.0) + aged)
+        activity, arrived, ends, mean_until = standing
+        until = min(ends, now)
+        since = max(arrived, since)
+        age = (activity.age_seconds or 0.0) + max(until - arrived - self._look_seconds, 0.0)
+        return Piece(activity, until - since, age, max(until - max(mean_until, since), 0.0))
 
 
 def _mean(pieces: list[Piece], seconds: float) -> Activity:
@@ -123,8 +150,14 @@ def _mean(pieces: list[Piece], seconds: float) -> Activity:
         rates: list[Any] = [_rate(piece.activity, name) for piece in pieces]
         values[name] = None if None in rates else _sum(rates, pieces)
     age = max(piece.age_seconds for piece in pieces)
-    newest = pieces[-1].activity
-    return replace(newest, seconds=seconds, elapsed_cycles=None, age_seconds=age, **values)
+    return replace(
+        pieces[-1].activity,
+        seconds=seconds,
+        elapsed_cycles=None,
+        age_seconds=age,
+        unseen_seconds=sum(piece.unseen_seconds for piece in pieces) or None,
+        **values,
+    )
 
 
 def _rate(activity: Activity, name: str) -> float | None:
@@ -176,6 +209,7 @@ class HeldSource:
         self._note = note
         self._begun: dict[int | None, Held] = {}
         """By share: what was taken from last."""
+        self._read_at: float | None = None
 
     def measures(self, gpu_instance: int | None) -> bool:
         """Return whether an activity of this share stands now."""
@@ -186,14 +220,14 @@ class HeldSource:
         """Return what stood since the last read, by share."""
         self._note(self._gpu)
         found: dict[int | None, Activity] = {}
+        before, self._read_at = self._read_at, monotonic_seconds
         for share in self._gpu.gpu_instances:
             held = self._held(share)
             if held is None:
                 continue
             if self._begun.get(share) is not held:
                 self._begun[share] = held
-                held.restart(monotonic_seconds)
-                continue
+                held.restart(monotonic_seconds if before is None else before)
             activity = held.take(monotonic_seconds)
             if activity is not None:
                 found[share] = activity

@@ -93,17 +93,46 @@ def test_bytes_of_no_time_are_no_rate() -> None:
 
 
 def test_a_round_that_is_mostly_covered_is_measured() -> None:
-    """Its length is what was covered; one with less was not measured."""
+    """Its length is what was covered; what is known of less is shown, and adds to no total."""
     held = Held()
     held.restart(0.0)
     held.put(dcgm(), 0.0, longest_seconds=0.95)
     found = held.take(1.0)
 
     assert found is not None
-    assert found.seconds == 0.95
+    assert (found.seconds, found.integrable) == (0.95, True)
     assert held.take(2.0) is None
     held.put(dcgm(), 2.5, FOREVER)
-    assert held.take(3.0) is None
+    part = held.take(3.0)
+    assert part is not None
+    assert (part.seconds, part.integrable) == (0.5, False)
+
+
+def test_what_stands_for_longer_than_it_is_the_mean_of_is_a_sample() -> None:
+    """It is shown until it may stand no more, and adds to no total."""
+    held = Held()
+    held.restart(0.0)
+    held.put(dcgm(), 0.0, 3.0, mean_seconds=1.5)
+
+    taken = [held.take(float(now)) for now in range(1, 6)]
+
+    assert [found and found.integrable for found in taken] == [True, False, False, None, None]
+
+
+def test_each_counts_for_as_long_as_it_was_made() -> None:
+    """However late it was found, as long as that is within what it takes to look."""
+    held = Held(look_seconds=1.0)
+    held.restart(0.0)
+    held.put(dcgm(0.0), 0.0, FOREVER, made_at=0.0)
+    for number in range(1, 7):  # found at once, or almost a second later
+        made = float(number)
+        held.put(dcgm(number % 2), made + 0.9 * (number % 2), FOREVER, made_at=made)
+
+    found = held.take(7.0)
+
+    assert found is not None
+    assert found.engine == pytest.approx(3.0 / 7.0)
+    assert found.integrable
 
 
 def test_an_activity_stands_no_longer_than_it_may() -> None:
@@ -235,7 +264,7 @@ def test_putting_and_taking_side_by_side() -> None:
 
 
 def test_a_source_reads_its_shares_from_the_round_after_they_are_known() -> None:
-    """Those of another share, and what came before its first read, are not its own."""
+    """What came before its first read is not its own, nor is what another share had."""
     shares: dict[int | None, Held] = {2: Held()}
     noted: list[str] = []
     mine = gpu(1, 2)
@@ -250,7 +279,7 @@ def test_a_source_reads_its_shares_from_the_round_after_they_are_known() -> None
     shares[1].put(dcgm(0.1), 2.0, FOREVER)
     shares[2] = Held()
     shares[2].put(dcgm(0.9), 2.0, FOREVER)
-    assert source.read(3.0) == {}
+    assert source.read(3.0) == {1: dcgm(0.1, age_seconds=1.0), 2: dcgm(0.9, age_seconds=1.0)}
     assert source.read(4.0) == {1: dcgm(0.1, age_seconds=2.0), 2: dcgm(0.9, age_seconds=2.0)}
     assert noted == ["GPU-a"] * 4
 

@@ -28,6 +28,8 @@ from exporter.sources.source import CounterSource, OpenedGpu
 
 STANDS_RATIO = 1.5
 """An activity stands for so many times its own length, unless another one comes."""
+LOOK_SECONDS = 1.0
+"""So long it may take until a child that has to look for them has seen new values."""
 
 
 class ChildCounters:
@@ -170,10 +172,18 @@ class ChildCounters:
                 with self._lock:
                     if not self._wants.is_wanted(gpu, gpu_instance):
                         return
-                    held = self._held.setdefault((gpu, gpu_instance), Held())
+                    held = self._held.setdefault((gpu, gpu_instance), Held(LOOK_SECONDS))
                     self._notes.over(EVERYWHERE)
                     self._notes.over((gpu, gpu_instance))
-                held.put(activity, now, STANDS_RATIO * activity.seconds)
+                age = activity.age_seconds
+                stands = STANDS_RATIO * activity.seconds
+                held.put(
+                    activity,
+                    now,
+                    stands,
+                    mean_seconds=stands,
+                    made_at=None if age is None else now - age,
+                )
 
     def failed(self, problem: str | None = None, *, ended_itself: bool = False) -> None:
         """Count a failure; what the child said of all GPUs explains its own end better."""

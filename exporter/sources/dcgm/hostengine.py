@@ -33,6 +33,7 @@ from exporter.sources.dcgm.refusals import (
     INSTANCE_NOT_LISTED,
     NOT_LISTED,
     STOPPED,
+    TOO_OFTEN,
     Refusal,
     Refused,
     refusal,
@@ -50,7 +51,11 @@ STOPPED_SECONDS = 30.0
 """After so long without a new value there is no reading any more."""
 LAG_SECONDS = 2.0
 """A field that is so far behind the others has stopped."""
-LONGEST_STEP_SECONDS = 10.0
+SHORT_SECONDS = 0.8
+"""Between two values: somebody else has the hostengine read more often. Each is the mean since the
+one before, and of those in between nothing is known."""
+MOST_SHORT = 3
+"""In a row: the beginning of a watch makes one."""
 
 _FIELDS = {each.number: each for each in FIELDS}
 
@@ -102,6 +107,8 @@ class _Gpu:
     seen: dict[Entity, float] = field(default_factory=dict)
     """By entity: the Unix time of the last value."""
     said_at: dict[Entity, float] = field(default_factory=dict)
+    short: dict[Entity, int] = field(default_factory=dict)
+    """By entity: how many values in a row came too soon after the one before."""
     said: Refusal | None = None
     """What was said of it last; None: that all is well."""
 
@@ -195,6 +202,7 @@ class _Reader:
         gpu.watch = self._engine.watch(name, entities, fields, WATCH_SECONDS)
         gpu.entities, gpu.fields, gpu.since = entities, fields, time.monotonic()
         gpu.seen.clear()
+        gpu.short.clear()
 
     def _unwatch(self, gpu: _Gpu) -> None:
         if gpu.watch is not None:
@@ -211,7 +219,8 @@ class _Reader:
         if known and old == known.keys():
             self._say(gpu, STOPPED)
         elif known:
-            self._say(gpu, None)
+            short = max(gpu.short.values(), default=0) >= MOST_SHORT
+            self._say(gpu, TOO_OFTEN if short else None)
             for entity in known.keys() - old:
                 found = known[entity]
                 self._emit(gpu, entity, found, now)
@@ -225,9 +234,11 @@ class _Reader:
         before = gpu.seen.get(entity)
         if newest == before and (age < STALE_SECONDS or now - gpu.said_at[entity] < WATCH_SECONDS):
             return
-        step = WATCH_SECONDS if before is None else newest - before
-        seconds = step if 0 < step <= LONGEST_STEP_SECONDS else WATCH_SECONDS
         gpu.seen[entity], gpu.said_at[entity] = newest, now
+        if before is not None and 0 < newest - before < SHORT_SECONDS:
+            gpu.short[entity] = gpu.short.get(entity, 0) + 1
+            return
+        gpu.short[entity] = 0
         ratios: dict[str, float] = {}
         moved: dict[str, float] = {}
         for each in values:
@@ -235,14 +246,14 @@ class _Reader:
             if newest - each.unix_seconds > LAG_SECONDS or value > of.highest:
                 continue
             if of.is_rate:
-                moved[of.activity] = value * seconds
+                moved[of.activity] = value * WATCH_SECONDS
             else:
                 ratios[of.activity] = value
         self._port.emit(
             {
                 "gpu": gpu.uuid,
                 "gpu_instance": gpu.entities[entity],
-                "seconds": seconds,
+                "seconds": WATCH_SECONDS,
                 "ratios": ratios,
                 "bytes": moved,
                 "age_seconds": age,

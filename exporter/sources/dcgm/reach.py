@@ -36,8 +36,14 @@ class Reach:
         if not self.up:
             log.info("%s: DCGM's counters are read from this page", self._url)
         self.up = self.expected = True
-        self.problem = self.failing_since = self._logged = None
+        self.problem = self.failing_since = None
         self._failures_in_a_row = 0
+
+    def limited(self, problem: str | None) -> None:
+        """Note why a page that was read is of no use to a GPU; None where it is."""
+        if problem is not None and self._logged != problem:
+            log.warning("%s: no counters of DCGM: %s", self._url, problem)
+        self._logged = problem
 
     def failed(self, problem: str, now: float, *, anything_there: bool) -> float:
         """Note why there is no page; return after how many seconds to try again.

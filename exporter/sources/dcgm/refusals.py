@@ -78,6 +78,11 @@ BLANK = Refusal(
 STOPPED = Refusal(
     "unreachable", "the hostengine has no new values of this GPU any more: start it again"
 )
+TOO_OFTEN = Refusal(
+    "busy",
+    "somebody else has the hostengine read these fields more often than once a second, so that the "
+    "values are samples: a dcgm-exporter takes -c 1000",
+)
 NOT_LISTED = Refusal("unsupported", "the hostengine does not list this GPU")
 INSTANCE_NOT_LISTED = Refusal(
     "unreachable",

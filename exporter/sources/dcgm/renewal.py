@@ -3,7 +3,8 @@
 
 dcgm-exporter samples in an interval of its own, 30 s by default, and its page has
 no timestamps. It has been renewed when a row differs from the scrape before; the time between two
-such scrapes is the interval.
+such scrapes is the interval. A renewal cannot have been missed where the rows were seen to stay the
+same for longer than it is from one scrape to the next.
 """
 
 from __future__ import annotations
@@ -19,6 +20,14 @@ STANDING_INTERVALS = 3
 REMEMBERED_INTERVALS = 4
 """The longest of the last ones counts: the fields of one sample may appear one after another, and a
 scrape may just miss a sample."""
+REMEMBERED_LOOKS = 8
+"""Renewals, after which a page that was never seen to stay the same is not followed."""
+REMEMBERED_RENEWALS = 64
+"""From the first to the last of which the time between two is known precisely."""
+LOOKS_APART = 1.2
+"""For so many times as long as it is from one scrape to the next they have to stay the same."""
+SLACK_RATIO = 0.25
+"""Of that time, by which a renewal may come early or late."""
 
 
 class Renewal:
@@ -28,22 +37,65 @@ class Renewal:
         """Take by how much an interval may look longer than it is: that between two scrapes."""
         self._look_seconds = look_seconds
         self._signature: object = None
-        self._at: float | None = None
-        """Monotonic time of the last renewal; None before one is seen."""
+        self._looked = self._first = 0.0
+        """When the last scrape began, and when the one ended that first had these rows."""
+        self._still = self._apart = 0.0
+        """For how long these rows have certainly stood, and how far apart two scrapes were."""
+        self._proofs: deque[bool] = deque(maxlen=REMEMBERED_LOOKS)
         self._intervals: deque[float] = deque(maxlen=REMEMBERED_INTERVALS)
+        self._renewed: deque[float] = deque(maxlen=REMEMBERED_RENEWALS)
+        self.at: float | None = None
+        """Monotonic time of the last renewal: where the ones before let expect it, and between two
+        scrapes in any case; None before one is seen."""
+        self.is_taken = False
+        """Whether these rows were made use of."""
 
-    def is_new(self, signature: object, now: float) -> bool:
-        """Return whether this scrape has other rows than the last one; the first one has."""
+    def is_new(self, signature: object, now: float, began: float | None = None) -> bool:
+        """Return whether a scrape from `began` to `now` has other rows than the last one; the first
+        one has."""
+        before, self._looked = self._looked, now if began is None else began
         if signature == self._signature:
+            self._still = self._looked - self._first
             return False
         if self._signature is not None:
-            if self._at is not None and now - self._at <= self.longest_seconds:
-                self._intervals.append(now - self._at)
+            if self.at is not None and now - self._first <= self.longest_seconds:
+                self._intervals.append(now - self._first)
             else:  # it had stopped: how often it is renewed from now on is to be seen
                 self._intervals.clear()
-            self._at = now
-        self._signature = signature
+                self._renewed.clear()
+            self._apart = now - before
+            self._proofs.append(self._is_proof)
+            self.at = self._expected(before, now)
+        self._signature, self._first = signature, now
+        self._still, self.is_taken = 0.0, False
         return True
+
+    def _expected(self, before: float, now: float) -> float:
+        """Return when a renewal was that two scrapes show."""
+        if self.at is not None and self._renewed:
+            mean = (now - self._renewed[0]) / len(self._renewed)
+            self._renewed.append(now)
+            if before - SLACK_RATIO * mean <= self.at + mean <= now + SLACK_RATIO * mean:
+                return min(max(self.at + mean, before), now)
+        self._renewed = deque([now], REMEMBERED_RENEWALS)
+        return now
+
+    @property
+    def _is_proof(self) -> bool:
+        return self._still > LOOKS_APART * self._apart
+
+    @property
+    def follows(self) -> bool | None:
+        """Whether every renewal is seen, since none can have come and gone between two scrapes;
+        None while that is not known."""
+        if self._is_proof or any(self._proofs):
+            return True
+        return False if len(self._proofs) == REMEMBERED_LOOKS else None
+
+    @property
+    def mean_interval_seconds(self) -> float | None:
+        """Between two of the last renewals; None while it is not known."""
+        return sum(self._intervals) / len(self._intervals) if self._intervals else None
 
     @property
     def interval_seconds(self) -> float | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from urllib.parse import urlsplit
 
 from exporter.clock import Clock, stale_after_seconds
 from exporter.model.readers import CounterState
-from exporter.model.reading import LONGEST_AGE_SECONDS, Instance, share_group
+from exporter.model.reading import Instance, share_group
 from exporter.sources.dcgm.page import GpuRows, NotDcgm, parse
 from exporter.sources.dcgm.reach import Reach
 from exporter.sources.dcgm.renewal import Renewal
@@ -22,15 +23,27 @@ from exporter.sources.source import DCGM, CounterOptions, CounterSource, NodeCou
 USUAL_URL = "http://127.0.0.1:9400/metrics"
 """Where dcgm-exporter listens by default."""
 USUAL_PATH = "/metrics"
-SHORTEST_INTERVAL_SECONDS = 1.0
-LONGEST_INTERVAL_SECONDS = 4.0
-"""Between two scrapes: what is not seen to be renewed within 5 s adds to no total."""
-LOOK_RATIO = 1.25
-"""In so many of these intervals a renewal is seen, also if a scrape takes its time."""
-OFTEN_SECONDS = 2 * LONGEST_AGE_SECONDS
-"""A page that is renewed so often is scraped in the short interval: from scrapes that are almost as
-far apart as renewals it cannot be told which renewals are within LONGEST_AGE_SECONDS."""
-SHORTEST_WAIT_SECONDS = 0.05
+STEP_SECONDS = 1.0
+EMPTY_SECONDS = 4.0
+"""Between two scrapes of a page that has nothing of the GPUs that are asked for."""
+SHORTEST_SECONDS, LONGEST_SECONDS = 0.2, 1.0
+"""Between two scrapes of a page that has counters."""
+FIRST_INTERVAL_SECONDS = 1.0
+"""Between two renewals, while it is not known."""
+LOOKS_RATIO = 0.4
+"""Of that time, from one scrape to the next: then the page is seen to stay the same over two of
+them, so that no renewal can have been between any two."""
+MEAN_INTERVALS = 1.5
+"""After which rows that are not renewed stand for more time than they are the mean of."""
+LOOK_SECONDS = 1.25
+"""In which a renewal is seen, also if a scrape takes its time."""
+CORE_RATIO = 0.05
+"""Of one core, that reading the page may take."""
+SHORTEST_WAIT_SECONDS = 0.01
+TOO_OFTEN = (
+    "its values are samples, for it is renewed more often than it is read: dcgm-exporter takes "
+    "-c 1000 (DCGM_EXPORTER_INTERVAL)"
+)
 DRAIN_SECONDS = 0.5
 MOST_AHEAD_SECONDS = 2.0
 """By which the clock of another host may be ahead, for its timestamps to be of use."""
@@ -59,13 +72,26 @@ def _check(page: Mapping[str, GpuRows], wanted: Collection[str]) -> None:
         raise NotDcgm("its profiling fields have no values: is profiling paused?")
 
 
+def _look_seconds(renewal: Renewal) -> float:
+    """Return after how many seconds to look whether rows were renewed."""
+    wait = LOOKS_RATIO * (renewal.mean_interval_seconds or FIRST_INTERVAL_SECONDS)
+    return min(max(wait, SHORTEST_SECONDS), LONGEST_SECONDS)
+
+
 class PageSource:
     """Scrapes one page while a GPU wants it, and holds what it says of each."""
 
     def __init__(
-        self, options: CounterOptions, clock: Clock, get: Callable[[Target], str] = fetch
+        self,
+        options: CounterOptions,
+        clock: Clock,
+        get: Callable[[Target], str] = fetch,
+        cpu_seconds: Callable[[], float] = time.thread_time,
     ) -> None:
-        """Read the configured page, or look whether there is one at the usual address."""
+        """Read the configured page, or look whether there is one at the usual address.
+
+        ``cpu_seconds()`` is what the thread has used of a core so far.
+        """
         url = options.dcgm_url or USUAL_URL
         if not urlsplit(url).path:
             url += USUAL_PATH
@@ -73,10 +99,8 @@ class PageSource:
         self._reach = Reach(url, expected=options.dcgm_url is not None)
         self._clock = clock
         self._get = get
-        self._interval = min(
-            max(options.interval_seconds, SHORTEST_INTERVAL_SECONDS), LONGEST_INTERVAL_SECONDS
-        )
-        self._look_seconds = LOOK_RATIO * self._interval
+        self._cpu_seconds = cpu_seconds
+        self._read_seconds: float | None = None
         self._stale_seconds = stale_after_seconds(options.interval_seconds)
         self._demand = Demand(options.interval_seconds)
         self._held: dict[tuple[str, int | None], Held] = {}
@@ -85,6 +109,7 @@ class PageSource:
         """By UUID, of the GPUs that want their counters."""
         self._layouts: dict[str, tuple[Instance, ...]] = {}
         """By UUID, as the GPU was opened last."""
+        self._text = ""
         self._page: Mapping[str, GpuRows] = {}
         """By UUID, as last read."""
         self._silent: frozenset[str] = frozenset()
@@ -122,7 +147,7 @@ class PageSource:
         """How it is doing; None while no GPU wants it, and where no page was ever there."""
         if not self._reach.expected or not self._demand.wanted(self._clock.monotonic()):
             return None
-        return CounterState(self._reach.up, self._reach.failures_total)
+        return CounterState(self._reach.up, self._reach.failures_total, self._read_seconds)
 
     # The thread.
 
@@ -135,16 +160,22 @@ class PageSource:
         now = self._clock.monotonic()
         wanted = self._demand.wanted(now)
         if not wanted:
-            return SHORTEST_INTERVAL_SECONDS
+            return STEP_SECONDS
         if now >= self._next:
-            self._next = now + self._scrape(wanted)
+            used = self._cpu_seconds()
+            wait = self._scrape(wanted)
+            used = self._cpu_seconds() - used
+            self._read_seconds = self._clock.monotonic() - now
+            self._next = now + max(wait, used / CORE_RATIO)
         left = self._next - self._clock.monotonic()
-        return min(max(left, SHORTEST_WAIT_SECONDS), SHORTEST_INTERVAL_SECONDS)
+        return min(max(left, SHORTEST_WAIT_SECONDS), STEP_SECONDS)
 
     def _scrape(self, wanted: Collection[str]) -> float:
         """Read the page for these GPUs; return after how many seconds to do so again."""
+        began = self._clock.monotonic()
         try:
-            page = parse(self._get(self._target))
+            text = self._get(self._target)
+            page = self._page if text == self._text else parse(text)
             _check(page, wanted)
         except NothingThere as error:
             return self._failed(str(error), anything_there=False)
@@ -154,9 +185,12 @@ class PageSource:
             log.debug("a page of DCGM could not be read", exc_info=True)
             return self._failed(f"reading its page failed: {type(error).__name__}")
         self._reach.answered()
-        self._take(page, wanted)
-        fast = any(self._is_fast(uuid) for uuid in wanted)
-        return self._interval if fast else LONGEST_INTERVAL_SECONDS
+        self._text, self._page = text, page
+        self._take(page, wanted, began)
+        renewals = self._renewals.values()
+        sampled = any(renewal.follows is False for renewal in renewals)
+        self._reach.limited(TOO_OFTEN if sampled else None)
+        return min(map(_look_seconds, renewals), default=EMPTY_SECONDS)
 
     def _failed(self, problem: str, *, anything_there: bool = True) -> float:
         """Note why there is no page; what the last one said stands for three rounds more."""
@@ -169,33 +203,34 @@ class PageSource:
             self._renewals = {}
         return wait
 
-    def _is_fast(self, uuid: str) -> bool:
-        """Return whether a GPU's counters are renewed so often that every renewal matters."""
-        if uuid not in self._renewals:
-            return False
-        interval = self._renewals[uuid].interval_seconds
-        return interval is None or interval <= OFTEN_SECONDS
-
-    def _take(self, page: Mapping[str, GpuRows], wanted: Collection[str]) -> None:
+    def _take(self, page: Mapping[str, GpuRows], wanted: Collection[str], began: float) -> None:
         """Let what is new of these GPUs stand, and end what is no longer on the page."""
         now = self._clock.monotonic()
-        self._page = page
         counted = [uuid for uuid in wanted if uuid in page and page[uuid].activities]
         self._renewals = {
-            uuid: self._renewals.get(uuid) or Renewal(self._look_seconds) for uuid in counted
+            uuid: self._renewals.get(uuid) or Renewal(LOOK_SECONDS) for uuid in counted
         }
         for uuid, renewal in self._renewals.items():
             rows = page[uuid]
-            if not renewal.is_new(rows.signature, now):
+            renewal.is_new(rows.signature, now, began)
+            if renewal.is_taken or not renewal.follows:
                 continue
+            renewal.is_taken = True
             stamped = self._stamped_age(rows)
             age = renewal.age_seconds(stamped)
             standing = max(renewal.longest_seconds - (stamped or 0.0), 0.0)
             for share, activity in rows.activities.items():
-                held = self._held.setdefault((uuid, share), Held(self._look_seconds))
-                held.put(replace(activity, age_seconds=age), now, standing)
+                held = self._held.setdefault((uuid, share), Held(LOOK_SECONDS))
+                held.put(
+                    replace(activity, age_seconds=age),
+                    now,
+                    standing,
+                    mean_seconds=MEAN_INTERVALS * (renewal.interval_seconds or 0.0),
+                    made_at=renewal.at,
+                )
         for (uuid, share), held in self._held.items():
-            if uuid not in page or share not in page[uuid].activities:
+            sampled = uuid in self._renewals and self._renewals[uuid].follows is False
+            if sampled or uuid not in page or share not in page[uuid].activities:
                 held.end(now)
         silent = frozenset(uuid for uuid in wanted if self._is_silent(uuid, now))
         self._reach.failures_total += len(silent - self._silent)
@@ -206,8 +241,7 @@ class PageSource:
         rows = self._page.get(uuid)
         if rows is None or not rows.activities:
             return rows is not None and rows.blank
-        held = (self._held.get((uuid, share)) for share in rows.activities)
-        return not any(each is not None and each.is_fresh(now) for each in held)
+        return not self._stands(uuid, rows.activities, now)
 
     def _stamped_age(self, rows: GpuRows) -> float | None:
         """Return how old rows are by their own timestamps; None without, or by another clock."""
@@ -264,6 +298,12 @@ class PageSource:
         shares = gpu.gpu_instances
         if rows is None or not any(share in rows.activities for share in shares):
             return "unreachable" if rows is not None and rows.blank else "unsupported"
-        held = (self._held.get((gpu.device.uuid, share)) for share in shares)
-        fresh = any(each is not None and each.is_fresh(gpu.journal.now) for each in held)
-        return None if fresh else "unreachable"
+        return None if self._stands(gpu.device.uuid, shares, gpu.journal.now) else "unreachable"
+
+    def _stands(self, uuid: str, shares: Iterable[int | None], now: float) -> bool:
+        """Return whether anything stands of these shares of a GPU, or may be about to."""
+        renewal = self._renewals.get(uuid)
+        if renewal is not None and renewal.follows is None:
+            return True
+        held = (self._held.get((uuid, share)) for share in shares)
+        return any(each is not None and each.is_fresh(now) for each in held)

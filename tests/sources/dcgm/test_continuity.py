@@ -34,6 +34,7 @@ from exporter.sources.source import DCGM, CounterOptions, CounterRow, OpenedGpu
 from exporter.specs import load_specs
 from tests.clocks import ManualClock
 from tests.sources.dcgm.pages import FULL, READINGS, STOCK, UUID, Rows, page
+from tests.sources.dcgm.turns import Turns
 
 SPECS = load_specs()
 DEVICE = Device(
@@ -93,6 +94,7 @@ class Node:
         self.working = True
         self.preferred = Preferred()
         self.source = PageSource(CounterOptions(dcgm_url="http://a:1/m"), self.clock, self.get)
+        self.turns = Turns(self.source, self.clock)
         self.journal = Journal("GPU 0")
         self.counters = Counters(
             OpenedGpu(None, DEVICE, (None,), self.journal, node={DCGM: self.source}),
@@ -136,8 +138,7 @@ class Node:
 
     def share(self) -> Share:
         """After a round more."""
-        self.clock.advance(1.0)
-        self.source.step()
+        self.turns.advance(1.0)
         return self.publisher.tick().gpus[0].shares[0]
 
 

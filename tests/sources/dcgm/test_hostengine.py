@@ -15,7 +15,7 @@ import pytest
 from exporter.model.reading import LONGEST_AGE_SECONDS, Activity
 from exporter.sources.counters.child import program
 from exporter.sources.dcgm.bindings import DEFAULT_FOLDER
-from exporter.sources.dcgm.refusals import HOSTENGINE_CODES, REFUSALS
+from exporter.sources.dcgm.refusals import HOSTENGINE_CODES, REFUSALS, TOO_OFTEN
 from tests.sources.counters.bench import STEP_SECONDS, Bench, Gpu
 from tests.sources.dcgm.engine import ALL, BINDINGS, FULL, Engine
 from tests.sources.dcgm.engine import gpu as gpu_of
@@ -198,6 +198,25 @@ def test_values_that_have_stopped_are_no_reading(measuring: Measuring, engine: E
     bench.step_until(lambda: not found() and gpu.journal.states == {"dcgm": "unreachable"})
     engine.set(stopped_at=None)
     bench.step_until(lambda: found() and gpu.journal.states == {})
+
+
+def test_values_that_somebody_else_has_read_more_often(
+    measuring: Measuring, engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each is of a tenth of a second: samples, which are no reading."""
+    engine.set(every=0.1)
+    bench, gpu = measuring()
+
+    def read(seconds: float) -> dict[str, str]:
+        bench.clock.advance(seconds)
+        gpu.read()
+        return gpu.journal.states
+
+    bench.step_until(lambda: read(0.1) == {"dcgm": "busy"})
+    assert not gpu.source.measures(None)
+    assert warnings(caplog) == [f"dcgm of GPU-a: {TOO_OFTEN.advice}"]
+    engine.set(every=1.0)
+    bench.step_until(lambda: read(0.1) == {})
 
 
 def test_profiling_that_is_paused_elsewhere(

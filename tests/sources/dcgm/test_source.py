@@ -14,14 +14,22 @@ from exporter.exposition.dcgm.page import DcgmPage
 from exporter.model.readers import CounterState
 from exporter.model.reading import Activity, Device, Instance
 from exporter.sources.counters.child_counters import ChildCounters
-from exporter.sources.dcgm.page import NotDcgm
+from exporter.sources.dcgm.page import GpuRows, NotDcgm, parse
 from exporter.sources.dcgm.scrape import NothingThere, ScrapeFailed, Target
-from exporter.sources.dcgm.source import LONGEST_INTERVAL_SECONDS, USUAL_URL, PageSource, prepare
+from exporter.sources.dcgm.source import (
+    EMPTY_SECONDS,
+    LOOK_SECONDS,
+    TOO_OFTEN,
+    USUAL_URL,
+    PageSource,
+    prepare,
+)
 from exporter.sources.journal import Journal
 from exporter.sources.source import CounterOptions, OpenedGpu
 from tests import snapshots
 from tests.clocks import ManualClock
 from tests.sources.dcgm.pages import FULL, OTHER, READINGS, STOCK, UUID, Rows, page
+from tests.sources.dcgm.turns import Turns
 
 URL = "http://monitor:9400/metrics"
 REFUSED = NothingThere("connection refused")
@@ -69,7 +77,9 @@ class Bench:
         self.exporter = Exporter(self.clock, interval_seconds, *gpus)
         options = CounterOptions(interval_seconds=poll_seconds, dcgm_url=url)
         self.poll = poll_seconds
-        self.source = PageSource(options, self.clock, self.exporter.get)
+        self.source = PageSource(options, self.clock, self.exporter.get, lambda: self.cpu)
+        self.cpu = 0.0
+        self.turns = Turns(self.source, self.clock)
         self.journal = Journal("GPU 0")
         self.better = False
         self.gpu = OpenedGpu(
@@ -82,12 +92,9 @@ class Bench:
         self.counters = self.source.open(self.gpu)
 
     def round(self, count: int = 1) -> Mapping[int | None, Activity]:
-        """What the last of so many rounds gives; the thread has its turn every second."""
+        """What the last of so many rounds gives; the thread has its turns meanwhile."""
         for _ in range(count):
-            due = self.clock.monotonic() + self.poll
-            while self.clock.monotonic() < due:
-                self.clock.advance(min(1.0, due - self.clock.monotonic()))
-                self.source.step()
+            self.turns.advance(self.poll)
             self.journal.now = self.clock.monotonic()
             found = self.counters.read(self.journal.now)
             self.journal.log_changes()
@@ -98,6 +105,12 @@ class Bench:
         return self.journal.states.get("dcgm")
 
 
+def told(bench: Bench) -> CounterState | None:
+    """The state of the source, without how long its last read took."""
+    state = bench.source.state
+    return None if state is None else replace(state, read_seconds=None)
+
+
 @pytest.fixture(autouse=True)
 def _warnings_only(caplog: pytest.LogCaptureFixture) -> None:
     """As without configuration; other tests may have set the level of the root logger."""
@@ -105,17 +118,70 @@ def _warnings_only(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_page_that_is_renewed_every_second_is_integrated() -> None:
-    """From the second renewal on: then its age is known."""
+    """From the second renewal on: then its age is known, and it begins to count a little later."""
     bench = Bench()
 
-    integrable = [[each.integrable for each in bench.round().values()] for _ in range(6)]
+    integrable = [[each.integrable for each in bench.round().values()] for _ in range(8)]
 
-    assert integrable == [[], [], [False], [False], [True], [True]]
+    assert integrable == [[], [], *[[False]] * 4, [True], [True]]
     (found,) = bench.round().values()
     assert (found.source, found.seconds, found.sm, found.tensor) == ("dcgm", 1.0, 0.88, 0.41)
     assert found.pcie_transmit_bytes == 1.5e9
     assert bench.state is None
-    assert bench.source.state == CounterState(up=True)
+    assert told(bench) == CounterState(up=True)
+
+
+@pytest.mark.parametrize(("interval", "apart"), [(0.5, 0.2), (1.0, 0.4), (2.0, 0.8), (30.0, 1.0)])
+@pytest.mark.parametrize("poll", [0.1, 1.0, 30.0])
+def test_a_page_is_read_as_often_as_it_is_renewed(
+    interval: float, apart: float, poll: float
+) -> None:
+    """And every second at least, however often the GPU is."""
+    bench = Bench(interval, poll_seconds=poll)
+    bench.round(round(90 / poll))
+    bench.exporter.scrapes.clear()
+    bench.round(round(30 / poll))
+
+    assert len(bench.exporter.scrapes) == pytest.approx(30 / apart, rel=0.1)
+
+
+def test_a_page_that_is_renewed_more_often_than_it_can_be_read(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is said once, the GPU has no counters, and has them again with fewer renewals."""
+    bench = Bench(0.05)
+    bench.round(60)
+
+    assert bench.round() == {}
+    assert bench.state == "unreachable"
+    assert caplog.messages == [
+        f"{URL}: no counters of DCGM: {TOO_OFTEN}",
+        "GPU 0 cannot be read in part: dcgm (unreachable)",
+    ]
+    bench.exporter.interval = 1.0
+    bench.round(10)
+    (found,) = bench.round().values()
+    assert found.integrable
+    assert bench.state is None
+
+
+def test_reading_the_page_takes_a_small_part_of_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read the less often the longer that takes, and so are its times."""
+    bench = Bench()
+
+    def parsed(text: str) -> dict[str, GpuRows]:
+        bench.cpu += 0.5
+        bench.clock.advance(0.5)
+        return parse(text)
+
+    monkeypatch.setattr("exporter.sources.dcgm.source.parse", parsed)
+    began = bench.clock.monotonic()
+    bench.round(300)
+
+    assert bench.cpu <= 0.05 * (bench.clock.monotonic() - began) + 0.5
+    state = bench.source.state
+    assert state is not None
+    assert state.read_seconds == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("interval", [2.0, 4.0, 5.0])
@@ -153,17 +219,24 @@ def test_a_page_that_is_renewed_every_30_s_is_shown() -> None:
     assert bench.state is None
 
 
-def test_a_slow_page_is_not_read_every_second() -> None:
-    """It would be parsed for nothing; and a page without a field of the GPU likewise."""
+def test_a_slow_page_is_not_parsed_every_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be for nothing; and a page without a field of the GPU is not even read."""
+    parsed: list[str] = []
+
+    def parsing(text: str) -> dict[str, GpuRows]:
+        parsed.append(text)
+        return parse(text)
+
+    monkeypatch.setattr("exporter.sources.dcgm.source.parse", parsing)
     slow = Bench(30.0)
     slow.round(100)
-    slow.exporter.scrapes.clear()
-    slow.round(40)
+    parsed.clear()
+    slow.round(60)
+    assert len(parsed) == 2
     bare = Bench(1.0, Rows({}))
     bare.round(40)
 
-    assert len(slow.exporter.scrapes) == 40 / LONGEST_INTERVAL_SECONDS
-    assert len(bare.exporter.scrapes) == pytest.approx(40 / LONGEST_INTERVAL_SECONDS, abs=1)
+    assert len(bare.exporter.scrapes) == pytest.approx(40 / EMPTY_SECONDS, abs=1)
 
 
 def test_an_exporter_that_is_started_anew_with_a_shorter_interval() -> None:
@@ -179,11 +252,11 @@ def test_an_exporter_that_is_started_anew_with_a_shorter_interval() -> None:
 
 def test_timestamps_give_the_age() -> None:
     """Before anything is renewed; those of a clock that is ahead are not taken."""
-    bench = Bench(1.0)
+    bench = Bench(30.0)
     bench.exporter.stamps = True
     bench.round(2)
     (found,) = bench.round().values()
-    assert found.integrable
+    assert found.age_seconds == pytest.approx(bench.clock.monotonic() % 30.0 - LOOK_SECONDS, abs=1)
 
     ahead = Bench(1.0)
     ahead.exporter.stamps = True
@@ -192,7 +265,8 @@ def test_timestamps_give_the_age() -> None:
     ahead.exporter.clock = ManualClock(stamp, ahead.clock.monotonic())
     ahead.round(2)
     (found,) = ahead.round().values()
-    assert not found.integrable
+    assert found.age_seconds is not None
+    assert found.age_seconds >= 30.0
 
 
 def test_a_page_that_is_no_longer_renewed_is_no_reading() -> None:
@@ -203,7 +277,7 @@ def test_a_page_that_is_no_longer_renewed_is_no_reading() -> None:
 
     bench.round(3)
     assert bench.state is None
-    assert bench.round(3) == {}
+    assert bench.round(4) == {}
     assert not bench.counters.measures(None)
     assert bench.state == "unreachable"
     bench.exporter.interval = 1.0
@@ -391,7 +465,7 @@ def test_a_gpu_that_the_page_does_not_measure(
 
     assert bench.round(5) == {}
     assert bench.state == state
-    assert bench.source.state == CounterState(up=True)
+    assert told(bench) == CounterState(up=True)
     assert caplog.messages == []
 
 
@@ -401,14 +475,14 @@ def test_a_page_of_blanks_is_a_failure(caplog: pytest.LogCaptureFixture) -> None
 
     assert bench.round(5) == {}
     assert bench.state == "unreachable"
-    assert bench.source.state == CounterState(up=False, failures_total=3)
+    assert told(bench) == CounterState(up=False, failures_total=3)
     assert caplog.messages == [
         f"{URL}: no counters of DCGM: its profiling fields have no values: is profiling paused?"
     ]
     bench.exporter.gpus = (Rows(FULL),)
     assert bench.round(8) != {}
     assert bench.state is None
-    assert bench.source.state == CounterState(up=True, failures_total=3)
+    assert told(bench) == CounterState(up=True, failures_total=3)
 
 
 def test_a_gpu_of_blanks_beside_one_of_values(caplog: pytest.LogCaptureFixture) -> None:
@@ -423,7 +497,7 @@ def test_a_gpu_of_blanks_beside_one_of_values(caplog: pytest.LogCaptureFixture) 
         bench.round()
 
     assert bench.state == "unreachable"
-    assert bench.source.state == CounterState(up=True, failures_total=1)
+    assert told(bench) == CounterState(up=True, failures_total=1)
     assert caplog.messages == ["GPU 0 cannot be read in part: dcgm (unreachable)"]
 
 
@@ -457,7 +531,7 @@ def test_values_that_stand_still_are_counted_once() -> None:
     bench.exporter.interval = 1e9
     bench.round(30)
 
-    assert bench.source.state == CounterState(up=True, failures_total=1)
+    assert told(bench) == CounterState(up=True, failures_total=1)
 
 
 def test_fields_that_vanish_are_noticed(caplog: pytest.LogCaptureFixture) -> None:

@@ -135,7 +135,8 @@ def _value(found: dict[str, Any], kind: int, number: int, field: int) -> Any:
     if field == 54:
         value.fieldType, value.value.str = ord("s"), found["gpus"][str(number)]["uuid"].encode()
         return value
-    unix = found.get("stopped_at") or int(time.time())
+    every = found.get("every", 1.0)
+    unix = found.get("stopped_at") or time.time() // every * every
     value.ts = round((unix - found.get("behind", {}).get(str(field), 0)) * 1e6)
     content = found["values"].get(f"{kind}:{number}", {}).get(str(field), "blank")
     value.fieldType = ord("i") if field in RATES else ord("d")

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is published of a page is true, however often it is renewed, read and published."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from functools import cached_property
+
+import pytest
+
+from exporter.model.readers import NO_COUNTER_STATES
+from exporter.model.reading import (
+    Board,
+    Device,
+    Reading,
+    ShareReading,
+    SlotReport,
+    Utilization,
+    Vitals,
+    XidRecord,
+)
+from exporter.model.snapshot import Share
+from exporter.publisher import Publisher, Rules
+from exporter.sources.dcgm.scrape import Target
+from exporter.sources.dcgm.source import PageSource
+from exporter.sources.fleet.counters import Counters
+from exporter.sources.journal import Journal
+from exporter.sources.source import DCGM, CounterOptions, CounterRow, OpenedGpu
+from exporter.specs import load_specs
+from tests.clocks import ManualClock
+from tests.sources.dcgm.pages import FULL, READINGS, UUID, Rows, page
+from tests.sources.dcgm.turns import Turns
+
+SPECS = load_specs()
+DEVICE = Device(
+    index=0,
+    uuid=UUID,
+    name="NVIDIA A100-SXM4-80GB",
+    compute_capability=(8, 0),
+    power_default_limit_watts=400.0,
+)
+PEAK_FLOPS = 312e12
+"""Of FP16 on the tensor cores, at the clock that the board has."""
+CLOCK_HERTZ = 1.41e9
+ROUNDING_RATIO = 0.02
+RENEWALS = [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 30.0]
+POLLS = [0.1, 1.0, 5.0, 30.0]
+FOLLOWED = 0.5
+"""Seconds: a page that is renewed more often than that is not followed."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """Tensor work at full rate in a part of each period, from a moment on until another."""
+
+    period: float
+    duty: float
+    since: float
+    until: float
+
+    def seconds(self, start: float, end: float) -> float:
+        """How long it ran between two moments."""
+        return self._until(end) - self._until(start)
+
+    def _until(self, now: float) -> float:
+        whole, rest = divmod(min(max(now, self.since), self.until) - self.since, self.period)
+        return whole * self.duty * self.period + min(rest, self.duty * self.period)
+
+
+class Node:
+    """A GPU under a load, the page that DCGM has of it, and the publisher."""
+
+    name = "nvml"
+    problem: str | None = None
+    failed_initialisations = 0
+    counter_states = NO_COUNTER_STATES
+
+    def __init__(self, load: Load, renewal: float, poll: float, seed: int) -> None:
+        self.load, self.renewal, self.poll = load, renewal, poll
+        self.random = random.Random(seed)
+        self.clock = ManualClock(monotonic_seconds=self.random.random())
+        self.began = self.clock.monotonic()
+        self.read_at = self.began
+        self.source = PageSource(
+            CounterOptions(interval_seconds=poll, dcgm_url="http://a:1/m"),
+            self.clock,
+            self.get,
+            lambda: 0.0,
+        )
+        self.turns = Turns(self.source, self.clock)
+        row = CounterRow(DCGM, "", self.source.open, prepare=lambda options, clock: self.source)
+        gpu = OpenedGpu(None, DEVICE, (None,), Journal("GPU 0"), node={DCGM: self.source})
+        self.journal = gpu.journal
+        self.counters = Counters(gpu, (DCGM,), [row])
+        self.publisher = Publisher(self, SPECS, Rules(interval_seconds=poll), self.clock)
+
+    @cached_property
+    def phase(self) -> float:
+        return self.random.random() * self.renewal
+
+    def get(self, target: Target) -> str:
+        self.clock.advance(self.random.random() * 0.03)
+        number = (self.clock.monotonic() - self.phase) // self.renewal
+        ends = self.phase + number * self.renewal
+        busy = self.load.seconds(ends - self.renewal, ends) / self.renewal
+        fields = dict.fromkeys(FULL, 0.0) | dict.fromkeys((1001, 1002, 1004, 1014), busy)
+        return page(Rows(fields, READINGS | {"energy": number}))
+
+    def xids(self) -> dict[str, dict[int, XidRecord]]:
+        return {}
+
+    def devices(self) -> dict[str, int]:
+        return {}
+
+    def round(self, wait_seconds: float) -> None:
+        now = self.journal.now = self.clock.monotonic()
+        counted = self.counters.read(self.clock)
+        share = ShareReading(
+            activity=counted.activities.get(None), counters=counted.sources.get(None)
+        )
+        seconds = now - self.read_at
+        busy = self.load.seconds(self.read_at, now) / seconds if seconds else 0.0
+        self.read_at = now
+        vitals = Vitals(
+            utilization=Utilization(busy, busy, seconds, lower_ratio=busy),
+            clock_hertz={"sm": CLOCK_HERTZ, "memory": 1.6e9},
+        )
+        self.reading = Reading(DEVICE, self.clock.time(), now, vitals, Board(), (share,))
+
+    def reports(self) -> list[SlotReport]:
+        return [SlotReport(0, DEVICE, self.reading, None, {})]
+
+    def share(self) -> Share:
+        """After one more round."""
+        self.turns.advance(self.poll)
+        return self.publisher.tick().gpus[0].shares[0]
+
+
+def loads(draw: random.Random, since: float, until: float) -> Load:
+    return Load(draw.uniform(0.3, 20.0), draw.uniform(0.05, 1.0), since, until)
+
+
+def is_complete(share: Share) -> bool:
+    return share.saturation is not None and share.saturation.complete
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("poll", POLLS)
+@pytest.mark.parametrize("renewal", RENEWALS)
+def test_bounds_hold_and_what_is_complete_is_true(renewal: float, poll: float, seed: int) -> None:
+    """From the first second on, whatever the load does; what stands at last is idle time."""
+    draw = random.Random(f"{renewal} {poll} {seed}")
+    length = max(100.0, 8 * poll, 8 * min(renewal, 5.0))
+    lead = 0.0 if seed % 2 else 2 * poll + 4 * min(renewal, 5.0) + 6.0
+    load = loads(draw, 1.0 + lead, 1.0 + lead + length)
+    node = Node(load, renewal, poll, seed)
+    complete, told = [], []
+    node.publisher.tick()
+    first = node.clock.monotonic()
+    while node.clock.monotonic() < load.until + 2 * poll + 2 * min(renewal, 5.0) + 3.0:
+        share = node.share()
+        if node.clock.monotonic() > load.since:
+            complete.append(is_complete(share))
+            told.append(share.activity is not None and share.activity.integrable)
+    truth = load.seconds(first, node.clock.monotonic())
+
+    totals = share.totals
+    assert (totals.flops_lower or 0.0) <= truth * PEAK_FLOPS * (1 + ROUNDING_RATIO)
+    assert (totals.flops_upper or 0.0) >= truth * PEAK_FLOPS * (1 - ROUNDING_RATIO)
+    if renewal < FOLLOWED:
+        assert not any(complete[-len(complete) // 2 :])
+        assert "tensor" not in totals.pipe_active_seconds or not any(told)
+    elif lead and renewal <= 5.0:
+        assert all(complete)
+        assert all(told)
+        assert totals.pipe_active_seconds["tensor"] == pytest.approx(
+            truth, rel=ROUNDING_RATIO, abs=0.05 * renewal
+        )
+
+
+def test_a_load_in_step_with_the_page() -> None:
+    """Its seconds are those of the load, also where every second renewal is of idle time."""
+    for seed, renewal in enumerate((0.7, 0.75, 1.0, 1.3)):
+        load = Load(2 * renewal, 0.5, 15.0, 115.0)
+        node = Node(load, renewal, 1.0, seed)
+        while node.clock.monotonic() < load.until + 10.0:
+            share = node.share()
+        assert share.totals.pipe_active_seconds["tensor"] == pytest.approx(50.0, rel=0.03)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -13,9 +12,10 @@ from exporter.errors import SourceError, one_line
 
 if TYPE_CHECKING:  # what speaks HTTP and TLS is loaded where something is asked
     import ssl
-    from http.client import HTTPConnection, HTTPResponse
 
-CHUNK_BYTES = 65536
+    from exporter.exchange import Deadline
+
+HEAD_BYTES = 65536
 LOGIN_FLAGS = "--url.user, --url.password-file"
 CLIENT_CERTIFICATE_FLAGS = "--url.cert-file, --url.key-file"
 
@@ -72,10 +72,8 @@ class Answer:
     """The Date header: the daemon's clock, by which its timestamps are."""
 
 
-def get(
-    daemon: Daemon, path: str, *, connect_seconds: float, answer_seconds: float, most_bytes: int
-) -> Answer:
-    """Ask the daemon for one of its pages.
+def get(daemon: Daemon, path: str, *, seconds: float, most_bytes: int) -> Answer:
+    """Ask the daemon for one of its pages, and have all of the answer within so many seconds.
 
     Goes there directly: no proxy that the environment names is asked, and no redirect followed.
 
@@ -86,52 +84,33 @@ def get(
     """
     import http.client
 
-    page = f"{daemon.url}{path}"
+    from exporter.exchange import Deadline, asked, connected, get_lines
+
+    url, page = daemon.url, f"{daemon.url}{path}"
     entry = daemon.enter()
-    connection = _connection(daemon.url, entry, connect_seconds)
+    headers = {} if entry.authorization is None else {"Authorization": entry.authorization}
+    deadline = Deadline(seconds)
     try:
-        connection.connect()
-        deadline = time.monotonic() + answer_seconds
-        connection.sock.settimeout(answer_seconds)
-        headers = {} if entry.authorization is None else {"Authorization": entry.authorization}
-        connection.request("GET", f"{daemon.url.path}{path}", headers=headers)
-        response = connection.getresponse()
-        body = _read(response, most_bytes, deadline)
+        question = get_lines(f"{url.path}{path}", url.host, url.port, headers)
+        with connected(url.host, url.port, deadline, _context(url, entry)) as opened:
+            response = asked(opened, question, deadline, most_bytes + HEAD_BYTES)
+            body = response.read(most_bytes)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        reason = _reason(error, daemon.url, entry, connect_seconds)
+        reason = _reason(error, url, entry, deadline)
         raise SourceError(one_line(f"{page}: {reason}")) from error
-    finally:
-        connection.close()
     if response.status == 401:
         problem = "expected" if entry.authorization is None else "refused"
         raise SourceError(f"{page}: 401, user and password {problem} ({LOGIN_FLAGS})")
     return Answer(page, response.status, body, response.getheader("Date"))
 
 
-def _connection(url: Url, entry: Entry, timeout_seconds: float) -> HTTPConnection:
-    import http.client
+def _context(url: Url, entry: Entry) -> ssl.SSLContext | None:
+    import ssl
 
-    if url.scheme == "http":
-        return http.client.HTTPConnection(url.host, url.port, timeout=timeout_seconds)
-    return http.client.HTTPSConnection(
-        url.host, url.port, timeout=timeout_seconds, context=entry.context
-    )
+    return None if url.scheme == "http" else entry.context or ssl.create_default_context()
 
 
-def _read(response: HTTPResponse, most_bytes: int, deadline: float) -> bytes:
-    """Read piece by piece: a server that sends a byte at a time does not hold us up for long."""
-    body = bytearray()
-    while len(body) < most_bytes:
-        piece = response.read1(min(CHUNK_BYTES, most_bytes - len(body)))
-        if not piece:
-            break
-        body += piece
-        if time.monotonic() > deadline:
-            raise TimeoutError("timed out")
-    return bytes(body)
-
-
-def _reason(error: Exception, url: Url, entry: Entry, timeout_seconds: float) -> str:
+def _reason(error: Exception, url: Url, entry: Entry, deadline: Deadline) -> str:
     """Return why there is no answer, and, where it is about TLS, what to do."""
     import http.client
     import ssl
@@ -152,7 +131,7 @@ def _reason(error: Exception, url: Url, entry: Entry, timeout_seconds: float) ->
     is_cut = isinstance(error, ConnectionError | http.client.BadStatusLine | ssl.SSLEOFError)
     if not is_cut or isinstance(error, ConnectionRefusedError):
         return text
-    if url.scheme == "http" and _speaks_tls(url, timeout_seconds):
+    if url.scheme == "http" and _speaks_tls(url, deadline):
         return "answers with TLS, expected https:// in --url, or --web.config.file"
     if url.scheme == "https":
         problem = "refused" if entry.has_certificate else "needed"
@@ -160,18 +139,18 @@ def _reason(error: Exception, url: Url, entry: Entry, timeout_seconds: float) ->
     return text
 
 
-def _speaks_tls(url: Url, timeout_seconds: float) -> bool:
+def _speaks_tls(url: Url, deadline: Deadline) -> bool:
     """Return whether a handshake succeeds there, or fails only because of who asks."""
-    import socket
     import ssl
+
+    from exporter.exchange import connected
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     # Nothing is sent or believed.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     try:
-        with socket.create_connection((url.host, url.port), timeout_seconds) as plain:
-            context.wrap_socket(plain).close()
+        connected(url.host, url.port, deadline, context).close()
     except ssl.SSLError as error:
         return "ALERT" in (error.reason or "")
     except (OSError, ValueError):

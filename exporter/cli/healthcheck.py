@@ -47,8 +47,7 @@ def check(
         answer = get(
             daemon,
             f"/-/{'ready' if ready else 'healthy'}",
-            connect_seconds=timeout_seconds,
-            answer_seconds=timeout_seconds,
+            seconds=timeout_seconds,
             most_bytes=MAX_BYTES,
         )
     except SourceError as error:

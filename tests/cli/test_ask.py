@@ -35,11 +35,8 @@ def server(speak: Callable[[socket.socket], None]) -> Iterator[str]:
         thread.join()
 
 
-def ask(url: str, answer_seconds: float = 5.0, most_bytes: int = 10_000) -> Answer:
-    daemon = Daemon(URL.parse(url))
-    return get(
-        daemon, "/x", connect_seconds=1.0, answer_seconds=answer_seconds, most_bytes=most_bytes
-    )
+def ask(url: str, seconds: float = 5.0, most_bytes: int = 10_000) -> Answer:
+    return get(Daemon(URL.parse(url)), "/x", seconds=seconds, most_bytes=most_bytes)
 
 
 def test_an_answer() -> None:
@@ -56,12 +53,13 @@ def test_a_body_is_cut() -> None:
         assert ask(url, most_bytes=100).body == b"x" * 100
 
 
-def test_a_server_that_drips_is_left() -> None:
-    """A byte at a time resets no deadline."""
+@pytest.mark.parametrize("first", [HEAD, HEAD[:-2], b"HTTP/1.1 2", b""])
+def test_a_server_that_drips_is_left(first: bytes) -> None:
+    """A byte at a time resets no deadline, in the head as in the body."""
     done = threading.Event()
 
     def drip(connection: socket.socket) -> None:
-        connection.sendall(HEAD)
+        connection.sendall(first)
         try:
             while not done.wait(0.01):
                 connection.sendall(b"x")
@@ -71,6 +69,6 @@ def test_a_server_that_drips_is_left() -> None:
     with server(drip) as url:
         begun = time.monotonic()
         with pytest.raises(SourceError, match=r"/x: timed out$"):
-            ask(url, answer_seconds=0.2)
+            ask(url, seconds=0.2)
         done.set()
     assert time.monotonic() - begun < 5

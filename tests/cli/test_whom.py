@@ -315,7 +315,7 @@ def _status(settings: Settings) -> int:
 
 
 def _ask(daemon: Daemon) -> int:
-    return get(daemon, "/", connect_seconds=5, answer_seconds=5, most_bytes=10).status
+    return get(daemon, "/", seconds=5, most_bytes=10).status
 
 
 def test_this_node_is_trusted_by_its_own_certificate(
@@ -395,6 +395,6 @@ def test_something_else_in_place_of_a_handshake() -> None:
         thread.start()
         daemon = daemon_of(config.load([f"--url=127.0.0.1:{other.getsockname()[1]}"], {}), "x")
         with pytest.raises(SourceError) as caught:
-            get(daemon, "/", connect_seconds=5, answer_seconds=5, most_bytes=10)
+            get(daemon, "/", seconds=5, most_bytes=10)
         thread.join()
     assert "TLS" not in str(caught.value)

@@ -96,8 +96,7 @@ def lent(daemon: Daemon) -> list[str]:
     answer = get(
         daemon,
         "/api/v1/gpus",
-        connect_seconds=ANSWER_SECONDS,
-        answer_seconds=ANSWER_SECONDS,
+        seconds=ANSWER_SECONDS,
         most_bytes=MOST_BYTES,
     )
     try:

@@ -18,9 +18,8 @@ from exporter.web.api.models.gpus import GpusAnswer
 from exporter.web.api.models.read import UnexpectedError, read
 
 PATH = "/api/v1/gpus"
-CONNECT_SECONDS = 1.0
-ANSWER_SECONDS = 3.0
-"""Longer, for the first answer of a daemon waits until its API is loaded."""
+ANSWER_SECONDS = 4.0
+"""The first answer of a daemon waits until its API is loaded."""
 MOST_BYTES = 32 * 1024 * 1024
 OLD_SECONDS = 5.0
 """A snapshot of this age is said to be old: it should be a second old."""
@@ -50,13 +49,7 @@ def ask_daemon(daemon: Daemon) -> Answered:
 
     A newer daemon may answer with more than is known here.
     """
-    answer = get(
-        daemon,
-        PATH,
-        connect_seconds=CONNECT_SECONDS,
-        answer_seconds=ANSWER_SECONDS,
-        most_bytes=MOST_BYTES,
-    )
+    answer = get(daemon, PATH, seconds=ANSWER_SECONDS, most_bytes=MOST_BYTES)
     if answer.status != 200:
         raise SourceError(f"{answer.url}: expected status 200, got {answer.status}")
     found = read_answer(answer.url, answer.body)

@@ -5,18 +5,18 @@ from __future__ import annotations
 
 import base64
 import http.client
-import io
-import socket
 import ssl
-import time
 import zlib
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
+
+from exporter.exchange import Deadline, TooMuch, asked, connected, get_lines
 
 PAGE = "/metrics"
 MOST_BYTES = 4_000_000
 """Of a page, compressed or not. A node with 16 GPUs and a long list of metrics has a tenth."""
 TOTAL_SECONDS = 1.0
+TOO_LARGE = f"its page has more than {MOST_BYTES // 1_000_000} MB"
 BROKEN = "its answer is not HTTP, or ends too early"
 
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
@@ -39,42 +39,6 @@ class Target:
     password: str | None = field(default=None, repr=False)
 
 
-class _Limited(io.RawIOBase):
-    """Reads from a socket until a deadline, and no more than so many bytes."""
-
-    def __init__(self, connected: socket.socket, deadline: float, most_bytes: int) -> None:
-        self._socket = connected
-        self._deadline = deadline
-        self._left = most_bytes
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        self._socket.settimeout(_left(self._deadline))
-        count = self._socket.recv_into(buffer)
-        self._left -= count
-        if self._left < 0:
-            raise ScrapeFailed(f"its page has more than {MOST_BYTES // 1_000_000} MB")
-        return count
-
-    def makefile(self, mode: str) -> io.BufferedReader:
-        """Return itself as HTTPResponse wants it of a socket."""
-        return io.BufferedReader(self)
-
-
-def _left(deadline: float) -> float:
-    """Return how many seconds are left until `deadline`.
-
-    Raises:
-        TimeoutError: none are.
-    """
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError
-    return left
-
-
 def fetch(target: Target, total_seconds: float = TOTAL_SECONDS) -> str:
     """Return the text of a page.
 
@@ -82,12 +46,14 @@ def fetch(target: Target, total_seconds: float = TOTAL_SECONDS) -> str:
         ScrapeFailed: it is not there, not in time, too large, or no text.
     """
     try:
-        return _fetch(target, time.monotonic() + total_seconds)
+        return _fetch(target, Deadline(total_seconds))
     except TimeoutError:
         raise ScrapeFailed(f"no whole answer within {total_seconds:g} s") from None
     except ssl.SSLError as error:
         reason = getattr(error, "verify_message", "") or error.reason or "it failed"
         raise ScrapeFailed(f"TLS: {reason}") from None
+    except TooMuch:
+        raise ScrapeFailed(TOO_LARGE) from None
     except (http.client.HTTPException, ValueError):
         raise ScrapeFailed(BROKEN) from None
     except OSError as error:
@@ -98,64 +64,32 @@ def _words(error: OSError) -> str:
     return (error.strerror or type(error).__name__).lower()
 
 
-def _fetch(target: Target, deadline: float) -> str:
+def _fetch(target: Target, deadline: Deadline) -> str:
     parts = urlsplit(target.url)
     host = parts.hostname or ""
     secure = parts.scheme == "https"
     port = parts.port or (443 if secure else 80)
-    with _connected(host, port, deadline) as plain:
-        opened = plain
-        if secure:
-            opened = ssl.create_default_context().wrap_socket(plain, server_hostname=host)
-        with opened:
-            opened.sendall(_request(target, host, port))
-            limited = _Limited(opened, deadline, MOST_BYTES)
-            response = http.client.HTTPResponse(limited, method="GET")  # type: ignore[arg-type]
-            response.begin()
-            return _text(response)
-
-
-def _connected(host: str, port: int, deadline: float) -> socket.socket:
-    """Return a socket to the first of the host's addresses that accepts.
-
-    Raises:
-        NothingThere: none does.
-    """
+    context = ssl.create_default_context() if secure else None
     try:
-        found = socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)
+        opened = connected(host, port, deadline, context)
+    except ssl.SSLError:
+        raise
     except OSError as error:
         raise NothingThere(_words(error)) from None
-    refused = "the name has no address"
-    for family, kind, protocol, _, address in found:
-        opened = socket.socket(family, kind, protocol)
-        try:
-            opened.settimeout(_left(deadline))
-            opened.connect(address)
-        except OSError as error:
-            opened.close()
-            refused = _words(error)
-        else:
-            return opened
-    raise NothingThere(refused)
+    with opened:
+        return _text(asked(opened, _request(target, host, port), deadline, MOST_BYTES))
 
 
 def _request(target: Target, host: str, port: int) -> bytes:
     parts = urlsplit(target.url)
     # The root of a dcgm-exporter is a page for people.
     path = PAGE if parts.path in ("", "/") else parts.path
-    where = path + (f"?{parts.query}" if parts.query else "")
-    lines = [
-        f"GET {where} HTTP/1.1",
-        f"Host: {f'[{host}]' if ':' in host else host}:{port}",
-        "User-Agent: roofline-exporter",
-        "Accept: text/plain",
-        "Accept-Encoding: gzip",
-        "Connection: close",
-    ]
+    headers = {"Accept": "text/plain", "Accept-Encoding": "gzip"}
     if target.user is not None:
         pair = f"{target.user}:{target.password or ''}".encode()
-        lines.append(f"Authorization: Basic {base64.b64encode(pair).decode()}")
-    return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace")
+        headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+    where = path + (f"?{parts.query}" if parts.query else "")
+    return get_lines(where, host, port, headers)
 
 
 def _text(response: http.client.HTTPResponse) -> str:
@@ -184,7 +118,7 @@ def _unpacked(body: bytes) -> bytes:
     except zlib.error:
         raise ScrapeFailed("its answer is not gzip") from None
     if len(text) > MOST_BYTES:
-        raise ScrapeFailed(f"its page has more than {MOST_BYTES // 1_000_000} MB")
+        raise ScrapeFailed(TOO_LARGE)
     if not unpacker.eof:
         raise ScrapeFailed(BROKEN)
     return text

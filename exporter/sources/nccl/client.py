@@ -7,7 +7,8 @@ The protocol is that of NCCL's src/ras/client.cc; JSON came with NCCL 2.28.
 from __future__ import annotations
 
 import socket
-import time
+
+from exporter.exchange import Deadline
 
 PROTOCOL = 2
 RANKS_SECONDS = 5
@@ -34,7 +35,7 @@ def ask(host: str, port: int) -> bytes:
         NoAnswer: nobody listens there.
         Refused: who does is no RAS, is too old, or did not finish within `TOTAL_SECONDS`.
     """
-    deadline = time.monotonic() + TOTAL_SECONDS
+    deadline = Deadline(TOTAL_SECONDS)
     try:
         connection = socket.create_connection((host, port), CONNECT_SECONDS)
     except OSError as error:
@@ -49,7 +50,7 @@ def ask(host: str, port: int) -> bytes:
 class _Lines:
     """A connection of lines, each waited for until a deadline."""
 
-    def __init__(self, connection: socket.socket, deadline: float) -> None:
+    def __init__(self, connection: socket.socket, deadline: Deadline) -> None:
         self._connection = connection
         self._deadline = deadline
         self._read = bytearray()
@@ -83,10 +84,10 @@ class _Lines:
         return bool(data)
 
     def _wait(self) -> None:
-        left = self._deadline - time.monotonic()
-        if left <= 0:
-            raise Refused(f"NCCL's RAS takes longer than {TOTAL_SECONDS:g} s")
-        self._connection.settimeout(left)
+        try:
+            self._connection.settimeout(self._deadline.left())
+        except TimeoutError:
+            raise Refused(f"NCCL's RAS takes longer than {TOTAL_SECONDS:g} s") from None
 
 
 def _asked(lines: _Lines) -> bytes:

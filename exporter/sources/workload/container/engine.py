@@ -4,16 +4,15 @@
 from __future__ import annotations
 
 import http.client
-import io
 import json
 import re
 import socket
-import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from exporter.exchange import Deadline, TooMuch, asked
 from exporter.model.workload import Workload
 from exporter.sources.workload.polled import Unreadable
 
@@ -58,16 +57,6 @@ class _Answer:
     body: bytes
 
 
-class _Bytes:
-    """An answer that has been read, as HTTPResponse wants it of a socket."""
-
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-
-    def makefile(self, mode: str) -> io.BytesIO:
-        return io.BytesIO(self._content)
-
-
 def names(path: str, ids: Collection[str]) -> dict[str, Workload]:
     """Return what the engine at a socket calls those of these containers that it runs, by id.
 
@@ -101,52 +90,30 @@ def _ask(path: str, ids: Collection[str], prefix: str = "") -> _Answer:
     filters = quote(json.dumps({"id": sorted(ids) or [NOBODY]}, separators=(",", ":")))
     # HTTP/1.0: the answer ends with the connection, and comes in one piece.
     question = f"GET {prefix}/containers/json?filters={filters} HTTP/1.0\r\nHost: localhost\r\n\r\n"
-    answer = _Bytes(_exchange(path, question.encode()))
-    response = http.client.HTTPResponse(answer)  # type: ignore[arg-type]
-    response.begin()
-    return _Answer(
-        response.status,
-        response.getheader("Server") or "",
-        response.getheader("Api-Version") or "",
-        response.read(),
-    )
-
-
-def _exchange(path: str, question: bytes) -> bytes:
-    """Return the whole answer to a question."""
-    deadline = time.monotonic() + TOTAL_SECONDS
-    answer = bytearray()
+    deadline = Deadline(TOTAL_SECONDS)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as engine:
-            engine.settimeout(TOTAL_SECONDS)
+            engine.settimeout(deadline.left())
             engine.connect(path)
-            engine.sendall(question)
-            while part := engine.recv(65536):
-                answer += part
-                if len(answer) > MOST_BYTES:
-                    raise Unreadable(f"{path} answers with more than {MOST_BYTES // 1_000_000} MB")
-                engine.settimeout(_left(deadline))
+            response = asked(engine, question.encode(), deadline, MOST_BYTES)
+            return _Answer(
+                response.status,
+                response.getheader("Server") or "",
+                response.getheader("Api-Version") or "",
+                response.read(),
+            )
+    except TooMuch:
+        raise Unreadable(f"{path} answers with more than {MOST_BYTES // 1_000_000} MB") from None
     except TimeoutError:
         raise Unreadable(f"{path} has no whole answer within {TOTAL_SECONDS:g} s") from None
     except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
         raise NotThere from None
     except PermissionError:
         raise NotAllowed from None
+    except http.client.HTTPException:  # it may be an OSError as well
+        raise
     except OSError as error:
         raise Unreadable(f"{path}: {(error.strerror or str(error)).lower()}") from None
-    return bytes(answer)
-
-
-def _left(deadline: float) -> float:
-    """Return how many seconds are left until `deadline`.
-
-    Raises:
-        TimeoutError: none are.
-    """
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError
-    return left
 
 
 def _named(listed: list[Any], runtime: str) -> Iterator[Workload]:

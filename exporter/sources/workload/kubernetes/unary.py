@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
+
+from exporter.exchange import Deadline
 
 if TYPE_CHECKING:  # of the extra, and imported only where there is a kubelet
     from h2.connection import H2Connection
@@ -77,7 +78,7 @@ def call(path: str, method: str, seconds: float = TOTAL_SECONDS) -> bytes:
         raise CallFailed(f"the package h2 is not installed: {EXTRA}") from error
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            return _ask(connection, path, method, time.monotonic() + seconds)
+            return _ask(connection, path, method, Deadline(seconds))
     except TimeoutError as error:
         raise CallFailed(f"{path} does not answer in time") from error
     except OSError as error:
@@ -86,14 +87,14 @@ def call(path: str, method: str, seconds: float = TOTAL_SECONDS) -> bytes:
         raise CallFailed(f"{path} does not keep to HTTP/2: {_printable(str(error))}") from error
 
 
-def _ask(connection: socket.socket, path: str, method: str, deadline: float) -> bytes:
-    connection.settimeout(min(CONNECT_SECONDS, _left(deadline)))
+def _ask(connection: socket.socket, path: str, method: str, deadline: Deadline) -> bytes:
+    connection.settimeout(min(CONNECT_SECONDS, deadline.left()))
     connection.connect(path)
     http = _begun(method)
     answer = _Answer(path)
     events = 0
     while True:
-        connection.settimeout(_left(deadline))
+        connection.settimeout(deadline.left())
         chunk = _exchange(connection, http.data_to_send())
         if not chunk:
             raise CallFailed(f"{path} closes the connection before its answer is complete")
@@ -116,13 +117,6 @@ def _exchange(connection: socket.socket, data: bytes) -> bytes:
         return connection.recv(_CHUNK_BYTES)
     except ConnectionResetError:
         return b""
-
-
-def _left(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError
-    return left
 
 
 def _begun(method: str) -> H2Connection:

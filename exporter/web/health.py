@@ -9,8 +9,19 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from exporter.clock import stale_after_seconds
+from exporter.clock import GAP_INTERVALS, stale_after_seconds
 from exporter.web.store import Store
+
+SILENT_SECONDS = 60.0
+"""After which a publisher has died or hangs: it ticks with no GPU, and after a recording, too."""
+
+
+def not_healthy(store: Store, poll_interval_seconds: float) -> str | None:
+    """Return in one line why only a new start can help; None while the publisher ticks."""
+    silent = store.silent_seconds()
+    if silent <= max(SILENT_SECONDS, GAP_INTERVALS * poll_interval_seconds):
+        return None
+    return f"no reading round has ended for {silent:.0f} s"
 
 
 def not_ready(store: Store, poll_interval_seconds: float) -> str | None:
@@ -29,12 +40,15 @@ def health_routes(store: Store, poll_interval_seconds: Callable[[], float]) -> l
     """Return ``/-/healthy`` and ``/-/ready``."""
 
     async def healthy(_: Request) -> PlainTextResponse:
-        return PlainTextResponse("healthy\n")
+        return _answer("healthy", not_healthy(store, poll_interval_seconds()))
 
     async def ready(_: Request) -> PlainTextResponse:
-        problem = not_ready(store, poll_interval_seconds())
-        if problem is None:
-            return PlainTextResponse("ready\n")
-        return PlainTextResponse(f"not ready: {problem}\n", status_code=503)
+        return _answer("ready", not_ready(store, poll_interval_seconds()))
 
     return [Route("/-/healthy", healthy), Route("/-/ready", ready)]
+
+
+def _answer(word: str, problem: str | None) -> PlainTextResponse:
+    if problem is None:
+        return PlainTextResponse(f"{word}\n")
+    return PlainTextResponse(f"not {word}: {problem}\n", status_code=503)

@@ -28,6 +28,7 @@ class Store:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.history = History()
         self._clock = clock
+        self._began = clock()
         self._latest: Published | None = None
         self._recent: tuple[tuple[float, tuple[Rank, ...]], ...] = ()
 
@@ -53,6 +54,11 @@ class Store:
         """Return how long ago the latest snapshot was published, by a clock that never steps."""
         latest = self._latest
         return None if latest is None else self._clock() - latest.monotonic_seconds
+
+    def silent_seconds(self) -> float:
+        """Return how long nothing was published, from the start on before the first snapshot."""
+        latest = self._latest
+        return self._clock() - (self._began if latest is None else latest.monotonic_seconds)
 
     def earlier_ranks(self) -> Iterator[Rank]:
         """Yield the training ranks of the last 10 seconds, the newest first."""

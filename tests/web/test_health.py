@@ -35,6 +35,39 @@ def test_not_ready(daemon: Daemon, snapshot: Snapshot | None, reason: str) -> No
     assert (answer.status_code, answer.text) == (503, f"not ready: {reason}\n")
 
 
+@pytest.mark.parametrize("first", [None, snapshots.EXAMPLES["training"]], ids=["none", "one"])
+@pytest.mark.parametrize(("interval", "limit"), [(0.5, 60.0), (1.0, 60.0), (30.0, 90.0)])
+def test_not_healthy_without_ticks(
+    daemon: Daemon, first: Snapshot | None, interval: float, limit: float
+) -> None:
+    """A publisher that died or hangs does not come back by itself, before its first tick or after.
+
+    A minute, and at least three intervals.
+    """
+    daemon.poll_interval_seconds = interval
+    if first is not None:
+        daemon.now += 1000
+        daemon.publish(first)
+    daemon.now += limit
+    assert daemon.client.get("/-/healthy").status_code == 200
+    daemon.now += 1
+    answer = daemon.client.get("/-/healthy")
+    reason = f"not healthy: no reading round has ended for {limit + 1:.0f} s\n"
+    assert (answer.status_code, answer.text) == (503, reason)
+    daemon.publish(snapshots.EXAMPLES["training"])
+    assert daemon.client.get("/-/healthy").status_code == 200
+
+
+@pytest.mark.parametrize("name", ["lost", "bare"])
+def test_healthy_whatever_the_gpus_do(daemon: Daemon, name: str) -> None:
+    """To start the daemon anew would not bring back a driver, a GPU, or the time of a recording."""
+    for snapshot in (snapshots.NO_DRIVER, snapshots.EXAMPLES[name]):
+        for _ in range(200):
+            daemon.publish(snapshot)
+            daemon.now += 1
+        assert daemon.client.get("/-/healthy").text == "healthy\n"
+
+
 def test_ready_with_one_gpu_up(daemon: Daemon) -> None:
     """One GPU that is up is enough, whatever the others do."""
     daemon.publish(snapshots.EXAMPLES["mixed"])

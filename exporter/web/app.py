@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -24,6 +23,10 @@ from exporter.web.refusal import refuse
 from exporter.web.server.counts import uncounted
 from exporter.web.static import static_routes
 from exporter.web.store import Store
+from exporter.web.threads import Threads
+
+THREADS = 4
+"""In which answers are made; more would only be more of them in memory at a time."""
 
 
 class ApiEndpoint:
@@ -33,9 +36,16 @@ class ApiEndpoint:
     is only scraped never pays for it.
     """
 
-    def __init__(self, store: Store, specs: Callable[[], SpecBook], not_found: ASGIApp) -> None:
+    def __init__(
+        self,
+        store: Store,
+        specs: Callable[[], SpecBook],
+        not_found: ASGIApp,
+        threads: Threads,
+    ) -> None:
         self._store = store
         self._specs = specs
+        self._threads = threads
         self._not_found = not_found
         self._lock = threading.Lock()
         self._app: ASGIApp | None = None
@@ -45,7 +55,7 @@ class ApiEndpoint:
 
         with self._lock:
             if self._app is None:
-                self._app = api_app(self._store, self._specs)
+                self._app = api_app(self._store, self._specs, self._threads)
             return self._app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -55,7 +65,7 @@ class ApiEndpoint:
             return
         app = self._app
         if app is None:
-            app = await run_in_threadpool(self._build)
+            app = await self._threads.run(self._build)
         await app(scope, receive, send)
 
 
@@ -81,6 +91,7 @@ def create_app(
             before the server; without them a page stays as it was loaded.
         refused: is called with the reason when a scrape is refused.
     """
+    threads = Threads("answers", THREADS)
     streams = streams or Streams(Views(store, poll_interval_seconds), refused=refused)
     scrapes = Scrapes(parallel_scrapes, refused)
     app = Starlette(
@@ -90,14 +101,14 @@ def create_app(
             Route("/metrics", MetricsEndpoint(pages, scrapes), methods=["GET"]),
             Route("/metrics/dcgm", DcgmEndpoint(pages, scrapes), methods=["GET"]),
             *health_routes(store, poll_interval_seconds),
-            *page_routes(streams.views, specs),
+            *page_routes(streams.views, specs, threads),
             *static_routes(),
             Route(STREAM_PATH, streams, methods=["GET"]),
-            *history_routes(store),
+            *history_routes(store, threads),
         ],
     )
     # A redirect from /metrics/ would be one more way for a scrape to go wrong.
     app.router.redirect_slashes = False
     # Not a route: a path pattern does not match every path, a line break in it for one.
-    app.router.default = ApiEndpoint(store, specs, app.router.not_found)
+    app.router.default = ApiEndpoint(store, specs, app.router.not_found, threads)
     return app

@@ -8,8 +8,6 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import parse_qs
 
-from anyio import CapacityLimiter
-from anyio.to_thread import run_sync
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.types import Receive, Scope, Send
 
@@ -18,11 +16,12 @@ from exporter.exposition.formats import Format, negotiate
 from exporter.exposition.pages import Pages
 from exporter.web.plain import refuse_plainly, respond
 from exporter.web.server.counts import uncounted
+from exporter.web.threads import Threads
 
 PARALLEL_SCRAPES = 40
 LONGEST_KEPT = 1024
 """Characters of a header whose meaning is kept for the next request."""
-RENDERERS = 4
+RENDERERS = 2
 """Threads; those of the API's answers are others, so that a scrape does not wait for them."""
 
 
@@ -61,7 +60,7 @@ class Scrapes:
         self._most = most
         self._refused = refused
         self._running = 0
-        self.threads = CapacityLimiter(RENDERERS)
+        self.threads = Threads("render", RENDERERS)
 
     def begin(self) -> str | None:
         """Count one more; return why that cannot be, in one line, or None."""
@@ -139,11 +138,11 @@ class MetricsEndpoint(_Endpoint):
         threads = self._scrapes.threads
         names = parse_qs(query.decode("latin-1")).get("name[]") if query else None
         if names:
-            return await run_sync(self._pages.filtered, names, form, zipped, limiter=threads)
+            return await threads.run(self._pages.filtered, names, form, zipped)
         ready = self._pages.ready(form, zipped)
         if ready is not None:
             return ready
-        return await run_sync(self._pages.page, form, zipped, limiter=threads)
+        return await threads.run(self._pages.page, form, zipped)
 
 
 class DcgmEndpoint(_Endpoint):
@@ -153,8 +152,7 @@ class DcgmEndpoint(_Endpoint):
         names = _generation(scope["query_string"])
         body = self._pages.dcgm.ready(names, zipped)
         if body is None:
-            make = self._pages.dcgm.page
-            body = await run_sync(make, names, zipped, limiter=self._scrapes.threads)
+            body = await self._scrapes.threads.run(self._pages.dcgm.page, names, zipped)
         return _Made(body, CONTENT_TYPE_PLAIN_0_0_4, b"Accept-Encoding")
 
 

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from exporter.clock import Clock, SystemClock
-from exporter.errors import ConfigError, one_line
-from exporter.web.access.aside import aside
+from exporter.errors import ConfigError, one_line, out_of_resources
 from exporter.web.access.load import Loaded, Reading
 from exporter.web.access.terms import Terms
+from exporter.web.threads import Threads
 
 RETRY_SECONDS = 1.0
 """Between two readings of files that are broken and do not change."""
@@ -45,6 +45,9 @@ class Access:
         self._current_since = 0.0
         self._next: asyncio.Task[None] | None = None
         self._changed: asyncio.Event | None = None
+        self._thread = Threads("web-config")
+        self._stays: str | None = None
+        """Why the files could not be looked at the last time; None while they can."""
         self._reading = Reading(path, self._clock.time())
         self._loaded = self._reading.load()
         self.terms = _terms(self._loaded, 1)
@@ -100,8 +103,13 @@ class Access:
         self._current_since = self._clock.monotonic()
         try:
             await self._look()
-        except Exception as error:  # no thread could be started
-            self._break(f"{self._path}: {one_line(repr(error))}")
+        except Exception as error:
+            if out_of_resources(error):  # which says nothing of the files
+                self._stay(one_line(str(error)))
+            else:
+                self._break(f"{self._path}: {one_line(repr(error))}")
+        else:
+            self._stays = None
         finally:
             self._current = None
             self._looked_at = self._clock.monotonic()
@@ -117,13 +125,15 @@ class Access:
             new = Reading(reading.path, wall)
             try:
                 return new, new.load(loaded)
-            except ConfigError as error:
-                return new, error
             except Exception as error:
+                if out_of_resources(error):
+                    raise
+                if isinstance(error, ConfigError):
+                    return new, error
                 # Whatever it is, nobody is let in for it.
                 return new, ConfigError(f"{reading.path}: {one_line(repr(error))}")
 
-        found = await aside(look, "web-config")
+        found = await self._thread.run(look)
         if found is not None:
             self._tried_at = now
             self._reading, outcome = found
@@ -150,6 +160,11 @@ class Access:
         elif self.terms.problem is not None:
             self.terms = replace(self.terms, problem=None)
             log.info("the web configuration can be used again")
+
+    def _stay(self, reason: str) -> None:
+        if self._stays is None:
+            log.warning("the web configuration stays, it cannot be looked at: %s", reason)
+        self._stays = reason
 
     def _break(self, problem: str) -> None:
         if self.terms.problem != problem:  # a second mistake may come to light with the first

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import ssl
 import time
 from dataclasses import dataclass, field
@@ -73,9 +72,13 @@ class Reading:
 
     def _config(self, text: str) -> WebConfig:
         config = parse(loads(text, str(self.path)), self.path.parent)
-        if config.users and importlib.util.find_spec("bcrypt") is None:
-            name = one_line(str(self.path))
-            raise ConfigError(f"{name}: basic_auth_users needs the Python package bcrypt")
+        if config.users:
+            try:
+                import bcrypt  # noqa: F401 - here, and not when there may be no descriptor for it
+            except ModuleNotFoundError as error:
+                name = one_line(str(self.path))
+                problem = f"{name}: basic_auth_users needs the Python package bcrypt"
+                raise ConfigError(problem) from error
         return config
 
     def _text(self) -> str:

@@ -16,8 +16,8 @@ from base64 import b64decode
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
 
-from exporter.web.access.aside import aside
 from exporter.web.access.hashes import Hash, dummy
+from exporter.web.threads import Threads
 
 MOST_REMEMBERED = 100
 """Right ones, and as many wrong ones."""
@@ -52,6 +52,7 @@ class Passwords:
         self._secret = secrets.token_bytes(32)
         self._right: OrderedDict[bytes, None] = OrderedDict()
         self._wrong: OrderedDict[bytes, None] = OrderedDict()
+        self._thread = Threads("password")
         self._turn: asyncio.Lock | None = None
         self._waiting: Counter[str] = Counter()
 
@@ -83,7 +84,7 @@ class Passwords:
                 known = self._remembered(key)  # who had the turn before may have asked the same
                 if known is not None:
                     return known
-                matches = await aside(lambda: _matches(password, wanted), "password")
+                matches = await self._thread.run(_matches, password, wanted)
         finally:
             self._waiting[address] -= 1
             if not self._waiting[address]:

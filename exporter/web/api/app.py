@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The JSON API: the latest snapshot and the spec file, with types.
 
-The handlers are plain functions, so they run in threads and never hold up a scrape.
+The handlers run in threads and never hold up a scrape.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from exporter.web.api.write import json_text
 from exporter.web.asked import asked_gpu
 from exporter.web.refusal import refuse
 from exporter.web.store import Store
+from exporter.web.threads import Threads
 
 DESCRIPTION = (
     "How busy, how saturated and how idle each NVIDIA GPU of this node is. What is not known is "
@@ -59,7 +60,7 @@ class _Written(Generic[T]):
         return Response(latest[1], media_type="application/json")
 
 
-def api_app(store: Store, specs: Callable[[], SpecBook]) -> FastAPI:
+def api_app(store: Store, specs: Callable[[], SpecBook], threads: Threads) -> FastAPI:
     """Return the application that answers below ``/api/``."""
     app = FastAPI(
         title="roofline-exporter",
@@ -82,11 +83,13 @@ def api_app(store: Store, specs: Callable[[], SpecBook]) -> FastAPI:
     )
 
     @app.get("/api/v1/gpus", response_model=GpusAnswer)
+    @threads.aside
     def gpus() -> Response:
         """Every GPU of the node with its newest readings; empty before the first snapshot."""
         return _answer(gpus_answer(store.latest()))
 
     @app.get("/api/v1/gpus/{uuid}", response_model=GpuAnswer, responses=NOT_FOUND)
+    @threads.aside
     def gpu(uuid: str) -> Response:
         """One GPU, by its UUID or its index."""
         snapshot = store.latest()
@@ -103,6 +106,7 @@ def api_app(store: Store, specs: Callable[[], SpecBook]) -> FastAPI:
         )
 
     @app.get("/api/v1/roofline", response_model=RooflineAnswer)
+    @threads.aside
     def roofline() -> Response:
         """Ceilings, ridge points and the current point of each GPU or MIG instance."""
         snapshot = store.latest()
@@ -115,16 +119,19 @@ def api_app(store: Store, specs: Callable[[], SpecBook]) -> FastAPI:
         )
 
     @app.get("/api/v1/training", response_model=TrainingAnswer)
+    @threads.aside
     def training() -> Response:
         """Training jobs that report, rank by rank: what they waited for, and what that cost."""
         return _answer(training_answer(store.latest()))
 
     @app.get("/api/v1/specs", response_model=SpecsAnswer, summary="GPU models")
+    @threads.aside
     def gpu_models() -> Response:
         """Every GPU model of the spec file in use."""
         return written_specs(specs())
 
     @app.get("/api/openapi.json", include_in_schema=False)
+    @threads.aside
     def openapi() -> Response:
         """Describe this API; built when first asked for."""
         return written_description(app)

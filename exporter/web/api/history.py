@@ -23,6 +23,7 @@ from exporter.web.compressed import answer
 from exporter.web.history import Columns, Key, Series
 from exporter.web.live.addresses import row_key
 from exporter.web.store import Store
+from exporter.web.threads import Threads
 
 HISTORY_PATH = "/api/v1/gpus/{uuid}/history"
 TRAILS_PATH = "/api/v1/roofline/trails"
@@ -91,7 +92,7 @@ def _answer(request: Request, body: bytes) -> Response:
     return answer(request, body, "application/json", {"Cache-Control": "no-store"})
 
 
-def history_routes(store: Store) -> list[Route]:
+def history_routes(store: Store, threads: Threads) -> list[Route]:
     """Return the routes of the history."""
 
     def history(request: Request) -> Response:
@@ -109,4 +110,7 @@ def history_routes(store: Store) -> list[Route]:
         times, found = store.history.recent(TRAIL_COLUMNS, TRAIL_SECONDS)
         return _answer(request, trails_json(times, found))
 
-    return [Route(HISTORY_PATH, history), Route(TRAILS_PATH, trails)]
+    return [
+        Route(HISTORY_PATH, threads.aside(history)),
+        Route(TRAILS_PATH, threads.aside(trails)),
+    ]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import lru_cache
 from typing import Any
 
@@ -10,10 +11,15 @@ from pydantic import TypeAdapter
 
 from exporter.web.api.models.json import Json
 
+_building = threading.Lock()
+"""Pydantic parses sources for the fields' texts, which Python before 3.13 cannot do in two threads
+at once."""
+
 
 @lru_cache
 def _adapter(kind: type) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+    with _building:
+        return TypeAdapter(kind)
 
 
 def json_text(answer: Json, indent: int | None = None) -> str:

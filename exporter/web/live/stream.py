@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
 from exporter.model.snapshot import Snapshot
@@ -26,6 +25,7 @@ from exporter.web.live.views import Views
 from exporter.web.plain import refuse_plainly
 from exporter.web.server.counts import uncounted
 from exporter.web.static import HEADERS
+from exporter.web.threads import Threads
 
 STREAM_PATH = "/api/v1/stream"
 MOST_STREAMS = 32
@@ -103,6 +103,7 @@ class Streams:
         self._refused = refused
         self._most = most
         self._clock = clock
+        self._thread = Threads("stream")
         self._viewers: set[_Viewer] = set()
         """Changed in the event loop only; the publisher looks whether there are any."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -225,7 +226,7 @@ class Streams:
             await send({"type": "http.response.body", "body": data, "more_body": True})
             viewer.sending_since = None
 
-        whole = await run_in_threadpool(self._all)
+        whole = await self._thread.run(self._all)
         await write(RETRY + whole.data)
         has = whole.sequence
         while not viewer.gone:
@@ -239,7 +240,7 @@ class Streams:
                     continue
                 if viewer.behind or event.base != has:
                     viewer.behind = False
-                    event = await run_in_threadpool(self._all)
+                    event = await self._thread.run(self._all)
                 await write(event.data)
                 has = event.sequence
 

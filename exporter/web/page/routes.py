@@ -22,6 +22,7 @@ from exporter.web.page.jobs import gpu_jobs
 from exporter.web.page.node import node_content
 from exporter.web.page.problem import problem_view
 from exporter.web.static import HEADERS
+from exporter.web.threads import Threads
 
 SHARED_MODULES = (
     "dom.js",
@@ -59,7 +60,7 @@ def gpu_html(view: dict[str, Any], key: str, content: str) -> str:
     )
 
 
-def page_routes(views: Views, specs: Callable[[], SpecBook]) -> list[Route]:
+def page_routes(views: Views, specs: Callable[[], SpecBook], threads: Threads) -> list[Route]:
     """Return ``/`` and ``/gpu/{uuid}``, which takes an index as well."""
 
     def index(request: Request) -> Response:
@@ -83,4 +84,4 @@ def page_routes(views: Views, specs: Callable[[], SpecBook]) -> list[Route]:
         of = "" if instance is None else f" with a GPU instance {instance}"
         raise HTTPException(404, f"no GPU has the UUID or index {name[:80]!r}{of}")
 
-    return [Route("/", index), Route("/gpu/{uuid}", gpu)]
+    return [Route("/", threads.aside(index)), Route("/gpu/{uuid}", threads.aside(gpu))]

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import os
 import socket
 import time
 from collections import Counter
 from collections.abc import Callable
 
+from exporter.errors import OUT_OF_RESOURCES
 from exporter.web.server.connection import Connection
 from exporter.web.server.counts import Counts
 from exporter.web.server.limits import Limits
@@ -23,7 +23,6 @@ ACCEPTS = 16
 """Connections accepted before the loop turns to something else."""
 REST_SECONDS = 0.2
 """Pause of accepting while the process has no descriptor left."""
-OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 Connect = Callable[[str, Backlog, Callable[[Connection], None]], Connection]
 """Makes a connection of an address, which shares the backlog, and says when it ended."""
@@ -133,7 +132,7 @@ class Door:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
-                if error.errno in OUT_OF_DESCRIPTORS:
+                if error.errno in OUT_OF_RESOURCES:
                     self._run_out()
                 return
             self._admit(client, str(peer[0]).removeprefix("::ffff:"))

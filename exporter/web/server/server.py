@@ -11,7 +11,6 @@ from asyncio import sslproto
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import anyio.to_thread
 import uvicorn
 from starlette.types import ASGIApp
 
@@ -27,8 +26,6 @@ NOSNIFF = ("x-content-type-options", "nosniff")
 GRACE_SECONDS = 1.0
 """Answers under way have so long when it is to stop."""
 SWEEP_SECONDS = 1.0
-THREADS = 8
-"""In which answers are made; more would only be more of them in memory at a time."""
 TLS_BUFFER_BYTES = 32 * 1024
 """asyncio's own, of each connection, is 256 kB."""
 
@@ -102,7 +99,6 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Open the door."""
         asyncio.get_running_loop().set_exception_handler(LoopErrors())
-        anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
         tls: Any = sslproto.SSLProtocol
         if hasattr(tls, "max_size"):  # Python 3.10 has no buffer of its own
             tls.max_size = TLS_BUFFER_BYTES

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+import resource
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -329,8 +331,61 @@ def test_no_failure_lets_anybody_in(watched: Watched, monkeypatch: pytest.Monkey
     watched.write(TEXT + "  min_version: TLS13\n")
     assert "nobody thought of it" in (watched.look().problem or "")
 
-    monkeypatch.setattr(access_module, "aside", fail)
+    monkeypatch.setattr(watched.access, "_take", fail)
     assert "nobody thought of it" in (watched.look().problem or "")
+
+
+@contextlib.contextmanager
+def no_descriptor() -> Iterator[None]:
+    """Have the kernel open no file for this process."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.open(os.devnull, os.O_RDONLY)  # the lowest number that is free
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_without_descriptors_the_terms_stay(
+    watched: Watched, caplog: pytest.LogCaptureFixture, *, changed: bool
+) -> None:
+    """It says nothing of the files that they cannot be opened: they hold, the last that were read.
+
+    As soon as there are descriptors again, what they say now does.
+    """
+    caplog.set_level(logging.INFO)
+    write_files(watched.folder, "other" if changed else "first")
+
+    async def test() -> None:
+        with no_descriptor():
+            for _ in range(3):
+                terms = await watched.access.look()
+                assert (terms.problem, terms.generation) == (None, 1)
+                watched.clock.advance(1.0)
+        assert (await watched.access.look()).generation == 1 + changed
+
+    in_loop(test)
+    assert watched.access.ok
+    assert sum("it cannot be looked at" in line for line in caplog.messages) == 1
+    assert "Too many open files" in caplog.text
+
+
+def test_files_that_are_broken_stay_so_without_descriptors(watched: Watched) -> None:
+    """Whoever takes them all does not get in by that."""
+    watched.write("nonsense: 1\n")
+
+    async def test() -> None:
+        assert "nonsense" in ((await watched.access.look()).problem or "")
+        await asyncio.to_thread(watched.write, TEXT)
+        with no_descriptor():
+            assert "nonsense" in ((await watched.access.look()).problem or "")
+        watched.clock.advance(1.0)
+        assert (await watched.access.look()).problem is None
+
+    in_loop(test)
 
 
 def test_requests_on_kept_connections_look_once_a_second(watched: Watched) -> None:

@@ -25,7 +25,7 @@ REQUEST_REFUSALS: Mapping[str, str] = {
     "password": "it has no valid user and password",
     "rate": "more requests than the web configuration's rate_limit",
     "scrapes": "more scrapes at once than --web.max-requests",
-    "streams": "more live views at once than are served",
+    "streams": "more live views at once than are served, or than one address may have",
     "web_config": "the web configuration cannot be used",
 }
 """Why a request was answered with an error before it was looked at."""

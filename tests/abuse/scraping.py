@@ -12,13 +12,14 @@ import base64
 import http.client
 import json
 import select
+import socket
 import ssl
 import sys
 import time
 from urllib.parse import SplitResult, urlsplit
 
-ADDRESS = "127.0.0.2"
-"""What it comes from; attackers come from 127.0.0.1."""
+NOBODY = "192.0.2.1"
+"""An address of documentation: nothing is sent there."""
 INTERVAL_SECONDS = 0.1
 HEALTH_EVERY = 5
 """A health check on a new connection follows so many scrapes, as a kubelet would do it."""
@@ -74,7 +75,7 @@ class Client:
 
     def _connection(self) -> http.client.HTTPConnection:
         host, port = self._url.hostname or "", self._url.port
-        source = (ADDRESS, 0)
+        source = (_address(), 0)
         if self._url.scheme == "https":
             context = ssl.create_default_context(cafile=self._url.fragment)
             return http.client.HTTPSConnection(
@@ -83,6 +84,17 @@ class Client:
         return http.client.HTTPConnection(
             host, port, timeout=TIMEOUT_SECONDS, source_address=source
         )
+
+
+def _address() -> str:
+    """Return what the scraper comes from: attackers come from loopback, whose addresses are one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((NOBODY, 9))
+        except OSError:  # a machine without a network
+            return "127.0.0.2"
+        address: str = probe.getsockname()[0]
+        return address
 
 
 def _ask(connection: http.client.HTTPConnection, path: str, headers: dict[str, str]) -> None:

@@ -6,12 +6,14 @@ from __future__ import annotations
 import base64
 import contextlib
 import http.client
+import re
 import socket
 import ssl
 import struct
 import subprocess
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -116,33 +118,67 @@ def test_what_is_no_tls(secured: Secured, record_property: Record) -> None:
             assert done.statuses == []
 
 
-def test_a_flood_of_wrong_passwords(secured: Secured, record_property: Record) -> None:
-    """Each costs a check of bcrypt; who has the right one is answered all the while."""
-    context = ssl.create_default_context(cafile=str(secured.ca))
+@contextlib.contextmanager
+def wrong_passwords(port: int, ca: Path, addresses: Sequence[str]) -> Iterator[list[int]]:
+    """Have a client at each address guess, until the end; give what they are answered."""
+    context = ssl.create_default_context(cafile=str(ca))
     answers: list[int] = []
-    end = time.monotonic() + FLOOD_SECONDS
+    over = threading.Event()
 
-    def guess(thread: int) -> None:
+    def guess(address: str, thread: int) -> None:
         number = 0
-        while time.monotonic() < end:
+        while not over.is_set():
             number += 1
             both = base64.b64encode(f"{USER}{number % 2}:{thread} {number}".encode()).decode()
             connection = http.client.HTTPSConnection(
-                "127.0.0.1", secured.port, timeout=10, context=context
+                "127.0.0.1", port, timeout=10, context=context, source_address=(address, 0)
             )
             with contextlib.suppress(OSError, http.client.HTTPException):
                 connection.request("GET", "/metrics", headers={"Authorization": f"Basic {both}"})
                 answers.append(connection.getresponse().status)
             connection.close()
 
-    with under_attack(secured.process, secured.url, "wrong passwords, 16 clients", record_property):
-        threads = [threading.Thread(target=guess, args=(number,)) for number in range(16)]
-        for thread in threads:
-            thread.start()
+    threads = [
+        threading.Thread(target=guess, args=(address, number))
+        for number, address in enumerate(addresses)
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield answers
+    finally:
+        over.set()
         for thread in threads:
             thread.join()
+
+
+def test_a_flood_of_wrong_passwords(secured: Secured, record_property: Record) -> None:
+    """Each costs a check of bcrypt; who has the right one is answered all the while."""
+    name = "wrong passwords, 16 clients"
+    with (
+        under_attack(secured.process, secured.url, name, record_property),
+        wrong_passwords(secured.port, secured.ca, ["127.0.0.1"] * 16) as answers,
+    ):
+        time.sleep(FLOOD_SECONDS)
     assert len(answers) > 20
     assert set(answers) <= {401, 429, 503}
+
+
+def test_a_new_password_in_a_flood_of_wrong_ones(
+    secured: Secured, tmp_path: Path, record_property: Record
+) -> None:
+    """Nobody remembers it, yet it holds at once: whoever floods has one turn in two."""
+    import bcrypt
+
+    hashed = bcrypt.hashpw(b"battery-staple", bcrypt.gensalt(10)).decode()
+    text = (tmp_path / "web.yml").read_text()
+    url = secured.url.replace(PASSWORD, "battery-staple")
+    addresses = [f"127.0.{number}.1" for number in range(4)] * 5
+    with wrong_passwords(secured.port, secured.ca, addresses) as answers:
+        wait_until(lambda: 503 in answers)
+        (tmp_path / "web.yml").write_text(re.sub("'.*'", f"'{hashed}'", text))
+        with under_attack(secured.process, url, "a new password, 20 clients", record_property):
+            time.sleep(FLOOD_SECONDS)
 
 
 def test_renegotiation(secured: Secured, record_property: Record) -> None:

@@ -133,7 +133,8 @@ class Settings:
         "web.max-connections-per-address",
         integer(1, 10000),
         "100",
-        "The same for the connections of one address.",
+        "The same for the connections of one address: those of this host are one, and an IPv6 /64 "
+        "is.",
     )
     web_limit_loopback: bool = _flag(
         "web.limit-loopback",

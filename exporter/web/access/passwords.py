@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a password is the one of a hash, without ever keeping the event loop waiting.
 
-To compute a hash takes long by design, so one is computed at a time, in a thread, and few wait for
-their turn. What came out is remembered, for right and for wrong ones apart: who guesses cannot push
-out those who know.
+To compute a hash takes long by design, so one is computed at a time, in a thread, and those who ask
+take turns by where they come from. What came out is remembered, for right and for wrong ones apart:
+who guesses cannot push out those who know. So a request need not stay until its turn: where too
+many wait it is sent away, its password is checked all the same, and the next one is answered.
 """
 
 from __future__ import annotations
@@ -11,21 +12,29 @@ from __future__ import annotations
 import asyncio
 import binascii
 import hmac
+import logging
 import secrets
 from base64 import b64decode
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from exporter.web.access.hashes import Hash, dummy
+from exporter.web.fairness import FairQueue, origin
 from exporter.web.threads import Threads
 
 MOST_REMEMBERED = 100
 """Right ones, and as many wrong ones."""
-MOST_WAITING = 16
-MOST_WAITING_OF_ONE = 4
-"""From one address."""
+MOST_WAITING = 1024
+"""Passwords that are to be checked: so many origins can have their turn."""
+MOST_WAITING_OF_ONE = 16
+"""Of one origin, so that it does not leave an hour's work behind."""
+MOST_HELD = 32
+"""Requests that wait for that: each is a connection that makes no room for others."""
 LONGEST_PASSWORD = 72
 """Bytes; bcrypt does not look at more."""
+
+log = logging.getLogger(__name__)
 
 
 class Busy(Exception):
@@ -45,6 +54,24 @@ def credentials(header: bytes) -> tuple[bytes, bytes] | None:
     return (user, password) if colon else None
 
 
+class _Asked(NamedTuple):
+    """A password that is to be checked."""
+
+    of: str
+    """Its origin."""
+    key: bytes
+    password: bytes
+    wanted: Hash
+    is_known: bool
+    """Whether there is such a user."""
+    answer: asyncio.Future[bool | None]
+    """Whether it is right; None for who is not to wait."""
+
+    def say(self, is_right: bool | None) -> None:
+        if not self.answer.done():
+            self.answer.set_result(is_right)
+
+
 class Passwords:
     """Checks passwords, one at a time."""
 
@@ -53,8 +80,9 @@ class Passwords:
         self._right: OrderedDict[bytes, None] = OrderedDict()
         self._wrong: OrderedDict[bytes, None] = OrderedDict()
         self._thread = Threads("password")
-        self._turn: asyncio.Lock | None = None
-        self._waiting: Counter[str] = Counter()
+        self._turns: FairQueue[_Asked] = FairQueue(MOST_WAITING, MOST_WAITING_OF_ONE)
+        self._held: FairQueue[_Asked] = FairQueue(MOST_HELD)
+        self._checking: asyncio.Task[None] | None = None
 
     async def check(
         self, users: Mapping[str, Hash], user: bytes, password: bytes, address: str = ""
@@ -62,7 +90,7 @@ class Passwords:
         """Return whether this is the user's password; unknown users take as long as known ones.
 
         Raises:
-            Busy: so many wait for their turn that this one may not.
+            Busy: so many wait that this one may not; it may be checked all the same.
         """
         name = user.decode("utf-8", "replace")
         found = users.get(name) if name.encode() == user else None
@@ -74,24 +102,36 @@ class Passwords:
         known = self._remembered(key)
         if known is not None:
             return known
-        if self._waiting.total() >= MOST_WAITING or self._waiting[address] >= MOST_WAITING_OF_ONE:
-            raise Busy
-        if self._turn is None:
-            self._turn = asyncio.Lock()  # in Python 3.10 it belongs to a loop
-        self._waiting[address] += 1
+        loop, of = asyncio.get_running_loop(), origin(address)
+        asked = _Asked(of, key, password, wanted, found is not None, loop.create_future())
+        for queue in (self._turns, self._held):
+            left_out = queue.put(of, asked)
+            if left_out is not None:
+                left_out.say(None)
+        if self._checking is None or self._checking.done():
+            self._checking = loop.create_task(self._check_all())
         try:
-            async with self._turn:
-                known = self._remembered(key)  # who had the turn before may have asked the same
-                if known is not None:
-                    return known
-                matches = await self._thread.run(_matches, password, wanted)
+            is_right = await asked.answer
         finally:
-            self._waiting[address] -= 1
-            if not self._waiting[address]:
-                del self._waiting[address]
-        is_right = matches and found is not None
-        self._remember(self._right if is_right else self._wrong, key)
+            self._held.discard(of, asked)
+        if is_right is None:
+            raise Busy
         return is_right
+
+    async def _check_all(self) -> None:
+        while self._turns:
+            asked, is_right = self._turns.pop(), None
+            try:
+                matches = await self._thread.run(_matches, asked.password, asked.wanted)
+            except Exception:  # such as no memory: neither right nor wrong
+                log.debug("a password was not checked", exc_info=True)
+            else:
+                is_right = matches and asked.is_known
+                self._remember(self._right if is_right else self._wrong, asked.key)
+            # Who asks again and again has one turn for all of it.
+            for each in [asked, *(each for each in self._turns if each.key == asked.key)]:
+                self._turns.discard(each.of, each)
+                each.say(is_right)
 
     def _dummy(self, users: Mapping[str, Hash], user: bytes) -> Hash:
         """Return a hash for an unknown user: always the same, and of a cost that a user's has."""
@@ -119,7 +159,7 @@ class Passwords:
 
 
 def _matches(password: bytes, wanted: Hash) -> bool:
-    import bcrypt  # only who has users needs it
+    import bcrypt  # only who has users needs it, for whom it is loaded with the file
 
     try:
         return bcrypt.checkpw(password, wanted.octets)

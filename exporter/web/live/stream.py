@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from starlette.types import Receive, Scope, Send
 
 from exporter.model.snapshot import Snapshot
+from exporter.web.fairness import FairQueue, origin
 from exporter.web.live.patch import merge_patch
 from exporter.web.live.view import NodeView
 from exporter.web.live.views import Views
@@ -59,7 +60,9 @@ def encoded(name: str, sequence: int, value: dict[str, Any]) -> bytes:
 class _Viewer:
     """One open stream; all but `sending_since` is for the event loop alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, of: str) -> None:
+        self.of = of
+        """Its origin."""
         self.pending: deque[Event] = deque()
         self.heartbeat = False
         self.behind = False
@@ -101,10 +104,9 @@ class Streams:
         """Take what is shown, how many may watch, and whom to call when one more is refused."""
         self.views = views
         self._refused = refused
-        self._most = most
         self._clock = clock
         self._thread = Threads("stream")
-        self._viewers: set[_Viewer] = set()
+        self._viewers: FairQueue[_Viewer] = FairQueue(most)
         """Changed in the event loop only; the publisher looks whether there are any."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._beat: asyncio.TimerHandle | None = None
@@ -171,7 +173,7 @@ class Streams:
         for viewer in tuple(self._viewers):
             viewer.put(event)
             if viewer.sending_since is not None and now - viewer.sending_since > STUCK_SECONDS:
-                self._viewers.discard(viewer)
+                self._viewers.discard(viewer.of, viewer)
                 viewer.end()
         self._schedule_heartbeat()
 
@@ -195,8 +197,12 @@ class Streams:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one viewer until it goes."""
-        if len(self._viewers) >= self._most or self._ended:
+        viewer = _Viewer(origin((scope.get("client") or ("",))[0]))
+        left_out = viewer if self._ended else self._viewers.put(viewer.of, viewer)
+        if left_out is not None:
             self._refused("streams")
+            left_out.end()
+        if left_out is viewer:
             limit = f"{len(self._viewers)} streams are open, which is the limit"
             reason = "the exporter stops" if self._ended else limit
             await refuse_plainly(scope, send, 503, reason, [(b"retry-after", b"5")])
@@ -204,21 +210,22 @@ class Streams:
         self._loop = asyncio.get_running_loop()
         headers = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
         headers += [(b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        if scope["method"] == "HEAD":
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            if scope["method"] != "HEAD":
+                await self._watch(viewer, receive, send)
             await send({"type": "http.response.body", "body": b""})
-            return
-        viewer = _Viewer()
-        self._viewers.add(viewer)
+        finally:
+            self._viewers.discard(viewer.of, viewer)
+
+    async def _watch(self, viewer: _Viewer, receive: Receive, send: Send) -> None:
         listener = asyncio.create_task(_until_gone(receive, viewer))
         if self._beat is None:
             self._schedule_heartbeat()
         try:
             await self._serve(viewer, send)
-            await send({"type": "http.response.body", "body": b""})
         finally:
             listener.cancel()
-            self._viewers.discard(viewer)
 
     async def _serve(self, viewer: _Viewer, send: Send) -> None:
         async def write(data: bytes) -> None:

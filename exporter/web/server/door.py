@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from exporter.errors import OUT_OF_RESOURCES
+from exporter.web.fairness import LOOPBACK, origin
 from exporter.web.server.connection import Connection
 from exporter.web.server.counts import Counts
 from exporter.web.server.limits import Limits
@@ -25,7 +26,7 @@ REST_SECONDS = 0.2
 """Pause of accepting while the process has no descriptor left."""
 
 Connect = Callable[[str, Backlog, Callable[[Connection], None]], Connection]
-"""Makes a connection of an address, which shares the backlog, and says when it ended."""
+"""Makes a connection of an origin, which shares the backlog, and says when it ended."""
 
 
 class Door:
@@ -135,7 +136,7 @@ class Door:
                 if error.errno in OUT_OF_RESOURCES:
                     self._run_out()
                 return
-            self._admit(client, str(peer[0]).removeprefix("::ffff:"))
+            self._admit(client, origin(str(peer[0])))
 
     def _run_out(self) -> None:
         """Let those who wait know at once, and accept nobody for a moment."""
@@ -184,7 +185,7 @@ class Door:
     def _is_limited(self, address: str) -> bool:
         if self._of_address[address] < self._limits.connections_per_address:
             return False
-        return self._limits.limit_loopback or not (address == "::1" or address.startswith("127."))
+        return self._limits.limit_loopback or address != LOOPBACK
 
     def _make_room(self, address: str | None) -> bool:
         guest = makes_room(self._guests, self._clock(), self._limits, address)

@@ -31,6 +31,7 @@ class Computed:
 
     def __init__(self) -> None:
         self.hashes: list[bytes] = []
+        self.passwords: list[bytes] = []
         self.at_once = self.most_at_once = 0
         self.threads: set[str] = set()
         self.gate = threading.Event()
@@ -39,6 +40,7 @@ class Computed:
 
     def checkpw(self, password: bytes, wanted: bytes) -> bool:
         self.hashes.append(wanted)
+        self.passwords.append(password)
         self.threads.add(threading.current_thread().name)
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
@@ -159,48 +161,123 @@ def test_an_unknown_user_takes_as_long_as_a_known_one(computed: Computed) -> Non
     assert costs[::2] == costs[1::2]
 
 
-def test_few_wait_for_their_turn(computed: Computed) -> None:
-    """Sixteen, four of one address; the next is sent away, but not who is remembered."""
+def place(number: int) -> str:
+    """An address of a network of its own."""
+    return f"2001:db8:0:{number:x}::{number:x}"
+
+
+def test_few_are_held_until_their_turn(computed: Computed) -> None:
+    """Those of the origin that has most are sent away; their passwords are checked all the same."""
 
     async def ask() -> None:
         checker = Passwords()
-        assert await checker.check(USERS, b"alice", b"open sesame", "scraper")
         computed.gate.clear()
-        waiting = [
+        guesses = [
             asyncio.ensure_future(
-                checker.check(USERS, b"alice", b"%d" % number, f"10.0.0.{number // 4}")
+                checker.check(USERS, b"alice", b"%d" % number, place(number // 16))
             )
-            for number in range(16)
+            for number in range(passwords.MOST_HELD)
         ]
         await asyncio.sleep(0)
+        scraper = asyncio.ensure_future(checker.check(USERS, b"alice", b"open sesame", place(9)))
+        await asyncio.sleep(0.01)
+        assert [guess.done() for guess in guesses] == [False] * 15 + [True] + [False] * 16
         with pytest.raises(Busy):
-            await checker.check(USERS, b"alice", b"other", "10.0.0.9")
-        assert await checker.check(USERS, b"alice", b"open sesame", "scraper")
+            await guesses[15]
         computed.gate.set()
-        assert await asyncio.gather(*waiting) == [False] * 16
-        assert not await checker.check(USERS, b"alice", b"other", "10.0.0.9")
+        assert await scraper
+        assert await asyncio.gather(*guesses[:15], *guesses[16:]) == [False] * 31
+        before = len(computed.hashes)
+        assert not await checker.check(USERS, b"alice", b"15", place(0))
+        assert len(computed.hashes) == before == passwords.MOST_HELD + 1
 
     asyncio.run(ask())
 
 
-def test_one_address_cannot_take_every_place(computed: Computed) -> None:
-    """Who guesses from one place does not keep others out."""
+def test_one_origin_leaves_little_behind(computed: Computed) -> None:
+    """All of this host's addresses are one."""
 
     async def ask() -> None:
         checker = Passwords()
         computed.gate.clear()
-        waiting = [
-            asyncio.ensure_future(checker.check(USERS, b"alice", b"%d" % number, "10.0.0.1"))
-            for number in range(4)
+        guesses = [
+            asyncio.ensure_future(
+                checker.check(USERS, b"alice", b"%d" % number, f"127.0.{number}.1")
+            )
+            for number in range(200)
         ]
-        await asyncio.sleep(0)
-        with pytest.raises(Busy):
-            await checker.check(USERS, b"alice", b"5", "10.0.0.1")
-        scraper = asyncio.ensure_future(checker.check(USERS, b"alice", b"open sesame", "10.0.0.2"))
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
         computed.gate.set()
-        assert await scraper
-        await asyncio.gather(*waiting)
+        answers = await asyncio.gather(*guesses, return_exceptions=True)
+        assert len(computed.hashes) == answers.count(False) <= passwords.MOST_WAITING_OF_ONE + 1
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("origins", [4, 40, 400])
+def test_who_knows_gets_through_a_flood(computed: Computed, origins: int) -> None:
+    """After one turn of each origin that guesses, however often each of them does."""
+    over = False
+
+    async def guess(checker: Passwords, number: int, times: int) -> None:
+        word = 0
+        while not over:
+            word += 1
+            try:
+                password = b"%d %d %d" % (number, times, word)
+                assert not await checker.check(USERS, b"alice", password, place(number))
+            except Busy:
+                await asyncio.sleep(0.2)
+
+    async def know(checker: Passwords, password: bytes) -> bool | None:
+        last = len(computed.hashes) + 2 * origins + 10
+        while len(computed.hashes) < last:
+            try:
+                return await checker.check(USERS, b"alice", password, place(9999))
+            except Busy:
+                await asyncio.sleep(0)
+        return None
+
+    async def ask() -> None:
+        nonlocal over
+        checker = Passwords()
+        flood = [
+            asyncio.ensure_future(guess(checker, number, times))
+            for number in range(origins)
+            for times in range(max(2, 400 // origins))
+        ]
+        try:
+            while len(computed.hashes) < origins:
+                await asyncio.sleep(0.01)
+            await race(checker)
+        finally:
+            over = True
+            await asyncio.gather(*flood)
+
+    async def race(checker: Passwords) -> None:
+        for password, is_right in ((b"open sesame", True), (b"nearly", False)):
+            before = len(computed.hashes)
+            assert await know(checker, password) == is_right
+            assert computed.passwords.index(password) - before <= origins + 1
+
+    asyncio.run(ask())
+
+
+def test_what_could_not_be_checked_is_neither_right_nor_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As soon as there is memory again, the password is right."""
+
+    def fail(*_: object) -> bool:
+        raise MemoryError
+
+    async def ask() -> None:
+        checker = Passwords()
+        with monkeypatch.context() as patched:
+            patched.setattr(bcrypt, "checkpw", fail)
+            with pytest.raises(Busy):
+                await checker.check(USERS, b"alice", b"open sesame")
+        assert await checker.check(USERS, b"alice", b"open sesame")
 
     asyncio.run(ask())
 

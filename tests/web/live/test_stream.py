@@ -234,6 +234,37 @@ def test_too_many_streams(play: Play) -> None:
     play(act)
 
 
+def test_no_address_has_all_streams(play: Play) -> None:
+    """Another one gets in for the newest of those that have most, until all have as many."""
+
+    async def act(stage: Stage) -> None:
+        await stage.publish()
+        many = [
+            Viewer(stage.daemon.app, address=f"127.0.0.{number}")
+            for number in range(stream.MOST_STREAMS)
+        ]
+        for viewer in many:
+            assert [(await viewer.event()).name for _ in "ab"] == ["retry", "snapshot"]
+        # One /64, which is one client, too.
+        other = [Viewer(stage.daemon.app, address=f"2001:db8::{number}") for number in range(16)]
+        for viewer in other:
+            assert [(await viewer.event()).name for _ in "ab"] == ["retry", "snapshot"]
+        for viewer in many[16:]:
+            await viewer.ended()
+        assert stage.daemon.refused == ["streams"] * 16
+        refused = [Viewer(stage.daemon.app, address=f"2001:db8::{address}") for address in "ab"]
+        refused.append(Viewer(stage.daemon.app))
+        for viewer in refused:
+            await viewer.ended()
+            assert viewer.status == 503
+        await stage.publish()
+        for viewer in (*many[:16], *other):
+            assert (await viewer.event()).name == "diff"
+            await viewer.leave()
+
+    play(act)
+
+
 def test_streams_end_with_the_daemon(play: Play) -> None:
     """All end at once, and no new one begins."""
 

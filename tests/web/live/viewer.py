@@ -42,6 +42,7 @@ class Viewer:
     app: ASGIApp
     method: str = "GET"
     path: str = "/api/v1/stream"
+    address: str = "127.0.0.1"
     status: int | None = None
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
@@ -66,6 +67,7 @@ class Viewer:
             "root_path": "",
             "query_string": b"",
             "headers": [],
+            "client": (self.address, 1),
         }
         await self.app(scope, self._receive, self._send)
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from exporter.web.fairness import origin
+from exporter.web.server import door
 from exporter.web.server.connection import Connection
 from exporter.web.server.limits import Limits, affordable
 from exporter.web.server.standing import Standing
@@ -173,6 +175,27 @@ def open_site(limits: Limits) -> Iterator[tuple[Site, Callable[..., Client]]]:
         yield site, connect
 
 
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has each address of this host but 127.0.0.1 count as one of another host."""
+
+    def elsewhere(address: str) -> str:
+        return origin(address if address == "127.0.0.1" else f"10{address.removeprefix('127')}")
+
+    monkeypatch.setattr(door, "origin", elsewhere)
+
+
+def test_all_addresses_of_this_host_are_one() -> None:
+    """Who may open sockets here has sixteen million of them."""
+    with open_site(FEW) as (site, connect):
+        busy = [connect(GET % b"/slow", address) for address in ("127.0.0.2", "127.255.0.7")]
+        wait_until(lambda: len(site.scopes) == len(busy))
+        new = connect(b"", "127.1.2.3")
+        wait_until(lambda: not new.is_open)
+        assert site.count.connections_refused_total["address_limit"] == 1
+
+
+@pytest.mark.usefixtures("apart")
 def test_at_the_limit_of_an_address_its_longest_idle_makes_room() -> None:
     """Other addresses keep theirs."""
     with open_site(FEW) as (site, connect):
@@ -193,6 +216,7 @@ def test_at_the_limit_of_an_address_its_longest_idle_makes_room() -> None:
         assert site.count.requests_aborted_total["room"] == 1
 
 
+@pytest.mark.usefixtures("apart")
 def test_at_the_limit_of_all_the_address_with_most_makes_room() -> None:
     """However long another one waits."""
     with open_site(FEW) as (site, connect):
@@ -208,6 +232,7 @@ def test_at_the_limit_of_all_the_address_with_most_makes_room() -> None:
         assert sum(client.is_open for client in silent) == 1
 
 
+@pytest.mark.usefixtures("apart")
 @pytest.mark.parametrize(
     ("addresses", "reason"),
     [(["127.0.0.1"] * 3, "address_limit"), ([f"127.0.0.{n}" for n in range(2, 6)], "limit")],

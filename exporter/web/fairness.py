@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who counts as one client at every limit, and who has to go where there is no room for all."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import deque
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Generic, TypeVar
+
+LOOPBACK = "loopback"
+PREFIX_BITS = 64
+"""Of an IPv6 address: whoever has one has all that begin so."""
+
+T = TypeVar("T")
+
+
+@lru_cache(maxsize=1024)
+def origin(address: str) -> str:
+    """Return what all addresses that one client can come from have in common.
+
+    All of this host's are one, so are those of an IPv6 /64; an IPv4 address stands for itself, also
+    mapped to IPv6. What is no address stands for itself as well.
+    """
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv6Address):
+        found = found.ipv4_mapped or found
+    if found.is_loopback:
+        return LOOPBACK
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    return str(ipaddress.ip_network((found, PREFIX_BITS), strict=False))
+
+
+class FairQueue(Generic[T]):
+    """A bounded number of items, of which every origin has its share; each is in it once.
+
+    The origins take turns, and the items of one keep their order: an item that is the first of its
+    origin has its turn after at most one of each other origin.
+    """
+
+    def __init__(self, most: int, most_of_one: int | None = None) -> None:
+        """Take how many there may be, and how many of one origin."""
+        self._most = most
+        self._most_of_one = most if most_of_one is None else most_of_one
+        self._of: dict[str, deque[T]] = {}
+        """By origin, in the order of their turns; none is empty."""
+        self._length = 0
+
+    def __len__(self) -> int:
+        """Return how many there are; any thread may ask."""
+        return self._length
+
+    def __iter__(self) -> Iterator[T]:
+        """Yield all, in no order that means anything."""
+        for items in self._of.values():
+            yield from items
+
+    def put(self, of: str, item: T) -> T | None:
+        """Add an item of an origin; return the one that has to go for it, which may be itself.
+
+        It is the newest of the origin that has most; between equals, of the newcomer's.
+        """
+        own = self._of.setdefault(of, deque())
+        own.append(item)
+        self._length += 1
+        heaviest = of
+        if len(own) <= self._most_of_one:
+            if self._length <= self._most:
+                return None
+            heaviest = max(self._of, key=lambda each: (len(self._of[each]), each == of))
+        left_out = self._of[heaviest][-1]
+        self.discard(heaviest, left_out)
+        return left_out
+
+    def pop(self) -> T:
+        """Remove and return the item whose turn it is; raises KeyError if there is none."""
+        of = next(iter(self._of), "")
+        items = self._of.pop(of)
+        item = items.popleft()
+        self._length -= 1
+        if items:
+            self._of[of] = items
+        return item
+
+    def discard(self, of: str, item: T) -> None:
+        """Remove an item, if it is there."""
+        items = self._of.get(of)
+        if items is not None and item in items:
+            items.remove(item)
+            self._length -= 1
+            if not items:
+                del self._of[of]

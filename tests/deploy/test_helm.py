@@ -242,6 +242,31 @@ def test_preferences_alone_leave_the_label_required() -> None:
     ]
 
 
+DRA_LABEL = "nvidia.com/gpu.deploy.dcgm-exporter-dra"
+
+
+@pytest.mark.parametrize(
+    ("values", "selected"),
+    [
+        ({}, {}),
+        ({"gpuOperator": {"clientLabel": True}}, {CLIENT: "true"}),
+        ({"dra": {"enabled": True}}, {DRA_LABEL: "true"}),
+        # Nodes of claims have no label of clients: with both there would be no pods.
+        ({"dra": {"enabled": True}, "gpuOperator": {"clientLabel": True}}, {DRA_LABEL: "true"}),
+        ({"dra": {"enabled": True}, "nodeSelector": {DRA_LABEL: None}}, {}),
+    ],
+    ids=["neither", "clients", "claims", "both", "claims without the operator"],
+)
+def test_who_changes_the_driver_waits_for_the_pod(
+    values: Values, selected: Mapping[str, str]
+) -> None:
+    """The managers look at the node selector of a DaemonSet's pods, and at nothing else."""
+    pod = _pod(objects(values))
+    assert pod["nodeSelector"] == {"nvidia.com/gpu.present": "true", **selected}
+    terms = pod["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    assert terms == [{"matchExpressions": [each]} for each in MAY_STAY]
+
+
 def test_a_key_of_the_node_selector_can_go() -> None:
     """Maps are laid over each other; null removes."""
     assert "nodeSelector" not in _pod(objects({"nodeSelector": {"nvidia.com/gpu.present": None}}))
@@ -507,7 +532,7 @@ REFUSED: Sequence[tuple[Values, str]] = (
     ({"kubeletPath": "/var/lib/kubelet"}, "'/kubeletPath': '/var/lib/kubelet' does not match"),
     ({"serviceMonitor": {"interval": 15}}, "'/serviceMonitor/interval': got number, want string"),
     ({"podMonitor": {"interval": "15"}}, "'/podMonitor/interval': '15' does not match"),
-    ({"nodeSelector": {"gpu": True}}, "'/nodeSelector/gpu': got boolean, want string"),
+    ({"nodeSelector": {"gpu": True}}, "'/nodeSelector/gpu': got boolean, want null or string"),
     ({"image": {"digest": "abc"}}, "'/image/digest': 'abc' does not match"),
     ({"basicAuth": {"users": {"a:b": "c"}}}, "invalid propertyName 'a:b'"),
     (

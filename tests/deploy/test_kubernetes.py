@@ -242,6 +242,13 @@ def test_leaves_where_drivers_and_instances_are_changed() -> None:
     ]
 
 
+def test_the_manifest_says_how_managers_come_to_wait() -> None:
+    """By a label that not every cluster has: so it is named where it belongs."""
+    text = (FOLDER / "base" / "daemonset.yml").read_text()
+    before, _, _ = text.partition("      nodeSelector:\n")
+    assert 'add nvidia.com/gpu.deploy.client: "true"' in before.rpartition("priorityClass")[2]
+
+
 def test_every_overlay_is_known() -> None:
     """The tests below take all of them."""
     assert {path.name for path in (FOLDER / "overlays").iterdir()} == set(EXCEPTIONS)

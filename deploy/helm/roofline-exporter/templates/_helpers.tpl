@@ -88,10 +88,18 @@ annotations:
 {{- toYaml (merge (deepCopy .given) $own) -}}
 {{- end -}}
 
+{{- /* Managers of the driver and of MIG wait for pods that select on the label which they pause. */ -}}
+{{- define "roofline-exporter.nodeSelector" -}}
+{{- $own := dict -}}
+{{- if .Values.dra.enabled }}{{ $own = dict "nvidia.com/gpu.deploy.dcgm-exporter-dra" "true" -}}
+{{- else if .Values.gpuOperator.clientLabel }}{{ $own = dict "nvidia.com/gpu.deploy.client" "true" }}{{ end -}}
+{{- include "roofline-exporter.laidOver" (dict "own" $own "given" .Values.nodeSelector) -}}
+{{- end -}}
+
 {{- /*
-A driver or MIG manager that wants the GPUs for itself sets the label to something else and waits until
-this pod has left; where nobody sets it, it does not count. The terms of a list are alternatives and the
-expressions within one are not, so each term of the user is there once with either.
+Where a manager pauses the label the pod leaves; where nobody sets it, it does not count. Nobody waits
+for a pod because of its affinity. The terms of a list are alternatives and the expressions within one
+are not, so each term of the user is there once with either.
 */ -}}
 {{- define "roofline-exporter.affinity" -}}
 {{- $affinity := deepCopy .Values.affinity -}}

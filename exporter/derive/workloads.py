@@ -3,13 +3,15 @@
 
 A process belongs to the workload that its control group names; what sources know of that name
 completes it. A pod that no source names is the one pod that has every share its processes are on.
+Nothing that is said of a workload comes and goes with its processes while it has the share.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from exporter.model.reading import Device, Process
@@ -37,27 +39,25 @@ class _Given(NamedTuple):
     """To whom a share is given, and what is asked of them for every process."""
 
     workloads: tuple[Workload, ...] = ()
-    users: Mapping[str, str] = {}
-    """Of Slurm's jobs, by the job's id."""
     containers: Mapping[tuple[str, str], frozenset[str]] = {}
     """The names of those of a pod, by its namespace and name."""
 
     @classmethod
     def of(cls, workloads: Iterable[Workload]) -> _Given:
         """Sort workloads by what they are asked for."""
-        users: dict[str, str] = {}
         containers: dict[tuple[str, str], frozenset[str]] = {}
         workloads = tuple(workloads)
         for to in workloads:
-            if to.scheduler == "slurm" and to.user:
-                users.setdefault(to.job, to.user)
-            elif to.scheduler == "kubernetes":
+            if to.scheduler == "kubernetes":
                 pod = to.namespace, to.pod
                 containers[pod] = containers.get(pod, frozenset()) | {to.container}
-        return cls(workloads, users, containers)
+        return cls(workloads, containers)
 
 
 _TO_NOBODY = _Given()
+
+Pods = frozenset[str]
+"""Each as NAMESPACE/NAME."""
 
 Name = tuple[str, str | int | None, int | str | None]
 """What a device is called by (mig_uuid, uuid, index, minor), so, and the GPU instance within it, or
@@ -78,13 +78,16 @@ class OnShare(NamedTuple):
 
 
 def work_of_shares(
-    reports: Sequence[WorkloadReport], shares: Sequence[OnShare]
+    reports: Sequence[WorkloadReport],
+    shares: Sequence[OnShare],
+    before: Mapping[ShareKey, ShareWork] = MappingProxyType({}),
 ) -> dict[ShareKey, ShareWork]:
     """Return whose work is on each of these shares.
 
     Args:
         reports: what each source of workloads knows, the preferred one first.
         shares: every share of the node that is read.
+        before: what this returned the last time.
     """
     given, possible = _given(reports, shares)
     named: dict[str, Workload] = {}
@@ -94,15 +97,84 @@ def work_of_shares(
     # One that knows only some of what it gave away leaves it open whether the others are free.
     left_open = any(report.allocations and not report.allocates for report in reports)
     allocates = not left_open and any(report.allocates for report in reports)
+    to = [each.workload for report in reports for each in report.allocations]
+    jobs = list(_jobs(shares, named))
+    # A job of which the prolog wrote nothing at all may have been given its GPU all the same.
+    filed = {each.job for each in to if each.job}
+    possible.update(key for key, job, _, _ in jobs if job not in filed)
+    users = {job or sluid: owner for _, job, sluid, owner in reversed(jobs)}
+    was = (workload for work in before.values() for workload in work.workloads)
+    for each in (*was, *to, *named.values()):
+        if each.scheduler == "slurm" and each.user:
+            users[each.job or each.id] = each.user
     return {
         share.key: _share_work(
             share.processes or (),
             given.get(share.key, _TO_NOBODY),
             named,
+            users,
             allocates and share.key not in possible,
+            before.get(share.key, NO_WORK),
         )
         for share in shares
     }
+
+
+def pods_of(shares: Iterable[OnShare], work: Mapping[ShareKey, ShareWork]) -> Mapping[str, Pods]:
+    """Return by UID which pod it is that has a process on a share; several: one of these."""
+    found: dict[str, Pods] = {}
+    for share in shares:
+        on = work[share.key]
+        there = frozenset(_pod_name(each) for each in on.workloads if each.pod)
+        for process in share.processes or ():
+            if process.membership is not None and (uid := process.membership.pod_uid) is not None:
+                of = on.of_process.get(process.pid)
+                pods = there if of is None or not of.pod else frozenset([_pod_name(of)])
+                found[uid] = found.get(uid, pods) & pods
+    return found
+
+
+def with_running(
+    report: WorkloadReport,
+    before: WorkloadReport,
+    pods: Mapping[str, Pods],
+    shares: Iterable[OnShare],
+) -> WorkloadReport:
+    """Return what a source says, with what this returned before of pods that still run.
+
+    A kubelet that has just started answers before it knows its pods. Where it lists no device at
+    all, and a pod that had one runs, it does not say either which others are free. `pods` is what
+    `pods_of` said before.
+    """
+    members = [each.membership for share in shares for each in share.processes or ()]
+    running = {member.pod_uid for member in members if member is not None}
+    listed = {_pod_name(each.workload) for each in report.allocations}
+    omitted = [of for uid, of in pods.items() if uid in running and of.isdisjoint(listed)]
+    still = frozenset[str]().union(*omitted)
+    kept = tuple(each for each in before.allocations if _pod_name(each.workload) in still)
+    named = {key: each for key, each in before.named.items() if _pod_name(each) in still}
+    labels = {pod: each for pod, each in before.pod_labels.items() if pod in still}
+    return replace(
+        report,
+        allocations=(*report.allocations, *kept),
+        allocates=report.allocates and (bool(report.allocations) or not kept),
+        named={**named, **report.named},
+        pod_labels={**labels, **report.pod_labels},
+    )
+
+
+def _pod_name(workload: Workload) -> str:
+    return f"{workload.namespace}/{workload.pod}"
+
+
+def _jobs(
+    shares: Iterable[OnShare], named: Mapping[str, Workload]
+) -> Iterator[tuple[ShareKey, str, str, str]]:
+    """Yield share, number and SLUID of the job, and owner, of each process that a job has."""
+    for share in shares:
+        for process in share.processes or ():
+            if process.membership is not None and any(of := _job(process.membership, named)):
+                yield share.key, *of, process.owner or ""
 
 
 def _given(
@@ -193,33 +265,49 @@ def _inferred_pods(
     having = {uid: set.intersection(*each.values()) for uid, each in candidates.items()}
     found = {uid: next(iter(pods)) for uid, pods in having.items() if len(pods) == 1}
     times = Counter(found.values())
-    return {uid: replace(pod, id=uid) for uid, pod in found.items() if times[pod] == 1}
+    return {uid: pod for uid, pod in found.items() if times[pod] == 1}
 
 
 def _share_work(
     processes: Iterable[Process],
     given: _Given,
     named: Mapping[str, Workload],
+    users: Mapping[str, str],
     allocates: bool,
+    before: ShareWork,
 ) -> ShareWork:
     of_process: dict[int, Workload] = {}
     for process in processes:
-        workload = _of_process(process, given, named)
+        workload = _of_process(process, given, named, users)
         if workload is not None:
             of_process[process.pid] = workload
-    present = dict.fromkeys(of_process.values())
+    present = set(of_process.values())
     shown = {_identity(here, here.container) for here in present}
-    absent = [to for to in given.workloads if shown.isdisjoint(_identities(to))]
+    absent = {
+        each
+        for to in given.workloads
+        if shown.isdisjoint(_identities(to))
+        for each in _steps(to, users, before)
+    }
     if not present and not absent and not allocates:
         return NO_WORK
-    workloads = sorted({*present, *absent}, key=_order)
+    workloads = sorted(present | absent, key=_order)
     left_out = max(0, len(workloads) - MOST_WORKLOADS)
     if left_out:
         # Nobody but a scheduler can have made the names of those that it gave the share to.
-        known = {_identity(to, to.container) for to in given.workloads}
-        workloads.sort(key=lambda each: known.isdisjoint(_identities(each)))
+        names = {_identity(to, to.container) for to in given.workloads}
+        workloads.sort(key=lambda each: names.isdisjoint(_identities(each)))
     allocated = True if given.workloads else (False if allocates else None)
     return ShareWork(tuple(workloads[:MOST_WORKLOADS]), allocated, of_process, left_out)
+
+
+def _steps(given: Workload, users: Mapping[str, str], before: ShareWork) -> list[Workload]:
+    """Return a workload without a process; a job's with the steps that had the last ones there."""
+    if given.scheduler != "slurm":
+        return [given]
+    job = replace(given, user=users.get(given.job, ""))
+    steps = [each.step for each in before.workloads if each.job == given.job]
+    return [replace(job, step=step) for step in steps] or [job]
 
 
 def _order(workload: Workload) -> tuple[str, ...]:
@@ -235,13 +323,17 @@ def _order(workload: Workload) -> tuple[str, ...]:
     )
 
 
-def _of_process(process: Process, given: _Given, named: Mapping[str, Workload]) -> Workload | None:
+def _of_process(
+    process: Process, given: _Given, named: Mapping[str, Workload], users: Mapping[str, str]
+) -> Workload | None:
     """Return the workload of a process; None where its control group names none."""
     member = process.membership
     if member is None:
         return None
     if member.slurm_job is not None or member.slurm_id is not None:
-        return _slurm_step(member, process.owner, given, named)
+        job, sluid = _job(member, named)
+        user = users.get(job or sluid, "")
+        return Workload("slurm", job=job, user=user, step=member.slurm_step or "", id=sluid)
     if member.pod_uid is not None:
         return _pod(member, given, named)
     if member.container_id is None:
@@ -252,21 +344,11 @@ def _of_process(process: Process, given: _Given, named: Mapping[str, Workload]) 
     return plain if known is None else replace(known, id=member.container_id, runtime=runtime)
 
 
-def _slurm_step(
-    member: Membership,
-    owner: str | None,
-    given: _Given,
-    named: Mapping[str, Workload],
-) -> Workload:
+def _job(member: Membership, named: Mapping[str, Workload]) -> tuple[str, str]:
+    """Return number and SLUID of a job, each empty where it is not known."""
     known = named.get(member.slurm_id or "") or named.get(member.slurm_job or "")
     job = member.slurm_job or ("" if known is None else known.job)
-    return Workload(
-        "slurm",
-        job=job,
-        user=(known.user if known is not None else "") or given.users.get(job) or owner or "",
-        step=member.slurm_step or "",
-        id=member.slurm_id or ("" if known is None else known.id),
-    )
+    return job, member.slurm_id or ("" if known is None else known.id)
 
 
 def _pod(member: Membership, given: _Given, named: Mapping[str, Workload]) -> Workload | None:
@@ -280,7 +362,6 @@ def _pod(member: Membership, given: _Given, named: Mapping[str, Workload]) -> Wo
     pod = next((each for each in known if each and each.scheduler == "kubernetes"), None)
     if pod is None:
         return None if given.containers else Workload("kubernetes", id=uid)
-    pod = replace(pod, id=uid)
     if pod.container:
         return pod
     containers = given.containers.get((pod.namespace, pod.pod), frozenset())

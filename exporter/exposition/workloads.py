@@ -10,7 +10,7 @@ from exporter.exposition.values import flag
 from exporter.model.snapshot import Share, Snapshot
 from exporter.model.workload import SCHEDULERS, Workload
 
-STEP = Label("workload_step", meaning="of the Slurm job")
+STEP = Label("workload_step", meaning="of the Slurm job; the last one that had a process here")
 WORKLOAD_LABELS = (
     Label("scheduler", SCHEDULERS),
     Label("workload_namespace", meaning="of the pod"),

@@ -8,7 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from exporter.derive.slurm_numbers import SlurmNumbers
-from exporter.derive.workloads import OnShare, ShareKey, work_of_shares
+from exporter.derive.workloads import (
+    OnShare,
+    Pods,
+    ShareKey,
+    pods_of,
+    with_running,
+    work_of_shares,
+)
 from exporter.model.readers import WorkloadSource
 from exporter.model.reading import SlotReport
 from exporter.model.workload import NO_WORK, ShareWork, Workload, WorkloadReport
@@ -23,29 +30,47 @@ class NodeWork:
         self._sources = tuple(sources)
         self._seen: tuple[object, ...] = ()
         """The reports, devices and lists of processes that the present answer is made from."""
+        self._said: dict[str, WorkloadReport] = {}
+        """By source: what counts of it now."""
+        self._pods: Mapping[str, Pods] = {}
         self._work: dict[ShareKey, ShareWork] = {}
+        self._shown: dict[ShareKey, ShareWork] = {}
+        """The same, without users if none are to be named."""
         self._numbers = SlurmNumbers()
         self.pod_labels: Mapping[str, Mapping[str, str]] = {}
         """By NAMESPACE/POD: of the pods whose work is on a share."""
 
     def take(self, reports: Sequence[SlotReport], *, owners: bool) -> None:
         """Take what the sources and the driver say now; without `owners` no user is named."""
-        said = [report for source in self._sources if (report := source.report()) is not None]
+        reported = {source.name: source.report() for source in self._sources}
+        said = {name: report for name, report in reported.items() if report is not None}
         shares = [
             OnShare(report.reading.device, share.gpu_instance, share.processes)
             for report in reports
             if report.reading is not None
             for share in report.reading.shares
         ]
-        seen: tuple[object, ...] = (*said, owners, *(part for share in shares for part in share))
+        seen: tuple[object, ...] = (
+            *said.values(),
+            owners,
+            *(part for share in shares for part in share),
+        )
         if len(seen) == len(self._seen) and all(
             this is that for this, that in zip(seen, self._seen, strict=True)
         ):
             return
         self._seen = seen
-        work = work_of_shares(self._resolved(said, shares), shares)
-        self._work = work if owners else {key: _anonymous(each) for key, each in work.items()}
-        self.pod_labels = _labels(said, work.values())
+        self._said = {
+            name: with_running(report, self._said.get(name, report), self._pods, shares)
+            for name, report in said.items()
+        }
+        known = [*self._said.values()]
+        self._work = work_of_shares(self._resolved(known, shares), shares, self._work)
+        self._pods = pods_of(shares, self._work)
+        self._shown = (
+            self._work if owners else {key: _anonymous(each) for key, each in self._work.items()}
+        )
+        self.pod_labels = _labels(known, self._work.values())
 
     def _resolved(
         self, said: Sequence[WorkloadReport], shares: Sequence[OnShare]
@@ -65,7 +90,7 @@ class NodeWork:
 
     def of(self, uuid: str, gpu_instance: int | None) -> ShareWork:
         """Return whose work is on a share."""
-        return self._work.get(ShareKey(uuid, gpu_instance), NO_WORK)
+        return self._shown.get(ShareKey(uuid, gpu_instance), NO_WORK)
 
 
 def _anonymous(work: ShareWork) -> ShareWork:

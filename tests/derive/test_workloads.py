@@ -134,9 +134,9 @@ def test_a_container_without_a_name_has_its_id() -> None:
 
 def test_the_pod_of_a_process_is_completed_by_name() -> None:
     """The pods API names pod and container by their ids; the allocation is the same workload."""
-    report = kubelet(given_to(TRAIN, uuid="GPU-0"), **{UID: replace(TRAIN, container="")})
-    [found] = work([report], on(GPU0, in_pod(7)))
     whole = replace(TRAIN, id=UID)
+    report = kubelet(given_to(whole, uuid="GPU-0"), **{UID: replace(whole, container="")})
+    [found] = work([report], on(GPU0, in_pod(7)))
     assert found == ShareWork((whole,), True, {7: whole})
 
 
@@ -147,13 +147,16 @@ def test_two_containers_of_a_pod_are_two_workloads() -> None:
         given_to(TRAIN, uuid="GPU-0"), given_to(side, uuid="GPU-0"), **{CONTAINER: side}
     )
     [found] = work([report], on(GPU0, in_pod(7, container=CONTAINER)))
-    assert found.workloads == (TRAIN, replace(side, id=UID))
+    assert found == ShareWork((TRAIN, side), True, {7: side})
 
 
 def test_the_only_pod_of_a_gpu_has_its_processes() -> None:
-    """Without the pods API nothing else says which pod a UID is."""
-    [found] = work([kubelet(given_to(TRAIN, uuid="GPU-0"))], on(GPU0, in_pod(7)))
-    assert found.workloads == (replace(TRAIN, id=UID),)
+    """Without the pods API nothing else says which pod a UID is. It has the UID only as long as
+    the process, so the pod is named without it: no series comes and goes with processes."""
+    report = kubelet(given_to(TRAIN, uuid="GPU-0"))
+    [found] = work([report], on(GPU0, in_pod(7)))
+    assert found == ShareWork((TRAIN,), True, {7: TRAIN})
+    assert work([report], on(GPU0))[0].workloads == found.workloads
 
 
 def test_a_shared_gpu_is_resolved_by_the_other_one() -> None:
@@ -162,9 +165,9 @@ def test_a_shared_gpu_is_resolved_by_the_other_one() -> None:
         given_to(TRAIN, uuid="GPU-0"), given_to(NOTEBOOK, uuid="GPU-0"), given_to(TRAIN, index=1)
     )
     both, one = work([report], on(GPU0, in_pod(7)), on(GPU1, in_pod(8)))
-    assert both.of_process == {7: replace(TRAIN, id=UID)}
-    assert both.workloads == (replace(TRAIN, id=UID), NOTEBOOK)
-    assert one.workloads == (replace(TRAIN, id=UID),)
+    assert both.of_process == {7: TRAIN}
+    assert both.workloads == (TRAIN, NOTEBOOK)
+    assert one.workloads == (TRAIN,)
 
 
 def test_what_cannot_be_told_apart_is_not_guessed() -> None:
@@ -194,6 +197,56 @@ def test_a_step_is_the_job_that_the_gpu_was_given_to() -> None:
     assert used.workloads == (first, replace(first, step="1"))
     assert used.allocated is True
     assert unused == ShareWork((), allocated=False)
+
+
+def test_a_job_of_which_the_prolog_wrote_nothing_may_have_been_given_its_gpu() -> None:
+    """It is shown there, and 0 would deny it; what no file and no job is on is free."""
+    bob = Workload("slurm", job="12", user="bob")
+    prolog = WorkloadReport((given_to(bob, uuid="GPU-0"),), allocates=True)
+    for processes, allocated in (
+        ([in_job(7, "13")], None),
+        ([Process(7, "compute", membership=Membership(slurm_id="s01KABCDEFGHJK"))], None),
+        # What a job has that it was not given, or what is in no job, says nothing of files.
+        ([in_job(7, "12")], False),
+        ([in_pod(7)], False),
+        ([], False),
+    ):
+        _, other = work([prolog], on(GPU0), on(GPU1, *processes))
+        assert other.allocated is allocated
+    assert work([WorkloadReport(allocates=True)], on(GPU0, in_job(7, "13")))[0].allocated is None
+
+
+def test_what_processes_say_of_a_job_stays_while_it_has_the_gpu() -> None:
+    """The user and the last step: no series comes and goes with a process."""
+    report = WorkloadReport((given_to(Workload("slurm", job="12"), uuid="GPU-0"),), allocates=True)
+    before: dict[ShareKey, ShareWork] = {}
+    seen: list[list[tuple[str, str]]] = []
+    for processes in (
+        [],
+        [in_job(7, "12", "0")],
+        [],
+        [in_job(8, "12", "0", owner="root")],
+        [in_job(8, "12", "0", owner="root"), in_job(9, "12", "1")],
+        [in_job(9, "12", "1")],
+        [],
+    ):
+        before = work_of_shares([report], [on(GPU0, *processes)], before)
+        [found] = before.values()
+        assert found.allocated is True
+        assert {each.job for each in found.workloads} == {"12"}
+        seen.append([(each.user, each.step) for each in found.workloads])
+    first, second = ("ada", "0"), ("ada", "1")
+    assert seen == [
+        [("", "")],
+        [first],
+        [first],
+        [first],
+        [first, second],
+        [second],
+        [second],
+    ]
+    [gone] = work_of_shares([WorkloadReport(allocates=True)], [on(GPU0)], before).values()
+    assert gone == ShareWork((), allocated=False)
 
 
 def test_the_owner_of_the_process_is_the_user_of_the_job() -> None:
@@ -295,7 +348,10 @@ def test_nothing_is_invented_and_nothing_is_said_twice(
             for report in reports
             for allocation in report.allocations
         )
-        assert here.allocated is (True if is_given else False if says else None)
+        # No prolog wrote anything of these jobs.
+        in_job = any(p.membership.slurm_job for p in share.processes or () if p.membership)
+        is_free = False if says and not in_job else None
+        assert here.allocated is (True if is_given else is_free)
         assert bool(here.workloads) == (is_given or bool(here.of_process))
 
 

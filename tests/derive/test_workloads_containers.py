@@ -62,15 +62,14 @@ def test_each_container_on_a_gpu_is_one_workload() -> None:
 
 def test_a_container_of_a_pod_is_the_pods() -> None:
     """Also where Docker, which runs it for the kubelet, has a name for it."""
-    pod = Workload("kubernetes", "team-a", "notebook-7", "main")
+    pod = Workload("kubernetes", "team-a", "notebook-7", "main", id=UID)
     kubelet = WorkloadReport(
         allocations=(Allocation(DeviceName(uuid="GPU-1"), pod),),
         allocates=True,
-        named={UID: Workload("kubernetes", "team-a", "notebook-7")},
+        named={UID: Workload("kubernetes", "team-a", "notebook-7", id=UID)},
     )
-    complete = Workload("kubernetes", "team-a", "notebook-7", "main", id=UID)
     for reports in ((kubelet, NAMED), (kubelet,), (NAMED, kubelet)):
-        assert work(IN_A_POD, reports=reports) == ShareWork((complete,), True, {1: complete})
+        assert work(IN_A_POD, reports=reports) == ShareWork((pod,), True, {1: pod})
     assert work(IN_A_POD, reports=(NAMED,)).workloads == (Workload("kubernetes", id=UID),)
 
 

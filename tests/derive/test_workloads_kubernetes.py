@@ -157,8 +157,8 @@ def test_without_the_pods_api_a_pod_is_known_by_its_gpus() -> None:
 
     work = work_of_shares([report], _shares(g0=(_process(1),), g1=(_process(2),)))
 
-    assert work[KEYS[0]].workloads == (_pod("one", uid=UID),)
-    assert work[KEYS[1]].workloads == (_pod("one", uid=UID), two)
+    assert work[KEYS[0]].workloads == (one,)
+    assert work[KEYS[1]] == ShareWork((one, two), True, {2: one})
 
 
 def test_replicas_of_one_gpu_stay_ambiguous_without_the_pods_api() -> None:
@@ -183,9 +183,9 @@ def test_each_instance_has_its_own_pod() -> None:
     assert [work[key].workloads for key in KEYS] == [
         (),
         (),
-        (_pod("one", uid=UID),),
+        (_pod("one"),),
         (),
-        (_pod("two", uid=OTHER_UID),),
+        (_pod("two"),),
         (Workload("kubernetes", id="u3"),),
     ]
     assert [work[key].allocated for key in KEYS[2:]] == [True, False, True, False]
@@ -213,7 +213,7 @@ def test_a_runtime_that_knows_the_container_does_not_hide_the_pod() -> None:
 
     work = work_of_shares([given, docker], _shares(g0=(_process(1, runtime="docker"),)))
 
-    assert work[KEYS[0]].workloads == (_pod("one", uid=UID),)
+    assert work[KEYS[0]] == ShareWork((_pod("one"),), True, {1: _pod("one")})
 
 
 def test_a_container_of_no_pod_is_one_beside_what_is_given() -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from exporter.sources.workload.kubernetes.protobuf import Budget, fields, nested, text
@@ -54,6 +54,15 @@ def held_devices(answer: bytes, is_gpu: Callable[[str], bool]) -> tuple[Held, ..
         if number == 1:
             _pod(nested(value), is_gpu, budget, found)
     return tuple(found[:MOST_HELD])
+
+
+def names(answer: bytes) -> Iterator[str]:
+    """Yield NAMESPACE/POD of all that are listed, as `held_devices` does."""
+    budget = Budget()
+    for number, value in fields(memoryview(answer), budget):
+        if number == 1:
+            of = {each: item for each, item in fields(nested(value), budget) if each in (1, 2)}
+            yield "/".join(text(of.get(each, memoryview(b"")), MOST_NAME) for each in (2, 1))
 
 
 def _pod(

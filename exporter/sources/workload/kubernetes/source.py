@@ -20,7 +20,7 @@ from exporter.sources.workload.kubernetes.allocations import (
 )
 from exporter.sources.workload.kubernetes.devices import gpu_resources
 from exporter.sources.workload.kubernetes.own_pod import own_pod
-from exporter.sources.workload.kubernetes.pod_resources import held_devices
+from exporter.sources.workload.kubernetes.pod_resources import held_devices, names
 from exporter.sources.workload.kubernetes.pods import Pod, listed_pods
 from exporter.sources.workload.kubernetes.protobuf import Malformed
 from exporter.sources.workload.kubernetes.unary import RESOURCE_EXHAUSTED, CallFailed, call
@@ -40,8 +40,10 @@ class Kubelet:
     def __init__(self, options: WorkloadOptions, environment: Mapping[str, str]) -> None:
         self._options = options
         self._is_gpu = gpu_resources(options.kubernetes_resources)
-        own, ignored = own_pod(environment), options.kubernetes_ignore_pods
-        self._watchers = [pattern for pattern in (own, ignored) if pattern is not None]
+        self._own, ignored = own_pod(environment), options.kubernetes_ignore_pods
+        self._watchers = [pattern for pattern in (self._own, ignored) if pattern is not None]
+        self._was_listed = False
+        """Whether a List had this pod itself: then one without it is of a kubelet without pods."""
         self._successions = Successions()
         self._pods: tuple[Pod, ...] = ()
         """As they were listed last."""
@@ -57,11 +59,16 @@ class Kubelet:
         if not _is_there(self._options.kubernetes_socket):
             return None
         try:
-            held = held_devices(call(self._options.kubernetes_socket, LIST), self._is_gpu)
+            answer = call(self._options.kubernetes_socket, LIST)
+            held = held_devices(answer, self._is_gpu)
+            listed_itself = self._own is not None and any(map(self._own.fullmatch, names(answer)))
         except CallFailed as error:
             raise (Busy if error.code == RESOURCE_EXHAUSTED else Unreadable)(str(error)) from error
         except Malformed as error:
             raise Unreadable(f"the answer of List cannot be read: {error}") from error
+        if self._was_listed and not listed_itself:
+            raise Unreadable("it has started and does not know its pods yet: this one is missing")
+        self._was_listed = listed_itself
         listed, fresh = self._listed()
         by_name = _by_name(listed, judged=fresh)
         # First those that ended: one that came last and failed has nothing that it could take over.

@@ -39,6 +39,7 @@ format: $(READY) ## Format the code and fix what can be fixed
 docs: $(READY) ## Regenerate the generated parts of docs/
 	$(BIN)/python -m exporter.exposition.docs docs/metrics.md
 	$(BIN)/python -m exporter.cli.config.table docs/configuration.md
+	$(BIN)/python -m tests.deploy.series docs/deploy.md
 
 dashboards: $(READY) ## Regenerate the Grafana dashboards (needs Python 3.11)
 	@$(BIN)/python -m dashboards

@@ -302,10 +302,10 @@ def _endpoints(made: Sequence[Object], kind: str) -> list[Object]:
 
 def test_monitors_find_the_port() -> None:
     """By its name, which Service and pod have; and every instance is its node's."""
-    made = objects({"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}})
-    ports = {each["name"] for each in _of_kind(made, "Service")["spec"]["ports"]}
-    ports &= {each["name"] for each in _exporter(made)["ports"]}
-    for kind in ("ServiceMonitor", "PodMonitor"):
+    for key, kind in (("serviceMonitor", "ServiceMonitor"), ("podMonitor", "PodMonitor")):
+        made = objects({key: {"enabled": True}})
+        ports = {each["name"] for each in _of_kind(made, "Service")["spec"]["ports"]}
+        ports &= {each["name"] for each in _exporter(made)["ports"]}
         assert _of_kind(made, kind)["apiVersion"] == OPERATOR
         (endpoint,) = _endpoints(made, kind)
         assert endpoint.pop("port") in ports
@@ -486,6 +486,22 @@ def _notes(*values: str) -> str:
     return done.stdout.partition("\nNOTES:\n")[2]
 
 
+def test_level_is_core_unless_somebody_says_more() -> None:
+    """Once: a list of variables in which one is there twice is refused by the API server."""
+    own, given = "ROOFLINE_METRICS_LEVEL", [{"name": "ROOFLINE_METRICS_LEVEL", "value": "full"}]
+    for values, level in (
+        ({}, "core"),
+        ({"metricsLevel": "full"}, "full"),
+        ({"extraEnv": given}, "full"),
+    ):
+        made = objects(values)
+        assert [e["value"] for e in _exporter(made)["env"] if e["name"] == own] == [level]
+    _check_config(_environment(objects()))
+    notes = _notes("prometheusRule.enabled=true")
+    assert "need more than metricsLevel=core: docs/helm.md#core-or-full" in notes
+    assert "metricsLevel" not in _notes("prometheusRule.enabled=true", "metricsLevel=full")
+
+
 def test_notes_say_what_is_left_to_do() -> None:
     """Of the namespace's two labels, and of what scrapes it; nothing where nothing is left."""
     notes = _notes("dra.enabled=true", "hostPID=true", "service.address=:9400")
@@ -524,7 +540,16 @@ REFUSED: Sequence[tuple[Values, str]] = (
     ({"image": {"repo": "x"}}, "'/image': additional properties 'repo' not allowed"),
     ({"service": {"type": "clusterIP"}}, "'/service/type': value must be one of 'ClusterIP'"),
     ({"service": {"port": "19400"}}, "'/service/port': got string, want integer"),
-    ({"arguments": ["-f", "/etc/x.csv"]}, "'/arguments/0': '-f' does not match pattern"),
+    (
+        {"arguments": ["--log.level=debug", "-m", "ns:configmap"]},
+        'arguments: "-m" is no flag of this exporter, each of which is one word, --flag=value; '
+        "docs/dcgm.md and docs/helm.md#coming-from-dcgm-exporter say",
+    ),
+    ({"metricsLevel": "all"}, "'/metricsLevel': value must be one of 'core', 'full'"),
+    (
+        {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}},
+        "serviceMonitor.enabled, podMonitor.enabled: with both, every exporter is scraped twice",
+    ),
     (
         {"extraEnv": [{"name": "ROOFLINE_PROCESS_MEMORY", "value": True}]},
         "'/extraEnv/0/value': got boolean, want string",

@@ -131,6 +131,9 @@ are not, so each term of the user is there once with either.
 # GPUs that this pod itself is given, to watch them, are in nobody's use.
 - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
 - {name: POD_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
+{{- if not (contains "ROOFLINE_METRICS_LEVEL" (toJson .Values.extraEnv)) }}
+- {name: ROOFLINE_METRICS_LEVEL, value: {{ .Values.metricsLevel }}}
+{{- end }}
 {{- if ne .Values.service.address ":19400" }}
 - {name: ROOFLINE_WEB_LISTEN_ADDRESS, value: {{ .Values.service.address | quote }}}
 {{- end }}
@@ -293,6 +296,12 @@ serverName: {{ include "roofline-exporter.fullname" .context }}
 {{- end -}}
 {{- if and .Values.dra.enabled (semverCompare "<1.34-0" .Capabilities.KubeVersion.Version) -}}
 {{- fail "dra.enabled: needs Kubernetes 1.34 or newer" -}}
+{{- end -}}
+{{- range .Values.arguments }}{{ if not (regexMatch "^--[a-z]" .) -}}
+{{- fail (printf "arguments: %q is no flag of this exporter, each of which is one word, --flag=value; docs/dcgm.md and docs/helm.md#coming-from-dcgm-exporter say what takes the place of dcgm-exporter's" .) -}}
+{{- end }}{{ end -}}
+{{- if and .Values.serviceMonitor.enabled .Values.podMonitor.enabled -}}
+{{- fail "serviceMonitor.enabled, podMonitor.enabled: with both, every exporter is scraped twice and every GPU counted twice; set one of them to false" -}}
 {{- end -}}
 {{- if and .Values.serviceMonitor.enabled (not .Values.service.enable) -}}
 {{- fail "serviceMonitor.enabled: needs service.enable; podMonitor.enabled does not" -}}

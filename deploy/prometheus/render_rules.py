@@ -78,6 +78,12 @@ _SIMULATED = (
     '{{- with printf `gpu_info{instance=%q, source=~"simulate|replay"}` $labels.instance | query }}'
     " The GPUs of this exporter are simulated or recorded.{{ end }}"
 )
+# Functions of templates do not multiply or round; a query does.
+_ROUNDED = "{{{{ printf `round(vector({})){}` $value | query | first | value {}}}}}"
+_DURATION = (
+    "| humanizeDuration "
+    '| reReplaceAll "([0-9]+)([dhms])" "$1 $2" | reReplaceAll "([0-9]) m" "$1 min" '
+)
 _INDEX = '{{ . | first | label "gpu" }}'
 _GPU_OF_UUID = (
     f"GPU {_BY_UUID}{_INDEX}{{{{ else }}}}{{{{ $labels.uuid }}}}{{{{ end }}}}"
@@ -104,9 +110,26 @@ _WORKLOADS = (
 )
 # How long the owner has had the GPU unopened, today.
 _UNOPENED = (
-    "{{ with printf `3600 * workload:gpu_allocated_unopened_seconds:hours1d"
-    f'{{{_SHARE}, owner=%q}}` {_OF_SHARE} (or $labels.owner "") | query }}}}'
-    " In the last 24 hours that was {{ . | first | value | humanizeDuration }} in all.{{ end }}"
+    "{{ with printf `round(3600 * workload:gpu_allocated_unopened_seconds:hours1d"
+    f'{{{_SHARE}, owner=%q}})` {_OF_SHARE} (or $labels.owner "") | query }}}}'
+    f" In the last 24 hours that was {{{{ . | first | value {_DURATION}}}}} in all.{{{{ end }}}}"
+)
+_OF_BOARD = "instance=%q, uuid=%q"
+# Of a GPU that may be gone: what it is, and whose it was.
+_BOARD = (
+    f"{{{{ with printf `last_over_time(gpu_info{{{_OF_BOARD}}}[<lost.remember>])`"
+    " $labels.instance $labels.uuid | query }}{{ with . | first }} The board is"
+    " {{ .Labels.name }}{{ with .Labels.serial }}, serial {{ . }}{{ end }}.{{ end }}{{ end }}"
+    "{{ with printf `topk by (gpu_instance) (1, max by (gpu_instance, owner) (max_over_time("
+    f"timestamp(gpu:gpu_workload_owner:info{{{_OF_BOARD}}} or on (instance, uuid, gpu_instance)"
+    f" gpu:gpu_holder:info{{{_OF_BOARD}}})[<lost.remember>:<evaluation.interval>])))`"
+    " $labels.instance $labels.uuid $labels.instance $labels.uuid | query }} Its work is or was of"
+    ' {{ range $i, $one := sortByLabel "owner" . }}{{ if $i }}, {{ end }}'
+    '{{ or $one.Labels.owner "an unknown user" }}{{ end }}.{{ end }}'
+)
+_SILENT = (
+    f"{{{{ with printf `gpu_up{{{_OF_BOARD}}} == 0` $labels.instance $labels.uuid | query }}}}"
+    " The GPU does not answer the driver any more.{{ end }}"
 )
 # What NCCL itself says, where the exporter asks it.
 _RANKS = (
@@ -128,6 +151,11 @@ def _known() -> dict[str, Value]:
             "GPU {{ $labels.gpu }}{{ with $labels.gpu_instance }} (MIG instance {{ . }}){{ end }}"
             " of {{ $labels.instance }}"
         ),
+        "text.percent": _ROUNDED.format("100 * %f", "", "") + " %",
+        "text.duration": _ROUNDED.format("%f", "", _DURATION),
+        "text.gibibytes": _ROUNDED.format("10 * %f / 2^30", " / 10", "") + " GiB",
+        "text.board": _BOARD,
+        "text.silent": _SILENT,
         "text.simulated": _SIMULATED,
         # For an alert without an index: the index may change, the UUID stays.
         "text.gpu_of_uuid": _GPU_OF_UUID,
@@ -174,7 +202,9 @@ def render(template: str, thresholds: Mapping[str, Value]) -> str:
                 raise BadThresholds(f"{name}: {error}") from None
         return value if isinstance(value, str) else _number(value)
 
-    return PLACEHOLDER.sub(replace, template)
+    # Texts have thresholds in them. Without Grafana links are comments, which the Helm chart finds.
+    text = PLACEHOLDER.sub(replace, PLACEHOLDER.sub(replace, template))
+    return text.replace("  dashboard_url: /", "  # dashboard_url: /")
 
 
 def rules(thresholds: Mapping[str, Value]) -> dict[str, str]:

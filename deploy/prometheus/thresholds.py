@@ -102,10 +102,10 @@ def _link(value: Value) -> Value:
 
 
 def _base(value: Value) -> Value:
-    """Return a link that paths are appended to."""
+    """Return a link that paths are appended to; empty where there is none."""
     text = str(value)
-    if not (_BASE.fullmatch(text) and text.isprintable()):
-        raise _expected("a link such as http://localhost:3000 without ? and #", value)
+    if text and not (_BASE.fullmatch(text) and text.isprintable()):
+        raise _expected("a link such as http://localhost:3000 without ? and #, or nothing", value)
     return text.rstrip("/")
 
 
@@ -123,7 +123,8 @@ _NAMES: Mapping[Kind, str] = {
     _interval("1m"): "evaluation.interval",
     _interval("5m"): "evaluation.slow_interval evaluation.day_interval",
     _window: """
-        exporter.remember exporter.stale_after exporter.count_window exporter.rejected_window
+        exporter.remember exporter.start_within exporter.stale_after exporter.count_window
+        exporter.rejected_window
         held_idle.window held_idle.critical_window held_idle.serving_window held_idle.remember
         allocated_unopened.window allocated_unopened.remember workloads.stale_after
         unsaturated.window
@@ -163,8 +164,8 @@ KINDS: Mapping[str, Kind] = {name: kind for kind, names in _NAMES.items() for na
 _EVALUATED: Mapping[str, str] = {
     "evaluation.interval": """
         thermal.window power_brake.window xid.remember ecc.window ecc.remember lost.remember
-        exporter.remember exporter.stale_after exporter.count_window exporter.rejected_window
-        workloads.stale_after
+        exporter.remember exporter.start_within exporter.stale_after exporter.count_window
+        exporter.rejected_window workloads.stale_after
     """,
     "evaluation.slow_interval": """
         held_idle.window held_idle.critical_window held_idle.serving_window held_idle.remember

@@ -6,11 +6,12 @@ from __future__ import annotations
 import json
 import re
 import sys
-from pathlib import Path
 
 import pytest
 import yaml
 
+from deploy.prometheus.render_rules import rules
+from deploy.prometheus.thresholds import load as thresholds
 from tests.dashboards.models import NAMES, PROVISIONED, ROOT, SHARED, each_page, load
 
 PROVIDERS = ROOT / "deploy" / "grafana" / "provisioning" / "dashboards" / "dashboards.yml"
@@ -82,11 +83,9 @@ def test_the_documentation_names_every_dashboard() -> None:
 def test_alerts_link_to_dashboards_that_exist() -> None:
     """The page that an alert links to opens."""
     uids = {load(name)["uid"] for name in NAMES}
-    for path in Path(ROOT / "deploy" / "prometheus" / "rules").glob("*.yml"):
-        for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]:
-            for rule in group["rules"]:
-                url = rule.get("annotations", {}).get("dashboard_url")
-                if url is not None:
-                    found = re.search(r"/d/([a-z-]+)", url)
-                    assert found, url
-                    assert found[1] in uids, f"{rule['alert']}: {url}"
+    text = rules({**thresholds(), "links.grafana": "https://grafana.example.com"})["alerts.yml"]
+    for group in yaml.safe_load(text)["groups"]:
+        for rule in group["rules"]:
+            found = re.search(r"/d/([a-z-]+)", url := rule["annotations"]["dashboard_url"])
+            assert found, url
+            assert found[1] in uids, f"{rule['alert']}: {url}"

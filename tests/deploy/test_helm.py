@@ -25,6 +25,8 @@ import pytest
 import yaml
 from cryptography import x509
 
+from deploy.prometheus import render_rules
+from deploy.prometheus.thresholds import load
 from exporter import __version__
 from exporter.cli.config.flags import FLAGS
 from tests.conftest import require_tool
@@ -344,6 +346,9 @@ def _monitored() -> list[Object]:
     )
 
 
+JOB_OR_DAEMONSET = {"job": f'job=~"(.+/)?{NAME}"', "daemonset": f'daemonset="{NAME}"'}
+
+
 def _rules() -> Iterator[tuple[Path, Object]]:
     made = {each["metadata"]["name"]: each for each in _monitored()}
     for path in sorted(RULES.glob("*.yml")):
@@ -355,9 +360,30 @@ def test_rules_are_those_of_the_files() -> None:
     for path, rule in _rules():
         assert (rule["apiVersion"], rule["kind"]) == (OPERATOR, "PrometheusRule")
         assert rule["metadata"]["labels"]["release"] == "prometheus"
-        text = path.read_text().replace("http://localhost:3000", "https://grafana.example.com")
+        values = {**load(), "links.grafana": "https://grafana.example.com"}
+        text = render_rules.rules(values)[path.name]
+        for name in ("job", "daemonset"):
+            text = text.replace(f'{name}=~"{values["exporter.job"]}"', JOB_OR_DAEMONSET[name])
         assert rule["spec"] == yaml.safe_load(text)
         assert "localhost" not in json.dumps(rule)
+
+
+@pytest.mark.parametrize("name", ["roofline-exporter", "gpus"])
+def test_rules_know_what_the_operator_calls_the_job(name: str) -> None:
+    """NAMESPACE/NAME of a PodMonitor, the Service of a ServiceMonitor: whatever the release's name
+    is, and unless somebody says otherwise. No link leads to a Grafana that nobody named."""
+    on: Values = {"prometheusRule": {"enabled": True}, "fullnameOverride": name}
+    for values, found in (
+        (on, f'up{{job=~"(.+/)?{name}"}}'),
+        ({**on, "prometheusRule": {"enabled": True, "job": r"gpu-\d+"}}, r'up{job=~"gpu-\\d+"}'),
+    ):
+        rules = {each["metadata"]["name"]: each for each in objects(values)}[f"{name}-alerts"]
+        alerts = {
+            rule["alert"]: rule for group in rules["spec"]["groups"] for rule in group["rules"]
+        }
+        assert found in alerts["GpuExporterDown"]["expr"]
+        assert f'daemonset="{name}"' in alerts["GpuExporterMissing"]["expr"]
+        assert not any("dashboard_url" in rule["annotations"] for rule in alerts.values())
 
 
 def test_promtool_reads_the_rules(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ HURRY: Mapping[str, Mapping[str, str | float]] = {
 def write_rules(directory: Path, changes: Mapping[str, Mapping[str, str | float]]) -> None:
     """Write the rules with some thresholds changed, through a thresholds file of its own."""
     sections = yaml.safe_load(THRESHOLDS.read_text(encoding="utf-8"))
+    sections["links"]["grafana"] = "https://grafana.example.com"
     for section, keys in changes.items():
         assert sections[section].keys() >= keys.keys(), section
         sections[section] |= keys

@@ -359,6 +359,14 @@ def snapshots(stops_at: float) -> Series:
     return gauge("roofline_exporter_snapshot_timestamp_seconds", lambda at: min(at, stops_at), NODE)
 
 
+def wanted(nodes: float | Value) -> Series:
+    """On how many nodes Kubernetes wants an exporter, as kube-state-metrics says."""
+    labels = {"job": "kube-state-metrics", "instance": "10.0.0.9:8080", "namespace": "gpus"}
+    value = nodes if callable(nodes) else piecewise((0, nodes))
+    name = "kube_daemonset_status_desired_number_scheduled"
+    return Series(name, {**labels, "daemonset": "roofline-exporter"}, value, answers=False)
+
+
 EXPORTER = gauge("roofline_exporter_build_info", 1, NODE, version="0.1.0")
 WARNING = {"severity": "warning"}
 CRITICAL = {"severity": "critical"}
@@ -1175,6 +1183,73 @@ CASES: Sequence[Case] = (
         ],
         13 * MINUTE,
         {"job": "gpus", "instance": "node-1:19400", **CRITICAL},
+    ),
+    *(
+        Case(
+            "GpuExporterDown",
+            f"never answered, in the job {job}",
+            [scraped(0, {**NODE, "job": job}), EXPORTER],
+            3 * MINUTE,
+            {**NODE, "job": job, **CRITICAL},
+        )
+        for job in ("gpu-monitoring/roofline-exporter", "monitoring/a-roofline-exporter")
+    ),
+    Case(
+        "GpuExporterDown",
+        "never answered, in a job of another name with exporters only",
+        [
+            scraped(0, {"job": "gpus", "instance": "node-1:19400"}),
+            *(
+                row
+                for labels in [{"job": "gpus", "instance": "node-2:19400"}]
+                for row in (
+                    scraped(1, labels),
+                    gauge("roofline_exporter_build_info", 1, labels, version="0.1.0"),
+                )
+            ),
+        ],
+        3 * MINUTE,
+        {"job": "gpus", "instance": "node-1:19400", **CRITICAL},
+    ),
+    Case(
+        "GpuExporterDown",
+        "never answered, but its job has other targets too",
+        [
+            scraped(0, {"job": "pods", "instance": "10.0.0.3:8080"}),
+            scraped(1, {"job": "pods", "instance": "10.0.0.2:9090"}),
+            scraped(1, {"job": "pods", "instance": "10.0.0.1:19400"}),
+            gauge("roofline_exporter_build_info", 1, {"job": "pods", "instance": "10.0.0.1:19400"}),
+        ],
+        30 * MINUTE,
+    ),
+    Case(
+        "GpuExporterMissing",
+        "two of three nodes have no target",
+        [wanted(3), scraped(1), EXPORTER],
+        10 * MINUTE,
+        WARNING,
+    ),
+    Case("GpuExporterMissing", "no node has a target", [wanted(3)], 10 * MINUTE, WARNING),
+    Case(
+        "GpuExporterMissing",
+        "a node came a short time ago, or its target does not answer",
+        [
+            wanted(piecewise((0, 2), (40 * MINUTE, 3))),
+            scraped(1),
+            EXPORTER,
+            scraped(0, {**NODE, "instance": "node-2:19400"}),
+        ],
+        55 * MINUTE,
+    ),
+    Case(
+        "GpuExporterMissing",
+        "all are scraped, in a job of another name",
+        [
+            wanted(1),
+            gauge("roofline_exporter_build_info", 1, {"job": "pods", "instance": "10.0.0.1:19400"}),
+        ],
+        60 * MINUTE,
+        interruptible=False,
     ),
     Case("GpuExporterDown", "there is none", [scraped(1)], 3 * MINUTE, CRITICAL),
     Case(

@@ -12,6 +12,7 @@ import pytest
 from tests.rules.cases import (
     BY_UUID,
     CASES,
+    CRITICAL,
     GPU,
     HOLDER,
     WARNING,
@@ -118,7 +119,8 @@ OF_THE_FLEET = {"GpuDriverVersionMixed"}
 def test_labels_of_a_target_break_nothing_and_stay(case: Case, tmp_path: Path) -> None:
     """Alertmanager routes by them."""
     series = [replace(one, labels={**one.labels, **TARGET}) for one in case.series]
-    if case.labels is not None and case.alert not in OF_THE_FLEET and "instance" in case.labels:
+    is_kept = "instance" in (case.labels or {}) or case.alert == "GpuExporterMissing"
+    if case.labels is not None and case.alert not in OF_THE_FLEET and is_kept:
         case = replace(case, labels={**case.labels, **TARGET})
     check(tmp_path, [case.alert], series, [firing(case, case.by)])
 
@@ -344,6 +346,26 @@ def test_a_gpu_that_is_back_is_not_lost(tmp_path: Path) -> None:
     expected = [firing(lost, 3900), firing(lost, 4470)]
     expected += [Expected(state, 4500 + 30.0 * step, []) for step in range(120)]
     check(tmp_path, ["GpuLost"], rows, expected)
+
+
+def test_a_gpu_that_is_lost_after_an_xid_is_one_fault(tmp_path: Path) -> None:
+    """One alert at a time, of one name, from the Xid until the GPU answers, however long that is;
+    another GPU that is lost without an Xid has its own."""
+    lost_at, back_at = 420.0, 4 * HOUR
+    other = {**GPU, "gpu": "1", "uuid": "GPU-b"}
+    up = piecewise((0, 1), (lost_at, 0), (back_at, 1))
+    rows = [*xid(79, 300), gauge("gpu_up", up), gauge("gpu_up", up, other)]
+    query = 'ALERTS{alertname=~"GpuLost|GpuXidCritical", alertstate="firing"}'
+    critical = {"alertstate": "firing", **CRITICAL}
+    both = [
+        {"alertname": "GpuXidCritical", **GPU, **critical, "xid": "79"},
+        {"alertname": "GpuLost", **other, **critical},
+    ]
+    firing = [(selector("ALERTS", dict(sorted(one.items()))), 1.0) for one in both]
+    expected = [Expected(query, at, firing[:1]) for at in (330.0, 420.0, 480.0)]
+    expected += [Expected(query, at, firing) for at in (700.0, 2 * HOUR, 3.9 * HOUR)]
+    expected += [Expected(query, back_at + 60, [])]
+    check(tmp_path, ["GpuXidCritical", "GpuLost"], rows, expected)
 
 
 def test_a_stall_ends_with_its_run(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tests.rules.scrapes import Scrapes
 
 CONFIG = Path(__file__).parents[2] / "deploy" / "prometheus" / "prometheus.yml"
 POLL_SECONDS = 15
-NAMES = ("gpu_up", "roofline_exporter_reading_state")
+NAMES = ("gpu_up", "roofline_exporter_reading_state", "gpu_xid_last_timestamp_seconds")
 TO_BE_SEEN_SECONDS = MINUTE
 
 
@@ -43,7 +43,7 @@ def test_a_loss_outlasts_the_wait_of_its_alert() -> None:
 
 
 def test_the_lost_gpu_of_the_demo_raises_its_alert(tmp_path: Path) -> None:
-    """Its GPU 7, and no other, while it is lost, and not before."""
+    """Its GPU 7, and no other, while it is lost: by the Xid with which it was lost, once."""
     clock, book, pages = ManualClock(0.0, 0.0), load_specs(), Pages(RenderOptions())
     simulation = Simulation(load_scenario("demo", book), book, "host:19400", 0, clock)
     rules = Rules(interval_seconds=POLL_SECONDS)
@@ -60,15 +60,16 @@ def test_the_lost_gpu_of_the_demo_raises_its_alert(tmp_path: Path) -> None:
         )
         if up.value(scrapes.end) == 0:
             lost.append(scrapes.end)
-    alert = {"alertname": "GpuLost", "alertstate": "firing"}
-    full = dict(sorted({**alert, "severity": "critical", **up.labels}.items()))
-    firing = selector("ALERTS", alert)
-    check(
-        tmp_path,
-        ["GpuLost"],
-        scrapes.series(),
-        [
-            Expected(firing, lost[0], []),
-            Expected(firing, lost[-1], [(selector("ALERTS", full), 1)]),
-        ],
-    )
+    for alerts, first in (
+        (["GpuLost"], []),
+        (["GpuXidCritical", "GpuLost"], [{"alertname": "GpuXidCritical", "xid": "79"}]),
+    ):
+        last = first or [{"alertname": "GpuLost"}]
+        critical = {"alertstate": "firing", "severity": "critical", **up.labels}
+        firing, then = (
+            [(selector("ALERTS", dict(sorted({**critical, **each}.items()))), 1.0) for each in some]
+            for some in (first, last)
+        )
+        query = 'ALERTS{alertname=~"GpuLost|GpuXidCritical", alertstate="firing"}'
+        expected = [Expected(query, lost[0], firing), Expected(query, lost[-1], then)]
+        check(tmp_path, alerts, scrapes.series(), expected)

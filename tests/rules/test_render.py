@@ -177,7 +177,7 @@ ABOVE = "expected a share from 0 to below 1"
 UP_TO = "expected a share above 0, 1 at most"
 A_NUMBER = "expected a number, 0 or more"
 A_LINK = "expected a link such as http://localhost:3000 without #"
-A_BASE = "expected a link such as http://localhost:3000 without ? and #"
+A_BASE = "expected a link such as http://localhost:3000 without ? and #, or nothing"
 
 
 @pytest.mark.parametrize(
@@ -255,6 +255,7 @@ def test_a_value_that_gives_no_working_rule_is_named(
         ("orphan_memory.bytes", "5e8"),
         ("exporter.job", r"gpu-\d+\.prod|roofline"),
         ("links.grafana", "https://grafana.example/a/b"),
+        ("links.grafana", ""),
         ("links.runbook", "https://wiki.example/?page=gpu"),
         ("thermal.window", "1m"),
         ("checkpoint.steps", "59m"),

@@ -13,6 +13,8 @@ import pytest
 
 from tests.rules.cases import (
     BY_UUID,
+    CRITICAL,
+    EXPORTER,
     GPU,
     HOLDER,
     NODE,
@@ -22,14 +24,19 @@ from tests.rules.cases import (
     gauge,
     given,
     held,
+    orphan,
     pod,
+    wanted,
     workload,
+    xid,
 )
 from tests.rules.promtool import (
     MINUTE,
     STEP_SECONDS,
     Labels,
     Series,
+    between,
+    piecewise,
     run,
 )
 from tests.rules.rules import only
@@ -113,7 +120,7 @@ def test_who_holds_a_gpu_idle(
         rows,
         at,
         labels,
-        f"{gpu} was held and idle for 100% of what was observed in the last 30m."
+        f"{gpu} was held and idle for 100 % of what was observed in the last 30m."
         f" It is now held by {owner} (python3).{more}"
         f" Ask {owner} to end or restart the work, or to give the GPU back.",
     )
@@ -143,9 +150,9 @@ def test_whose_gpu_nobody_opens(tmp_path: Path) -> None:
         rows,
         at,
         labels,
-        f"{gpu} is given to 2 workloads, but no process held it for 100% of what was observed in"
+        f"{gpu} is given to 2 workloads, but no process held it for 100 % of what was observed in"
         " the last 30m. Among them: team-a/notebook-7, team-b/eval-0."
-        " In the last 24 hours that was 2h 0m 30s in all."
+        " In the last 24 hours that was 2 h 0 min 30 s in all."
         " See whether the work is still starting, waits for something, or does not need a GPU;"
         " else end it, so that others can have the GPU.",
         reads=["workload:gpu_allocated_unopened_seconds:hours1d"],
@@ -185,16 +192,112 @@ def test_a_hang_has_a_second_witness(said: Mapping[str, float], more: str, tmp_p
         rows,
         20 * MINUTE,
         {**GPU, **WARNING},
-        "GPU 0 of node-1:19400 was busy for 100% of the last 10m, but did no work and moved no"
+        "GPU 0 of node-1:19400 was busy for 100 % of the last 10m, but did no work and moved no"
         f" data.{more} Look for a rank that died or hangs: check its stack (py-spy dump), NCCL's"
         " log, and Xids on the other GPUs.",
     )
 
 
+@pytest.mark.parametrize(("name", "held_by"), [("H100", "ada"), ("", "")], ids=["known", "not"])
+@pytest.mark.parametrize("alert", ["GpuLost", "GpuXidCritical"])
+def test_which_board_it_is_and_whose_work_it_was(
+    alert: str, name: str, held_by: str, tmp_path: Path
+) -> None:
+    """Who is called at night fetches the board by its serial, and asks whose job it was."""
+    there = between(0, 600, lambda _: 1.0)
+    said = [
+        gauge("gpu_info", there, name=name, serial="1320000000000"),
+        gauge("gpu_holder_info", there, **HOLDER, command="python3"),
+        pod("team-a/train-0", GPU, (0, 600)),
+    ]
+    rows = [
+        gauge("gpu_up", piecewise((0, 1), (600, 0))),
+        *(said if name else []),
+        *(xid(79, 600) if alert == "GpuXidCritical" else []),
+    ]
+    at = 13 * MINUTE
+    board = (
+        " The board is H100, serial 1320000000000. Its work is or was of team-a/train-0."
+        if name
+        else ""
+    )
+    what, labels = {
+        "GpuLost": (
+            "GPU 0 (GPU-a) of node-1:19400 does not answer the driver. Drain the node, look for"
+            " Xids in the kernel log (dmesg), and restart it; if the GPU stays away, check power"
+            " and seating.",
+            {**GPU, **CRITICAL},
+        ),
+        "GpuXidCritical": (
+            "Xid 79 on GPU 0 of node-1:19400 3 min 0 s ago: the GPU has fallen off the bus; drain"
+            " and restart the node; check power, temperature and seating if it comes back."
+            " The GPU does not answer the driver any more.",
+            {**GPU, "xid": "79", **CRITICAL},
+        ),
+    }[alert]
+    reads = ["gpu:gpu_holder:info"]
+    text(tmp_path, alert, "description", rows, at, labels, what + board, reads)
+
+
+@pytest.mark.parametrize(
+    ("alert", "annotation", "rows", "at", "labels", "expected"),
+    [
+        (
+            "GpuPowerLimitLowered",
+            "description",
+            [gauge("gpu_power_limit_watts", 238.4), gauge("gpu_power_default_limit_watts", 700)],
+            16 * MINUTE,
+            {**GPU, "severity": "info"},
+            "The power limit in force on GPU 0 of node-1:19400 is 34 % of its default. If this is"
+            " not intended, set it back (nvidia-smi -pl), and find out what lowered it.",
+        ),
+        (
+            "GpuOrphanMemory",
+            "description",
+            orphan(12_345_678_901),
+            16 * MINUTE,
+            {**GPU, **WARNING},
+            "11.5 GiB are in use on GPU 0 of node-1:19400 without any process in the driver's list."
+            " Look for processes that have /dev/nvidia0 open (fuser -v), such as data loader"
+            " workers of a job that died, and end them. If there are none, reset the GPU.",
+        ),
+        (
+            "GpuXidWarning",
+            "description",
+            xid(94, 300.75),
+            357.0,
+            {**GPU, "xid": "94", **WARNING},
+            "Xid 94 on GPU 0 of node-1:19400 29 s ago: uncorrectable memory error, contained to one"
+            " application; restart that application; reset the GPU when its other work is done.",
+        ),
+        (
+            "GpuExporterMissing",
+            "summary",
+            [wanted(3), EXPORTER],
+            10 * MINUTE,
+            WARNING,
+            "No GPU exporter is scraped on 2 nodes of Kubernetes that should have one.",
+        ),
+    ],
+    ids=["percent", "bytes", "seconds", "nodes"],
+)
+def test_numbers_are_rounded(
+    alert: str,
+    annotation: str,
+    rows: Sequence[Series],
+    at: float,
+    labels: Labels,
+    expected: str,
+    tmp_path: Path,
+) -> None:
+    """As a person would say them."""
+    text(tmp_path, alert, annotation, rows, at, labels, expected)
+
+
 @pytest.mark.parametrize(
     ("age", "said"),
     [
-        (700.0, "could be read last 11m 40s ago: owners are those of that time"),
+        (700.0, "could be read last 11 min 40 s ago: owners are those of that time"),
         (
             None,
             "could not be read since the exporter started: owners are what the processes alone "

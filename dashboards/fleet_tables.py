@@ -49,7 +49,7 @@ def worst() -> Panel:
                 f"or on ({DEVICE}) {top}",
                 unit="none",
                 decimals=2,
-                width=130,
+                width=145,
             ),
             Column("Limited by", expression=of_worst(limiter_number()), texts=texts, width=130),
             Column(

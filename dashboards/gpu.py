@@ -61,7 +61,7 @@ def _text(title: str, description: str, expression: str, legend: str) -> Panel:
         Numbers(text="name", size=20),
         Values("none"),
         (Query(expression, legend, instant=True),),
-        width=5,
+        width=4,
         height=4,
     )
 
@@ -125,8 +125,8 @@ HEAD = (
                 color=palette.SATURATION,
             ),
             Number(
-                "of the achievable roof",
-                "against what the best public kernels reach on this GPU model. Green from "
+                "achievable roof",
+                "how close to what the best public kernels reach on this GPU model. Green from "
                 "60 %: well-tuned training of large models is there. Not shown where nobody has "
                 "published a measurement for the precision.",
                 roof("achievable"),
@@ -134,9 +134,9 @@ HEAD = (
                 steps=ROOF_STEPS,
             ),
             Number(
-                "of the datasheet roof",
-                "against the datasheet, dense, at the clock that it states; the best kernels end "
-                "below it.",
+                "datasheet roof",
+                "how close to the datasheet, dense, at the clock that it states; the best kernels "
+                "end below it.",
                 roof("spec"),
                 unit="percentunit",
             ),
@@ -144,7 +144,7 @@ HEAD = (
                 "power", "mean from the energy counter.", rate("gpu_energy_joules_total"), "watt"
             ),
         ),
-        width=10,
+        width=12,
     ),
 )
 

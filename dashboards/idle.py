@@ -155,11 +155,11 @@ def _hours(title: str, header: str, description: str, naming: Naming, *more: Col
         (
             Column(header, label="owner"),
             *(
-                Column(state, expression=of_owners(*of), unit="suffix:h", decimals=2, width=120)
-                for state, of in (
-                    ("In use", (USED_HOURS, IN_USE)),
-                    ("Held idle", (HELD_HOURS, HELD_IDLE)),
-                    ("Never opened", (UNOPENED_HOURS, UNOPENED)),
+                Column(state, expression=of_owners(*of), unit="suffix:h", decimals=2, width=width)
+                for state, width, of in (
+                    ("In use", 85, (USED_HOURS, IN_USE)),
+                    ("Held idle", 90, (HELD_HOURS, HELD_IDLE)),
+                    ("Never opened", 120, (UNOPENED_HOURS, UNOPENED)),
                 )
             ),
             Column(
@@ -167,7 +167,7 @@ def _hours(title: str, header: str, description: str, naming: Naming, *more: Col
                 expression=f"{of_owners(LOST_HOURS, LOST)} * $price",
                 unit="none",
                 decimals=2,
-                width=100,
+                width=85,
             ),
             *more,
         ),
@@ -195,8 +195,8 @@ OWNERS = _hours(
     "GPU-hours by owner",
     "Owner",
     f"{STATES} An owner is a pod, a Slurm job or a container where one is known, else the user of "
-    "the process; several on one GPU are a number of workloads. An empty owner is a process that "
-    "the exporter cannot see. The energy is that drawn while held idle.",
+    "the process; several on one GPU are a number of workloads. Owner -: a process that the "
+    "exporter cannot see. The energy is that drawn while held idle.",
     WORKLOAD,
     Column(
         "Energy",

@@ -111,7 +111,7 @@ def _ceiling_table() -> Panel:
     return Panel(
         "Ceilings",
         "The ceilings of the chosen GPU models and precisions, dense. Work with an intensity below "
-        "the ridge is limited by memory bandwidth, above it by compute. Achievable is empty where "
+        "the ridge is limited by memory bandwidth, above it by compute. Achievable is - where "
         "nobody has published a measurement.",
         chart,
         Values("none"),

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from dashboards.model import Link, Override, Property, Query, Step, Table, Transformation
 from dashboards.promql import LABELS
 
+EMPTY_CELL = "-"
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -54,10 +56,14 @@ def table(
             },
         },
     )
-    overrides = tuple(
-        Override("byName", column.header, properties)
-        for column in columns
-        if (properties := _properties(column))
+    overrides = (
+        # What the panel says while it has no row would be cut off in each cell without a value.
+        Override("byRegexp", "/./", (("noValue", EMPTY_CELL),)),
+        *(
+            Override("byName", column.header, properties)
+            for column in columns
+            if (properties := _properties(column))
+        ),
     )
     merge = Transformation("merge", {})
     return Table(sort_by), queries, (merge, organize), overrides

@@ -279,6 +279,27 @@ def test_what_is_empty_while_nothing_is_wrong_says_so(name: str) -> None:
         assert len(shown[title].get("noValue", "").split()) > 1, title
 
 
+@each_page
+def test_the_words_for_an_empty_table_are_not_in_its_empty_cells(name: str) -> None:
+    """Grafana writes `noValue` into each cell without a value, cut to what fits."""
+    for panel in panels(load(name)):
+        if panel["type"] != "table":
+            continue
+        (renamed,) = [
+            step["options"]["renameByName"]
+            for step in panel["transformations"]
+            if step["id"] == "organize"
+        ]
+        for header in renamed.values():
+            written = panel["fieldConfig"]["defaults"].get("noValue", "")
+            for override in panel["fieldConfig"]["overrides"]:
+                wanted, found = override["matcher"]["options"], override["matcher"]["id"]
+                if header == wanted or (found == "byRegexp" and re.search(wanted[1:-1], header)):
+                    own = {one["id"]: one["value"] for one in override["properties"]}
+                    written = own.get("noValue", written)
+            assert written in ("0", "-"), (panel["title"], header)
+
+
 def test_no_loss_is_not_in_the_colour_of_one() -> None:
     """Nothing held idle is grey, in each of the numbers of the page about it."""
     (panel,) = [one for one in panels(load("idle")) if one["title"] == "Held idle"]

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dashboards import navigation, palette
 from dashboards.fleet_tables import NOTHING, exporters, inventory, worst
 from dashboards.model import (
+    SHARE,
     Bars,
     Dashboard,
     Lines,
@@ -120,7 +121,7 @@ TIMELINE = Panel(
     "does not answer. A gap: its exporter was down.",
     States(rows=16),
     Values("none", texts=LIMITER_TEXTS, links=(navigation.gpu_of_series(),)),
-    (Query(limiter_number(), "{{instance}} GPU {{gpu}} {{gpu_instance}}"),),
+    (Query(limiter_number(), f"{{{{instance}}}} {SHARE}"),),
     height=12,
 )
 SHARES = Panel(

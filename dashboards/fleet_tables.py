@@ -20,7 +20,7 @@ from dashboards.promql import (
     select,
     utilization,
 )
-from dashboards.tables import Column, table
+from dashboards.tables import SHARE, Column, table
 
 WORST = 10
 NOTHING = 0.001
@@ -40,7 +40,7 @@ def worst() -> Panel:
     chart, queries, steps, overrides = table(
         (
             Column("Node", label="instance"),
-            Column("GPU", label="gpu", width=60, link=navigation.gpu_of_row()),
+            Column("GPU", label=SHARE, width=60, link=navigation.gpu_of_row()),
             Column("Owner", label="owner", width=170),
             Column("Command", label="command", width=150),
             Column(

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from dashboards import navigation, palette
-from dashboards.gpu_details import MIG, NO_COUNTERS, NO_READING, ROWS
+from dashboards.gpu_details import NO_COUNTERS, NO_READING, ROWS
 from dashboards.model import (
+    OF_SHARE,
     Dashboard,
     Lines,
     Numbers,
@@ -156,10 +157,10 @@ TWO_VIEWS = Panel(
     Lines(width=2),
     Values("percentunit", 0, 1),
     (
-        Query(utilization(), f"utilization {MIG}"),
-        Query(saturation(), f"saturation {MIG}"),
-        Query(saturation_bound("upper"), f"at most {MIG}"),
-        Query(saturation_bound("lower"), f"at least {MIG}"),
+        Query(utilization(), f"utilization{OF_SHARE}"),
+        Query(saturation(), f"saturation{OF_SHARE}"),
+        Query(saturation_bound("upper"), f"at most{OF_SHARE}"),
+        Query(saturation_bound("lower"), f"at least{OF_SHARE}"),
     ),
     height=9,
     overrides=(
@@ -174,7 +175,7 @@ TWO_VIEWS = Panel(
         Override(
             "byRegexp",
             "/^at most/",
-            (("custom.fillBelowTo", "at least "), ("custom.fillOpacity", 25)),
+            (("custom.fillBelowTo", "at least"), ("custom.fillOpacity", 25)),
         ),
     ),
 )
@@ -195,7 +196,7 @@ TIMELINE = Panel(
     "evaluation, checkpoints, the start of an epoch.",
     States(),
     Values("none", texts=LIMITER_TEXTS),
-    (Query(limiter_number(), f"limiter {MIG}"),),
+    (Query(limiter_number(), f"limiter{OF_SHARE}"),),
     width=24,
     height=6,
 )

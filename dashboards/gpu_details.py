@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dashboards import palette
 from dashboards.model import (
+    OF_SHARE,
     Lines,
     Override,
     Panel,
@@ -27,7 +28,6 @@ from dashboards.tables import Column, table
 from dashboards.workload_tables import of_one_gpu
 
 FAULT: tuple[Step, ...] = ((None, palette.GREEN), (1, palette.RED))
-MIG = "{{gpu_instance}}"
 NO_READING, NO_COUNTERS = "no reading", "no reading of hardware counters"
 
 
@@ -50,8 +50,8 @@ UNITS = (
         "of the busiest unit of each moment, at least the highest line; the others show how much "
         "room is left elsewhere.",
         Values("percentunit", 0, 1, no_value=NO_COUNTERS),
-        Query(activity("gpu_pipe_active_seconds_total"), f"{{{{pipe}}}} {MIG}"),
-        Query(activity("gpu_dram_active_seconds_total"), f"DRAM {MIG}"),
+        Query(activity("gpu_pipe_active_seconds_total"), f"{{{{pipe}}}}{OF_SHARE}"),
+        Query(activity("gpu_dram_active_seconds_total"), f"DRAM{OF_SHARE}"),
         overrides=colored(palette.UNITS),
     ),
     _lines(
@@ -61,8 +61,8 @@ UNITS = (
         "above SM: kernels too small for the GPU. SM far above the pipes on the left: latency, "
         "not work.",
         Values("percentunit", 0, 1, no_value=NO_COUNTERS),
-        Query(activity("gpu_sm_active_seconds_total"), f"SM {MIG}"),
-        Query(activity("gpu_engine_active_seconds_total"), f"engine {MIG}"),
+        Query(activity("gpu_sm_active_seconds_total"), f"SM{OF_SHARE}"),
+        Query(activity("gpu_engine_active_seconds_total"), f"engine{OF_SHARE}"),
         overrides=colored(palette.UNITS),
     ),
     _lines(
@@ -77,9 +77,9 @@ UNITS = (
             steps=((None, "transparent"), (1.0, palette.GREEN)),
             no_value=NO_COUNTERS,
         ),
-        Query(roof("achievable"), f"achievable {MIG}"),
-        Query(roof("clock"), f"current clock {MIG}"),
-        Query(roof("spec"), f"datasheet {MIG}"),
+        Query(roof("achievable"), f"achievable{OF_SHARE}"),
+        Query(roof("clock"), f"current clock{OF_SHARE}"),
+        Query(roof("spec"), f"datasheet{OF_SHARE}"),
         chart=Lines(width=1, thresholds_drawn=True, soft_maximum=1.05),
         overrides=colored(
             {
@@ -97,16 +97,17 @@ WORK = (
         "FP64 or INT8 where the counters show that, else at the precision the job reports, else "
         "bf16; vector work as if every instruction were an FMA.",
         Values("si:FLOP/s", 0, no_value=NO_COUNTERS),
-        Query(flops_by_precision(), f"{{{{precision}}}} {MIG}"),
+        Query(flops_by_precision(), f"{{{{precision}}}}{OF_SHARE}"),
         overrides=colored(palette.PRECISIONS),
     ),
     _lines(
         "Memory traffic",
         "Bytes per second between device memory and GPU, under the bandwidth of the datasheet.",
         Values("Bps", 0),
-        Query(activity("gpu_dram_bytes_total"), f"traffic {MIG}"),
+        Query(activity("gpu_dram_bytes_total"), f"traffic{OF_SHARE}"),
         Query(
-            select("gpu_peak_memory_bandwidth_bytes_per_second", basis="spec"), f"datasheet {MIG}"
+            select("gpu_peak_memory_bandwidth_bytes_per_second", basis="spec"),
+            f"datasheet{OF_SHARE}",
         ),
         overrides=colored({"traffic": palette.BLUE, "datasheet": palette.PALE}),
     ),
@@ -115,8 +116,8 @@ WORK = (
         "Device memory allocated. Near the total: the next larger batch does not fit; low beside "
         "low saturation: a larger batch does.",
         Values("bytes", 0),
-        Query(select("gpu_memory_used_bytes"), f"used {MIG}"),
-        Query(select("gpu_memory_total_bytes"), f"total {MIG}"),
+        Query(select("gpu_memory_used_bytes"), f"used{OF_SHARE}"),
+        Query(select("gpu_memory_total_bytes"), f"total{OF_SHARE}"),
         overrides=colored({"used": palette.PURPLE, "total": palette.PALE}),
     ),
 )
@@ -127,7 +128,7 @@ CLOCKS = (
         "next chart says why.",
         Values("hertz", 0),
         Query(select("gpu_clock_hertz", clock="sm|memory"), "{{clock}}"),
-        Query(select("gpu_peak_clock_hertz", unit="tensor"), f"datasheet, tensor {MIG}"),
+        Query(select("gpu_peak_clock_hertz", unit="tensor"), f"datasheet, tensor{OF_SHARE}"),
         overrides=colored(
             {"sm": palette.ORANGE, "memory": palette.BLUE, "datasheet, tensor": palette.PALE},
             "/^{name}/",

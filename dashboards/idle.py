@@ -27,7 +27,7 @@ from dashboards.promql import (
     select,
     unopened,
 )
-from dashboards.tables import Column, table
+from dashboards.tables import SHARE, Column, table
 from dashboards.workload_tables import unopened_now
 
 PRICE = Variable(
@@ -220,7 +220,7 @@ def _now() -> Panel:
     chart, queries, steps, overrides = table(
         (
             Column("Node", label="instance"),
-            Column("GPU", label="gpu", width=60, link=navigation.gpu_of_row()),
+            Column("GPU", label=SHARE, width=60, link=navigation.gpu_of_row()),
             Column("Owner", label="owner", width=170),
             Column("Command", label="command"),
             Column("Class", label="class", width=90),
@@ -373,7 +373,7 @@ def _gpus() -> Panel:
     chart, queries, steps, overrides = table(
         (
             Column("Node", label="instance"),
-            Column("GPU", label="gpu", width=60, link=navigation.gpu_of_row()),
+            Column("GPU", label=SHARE, width=60, link=navigation.gpu_of_row()),
             Column("Idle", expression=rows(ALL_HOURS), unit="suffix:h", decimals=2, width=90),
             Column(
                 "Held idle", expression=rows(HELD_HOURS), unit="suffix:h", decimals=2, width=100

@@ -13,6 +13,10 @@ Property = tuple[str, object]
 """A field option, as overrides name it, and its value."""
 
 GRID_WIDTH = 24
+SHARE = "GPU {{gpu}}/{{gpu_instance}}"
+"""How a legend names a GPU or MIG instance: GPU 2, or GPU 2/1, as on the exporter's own page."""
+OF_SHARE = f", {SHARE}"
+"""The same behind what a series of the page of one GPU is; nothing where the GPU is whole."""
 PLAIN: tuple[Step, ...] = ((None, "text"),)
 """Thresholds of values that are neither good nor bad: without any, Grafana paints them red."""
 
@@ -123,6 +127,12 @@ class Points:
 Chart = Lines | States | Numbers | Bars | Table | Points
 
 
+WHOLE_GPUS = Transformation(
+    "renameByRegex", {"regex": r"/(, GPU [0-9]+)?\/$/", "renamePattern": ""}
+)
+"""Takes the empty number of an instance off the names that SHARE and OF_SHARE give."""
+
+
 @dataclass(frozen=True, slots=True)
 class Panel:
     """A chart with its place: width and height in grid units."""
@@ -178,7 +188,7 @@ class Dashboard:
     tags: tuple[str, ...] = field(default=("gpu", "roofline-exporter"))
 
 
-def colored(colors: Mapping[str, str], pattern: str = "/^({name})(\\s|$)/") -> tuple[Override, ...]:
+def colored(colors: Mapping[str, str], pattern: str = "/^({name})(,|$)/") -> tuple[Override, ...]:
     """Return overrides that give each name its colour, with a MIG instance behind it or without."""
     return tuple(
         Override(

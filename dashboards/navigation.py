@@ -67,11 +67,11 @@ def gpu_of_series() -> Link:
     )
 
 
-def gpu_of_row(node: str = "Node", gpu: str = "GPU") -> Link:
-    """Return a link from a row of a table to its GPU, by the columns that name it."""
+def gpu_of_row() -> Link:
+    """Return a link from a row of a table to its GPU."""
     return Link(
-        f"Open GPU ${{__data.fields.{gpu}}} of ${{__data.fields.{node}}}",
-        f"/d/{ONE_GPU}?var-instance=${{__data.fields.{node}}}&var-gpu=${{__data.fields.{gpu}}}"
+        "Open GPU ${__data.fields.gpu} of ${__data.fields.Node}",
+        f"/d/{ONE_GPU}?var-instance=${{__data.fields.Node}}&var-gpu=${{__data.fields.gpu}}"
         f"&${{__url_time_range}}&{_HERE}",
     )
 

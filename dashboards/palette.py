@@ -97,4 +97,4 @@ def gpu_pattern(number: int) -> str:
     """Return the end of the name of each GPU, or MIG instance of it, that has this colour."""
     tens, ones = divmod(number, 10)
     before = "([0-9]*[02468])?" if tens == 0 else "[0-9]*[13579]"
-    return rf"GPU {before}{ones}( (MIG )?[0-9]+)?\s*$"
+    return rf"GPU {before}{ones}(/[0-9]+)?\s*$"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dashboards import navigation, palette
 from dashboards.model import (
+    SHARE,
     Dashboard,
     Lines,
     Panel,
@@ -25,7 +26,7 @@ from dashboards.roofline_chart import (
 from dashboards.tables import Column, table
 
 ROOF_STEPS = ((None, "transparent"), (0.6, palette.AMBER), (1.0, palette.GREEN))
-ONE_LINE = "{{instance}} GPU {{gpu}} {{gpu_instance}}"
+ONE_LINE = f"{{{{instance}}}} {SHARE}"
 
 
 def _of_models(expression: str) -> str:

@@ -27,7 +27,7 @@ LEFT, RIGHT = "0.1", "10000"
 """FLOP/byte between which ceilings are drawn; no ridge lies outside."""
 TRAIL = ("1m", "5m", "15m", "1h")
 CEILINGS = "/^Throughput .* (fp|bf|tf|int)[0-9]+(_tensor)?(_fp16acc)?$/"
-POINTS = "/^Throughput .* GPU [0-9]+( MIG [0-9]+)?$/"
+POINTS = "/^Throughput .* GPU [0-9]+(/[0-9]+)?$/"
 """Both begin with the name of the field: other fields end in the same words."""
 
 BASIS = Variable(
@@ -105,7 +105,7 @@ def points(with_limiter: bool = False) -> str:
         f"({' or '.join(axes)}) and on (job, instance, uuid) {select('gpu_info', name='$model')}"
     )
     host = f'label_replace({shown}, "host", "$1", "instance", "([^:]+).*")'
-    named = f'label_replace({host}, "mig", " MIG $1", "gpu_instance", "(.+)")'
+    named = f'label_replace({host}, "mig", "/$1", "gpu_instance", "(.+)")'
     whole = f'label_join({named}, "series", " GPU ", "host", "gpu")'
     return f'label_join({whole}, "series", "", "series", "mig")'
 

@@ -10,6 +10,8 @@ from dashboards.model import Link, Override, Property, Query, Step, Table, Trans
 from dashboards.promql import LABELS
 
 EMPTY_CELL = "-"
+SHARE = "share"
+"""The label of a column that names GPUs and MIG instances: 2, or 2/1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +41,17 @@ def table(
     Every query has to give the same labels, or its rows do not merge with the others.
     """
     values = [column for column in columns if column.expression]
-    queries = tuple(Query(column.expression, instant=True, table=True) for column in values)
+    named = any(column.label == SHARE for column in columns)
+    queries = tuple(
+        Query(_named(column.expression) if named else column.expression, instant=True, table=True)
+        for column in values
+    )
     # One query alone calls its column "Value".
     names = ["Value"] if len(values) == 1 else [f"Value #{chr(65 + i)}" for i in range(len(values))]
     raw = dict(zip((column.header for column in values), names, strict=True))
     sources = [raw.get(column.header, column.label) for column in columns]
-    hidden = {"Time", *LABELS.split(", ")} - set(sources)
+    # Links lead to a GPU by its index.
+    hidden = {"Time", *LABELS.split(", ")} - {*sources, "gpu" if named else ""}
     organize = Transformation(
         "organize",
         {
@@ -59,6 +66,7 @@ def table(
     overrides = (
         # What the panel says while it has no row would be cut off in each cell without a value.
         Override("byRegexp", "/./", (("noValue", EMPTY_CELL),)),
+        *((Override("byName", "gpu", (("custom.hidden", True),)),) if named else ()),
         *(
             Override("byName", column.header, properties)
             for column in columns
@@ -67,6 +75,11 @@ def table(
     )
     merge = Transformation("merge", {})
     return Table(sort_by), queries, (merge, organize), overrides
+
+
+def _named(expression: str) -> str:
+    joined = f'label_join({expression}, "{SHARE}", "/", "gpu", "gpu_instance")'
+    return f'label_replace({joined}, "{SHARE}", "$1", "{SHARE}", "(.+)/|/.*")'
 
 
 def _properties(column: Column) -> tuple[Property, ...]:

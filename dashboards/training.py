@@ -25,7 +25,7 @@ from dashboards.promql import (
     select,
     stalled,
 )
-from dashboards.tables import Column, table
+from dashboards.tables import SHARE, Column, table
 
 MODERATE, HIGH = 0.05, 0.2
 """Shares of the step above which a data stall is worth a look, and an alert."""
@@ -106,7 +106,7 @@ def _ranks() -> Panel:
             Column("Job", label="training_job", link=navigation.job_of_row("Job")),
             Column("Rank", label="rank", width=60),
             Column("Node", label="instance"),
-            Column("GPU", label="gpu", width=60, link=navigation.gpu_of_row()),
+            Column("GPU", label=SHARE, width=60, link=navigation.gpu_of_row()),
             Column(
                 "Data stall",
                 expression=f"{by_rank(stalled())} "

@@ -16,7 +16,7 @@ from dashboards.promql import (
     unopened,
     utilization,
 )
-from dashboards.tables import Column, table
+from dashboards.tables import SHARE, Column, table
 
 _NO_WORKLOADS = "no scheduler or runtime names any"
 _PARTS = ("namespace", "pod", "container", "job", "user", "step")
@@ -29,7 +29,7 @@ def of_one_gpu() -> Panel:
     held = f"max by ({DEVICE}) ({select('gpu_held')})"
     chart, queries, steps, overrides = table(
         (
-            Column("MIG", label="gpu_instance", width=60),
+            Column("GPU", label=SHARE, width=60),
             Column("Named by", label="scheduler", width=110),
             *(Column(part.capitalize(), label=f"workload_{part}") for part in _PARTS),
             Column(
@@ -120,7 +120,7 @@ def unopened_now() -> Panel:
     chart, queries, steps, overrides = table(
         (
             Column("Node", label="instance"),
-            Column("GPU", label="gpu", width=60, link=navigation.gpu_of_row()),
+            Column("GPU", label=SHARE, width=60, link=navigation.gpu_of_row()),
             Column("Given to", label="owner"),
             Column(
                 "In the range",

@@ -16,11 +16,14 @@ from grafana_foundation_sdk.models import dashboard as grafana
 
 from dashboards.model import (
     GRID_WIDTH,
+    SHARE,
+    WHOLE_GPUS,
     Dashboard,
     Link,
     Panel,
     Query,
     Row,
+    Transformation,
     Values,
     Variable,
 )
@@ -115,7 +118,7 @@ def _panel(panel: Panel, number: int, place: grafana.GridPos) -> grafana.Panel:
         targets=[_target(query, chr(ord("A") + i)) for i, query in enumerate(panel.queries)],
         transformations=[
             grafana.DataTransformerConfig(id_val=step.name, options=dict(step.options))
-            for step in panel.transformations
+            for step in (*panel.transformations, *_renamed(panel))
         ],
         max_data_points=panel.max_points,
         time_from=panel.time_from,
@@ -129,6 +132,10 @@ def _panel(panel: Panel, number: int, place: grafana.GridPos) -> grafana.Panel:
             overrides=overrides,
         ),
     )
+
+
+def _renamed(panel: Panel) -> tuple[Transformation, ...]:
+    return (WHOLE_GPUS,) if any(SHARE in query.legend for query in panel.queries) else ()
 
 
 def _target(query: Query, reference: str) -> prometheus.Dataquery:

@@ -85,10 +85,11 @@ _DURATION = (
     '| reReplaceAll "([0-9]+)([dhms])" "$1 $2" | reReplaceAll "([0-9]) m" "$1 min" '
 )
 _INDEX = '{{ . | first | label "gpu" }}'
+# As exporter.model.reading.share_name says it: GPU 2/1.
+_INSTANCE = "{{ with $labels.gpu_instance }}/{{ . }}{{ end }}"
 _GPU_OF_UUID = (
     f"GPU {_BY_UUID}{_INDEX}{{{{ else }}}}{{{{ $labels.uuid }}}}{{{{ end }}}}"
-    "{{ with $labels.gpu_instance }} (MIG instance {{ . }}){{ end }}"
-    " of {{ $labels.instance }}"
+    f"{_INSTANCE} of {{{{ $labels.instance }}}}"
 )
 
 _SHARE = "instance=%q, uuid=%q, gpu_instance=%q"
@@ -147,10 +148,7 @@ def _known() -> dict[str, Value]:
             '(printf "%.0f" $value)',
             {str(number): action for number, action in enumerate(RECOVERY_ACTIONS) if number},
         ),
-        "text.gpu": (
-            "GPU {{ $labels.gpu }}{{ with $labels.gpu_instance }} (MIG instance {{ . }}){{ end }}"
-            " of {{ $labels.instance }}"
-        ),
+        "text.gpu": f"GPU {{{{ $labels.gpu }}}}{_INSTANCE} of {{{{ $labels.instance }}}}",
         "text.percent": _ROUNDED.format("100 * %f", "", "") + " %",
         "text.duration": _ROUNDED.format("%f", "", _DURATION),
         "text.gibibytes": _ROUNDED.format("10 * %f / 2^30", " / 10", "") + " GiB",

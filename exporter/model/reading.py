@@ -60,6 +60,17 @@ def share_group(group: str, gpu_instance: int | None) -> str:
     return group if gpu_instance is None else f"{group}{_OF_INSTANCE}{gpu_instance}"
 
 
+def share_name(gpu: int | str, gpu_instance: int | None) -> str:
+    """Return what a share is called everywhere, by its GPU's index, name or UUID: 2, or 2/1."""
+    return str(gpu) if gpu_instance is None else f"{gpu}/{gpu_instance}"
+
+
+def named_group(group: str, gpu: str) -> str:
+    """Return how a line says it of this GPU: memory; of an instance memory of GPU 2/1."""
+    name, instance = group_and_instance(group)
+    return name if instance is None else f"{name} of {share_name(gpu, instance)}"
+
+
 def group_and_instance(group: str) -> tuple[str, int | None]:
     """Return the group that such a name stands for, and the GPU instance if it is that of one."""
     name, found, number = group.partition(_OF_INSTANCE)

@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from exporter.model.reading import named_group
+
 IDENTITY = "identity"
 """The group of facts that many GPU models lack (a serial number, a NUMA node): it has no state."""
 IMPLAUSIBLE = "implausible"
@@ -87,7 +89,7 @@ class Journal:
         members = self._absent.setdefault(group, {})
         if members.get(member) != state:
             members[member] = state
-            log.debug("%s: %s cannot be read: %s", self._gpu, group, words)
+            log.debug("%s: %s cannot be read: %s", self._gpu, self._named(group), words)
         self.states[group] = state
 
     def refused(
@@ -129,7 +131,7 @@ class Journal:
             for reason in dict.fromkeys(members.values()):
                 if reason not in logged:
                     logged.add(reason)
-                    news.setdefault(reason, []).append(group)
+                    news.setdefault(reason, []).append(self._named(group))
         recovered = [group for group in self._logged if group not in self._wrong]
         for group in recovered:
             del self._logged[group]
@@ -137,4 +139,7 @@ class Journal:
             parts = (f"{', '.join(groups)} ({reason})" for reason, groups in news.items())
             log.warning("%s cannot be read in part: %s", self._gpu, "; ".join(parts))
         if recovered:
-            log.info("%s: can be read again: %s", self._gpu, ", ".join(recovered))
+            log.info("%s: can be read again: %s", self._gpu, ", ".join(map(self._named, recovered)))
+
+    def _named(self, group: str) -> str:
+        return named_group(group, self._gpu)

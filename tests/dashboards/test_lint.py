@@ -355,9 +355,9 @@ def test_one_name_has_one_colour() -> None:
 
 def _gpu_colors(panel: Model, gpu: int, mig: str = "") -> list[str]:
     """The colours that a panel has for what it draws of a GPU."""
-    name = f"node-7:19400 GPU {gpu} {mig}"
+    name = f"node-7:19400 GPU {gpu}{mig}"
     if panel["type"] == "xychart":
-        name = f"Throughput node-7 GPU {gpu}{f' MIG {mig}' if mig else ''}"
+        name = f"Throughput node-7 GPU {gpu}{mig}"
     return [
         one["value"]["fixedColor"]
         for override in panel["fieldConfig"]["overrides"]
@@ -380,7 +380,7 @@ def test_a_gpu_has_one_colour_on_the_whole_roofline_page() -> None:
     assert len({found[0] for found in colors[:20]}) == 20
     for panel in shown:
         assert [_gpu_colors(panel, gpu) for gpu in range(40)] == colors, panel["title"]
-        assert [_gpu_colors(panel, gpu, "3") for gpu in range(40)] == colors, panel["title"]
+        assert [_gpu_colors(panel, gpu, "/3") for gpu in range(40)] == colors, panel["title"]
 
 
 @pytest.mark.parametrize("title", ["each GPU under its ceilings", "what limits each GPU"])
@@ -416,7 +416,7 @@ def test_the_roofline_has_the_options_that_it_needs(title: str) -> None:
     # Values of one query only: the ceilings are an instant, the GPUs a range.
     assert [query["instant"] for query in panel["targets"]] == [False, True]
     assert re.fullmatch(patterns[0][1:-1], "Throughput node1 GPU 0")
-    assert re.fullmatch(patterns[0][1:-1], "Throughput node1 GPU 0 MIG 3")
+    assert re.fullmatch(patterns[0][1:-1], "Throughput node1 GPU 0/3")
     for precision in ("fp32", "bf16_tensor", "int8_tensor", "fp8_tensor_fp16acc"):
         assert re.fullmatch(patterns[1][1:-1], f"Throughput H100 80GB HBM3 {precision}")
         assert not re.fullmatch(patterns[0][1:-1], f"Throughput H100 80GB HBM3 {precision}")

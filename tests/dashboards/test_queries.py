@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from dashboards.model import OF_SHARE
 from tests.conftest import require_tool
 from tests.dashboards.grafana import Prometheus, Range, Series, variables
 from tests.dashboards.models import NAMES, Model, Target, each_page, load, panels, targets
@@ -36,8 +37,8 @@ COUNTERS_ARE_COMPLETE = "the demo's H100s are measured, so that none has only bo
 EMPTY: Mapping[str, str] = {
     "gpu/Now/saturation, at least": COUNTERS_ARE_COMPLETE,
     "gpu/Now/saturation, at most": COUNTERS_ARE_COMPLETE,
-    "gpu/Utilization beside saturation/at least {{gpu_instance}}": COUNTERS_ARE_COMPLETE,
-    "gpu/Utilization beside saturation/at most {{gpu_instance}}": COUNTERS_ARE_COMPLETE,
+    f"gpu/Utilization beside saturation/at least{OF_SHARE}": COUNTERS_ARE_COMPLETE,
+    f"gpu/Utilization beside saturation/at most{OF_SHARE}": COUNTERS_ARE_COMPLETE,
     "idle/Never opened now/A": NOTHING_IS_UNOPENED,
     "idle/GPU-hours by owner/C": NOTHING_IS_UNOPENED,
     "idle/GPU-hours by namespace or user/C": NOTHING_IS_UNOPENED,

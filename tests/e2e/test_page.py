@@ -586,7 +586,7 @@ def test_56_instances(browser: Browser) -> None:
             live.publish(node(tick))
             shares.append(shown.main_thread_seconds(1000))
         assert sum(shares[1:]) / 3 <= MOST_MAIN_THREAD, shares
-        expect(shown.row("GPU 7, MIG 7")).to_contain_text("74 % used")
+        expect(shown.row("GPU 7/7")).to_contain_text("74 % used")
         shown.page.set_viewport_size({"width": 1280, "height": 900})
         assert shown.page.evaluate(_CUT) == []
         shown.screenshot("instances", whole=True)

@@ -151,8 +151,9 @@ def test_gpu_models_and_bounds(serve: Serve, view: OpenPage) -> None:
         "aria-label", re.compile(r"^GPU 1: somewhere below [\d.]+ TFLOP/s, at most \d+ GB/s of")
     )
     shown.screenshot("bounds")
-    shown.row("GPU 2, MIG 1").locator(".state").click()
+    shown.row("GPU 2/1").locator(".state").click()
     expect(page.locator("#model")).to_have_value("h100-sxm5-80gb/60sm/4of8/bf16_tensor")
+    expect(page.locator("svg.roofline")).to_contain_text("2/1")
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ def test_whose_gpu_nobody_opens(tmp_path: Path) -> None:
     rows.append(pod("team-b/eval-0", {**GPU, **part}))
     at = 2 * 60 * MINUTE
     labels = {**BY_UUID, **part, "owner": "2 workloads", **WARNING}
-    gpu = "GPU 0 (MIG instance 3) of node-1:19400"
+    gpu = "GPU 0/3 of node-1:19400"
     text(
         tmp_path,
         "GpuAllocatedUnopened",

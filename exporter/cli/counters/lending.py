@@ -20,6 +20,7 @@ from exporter.cli.command import STOPPED, Invocation
 from exporter.cli.counters.daemon_process import catches, process_of
 from exporter.cli.whom import daemon_of
 from exporter.errors import SourceError
+from exporter.model.reading import group_and_instance, share_name
 
 SIGNALS: Mapping[str, signal.Signals] = {"pause": signal.SIGUSR1, "resume": signal.SIGUSR2}
 PAUSED = "paused"
@@ -102,9 +103,10 @@ def lent(daemon: Daemon) -> list[str]:
     try:
         gpus: list[dict[str, Any]] = json.loads(answer.body)["gpus"]
         return [
-            f"{group} of GPU {gpu['index']}"
+            f"{group} of GPU {share_name(gpu['index'], instance)}"
             for gpu in gpus
-            for group, state in sorted(gpu["absent_readings"].items())
+            for name, state in sorted(gpu["absent_readings"].items())
+            for group, instance in (group_and_instance(name),)
             if state == PAUSED
         ]
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from exporter.cli.terminal.table import NOTHING, UNKNOWN, Cell, Column
+from exporter.model.reading import share_name
 from exporter.web.wording import short
 from exporter.web.wording.facts import Facts
 from exporter.web.wording.numbers import model_name
@@ -23,8 +24,7 @@ def _cell(text: str | None, painted: str = "") -> Cell:
 
 
 def _gpu(facts: Facts) -> Cell:
-    index = str(facts.gpu)[:8]
-    return Cell(index if facts.instance is None else f"{index}/{str(facts.instance)[:8]}")
+    return Cell(share_name(facts.gpu, facts.instance))
 
 
 def _name(facts: Facts) -> Cell:

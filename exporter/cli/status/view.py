@@ -33,7 +33,7 @@ from exporter.web.wording.facts import (
 )
 from exporter.web.wording.measuring import relevant, sentences, uncounted
 from exporter.web.wording.numbers import profile_name
-from exporter.web.wording.phrases import label
+from exporter.web.wording.phrases import title
 from exporter.web.wording.recorded import down_reason, notice, recording_ended
 from exporter.web.wording.summary import totals
 from exporter.web.wording.whose import unread_words, words_of
@@ -77,7 +77,7 @@ def view(answer: GpusAnswer, notices: Sequence[str] = (), *, since_start: bool =
         name: (each.up, _number(each.age_seconds)) for name, each in answer.source_states.items()
     }
     unread = () if recording_ended(problem) else unread_words(states)
-    grave = [f"{label(each)}: {explained(xid)}" for each in found for xid in critical(each)]
+    grave = [f"{title(each)}: {explained(xid)}" for each in found for xid in critical(each)]
     return View(
         found,
         totals(found),
@@ -89,7 +89,7 @@ def view(answer: GpusAnswer, notices: Sequence[str] = (), *, since_start: bool =
             *grave,
             *([problem] if problem else ()),
         ),
-        tuple(sentences(found, label)),
+        tuple(sentences(found, title)),
     )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
+from exporter.model.reading import share_name
 from exporter.sources.counters.wire import OK, PAUSED
 
 QUIET = frozenset({"unsupported", "mig", PAUSED})
@@ -76,6 +77,4 @@ class Notes:
 
 def _named(place: Place) -> str:
     gpu, gpu_instance = place
-    if gpu is None:
-        return ""
-    return f" of {gpu}" if gpu_instance is None else f" of GPU instance {gpu_instance} of {gpu}"
+    return "" if gpu is None else f" of {share_name(gpu, gpu_instance)}"

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from exporter.model.reading import THROTTLE_REASONS
+from exporter.model.reading import THROTTLE_REASONS, share_name
 from exporter.web.api import SCHEMA_VERSION
 from exporter.web.asked import asked_gpu, asked_instance
 from exporter.web.compressed import answer
@@ -102,8 +102,7 @@ def history_routes(store: Store, threads: Threads) -> list[Route]:
         uuid = key if found is None else found.device.uuid
         series = store.history.series(uuid, instance, since)
         if series is None:
-            of = "" if instance is None else f" with a GPU instance {instance}"
-            raise HTTPException(404, f"there is no history of a GPU {key!r}{of}")
+            raise HTTPException(404, f"there is no history of a GPU {share_name(key, instance)!r}")
         return _answer(request, series_json(series, uuid, instance))
 
     def trails(request: Request) -> Response:

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
+from exporter.model.reading import share_name
+
 
 def row_key(uuid: str, gpu_instance: int | None) -> str:
     """Return the name of a row: the GPU's UUID, or UUID/instance."""
-    return uuid if gpu_instance is None else f"{uuid}/{gpu_instance}"
+    return share_name(uuid, gpu_instance)
 
 
 def _parts(key: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from exporter.web.wording.advice import advice_address
 from exporter.web.wording.facts import Facts
 from exporter.web.wording.measuring import sentences
 from exporter.web.wording.numbers import LONG, cut
-from exporter.web.wording.phrases import label
+from exporter.web.wording.phrases import title
 from exporter.web.wording.recorded import ENDED, notice, recording_ended
 from exporter.web.wording.state import UNKNOWN
 from exporter.web.wording.summary import Headline, headline, totals
@@ -79,7 +79,7 @@ def node_view(
         "announced": most.brief,
         "advice": advice_address(most.state),
         "totals": totals(facts),
-        **known(measure=" ".join([*sentences(facts, label), *unread]) or None),
+        **known(measure=" ".join([*sentences(facts, title), *unread]) or None),
         "columns": list(COLUMNS),
         "roofs": roofs(snapshot),
         "rows": found,

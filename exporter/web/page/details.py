@@ -11,6 +11,7 @@ from exporter.model.reading import (
     Health,
     capability_text,
     group_and_instance,
+    named_group,
 )
 from exporter.model.snapshot import Ceilings, Gpu, Share
 from exporter.model.xids import describe
@@ -161,14 +162,15 @@ def _health(gpu: Gpu) -> Terms:
     yield "NVSwitch fabric", _yes(health.fabric_healthy, "healthy", "not healthy")
 
 
-def _readings(states: Mapping[str, str], gpu_instance: int | None) -> Terms:
+def _readings(gpu: Gpu, gpu_instance: int | None) -> Terms:
     """Yield what is absent, of an instance without what is of another one alone."""
-    for name, state in states.items():
+    for name, state in gpu.states.items():
         group, instance = group_and_instance(name)
-        if gpu_instance is None and instance is not None:
-            yield f"{plain(group)}, MIG {instance}", STATES.get(state, plain(state))
-        elif instance in (None, gpu_instance):
-            yield plain(group), STATES.get(state, plain(state))
+        if gpu_instance is None:
+            group = named_group(name, f"GPU {gpu.device.index}")
+        elif instance not in (None, gpu_instance):
+            continue
+        yield plain(group), STATES.get(state, plain(state))
 
 
 def _ceilings(ceilings: Ceilings | None, model: GpuModel | None, codes: Mapping[str, str]) -> str:
@@ -252,7 +254,7 @@ def gpu_facts(gpu: Gpu, specs: SpecBook, gpu_instance: int | None = None) -> str
             _list(
                 "Readings that it does not have",
                 "readings",
-                _readings(gpu.states, gpu_instance),
+                _readings(gpu, gpu_instance),
                 "None: every group of readings answers." if gpu.up else "Not readable.",
             ),
         )

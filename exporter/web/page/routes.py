@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from exporter.model.reading import share_name
 from exporter.specs import SpecBook
 from exporter.web.asked import asked_gpu, asked_instance
 from exporter.web.compressed import answer
@@ -81,7 +82,7 @@ def page_routes(views: Views, specs: Callable[[], SpecBook], threads: Threads) -
                 series = views.store.history.series(uuid, instance, 0.0)
                 html = gpu_html(view, key, gpu_content(view, key, found, specs(), jobs, series))
                 return answer(request, html.encode(), HTML, HEADERS)
-        of = "" if instance is None else f" with a GPU instance {instance}"
-        raise HTTPException(404, f"no GPU has the UUID or index {name[:80]!r}{of}")
+        asked = share_name(name[:80], instance)
+        raise HTTPException(404, f"no GPU has the UUID or index {asked!r}")
 
     return [Route("/", threads.aside(index)), Route("/gpu/{uuid}", threads.aside(gpu))]

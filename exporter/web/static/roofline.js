@@ -20,7 +20,7 @@ const TEXT = 15;
 const TRAILS_OF_ALL = 16;
 const NAMED = 12;
 
-const shortName = ({ gpu, instance }) => (instance === undefined ? `${gpu}` : `${gpu}.${instance}`);
+const shortName = ({ words: { title } }) => title.replace("GPU ", "");
 
 const ruler = document.createElement("canvas").getContext("2d");
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from exporter.model.reading import share_name
 from exporter.web.wording.facts import Facts
 from exporter.web.wording.numbers import (
     cut,
@@ -37,19 +38,9 @@ NOT_KNOWN = "not known"
 
 
 def title(facts: Facts) -> str:
-    """Return "GPU 3", "GPU 3, MIG 1", or with the last digits of its UUID "GPU 3 (…9f0c)"."""
-    instance = "" if facts.instance is None else f", MIG {facts.instance}"
-    return f"GPU {facts.gpu}{instance}{_digits(facts)}"
-
-
-def label(facts: Facts) -> str:
-    """Return how a sentence names it: GPU 3, or GPU 2/1 for a MIG instance."""
-    instance = "" if facts.instance is None else f"/{facts.instance}"
-    return f"GPU {facts.gpu}{instance}{_digits(facts)}"
-
-
-def _digits(facts: Facts) -> str:
-    return "" if facts.digits is None else f" (…{facts.digits})"
+    """Return "GPU 3", "GPU 2/1", or with the last digits of its UUID "GPU 3 (…9f0c)"."""
+    digits = "" if facts.digits is None else f" (…{facts.digits})"
+    return f"GPU {share_name(facts.gpu, facts.instance)}{digits}"
 
 
 def name(facts: Facts) -> str:

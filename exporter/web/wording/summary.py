@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from exporter.web.wording.facts import Facts, Range
 from exporter.web.wording.numbers import cut, duration, percent, span
-from exporter.web.wording.phrases import down_reason, label, limiter, reasons
+from exporter.web.wording.phrases import down_reason, limiter, reasons, title
 from exporter.web.wording.recorded import ENDED
 from exporter.web.wording.state import (
     DIVIDED,
@@ -134,15 +134,15 @@ class _Sentence:
         """Return the sentence about these GPUs, which are in this state."""
         most = max(found, key=self.weight)
         if len(found) == 1:
-            brief = f"{label(most)} {self.one}{self.who(most)}"
+            brief = f"{title(most)} {self.one}{self.who(most)}"
             return Headline(self._alone(most), brief, self.state)
         number = f"{_these(found)} {self.several}"
         detail = self.detail(most)
-        named = f"; {label(most)}{self.most}{detail}{self.who(most)}" if detail else ""
+        named = f"; {title(most)}{self.most}{detail}{self.who(most)}" if detail else ""
         return Headline(f"{number}{named}", number, self.state)
 
     def _alone(self, one: Facts) -> str:
-        return f"{label(one)} {self.one}{self.detail(one)}{self.who(one)}"
+        return f"{title(one)} {self.one}{self.detail(one)}{self.who(one)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +152,8 @@ class _Starved(_Sentence):
     def _alone(self, one: Facts) -> str:
         stall = _stall(one)
         if not stall:
-            return f"{label(one)} waits for its data{self.who(one)}"
-        return f"{label(one)} idle {stall} of the time, waiting for data{self.who(one)}"
+            return f"{title(one)} waits for its data{self.who(one)}"
+        return f"{title(one)} idle {stall} of the time, waiting for data{self.who(one)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class _Unopened(_Sentence):
     """Says who has it: GPU 3 is given to team-b/train-1, and nobody has opened it for 1 h 5 min."""
 
     def _alone(self, one: Facts) -> str:
-        return f"{label(one)} is {given(one)}, and nobody has opened it{_longest([one])}"
+        return f"{title(one)} is {given(one)}, and nobody has opened it{_longest([one])}"
 
 
 def _high_stall(one: Facts) -> Range | None:

@@ -87,7 +87,7 @@ def test_the_log_has_one_line_for_each_change(caplog: pytest.LogCaptureFixture) 
 
     assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
         ("WARNING", "cupti of GPU-a: by Nsight"),
-        ("WARNING", "cupti of GPU instance 2 of GPU-a: no permission"),
+        ("WARNING", "cupti of GPU-a/2: no permission"),
         ("INFO", "cupti: handed over"),
         ("INFO", "cupti: it works again"),
         ("INFO", "cupti of GPU-b: by dcgmi"),

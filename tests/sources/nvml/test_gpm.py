@@ -498,7 +498,7 @@ def test_failing_instance_does_not_flood_the_log(
         rig.advance(1)
 
     assert set(found) == {5}
-    assert lines(caplog) == ["GPU 0 cannot be read in part: gpm_instance_1 (Unknown Error)"]
+    assert lines(caplog) == ["GPU 0 cannot be read in part: gpm of GPU 0/1 (Unknown Error)"]
     assert rig.failures == {"gpm": 4}
 
 

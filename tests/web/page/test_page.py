@@ -80,7 +80,7 @@ def test_rows(client: TestClient) -> None:
     assert re.fullmatch(r"\d+ to \d+ % saturated", estimate["saturated"])
     assert (estimate["stall"], estimate["level"]) == ("13 to 31 %", "of the last 10 s")
     assert (board["word"], board["limit"]) == ("MIG", "divided into instances")
-    assert (first["title"], second["title"]) == ("GPU 2, MIG 1", "GPU 2, MIG 2")
+    assert (first["title"], second["title"]) == ("GPU 2/1", "GPU 2/2")
     assert lost["class"].endswith("down")
     assert lost["word"] == "lost"
     assert re.fullmatch(r"last read .+ ago,", lost["ago"])
@@ -419,7 +419,7 @@ def test_the_facts_of_an_instance_are_its_own(client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("asked", "found"),
     [
-        ("", ["ecc", "fabric", "utilization", "memory, MIG 2"]),
+        ("", ["ecc", "fabric", "utilization", "memory of GPU 2/2"]),
         ("?instance=1", ["ecc", "fabric", "utilization"]),
         ("?instance=2", ["ecc", "fabric", "utilization", "memory"]),
     ],
@@ -501,7 +501,7 @@ def test_a_gpu_by_uuid_index_and_instance(client: TestClient) -> None:
         [row] = Page(client.get(path).text).rows
         assert row["title"] == "GPU 0"
     [row] = Page(client.get("/gpu/2?instance=1").text).rows
-    assert row["title"] == "GPU 2, MIG 1"
+    assert row["title"] == "GPU 2/1"
     assert len(Page(client.get("/gpu/2").text).rows) == 3
 
 

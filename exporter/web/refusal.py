@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from html import escape
+from http import HTTPStatus
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from exporter.web.api import SCHEMA_VERSION
-from exporter.web.page.document import document
+from exporter.web.page.document import brand, document
 from exporter.web.static import HEADERS
 
 
@@ -23,10 +24,14 @@ async def refuse(request: Request, problem: Exception) -> Response:
     text = problem.detail
     if problem.status_code == 404 and text == "Not Found":
         text = f"there is nothing at {path}"
-    if not path.startswith("/api/") and "text/html" in request.headers.get("accept", ""):
-        body = f'<h1>{problem.status_code}</h1>\n<p>{escape(text)}</p>\n<p><a href="/">Home</a></p>'
-        page = f'<body><main class="refusal">\n{body}\n</main></body>'
-        html = document(f"{problem.status_code} - roofline-exporter", page)
+    # The address of a page has no other kind of answer, whatever is accepted.
+    asked = path.startswith("/gpu/") or "text/html" in request.headers.get("accept", "")
+    if asked and not path.startswith("/api/"):
+        name = f"{problem.status_code} {HTTPStatus(problem.status_code).phrase}"
+        body = f'<h1>{name}</h1>\n<p>{escape(text)}</p>\n<p><a href="/">All GPUs</a></p>'
+        top = f'<header><div class="top">{brand()}</div></header>'
+        page = f'<body>{top}\n<main class="refusal">\n{body}\n</main></body>'
+        html = document(f"{name} · roofline-exporter", page)
         return HTMLResponse(html, problem.status_code, {**HEADERS, **(problem.headers or {})})
     answer = {"schema_version": SCHEMA_VERSION, "error": text}
     return JSONResponse(answer, problem.status_code, dict(problem.headers or {}))

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
 import pytest
 from starlette.testclient import TestClient
 
@@ -29,6 +31,20 @@ def test_unknown_path_in_a_browser(client: TestClient) -> None:
     assert "<script>" not in answer.text
     assert '<a href="/">' in answer.text
     assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+
+
+@pytest.mark.parametrize("path", ["/gpu/77", "/gpu/0?instance=x", "/gpu/0/more"])
+@pytest.mark.parametrize("accept", [BROWSER["accept"], "*/*"])
+def test_the_address_of_a_page_never_answers_with_json(
+    client: TestClient, path: str, accept: str
+) -> None:
+    """What is wrong with it is said on a page with the head of all pages, which leads home."""
+    answer = client.get(path, headers={"accept": accept})
+    assert answer.status_code in (400, 404)
+    assert answer.headers["content-type"].startswith("text/html")
+    assert '<header><div class="top"><a class="brand" href="/">' in answer.text
+    assert f"<h1>{answer.status_code} {HTTPStatus(answer.status_code).phrase}</h1>" in answer.text
+    assert f"<title>{answer.status_code} " in answer.text
 
 
 def test_api_errors_are_json_for_browsers_too(client: TestClient) -> None:

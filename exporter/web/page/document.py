@@ -57,6 +57,11 @@ def data_block(name: str, data: Any) -> str:
     return f'<script type="application/json" id="{name}">{text}</script>'
 
 
+def brand(attributes: str = "") -> str:
+    """Return the name at the top of every page, which leads home."""
+    return f'<a class="brand" href="/"{attributes}>roofline-exporter</a>'
+
+
 def banner(view: Mapping[str, Any]) -> str:
     """Return the line that says that these are no real GPUs.
 
@@ -77,7 +82,7 @@ def frame(view: Mapping[str, Any], content: str, *, home: bool = False) -> str:
     links = " · ".join(f'<a href="{to}">{text}</a>' for to, text in LINKS)
     return f"""<body{f' class="{look}"' if home and look else ""}>
 <a class="skip" href="#content">Skip to the content</a>
-<header><div class="top"><a class="brand" href="/"{here}>roofline-exporter</a>
+<header><div class="top">{brand(here)}
 <p id="connection"><span class="dot" aria-hidden="true"></span>
 <span role="status" data-c="word">as of</span> <time id="read"{when}>{shown}</time></p></div>
 {banner(view)}</header>

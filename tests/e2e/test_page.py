@@ -475,8 +475,10 @@ def test_a_restart_is_survived(start: StartDaemon, view: OpenPage) -> None:
     daemon.stop()
     shown.wait_stale()
     shown.screenshot("stale")
+    expect(shown.page).to_have_title(re.compile(r"^stale since [\d:]{8} · roofline-exporter$"))
     start({}, "--demo", again, wait_for=GPUS)
     shown.wait_live()
+    expect(shown.page).not_to_have_title(re.compile("stale|^roofline"))
     expect(shown.page.locator("#gpus tbody tr")).to_have_count(GPUS)
     assert shown.page.evaluate("window.mark") == 1
 
@@ -606,6 +608,23 @@ def test_a_stream_that_hangs(start: StartDaemon, view: OpenPage) -> None:
     assert time.monotonic() - began < 15
     daemon.signal(SIGCONT)
     shown.wait_live()
+
+
+@pytest.mark.parametrize("path", ["/", "/gpu/0"])
+def test_the_title_of_a_tab_in_the_background(demo: Daemon, view: OpenPage, path: str) -> None:
+    """It gets no data, and what it is called says so instead of a number of yesterday."""
+    page = view().open(f"{demo.url}{path}").page
+    fresh = page.title()
+    page.evaluate(
+        """Object.defineProperty(document, "hidden", {configurable: true, get: () => true});
+        document.dispatchEvent(new Event("visibilitychange"))"""
+    )
+    name = "roofline-exporter" if path == "/" else fresh
+    expect(page).to_have_title(re.compile(rf"^stale since [\d:]{{8}} · {name}$"))
+    page.evaluate(
+        """delete document.hidden; document.dispatchEvent(new Event("visibilitychange"))"""
+    )
+    expect(page).not_to_have_title(re.compile("stale|^roofline"))
 
 
 def test_merge_patches(serve: Serve, view: OpenPage) -> None:

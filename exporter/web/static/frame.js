@@ -4,11 +4,15 @@
 import { byId, setText, setTime } from "./dom.js";
 import { clockTime } from "./format.js";
 
-/** Say whether data comes; what is old is marked in words and on the whole page. */
+const NAME = byId("gpu") ? document.title : "roofline-exporter";
+
+/** Say whether data comes; what is old is marked. */
 export const showState = (live, since) => {
   const connection = byId("connection");
   connection.className = live ? "live" : "stale";
-  setText(connection.querySelector("[data-c=word]"), live ? "live" : `stale since ${clockTime(since / 1000)}, trying again`);
+  const stale = `stale since ${clockTime(since / 1000)}`;
+  setText(connection.querySelector("[data-c=word]"), live ? "live" : `${stale}, trying again`);
+  document.title = live ? NAME : `${stale} · ${NAME}`;
   document.body.classList.toggle("stale", !live);
 };
 

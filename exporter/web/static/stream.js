@@ -57,10 +57,10 @@ export const follow = (address, view, onView, onState) => {
   };
   /** Once a second, also right after the machine slept. */
   const look = () => {
-    if (document.hidden) return;
     const patience = Math.max(SILENCE_MILLISECONDS, SILENCE_INTERVALS * 1000 * (view.interval ?? 1));
     const silent = Date.now() - heard;
     if (silent > patience) report(false);
+    if (document.hidden) return;
     // A stream that was refused is not tried again by the browser; one that was cut while the
     // machine slept may look open for ever.
     const refused = source === null || source.readyState === EventSource.CLOSED;

@@ -654,7 +654,8 @@ def test_merge_patches(serve: Serve, view: OpenPage) -> None:
 
 
 def test_means_of_a_long_history(serve: Serve, view: OpenPage) -> None:
-    """Points that are too many to be seen become means; holes stay, reasons are united."""
+    """Points that are too many to be seen become means; holes stay, reasons are united. The last
+    one is the mean of as many seconds as the others, not of what has come of them."""
     shown = view().open(f"{serve(snapshots.EXAMPLES['idle']).url}/gpu/0")
     condensed = shown.page.evaluate(
         """async () => {
@@ -664,5 +665,5 @@ def test_means_of_a_long_history(serve: Serve, view: OpenPage) -> None:
             columns: {power: [1, 3, null, null, 5], throttled: [1, 4, 0, 2, 0]}}, 2);
         }"""
     )
-    assert condensed["timestamps"] == [10.5, 12.5, 14]
-    assert condensed["columns"] == {"power": [2, None, 5], "throttled": [5, 2, 0]}
+    assert condensed["timestamps"] == [10.5, 12.5, 13.5]
+    assert condensed["columns"] == {"power": [2, None, 5], "throttled": [5, 2, 2]}

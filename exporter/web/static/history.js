@@ -7,12 +7,14 @@ const HOLE_SECONDS = 3;
 const mean = (values) => (values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null);
 const union = (values) => (values.length ? values.reduce((all, value) => all | value, 0) : null);
 
-/** The same history in means of `step` seconds, where a point a second is more than can be seen. */
+/** The same history in means of `step` seconds, where a point a second is too many. */
 export const condense = ({ timestamps, columns }, step) => {
   if (step <= 1) return { timestamps, columns };
   const slots = timestamps.map((time) => Math.floor(time / step));
   const starts = [...slots.keys()].filter((index) => slots[index] !== slots[index - 1]);
-  const pieces = (values, join) => starts.map((start, index) => join(values.slice(start, starts[index + 1]).filter((value) => value !== null)));
+  // The last slot has only begun: its mean reaches back.
+  const from = starts.with(-1, timestamps.findIndex((time) => time > timestamps.at(-1) - step));
+  const pieces = (values, join) => from.map((start, index) => join(values.slice(start, starts[index + 1]).filter((value) => value !== null)));
   const condensed = Object.entries(columns).map(([name, values]) => [name, pieces(values, name === "throttled" ? union : mean)]);
   return { timestamps: pieces(timestamps, mean), columns: Object.fromEntries(condensed) };
 };

@@ -139,7 +139,8 @@ def test_hover_click_and_keys(serve: Serve, view: OpenPage) -> None:
 
 def test_gpu_models_and_bounds(serve: Serve, view: OpenPage) -> None:
     """Each set of ceilings can be chosen; a GPU without counters is a region."""
-    shown = view().open(serve(MIXED).url)
+    live = serve(MIXED)
+    shown = view().open(live.url)
     page = shown.page
     models = page.locator("#model option")
     expect(models).to_have_count(3)
@@ -154,6 +155,9 @@ def test_gpu_models_and_bounds(serve: Serve, view: OpenPage) -> None:
     shown.row("GPU 2/1").locator(".state").click()
     expect(page.locator("#model")).to_have_value("h100-sxm5-80gb/60sm/4of8/bf16_tensor")
     expect(page.locator("svg.roofline")).to_contain_text("2/1")
+    # Its bounds are in words above the charts: it is not that nothing is known.
+    absent = shown.open(f"{live.url}/gpu/1").page.locator("#absent")
+    expect(absent).to_have_text(re.compile("^Not measured or reported: Where the time goes, "))
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ const showCharts = () => {
   if (!history.timestamps.length) return;
   const absent = charts.show(history);
   byId("absent").hidden = absent.length === 0;
-  setText(byId("absent"), `Nothing is read or reported for: ${absent.join(", ")}.`);
+  setText(byId("absent"), `Not measured or reported: ${absent.join(", ")}.`);
 };
 
 const show = () => {

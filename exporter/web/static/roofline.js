@@ -20,8 +20,6 @@ const TEXT = 15;
 const TRAILS_OF_ALL = 16;
 const NAMED = 12;
 
-const shortName = ({ words: { title } }) => title.replace("GPU ", "");
-
 const ruler = document.createElement("canvas").getContext("2d");
 
 const some = (names, most, rest) => names.slice(0, most).join(", ") + (names.length > most ? rest(names.length - most) : "");
@@ -279,7 +277,7 @@ export class RooflineChart {
     }
     const placed = mine.filter(([key]) => this.marks.get(key).place);
     const absent = mine.filter(([key]) => !this.marks.get(key).place).map(([, { words }]) => words.title);
-    const places = placed.map(([key, row]) => ({ name: shortName(row), mark: this.marks.get(key), ...this.marks.get(key).place }));
+    const places = placed.map(([key, { words }]) => ({ name: words.title.replace("GPU ", ""), mark: this.marks.get(key), ...this.marks.get(key).place }));
     this.#labels(places.filter(({ mark }) => !mark.region), places.filter(({ mark }) => mark.region));
     this.#clock(roof);
     this.order = placed.map(([key]) => key);

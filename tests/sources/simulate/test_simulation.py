@@ -436,7 +436,7 @@ def test_the_failing_gpu_is_lost_and_comes_back(demo: Hour) -> None:
 
 
 def test_gpu_models_without_counters_have_bounds_only(mixed: Hour) -> None:
-    """No saturation, no time parts, no flops: but bounds, busy time and idle time."""
+    """No saturation, no time parts, no flops: but bounds of all three, busy time and idle time."""
     for gpu in mixed.last.gpus:
         share = gpu.shares[0]
         assert share.activity is None
@@ -444,6 +444,8 @@ def test_gpu_models_without_counters_have_bounds_only(mixed: Hour) -> None:
         assert share.saturation.source == "estimate"
         assert share.saturation.ratio is None
         assert share.totals.observed_seconds.keys() == {"utilization"}
+        assert share.totals.time_lower_seconds
+        assert share.totals.flops_upper
     assert mixed.limited(2)["idle"] == pytest.approx(0.5, abs=0.05)
     assert mixed.limited(3)["clock"] > 0.99
     assert mixed.gpu(4).shares[0].held is True

@@ -655,14 +655,14 @@ def test_merge_patches(serve: Serve, view: OpenPage) -> None:
 
 def test_means_of_a_long_history(serve: Serve, view: OpenPage) -> None:
     """Points that are too many to be seen become means; holes stay, reasons are united. The last
-    one is the mean of as many seconds as the others, not of what has come of them."""
+    one is the mean of as many seconds as the others, and what is left of the first is none."""
     shown = view().open(f"{serve(snapshots.EXAMPLES['idle']).url}/gpu/0")
     condensed = shown.page.evaluate(
         """async () => {
           const {condense} = await import(
             document.querySelector("link[href$='history.js']").href);
-          return condense({timestamps: [10, 11, 12, 13, 14],
-            columns: {power: [1, 3, null, null, 5], throttled: [1, 4, 0, 2, 0]}}, 2);
+          return condense({timestamps: [9, 10, 11, 12, 13, 14],
+            columns: {power: [9, 1, 3, null, null, 5], throttled: [8, 1, 4, 0, 2, 0]}}, 2);
         }"""
     )
     assert condensed["timestamps"] == [10.5, 12.5, 13.5]

@@ -28,7 +28,7 @@ const localTimes = (root) => {
   for (const time of root.querySelectorAll("td time, th time")) if (time.dateTime) setTime(time, Date.parse(time.dateTime) / 1000);
 };
 
-/** Put what the server writes now into these places; returns whether it answered. */
+/** Put what the server writes now into these places. */
 export const renew = async (...ids) => {
   const answer = await fetch(location.href).catch(() => null);
   if (!answer?.ok) return false;
@@ -41,7 +41,7 @@ export const renew = async (...ids) => {
   return true;
 };
 
-/** Renew these places again and again, and what is unfolded. */
+/** Keep these places new, and what is unfolded. */
 export const renewOpen = (...ids) => {
   const all = () => {
     const places = [...ids, ...[...document.querySelectorAll("details[open] > [id]")].map(({ id }) => id)];

@@ -51,7 +51,7 @@ const load = async () => {
 };
 
 show();
-/** Jobs, identity, health, ceilings and tables change slowly: the server writes them. */
+/** Jobs, identity, health and ceilings change slowly: the server writes them. */
 renewOpen("measure", "jobs", "facts", "throttled");
 setInterval(() => document.hidden || history.timestamps.length || load(), RENEW_MILLISECONDS);
 follow("/api/v1/stream", view, (next, whole) => {

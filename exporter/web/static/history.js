@@ -11,10 +11,10 @@ const union = (values) => (values.length ? values.reduce((all, value) => all | v
 export const condense = ({ timestamps, columns }, step) => {
   if (step <= 1) return { timestamps, columns };
   const slots = timestamps.map((time) => Math.floor(time / step));
-  const starts = [...slots.keys()].filter((index) => slots[index] !== slots[index - 1]);
-  // The last slot has only begun: its mean reaches back.
-  const from = starts.with(-1, timestamps.findIndex((time) => time > timestamps.at(-1) - step));
-  const pieces = (values, join) => from.map((start, index) => join(values.slice(start, starts[index + 1]).filter((value) => value !== null)));
+  const starts = [...slots.keys()].filter((index) => index && slots[index] !== slots[index - 1]);
+  // The first slot is cut off; the last has only begun, and reaches back.
+  const late = timestamps.findIndex((time) => time > timestamps.at(-1) - step);
+  const pieces = (values, join) => starts.map((start, index, { [index + 1]: end }) => join(values.slice(end ? start : late, end).filter((value) => value !== null)));
   const condensed = Object.entries(columns).map(([name, values]) => [name, pieces(values, name === "throttled" ? union : mean)]);
   return { timestamps: pieces(timestamps, mean), columns: Object.fromEntries(condensed) };
 };
@@ -27,7 +27,7 @@ export class History {
     this.fresh = HOLE_SECONDS;
   }
 
-  /** Ask for all of it. Returns whether the daemon answered. */
+  /** Returns whether the daemon answered. */
   async load() {
     const answer = await fetch(this.address).catch(() => null);
     if (!answer?.ok) return false;

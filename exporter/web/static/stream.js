@@ -55,7 +55,7 @@ export const follow = (address, view, onView, onState) => {
     source.addEventListener("snapshot", ({ data }) => accept(JSON.parse(data), true));
     source.addEventListener("diff", ({ data }) => accept(mergePatch(view, JSON.parse(data)), false));
   };
-  /** Once a second, also right after the machine slept. */
+  /** Once a second, and after the machine slept. */
   const look = () => {
     const patience = Math.max(SILENCE_MILLISECONDS, SILENCE_INTERVALS * 1000 * (view.interval ?? 1));
     const silent = Date.now() - heard;

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from exporter.derive.slurm_numbers import SlurmNumbers
 from exporter.derive.workloads import (
@@ -34,27 +35,21 @@ class NodeWork:
         """By source: what counts of it now."""
         self._pods: Mapping[str, Pods] = {}
         self._work: dict[ShareKey, ShareWork] = {}
-        self._shown: dict[ShareKey, ShareWork] = {}
-        """The same, without users if none are to be named."""
+        self._owners = True
         self._numbers = SlurmNumbers()
         self.pod_labels: Mapping[str, Mapping[str, str]] = {}
         """By NAMESPACE/POD: of the pods whose work is on a share."""
 
     def take(self, reports: Sequence[SlotReport], *, owners: bool) -> None:
         """Take what the sources and the driver say now; without `owners` no user is named."""
-        reported = {source.name: source.report() for source in self._sources}
-        said = {name: report for name, report in reported.items() if report is not None}
+        said = {one.name: report for one in self._sources if (report := one.report()) is not None}
         shares = [
             OnShare(report.reading.device, share.gpu_instance, share.processes)
             for report in reports
             if report.reading is not None
             for share in report.reading.shares
         ]
-        seen: tuple[object, ...] = (
-            *said.values(),
-            owners,
-            *(part for share in shares for part in share),
-        )
+        seen: tuple[object, ...] = (*said.values(), owners, *chain.from_iterable(shares))
         if len(seen) == len(self._seen) and all(
             this is that for this, that in zip(seen, self._seen, strict=True)
         ):
@@ -66,10 +61,8 @@ class NodeWork:
         }
         known = [*self._said.values()]
         self._work = work_of_shares(self._resolved(known, shares), shares, self._work)
+        self._owners = owners
         self._pods = pods_of(shares, self._work)
-        self._shown = (
-            self._work if owners else {key: _anonymous(each) for key, each in self._work.items()}
-        )
         self.pod_labels = _labels(known, self._work.values())
 
     def _resolved(
@@ -90,7 +83,8 @@ class NodeWork:
 
     def of(self, uuid: str, gpu_instance: int | None) -> ShareWork:
         """Return whose work is on a share."""
-        return self._shown.get(ShareKey(uuid, gpu_instance), NO_WORK)
+        work = self._work.get(ShareKey(uuid, gpu_instance), NO_WORK)
+        return work if self._owners else _anonymous(work)
 
 
 def _anonymous(work: ShareWork) -> ShareWork:

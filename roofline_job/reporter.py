@@ -93,6 +93,8 @@ class Report:
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
         self._sequence = 0
+        self._flops = 0.0
+        """What was reported last: what is known to be done may begin anew."""
         self._device: str | None = None
         self._prefix = ""
         self._prefix_of: tuple[object, ...] = ()
@@ -123,7 +125,11 @@ class Report:
         if samples is not None:
             parts.append(f'"samples":{_number(samples)}')
         if flops is not None:
-            parts.append(f'"model_flops":{_number(flops)}')
+            done = lane.meter.done(flops)
+            self._flops = max(self._flops, flops if done is None else done)
+            parts.append(f'"model_flops":{_number(self._flops)}')
+            if done is None:
+                parts.append('"model_flops_launched":true')
         if idles_ns:
             parts.append(f'"phase_gpu_idle_seconds":{{{_by_phase(idles_ns)}}}')
         if lane.loader:

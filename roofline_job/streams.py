@@ -26,6 +26,7 @@ from .captures import PART as CAPTURES_PART
 from .compiling import compiling
 from .degraded import Part, raised_by_the_job
 from .events import FREE_EVENTS, Cuda, is_external
+from .own import own
 
 Value = TypeVar("Value")
 
@@ -75,7 +76,9 @@ class IdleMeter:
     __slots__ = (
         "_cuda",
         "_device",
+        "_done",
         "_failures",
+        "_marks",
         "_off",
         "_open",
         "_pending",
@@ -100,6 +103,9 @@ class IdleMeter:
         self._open: IdlePair | None = None
         """The pair that began last."""
         self._pending: deque[IdlePair] = deque()
+        self._done = 0.0
+        self._marks: deque[tuple[IdlePair, float]] = deque()
+        """Events behind work that was launched, with the FLOPs until then."""
         self._seen: Any = None
         self._seen_at = 0
 
@@ -149,6 +155,34 @@ class IdleMeter:
         if self._pending and get_ident() == self._thread:
             self._calling(lambda _: self._resolve(PAIRS))
 
+    def done(self, flops: float) -> float | None:
+        """Return what the GPU has done of the FLOPs that were launched; None where that is unknown.
+
+        It is what was launched before an event that the GPU has passed.
+        """
+        if own(sys.modules.get("torch"), "cuda") is not None:
+            self.look()
+        cuda = self._cuda
+        if cuda is not None and not (cuda.built and cuda.initialized()):
+            self._done = flops  # on the CPU, which is done when it returns
+            return flops
+        if self.ready and get_ident() == self._thread:
+            self._calling(lambda found: self._mark(found, flops))
+        return self._done if self.ready else None
+
+    def _mark(self, cuda: Cuda, flops: float) -> None:
+        marks = self._marks
+        newest = marks[-1][1] if marks else self._done
+        pair = (
+            self._pair(cuda, self._stream(cuda)) if newest < flops and len(marks) < PAIRS else None
+        )
+        if pair is not None:
+            pair.events[1].record(pair.stream)
+            marks.append((pair, flops))
+        while marks and marks[0][0].events[1].query():
+            pair, self._done = marks.popleft()
+            pair.free()
+
     def stream_seen(self) -> None:
         """Remember the current stream: an optimizer has just stepped on it."""
         cuda = self._cuda
@@ -182,7 +216,14 @@ class IdleMeter:
         if len(self._pending) >= PAIRS:
             return None
         # A prefetcher may wait for its loader while the stream of its copies is the current one.
-        stream = self._stream(cuda) if outer is None else outer.stream
+        pair = self._pair(cuda, self._stream(cuda) if outer is None else outer.stream)
+        if pair is not None:
+            pair.events[0].record(pair.stream)
+            self._open = pair
+        return pair
+
+    def _pair(self, cuda: Cuda, stream: Any) -> IdlePair | None:
+        """Return a pair of unused events for a stream; None where there is no stream."""
         if stream is None:
             return None
         device = stream.device_index
@@ -193,10 +234,7 @@ class IdleMeter:
                 return None
             self._device = device
         free = FREE_EVENTS.get(device)
-        events = free.pop() if free else cuda.event_pair()
-        events[0].record(stream)
-        self._open = IdlePair(events, stream)
-        return self._open
+        return IdlePair(free.pop() if free else cuda.event_pair(), stream)
 
     def _stream(self, cuda: Cuda) -> Any:
         """Return the stream that computes, None where it may not exist any more.

@@ -139,6 +139,8 @@ class TrainingReport:
     """Of the framework's allocator, by kind: allocated, reserved, peak."""
     degraded: tuple[str, ...] = ()
     """What of it is not measured, by the names of ``TRAINING_DEGRADATIONS``."""
+    flops_launched: bool = False
+    """Whether its FLOPs are those that it has launched, which its GPU may not have done yet."""
     phase: str | None = None
     """The phase that it was in when it reported, one of ``TRAINING_PHASES``: it is still in it, for
     it reports again as it leaves. None where it was in none, or never says."""

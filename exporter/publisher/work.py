@@ -129,7 +129,7 @@ class StatedWork:
         before, self._last = self._last, {}
         for claim in claims:
             last = before.pop(claim.report_id, None)
-            if last is None and claim.seconds <= self._since:
+            if not claim.is_done or (last is None and claim.seconds <= self._since):
                 continue
             said = self._last[claim.report_id] = _Said(claim.seconds, claim.flops)
             if last is not None:
@@ -174,7 +174,8 @@ class StatedWork:
             # A process that reports nothing for longer than before did no more than that.
             seconds = max(last.seconds - first.seconds, now - last.seconds)
             rate += (last.flops - first.flops) / seconds
-            least += _certain(history, now - RECENT_SECONDS) / RECENT_SECONDS
+            if claim.is_done:
+                least += _certain(history, now - RECENT_SECONDS) / RECENT_SECONDS
             said = claim.precision
             precisions.add(None if said is None else tensor_precision(said))
         named = frozenset(each for each in precisions if each is not None)

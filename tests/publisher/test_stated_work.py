@@ -37,7 +37,9 @@ class Bench:
         self.flops = 0.0
         self.publisher = Publisher(self.script, SPECS, Rules(), self.clock, training=[self.jobs])
 
-    def tick(self, flops: float, report_id: str = "a" * 32, **reading: Any) -> Snapshot:
+    def tick(
+        self, flops: float, report_id: str = "a" * 32, *, launched: bool = False, **reading: Any
+    ) -> Snapshot:
         """Let a second pass in which the job did so much work."""
         self.clock.advance(1.0)
         self.flops += flops
@@ -50,6 +52,7 @@ class Bench:
                 device=self.device.uuid,
                 host_pids=(7,),
                 precision=self.precision,
+                flops_launched=launched,
                 received_monotonic_seconds=self.clock.monotonic(),
                 received_timestamp_seconds=self.clock.time(),
                 totals=TrainingTotals(step_seconds=self.clock.monotonic(), model_flops=self.flops),
@@ -114,6 +117,20 @@ def test_more_than_the_gpu_can_do_is_cut_and_counted() -> None:
     assert share.recent.stated_flops_per_second <= most < 500e12
     assert snapshot.training is not None
     assert snapshot.training.rejected_total["flops_exceed_peak"] >= 1
+
+
+def test_what_was_only_launched_is_not_certain() -> None:
+    """The host may run ahead of the GPU by any number of steps: it is shown, and bounds nothing."""
+    bench, silent = Bench(), Bench(listed=(Process(8, "compute"),))
+    for _ in range(20):
+        share = bench.share(bench.tick(20e12, launched=True))
+        unstated = silent.share(silent.tick(20e12))
+    assert share.totals == unstated.totals
+    assert share.recent is not None
+    assert unstated.recent is not None
+    assert share.recent.stated_flops_per_second == pytest.approx(20e12)
+    assert share.recent.saturation_bounds == unstated.recent.saturation_bounds
+    assert share.recent.flops_bounds_per_second == unstated.recent.flops_bounds_per_second
 
 
 def test_a_job_that_is_not_on_the_gpu_states_nothing_of_it() -> None:

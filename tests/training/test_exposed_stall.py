@@ -14,13 +14,16 @@ from typing import Any
 
 import pytest
 
-from roofline_job import degraded, phase, switches, watch
+from exporter.publisher.ranks import WorkClaim
+from exporter.publisher.work import StatedWork
+from exporter.sources.training.decode import decode
+from roofline_job import degraded, phase, step, switches, watch
 from roofline_job.lanes import Lane
 from roofline_job.process import PROCESS
 from roofline_job.streams import IdleMeter
 from tests.training.fake_torch import FakeTorch
 from tests.training.measured import measured
-from tests.training.scripted_cuda import ScriptedGpu
+from tests.training.scripted_cuda import MS, ScriptedGpu
 
 HOOKED = ("torch.utils.data", "torch.utils.data.dataloader", "torch.optim.optimizer")
 
@@ -52,16 +55,20 @@ class Job:
             self.gpu.host(wait_ms)
             yield wait_ms
 
+    def datagrams(self) -> list[bytes]:
+        """Return what it has said since the last call."""
+        found = []
+        while True:
+            try:
+                found.append(self._server.recv(1 << 16))
+            except BlockingIOError:
+                return found
+
     def report(self) -> Any:
         """Return what the job says at its end, when the GPU has done all its work."""
         self.gpu.host(1e6)
         PROCESS.flush()
-        datagram = b""
-        while True:
-            try:
-                datagram = self._server.recv(1 << 16)
-            except BlockingIOError:
-                break
+        datagram = self.datagrams()[-1]
         assert not degraded.FOUND
         assert self.gpu.violations == []
         return json.loads(datagram)
@@ -288,3 +295,121 @@ def test_s_never_exceeds_w_in_any_report(job: Job) -> None:
         for name, idle_ns in idles_ns.items():
             assert idle_ns <= phases_ns.get(name, 0)
     job.report()
+
+
+def _say(job: Job) -> Any:
+    """Return what the job reports now."""
+    lane = job.lane
+    return json.loads(lane._report.write())
+
+
+def test_flops_are_reported_once_the_gpu_has_done_them(job: Job) -> None:
+    """The host launches ten times as fast as the GPU works.
+
+    Until an optimizer steps a batch counts as a step as it comes: that one is ahead of its work.
+    """
+    flops = 1e12
+    launched = 0
+    for number, _ in enumerate(
+        watch(job.iterable(*[1] * 100), job="scripted", flops_per_step=flops)
+    ):
+        job.gpu.launch(100)
+        job.optimizer_step()
+        launched += 1
+        job.gpu.host(9)
+        if number % 7 == 0:
+            done = sum(end <= job.gpu.now_ns for _, end in job.gpu.current_stream().busy)
+            report = _say(job)
+            assert report["model_flops"] <= max(done, 1) * flops
+            assert "model_flops_launched" not in report
+    assert report["model_flops"] > 0
+    said = [report["model_flops"]]
+    for _ in range(100):
+        job.gpu.host(100)
+        done = sum(end <= job.gpu.now_ns for _, end in job.gpu.current_stream().busy)
+        said.append(_say(job)["model_flops"])
+        assert said[-2] <= said[-1] <= done * flops
+    assert said[-1] == launched * flops
+
+
+@pytest.mark.parametrize("ahead", [1, 20, 1000])
+@pytest.mark.parametrize("host_ms", [3, 30, 51, 90, 100, 700])
+@pytest.mark.parametrize("unseen", [0, 30])
+def test_no_lower_bound_exceeds_what_the_gpu_has_done(
+    job: Job, host_ms: float, ahead: int, unseen: int
+) -> None:
+    """The host launches steps of 100 ms, at most so many ahead; the exporter comes later or not."""
+    work, claims, lower = StatedWork(), [], 0.0
+    begun: float | None = None
+
+    def done() -> float:
+        now = job.gpu.now_ns
+        spans = job.gpu.current_stream().busy
+        return sum(max(0, min(now, end) - begin) for begin, end in spans) / (100 * MS) * 1e12
+
+    for number, _ in enumerate(
+        watch(job.iterable(*[0] * 300), job="scripted", flops_per_step=1e12)
+    ):
+        job.gpu.launch(100)
+        job.optimizer_step()
+        job.gpu.host(host_ms)
+        job.gpu.host(
+            max(0.0, (job.gpu.current_stream().drain_ns - job.gpu.now_ns) / MS - ahead * 100)
+        )
+        datagrams = job.datagrams()
+        if number < unseen:
+            continue
+        begun = done() if begun is None else begun
+        now = job.gpu.now_ns / 1e9
+        for claim in map(decode, datagrams):
+            assert not claim.flops_launched
+            claims = [WorkClaim(claim.report_id, now, claim.totals.model_flops or 0.0, None)]
+        work.take(claims, now, 0.0, now * 1e15, gap=False, measured=False)
+        lower = work.lower or 0.0
+        assert lower <= done() - begun
+    assert (lower > 0.5 * (done() - (begun or 0.0))) == (job.gpu.now_ns > 10e9)
+
+
+def test_flops_of_a_loop_without_an_iterator_are_reported_once_done(job: Job) -> None:
+    """The job only calls `step`."""
+    for _ in range(30):
+        job.gpu.launch(100)
+        step(job="scripted", flops=1e12)
+    assert _say(job)["model_flops"] == 0
+    job.gpu.host(1500)
+    assert _say(job)["model_flops"] == 1e12  # of the first report
+    job.gpu.host(1500)
+    assert _say(job)["model_flops"] == 30e12
+
+
+def test_flops_of_which_it_is_not_known_whether_they_are_done(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without events they count as they are launched, and the report says so; it never falls."""
+    job.gpu.launch(100)
+    step(job="scripted", flops=5.0)
+    assert _say(job)["model_flops"] == 0
+    job.gpu.failures["Event.record"] = RuntimeError("no events")
+    for _ in range(3):
+        step(job="scripted", flops=5.0)
+        report = _say(job)
+    assert (report["model_flops"], report["model_flops_launched"]) == (20, True)
+    monkeypatch.setattr(job.lane, "meter", IdleMeter())
+    job.gpu.failures.clear()
+    report = _say(job)
+    assert report["model_flops"] == 20
+    degraded.FOUND.clear()
+
+
+def test_flops_on_the_host_are_done_as_they_are_counted(job: Job) -> None:
+    """Before CUDA is initialised nothing is on a GPU, and no context is made for it."""
+    job.gpu.initialized = False
+    job.gpu.contexts.clear()
+    step(job="scripted", flops=5.0)
+    report = _say(job)
+    assert report["model_flops"] == 5
+    assert "model_flops_launched" not in report
+    job.gpu.initialized = True
+    step(job="scripted", flops=5.0)
+    assert _say(job)["model_flops"] == 5
+    assert job.gpu.contexts == set()

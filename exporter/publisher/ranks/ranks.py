@@ -43,6 +43,8 @@ class WorkClaim(NamedTuple):
     """Since the process began."""
     precision: str | None
     """As it names it."""
+    is_done: bool = True
+    """Whether the GPU has done it; else it may only have been launched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +216,13 @@ class Ranks:
 def _work(record: RankRecord) -> list[WorkClaim]:
     """Return what the living processes of a rank state of their work."""
     return [
-        WorkClaim(report.report_id, report.received_monotonic_seconds, flops, report.precision)
+        WorkClaim(
+            report.report_id,
+            report.received_monotonic_seconds,
+            flops,
+            report.precision,
+            not report.flops_launched,
+        )
         for report in record.last.values()
         if report.alive and (flops := report.totals.model_flops) is not None
     ]

@@ -81,6 +81,8 @@ class Claim(NamedTuple):
     exited: bool
     phase: str | None
     """What it is in now, one of ``TRAINING_PHASES``; None where it does not say."""
+    flops_launched: bool = False
+    """Whether its FLOPs are those that it has launched, done or not."""
 
 
 _LOADERS = lru_cache(maxsize=1024)(Loader)
@@ -121,6 +123,8 @@ def decode(data: bytes) -> Claim:
         loader=_loader(get("loader")),
         memory_bytes=_memory(get("memory_bytes")),
         degraded=_degraded(get("degraded")),
+        flops_launched=_optional_boolean(get("model_flops_launched"), "model_flops_launched")
+        or False,
         errors=_optional_integer(get("errors"), "errors", 0, _MOST_WHOLE) or 0,
         error=error[:MOST_ERROR_CHARACTERS] if type(error) is str else None,
         exited=_optional_boolean(get("exit"), "exit") or False,

@@ -281,6 +281,7 @@ def _report(report_id: str, entry: _Entry) -> TrainingReport:
         loader=claim.loader,
         memory_bytes=claim.memory_bytes,
         degraded=claim.degraded,
+        flops_launched=claim.flops_launched,
         phase=None if claim.exited or entry.is_gone else claim.phase,
         announces=entry.announces,
         announced_wait_seconds=entry.announced_wait_seconds,

@@ -77,6 +77,13 @@ def test_everything_that_a_report_can_say_is_read() -> None:
     )
 
 
+def test_flops_that_were_only_launched_are_told_apart() -> None:
+    """A client that does not know when the GPU has done them says so."""
+    assert decode(datagram(model_flops=1, model_flops_launched=True)).flops_launched
+    with pytest.raises(Refused, match="model_flops_launched: expected true or false"):
+        decode(datagram(model_flops=1, model_flops_launched=1))
+
+
 def test_no_phase_is_idle_that_was_not_measured() -> None:
     """Clients may name all phases that they could measure; one without host time is not there."""
     claim = decode(datagram(phase_seconds={"data": 1.0}, phase_gpu_idle_seconds={"logging": 0.0}))

@@ -354,6 +354,15 @@ def h100_training(index: int = 0) -> Gpu:
     )
 
 
+def h100_starved(index: int = 0) -> Gpu:
+    """The same GPU, idle for 40 % of the last seconds."""
+    gpu = h100_training(index)
+    [share] = gpu.shares
+    assert share.recent is not None
+    parts = dict(zip(TIME_PARTS, (0.4, 0.0, 0.0, 0.039, 0.561), strict=True))
+    return replace(gpu, shares=(replace(share, recent=replace(share.recent, time_parts=parts)),))
+
+
 def h100_idle(index: int = 0) -> Gpu:
     """An H100 that does nothing and that nobody holds."""
     gpu = h100_training(index)
@@ -547,6 +556,7 @@ def h100_mig(index: int = 0) -> Gpu:
         totals=ShareTotals(allocated_unopened_seconds=61.5, unopened_for_seconds=61.5),
         processes=(),
         held=False,
+        recent=Recent(seconds=0.0),
         work=ShareWork((BATCH_JOB,), allocated=True),
     )
     vitals = replace(
@@ -587,7 +597,11 @@ def bare(index: int = 0) -> Gpu:
         last_read_timestamp_seconds=NOW,
         vitals=Vitals(),
         board=Board(),
-        shares=(Share(gpu_instance=None, ceilings=None, totals=ShareTotals()),),
+        shares=(
+            Share(
+                gpu_instance=None, ceilings=None, totals=ShareTotals(), recent=Recent(seconds=0.0)
+            ),
+        ),
     )
 
 

@@ -15,10 +15,6 @@ def _holder(holder: Holder) -> Rows:
     yield (text(holder.owner), text(holder.command), holder.work_class), 1
 
 
-_ENERGY = (
-    "derived from gpu_energy_joules_total, or from the power where that starts over or is not "
-    "known, since the exporter started"
-)
 FAMILIES: tuple[Family, ...] = (
     gauge(
         "gpu_held",
@@ -78,7 +74,7 @@ FAMILIES: tuple[Family, ...] = (
         "joules",
         "full",
         "Energy used in the time of gpu_idle_seconds_total.",
-        _ENERGY,
+        "derived from gpu_energy_joules_total, else from the power, since the exporter started",
         TOTALS.one(lambda t: t.idle_energy_joules),
     ),
     counter(
@@ -86,7 +82,7 @@ FAMILIES: tuple[Family, ...] = (
         "joules",
         "full",
         "Energy used in the time of gpu_held_idle_seconds_total.",
-        _ENERGY,
+        "derived from gpu_energy_joules_total, else from the power, since the exporter started",
         TOTALS.one(lambda t: t.held_idle_energy_joules),
     ),
 )

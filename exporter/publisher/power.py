@@ -120,6 +120,8 @@ def _after(
         )
     seen = (utilization.ratio - UTILIZATION_MARGIN_RATIO) * utilization.seconds
     busy = vitals.busy_sm_clock_hertz or clock
+    before, now = last.driver_joules, vitals.energy_joules
+    counted = before is not None and now is not None and now >= before
     return _Mark(
         reading.monotonic_seconds,
         last.joules + energy_joules,
@@ -127,16 +129,12 @@ def _after(
         last.busy_seconds + max(0.0, seen),
         last.counted,
         utilization.seconds,
-        None if _grew(last.driver_joules, vitals.energy_joules) else vitals.power_watts,
+        None if counted else vitals.power_watts,
         vitals.energy_joules,
         # A poll may be of a pause, in which the clock may fall; a mean may hold such pauses.
         Bounds(busy, max(busy, clock)),
         reasons is not None and UNTRUE_CLOCK_REASONS.isdisjoint(reasons),
     )
-
-
-def _grew(before: float | None, after: float | None) -> bool:
-    return before is not None and after is not None and after >= before
 
 
 def _means(marks: Iterable[_Mark], device: Device, counted_seconds: float) -> PowerMeans | None:

@@ -203,6 +203,7 @@ def stall_of(share: Share | None, ranks: Sequence[Rank], now: float | None) -> R
         now=now or 0.0,
         idle_seconds=idle,
         idle_ratio=None if share is None else idle_ratio(share.recent),
+        window_seconds=None if share is None or share.recent is None else share.recent.seconds,
     )
 
 

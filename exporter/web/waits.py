@@ -65,13 +65,14 @@ def data_stall(
     now: float,
     idle_seconds: float | None,
     idle_ratio: float | None,
+    window_seconds: float | None = None,
 ) -> Range | None:
     """Return the stall of a GPU whose worst rank is among `ranks`; None where nothing is known.
 
     It is what a rank measures; else what `bounds` it from outside the job, by every method that
     could, as far as that can be of the last seconds. A wait that goes on at the Unix time `now` has
-    not been reported yet, and counts for as long as it goes on and the GPU has been idle; then the
-    stall is at most the `idle_ratio` of the last seconds.
+    not been reported yet, and counts for as long as it goes on and the GPU has been idle. A job's
+    reports are not of exactly the last seconds; the stall is at most the `idle_ratio` of these.
 
     Args:
         ranks: those on the GPU.
@@ -79,22 +80,24 @@ def data_stall(
         now: Unix time.
         idle_seconds: for how long the GPU has been idle without a break.
         idle_ratio: the part of the last seconds in which it was idle.
+        window_seconds: how many of the last seconds were observed; None where that is not known.
     """
     known = [rank for rank in ranks if rank.verified]
-    lasting = _lasting(known, now, idle_seconds)
+    lasting = _lasting(known, now, idle_seconds, window_seconds or RECENT_SECONDS)
     measured = _most(rank.data_stall_ratio for rank in known)
-    if measured is not None:
-        value = measured if lasting is None else max(measured, lasting)
-        return Range(value, value)
     found = list(bounds)
-    if not found:
-        return (
-            None if lasting is None else Range(lasting, max(lasting, min(1.0, idle_ratio or 0.0)))
-        )
-    least, most = _fits(known, idle_ratio)
-    lower = max([lower for lower, _ in found] + ([] if lasting is None else [lasting]))
-    upper = max(lower, min(upper for _, upper in found))
-    return Range(min(max(lower, least), most), min(max(upper, least), most))
+    most = 1.0 if idle_ratio is None else min(max(idle_ratio, 0.0), 1.0)
+    if measured is not None:
+        lower = upper = max(measured, lasting or 0.0)
+    elif found:
+        least, most = _fits(known, idle_ratio)
+        lower = max(least, lasting or 0.0, *(each for each, _ in found))
+        upper = max(lower, min(each for _, each in found))
+    elif lasting is not None:
+        lower, upper = lasting, max(lasting, idle_ratio or 0.0)
+    else:
+        return None
+    return Range(min(lower, most), min(upper, most))
 
 
 def _fits(ranks: Sequence[Report], idle_ratio: float | None) -> Range:
@@ -103,7 +106,7 @@ def _fits(ranks: Sequence[Report], idle_ratio: float | None) -> Range:
     What is inferred from a job's reports is of the time between these, which is longer, and over,
     where waits are long. max(0, W + idle - 1) <= S <= min(W, idle) holds of the last seconds.
     """
-    if idle_ratio is None or not ranks:
+    if idle_ratio is None:
         return Range(0.0, 1.0)
     idle = min(max(idle_ratio, 0.0), 1.0)
     waits = [rank.data_wait_ratio for rank in ranks]
@@ -113,12 +116,14 @@ def _fits(ranks: Sequence[Report], idle_ratio: float | None) -> Range:
     return Range(min(least, most), most)
 
 
-def _lasting(ranks: Iterable[Report], now: float, idle_seconds: float | None) -> float | None:
+def _lasting(
+    ranks: Iterable[Report], now: float, idle_seconds: float | None, window_seconds: float
+) -> float | None:
     """Return the part of the last seconds in which a GPU sat idle in a wait that still goes on."""
     since = [rank.last_report_timestamp_seconds for rank in ranks if rank.waiting_for_data]
     if not since or idle_seconds is None:
         return None
-    return min(max(0.0, now - min(since)), max(0.0, idle_seconds), RECENT_SECONDS) / RECENT_SECONDS
+    return min(max(0.0, now - min(since)), max(0.0, idle_seconds), window_seconds) / window_seconds
 
 
 def waiting(ranks: Iterable[Report]) -> bool:

@@ -68,7 +68,7 @@ def test_every_column_of_a_measured_gpu() -> None:
         "idle": recent.time_parts["idle"],
         "saturated": recent.time_parts["saturated"],
         "memory": 61_203_283_968,
-        "stall": 0.24,
+        "stall": recent.time_parts["idle"],
         "wait": 0.31,
         "flops": sum(recent.flops_per_second.values()),
         "bytes": recent.dram_bytes_per_second,

@@ -22,7 +22,8 @@ def rendered(view: View, screen: Screen) -> Iterator[str]:
 
     None is wider than the screen.
     """
-    title, driver = view.title, f" · driver {view.driver}" if view.driver else ""
+    title = " · ".join(filter(None, (view.title, view.window)))
+    driver = f" · driver {view.driver}" if view.driver else ""
     if cells(title + driver) > screen.columns:
         driver = ""
     *above, last = wrapped(title, screen.columns)

@@ -33,7 +33,7 @@ from exporter.web.wording.facts import (
 )
 from exporter.web.wording.measuring import relevant, sentences, uncounted
 from exporter.web.wording.numbers import profile_name
-from exporter.web.wording.phrases import title
+from exporter.web.wording.phrases import title, unusual_window
 from exporter.web.wording.recorded import down_reason, notice, recording_ended
 from exporter.web.wording.summary import totals
 from exporter.web.wording.whose import unread_words, words_of
@@ -51,6 +51,8 @@ class View:
     gpus: tuple[Facts, ...]
     """A line for each GPU and each MIG instance."""
     title: str
+    window: str | None
+    """Which seconds its means are of, where these are not the usual ones."""
     driver: str | None
     notices: tuple[str, ...]
     measure: tuple[str, ...] = ()
@@ -81,6 +83,7 @@ def view(answer: GpusAnswer, notices: Sequence[str] = (), *, since_start: bool =
     return View(
         found,
         totals(found),
+        unusual_window(found),
         ", ".join(sorted(map(str, drivers))) or None,
         (
             *([origin] if origin else ()),
@@ -158,6 +161,7 @@ def _with_work(facts: Facts, gpu: GpuJson, share: ShareJson, now: float | None) 
         now=now or 0.0,
         idle_seconds=idle_seconds,
         idle_ratio=facts.idle_ratio,
+        window_seconds=facts.window_seconds,
     )
     job = job_of(ranks)
     return replace(
@@ -165,8 +169,7 @@ def _with_work(facts: Facts, gpu: GpuJson, share: ShareJson, now: float | None) 
         architecture=_text(gpu.identity.architecture),
         virtual=_virtual(gpu),
         counting=counting,
-        measuring=recent is None and share.limiter is None and _busy_ratio(share) is not None,
-        window_seconds=None if recent is None else _number(recent.seconds) or None,
+        measuring=recent is None and not (share.limiter and share.observed_seconds_total),
         busy_ratio=_busy_ratio(share),
         saturation=None if share.saturation is None else _saturation(share.saturation, added),
         limiter=_text(share.limiter if recent is None else recent.limiter),
@@ -199,6 +202,7 @@ def _with_recent(facts: Facts, recent: RecentJson) -> Facts:
         ),
         clock_ratio=_number(recent.time_parts.get("clock")),
         input_ratio=_number(recent.limited_ratio.get("input")),
+        window_seconds=_number(recent.seconds) or None,
     )
 
 

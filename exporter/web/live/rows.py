@@ -101,7 +101,7 @@ def _with_work(board: Facts, gpu: Gpu, share: Share, found: dict[str, float]) ->
         architecture=gpu.device.architecture,
         virtual=gpu.device.virtualized,
         counting=_counting(gpu, share),
-        measuring=recent is None and share.limiter is None and "utilization" in found,
+        measuring=recent is None and not (share.limiter and share.totals.observed_seconds),
         window_seconds=None if recent is None else recent.seconds or None,
         busy_ratio=found.get("utilization"),
         idle_ratio=idle_ratio(recent),

@@ -8,7 +8,7 @@ from html import escape
 
 from exporter.model.snapshot import Rank, Share
 from exporter.model.training import TRAINING_DEGRADATIONS, TRAINING_PHASES
-from exporter.web.columns import stall_of
+from exporter.web.columns import idle_ratio, stall_of
 from exporter.web.waits import live_ranks
 from exporter.web.wording.facts import Facts
 from exporter.web.wording.job_names import display_names
@@ -51,7 +51,14 @@ def job_stall(rank: Rank, share: Share | None = None, now: float | None = None) 
     the rank runs on, `now` the Unix time.
     """
     stall = stall_of(share, [rank], now)
-    known = Facts(0, data_stall=stall, data_wait_ratio=rank.data_wait_ratio)
+    recent = None if share is None else share.recent
+    known = Facts(
+        0,
+        window_seconds=None if recent is None else recent.seconds or None,
+        idle_ratio=idle_ratio(recent),
+        data_stall=stall,
+        data_wait_ratio=rank.data_wait_ratio,
+    )
     if stall is None and rank.data_wait_ratio is None:
         return ""
     return f"GPU idle for its data {data_stall(known)} {level_of(known)}"

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from exporter.model.reading import share_name
 from exporter.web.wording.facts import Facts
 from exporter.web.wording.numbers import (
@@ -15,7 +17,7 @@ from exporter.web.wording.numbers import (
     plain,
     span,
 )
-from exporter.web.wording.state import MEASURING, condition, works_near_a_limit
+from exporter.web.wording.state import belies, condition, works_near_a_limit
 from exporter.web.wording.state import stall_level as level_of
 from exporter.web.wording.throttling import throttle_words
 from exporter.web.wording.whose import given, is_unopened, owner
@@ -56,6 +58,13 @@ def window(facts: Facts) -> str:
     return f"of the last {max(1, seconds)} s"
 
 
+def unusual_window(found: Iterable[Facts]) -> str | None:
+    """Return what the means of all are of, where that is not the usual time: of the last 3 s."""
+    windows = {window(each) for each in found if each.window_seconds is not None}
+    usual = window(Facts(0))
+    return f"means {windows.pop()}" if len(windows) == 1 and usual not in windows else None
+
+
 def down_reason(facts: Facts) -> str:
     """Return why a GPU is not up, without the word that its state says already."""
     reason, said = facts.down_reason or "", condition(facts)
@@ -77,12 +86,10 @@ def saturation(facts: Facts) -> str:
 def limiter(facts: Facts, state: str) -> str:
     """Return what limited it for longest; nothing where `state` says so already."""
     found = facts.limiter
+    if found is None or belies(found, state) or (found == "idle" and state in _IDLE_STATES):
+        return ""
     if found == "unknown" and works_near_a_limit(facts.saturation):
         return "limited by compute or memory"
-    if found is None or (found == "idle" and state in _IDLE_STATES):
-        return ""
-    if state == MEASURING or (state == "starved" and found in ("compute", "memory")):
-        return ""
     return _LIMITERS.get(found, f"limited by {cut(plain(found), 24)}")
 
 
@@ -96,9 +103,15 @@ def data_stall(facts: Facts) -> str:
     """Return the exposed data stall, or what bounds it: 24 %, 12 to 31 %, at most 31 %."""
     if facts.data_stall is not None:
         return span(*facts.data_stall)
-    if facts.data_wait_ratio is not None:
-        return f"at most {percent(facts.data_wait_ratio)}"
+    if (most := most_stalled(facts)) is not None:
+        return f"at most {percent(most)}"
     return "no report"
+
+
+def most_stalled(facts: Facts) -> float | None:
+    """Return what a stall is at most, of which only the job's wait and the idle time are known."""
+    wait, idled = facts.data_wait_ratio, facts.idle_ratio
+    return wait if wait is None or idled is None else min(wait, idled)
 
 
 def stall_level(facts: Facts) -> str:

@@ -7,8 +7,8 @@ import re
 
 from exporter.web.wording.facts import Facts, Range
 from exporter.web.wording.numbers import fixed, gibibytes, percent_number, whole_percent
-from exporter.web.wording.phrases import NOTABLE_IDLE_RATIO, down_reason
-from exporter.web.wording.state import condition, works_near_a_limit
+from exporter.web.wording.phrases import NOTABLE_IDLE_RATIO, down_reason, most_stalled
+from exporter.web.wording.state import belies, condition, state, works_near_a_limit
 from exporter.web.wording.whose import given, is_unopened, owner
 
 _EN_DASH = "\N{EN DASH}"
@@ -60,6 +60,8 @@ def saturation(facts: Facts) -> str | None:
 
 def limiter(facts: Facts) -> str | None:
     """Return the limiter; a GPU that works and lost most by being idle was "often idle"."""
+    if facts.limiter is not None and belies(facts.limiter, state(facts)):
+        return None
     if facts.limiter == "unknown" and works_near_a_limit(facts.saturation):
         return "compute or memory"
     return "often idle" if facts.limiter == "idle" and facts.idle is False else facts.limiter
@@ -70,7 +72,7 @@ def data_stall(facts: Facts) -> str | None:
     stall = facts.data_stall
     if stall is not None:
         return ratio(stall.lower) if stall.lower == stall.upper else _bounds(stall)
-    wait = ratio(facts.data_wait_ratio)
+    wait = ratio(most_stalled(facts))
     return None if wait is None else f"<= {wait}"
 
 

@@ -62,7 +62,7 @@ def _quiet(one: Facts) -> bool:
     if one.idle or (one.idle is False and one.limiter is not None):
         return one.idle
     return (
-        one.limiter in (None, "idle")
+        one.limiter in (None, "idle", "unknown")
         and one.busy_ratio is not None
         and one.busy_ratio < LEAST_BUSY_RATIO
     )
@@ -142,6 +142,11 @@ def state(facts: Facts) -> str:
     idle, or waited for its input and was busy less than half of the time. busy: none of these.
     """
     return next((name for name, holds in _RULES if holds(facts)), UNKNOWN)
+
+
+def belies(limiter: str, state: str) -> bool:
+    """Return whether a limiter is not named beside a state: of a starved GPU, that of the rest."""
+    return state == MEASURING or (state == "starved" and limiter not in ("idle", "input"))
 
 
 TONES = {

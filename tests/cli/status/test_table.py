@@ -67,12 +67,13 @@ def test_data_stall_is_shown_where_a_rank_reports() -> None:
     rank = snapshots.rank_on_gpu()
     waits = replace(rank, data_stall_ratio=None)
 
-    _, header, line = with_ranks(snapshots.h100_training(), rank)
-    assert "LIMITER  DATA STALL" in header
-    assert "compute        24 %  " in line
-    assert "compute     <= 31 %  " in with_ranks(snapshots.h100_training(), waits)[-1]
-    assert "  24 %  " in with_ranks(snapshots.h100_training(), rank, replace(rank, rank=1))[-1]
-    assert "  24 %  " in with_ranks(snapshots.h100_training(), rank, replace(waits, rank=1))[-1]
+    _, header, line = with_ranks(snapshots.h100_starved(), rank)
+    assert "SOURCE    DATA STALL" in header
+    assert "starved" in line
+    assert "gpm             24 %  " in line
+    assert "compute     <= 31 %  " in with_ranks(snapshots.h100_starved(), waits)[-1]
+    assert "  24 %  " in with_ranks(snapshots.h100_starved(), rank, replace(rank, rank=1))[-1]
+    assert "  24 %  " in with_ranks(snapshots.h100_starved(), rank, replace(waits, rank=1))[-1]
     assert " 13\N{EN DASH}31 %" in row(lines_of(answer_of(EXAMPLES["estimate"])), "0")
 
 
@@ -93,7 +94,7 @@ def test_data_stall_belongs_to_live_ranks_of_that_gpu() -> None:
     ):
         assert with_ranks(snapshots.h100_training(), other) == nothing
     lines = with_ranks(snapshots.h100_mig(2), snapshots.rank_on_instance(2))
-    assert "<= 50 %" in row(lines, "2/1")
+    assert "<= 2 %" in row(lines, "2/1"), "its GPU was idle for no longer"
     assert "<=" not in row(lines, "2/2") + row(lines, "2")
 
 
@@ -210,6 +211,27 @@ def test_what_is_too_old_to_be_added_up_is_shown_nevertheless() -> None:
     share["recent"] |= {"saturation_lower_ratio": 0.0, "saturation_upper_ratio": 0.51}
 
     assert "  37 %  " in row(lines_of(answer), "0")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.4, "1 s"), (2.9, "3 s"), (9.4, "9 s"), (9.5, None), (10.4, None), (30.0, "30 s")],
+)
+def test_a_window_that_is_not_the_usual_one_is_named(seconds: float, said: str | None) -> None:
+    """In the first seconds of a node, and where its GPUs are read less often."""
+    answer = answer_of(EXAMPLES["training"])
+    answer["gpus"][0]["shares"][0]["recent"]["seconds"] = seconds
+    for columns in (60, 160):
+        title = " ".join(lines_of(answer, columns)).partition("GPU  ")[0]
+        assert ("means" in title) == (said is not None)
+        assert said is None or f"· means of the last {said} · driver 580" in title
+
+
+def test_windows_that_differ_are_not_named() -> None:
+    """A GPU that came back is seen for less long than the others."""
+    answer = node()
+    answer["gpus"][0]["shares"][0]["recent"]["seconds"] = 3.0
+    assert "means" not in lines_of(answer)[0]
 
 
 def test_an_older_daemon_is_judged_by_its_last_interval() -> None:

@@ -42,17 +42,18 @@ def test_a_measured_gpu() -> None:
         "gpu": 0,
         "state": "up",
         "href": f"/gpu/{H100}",
-        "look": "tone-warn level-high",
+        "look": "tone-good level-fine",
         "words": {
             "title": "GPU 0",
             "name": "H100 80GB HBM3",
-            "glyph": "▲",
-            "word": "starved",
+            "glyph": "●",
+            "word": "busy",
+            "limit": "limited by compute",
             "note": "Xid 94, 5 min ago; throttled: software power cap",
             "used": "99 % used",
             "saturated": "56 % saturated",
-            "stall": "24 %",
-            "level": "of the last 10 s, high",
+            "stall": "1.5 %",
+            "level": "of the last 10 s, fine",
             "memory": "57/80 GiB",
             "power": "641/700 W",
             "idle": "not idle",
@@ -77,7 +78,7 @@ def test_a_measured_gpu() -> None:
             "unsaturated": 0.379,
             "clock": 0.023,
             "saturated": 0.538,
-            "stall": 0.24,
+            "stall": 0.015,
             "wait": 0.31,
             "flops": 541_200_000_000_000,
             "bytes": 1_270_000_000_000,
@@ -315,14 +316,14 @@ def test_data_of_no_real_gpus_is_marked(source: str, notice: str | None) -> None
 
 def test_measured_stall_wins_over_inferred_bounds() -> None:
     """What the job measures is shown, of the rank that loses most."""
-    gpu = snapshots.h100_training()
-    gpu = replace(gpu, shares=(replace(gpu.shares[0], data_stall={"client": Bounds(0.5, 0.9)}),))
+    gpu = snapshots.h100_starved()
+    gpu = replace(gpu, shares=(replace(gpu.shares[0], data_stall={"client": Bounds(0.25, 0.35)}),))
     rank = snapshots.rank_on_gpu()
     found = row(gpu, rank, replace(rank, rank=1, data_stall_ratio=0.31))
     assert found["values"]["stall"] == 0.31
     assert not {"stall_lower", "stall_upper"} & set(found["values"])
     assert found["words"]["stall"] == "31 %"
-    assert row(gpu)["words"]["stall"] == "50 to 90 %"
+    assert row(gpu)["words"]["stall"] == "25 to 35 %"
 
 
 def test_text_from_outside_is_cut() -> None:

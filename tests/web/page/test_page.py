@@ -74,8 +74,8 @@ def test_rows(client: TestClient) -> None:
     training, estimate, board, first, second, lost, idle = page.rows
     assert (training["title"], training["name"]) == ("GPU 0", "H100 80GB HBM3")
     assert (training["used"], training["saturated"]) == ("99 % used", "56 % saturated")
-    assert (training["stall"], training["level"]) == ("24 %", "of the last 10 s, high")
-    assert "level-high" in training["class"]
+    assert (training["stall"], training["level"]) == ("1.5 %", "of the last 10 s, fine")
+    assert "level-fine" in training["class"]
     assert training["power"] == "641/700 W"
     assert re.fullmatch(r"\d+ to \d+ % saturated", estimate["saturated"])
     assert (estimate["stall"], estimate["level"]) == ("13 to 31 %", "of the last 10 s")

@@ -61,6 +61,7 @@ LOOSE = Saturation(Range(0.3, 0.3), measured=False, source="estimate")
         (phrases.idle, {"idle_ratio": 0.5, "window_seconds": 2.9}, "idle 50 % of the last 3 s"),
         (phrases.idle, {"idle_ratio": 0.5, "window_seconds": 0.4}, "idle 50 % of the last 1 s"),
         (phrases.stall_level, {"data_wait_ratio": 0.5, "window_seconds": 2}, "of the last 2 s"),
+        (phrases.data_stall, {"data_wait_ratio": 0.5, "idle_ratio": 0.25}, "at most 25 %"),
     ],
 )
 def test_phrases(phrase: Callable[[Facts], str], known: dict[str, Any], said: str) -> None:
@@ -76,6 +77,8 @@ def test_phrases(phrase: Callable[[Facts], str], known: dict[str, Any], said: st
         ("idle", "starved", "often idle"),
         ("compute", "starved", ""),
         ("memory", "starved", ""),
+        ("latency", "starved", ""),
+        ("unknown", "starved", ""),
         ("input", "starved", "waits for its input"),
         ("compute", "measuring", ""),
         ("idle", "often idle", ""),
@@ -98,6 +101,10 @@ def test_the_limiter_is_not_said_twice(limiter: str | None, state: str, said: st
         (short.data_stall, {"data_wait_ratio": 0.31}, "<= 31 %"),
         (short.data_stall, {"data_stall": Range(0.2, 0.2)}, "20 %"),
         (short.data_stall, {"data_stall": Range(0.125, 0.31)}, "13\N{EN DASH}31 %"),
+        (short.data_stall, {"data_wait_ratio": 0.31, "idle_ratio": 0.1}, "<= 10 %"),
+        (short.limiter, {"limiter": "compute", "input_ratio": 0.3}, None),
+        (short.limiter, {"limiter": "input", "input_ratio": 0.3}, "input"),
+        (short.limiter, {"limiter": "compute", "measuring": True}, None),
         (short.limiter, {"limiter": "idle", "idle": True}, "idle"),
         (short.limiter, {"limiter": "idle", "idle": False}, "often idle"),
         (short.memory, {"memory_total_bytes": 2.0**34}, "-/16"),

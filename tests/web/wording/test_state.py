@@ -65,6 +65,8 @@ def near(lower: float, upper: float | None = None) -> Saturation:
         ({"held": False}, "unknown"),
         ({"busy_ratio": 0.0, "held": False}, "free"),
         ({"busy_ratio": 0.0, "held": False, "idle": False}, "free"),
+        ({"busy_ratio": 0.0, "limiter": "unknown"}, "idle"),
+        ({"busy_ratio": 0.02, "limiter": "unknown"}, "busy"),
         ({"busy_ratio": 0.0, "held": False, "measuring": True}, "measuring"),
         ({"busy_ratio": 0.9, "measuring": True}, "measuring"),
         ({"busy_ratio": 0.7, "limiter": "compute", "held": True, "idle": False}, "busy"),

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What page and `status` say in the first seconds of a node, and whether it fits together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from exporter.cli.status.view import View, view
+from exporter.publisher import Publisher, Rules
+from exporter.sources.simulate import Simulation, load_scenario
+from exporter.specs import load_specs
+from exporter.web.api.models.gpus import GpusAnswer
+from exporter.web.api.models.read import read
+from exporter.web.live.rows import rows
+from exporter.web.wording import phrases, short
+from exporter.web.wording.facts import Facts
+from exporter.web.wording.state import state
+from exporter.web.wording.summary import headline, totals
+from tests import snapshots
+from tests.cli.status.answers import answer_of
+from tests.clocks import ManualClock
+
+BOOK = load_specs()
+SCENARIOS = ("demo", "mixed")
+
+
+class Seconds:
+    """The seconds of a scenario from its start on, each as page and `status` have it."""
+
+    def __init__(self, name: str, interval: float = 1.0) -> None:
+        self._clock = ManualClock()
+        self._interval = interval
+        node = Simulation(load_scenario(name, BOOK), BOOK, "a:1", 0, self._clock)
+        rules = Rules(interval_seconds=interval)
+        self._publisher = Publisher(node, BOOK, rules, self._clock, training=[node.jobs])
+
+    def pass_by(self, count: int) -> Iterator[tuple[list[Facts], View]]:
+        for _ in range(count):
+            snapshot = self._publisher.tick()
+            answer = view(read(GpusAnswer, answer_of(snapshot)))
+            yield [facts for _, _, facts in rows(snapshot)], answer
+            self._clock.advance(self._interval)
+
+
+def test_an_instance_is_measured_before_its_first_interval_has_ended() -> None:
+    """Counters give nothing on their first read, and the driver no utilization under MIG."""
+    gpu = snapshots.h100_mig()
+    shares = tuple(
+        replace(share, recent=None, limiter=None, activity=None, saturation=None)
+        for share in gpu.shares
+    )
+    first = snapshots.snapshot(replace(gpu, shares=shares))
+    page = [facts for _, _, facts in rows(first)]
+    terminal = view(read(GpusAnswer, answer_of(first)))
+    assert totals(page) == terminal.title == "1 GPU, 2 MIG instances: 2 measuring"
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_before_the_first_interval_has_ended_all_is_being_measured(name: str) -> None:
+    """One reading says nothing of what was done."""
+    [(page, terminal)] = Seconds(name).pass_by(1)
+    assert {state(each) for each in (*page, *terminal.gpus)} == {"measuring"}
+    assert headline(page).text == f"{len(page)} GPUs are being measured"
+
+
+@pytest.mark.parametrize("interval", [0.25, 1.0, 5.0])
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_words_fit_together_from_the_first_second_on(name: str, interval: float) -> None:
+    """No stall above the idle time, nothing at 0 % that is busy, nothing starved of data that is
+    limited by what it computes, and no window that is longer than what was seen."""
+    for turn, (page, terminal) in enumerate(Seconds(name, interval).pass_by(round(30 / interval))):
+        for facts in (*page, *terminal.gpus):
+            word = state(facts)
+            if word == "busy":
+                assert facts.busy_ratio
+            if facts.data_stall is not None and facts.idle_ratio is not None:
+                assert facts.data_stall.upper <= facts.idle_ratio
+            if word == "starved":
+                assert short.limiter(facts) in (None, "idle", "often idle", "input")
+                assert "limited" not in phrases.limiter(facts, word)
+            if facts.window_seconds is not None:
+                assert facts.window_seconds <= turn * interval + 1e-6
+        assert [state(each) for each in page] == [state(each) for each in terminal.gpus]
+        assert headline(page) == headline(terminal.gpus)
+        assert totals(page) == terminal.title

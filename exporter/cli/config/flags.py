@@ -240,7 +240,7 @@ class Settings:
         optional(URL),
         "",
         "Page of the dcgm-exporter to read counters from; unset, http://127.0.0.1:9400/metrics if "
-        "one answers there.",
+        "root or this user answers there.",
     )
     dcgm_host: str | None = _flag(
         "dcgm.host",

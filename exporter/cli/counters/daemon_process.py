@@ -11,9 +11,7 @@ from pathlib import Path
 
 from exporter.cli.config import Url
 from exporter.errors import SourceError
-
-LISTENING = "0A"
-"""The state in /proc/net/tcp."""
+from exporter.sources.proc.tcp import LISTENING, tcp_sockets
 
 
 def process_of(url: Url, procfs: Path) -> int:
@@ -24,7 +22,11 @@ def process_of(url: Url, procfs: Path) -> int:
     """
     if not _is_own(url.host):
         raise SourceError(f"{url} is not of this machine: run this command there")
-    sockets = {f"socket:[{inode}]" for inode in _listening(url.port, procfs)}
+    sockets = {
+        f"socket:[{each.inode}]"
+        for each in tcp_sockets(procfs)
+        if each.state == LISTENING and each.local.endswith(f":{url.port:04X}")
+    }
     if not sockets:
         raise SourceError(f"nothing listens on port {url.port} of this machine")
     for folder in procfs.glob("[0-9]*/fd"):
@@ -53,18 +55,6 @@ def _is_own(host: str) -> bool:
     except OSError:
         return False
     return True
-
-
-def _listening(port: int, procfs: Path) -> Iterator[str]:
-    """Yield the inodes of the sockets that listen on a port."""
-    for name in ("tcp", "tcp6"):
-        try:
-            lines = (procfs / "net" / name).read_text("ascii", "replace").splitlines()[1:]
-        except OSError:
-            continue
-        for fields in map(str.split, lines):
-            if len(fields) > 9 and fields[3] == LISTENING and fields[1].endswith(f":{port:04X}"):
-                yield fields[9]
 
 
 def _open_files(folder: Path) -> Iterator[str]:

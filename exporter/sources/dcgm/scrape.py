@@ -5,12 +5,18 @@ from __future__ import annotations
 
 import base64
 import http.client
+import os
+import socket
 import ssl
+import time
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from exporter.exchange import Deadline, TooMuch, asked, connected, get_lines
+from exporter.sources.proc.tcp import accepted_by
 
 PAGE = "/metrics"
 MOST_BYTES = 4_000_000
@@ -18,6 +24,10 @@ MOST_BYTES = 4_000_000
 TOTAL_SECONDS = 1.0
 TOO_LARGE = f"its page has more than {MOST_BYTES // 1_000_000} MB"
 BROKEN = "its answer is not HTTP, or ends too early"
+
+ACCEPT_SECONDS = 0.02
+OVERFLOW_UID = 65534
+"""What every user is called that a user namespace has no name for."""
 
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
@@ -37,6 +47,9 @@ class Target:
     url: str
     user: str | None = None
     password: str | None = field(default=None, repr=False)
+    procfs: Path | None = None
+    """Where to see who answers, for an address that nobody has configured: root or this user. Else
+    any user of the node could invent counters there. None: whoever does is believed."""
 
 
 def fetch(target: Target, total_seconds: float = TOTAL_SECONDS) -> str:
@@ -77,7 +90,25 @@ def _fetch(target: Target, deadline: Deadline) -> str:
     except OSError as error:
         raise NothingThere(_words(error)) from None
     with opened:
+        if target.procfs is not None:
+            _check_owner(opened, target, target.procfs, deadline)
         return _text(asked(opened, _request(target, host, port), deadline, MOST_BYTES))
+
+
+def _check_owner(opened: socket.socket, target: Target, procfs: Path, deadline: Deadline) -> None:
+    """Wait until the connection is accepted, and find out whether by somebody to believe.
+
+    Raises:
+        ScrapeFailed: it is not.
+    """
+    who = "nobody of this network namespace"
+    with suppress(TimeoutError):
+        while (uid := accepted_by(opened, procfs)) is None:
+            time.sleep(min(ACCEPT_SECONDS, deadline.left()))
+        if uid in {0, os.geteuid()} - {OVERFLOW_UID}:
+            return
+        who = f"user {uid}, neither root nor this one,"
+    raise ScrapeFailed(f"{who} answers there: it is asked with --dcgm.url={target.url} only")
 
 
 def _request(target: Target, host: str, port: int) -> bytes:

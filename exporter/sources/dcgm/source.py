@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from exporter.clock import Clock, stale_after_seconds
@@ -95,7 +96,8 @@ class PageSource:
         url = options.dcgm_url or USUAL_URL
         if not urlsplit(url).path:
             url += USUAL_PATH
-        self._target = Target(url, options.dcgm_user, options.dcgm_password)
+        seen = Path(options.procfs) if options.dcgm_url is None else None
+        self._target = Target(url, options.dcgm_user, options.dcgm_password, seen)
         self._reach = Reach(url, expected=options.dcgm_url is not None)
         self._clock = clock
         self._get = get

@@ -4,11 +4,16 @@
 from __future__ import annotations
 
 import base64
+import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 
 import pytest
 
@@ -169,6 +174,84 @@ def test_where_nothing_listens() -> None:
         fetch(Target(f"http://127.0.0.1:{port}/metrics"))
     with pytest.raises(NothingThere):
         fetch(Target("http://name.invalid:9400/metrics"), 5.0)
+
+
+LISTENER = """
+import os, socket
+os.setuid(%d)
+server = socket.socket(socket.%s)
+server.bind((%r, 0))
+server.listen()
+print(server.getsockname()[1], flush=True)
+while True:
+    connection, _ = server.accept()
+    connection.recv(4096)
+    connection.sendall(b"HTTP/1.0 200 OK\\r\\n\\r\\nDCGM_FI_PROF_SM_ACTIVE 0.5")
+    connection.close()
+"""
+OTHER_UID = 4242
+
+
+@contextmanager
+def listening_as(uid: int, family: str, host: str) -> Iterator[Target]:
+    """The page of a process of this user, at an address that nobody has configured."""
+    command = [sys.executable, "-c", LISTENER % (uid, family, host)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            port = int(process.stdout.readline())
+            yield Target(f"http://127.0.0.1:{port}/metrics", procfs=Path("/proc"))
+        finally:
+            process.kill()
+
+
+ADDRESSES = [("AF_INET", "127.0.0.1"), ("AF_INET", "0.0.0.0"), ("AF_INET6", "::")]
+
+
+@pytest.mark.parametrize(("family", "host"), ADDRESSES)
+def test_the_page_of_this_user_is_believed(family: str, host: str) -> None:
+    """Where nobody has configured an address."""
+    with listening_as(os.getuid(), family, host) as target:
+        assert fetch(target, 5.0) == "DCGM_FI_PROF_SM_ACTIVE 0.5"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+@pytest.mark.parametrize(("family", "host"), ADDRESSES)
+def test_the_page_of_another_user_is_believed_if_it_is_configured(family: str, host: str) -> None:
+    """Else anybody on the node could invent counters; the line says what to configure."""
+    with listening_as(OTHER_UID, family, host) as target:
+        assert refusal(target) == (
+            "user 4242, neither root nor this one, answers there: it is asked with "
+            f"--dcgm.url={target.url} only"
+        )
+        assert fetch(Target(target.url), 5.0) == "DCGM_FI_PROF_SM_ACTIVE 0.5"
+
+
+def test_a_connection_that_nobody_accepts_is_nobodys() -> None:
+    """It looks like root's as long as it waits; and who cannot be seen is not believed."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/metrics"
+        for procfs in ("/proc", "/nonexistent"):
+            reason = refusal(Target(url, procfs=Path(procfs)), SHORT_SECONDS)
+            assert reason.startswith("nobody of this network namespace answers there: ")
+            assert reason.endswith(f" --dcgm.url={url} only")
+
+
+def test_a_user_without_a_name_is_not_this_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, server: Server
+) -> None:
+    """In a user namespace everybody outside of it is called the same."""
+    server.answer = plain(PAGE)
+    seen = []
+
+    def accepted(connection: socket.socket, procfs: Path) -> int:
+        seen.append(procfs)
+        return 65534
+
+    monkeypatch.setattr("exporter.sources.dcgm.scrape.accepted_by", accepted)
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    assert "neither root nor this one" in refusal(Target(server.url, procfs=tmp_path))
+    assert seen == [tmp_path]
 
 
 def test_a_server_without_tls_is_no_https(server: Server) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -372,7 +373,7 @@ def test_where_nothing_listens_at_the_usual_address(caplog: pytest.LogCaptureFix
     bench.exporter.failure = REFUSED
     bench.round(600)
 
-    assert bench.exporter.target == Target(USUAL_URL)
+    assert bench.exporter.target == Target(USUAL_URL, procfs=Path("/proc"))
     assert (bench.state, bench.source.state) == (None, None)
     gaps = [b - a for a, b in zip(bench.exporter.scrapes, bench.exporter.scrapes[1:], strict=False)]
     assert gaps == sorted(gaps)

@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from exporter.errors import one_line
 from exporter.sources.counters.lines import Lines
+from exporter.sources.counters.programs import KILL_SIGNAL
 from exporter.sources.counters.wire import encoded
 
 READ_BYTES = 65_536
@@ -153,9 +154,9 @@ class Child:
                 pipe.close()
 
     def kill(self) -> None:
-        """Kill it; it may yet take its time inside the driver."""
+        """Kill it and what it has started; it may yet take its time inside the driver."""
         with contextlib.suppress(OSError):
-            self._process.kill()
+            self._process.send_signal(KILL_SIGNAL)
 
     def wait(self, seconds: float) -> None:
         """Wait for its end, at most so long."""

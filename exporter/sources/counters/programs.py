@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
 import importlib
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from exporter.sources.counters.port import Port
 
@@ -27,12 +28,15 @@ IGNORED_SIGNALS = (
 """What Ctrl-C, systemd and others send to the exporter and all its processes: the exporter decides
 what follows from it, and ends the child by closing its standard input."""
 
-_PR_SET_PDEATHSIG = 1
+KILL_SIGNAL = signal.SIGQUIT
+"""Kills the process and all that it, or a library in it, has started."""
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def run(name: str, programs: Mapping[str, str] = PROGRAMS) -> int:
     """Run a program until the exporter ends it; return its exit code."""
-    die_with_parent()
+    _guarded()
     faulthandler.enable()
     for number in IGNORED_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
@@ -45,12 +49,53 @@ def run(name: str, programs: Mapping[str, str] = PROGRAMS) -> int:
     return code
 
 
-def die_with_parent() -> None:
-    """Have the kernel kill this process when the exporter's thread that started it is gone.
+def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
+    """Have the kernel send this process a signal when the thread that started it is gone.
 
     The end of standard input says so as well, but not to a process that hangs in a driver call.
     """
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+
+
+def _guarded() -> None:
+    """Return in a child, and end as that ends.
+
+    However it does, the processes that it leaves are killed, those too that have left its session.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    die_with_parent(KILL_SIGNAL)
+    child = os.fork()
+    if not child:
+        die_with_parent()
+        return
+    os.closerange(0, 3)
+    for number in IGNORED_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(KILL_SIGNAL, lambda *_: _kill(child))
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    signal.signal(KILL_SIGNAL, signal.SIG_IGN)
+    with contextlib.suppress(ChildProcessError):  # there are none left
+        while True:
+            for pid in _children():
+                _kill(pid)
+            os.wait()
+    if code < 0:
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _children() -> Iterator[int]:
+    """Yield the processes whose parent this one is, by inheritance too."""
+    own = str(os.getpid())
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+            if file.read().rpartition(b")")[2].split()[1].decode() == own:
+                yield int(pid)
 
 
 def _port() -> Port:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from exporter.sources.counters.port import Port
@@ -157,9 +159,34 @@ def chatty(options: Mapping[str, Any], port: Port) -> int:
     return count(options, port)
 
 
+BEGOTTEN = """
+import os, sys, time
+if sys.argv[2] == "daemon":
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+with open(sys.argv[1], "a") as file:
+    file.write(f"{os.getpid()}\\n")
+time.sleep(600)
+"""
+
+
+def begets(options: Mapping[str, Any], port: Port) -> int:
+    """Have a child and a daemon, as a library may, then go on as another of these programs; the
+    environment names a file for their numbers, and that program."""
+    pids = os.environ["BEGETS_PIDS"]
+    for kind in ("child", "daemon"):
+        subprocess.Popen([sys.executable, "-c", BEGOTTEN, pids, kind])
+    while not os.path.exists(pids) or Path(pids).read_text(encoding="utf-8").count("\n") < 2:
+        time.sleep(TICK_SECONDS)
+    port.beat()
+    end: Callable[[Mapping[str, Any], Port], int] = globals()[os.environ["BEGETS_END"]]
+    return end(options, port)
+
+
 NAMES = [
     *("count", "rubbish", "endless_line", "silent", "deaf", "talkative", "exits", "raises"),
-    *("missing", "segfault", "kills_itself", "mute", "stubborn", "chatty", "inventive"),
+    *("begets", "missing", "segfault", "kills_itself", "mute", "stubborn", "chatty", "inventive"),
 ]
 
 if __name__ == "__main__":

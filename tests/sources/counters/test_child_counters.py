@@ -487,6 +487,55 @@ def test_a_child_does_not_outlive_the_exporter(name: str) -> None:
     wait_until(lambda: not is_alive(pid))
 
 
+def begotten(folder: Path) -> list[int]:
+    """The processes that the program has started."""
+    file = folder / "pids"
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    return [int(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+ENDS = ["count", "exits", "segfault", "kills_itself", "silent"]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_what_a_child_has_started_ends_with_it(
+    bench: MakeBench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, end: str
+) -> None:
+    """However it ends, and though one of them has left its session."""
+    monkeypatch.setenv("BEGETS_PIDS", str(tmp_path / "pids"))
+    monkeypatch.setenv("BEGETS_END", end)
+    made = bench("begets")
+    gpu = made.open()
+    gpu.read()
+    made.step_until(lambda: len(begotten(tmp_path)) == 2)
+    made.step_until(lambda: made.supervisor.is_up or made.supervisor.pid is None)
+    pids = begotten(tmp_path)
+
+    if end == "count":
+        gpu.source.close()
+        made.step(2)
+    made.clock.advance(max(SILENT_SECONDS, UNWANTED_SECONDS))
+    made.step_until(lambda: not any(map(is_alive, pids)))
+
+
+@pytest.mark.parametrize("end", ["count", "silent"])
+def test_nor_does_what_a_child_has_started_outlive_the_exporter(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, end: str
+) -> None:
+    """That is killed."""
+    monkeypatch.setenv("BEGETS_PIDS", str(tmp_path / "pids"))
+    monkeypatch.setenv("BEGETS_END", end)
+    command = [sys.executable, "-m", "tests.sources.counters.parent", "begets"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        parent.stdout.readline()
+        pids = begotten(tmp_path)
+        assert all(map(is_alive, pids))
+        parent.kill()
+
+    wait_until(lambda: not any(map(is_alive, pids)))
+
+
 def test_it_runs_in_a_thread_of_its_own_and_leaves_nothing_behind() -> None:
     """Nor does it wait for a child that hangs."""
     gc.collect()

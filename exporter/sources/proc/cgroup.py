@@ -87,23 +87,18 @@ def _of_path(path: str) -> Membership | None:
     outer one, which the kubelet or the runtime of this node knows; of a pod within a container,
     as kind makes them, the pod. In a user's own slice there are only containers.
     """
-    if _USERS_OWN.search(path):
-        container = _CONTAINER.search(path)
-        return None if container is None else _member(None, container)
-    job = _JOB.search(path)
+    own = _USERS_OWN.search(path)
+    managed = path if own is None else path[: own.start()]
+    job = _JOB.search(managed)
     if job is not None:
         return Membership(slurm_job=job["job"], slurm_step=job["step"])
-    sluid = _SLUID.search(path)
+    sluid = _SLUID.search(managed)
     if sluid is not None:
         return Membership(slurm_id=sluid["id"], slurm_step=sluid["step"])
-    pod = _POD.search(path)
+    pod = _POD.search(managed)
     container = _CONTAINER.search(path, 0 if pod is None else pod.end())
     if container is None and pod is None:
         return None
-    return _member(pod, container)
-
-
-def _member(pod: re.Match[str] | None, container: re.Match[str] | None) -> Membership:
     return Membership(
         pod_uid=None if pod is None else pod["uid"].replace("_", "-"),
         container_id=None if container is None else container["id"],

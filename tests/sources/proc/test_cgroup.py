@@ -142,6 +142,22 @@ PATHS: dict[str, tuple[str, Membership | None]] = {
         f"{OWN}/kubepods/pod{UID}/{ID}",
         Membership(None, ID, None),
     ),
+    "systemd in a pod": (
+        f"/kubepods/burstable/pod{UID}/{ID}/user.slice/user-1000.slice/session-1.scope",
+        Membership(UID, ID, None),
+    ),
+    "a job's name in a pod of systemd": (
+        f"/kubepods/pod{UID}/{ID}/user.slice/user-0.slice/slurm/uid_7/job_5/step_0",
+        Membership(UID, ID, None),
+    ),
+    "a session within a job": (
+        "/slurm/uid_7/job_5/step_0/user.slice/user-7.slice/slurm/uid_0/job_6/step_1",
+        Membership(slurm_job="5", slurm_step="0"),
+    ),
+    "a container without root in a session": (
+        f"/user.slice/user-7.slice/session-3.scope/libpod-{ID}",
+        Membership(None, ID, "podman"),
+    ),
     "one's own group": ("/user.slice/user-1000.slice/session-3.scope", None),
     "out of sight": ("/../..", None),
     "id too short": (f"/docker/{ID[1:]}", None),

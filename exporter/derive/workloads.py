@@ -25,7 +25,7 @@ from exporter.model.workload import (
 )
 
 MOST_WORKLOADS = 128
-"""Of one share: any user may make control groups that look like workloads."""
+"""Of one GPU: any user may make control groups that look like workloads."""
 
 
 class ShareKey(NamedTuple):
@@ -107,6 +107,7 @@ def work_of_shares(
     for each in (*was, *to, *named.values()):
         if each.scheduler == "slurm" and each.user:
             users[each.job or each.id] = each.user
+    of_gpu = Counter(share.device.uuid for share in shares)
     return {
         share.key: _share_work(
             share.processes or (),
@@ -115,6 +116,7 @@ def work_of_shares(
             users,
             allocates and share.key not in possible,
             before.get(share.key, NO_WORK),
+            max(1, MOST_WORKLOADS // of_gpu[share.device.uuid]),
         )
         for share in shares
     }
@@ -275,6 +277,7 @@ def _share_work(
     users: Mapping[str, str],
     allocates: bool,
     before: ShareWork,
+    most: int,
 ) -> ShareWork:
     of_process: dict[int, Workload] = {}
     for process in processes:
@@ -292,13 +295,13 @@ def _share_work(
     if not present and not absent and not allocates:
         return NO_WORK
     workloads = sorted(present | absent, key=_order)
-    left_out = max(0, len(workloads) - MOST_WORKLOADS)
+    left_out = max(0, len(workloads) - most)
     if left_out:
         # Nobody but a scheduler can have made the names of those that it gave the share to.
         names = {_identity(to, to.container) for to in given.workloads}
         workloads.sort(key=lambda each: names.isdisjoint(_identities(each)))
     allocated = True if given.workloads else (False if allocates else None)
-    return ShareWork(tuple(workloads[:MOST_WORKLOADS]), allocated, of_process, left_out)
+    return ShareWork(tuple(workloads[:most]), allocated, of_process, left_out)
 
 
 def _steps(given: Workload, users: Mapping[str, str], before: ShareWork) -> list[Workload]:

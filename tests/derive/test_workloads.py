@@ -378,6 +378,19 @@ def test_a_share_has_a_bounded_number_of_workloads() -> None:
     assert work.left_out == 5003 - MOST_WORKLOADS
 
 
+def test_the_instances_of_a_gpu_share_its_bound() -> None:
+    """Seven do not have seven times as many."""
+    instances = tuple(Instance(number, 0, "1g.10gb", f"MIG-{number}") for number in range(7))
+    gpu = replace(GPU0, mig=True, instances=instances)
+    shares = [OnShare(gpu, number, own_groups(1000)) for number in range(7)]
+    works = work_of_shares([], [*shares, OnShare(GPU1, None, own_groups(1000))])
+
+    *seven, whole = works.values()
+    assert len(whole.workloads) == MOST_WORKLOADS
+    assert 0.9 * MOST_WORKLOADS < sum(len(each.workloads) for each in seven) <= MOST_WORKLOADS
+    assert {len(each.workloads) + each.left_out for each in works.values()} == {1000}
+
+
 def bytecodes(run: Callable[[], object]) -> int:
     """Return how many bytecodes a call executes."""
     count = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from ctypes import byref, c_uint
+from itertools import islice
 from typing import Any
 
 import pynvml
@@ -30,6 +31,9 @@ MPS_SERVER = "nvidia-cuda-mps"
 """How the name of its command begins, of which the kernel keeps 15 bytes."""
 VERSIONS = ("_v3", "_v2")
 SPARE_ENTRIES = 8
+MOST_LOOKED_UP = 1024
+"""Of a GPU, the largest: to read many more in /proc would take as long as a call that hangs."""
+UNKNOWN = Identity()
 ATTEMPTS = 5
 """How often a list that outgrew its array is read again, each time into one twice as large."""
 
@@ -80,26 +84,27 @@ class ProcessLists:
             return None
         shares = (None,) if gpu_instances is None else tuple(gpu_instances)
         found: dict[int | None, list[Process]] = {share: [] for share in shares}
-        pids = {entry.pid for entries in listed.values() for entry in entries or ()}
+        pids = _largest(entry for entries in listed.values() for entry in entries or ())
         who = self._identities.of(pids)
         whose = memberships(self._procfs, pids)
         engines: Mapping[int, bool | None] = {}
         if self._mapped is not None:
-            computing = (entry.pid for kind in COMPUTING for entry in listed[kind] or ())
-            engines = self._mapped.of(computing, self._journal.now)
+            computing = {entry.pid for kind in COMPUTING for entry in listed[kind] or ()}
+            engines = self._mapped.of(pids & computing, self._journal.now)
         utilization = self._read_utilization(listed, who, gpu_instances)
         for kind, entries in listed.items():
             for entry in entries or ():
                 share = None if gpu_instances is None else _instance(entry.gpuInstanceId)
                 if share in found:
-                    engine = engines.get(entry.pid) if kind in COMPUTING else None
+                    pid = entry.pid
+                    engine = engines.get(pid) if kind in COMPUTING else None
                     found[share].append(
                         _process(
                             kind,
                             entry,
-                            who[entry.pid],
-                            whose[entry.pid],
-                            utilization.get(entry.pid),
+                            who.get(pid, UNKNOWN),
+                            whose.get(pid),
+                            utilization.get(pid),
                             engine,
                         )
                     )
@@ -121,6 +126,12 @@ class ProcessLists:
             (identity.command or "").startswith(MPS_SERVER) for identity in who.values()
         )
         return self._utilization.read(who.keys(), complete=not with_mps)
+
+
+def _largest(entries: Iterable[Any]) -> set[int]:
+    """Return the processes that are looked up, by PID."""
+    by_size = sorted(entries, key=lambda entry: -(plausible.USED_BYTES(entry.usedGpuMemory) or 0))
+    return set(islice(dict.fromkeys(entry.pid for entry in by_size), MOST_LOOKED_UP))
 
 
 def _process(

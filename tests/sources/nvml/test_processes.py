@@ -17,8 +17,10 @@ from exporter.errors import DeviceGone
 from exporter.model.reading import Process
 from exporter.model.workload import Membership
 from exporter.sources.fleet.session import SessionOptions
+from exporter.sources.nvml import processes
 from exporter.sources.nvml.processes import ProcessLists
 from exporter.sources.proc import procfs
+from exporter.sources.proc.cgroup import memberships
 from tests.fake_nvml import DRIVER_470, fault
 
 Open = Callable[..., Any]
@@ -89,6 +91,34 @@ def test_each_process_carries_whose_it_is(open_gpu: Open, tmp_path: Path) -> Non
     groups.write_text("0::/system.slice/slurmstepd.scope/job_5/step_0/user/task_0\n")
     job = Membership(slurm_job="5", slurm_step="0")
     assert whose() == [(10, job), (11, None), (10, job)]
+
+
+def test_the_largest_are_looked_up(
+    open_gpu: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others count, but to read thousands in /proc would look like a driver that hangs."""
+    monkeypatch.setattr(processes, "MOST_LOOKED_UP", 3)
+    looked_up: list[set[int]] = []
+
+    def noted(root: str, pids: set[int]) -> dict[int, Membership | None]:
+        looked_up.append(pids)
+        return memberships(root, pids)
+
+    monkeypatch.setattr(processes, "memberships", noted)
+    for pid in range(1, 9):
+        command(tmp_path, pid, f"command-{pid}")
+    several = [{"pid": pid, "bytes": pid} for pid in (1, 8, 2, 6, 3, 4)]
+    rig = open_gpu(processes={"compute": several, "graphics": [{"pid": 8, "bytes": 8}]})
+
+    found = read(rig, tmp_path)[None]
+
+    assert looked_up == [{8, 6, 4}]
+    assert [(each.pid, each.used_bytes) for each in found] == [
+        (1, 1), (8, 8), (2, 2), (6, 6), (3, 3), (4, 4), (8, 8)
+    ]  # fmt: skip
+    assert [each.command for each in found] == [
+        None, "command-8", None, "command-6", None, "command-4", "command-8"
+    ]  # fmt: skip
 
 
 def test_idle_gpu_has_no_processes(open_gpu: Open, tmp_path: Path) -> None:

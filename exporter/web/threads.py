@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import weakref
 from collections.abc import Callable
-from functools import wraps
+from concurrent.futures import Future
+from functools import partial, wraps
 from queue import SimpleQueue
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from exporter.errors import ExporterError
 
@@ -31,34 +31,19 @@ class Threads:
         Raises:
             ExporterError: they cannot be started.
         """
-        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        weakref.finalize(self, _end, self._work, count)
+        self._work: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         try:
             for _ in range(count):
                 threading.Thread(target=_run, args=(self._work,), name=name, daemon=True).start()
+                weakref.finalize(self, self._work.put, None)
         except RuntimeError as error:
             raise ExporterError(f"the thread {name} cannot be started: {error}") from error
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what a function returns, or raise what it raises, in one of the threads."""
-        loop = asyncio.get_running_loop()
-        done = asyncio.Event()
-        results: list[T] = []
-        errors: list[BaseException] = []
-
-        def work() -> None:
-            try:
-                results.append(function(*args, **kwargs))
-            except BaseException as error:  # it is raised again where it is awaited
-                errors.append(error)
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(done.set)
-
-        self._work.put(work)
-        await done.wait()
-        if errors:
-            raise errors[0]
-        return results[0]
+        done: Future[T] = Future()
+        self._work.put((done, partial(function, *args, **kwargs)))
+        return await asyncio.wrap_future(done)
 
     def aside(self, function: Callable[P, T]) -> Callable[P, object]:
         """Return the function as one to be awaited, which has it run in a thread."""
@@ -70,12 +55,12 @@ class Threads:
         return run
 
 
-def _run(work: SimpleQueue[Callable[[], None] | None]) -> None:
+def _run(work: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]) -> None:
     while (each := work.get()) is not None:
-        each()
-        del each  # what it holds may be the owner of the queue
-
-
-def _end(work: SimpleQueue[Callable[[], None] | None], count: int) -> None:
-    for _ in range(count):
-        work.put(None)
+        done, function = each
+        if done.set_running_or_notify_cancel():
+            try:
+                done.set_result(function())
+            except BaseException as error:  # it is raised again where it is awaited
+                done.set_exception(error)
+        del each, done, function  # one of them may be the last that keeps the queue's owner

@@ -221,12 +221,12 @@ def _now() -> Panel:
         (
             Column("Node", label="instance"),
             Column("GPU", label=SHARE, width=60, link=navigation.gpu_of_row()),
-            Column("Owner", label="owner", width=170),
+            Column("Owner", label="owner"),
             Column("Command", label="command"),
-            Column("Class", label="class", width=90),
+            Column("Class", label="class", width=85),
             Column(
                 "Idle for",
-                width=130,
+                width=105,
                 expression=f"{idle_for} * on ({DEVICE}) group_left (owner, command, class) {who}",
                 unit="dtdurations",
                 decimals=0,
@@ -374,25 +374,23 @@ def _gpus() -> Panel:
         (
             Column("Node", label="instance"),
             Column("GPU", label=SHARE, width=60, link=navigation.gpu_of_row()),
-            Column("Idle", expression=rows(ALL_HOURS), unit="suffix:h", decimals=2, width=90),
-            Column(
-                "Held idle", expression=rows(HELD_HOURS), unit="suffix:h", decimals=2, width=100
-            ),
+            Column("Idle", expression=rows(ALL_HOURS), unit="suffix:h", decimals=2, width=75),
+            Column("Held idle", expression=rows(HELD_HOURS), unit="suffix:h", decimals=2, width=90),
             Column(
                 "Never opened",
                 expression=rows(UNOPENED_HOURS),
                 unit="suffix:h",
                 decimals=2,
-                width=120,
+                width=110,
             ),
             Column(
                 "Cost",
                 expression=rows(f"({LOST_BY_GPU}) * $price"),
                 unit="none",
                 decimals=2,
-                width=90,
+                width=75,
             ),
-            Column("Energy", expression=rows(HELD_KWH), unit="kwatth", decimals=2, width=100),
+            Column("Energy", expression=rows(HELD_KWH), unit="kwatth", decimals=2, width=90),
         ),
         sort_by="Cost",
     )

@@ -28,6 +28,7 @@ def numbers(
     description: str,
     items: Sequence[Number],
     width: int = 24,
+    size: int = 38,
     max_points: int | None = None,
 ) -> Panel:
     """Return a panel of numbers; its description ends with the list of what they mean."""
@@ -35,7 +36,7 @@ def numbers(
     return Panel(
         title,
         f"{description}\n\n{meanings}",
-        Numbers("value_and_name", size=38, name_size=14),
+        Numbers("value_and_name", size=size, name_size=14),
         Values("none", no_value="no reading"),
         tuple(Query(item.expression, item.name, instant=True) for item in items),
         width=width,

@@ -123,7 +123,9 @@ def _(chart: Bars) -> Parts:
 def _(chart: Table) -> Parts:
     order = [] if chart.sort_by is None else [_sorted_by(chart.sort_by)]
     options = table.Options(show_header=True, sort_by=order, cell_height=common.TableCellHeight.SM)
-    return "table", options, {"align": "auto", "cellOptions": {"type": "auto"}, "inspect": False}
+    # Grafana's own least width would push the last columns out of a laptop's window.
+    custom = {"align": "auto", "minWidth": 100, "cellOptions": {"type": "auto"}, "inspect": False}
+    return "table", options, custom
 
 
 def _sorted_by(column: str) -> common.TableSortByFieldState:

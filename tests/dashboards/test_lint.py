@@ -300,6 +300,31 @@ def test_the_words_for_an_empty_table_are_not_in_its_empty_cells(name: str) -> N
             assert written in ("0", "-"), (panel["title"], header)
 
 
+LAPTOP_PIXELS, AROUND_TABLE_PIXELS = 1280 - 32, 24
+
+
+@each_page
+def test_every_column_of_a_table_is_in_sight_on_a_laptop(name: str) -> None:
+    """What is pushed out is found only by who scrolls in the panel."""
+    for panel in panels(load(name)):
+        if panel["type"] != "table":
+            continue
+        least = panel["fieldConfig"]["defaults"]["custom"]["minWidth"]
+        widths = {
+            override["matcher"]["options"]: one["value"]
+            for override in panel["fieldConfig"]["overrides"]
+            for one in override["properties"]
+            if one["id"] == "custom.width"
+        }
+        (headers,) = [
+            step["options"]["renameByName"].values()
+            for step in panel["transformations"]
+            if step["id"] == "organize"
+        ]
+        room = panel["gridPos"]["w"] / GRID_WIDTH * LAPTOP_PIXELS - AROUND_TABLE_PIXELS
+        assert sum(widths.get(header, least) for header in headers) <= room, panel["title"]
+
+
 def test_no_loss_is_not_in_the_colour_of_one() -> None:
     """Nothing held idle is grey, in each of the numbers of the page about it."""
     (panel,) = [one for one in panels(load("idle")) if one["title"] == "Held idle"]

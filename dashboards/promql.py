@@ -91,7 +91,8 @@ def worded(expression: str, label: str, words: Mapping[str, str]) -> str:
 
 def time_parts() -> str:
     """Return the seconds per second of each time part, named as on the exporter's page."""
-    parts = f"sum by (part) ({rate('gpu_time_seconds_total')})"
+    parts = rate("gpu_time_seconds_total")
+    parts = f"(sum by (part) ({parts}) and on () sum({parts}) > 0)"
     return worded(parts, "part", {"saturated": AT_ITS_LIMIT})
 
 

@@ -74,7 +74,8 @@ FAMILIES: tuple[Family, ...] = (
         "seconds",
         "core",
         "Time over which the integrals ran: utilization for gpu_busy_seconds_total, activity for "
-        "the hardware counters; divide rates by its rate.",
+        "the hardware counters, only while all of those that are published were read; divide rates "
+        "by its rate.",
         "host clock between reads no more than 3 poll intervals apart",
         TOTALS.by_label(READING, lambda t: t.observed_seconds),
     ),

@@ -122,9 +122,7 @@ class TrackedShare:
             activity, roofline = share_reading.activity, found.roofline
             if activity is None or roofline is None:
                 return found
-            if self.integral.together.known_work(roofline, activity):
-                return found
-            return replace(found, roofline=replace(roofline, flops_per_second={}))
+            return replace(found, roofline=self.integral.together.worked_out(roofline, activity))
 
         derived = shown = derive(share_reading)
         given = share_reading.activity

@@ -9,10 +9,12 @@ others go on. It comes back after a minute without a blank: a scrape then has se
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import inf
 from typing import Any
 
 from exporter.clock import GAP_INTERVALS
+from exporter.derive.units import reads_fma, tensor_activity
 from exporter.model.reading import Activity
 from exporter.model.snapshot import Roofline
 
@@ -33,8 +35,8 @@ FIELDS = (
 """The fields of `ShareTotals` that the observed time "activity" belongs to."""
 WHOLE = "flops"
 """The field whose labels come and go with the work, not with what is read."""
-WORK_UNITS = ("tensor", "tensor_fp16", "fp64", "fp32", "fp16", "fma")
-"""The fields of `Activity` of the units that do FLOPs."""
+WORK_UNITS = ("fp64", "fp32", "fp16", "imma", "dmma", "dfma")
+"""Fields of `Activity`: units of FLOPs besides the tensor pipe, and what shows its precision."""
 
 Key = tuple[str, str]
 """A field and a label; the label is empty where there is none, and of WHOLE."""
@@ -93,9 +95,23 @@ class Together:
             return value if (field, "") in members else None
         return {label: each for label, each in value.items() if (field, label) in members} or None
 
-    def known_work(self, roofline: Roofline, activity: Activity) -> bool:
-        """Return whether the FLOPs of a reading are all that its source counts."""
+    def worked_out(self, roofline: Roofline, activity: Activity) -> Roofline:
+        """Return what follows from a reading, without the FLOPs where it lacks one of the units
+        whose FLOPs its source has given: the others are not all of them."""
         given = {name for name in WORK_UNITS if getattr(activity, name) is not None}
+        if tensor_activity(activity) is not None:
+            given.add("tensor")
+        if reads_fma(activity):
+            given |= {"fma", "fp32", "fp16"}
         known = self._work_units.setdefault(activity.source, set())
         known |= given
-        return given == known or "clock" in roofline.roof_ratio
+        if given == known:
+            return roofline
+        return replace(
+            roofline,
+            flops_per_second={},
+            intensity_flops_per_byte=None,
+            roof_ratio={
+                basis: ratio for basis, ratio in roofline.roof_ratio.items() if basis == "clock"
+            },
+        )

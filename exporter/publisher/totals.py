@@ -226,7 +226,7 @@ class ShareIntegral:
             activity = self._cut(activity)
         interval = Interval(utilization, activity, derived, energy_joules, measured.seconds)
         sums = self._sums
-        more = {
+        more: dict[str, Any] = {
             field: value
             for field, added in SHARE_TOTALS.items()
             if (value := added(interval)) is not None

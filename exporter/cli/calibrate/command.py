@@ -86,7 +86,7 @@ def run(invocation: Invocation) -> int:
         found = calibrate(
             bench, lambda device: Child(python, device.uuid, invocation.environ), specs
         )
-    text = section(found, datetime.now(timezone.utc).date().isoformat())
+    text = section(found, datetime.fromtimestamp(time.time(), timezone.utc).date().isoformat())
     _write(text, path)
     for line in table(found, given.output):
         print(line, file=sys.stdout if path is not None else sys.stderr)

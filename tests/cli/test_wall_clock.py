@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The host's clock may say anything: no command ends in a traceback for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import require_tool
+
+SHIFTED = """
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+int clock_gettime(clockid_t clock, struct timespec *found) {
+    int failed = syscall(SYS_clock_gettime, clock, found);
+    if (!failed && clock == CLOCK_REALTIME) found->tv_sec += atoll(getenv("CLOCK_SHIFT"));
+    return failed;
+}
+"""
+YEARS = {"1970": 60, "2500": 16_730_000_000}
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture(name="start", params=list(YEARS.values()), ids=list(YEARS))
+def _start(request: pytest.FixtureRequest, tmp_path: Path) -> Start:
+    """Starts a command whose clock says such a year."""
+    library = tmp_path / "clock.so"
+    cc = [require_tool("cc"), "-shared", "-fPIC", "-o", str(library), "-x", "c", "-"]
+    subprocess.run(cc, input=SHIFTED, text=True, check=True)
+    shift = request.param - int(time.time())
+    environment = {**os.environ, "LD_PRELOAD": str(library), "CLOCK_SHIFT": str(shift)}
+
+    def start(*words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "exporter", *words],
+            env=environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+
+    return start
+
+
+def test_every_page_and_command(start: Start, tmp_path: Path) -> None:
+    """The daemon serves, is asked, recorded and replayed."""
+
+    def says(*words: str) -> str:
+        text, _ = (command := start(*words)).communicate()
+        assert (command.returncode, "Traceback" in text) == (0, False), text
+        return text
+
+    recording = str(tmp_path / "recording.jsonl.gz")
+    says("record", "--demo", "--duration=2s", recording)
+    for source in ("--demo", f"--replay={recording}"):
+        daemon = start(source, "--web.listen-address=127.0.0.1:0", "--no-source.training")
+        assert daemon.stdout is not None
+        log: list[str] = []
+        for line in daemon.stdout:
+            log.append(line)
+            if "listening on" in line:
+                break
+        url = log[-1].partition("http://")[2].partition("/")[0]
+        for page in ("metrics", "metrics/dcgm", "", "gpu/0", "api/v1/gpus/0/history"):
+            with urllib.request.urlopen(f"http://{url}/{page}") as answer:
+                assert answer.status == 200
+        assert "H100" in says("status", f"--url={url}")
+        assert "healthy" in says("healthcheck", f"--url={url}")
+        daemon.terminate()
+        text, _ = daemon.communicate()
+        assert daemon.returncode == 0
+        assert "Traceback" not in "".join(log) + text

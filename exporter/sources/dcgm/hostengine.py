@@ -51,11 +51,11 @@ STOPPED_SECONDS = 30.0
 """After so long without a new value there is no reading any more."""
 LAG_SECONDS = 2.0
 """A field that is so far behind the others has stopped."""
-SHORT_SECONDS = 0.8
+SHORT_SECONDS = 0.9
 """Between two values: somebody else has the hostengine read more often. Each is the mean since the
 one before, and of those in between nothing is known."""
 MOST_SHORT = 3
-"""In a row: the beginning of a watch makes one."""
+"""More than of others: the beginning of a watch makes one."""
 
 _FIELDS = {each.number: each for each in FIELDS}
 
@@ -108,7 +108,7 @@ class _Gpu:
     """By entity: the Unix time of the last value."""
     said_at: dict[Entity, float] = field(default_factory=dict)
     short: dict[Entity, int] = field(default_factory=dict)
-    """By entity: how many values in a row came too soon after the one before."""
+    """By entity: how many more values came too soon after the one before than not."""
     said: Refusal | None = None
     """What was said of it last; None: that all is well."""
 
@@ -235,10 +235,11 @@ class _Reader:
         if newest == before and (age < STALE_SECONDS or now - gpu.said_at[entity] < WATCH_SECONDS):
             return
         gpu.seen[entity], gpu.said_at[entity] = newest, now
-        if before is not None and 0 < newest - before < SHORT_SECONDS:
-            gpu.short[entity] = gpu.short.get(entity, 0) + 1
+        is_short = before is not None and 0 < newest - before < SHORT_SECONDS
+        short = gpu.short.get(entity, 0) + (1 if is_short else -1)
+        gpu.short[entity] = min(max(short, 0), 2 * MOST_SHORT)
+        if is_short or short >= MOST_SHORT:
             return
-        gpu.short[entity] = 0
         ratios: dict[str, float] = {}
         moved: dict[str, float] = {}
         for each in values:

@@ -200,11 +200,12 @@ def test_values_that_have_stopped_are_no_reading(measuring: Measuring, engine: E
     bench.step_until(lambda: found() and gpu.journal.states == {})
 
 
+@pytest.mark.parametrize("every", [0.1, 0.4])
 def test_values_that_somebody_else_has_read_more_often(
-    measuring: Measuring, engine: Engine, caplog: pytest.LogCaptureFixture
+    measuring: Measuring, engine: Engine, caplog: pytest.LogCaptureFixture, every: float
 ) -> None:
-    """Each is of a tenth of a second: samples, which are no reading."""
-    engine.set(every=0.1)
+    """Each is of a part of a second: samples, which are no reading."""
+    engine.set(every=every)
     bench, gpu = measuring()
 
     def read(seconds: float) -> dict[str, str]:

@@ -73,17 +73,14 @@ class DeviceSilent(SourceError):
     """The GPU is there, but not one of its readings answers."""
 
 
-OUT_OF_RESOURCES = frozenset(
-    {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EAGAIN}
-)
-"""Of descriptors, memory or process ids: the fault of nobody whom the error names."""
+OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""Of descriptors or memory: the fault of nothing that the error names."""
 
 
 def out_of_resources(error: BaseException | None) -> bool:
-    """Return whether an error, or what caused it, is that this process or node has run out."""
+    """Return whether an error, or what caused it, is that there were none left."""
     while error is not None:
-        number = error.errno if isinstance(error, OSError) else None
-        if isinstance(error, MemoryError) or number in OUT_OF_RESOURCES:
+        if isinstance(error, MemoryError) or getattr(error, "errno", None) in OUT_OF_RESOURCES:
             return True
         error = error.__cause__ or error.__context__
     return False

@@ -108,6 +108,8 @@ class Passwords:
             left_out = queue.put(of, asked)
             if left_out is not None:
                 left_out.say(None)
+            if left_out is asked:
+                break
         if self._checking is None or self._checking.done():
             self._checking = loop.create_task(self._check_all())
         try:

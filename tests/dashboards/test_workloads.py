@@ -147,12 +147,14 @@ def test_time_that_was_not_idle_is_not_counted_as_unopened_too(tmp_path: Path) -
     check(tmp_path, [], rows, expected)
 
 
-def test_who_was_given_a_gpu_that_nobody_opens(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("device", "share"), [(OTHER, "1"), (PART, "2/3")])
+def test_who_was_given_a_gpu_that_nobody_opens(device: Labels, share: str, tmp_path: Path) -> None:
     """The table of now has one row, with whom to ask; one that is open has none."""
-    labels = {**OTHER, "owner": "team-a/eval-0"}
+    labels = {**device, "owner": "team-a/eval-0", "share": share}
     row = (selector("", dict(sorted(labels.items()))), 900.0)
     query = f"round({asked('idle/Never opened now/A')})"
-    check(tmp_path, [], _node(), [Expected(query, AT, [row])])
+    series = _node() if device == OTHER else [*given(("team-a/eval-0", 0, 1e9), labels=device)]
+    check(tmp_path, [], series, [Expected(query, AT, [row])])
     opened = [*given(("a/p", 0, 1e9), held_value=piecewise((0, 0), (300, 1)))]
     check(tmp_path, [], opened, [Expected(query, AT, [])])
 

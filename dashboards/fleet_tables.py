@@ -128,12 +128,13 @@ def inventory() -> Panel:
     chart, queries, steps, overrides = table(
         (
             Column("GPU model", label="name"),
-            Column("Driver", label="driver_version"),
-            Column("Readings from", label="source"),
+            Column("Driver", label="driver_version", width=110),
+            Column("Readings from", label="source", width=120),
             Column(
                 "GPUs",
                 expression=f"count by (name, driver_version, source) ({select('gpu_info')})",
                 unit="none",
+                width=80,
             ),
         ),
         sort_by="GPUs",

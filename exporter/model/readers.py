@@ -115,5 +115,5 @@ class CollectiveSource(Protocol):
         """Return what it says now; None while no job answers."""
 
     @property
-    def state(self) -> SourceState:
+    def state(self) -> SourceState | None:
         """How it is doing."""

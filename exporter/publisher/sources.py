@@ -53,9 +53,8 @@ def source_states(
         source: SourceState(is_up, seconds.get(source), failures[source])
         for source, is_up in up.items()
     }
-    asked = {source.name: said for source in workloads if (said := source.state) is not None}
-    if collectives is not None:
-        asked[collectives.name] = collectives.state
+    others: list[WorkloadSource | CollectiveSource | None] = [*workloads, collectives]
+    asked = {each.name: said for each in others if each and (said := each.state) is not None}
     return states | _training_sources(training) | asked
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 
 from exporter.exchange import Deadline
+from exporter.sources.polled import Unreadable
 
 PROTOCOL = 2
 RANKS_SECONDS = 5
@@ -20,26 +21,21 @@ MOST_BYTES = 16 * 2**20
 LONGEST_LINE = 1024
 
 
-class NoAnswer(Exception):
-    """There is no RAS at this address: no job with NCCL runs here."""
-
-
-class Refused(Exception):
+class Refused(Unreadable):
     """RAS is there, and does not give its status; says why in one line."""
 
 
-def ask(host: str, port: int) -> bytes:
-    """Return the status as JSON.
+def ask(host: str, port: int) -> bytes | None:
+    """Return the status as JSON; None where nobody listens: no job with NCCL runs here.
 
     Raises:
-        NoAnswer: nobody listens there.
         Refused: who does is no RAS, is too old, or did not finish within `TOTAL_SECONDS`.
     """
     deadline = Deadline(TOTAL_SECONDS)
     try:
         connection = socket.create_connection((host, port), CONNECT_SECONDS)
-    except OSError as error:
-        raise NoAnswer(str(error)) from error
+    except OSError:
+        return None
     with connection:
         try:
             return _asked(_Lines(connection, deadline))

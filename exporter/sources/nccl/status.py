@@ -9,11 +9,12 @@ from collections.abc import Hashable, Iterator
 from typing import Any
 
 from exporter.model.collectives import RAS_STATES, Collectives
+from exporter.sources.polled import Unreadable
 
 _SEVERITY = {state: number for number, state in enumerate(RAS_STATES)}
 
 
-class Malformed(Exception):
+class Malformed(Unreadable):
     """It is not the status of a RAS."""
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from exporter.clock import Clock
 from exporter.model.snapshot import SourceState
 from exporter.model.workload import Workload, WorkloadReport
+from exporter.sources.polled import INTERVAL_SECONDS, PolledSource, Unreadable
 from exporter.sources.source import (
     CONTAINER,
     CONTAINER_SOCKETS,
@@ -17,7 +18,6 @@ from exporter.sources.source import (
     WorkloadOptions,
 )
 from exporter.sources.workload.container.engine import NotAllowed, NotThere, names
-from exporter.sources.workload.polled import INTERVAL_SECONDS, PolledSource, Unreadable
 
 LOOK_SECONDS = 1.0
 """Between two looks at which containers are on GPUs, which costs next to nothing."""
@@ -33,7 +33,7 @@ def prepare(options: WorkloadOptions, clock: Clock) -> NodeWorkloads:
     return ContainerSource(options.container_sockets, options.containers, clock)
 
 
-class ContainerSource(PolledSource):
+class ContainerSource(PolledSource[WorkloadReport]):
     """Asks only when a container is on a GPU whose name was not asked for yet, or long ago.
 
     A socket of the default list that is not there or may not be opened is no fault: then ids do

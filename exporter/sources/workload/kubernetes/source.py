@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from exporter.clock import Clock
 from exporter.model.workload import Workload, WorkloadReport
+from exporter.sources.polled import Busy, PolledSource, Unreadable
 from exporter.sources.source import KUBERNETES, NodeWorkloads, WorkloadOptions
 from exporter.sources.workload.kubernetes import pod_resources, pods
 from exporter.sources.workload.kubernetes.allocations import (
@@ -24,7 +25,6 @@ from exporter.sources.workload.kubernetes.pod_resources import held_devices, nam
 from exporter.sources.workload.kubernetes.pods import Pod, listed_pods
 from exporter.sources.workload.kubernetes.protobuf import Malformed
 from exporter.sources.workload.kubernetes.unary import RESOURCE_EXHAUSTED, CallFailed, call
-from exporter.sources.workload.polled import Busy, PolledSource, Unreadable
 
 LIST = f"/{pod_resources.SERVICE}/List"
 LIST_PODS = f"/{pods.SERVICE}/ListPods"

@@ -15,8 +15,8 @@ from itertools import islice
 
 from exporter.files import open_regular
 from exporter.model.workload import DeviceName
+from exporter.sources.polled import Unreadable
 from exporter.sources.proc.procfs import user_name
-from exporter.sources.workload.polled import Unreadable
 
 MOST_BYTES = 64 * 1024
 """Of one file."""

@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterable, Mapping
 
 from exporter.clock import Clock
 from exporter.model.workload import Allocation, Workload, WorkloadReport
+from exporter.sources.polled import PolledSource, Unreadable
 from exporter.sources.proc.procfs import user_name
 from exporter.sources.source import SLURM, NodeWorkloads, WorkloadOptions
-from exporter.sources.workload.polled import PolledSource, Unreadable
 from exporter.sources.workload.slurm.cgroups import JobGroup, SlurmGroups, find
 from exporter.sources.workload.slurm.ended import EndedJobs, Present
 from exporter.sources.workload.slurm.folders import (

@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exporter.model.workload import Workload
+from exporter.sources.polled import Unreadable
 from exporter.sources.workload.container import engine as module
 from exporter.sources.workload.container.engine import NOBODY, NotAllowed, NotThere, names
-from exporter.sources.workload.polled import Unreadable
 from tests.sources.workload.container.unix_engine import (
     UnixEngine,
     answer,

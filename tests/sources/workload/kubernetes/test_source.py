@@ -11,9 +11,9 @@ import grpc
 import pytest
 
 from exporter.model.workload import Allocation, DeviceName, Workload
+from exporter.sources.polled import Busy, PolledSource, Unreadable
 from exporter.sources.source import WorkloadOptions
 from exporter.sources.workload.kubernetes.source import Kubelet, prepare
-from exporter.sources.workload.polled import Busy, PolledSource, Unreadable
 from tests.clocks import ManualClock
 from tests.sources.workload.kubernetes.conftest import StartKubelet
 from tests.sources.workload.kubernetes.kubelet import LIST_PODS, FakeKubelet, Refused

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from exporter.model.workload import Allocation, DeviceName, Workload, WorkloadReport
+from exporter.sources.polled import PolledSource
 from exporter.sources.source import WorkloadOptions
-from exporter.sources.workload.polled import PolledSource
 from exporter.sources.workload.slurm.source import Slurm, prepare
 from tests.clocks import ManualClock
 from tests.sources.workload.slurm.trees import SCOPE, SLUID, Node

@@ -11,8 +11,7 @@ import pytest
 
 from exporter.model.snapshot import SourceState
 from exporter.model.workload import Allocation, DeviceName, Workload, WorkloadReport
-from exporter.sources.workload.polled import (
-    FIRST_SECONDS,
+from exporter.sources.polled import (
     INTERVAL_SECONDS,
     Busy,
     PolledSource,
@@ -28,6 +27,7 @@ def _report(pod: str) -> WorkloadReport:
 
 
 Outcome = WorkloadReport | Exception | None
+Source = PolledSource[WorkloadReport]
 
 
 class Asked:
@@ -44,7 +44,7 @@ class Asked:
             raise self.answer
         return self.answer
 
-    def ask(self, answer: Outcome) -> PolledSource:
+    def ask(self, answer: Outcome) -> Source:
         self.answer = answer
         self.source.read_once()
         return self.source
@@ -52,16 +52,16 @@ class Asked:
 
 @pytest.fixture(autouse=True)
 def _log(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "exporter.sources.workload.polled")
+    caplog.set_level(logging.INFO, "exporter.sources.polled")
 
 
 def test_a_source_that_is_not_there_has_no_state(caplog: pytest.LogCaptureFixture) -> None:
-    """And is looked for often, without a word."""
+    """And is looked for without a word."""
     source = Asked(None).ask(None)
 
     assert source.report() is None
     assert source.state is None
-    assert source.wait_seconds == FIRST_SECONDS
+    assert source.wait_seconds == INTERVAL_SECONDS
     assert caplog.messages == []
 
 
@@ -137,11 +137,11 @@ def test_one_that_is_asked_too_often_is_asked_less_often() -> None:
 
 
 @pytest.fixture
-def threads() -> Iterator[Callable[[PolledSource], PolledSource]]:
+def threads() -> Iterator[Callable[[Source], Source]]:
     """Starts sources, and stops them after the test."""
-    started: list[PolledSource] = []
+    started: list[Source] = []
 
-    def start(source: PolledSource) -> PolledSource:
+    def start(source: Source) -> Source:
         started.append(source)
         source.start()
         return source
@@ -152,7 +152,7 @@ def threads() -> Iterator[Callable[[PolledSource], PolledSource]]:
 
 
 def test_it_is_asked_over_and_over_in_a_thread(
-    threads: Callable[[PolledSource], PolledSource],
+    threads: Callable[[Source], Source],
 ) -> None:
     """Also after a fault; once stopped, not any more."""
     answers: list[Outcome] = [_report("one"), RuntimeError("once"), _report("two")]
@@ -172,7 +172,7 @@ def test_it_is_asked_over_and_over_in_a_thread(
 
 
 def test_one_that_hangs_is_not_waited_for(
-    threads: Callable[[PolledSource], PolledSource],
+    threads: Callable[[Source], Source],
 ) -> None:
     """Its state can be read, and it can be stopped."""
     hangs, go_on = threading.Event(), threading.Event()

@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks a scheduler or runtime every few seconds, in a thread, and keeps its last word."""
+"""Asks a scheduler, runtime or job every few seconds, in a thread, and keeps its last word."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from exporter.clock import Clock
 from exporter.model.snapshot import SourceState
-from exporter.model.workload import WorkloadReport
 
 INTERVAL_SECONDS = 10.0
-FIRST_SECONDS = 1.0
-"""Until the first word: a kubelet that starts together with this daemon is not waited for long."""
 MOST_BACKED_OFF = 4
 """The longest wait for one that is asked too often, in intervals."""
 _MOST_WHY = 300
 """Characters of a reason."""
+
+Report = TypeVar("Report")
 
 log = logging.getLogger(__name__)
 
@@ -30,34 +30,38 @@ class Busy(Unreadable):
     """It wants to be asked less often."""
 
 
-class PolledSource:
-    """One source of workloads.
+class PolledSource(Generic[Report]):
+    """One source that is asked.
 
-    `read` returns what is known now, None where this node has no such scheduler or runtime, and
-    raises Unreadable. It may take seconds, and is never asked twice at once; whatever else it
-    raises is a fault that is logged and costs this round only.
+    `read` returns what is known now, None where this node has nobody to ask, and raises Unreadable.
+    It may take seconds, and is never asked twice at once; whatever else it raises is a fault that
+    is logged and costs this round only. That nobody is there any more is a fault, too, and the last
+    word stays, unless the source `comes_and_goes`.
     """
 
     def __init__(
         self,
         name: str,
-        read: Callable[[], WorkloadReport | None],
+        read: Callable[[], Report | None],
         clock: Clock,
         interval_seconds: float = INTERVAL_SECONDS,
+        *,
+        comes_and_goes: bool = False,
     ) -> None:
         self.name = name
         self._read = read
         self._clock = clock
         self._interval_seconds = interval_seconds
         self._lock = threading.Lock()
-        self._report: WorkloadReport | None = None
+        self._report: Report | None = None
         self._read_at = 0.0
         """Monotonic time of the last good word."""
         self._seconds: float | None = None
         self._failures = 0
         self._problem: str | None = None
         """Why it could not be read the last time."""
-        self._there = False
+        self._comes_and_goes = comes_and_goes
+        self._there = comes_and_goes
         """Whether it ever was."""
         self._backed_off = 1
         """Intervals until the next question."""
@@ -72,7 +76,7 @@ class PolledSource:
         """Ask no more; a question that hangs is not waited for."""
         self._stopped.set()
 
-    def report(self) -> WorkloadReport | None:
+    def report(self) -> Report | None:
         """Return what was known last, the same object until it changes; None if nothing was."""
         return self._report
 
@@ -83,7 +87,7 @@ class PolledSource:
             if not self._there:
                 return None
             return SourceState(
-                up=self._problem is None,
+                up=self._problem is None and self._report is not None,
                 read_seconds=self._seconds,
                 failures_total=self._failures,
                 age_seconds=(
@@ -95,13 +99,13 @@ class PolledSource:
     def wait_seconds(self) -> float:
         """Return how long to wait before the next question."""
         with self._lock:
-            return self._interval_seconds * self._backed_off if self._there else FIRST_SECONDS
+            return self._interval_seconds * self._backed_off
 
     def read_once(self) -> None:
         """Ask once; keep the answer, or why there is none."""
         started = self._clock.monotonic()
         problem: str | None = None
-        report: WorkloadReport | None = None
+        report: Report | None = None
         busy = False
         try:
             report = self._read()
@@ -114,7 +118,7 @@ class PolledSource:
         now = self._clock.monotonic()
         with self._lock:
             before = self._problem
-            if report is None and problem is None:
+            if report is None and problem is None and not self._comes_and_goes:
                 if not self._there:
                     return
                 problem = "it is gone"
@@ -122,20 +126,16 @@ class PolledSource:
             self._seconds = now - started
             self._problem = problem
             self._backed_off = min(2 * self._backed_off, MOST_BACKED_OFF) if busy else 1
-            known = self._report is not None
-            if report is None:
+            kept = self._report is not None and not self._comes_and_goes
+            if problem is not None:
                 self._failures += 1
             else:
                 self._read_at = now
                 if report != self._report:
                     self._report = report
-        self._log(problem, before, known)
-
-    def _log(self, problem: str | None, before: str | None, known: bool) -> None:
-        """Log a change between readable and not; why it is not may differ each time."""
+        # Why it cannot be read may differ each time.
         if problem is not None and before is None:
-            kept = "; its last word stays" if known else ""
-            log.warning("source %s: %s%s", self.name, problem, kept)
+            log.warning("source %s: %s%s", self.name, problem, "; its last word stays" * kept)
         elif problem is None and before is not None:
             log.info("source %s can be read again", self.name)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -125,107 +125,93 @@ def loads(text: str, name: str, *, lines: bool = True) -> Document:
     if tag:  # the parser compares each with all others
         line = text.count("\n", 0, tag.start()) + 1
         raise ConfigError(f"{name}:{line}: a %TAG directive, expected plain YAML")
-    builder = _Builder(name, lines)
+    reader = _Reader(name, lines)
     try:
-        for event in yaml.parse(text, Loader=_LOADER):
-            builder.take(event)
+        value = reader.document(yaml.parse(text, Loader=_LOADER))
     except yaml.YAMLError as error:
         raise ConfigError(_syntax_message(name, error)) from error
-    return Document(name, builder.value, builder.lines)
+    return Document(name, value, reader.lines)
 
 
-class _Builder:
-    """Turns parser events into data, one container at a time, without recursion."""
+class _Reader:
+    """Turns parser events into data; recursion ends at MAX_DEPTH."""
 
     def __init__(self, name: str, keeps_lines: bool) -> None:
         self.name = name
         self._keeps_lines = keeps_lines
-        self.value: Any = None
         self.lines: dict[KeyPath, int] = {}
-        self._documents = 0
         self._nodes = 0
-        self._open: list[tuple[KeyPath, dict[str, Any] | list[Any]]] = []
-        self._key: str | None = None
 
-    def take(self, event: Any) -> None:
-        line = event.start_mark.line + 1
-        if isinstance(event, yaml.DocumentStartEvent):
-            self._documents += 1
-            if self._documents > 1:
-                self._fail(line, "a second document, expected one")
-        elif isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            name = clipped(str(event.anchor))
-            self._fail(line, f"anchor or alias '{name}', expected the value written out")
-        elif isinstance(event, yaml.ScalarEvent):
-            if self._expects_key():
-                self._take_key(event.value, line)
-            else:
-                self._put(self._scalar(event, line), line)
-        elif isinstance(event, yaml.CollectionStartEvent):
-            self._take_container(event, line)
-        elif isinstance(event, yaml.CollectionEndEvent):
-            self._open.pop()
+    def document(self, events: Iterator[Any]) -> Any:
+        """Return what the one document holds; None if there is none."""
+        value = None
+        documents = 0
+        for event in events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                documents += 1
+                if documents > 1:
+                    self._fail(event, "a second document, expected one")
+            elif isinstance(event, yaml.NodeEvent):
+                value = self._value(event, (), events)
+        return value
 
-    def _expects_key(self) -> bool:
-        return bool(self._open) and self._key is None and isinstance(self._open[-1][1], dict)
-
-    def _take_key(self, key: str, line: int) -> None:
-        path, mapping = self._open[-1]
-        key_path = (*path, key)
-        if key in mapping:
-            first = self.lines.get(key_path)
-            where = "" if first is None else f" (it is on line {first})"
-            self._fail(line, f"key '{clipped(key)}' again, expected it once{where}")
-        self._key = key
-        self._note(key_path, line)
-
-    def _take_container(self, event: Any, line: int) -> None:
-        if self._expects_key():
-            self._fail(line, "a list or mapping as a key, expected text")
-        if event.tag is not None:
-            self._fail(line, f"tag {clipped(event.tag)}, expected plain YAML")
-        if len(self._open) >= MAX_DEPTH:
-            self._fail(line, f"nested deeper than {MAX_DEPTH} levels, expected fewer")
-        container: dict[str, Any] | list[Any] = (
-            {} if isinstance(event, yaml.MappingStartEvent) else []
-        )
-        self._open.append((self._put(container, line), container))
-
-    def _put(self, value: Any, line: int) -> KeyPath:
-        """Place a value where the parser stands and return its path."""
+    def _value(self, event: Any, path: KeyPath, events: Iterator[Any]) -> Any:
+        """Return what begins with this event; takes the rest of it from `events`."""
+        self._refuse_alias(event)
         self._nodes += 1
         if self._nodes > MAX_NODES:
-            self._fail(line, f"more than {MAX_NODES} values, expected a smaller YAML file")
-        if not self._open:
-            self.value = value
-            return ()
-        parent_path, parent = self._open[-1]
-        if isinstance(parent, list):
-            path: KeyPath = (*parent_path, len(parent))
-            self._note(path, line)
-            parent.append(value)
-            return path
-        key = self._key
-        assert key is not None  # noqa: S101 - the parser alternates keys and values
-        self._key = None
-        parent[key] = value
-        return (*parent_path, key)
+            self._fail(event, f"more than {MAX_NODES} values, expected a smaller YAML file")
+        if isinstance(event, yaml.ScalarEvent):
+            return self._scalar(event)
+        if event.tag is not None:
+            self._fail(event, f"tag {clipped(event.tag)}, expected plain YAML")
+        if len(path) >= MAX_DEPTH:
+            self._fail(event, f"nested deeper than {MAX_DEPTH} levels, expected fewer")
+        if isinstance(event, yaml.MappingStartEvent):
+            return self._mapping(path, events)
+        items: list[Any] = []
+        while not isinstance(item := next(events), yaml.CollectionEndEvent):
+            item_path = (*path, len(items))
+            self._note(item_path, item)
+            items.append(self._value(item, item_path, events))
+        return items
 
-    def _note(self, path: KeyPath, line: int) -> None:
+    def _mapping(self, path: KeyPath, events: Iterator[Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        while not isinstance(key := next(events), yaml.CollectionEndEvent):
+            self._refuse_alias(key)
+            if not isinstance(key, yaml.ScalarEvent):
+                self._fail(key, "a list or mapping as a key, expected text")
+            key_path = (*path, key.value)
+            if key.value in found:
+                first = self.lines.get(key_path)
+                where = "" if first is None else f" (it is on line {first})"
+                self._fail(key, f"key '{clipped(key.value)}' again, expected it once{where}")
+            self._note(key_path, key)
+            found[key.value] = self._value(next(events), key_path, events)
+        return found
+
+    def _refuse_alias(self, event: Any) -> None:
+        if event.anchor is not None:
+            name = clipped(str(event.anchor))
+            self._fail(event, f"anchor or alias '{name}', expected the value written out")
+
+    def _note(self, path: KeyPath, event: Any) -> None:
         if self._keeps_lines:
-            self.lines[path] = line
+            self.lines[path] = event.start_mark.line + 1
 
-    def _scalar(self, event: Any, line: int) -> Any:
+    def _scalar(self, event: Any) -> Any:
         if event.tag is not None and event.tag not in _TEXT_TAGS:
-            self._fail(line, f"tag {clipped(event.tag)}, expected plain YAML")
+            self._fail(event, f"tag {clipped(event.tag)}, expected plain YAML")
         if event.tag is not None or not event.implicit[0]:
             return event.value
         try:
             return _plain(event.value)
         except ValueError:
-            self._fail(line, "a number with too many digits, expected fewer")
+            self._fail(event, "a number with too many digits, expected fewer")
 
-    def _fail(self, line: int, problem: str) -> NoReturn:
+    def _fail(self, event: Any, problem: str) -> NoReturn:
+        line = event.start_mark.line + 1
         raise ConfigError(f"{self.name}:{line}: {one_line(problem)}")
 
 

@@ -100,9 +100,5 @@ def _descriptor(stream: TextIO) -> int | None:
         return None
 
 
-def _write_plainly(lines: int) -> bytes:
-    return b"%d log lines were dropped\n" % lines
-
-
-_WRITER = LineWriter(STANDARD_ERROR, _write_plainly)
+_WRITER = LineWriter(STANDARD_ERROR, b"%d log lines were dropped\n".__mod__)
 atexit.register(flush)

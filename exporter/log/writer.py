@@ -6,24 +6,15 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from queue import SimpleQueue
 
 MOST_LINES = 1_000
 MOST_BYTES = 2**20
-"""Of the lines that wait. What is written in one go, at most `BATCH_BYTES`, comes on top."""
-BATCH_BYTES = 64 * 1024
+"""Of the lines that wait; the one that is being written comes on top."""
 RETRY_SECONDS = 0.05
 """Between two tries where the descriptor is full and does not block."""
 CHECK_SECONDS = 0.002
-
-
-@dataclass(slots=True)
-class _Gap:
-    """Stands in the queue where lines were dropped."""
-
-    lines: int
 
 
 class LineWriter:
@@ -40,41 +31,31 @@ class LineWriter:
         self.describe_gap = describe_gap
         self._descriptor = descriptor
         self._lock = threading.RLock()
-        self._wake = threading.Lock()
-        """Released where there is something to write; unlike an Event it can be set at any time."""
-        self._wake.acquire()
         self._thread: threading.Thread | None = None
-        self._queue: deque[bytes | _Gap] = deque()
+        self._queue: SimpleQueue[tuple[int, bytes]] = SimpleQueue()
+        """Lines, each with the number of those that were dropped before it."""
         self._bytes = 0
-        self._dropped = 0
+        self._missing = 0
+        """Lines that were dropped since the last one that had room."""
+        self.dropped = 0
+        """How many lines were dropped or could not be written, since the start."""
         self._put = 0
-        """Lines and gaps that were put into the queue; `_done` counts those that left it."""
+        """Entries that were put into the queue; `_done` counts those that were written or lost."""
         self._done = 0
         self._stuck_at: int | None = None
         """What `_done` was when a flush gave up."""
-        self._unsaid = 0
-        """Lines that could not be written, and no later one either."""
-        self._torn = False
-        """Whether the last write ended within a line."""
-
-    @property
-    def dropped(self) -> int:
-        """How many lines were dropped or could not be written, since the start."""
-        return self._dropped
 
     def put(self, line: bytes) -> None:
         """Take a line with its end, or drop it; never wait."""
         with self._lock:
-            if len(self._queue) < MOST_LINES and self._bytes + len(line) <= MOST_BYTES:
-                self._queue.append(line)
+            if self._queue.qsize() < MOST_LINES and self._bytes + len(line) <= MOST_BYTES:
                 self._bytes += len(line)
-                self._put += 1
+                self._enter(line)
             else:
-                self._drop()
+                self._missing += 1
+                self.dropped += 1
             if self._thread is None:
                 self._start()
-            if self._wake.locked():
-                self._wake.release()
 
     def flush(self, seconds: float) -> bool:
         """Wait until what was put is written or lost; return False if it takes longer.
@@ -82,22 +63,17 @@ class LineWriter:
         Where a flush has given up and nothing was written since, the next does not wait again.
         """
         deadline = time.monotonic() + seconds
-        wanted = self._put
-        while self._done < wanted:
+        while self._done < self._put:
             if self._done == self._stuck_at or time.monotonic() > deadline:
                 self._stuck_at = self._done
                 return False
             time.sleep(CHECK_SECONDS)
         return True
 
-    def _drop(self) -> None:
-        self._dropped += 1
-        last = self._queue[-1] if self._queue else None
-        if isinstance(last, _Gap):
-            last.lines += 1
-        else:
-            self._queue.append(_Gap(1))
-            self._put += 1
+    def _enter(self, line: bytes) -> None:
+        missing, self._missing = self._missing, 0
+        self._put += 1
+        self._queue.put((missing, line))
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._run, name="log", daemon=True)
@@ -108,49 +84,30 @@ class LineWriter:
         self._thread = thread
 
     def _run(self) -> None:
+        unsaid = 0
+        torn = b""
+        """The end of a line of which only the beginning could be written."""
         while True:
-            self._wake.acquire()
-            while self._queue:
-                self._write_some()
+            missing, line = self._queue.get()
+            with self._lock:
+                self._bytes -= len(line)
+            missing += unsaid
+            gap = torn + (self.describe_gap(missing) if missing else b"")
+            data = gap + line
+            left = self._write(data)
+            if left < len(data):
+                torn = b"" if data[len(data) - left - 1] == ord("\n") else b"\n"
+            lost = bool(left and line)
+            # The number in a gap's line is lost with that line.
+            unsaid = lost + (missing if left > len(line) else 0)
+            with self._lock:
+                self.dropped += lost
+                if self._missing and self._queue.empty():
+                    self._enter(b"")
+                self._done += 1
 
-    def _write_some(self) -> None:
-        missing, lines, taken = self._take()
-        missing += self._unsaid
-        gap = self.describe_gap(missing) if missing else b""
-        data = b"".join((b"\n" * self._torn, gap, *lines))
-        rest = self._write(data)
-        if len(rest) < len(data):
-            self._torn = data[len(data) - len(rest) - 1] != ord("\n")
-        lost = min(rest.count(b"\n"), len(lines))
-        # The number in a gap's line is lost with that line.
-        self._unsaid = lost + (missing if rest.count(b"\n") > len(lines) else 0)
-        with self._lock:
-            self._dropped += lost
-            self._done += taken
-
-    def _take(self) -> tuple[int, list[bytes], int]:
-        """Return how many lines are missing, those that follow, and how many entries that were."""
-        missing = length = taken = 0
-        lines: list[bytes] = []
-        with self._lock:
-            while self._queue:
-                head = self._queue[0]
-                if isinstance(head, _Gap):
-                    if lines:
-                        break
-                    missing += head.lines
-                else:
-                    if lines and length + len(head) > BATCH_BYTES:
-                        break
-                    lines.append(head)
-                    length += len(head)
-                    self._bytes -= len(head)
-                self._queue.popleft()
-                taken += 1
-        return missing, lines, taken
-
-    def _write(self, data: bytes) -> bytes:
-        """Write, waiting as long as it takes; return what could not be written."""
+    def _write(self, data: bytes) -> int:
+        """Write, waiting as long as it takes; return how many bytes could not be written."""
         rest = memoryview(data)
         while rest:
             try:
@@ -159,4 +116,4 @@ class LineWriter:
                 time.sleep(RETRY_SECONDS)
             except OSError:  # closed, no reader, no space: it may be better for the next lines
                 break
-        return bytes(rest)
+        return len(rest)

@@ -70,15 +70,14 @@ def check_all(library: Library, release: Release) -> list[Checked]:
 
 def _taken_for(metric: Metric) -> str:
     """Return what a signal is, where it is not the one unit that its name says."""
-    return TAKEN_FOR.get(metric.field or "", "")
+    return TAKEN_FOR.get(metric.field, "")
 
 
 def _sampled(checked: Checked) -> str:
-    """Return what is measured, by unit and link; the clocks go without saying."""
+    """Return what is measured, by unit and link."""
     named = (
         _taken_for(metric) or metric.signal.removesuffix("_receive").removesuffix("_transmit")
         for metric in checked.metrics
-        if metric.field is not None
     )
     return ", ".join(dict.fromkeys(named))
 

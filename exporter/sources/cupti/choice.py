@@ -27,8 +27,8 @@ class Metric:
     signal: str
     name: str
     """As CUPTI is asked for it."""
-    field: str | None
-    """Of Activity, which it gives; None: none."""
+    field: str
+    """Of Activity, which it gives."""
     form: Form
 
 

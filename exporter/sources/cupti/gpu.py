@@ -56,7 +56,6 @@ class SampledGpu:
         self._host: Host | None = None
         self._session: Session | None = None
         self._metrics: tuple[Metric, ...] = ()
-        """Those of which the values are read, in order."""
         self._read_at = 0.0
         self._not_before = float("-inf")
         self._attempts = 0
@@ -99,19 +98,11 @@ class SampledGpu:
         check_support(library, self._index)
         chip = chip_of(library, self._index)
         availability = availability_of(library, self._index)
-        sampled = self._tools.choices.of(chip, availability).metrics
-        self._metrics = tuple(metric for metric in sampled if metric.field is not None)
+        self._metrics = self._tools.choices.of(chip, availability).metrics
+        sampled = [metric.name for metric in self._metrics]
         self._host = host = Host(library, chip, availability)
-        host.add([metric.name for metric in sampled])
-        session = Session(
-            library,
-            self._index,
-            chip,
-            host,
-            host.image(),
-            sampled=[metric.name for metric in sampled],
-            evaluated=[metric.name for metric in self._metrics],
-        )
+        host.add(sampled)
+        session = Session(library, self._index, chip, host, host.image(), sampled)
         session.start()
         self._session, self._read_at, self._poor = session, self._tools.clock(), 0
 
@@ -165,7 +156,7 @@ def activity_of(
     ratios: dict[str, float] = {}
     moved: dict[str, float] = {}
     for metric, mean, total in zip(metrics, window.means, window.totals, strict=True):
-        if metric.field is None or mean is None or total is None:
+        if mean is None or total is None:
             continue
         if metric.form is Form.BYTES:
             moved[metric.field] = max(total, 0.0)

@@ -67,19 +67,16 @@ class Session:
         chip: str,
         host: Host,
         config: Image,
-        *,
-        sampled: Sequence[str],
-        evaluated: Sequence[str],
+        metrics: Sequence[str],
     ) -> None:
-        """Sample GPU `index` of that `chip`: `config` is the image of the metrics `sampled` that
-        were added to the `host`, which must stay open; of these, some are `evaluated`."""
+        """Sample GPU `index` of that `chip`: `config` is the image of the `metrics` that were added
+        to the `host`, which must stay open."""
         self._library = library
         self._index = index
         self._host = host
-        self._sampled = tuple(sampled)
-        self._evaluated = tuple(evaluated)
+        self._metrics = tuple(metrics)
         self._config = config  # CUPTI keeps its address
-        self._samples = Samples(len(evaluated))
+        self._samples = Samples(len(metrics))
         self._append = KEEP_OLDEST if chip.startswith(NO_KEEP_LATEST) else KEEP_LATEST
         self._counts_cycles = chip.startswith(NO_TIME_INTERVAL)
         self.interval = round(
@@ -101,8 +98,8 @@ class Session:
             size = self._library.call(
                 PmSamplingGetCounterDataSize,
                 p_pm_sampling_object=self._object,
-                p_metric_names=names(self._sampled),
-                num_metrics=len(self._sampled),
+                p_metric_names=names(self._metrics),
+                num_metrics=len(self._metrics),
                 max_samples=MOST_SAMPLES,
             ).counter_data_size
             self._make_image(size)
@@ -175,7 +172,7 @@ class Session:
             counter_data_size=size,
             p_counter_data=ctypes.addressof(image),
         )
-        self._evaluator = self._host.evaluator(self._evaluated, image)
+        self._evaluator = self._host.evaluator(self._metrics, image)
         self._empty()
 
     def _take(self) -> None:

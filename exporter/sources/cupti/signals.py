@@ -19,7 +19,6 @@ class Form(Enum):
     """Of what the unit can do in the cycles of its own clock; of a share, it is a hundredth."""
     BYTES = ".sum"
     """In the sample."""
-    HERTZ = ".avg.per_second"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +39,8 @@ class Signal:
     """One thing to measure."""
 
     name: str
-    field: str | None
-    """Of Activity; None: it has none."""
+    field: str
+    """Of Activity."""
     alternatives: tuple[Alternative, ...]
     form: Form = Form.PERCENT
     wanted: bool = True
@@ -116,8 +115,6 @@ SIGNALS: tuple[Signal, ...] = (
         "occupancy",
         _of("sm__warps_active_realtime", "sm__warps_active", "tpc__warps_active_realtime"),
     ),
-    Signal("gpc_clock", None, _of("gpc__cycles_elapsed"), Form.HERTZ),
-    Signal("sys_clock", None, _of("sys__cycles_elapsed"), Form.HERTZ),
     Signal(
         "hmma",
         "hmma",

@@ -18,7 +18,7 @@ from exporter.sources.cupti.signals import SIGNALS, Form
 from tests.sources.cupti.real import RELEASES, asked
 
 CU12, CU13 = RELEASES
-CORE = {"sm", "engine", "tensor", "fma", "occupancy", "gpc_clock", "sys_clock"}
+CORE = {"sm", "engine", "tensor", "fma", "occupancy"}
 """What every chip with tensor cores gives."""
 CLASSES = {"hmma", "imma"}
 PCIE = {"pcie_receive", "pcie_transmit"}
@@ -62,7 +62,7 @@ EXPECTED = {
 
 
 def metric(signal: int, number: int) -> Metric:
-    return Metric(str(signal), f"{signal}.{number}", None, Form.PERCENT)
+    return Metric(str(signal), f"{signal}.{number}", "sm", Form.PERCENT)
 
 
 def monotone(conflicts: Iterable[frozenset[Metric]]) -> Any:
@@ -129,12 +129,11 @@ def test_the_search_ends() -> None:
 
 
 def test_every_signal_is_a_field_in_its_unit() -> None:
-    """Ratios in percent, traffic in bytes; clocks are no field."""
+    """Ratios in percent, traffic in bytes."""
     units = {field.name: field.name.endswith("_bytes") for field in fields(Activity)}
     for signal in SIGNALS:
         named = {signal.field, *(each.field for each in signal.alternatives)} - {None}
         assert named <= set(units)
-        assert bool(named) == (signal.form is not Form.HERTZ)
         assert all(units[str(name)] == (signal.form is Form.BYTES) for name in named)
     assert len({signal.name for signal in SIGNALS}) == len(SIGNALS)
 

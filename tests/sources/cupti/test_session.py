@@ -26,7 +26,7 @@ def session_of(fake: FakeCupti, chip: str = "AD102") -> Session:
     host = Host(library, chip)
     host.add((SM, TENSOR))
     metrics = (SM, TENSOR)
-    session = Session(library, 0, chip, host, host.image(), sampled=metrics, evaluated=metrics)
+    session = Session(library, 0, chip, host, host.image(), metrics)
     session.start()
     return session
 

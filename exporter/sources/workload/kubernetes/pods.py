@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
-from exporter.sources.workload.kubernetes.pod_resources import MOST_NAME
-from exporter.sources.workload.kubernetes.protobuf import Budget, fields, nested, text
+from exporter.sources.workload.kubernetes.protobuf import Message
 
 SERVICE = "v1alpha1.Pods"
 """ListPods answers with every pod; its request has no fields. The name stayed as it was when the
@@ -23,7 +23,7 @@ MOST_LABEL_VALUE = 63
 ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 
 _CONTAINER_ID = re.compile(r"[a-z0-9.+-]+://([0-9a-f]{64})")
-_STATUSES = frozenset({8, 10, 13})
+_STATUSES = (8, 10, 13)
 """Fields with the states of containers: the usual, those before them, those to look inside."""
 
 
@@ -51,64 +51,34 @@ def listed_pods(answer: bytes, labels: re.Pattern[str] | None) -> tuple[Pod, ...
     Raises:
         Malformed: it is no such message.
     """
-    budget = Budget()
-    pods: list[Pod] = []
-    for number, value in fields(memoryview(answer), budget):
-        if number == 1 and len(pods) < MOST_PODS:
-            pods.append(_pod(nested(value), labels, budget))
+    pods = [_pod(pod, labels) for pod in islice(Message(answer).each(1), MOST_PODS)]
     return tuple(pod for pod in pods if pod.uid and pod.name)
 
 
-def _pod(message: memoryview, labels: re.Pattern[str] | None, budget: Budget) -> Pod:
-    name = namespace = uid = ""
-    published: dict[str, str] = {}
-    ended = False
-    containers: list[tuple[str, str]] = []
-    for number, value in fields(message, budget):
-        if number == 1:
-            for inner, item in fields(nested(value), budget):
-                if inner == 1:
-                    name = text(item, MOST_NAME)
-                elif inner == 3:
-                    namespace = text(item, MOST_NAME)
-                elif inner == 5:
-                    uid = text(item, MOST_NAME)
-                elif inner == 11 and labels is not None:
-                    published.update(_label(nested(item), labels, budget))
-        elif number == 3:
-            for inner, item in fields(nested(value), budget):
-                if inner == 1:
-                    ended = text(item, MOST_NAME) in ENDED_PHASES
-                elif inner in _STATUSES:
-                    containers += _container(nested(item), budget)
+def _pod(pod: Message, labels: re.Pattern[str] | None) -> Pod:
+    metadata, status = pod.one(1), pod.one(3)
+    published = {} if labels is None else dict(_labels(metadata, labels))
     return Pod(
-        namespace,
-        name,
-        uid,
-        ended,
-        tuple(containers),
+        metadata.text(3),
+        metadata.text(1),
+        metadata.text(5),
+        status.text(1) in ENDED_PHASES,
+        tuple(_containers(status)),
         tuple(sorted(published.items())[:MOST_LABELS]),
     )
 
 
-def _label(message: memoryview, labels: re.Pattern[str], budget: Budget) -> Mapping[str, str]:
-    name = value = ""
-    for number, item in fields(message, budget):
-        if number == 1:
-            name = text(item, MOST_LABEL_NAME + 1)
-        elif number == 2:
-            value = text(item, MOST_LABEL_VALUE)
-    known = len(name) <= MOST_LABEL_NAME and labels.fullmatch(name) is not None
-    return {name: value} if known else {}
+def _labels(metadata: Message, labels: re.Pattern[str]) -> Iterator[tuple[str, str]]:
+    for label in metadata.each(11):
+        name = label.text(1, MOST_LABEL_NAME + 1)
+        if len(name) <= MOST_LABEL_NAME and labels.fullmatch(name):
+            yield name, label.text(2, MOST_LABEL_VALUE)
 
 
-def _container(message: memoryview, budget: Budget) -> list[tuple[str, str]]:
-    """Return id and name of a container, if it has been started."""
-    name = given = ""
-    for number, item in fields(message, budget):
-        if number == 1:
-            name = text(item, MOST_NAME)
-        elif number == 8:
-            given = text(item, MOST_NAME)
-    found = _CONTAINER_ID.fullmatch(given)
-    return [] if found is None else [(found[1], name)]
+def _containers(status: Message) -> Iterator[tuple[str, str]]:
+    """Yield id and name of each container that has been started."""
+    for field in _STATUSES:
+        for container in status.each(field):
+            found = _CONTAINER_ID.fullmatch(container.text(8))
+            if found is not None:
+                yield found[1], container.text(1)

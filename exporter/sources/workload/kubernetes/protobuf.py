@@ -8,8 +8,10 @@ from collections.abc import Iterator
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 """Types of a field on the wire; the two others are of groups, which nobody writes any more."""
 
-MOST_FIELDS = 1_000_000
-"""In one answer, those of nested messages included: some seconds of work."""
+MOST_FIELDS = 200_000
+"""Of one message: some ten megabytes while it is read."""
+MOST_TEXT = 253
+"""Characters, unless it is said otherwise: what Kubernetes allows for the name of a pod."""
 MOST_VARINT_BYTES = 10
 _FIXED_BYTES = {FIXED64: 8, FIXED32: 4}
 
@@ -18,28 +20,52 @@ class Malformed(Exception):
     """It is no message; says why."""
 
 
-class Budget:
-    """How many fields may still be read, over all messages of one answer."""
+class Message:
+    """The fields of one message by their numbers; messages in it are read when asked for."""
 
-    __slots__ = ("left",)
+    def __init__(self, data: bytes | memoryview) -> None:
+        """Raise Malformed if it is no message."""
+        self._fields: dict[int, list[int | memoryview]] = {}
+        for number, value in fields(memoryview(data)):
+            self._fields.setdefault(number, []).append(value)
 
-    def __init__(self, fields: int = MOST_FIELDS) -> None:
-        self.left = fields
+    def each(self, number: int) -> Iterator[Message]:
+        """Yield the messages of a field that may be repeated."""
+        return map(Message, self._nested(number))
+
+    def one(self, number: int) -> Message:
+        """Return the message of a field, without fields if there is none."""
+        return Message(b"".join(self._nested(number)))
+
+    def texts(self, number: int, most: int = MOST_TEXT) -> list[str]:
+        """Return the strings of a field, at most so many characters of each."""
+        return [text(value, most) for value in self._nested(number)]
+
+    def text(self, number: int, most: int = MOST_TEXT) -> str:
+        """Return the string of a field, empty if there is none."""
+        return next(reversed(self.texts(number, most)), "")
+
+    def _nested(self, number: int) -> list[memoryview]:
+        found = self._fields.get(number, [])
+        nested = [value for value in found if not isinstance(value, int)]
+        if len(nested) < len(found):
+            raise Malformed("a number stands where a text or a message was expected")
+        return nested
 
 
-def fields(message: memoryview, budget: Budget) -> Iterator[tuple[int, int | memoryview]]:
+def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
     """Yield number and value of each field, in their order.
 
     The value of a varint is an int, that of a string, of bytes or of a message is what it is
     encoded as. Fields of fixed length are passed over: no message that is read here has any.
 
     Raises:
-        Malformed: it is cut off, has a field that cannot be, or the budget is used up.
+        Malformed: it is cut off, has a field that cannot be, or more than MOST_FIELDS.
     """
-    at, end = 0, len(message)
+    at, end, left = 0, len(message), MOST_FIELDS
     while at < end:
-        budget.left -= 1
-        if budget.left < 0:
+        left -= 1
+        if left < 0:
             raise Malformed("it has too many fields")
         tag = message[at]
         at += 1
@@ -75,21 +101,6 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
     raise Malformed("a number is cut off or too long")
 
 
-def text(value: int | memoryview, most: int) -> str:
-    """Return a string, at most so many characters of it.
-
-    Raises:
-        Malformed: it is a number.
-    """
-    return bytes(nested(value)[: 4 * most]).decode("utf-8", "replace")[:most]
-
-
-def nested(value: int | memoryview) -> memoryview:
-    """Return the bytes of a field that has a length: a message in a message.
-
-    Raises:
-        Malformed: it is a number.
-    """
-    if isinstance(value, int):
-        raise Malformed("a number stands where a text or a message was expected")
-    return value
+def text(value: memoryview, most: int) -> str:
+    """Return a string, at most so many characters of it."""
+    return bytes(value[: 4 * most]).decode("utf-8", "replace")[:most]

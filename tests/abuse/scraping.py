@@ -75,7 +75,7 @@ class Client:
 
     def _connection(self) -> http.client.HTTPConnection:
         host, port = self._url.hostname or "", self._url.port
-        source = (_address(), 0)
+        source = (own_address(), 0)
         if self._url.scheme == "https":
             context = ssl.create_default_context(cafile=self._url.fragment)
             return http.client.HTTPSConnection(
@@ -86,7 +86,7 @@ class Client:
         )
 
 
-def _address() -> str:
+def own_address() -> str:
     """Return what the scraper comes from: attackers come from loopback, whose addresses are one."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:

@@ -21,6 +21,7 @@ import pytest
 import trustme
 
 from tests.abuse.clients import GET, Crowd, talk
+from tests.abuse.scraping import own_address
 from tests.abuse.target import (
     DEADLINE_SECONDS,
     TOLERANCE_SECONDS,
@@ -28,7 +29,7 @@ from tests.abuse.target import (
     sockets,
     under_attack,
 )
-from tests.conftest import require_tool
+from tests.conftest import require_tool, unmet
 from tests.e2e.daemons import COMMAND
 from tests.e2e.processes import Process
 from tests.waiting import wait_until
@@ -168,6 +169,8 @@ def test_a_new_password_in_a_flood_of_wrong_ones(
     secured: Secured, tmp_path: Path, record_property: Record
 ) -> None:
     """Nobody remembers it, yet it holds at once: whoever floods has one turn in two."""
+    if own_address().startswith("127."):
+        unmet("this machine has no address but those of loopback")
     import bcrypt
 
     hashed = bcrypt.hashpw(b"battery-staple", bcrypt.gensalt(10)).decode()

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Generic, TypeVar
 
-LOOPBACK = "loopback"
-PREFIX_BITS = 64
-"""Of an IPv6 address: whoever has one has all that begin so."""
+PREFIX_BITS = {4: 32, 6: 64}
+"""By IP version: whoever has one address of IPv6 has all that begin so."""
+LOOPBACK = frozenset({"127.0.0.0/8", "::/64"})
+"""The origins of connections from this host."""
 
 T = TypeVar("T")
 
@@ -20,8 +21,8 @@ T = TypeVar("T")
 def origin(address: str) -> str:
     """Return what all addresses that one client can come from have in common.
 
-    All of this host's are one, so are those of an IPv6 /64; an IPv4 address stands for itself, also
-    mapped to IPv6. What is no address stands for itself as well.
+    Those of 127.0.0.0/8 are one, so are those of an IPv6 /64; another IPv4 address stands for
+    itself, also mapped to IPv6. What is no address stands for itself as well.
     """
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
@@ -29,11 +30,8 @@ def origin(address: str) -> str:
         return address
     if isinstance(found, ipaddress.IPv6Address):
         found = found.ipv4_mapped or found
-    if found.is_loopback:
-        return LOOPBACK
-    if isinstance(found, ipaddress.IPv4Address):
-        return str(found)
-    return str(ipaddress.ip_network((found, PREFIX_BITS), strict=False))
+    bits = 8 if found.version == 4 and found.is_loopback else PREFIX_BITS[found.version]
+    return str(ipaddress.ip_network((found, bits), strict=False))
 
 
 class FairQueue(Generic[T]):

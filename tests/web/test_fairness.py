@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.web.fairness import LOOPBACK, FairQueue, origin
+from exporter.web.fairness import FairQueue, origin
 
 
 @pytest.mark.parametrize(
     ("address", "expected"),
     [
-        ("127.0.0.1", LOOPBACK),
-        ("127.255.3.4", LOOPBACK),
-        ("::1", LOOPBACK),
-        ("::ffff:127.9.9.9", LOOPBACK),
-        ("10.0.0.1", "10.0.0.1"),
-        ("::ffff:10.0.0.1", "10.0.0.1"),
-        ("::FFFF:0a00:0001", "10.0.0.1"),
+        ("127.0.0.1", "127.0.0.0/8"),
+        ("127.255.3.4", "127.0.0.0/8"),
+        ("::ffff:127.9.9.9", "127.0.0.0/8"),
+        ("::1", "::/64"),
+        ("10.0.0.1", "10.0.0.1/32"),
+        ("::ffff:10.0.0.1", "10.0.0.1/32"),
+        ("::FFFF:0a00:0001", "10.0.0.1/32"),
         ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
         ("2001:db8:1:2::", "2001:db8:1:2::/64"),
         ("2001:db8:1:3::", "2001:db8:1:3::/64"),

@@ -133,8 +133,8 @@ class Settings:
         "web.max-connections-per-address",
         integer(1, 10000),
         "100",
-        "The same for the connections of one address: those of this host are one, and an IPv6 /64 "
-        "is.",
+        "The same for the connections of one address: those of 127.0.0.0/8 are one, an IPv6 /64 "
+        "counts as one.",
     )
     web_limit_loopback: bool = _flag(
         "web.limit-loopback",

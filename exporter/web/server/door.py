@@ -185,7 +185,7 @@ class Door:
     def _is_limited(self, address: str) -> bool:
         if self._of_address[address] < self._limits.connections_per_address:
             return False
-        return self._limits.limit_loopback or address != LOOPBACK
+        return self._limits.limit_loopback or address not in LOOPBACK
 
     def _make_room(self, address: str | None) -> bool:
         guest = makes_room(self._guests, self._clock(), self._limits, address)

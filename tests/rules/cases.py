@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from exporter.model.xids import XIDS
@@ -245,6 +245,11 @@ def work(
         counter("gpu_pipe_active_seconds_total", tensor, labels, pipe="tensor"),
         counter("gpu_sm_active_seconds_total", sm, labels),
     ]
+
+
+def until(end: float, row: Series) -> Series:
+    """A series that is left out from a time on."""
+    return replace(row, value=lambda at: row.value(at) if at < end else None)
 
 
 def busy(engine: float, tensor: float, dram: float, link: float) -> list[Series]:
@@ -786,6 +791,17 @@ CASES: Sequence[Case] = (
         ],
         27 * MINUTE,
         {**rank_labels(3, job="gpt"), **WARNING},
+    ),
+    Case(
+        "GpuStragglerRank",
+        "the tensor pipe of the others is no longer read",
+        [
+            *(row for i in range(4) for row in rank(i, stall=0, job="gpt")),
+            *(until(20 * MINUTE, row) for i in range(3) for row in work(0.4, 0.95, i)[:1]),
+            *(row for i in range(3) for row in work(0.4, 0.95, i)[1:]),
+            *work(0.4, 0.95, 3),
+        ],
+        60 * MINUTE,
     ),
     Case(
         "GpuStragglerRank",

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from exporter.clock import GAP_INTERVALS
 from exporter.model.reading import THROTTLE_REASONS, Activity, Vitals
 from exporter.model.snapshot import BoardTotals
 from exporter.publisher.awaited import Preferred
@@ -17,11 +18,14 @@ class Tally:
     It never changes from one to the other, so it never jumps.
     """
 
-    __slots__ = ("_ours", "value")
+    __slots__ = ("_blanks", "_ours", "_total", "value")
 
     def __init__(self) -> None:
         self.value: float | None = None
-        """None while the driver does not give its total, which may go on meanwhile."""
+        """None while the driver does not give its total, which may go on meanwhile, or while what
+        we count is not read."""
+        self._total = 0.0
+        self._blanks = 0
         self._ours: bool | None = None
         """None until one of them was there."""
 
@@ -33,11 +37,16 @@ class Tally:
             self._ours = False
         self.value = total
 
-    def add(self, increment: float | None) -> None:
-        """Add to our own sum; no effect where the driver counts."""
+    def add(self, increment: float | None, seconds: float = 0.0) -> None:
+        """Add to our own sum what an interval gave; no effect where the driver counts."""
         if increment is not None and self._ours is not False:
             self._ours = True
-            self.value = (self.value or 0.0) + increment
+            self._total += increment
+            self._blanks, self.value = 0, self._total
+        elif self._ours and seconds:
+            self._blanks += 1
+            if self._blanks > GAP_INTERVALS:
+                self.value = None
 
 
 class BoardCounter(NamedTuple):
@@ -129,7 +138,7 @@ class BoardIntegral:
             if counter.read is not None:
                 preferred = self._preferred[counter.field]
                 ours = preferred.add(seconds, activity, ours, counter.read(vitals))
-            tally.add(ours)
+            tally.add(ours, seconds)
         after = self._energy.value
         if not seconds:
             return None

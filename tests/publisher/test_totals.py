@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from collections.abc import Callable
 from typing import Any
 
@@ -325,6 +326,16 @@ def test_what_we_began_to_count_we_count_on() -> None:
     assert totals.energy_joules == 200.0
     assert totals.throttle_seconds["hw_slowdown"] == 2.0
     assert totals.nvlink_transmit_bytes == 14.0
+
+
+def test_bytes_that_are_no_longer_counted_are_not_zero() -> None:
+    """After three intervals without them; they go on from where they were."""
+    board = BoardIntegral()
+    found = []
+    for moved in (7.0, None, None, None, None, 7.0):
+        board.add(Vitals(), replace(activity(), nvlink_transmit_bytes=moved), 1.0)
+        found.append(board.totals().nvlink_transmit_bytes)
+    assert found == [7.0, 7.0, 7.0, 7.0, None, 14.0]
 
 
 @pytest.mark.parametrize("counted", [{}, {"transmit"}, {"receive"}, {"transmit", "receive"}])

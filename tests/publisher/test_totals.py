@@ -2,8 +2,8 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import replace
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest

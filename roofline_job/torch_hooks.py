@@ -32,7 +32,7 @@ from .compiling import compiling
 from .degraded import AUTOCAST, CHECKPOINTS, LOADERS, OPTIMIZERS, Part, degrade
 from .lanes import NEVER, Lane, Span, end_span
 from .loops import NO_BATCH, Loop, Stated, remember_optimizer
-from .own import own, unseen
+from .own import own, required, unseen
 from .process import PROCESS
 from .switches import debug
 from .wrapping import HOOKED, replace
@@ -231,7 +231,9 @@ def _loop(loader: Any, iterator: Any) -> Loop:
         loop.ends_with(iterator, loaders.is_left)
     else:
         loop.ends_with(iterator)
-    object.__setattr__(iterator, _LOOP, loop)
+    if type(iterator).__setattr__ is not object.__setattr__:
+        raise TypeError(f"{type(iterator).__name__} sees what is set")
+    setattr(iterator, _LOOP, loop)
     return loop
 
 
@@ -288,8 +290,8 @@ def _note_parameters(lane: Lane, optimizer: Any) -> None:
 def _note_precision(autocast: Any) -> None:
     try:
         lane = PROCESS.here()
-        if lane is not None and lane.precision is None and own(autocast, "_enabled"):
-            name = str(own(autocast, "fast_dtype"))
+        if lane is not None and lane.precision is None and required(autocast, "_enabled"):
+            name = str(required(autocast, "fast_dtype"))
             lane.precision = PRECISIONS.get(name, name.removeprefix("torch."))
     except Exception as error:
         AUTOCAST.fail(error)

@@ -109,6 +109,8 @@ class Tell:
     def __getattribute__(self, name):
         seen.append(f"{type(self).__name__}.{name}")
         return super().__getattribute__(name)
+
+class TellAll(Tell):
     def __setattr__(self, name, value):
         seen.append(f"{type(self).__name__}.{name}=")
         super().__setattr__(name, value)
@@ -138,21 +140,21 @@ class Lazy(Mapping):
 class LazyDict(UserDict):
     __getitem__ = Lazy.__getitem__
 
-class Batch(Tell):
+class Batch(TellAll):
     def __init__(self, x):
         self.x = x
     @property
     def shape(self):
         return self.x.shape
 
-class Loader(Tell, DataLoader):
+class Loader(TellAll, DataLoader):
     def _get_iterator(self):
         return Iterator(self)
 
 class Iterator(Tell, _SingleProcessDataLoaderIter):
     pass
 
-class Sgd(Tell, torch.optim.SGD):
+class Sgd(TellAll, torch.optim.SGD):
     pass
 
 class Weight(Own):

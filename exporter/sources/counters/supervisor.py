@@ -27,7 +27,7 @@ PAUSE_SECONDS = 1.5
 """So long it may take to release the counters, and to say so, when it is paused."""
 END_SECONDS = 1.0
 """So long it may take to end by itself."""
-KILL_SECONDS = 0.2
+KILL_SECONDS = 0.5
 """So long its death is waited for when the exporter ends."""
 UNWANTED_SECONDS = 10.0
 """So long a child stays that no GPU wants."""

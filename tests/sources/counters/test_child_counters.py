@@ -509,7 +509,7 @@ def test_what_a_child_has_started_ends_with_it(
     gpu.read()
     made.step_until(lambda: len(begotten(tmp_path)) == 2)
     made.step_until(lambda: made.supervisor.is_up or made.supervisor.pid is None)
-    pids = begotten(tmp_path)
+    pids = [*begotten(tmp_path), *filter(None, [made.supervisor.pid])]
 
     if end == "count":
         gpu.source.close()

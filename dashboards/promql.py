@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dashboards.palette import AT_ITS_LIMIT, LIMITERS, NUMBERED
-from exporter.web.wording.throttling import THROTTLE_WORDS
+from exporter.web.wording.phrases import THROTTLE_WORDS
 
 GPUS = 'job=~"$job", instance=~"$instance", gpu=~"$gpu"'
 """Selects device series."""

@@ -35,7 +35,7 @@ from exporter.sources.source import (
 )
 from exporter.sources.table import prepared, workload_sources
 from exporter.sources.training import Access, TrainingOptions, TrainingSource, candidates
-from exporter.sources.workload.container.wanted import on_gpus
+from exporter.sources.workload.container.source import on_gpus
 from exporter.specs import SpecBook
 
 if TYPE_CHECKING:  # loaded only where it is switched on

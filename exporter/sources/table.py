@@ -72,9 +72,9 @@ def _open_dcgm(gpu: OpenedGpu) -> CounterSource:
 
 
 def _prepare_cupti(options: CounterOptions, clock: Clock) -> NodeCounters:
-    from exporter.sources.cupti.source import prepare
+    from exporter.sources.counters.child_counters import ChildCounters
 
-    return prepare(options, clock)
+    return ChildCounters(CUPTI, {"duty": options.cupti_duty, "procfs": options.procfs}, clock)
 
 
 def _open_cupti(gpu: OpenedGpu) -> CounterSource:

@@ -14,9 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 from exporter.errors import one_line
-from exporter.sources.counters.lines import Lines
 from exporter.sources.counters.programs import KILL_SIGNAL
-from exporter.sources.counters.wire import encoded
+from exporter.sources.counters.wire import Lines, encoded
 
 READ_BYTES = 65_536
 MOST_READ_BYTES = 1 << 20

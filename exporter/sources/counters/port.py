@@ -12,8 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from exporter.sources.counters.lines import Lines
-from exporter.sources.counters.wire import Malformed, decoded, encoded
+from exporter.sources.counters.wire import Lines, Malformed, decoded, encoded
 
 LONGEST_ORDER_BYTES = 1 << 20
 READ_BYTES = 65_536

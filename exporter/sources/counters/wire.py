@@ -36,6 +36,7 @@ HIGHEST_RATIO = 2.0
 HIGHEST_BYTES = 1e18
 LONGEST_SECONDS = 3600.0
 LONGEST_TEXT = 500
+LONGEST_LINE_BYTES = 65_536
 
 BYTES = frozenset(field.name for field in fields(Activity) if field.name.endswith("_bytes"))
 RATIOS = (
@@ -121,6 +122,33 @@ def parsed(line: bytes, source: str) -> Message:
         return _counted(found, source)
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise Malformed("is none of the messages") from error
+
+
+class Lines:
+    """Cuts what arrives into lines; one that is too long is dropped as it arrives."""
+
+    def __init__(self, longest_bytes: int = LONGEST_LINE_BYTES) -> None:
+        self._longest = longest_bytes
+        self._begun = b""
+        self._skipping = False
+        """Whether the line that has begun is too long."""
+        self.dropped_total = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the lines that are complete now, without their ends."""
+        *complete, rest = data.split(b"\n")
+        found: list[bytes] = []
+        for line in complete:
+            if not self._skipping and len(self._begun) + len(line) <= self._longest:
+                found.append(self._begun + line)
+            else:
+                self.dropped_total += 1
+            self._begun, self._skipping = b"", False
+        if self._skipping or len(self._begun) + len(rest) > self._longest:
+            self._begun, self._skipping = b"", True
+        else:
+            self._begun += rest
+        return found
 
 
 def _noted(found: Mapping[str, Any]) -> Noted:

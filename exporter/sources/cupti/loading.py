@@ -16,7 +16,6 @@ from exporter.errors import ExporterError
 from exporter.sources.counters.programs import die_with_parent
 from exporter.sources.cupti.driver import Driver
 from exporter.sources.cupti.library import Library
-from exporter.sources.cupti.release import VERSIONS, Unfit
 from exporter.sources.cupti.structures import ProfilerInitialize
 
 
@@ -25,8 +24,8 @@ def initialized(driver: Driver, candidates: Sequence[Path]) -> Library:
 
     Raises:
         CuptiError: none of them can be; the code is the last one's.
-        LibraryUnavailable: the last one cannot be loaded.
-        SourceError: the driver does not answer, or the release is one that was never tried.
+        LibraryUnavailable: the last one cannot be loaded, or its release is not known.
+        SourceError: the driver does not answer.
     """
     *first, last = candidates
     chosen = next((path for path in first if _works(driver, path)), last)
@@ -54,9 +53,5 @@ def _works(driver: Driver, path: Path) -> bool:
 
 def _initialized(path: Path) -> Library:
     library = Library(path)
-    if library.version not in VERSIONS:
-        raise Unfit(
-            "missing", f"{path.name} is of a release that was never tried: {library.version}"
-        )
     library.call(ProfilerInitialize)
     return library

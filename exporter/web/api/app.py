@@ -18,8 +18,7 @@ from exporter.specs import SpecBook
 from exporter.web.api.convert import gpu_json, gpus_answer, notice_of, rooflines, specs_answer
 from exporter.web.api.described import described
 from exporter.web.api.models.gpus import GpuAnswer, GpusAnswer
-from exporter.web.api.models.json import Json
-from exporter.web.api.models.problem import Problem
+from exporter.web.api.models.json import Json, Problem
 from exporter.web.api.models.roofline import RooflineAnswer
 from exporter.web.api.models.specs import SpecsAnswer
 from exporter.web.api.models.training import TrainingAnswer

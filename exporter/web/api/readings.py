@@ -11,7 +11,7 @@ from typing import Literal
 from exporter.model.reading import Board, Health, Vitals, group_and_instance, share_group
 from exporter.model.snapshot import Gpu, Rank, Share, Snapshot, SourceState
 from exporter.model.workload import SCHEDULERS
-from exporter.web.api.models.readings import ReadingJson
+from exporter.web.api.models.gpus import ReadingJson
 
 OK = "ok"
 NO_ANSWER = "no_answer"

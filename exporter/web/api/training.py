@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from exporter.model.snapshot import Rank, Snapshot
 from exporter.model.training import TRAINING_DEGRADATIONS
-from exporter.web.api.models.ranks import GpuRankJson
+from exporter.web.api.models.gpus import GpuRankJson
 from exporter.web.api.models.training import (
     DegradedJson,
     JobJson,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from exporter.model.reading import share_name
+from exporter.model.reading import THROTTLE_REASONS, share_name
 from exporter.web.wording.facts import Facts
 from exporter.web.wording.numbers import (
     cut,
@@ -19,7 +19,6 @@ from exporter.web.wording.numbers import (
 )
 from exporter.web.wording.state import belies, condition, works_near_a_limit
 from exporter.web.wording.state import stall_level as level_of
-from exporter.web.wording.throttling import throttle_words
 from exporter.web.wording.whose import given, is_unopened, owner
 
 _LIMITERS = {
@@ -37,6 +36,17 @@ NOTABLE_IDLE_RATIO = 0.05
 BASES = ("spec", "clock", "achievable")
 _REASON = 160
 NOT_KNOWN = "not known"
+THROTTLE_WORDS = {
+    "sw_power_cap": "software power cap",
+    "hw_power_brake": "hardware power brake",
+    "hw_slowdown": "hardware slowdown",
+    "sw_thermal": "software thermal slowdown",
+    "hw_thermal": "hardware thermal slowdown",
+    "sync_boost": "sync boost",
+    "board_limit": "board limit",
+    "reliability": "reliability limit",
+}
+"""By `THROTTLE_REASONS`; NVML's own names, without their abbreviations."""
 
 
 def title(facts: Facts) -> str:
@@ -185,3 +195,13 @@ def throttled(facts: Facts) -> str:
 def reasons(facts: Facts) -> str:
     """Return these reasons alone."""
     return ", ".join(cut(throttle_words(each), 32) for each in facts.throttle_reasons)
+
+
+def throttle_words(reason: str) -> str:
+    """Return a reason in words; one that is not in the table is said as it is."""
+    return THROTTLE_WORDS.get(reason, plain(reason))
+
+
+def throttled_by(bits: int) -> list[str]:
+    """Return the reasons that a column of the history holds, a bit for each in their order."""
+    return [throttle_words(each) for bit, each in enumerate(THROTTLE_REASONS) if bits >> bit & 1]

@@ -20,8 +20,8 @@ import pytest
 from exporter.clock import SystemClock
 from exporter.sources.counters.child_counters import ChildCounters
 from exporter.sources.counters.programs import IGNORED_SIGNALS
-from exporter.sources.counters.restarts import BACK_OFF_SECONDS
 from exporter.sources.counters.supervisor import (
+    BACK_OFF_SECONDS,
     END_SECONDS,
     FIRST_SECONDS,
     MOST_STUCK,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from exporter.model.reading import Device
 from exporter.sources.counters.notes import EVERYWHERE, Note, Notes
-from exporter.sources.counters.restarts import BACK_OFF_SECONDS, GOOD_SECONDS, Restarts
+from exporter.sources.counters.supervisor import BACK_OFF_SECONDS, GOOD_SECONDS, Restarts
 from exporter.sources.counters.wants import LINGER_SECONDS, PATIENCE_SECONDS, Wants
 
 DEVICE = Device(index=3, uuid="GPU-a", name="x", pci_bus_id="00000000:01:00.0")

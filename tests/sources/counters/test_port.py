@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from exporter.sources.counters.lines import Lines
 from exporter.sources.counters.port import Port
+from exporter.sources.counters.wire import Lines
 
 
 class Pipes:

@@ -14,14 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.model.reading import Activity
-from exporter.sources.counters.lines import LONGEST_LINE_BYTES, Lines
 from exporter.sources.counters.wire import (
     BYTES,
     HIGHEST_RATIO,
+    LONGEST_LINE_BYTES,
     RATIOS,
     Beat,
     Counted,
     Hello,
+    Lines,
     Malformed,
     Noted,
     encoded,

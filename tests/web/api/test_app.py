@@ -14,8 +14,7 @@ from exporter.model.reading import Device
 from exporter.model.snapshot import Ceilings, Holder, SourceState
 from exporter.specs import SpecBook
 from exporter.web.api.models.gpus import GpuAnswer, GpusAnswer
-from exporter.web.api.models.json import Json
-from exporter.web.api.models.problem import Problem
+from exporter.web.api.models.json import Json, Problem
 from exporter.web.api.models.read import read
 from exporter.web.api.models.roofline import RooflineAnswer
 from exporter.web.api.models.specs import SpecsAnswer

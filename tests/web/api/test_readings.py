@@ -13,7 +13,7 @@ import pytest
 
 from exporter.model.reading import SUSPENDED, Activity, group_and_instance
 from exporter.model.snapshot import Gpu, Snapshot, SourceState
-from exporter.web.api.models.readings import ReadingJson
+from exporter.web.api.models.gpus import ReadingJson
 from exporter.web.api.readings import BOARD, readings
 from tests import snapshots
 from tests.divided import HEALTHY, MIXED, DividedNode

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 from exporter.model.reading import THROTTLE_REASONS
-from exporter.web.wording.throttling import THROTTLE_WORDS, throttle_words, throttled_by
+from exporter.web.wording.phrases import THROTTLE_WORDS, throttle_words, throttled_by
 
 
 def test_every_reason_has_words_without_abbreviations() -> None:

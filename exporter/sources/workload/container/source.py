@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from exporter.clock import Clock
+from exporter.model.reading import SlotReport
 from exporter.model.snapshot import SourceState
 from exporter.model.workload import Workload, WorkloadReport
 from exporter.sources.polled import INTERVAL_SECONDS, PolledSource, Unreadable
@@ -120,3 +121,19 @@ class ContainerSource(PolledSource[WorkloadReport]):
         state = super().state
         wrong = state is not None and not state.up
         return state if self._on_gpus or (wrong and self._expected) else None
+
+
+def on_gpus(reports: Iterable[SlotReport]) -> frozenset[str]:
+    """Return the ids of the containers, but of those of pods, that have a process on a GPU."""
+    members = (
+        process.membership
+        for report in reports
+        if report.reading is not None
+        for share in report.reading.shares
+        for process in share.processes or ()
+    )
+    return frozenset(
+        member.container_id
+        for member in members
+        if member is not None and member.container_id is not None and member.pod_uid is None
+    )

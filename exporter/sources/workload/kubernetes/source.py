@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import logging
 import os
+import re
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from exporter.clock import Clock
+from exporter.files import read_regular
 from exporter.model.workload import Workload, WorkloadReport
 from exporter.sources.polled import Busy, PolledSource, Unreadable
 from exporter.sources.source import KUBERNETES, NodeWorkloads, WorkloadOptions
@@ -20,7 +23,6 @@ from exporter.sources.workload.kubernetes.allocations import (
     going_on,
 )
 from exporter.sources.workload.kubernetes.devices import gpu_resources
-from exporter.sources.workload.kubernetes.own_pod import own_pod
 from exporter.sources.workload.kubernetes.pod_resources import held_devices, names
 from exporter.sources.workload.kubernetes.pods import Pod, listed_pods
 from exporter.sources.workload.kubernetes.protobuf import Malformed
@@ -28,6 +30,7 @@ from exporter.sources.workload.kubernetes.unary import RESOURCE_EXHAUSTED, CallF
 
 LIST = f"/{pod_resources.SERVICE}/List"
 LIST_PODS = f"/{pods.SERVICE}/ListPods"
+NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 MOST_SHOWN = 3
 """Ids in a line of the log."""
 
@@ -154,3 +157,26 @@ def _named(listed: Sequence[Pod]) -> dict[str, Workload]:
         for container_id, container in pod.containers:
             found[container_id] = replace(of, container=container)
     return found
+
+
+def own_pod(
+    environment: Mapping[str, str], namespace_file: str = NAMESPACE_FILE
+) -> re.Pattern[str] | None:
+    """Return a pattern of NAMESPACE/POD that is this pod; None where the daemon runs in none.
+
+    A pod's host name is its own name, unless it shares the network of its node; POD_NAME and
+    POD_NAMESPACE, which the manifest may set, come first.
+    """
+    if "KUBERNETES_SERVICE_HOST" not in environment:
+        return None
+    name = environment.get("POD_NAME") or socket.gethostname()
+    namespace = environment.get("POD_NAMESPACE") or _namespace(namespace_file)
+    return re.compile((re.escape(namespace) if namespace else "[^/]+") + "/" + re.escape(name))
+
+
+def _namespace(path: str) -> str:
+    """Return what the service account's token is of; empty where there is none."""
+    try:
+        return read_regular(path, 1024).decode("utf-8", "replace").strip()
+    except OSError:
+        return ""

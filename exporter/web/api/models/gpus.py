@@ -7,8 +7,47 @@ from dataclasses import dataclass, field
 
 from exporter.web.api import SCHEMA_VERSION
 from exporter.web.api.models.json import Json
-from exporter.web.api.models.ranks import GpuRankJson
-from exporter.web.api.models.readings import ReadingJson
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuRankJson(Json):
+    """A rank as its GPU shows it."""
+
+    job: str
+    """The label training_job."""
+    display_name: str
+    """Without the run, where that is unique on this node."""
+    owner: str | None = None
+    """Whose job it is, where names of users are shown."""
+    rank: int
+    verified: bool | None = None
+    """Whether the driver lists it on its GPU; only then it counts there. Absent without a GPU."""
+    gpu_instance: int | None = None
+    processes: int
+    """How many are alive."""
+    last_report_timestamp_seconds: float
+    data_wait_ratio: float | None = None
+    """Share of the last seconds in which the host waited for data (W)."""
+    data_stall_ratio: float | None = None
+    """The part of it in which the GPU had nothing to do (S), only where measured."""
+    waiting_for_data: bool = False
+    """Whether its last report said that it waits for data."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingJson(Json):
+    """One group of readings of a GPU, or of one of its GPU instances."""
+
+    reading: str
+    """Such as power, memory, ecc or activity."""
+    gpu_instance: int | None = None
+    """Absent where it is of the board, or of the whole GPU."""
+    state: str
+    """ok, the state of roofline_exporter_reading_state, or no_answer where nobody says why."""
+    source: str | None = None
+    """Who gives it, or should."""
+    age_seconds: float | None = None
+    """How old it was at the time of the snapshot; absent where there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
+
+from exporter.web.api import SCHEMA_VERSION
 
 NAMES = {"work_class": "class"}
 """How fields are called in the JSON that cannot be called so in Python."""
@@ -26,3 +29,11 @@ class Json:
         "alias_generator": json_name,
         "populate_by_name": True,
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem(Json):
+    """Why a request was not answered."""
+
+    schema_version: int = SCHEMA_VERSION
+    error: str

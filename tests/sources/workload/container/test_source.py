@@ -15,8 +15,7 @@ from exporter.model.workload import Membership, Workload
 from exporter.sources.source import CONTAINER, WorkloadOptions
 from exporter.sources.table import workload_sources
 from exporter.sources.workload.container import source as module
-from exporter.sources.workload.container.source import ContainerSource
-from exporter.sources.workload.container.wanted import on_gpus
+from exporter.sources.workload.container.source import ContainerSource, on_gpus
 from tests.clocks import ManualClock
 from tests.sources.workload.container.unix_engine import (
     UnixEngine,

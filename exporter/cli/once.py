@@ -8,7 +8,6 @@ import logging
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 
 from exporter import log
 from exporter.cli import config
@@ -27,28 +26,19 @@ def run(invocation: Invocation) -> int:
 def once(settings: config.Settings) -> int:
     """Read every GPU twice, one interval apart, and print one page; return the exit code."""
     # A mistake in the settings is reported before the web framework is loaded.
-    from exporter.cli.parts import Parts, settle
+    from exporter.cli.parts import looking
     from exporter.sources.fleet.problems import Problems
-    from exporter.sources.source import EVENT_SOURCES
 
     # Why there is no driver is printed below, in one line, and nothing is tried again.
-    with quiet(Problems.__module__):
-        parts = Parts(replace(settings, sources=settings.sources - EVENT_SOURCES))
-        parts.fleet.start()
-        for workloads in parts.workloads:
-            workloads.start()
-        try:
-            problem = settle(parts)
-            if problem is not None:
-                log.flush()
-                print(f"roofline-exporter: {problem}", file=sys.stderr)
-                return FAILED
-            time.sleep(parts.settings.poll_interval_seconds)
-            parts.publisher.tick()
-            sys.stdout.buffer.write(parts.pages.page("text-0.0.4", False))
-            sys.stdout.buffer.flush()
-        finally:
-            parts.stop()
+    with quiet(Problems.__module__), looking(settings) as (parts, problem):
+        if problem is not None:
+            log.flush()
+            print(f"roofline-exporter: {problem}", file=sys.stderr)
+            return FAILED
+        time.sleep(parts.settings.poll_interval_seconds)
+        parts.publisher.tick()
+        sys.stdout.buffer.write(parts.pages.page("text-0.0.4", False))
+        sys.stdout.buffer.flush()
     return STOPPED
 
 

@@ -6,6 +6,9 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 
 from exporter import log as logs
 from exporter.cli.config import Settings
@@ -28,7 +31,7 @@ from exporter.exposition.processes import ProcessRows
 from exporter.exposition.render import RenderOptions
 from exporter.publisher import Publisher, Rules
 from exporter.sources.fleet.fleet import Fleet
-from exporter.sources.source import Lendable
+from exporter.sources.source import EVENT_SOURCES, Lendable
 from exporter.specs import SpecBook, load_specs
 from exporter.version import revision
 from exporter.web.live.stream import Streams
@@ -130,6 +133,22 @@ class Parts:
         if self.collectives is not None:
             self.collectives.stop()
         self.fleet.stop()
+
+
+@contextmanager
+def looking(settings: Settings) -> Iterator[tuple[Parts, str | None]]:
+    """Read the GPUs in this process, for a while; give why none can be read, in one line, or None.
+
+    Sources that report only what happens from their start on are left out.
+    """
+    parts = Parts(replace(settings, sources=settings.sources - EVENT_SOURCES))
+    parts.fleet.start()
+    for workloads in parts.workloads:
+        workloads.start()
+    try:
+        yield parts, settle(parts)
+    finally:
+        parts.stop()
 
 
 def settle(parts: Parts) -> str | None:

@@ -67,27 +67,13 @@ def is_idle(
     counted = activity is not None and activity.dram is not None
     if not counted and memory_utilization_ratio is not None and memory_utilization_ratio >= limit:
         return False
+    ratios: list[float | None] = []
     if activity is not None:
-        for ratio in (
-            activity.sm,
-            activity.dram,
-            activity.encoder,
-            activity.decoder,
-            activity.jpeg,
-            activity.ofa,
-        ):
-            if ratio is not None and ratio >= limit:
-                return False
+        ratios += (activity.sm, activity.dram)
+        ratios += (activity.encoder, activity.decoder, activity.jpeg, activity.ofa)
     if vitals is not None:
-        for ratio in (
-            vitals.encoder_ratio,
-            vitals.decoder_ratio,
-            vitals.jpeg_ratio,
-            vitals.ofa_ratio,
-        ):
-            if ratio is not None and ratio >= limit:
-                return False
-    return True
+        ratios += (vitals.encoder_ratio, vitals.decoder_ratio, vitals.jpeg_ratio, vitals.ofa_ratio)
+    return not any(ratio is not None and ratio >= limit for ratio in ratios)
 
 
 def is_held(

@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Protocol
 
@@ -88,16 +88,11 @@ def local_reader(settings: Settings, why: str) -> Iterator[Reader]:
     `why` says why there is no daemon to ask. Raises SourceError with one line if no GPU can be
     read at all.
     """
-    from exporter.cli.parts import Parts, settle
-    from exporter.sources.source import EVENT_SOURCES
+    from exporter.cli.parts import looking
     from exporter.web.api.convert import gpus_answer
     from exporter.web.api.write import json_text
 
     notice = f"no daemon ({why}): idle time is unknown"
-    parts = Parts(replace(settings, sources=settings.sources - EVENT_SOURCES))
-    parts.fleet.start()
-    for workloads in parts.workloads:
-        workloads.start()
     due = 0.0
 
     def read() -> Answered:
@@ -107,11 +102,8 @@ def local_reader(settings: Settings, why: str) -> Iterator[Reader]:
         answer = gpus_answer(parts.publisher.tick())
         return Answered(json_text(answer), answer, (notice,), since_start=True)
 
-    try:
-        problem = settle(parts)
+    with looking(settings) as (parts, problem):
         if problem is not None:
             raise SourceError(one_line(f"no daemon ({why}), and {problem}"))
         due = time.monotonic() + settings.poll_interval_seconds
         yield read
-    finally:
-        parts.stop()

@@ -231,7 +231,7 @@ def _loop(loader: Any, iterator: Any) -> Loop:
         loop.ends_with(iterator, loaders.is_left)
     else:
         loop.ends_with(iterator)
-    if type(iterator).__setattr__ is not object.__setattr__:
+    if type.__getattribute__(type(iterator), "__setattr__") is not object.__setattr__:
         raise TypeError(f"{type(iterator).__name__} sees what is set")
     setattr(iterator, _LOOP, loop)
     return loop

@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, fields
-from typing import Any
+from dataclasses import asdict
 
 from exporter.model.reading import (
     Activity,
@@ -25,7 +24,6 @@ from exporter.model.snapshot import (
     Saturation,
     Share,
     Snapshot,
-    SourceState,
 )
 from exporter.model.workload import Workload
 from exporter.model.xids import XIDS, describe
@@ -49,6 +47,7 @@ from exporter.web.api.models.gpus import (
     WorkloadJson,
     XidJson,
 )
+from exporter.web.api.models.json import copied
 from exporter.web.api.models.roofline import CeilingJson, RooflineJson
 from exporter.web.api.models.specs import GpuModelJson, SpecsAnswer
 from exporter.web.api.training import gpu_ranks
@@ -57,21 +56,8 @@ from exporter.web.wording.whose import workload_words
 
 
 def _identity(device: Device, spec: str | None) -> IdentityJson:
-    return IdentityJson(
-        name=device.name,
-        architecture=device.architecture,
-        compute_capability=capability_text(device.compute_capability),
-        pci_bus_id=device.pci_bus_id,
-        serial=device.serial,
-        board_part_number=device.board_part_number,
-        minor_number=device.minor_number,
-        numa_node=device.numa_node,
-        driver_version=device.driver_version,
-        cuda_version=device.cuda_version,
-        vbios_version=device.vbios_version,
-        spec=spec,
-        source=device.source,
-    )
+    capability = capability_text(device.compute_capability)
+    return copied(IdentityJson, device, compute_capability=capability, spec=spec)
 
 
 def _board(gpu: Gpu) -> BoardJson | None:
@@ -96,10 +82,9 @@ def _board(gpu: Gpu) -> BoardJson | None:
 
 
 def _activity(activity: Activity) -> ActivityJson:
-    return ActivityJson(
-        source=activity.source,
-        seconds=activity.seconds,
-        age_seconds=activity.age_seconds,
+    return copied(
+        ActivityJson,
+        activity,
         engine_ratio=activity.engine,
         sm_ratio=activity.sm,
         occupancy_ratio=activity.occupancy,
@@ -117,11 +102,9 @@ def _bounds(bounds: Mapping[str, Bounds]) -> dict[str, BoundsJson]:
 
 
 def _saturation(saturation: Saturation) -> SaturationJson:
-    return SaturationJson(
-        source=saturation.source,
-        complete=saturation.complete,
-        ratio=saturation.ratio,
-        unit=saturation.unit,
+    return copied(
+        SaturationJson,
+        saturation,
         lower_ratio=saturation.bounds.lower,
         upper_ratio=saturation.bounds.upper,
         unmeasured=_bounds(saturation.unmeasured),
@@ -136,61 +119,41 @@ def _place_bounds(now: Roofline | Recent) -> dict[str, float | None]:
         "dram_upper_bytes_per_second": None if dram is None else dram.upper,
         "intensity_lower_flops_per_byte": None if intensity is None else intensity.lower,
         "intensity_upper_flops_per_byte": None if intensity is None else intensity.upper,
-        "stated_flops_per_second": now.stated_flops_per_second,
     }
 
 
 def _point(roofline: Roofline) -> PointJson:
     bounds = roofline.flops_bounds_per_second
-    return PointJson(
+    return copied(
+        PointJson,
+        roofline,
         flops_per_second=roofline.total_flops_per_second,
         flops_lower_per_second=None if bounds is None else bounds.lower,
         flops_upper_per_second=None if bounds is None else bounds.upper,
         flops_per_second_by_precision=dict(roofline.flops_per_second),
-        dram_bytes_per_second=roofline.dram_bytes_per_second,
-        intensity_flops_per_byte=roofline.intensity_flops_per_byte,
         **_place_bounds(roofline),
-        tensor_flops_utilization_ratio=roofline.tensor_flops_utilization_ratio,
-        roof_ratio=dict(roofline.roof_ratio),
     )
 
 
 def _recent(recent: Recent) -> RecentJson:
     saturation, flops = recent.saturation_bounds, recent.flops_bounds_per_second
-    return RecentJson(
-        seconds=recent.seconds,
-        busy_ratio=recent.busy_ratio,
-        utilization_ratio=recent.utilization_ratio,
-        saturation_ratio=recent.saturation_ratio,
+    return copied(
+        RecentJson,
+        recent,
         saturation_lower_ratio=None if saturation is None else saturation.lower,
         saturation_upper_ratio=None if saturation is None else saturation.upper,
-        saturation_unit=recent.saturation_unit,
-        active_ratio=dict(recent.active_ratio),
-        time_parts=dict(recent.time_parts),
         time_bounds=_bounds(recent.time_bounds),
-        limiter=recent.limiter,
-        limited_ratio=dict(recent.limited_ratio),
-        roof_ratio=dict(recent.roof_ratio),
         flops_per_second=sum(recent.flops_per_second.values()) if recent.flops_per_second else None,
         flops_lower_per_second=None if flops is None else flops.lower,
         flops_upper_per_second=None if flops is None else flops.upper,
-        dram_bytes_per_second=recent.dram_bytes_per_second,
-        intensity_flops_per_byte=recent.intensity_flops_per_byte,
         **_place_bounds(recent),
-        idle_ratio=recent.idle_ratio,
-        held_idle_ratio=recent.held_idle_ratio,
     )
 
 
 def _xid(code: int, record: XidRecord) -> XidJson:
     xid = XIDS.get(code)
-    return XidJson(
-        xid=code,
-        count=record.count,
-        last_timestamp_seconds=record.last_timestamp_seconds,
-        tier=None if xid is None else xid.tier,
-        meaning=describe(code),
-    )
+    tier = None if xid is None else xid.tier
+    return copied(XidJson, record, xid=code, tier=tier, meaning=describe(code))
 
 
 def notice_of(snapshot: Snapshot) -> str | None:
@@ -203,21 +166,13 @@ def notice_of(snapshot: Snapshot) -> str | None:
 
 def _holder(holder: Holder) -> HolderJson:
     workload = holder.workload
-    return HolderJson(
-        owner=holder.owner,
-        command=holder.command,
-        work_class=holder.work_class,
-        workload=None if workload is None else workload_words(workload),
-    )
+    words = None if workload is None else workload_words(workload)
+    return copied(HolderJson, holder, workload=words)
 
 
 def _workload(workload: Workload) -> WorkloadJson:
     known = {name: value for name, value in asdict(workload).items() if value}
     return WorkloadJson(**known)
-
-
-def _source(state: SourceState) -> SourceJson:
-    return SourceJson(up=state.up, age_seconds=state.age_seconds)
 
 
 def _share(share: Share) -> ShareJson:
@@ -259,12 +214,11 @@ def gpu_json(gpu: Gpu, ranks: Iterable[Rank] = ()) -> GpuJson:
     Of one that is not up there are only its identity, when it was last read, and the ranks.
     """
     device = gpu.device
-    return GpuJson(
+    return copied(
+        GpuJson,
+        gpu,
         index=device.index,
         uuid=device.uuid,
-        up=gpu.up,
-        down_reason=gpu.down_reason,
-        last_read_timestamp_seconds=gpu.last_read_timestamp_seconds,
         identity=_identity(device, None if gpu.ceilings is None else gpu.ceilings.spec),
         modes=dict(device.modes) if gpu.up else {},
         mig=device.mig,
@@ -285,7 +239,7 @@ def gpus_answer(snapshot: Snapshot | None) -> GpusAnswer:
         timestamp_seconds=snapshot.timestamp_seconds,
         notice=notice_of(snapshot),
         problem=snapshot.problem,
-        source_states={name: _source(state) for name, state in snapshot.sources.items()},
+        source_states={name: copied(SourceJson, state) for name, state in snapshot.sources.items()},
         gpus=[gpu_json(gpu, snapshot.ranks) for gpu in snapshot.gpus],
     )
 
@@ -317,18 +271,17 @@ def _ceilings(ceilings: Ceilings | GpuModel) -> list[CeilingJson]:
 def rooflines(snapshot: Snapshot) -> list[RooflineJson]:
     """Return the roofline of every share of a GPU that is up and has ceilings."""
     return [
-        RooflineJson(
+        copied(
+            RooflineJson,
+            ceilings,
             gpu=gpu.device.index,
             uuid=gpu.device.uuid,
             name=gpu.device.name,
             gpu_instance=share.gpu_instance,
-            spec=ceilings.spec,
-            assumed_precision=ceilings.assumed_precision,
             memory_bandwidth_bytes_per_second=ceilings.memory_bandwidth_by_basis,
             link_bandwidth_bytes_per_second=(
                 dict(ceilings.link_bandwidth_bytes_per_second) if not gpu.device.mig else {}
             ),
-            peak_clock_hertz=dict(ceilings.peak_clock_hertz),
             ceilings=_ceilings(ceilings),
             point=None if share.roofline is None else _point(share.roofline),
             saturation=None if share.saturation is None else _saturation(share.saturation),
@@ -342,12 +295,13 @@ def rooflines(snapshot: Snapshot) -> list[RooflineJson]:
 
 def gpu_model_json(model: GpuModel) -> GpuModelJson:
     """Return one GPU model of the spec file."""
-    plain: dict[str, Any] = {each.name: getattr(model, each.name) for each in fields(model)}
-    plain |= {name: list(value) for name, value in plain.items() if isinstance(value, tuple)}
-    plain |= {name: dict(value) for name, value in plain.items() if isinstance(value, Mapping)}
-    plain["pci_ids"] = [f"{pci_id:04X}" for pci_id in model.pci_ids]
-    plain["compute_capability"] = capability_text(model.compute_capability)
-    return GpuModelJson(**plain, core_count=model.core_count, ceilings=_ceilings(model))
+    return copied(
+        GpuModelJson,
+        model,
+        pci_ids=[f"{pci_id:04X}" for pci_id in model.pci_ids],
+        compute_capability=capability_text(model.compute_capability),
+        ceilings=_ceilings(model),
+    )
 
 
 def specs_answer(models: Iterable[GpuModel], book: SpecBook) -> SpecsAnswer:

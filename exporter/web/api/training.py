@@ -9,6 +9,7 @@ from dataclasses import asdict
 from exporter.model.snapshot import Rank, Snapshot
 from exporter.model.training import TRAINING_DEGRADATIONS
 from exporter.web.api.models.gpus import GpuRankJson
+from exporter.web.api.models.json import copied
 from exporter.web.api.models.training import (
     DegradedJson,
     JobJson,
@@ -26,19 +27,7 @@ def gpu_ranks(uuid: str, ranks: Iterable[Rank]) -> list[GpuRankJson]:
     known = list(ranks)
     names = display_names({rank.job for rank in known})
     return [
-        GpuRankJson(
-            job=rank.job,
-            display_name=names[rank.job],
-            owner=rank.owner,
-            rank=rank.rank,
-            verified=rank.verified,
-            gpu_instance=rank.gpu_instance,
-            processes=rank.processes,
-            last_report_timestamp_seconds=rank.last_report_timestamp_seconds,
-            data_wait_ratio=rank.data_wait_ratio,
-            data_stall_ratio=rank.data_stall_ratio,
-            waiting_for_data=rank.waiting_for_data,
-        )
+        copied(GpuRankJson, rank, display_name=names[rank.job])
         for rank in known
         if rank.gpu_uuid == uuid
     ]
@@ -64,10 +53,9 @@ def _phases(rank: Rank) -> dict[str, PhaseJson]:
 
 def _rank(rank: Rank, now_seconds: float, indices: dict[str, int]) -> RankJson:
     totals, uuid = rank.totals, rank.gpu_uuid
-    return RankJson(
-        rank=rank.rank,
-        owner=rank.owner,
-        verified=rank.verified,
+    return copied(
+        RankJson,
+        rank,
         degraded=[
             DegradedJson(reason=reason, meaning=TRAINING_DEGRADATIONS[reason])
             for reason in rank.degraded
@@ -77,24 +65,14 @@ def _rank(rank: Rank, now_seconds: float, indices: dict[str, int]) -> RankJson:
             if uuid is None
             else RankDeviceJson(gpu=indices.get(uuid), uuid=uuid, gpu_instance=rank.gpu_instance)
         ),
-        world_size=rank.world_size,
-        framework=rank.framework,
-        precision=rank.precision,
-        instrumentation=rank.instrumentation,
-        processes=rank.processes,
-        last_report_timestamp_seconds=rank.last_report_timestamp_seconds,
         last_report_age_seconds=max(0.0, now_seconds - rank.last_report_timestamp_seconds),
         steps_total=totals.steps,
         batches_total=totals.batches,
         samples_total=totals.samples,
         step_seconds_total=totals.step_seconds,
-        run_seconds=rank.run_seconds,
         model_flops_total=totals.model_flops,
         phases=_phases(rank),
-        data_wait_ratio=rank.data_wait_ratio,
-        data_stall_ratio=rank.data_stall_ratio,
         loader=LoaderJson(**asdict(rank.loader)),
-        memory_bytes=dict(rank.memory_bytes),
     )
 
 

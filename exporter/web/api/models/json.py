@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Any, ClassVar, TypeVar
 
 from exporter.web.api import SCHEMA_VERSION
 
@@ -37,3 +39,22 @@ class Problem(Json):
 
     schema_version: int = SCHEMA_VERSION
     error: str
+
+
+T = TypeVar("T", bound=Json)
+
+
+def copied(kind: Callable[..., T], source: object, **others: Any) -> T:
+    """Return one of these types with `others`, and with what `source` has by the same names."""
+    for name in _names(kind) - others.keys():
+        if hasattr(source, name):
+            value = getattr(source, name)
+            if isinstance(value, Mapping):
+                value = dict(value)
+            others[name] = list(value) if isinstance(value, tuple) else value
+    return kind(**others)
+
+
+@lru_cache
+def _names(kind: Any) -> frozenset[str]:
+    return frozenset(field.name for field in fields(kind))

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from exporter.clock import GAP_INTERVALS
 from exporter.model.reading import Activity, Vitals
+from exporter.publisher.together import SURE_SECONDS
 
 
 class BoardRound(NamedTuple):
@@ -71,16 +72,25 @@ class AwaitedRounds:
 
 
 class Preferred:
-    """Bytes by the hardware counters, else by the driver's own readings; none counts twice.
+    """What an interval adds by the counters, else by the driver's own readings; none counts twice.
 
-    Where the counters have given them, those of the driver wait for up to three rounds, because the
-    next activity may cover them.
+    Where the counters have given it, what the driver gives waits for up to three rounds, because
+    the next activity may cover them.
     """
 
     def __init__(self) -> None:
-        self._counted = False
-        self._awaited: list[tuple[float, float]] = []
-        """Length in seconds and bytes of each round."""
+        self._counted = self._began = False
+        self._awaited: list[tuple[float, float | None]] = []
+        """Length in seconds of each round, and what the driver gave."""
+        self._blanks = 0
+        """Rounds of which nothing is known, since the last minute without any."""
+        self._sure_seconds = 0.0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the sum grows by all that is done: one that leaves out rounds now and then, or
+        stands still, is of less."""
+        return self._blanks <= GAP_INTERVALS
 
     def add(
         self, seconds: float, activity: Activity | None, counted: float | None, read: float | None
@@ -88,19 +98,26 @@ class Preferred:
         """Take what both gave in a round; return what is to be added now."""
         if activity is not None and counted is not None:
             self._counted = True
-            return counted + self._missed(activity.seconds - seconds)
-        if not self._counted:
-            return read
-        if seconds and len(self._awaited) < GAP_INTERVALS:
-            self._awaited.append((seconds, read or 0.0))
+            amounts = [*self._missed(activity.seconds - seconds), counted]
+        elif self._counted and seconds and len(self._awaited) < GAP_INTERVALS:
+            self._awaited.append((seconds, read))
             return None
-        self._counted = False
-        return self._missed(0.0) + (read or 0.0)
+        else:
+            self._counted = False
+            amounts = [*self._missed(0.0), read]
+        added = _sum(amounts)
+        if None not in amounts:
+            self._began, self._sure_seconds = True, self._sure_seconds + seconds
+        elif seconds and self._began:
+            self._blanks, self._sure_seconds = self._blanks + amounts.count(None), 0.0
+        if self._sure_seconds > SURE_SECONDS:
+            self._blanks = 0
+        return added
 
-    def _missed(self, covered_seconds: float) -> float:
-        """Return the bytes of the rounds that wait, without those of the last ones in this time."""
+    def _missed(self, covered_seconds: float) -> list[float | None]:
+        """Return the amounts of the rounds that wait, without the last ones in this time."""
         count = covered_rounds([seconds for seconds, _ in self._awaited], covered_seconds)
-        missed = sum(moved for _, moved in self._awaited[: len(self._awaited) - count])
+        missed = [amount for _, amount in self._awaited[: len(self._awaited) - count]]
         self._awaited.clear()
         return missed
 

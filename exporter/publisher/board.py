@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, NamedTuple
 
-from exporter.clock import GAP_INTERVALS
 from exporter.model.reading import THROTTLE_REASONS, Activity, Vitals
 from exporter.model.snapshot import BoardTotals
 from exporter.publisher.awaited import Preferred
@@ -18,14 +18,13 @@ class Tally:
     It never changes from one to the other, so it never jumps.
     """
 
-    __slots__ = ("_blanks", "_ours", "_total", "value")
+    __slots__ = ("_ours", "_sum", "value")
 
     def __init__(self) -> None:
         self.value: float | None = None
-        """None while the driver does not give its total, which may go on meanwhile, or while what
-        we count is not read."""
-        self._total = 0.0
-        self._blanks = 0
+        """None while the driver does not give its total, which may go on meanwhile, and while our
+        sum does not grow by all that is done."""
+        self._sum = 0.0
         self._ours: bool | None = None
         """None until one of them was there."""
 
@@ -37,16 +36,17 @@ class Tally:
             self._ours = False
         self.value = total
 
-    def add(self, increment: float | None, seconds: float = 0.0) -> None:
-        """Add to our own sum what an interval gave; no effect where the driver counts."""
+    def add(self, increment: float | None, *, known: bool = True) -> None:
+        """Add to our own sum, left out unless it is `known`; no effect where the driver counts."""
         if increment is not None and self._ours is not False:
             self._ours = True
-            self._total += increment
-            self._blanks, self.value = 0, self._total
-        elif self._ours and seconds:
-            self._blanks += 1
-            if self._blanks > GAP_INTERVALS:
-                self.value = None
+            self._sum += increment
+        if self._ours:
+            self.value = self._sum if known else None
+
+
+def _nothing(*_: object) -> None:
+    """Return that nothing has such a counter."""
 
 
 class BoardCounter(NamedTuple):
@@ -54,62 +54,51 @@ class BoardCounter(NamedTuple):
 
     field: str
     """Of `BoardTotals`."""
-    driver: Callable[[Vitals], float | None]
-    ours: Callable[[Vitals, Activity | None, float], float | None]
+    driver: Callable[[Vitals], float | None] = _nothing
+    counted: Callable[[Activity], float | None] = _nothing
+    """What the hardware counters give of an interval."""
+    read: Callable[[Vitals, float], float | None] = _nothing
+    """What the driver's own readings give of it, for where the counters give nothing."""
     label: str | None = None
     """Where the field is a mapping."""
-    read: Callable[[Vitals], float | None] | None = None
-    """What the driver's own readings give of an interval, for where the counters give nothing."""
 
 
-def _nothing(_: Vitals) -> None:
-    """Return no total: the driver has no such counter."""
-
-
-def _energy(vitals: Vitals, _: Activity | None, seconds: float) -> float | None:
+def _energy(vitals: Vitals, seconds: float) -> float | None:
     return None if vitals.power_watts is None else vitals.power_watts * seconds
 
 
 def _throttle(reason: str) -> BoardCounter:
-    def held(vitals: Vitals, _: Activity | None, seconds: float) -> float | None:
+    def held(vitals: Vitals, seconds: float) -> float | None:
         reasons = vitals.throttle_reasons
         return None if reasons is None else seconds if reason in reasons else 0.0
 
     return BoardCounter(
-        "throttle_seconds", lambda vitals: vitals.throttle_seconds.get(reason), held, reason
+        "throttle_seconds",
+        lambda vitals: vitals.throttle_seconds.get(reason),
+        read=held,
+        label=reason,
     )
 
 
-def _moved(field: str) -> Callable[[Vitals, Activity | None, float], float | None]:
-    """Return the bytes that the counters give."""
-
-    def moved(_: Vitals, activity: Activity | None, _seconds: float) -> float | None:
-        return None if activity is None else getattr(activity, field)
-
-    return moved
-
-
 def _pcie(field: str) -> BoardCounter:
-    return BoardCounter(field, _nothing, _moved(field), read=lambda vitals: getattr(vitals, field))
+    return BoardCounter(
+        field, counted=attrgetter(field), read=lambda vitals, _: getattr(vitals, field)
+    )
+
+
+def _nvlink(field: str) -> BoardCounter:
+    return BoardCounter(field, attrgetter(f"{field}_total"), attrgetter(field))
 
 
 BOARD_TOTALS: tuple[BoardCounter, ...] = (
-    BoardCounter("energy_joules", lambda vitals: vitals.energy_joules, _energy),
+    BoardCounter("energy_joules", attrgetter("energy_joules"), read=_energy),
     *(_throttle(reason) for reason in THROTTLE_REASONS),
     _pcie("pcie_transmit_bytes"),
     _pcie("pcie_receive_bytes"),
-    BoardCounter(
-        "nvlink_transmit_bytes",
-        lambda vitals: vitals.nvlink_transmit_bytes_total,
-        _moved("nvlink_transmit_bytes"),
-    ),
-    BoardCounter(
-        "nvlink_receive_bytes",
-        lambda vitals: vitals.nvlink_receive_bytes_total,
-        _moved("nvlink_receive_bytes"),
-    ),
-    BoardCounter("c2c_transmit_bytes", _nothing, _moved("c2c_transmit_bytes")),
-    BoardCounter("c2c_receive_bytes", _nothing, _moved("c2c_receive_bytes")),
+    _nvlink("nvlink_transmit_bytes"),
+    _nvlink("nvlink_receive_bytes"),
+    BoardCounter("c2c_transmit_bytes", counted=attrgetter("c2c_transmit_bytes")),
+    BoardCounter("c2c_receive_bytes", counted=attrgetter("c2c_receive_bytes")),
 )
 
 
@@ -118,9 +107,7 @@ class BoardIntegral:
 
     def __init__(self) -> None:
         self._tallies = [(counter, Tally()) for counter in BOARD_TOTALS]
-        self._preferred = {
-            counter.field: Preferred() for counter in BOARD_TOTALS if counter.read is not None
-        }
+        self._preferred = [Preferred() for _ in BOARD_TOTALS]
         self._energy = next(
             tally for counter, tally in self._tallies if counter.field == "energy_joules"
         )
@@ -132,18 +119,18 @@ class BoardIntegral:
         Where the driver's energy starts over or is not known, the energy used is power x time.
         """
         before = self._energy.value
-        for counter, tally in self._tallies:
+        for (counter, tally), preferred in zip(self._tallies, self._preferred, strict=True):
             tally.follow(counter.driver(vitals))
-            ours = counter.ours(vitals, activity, seconds)
-            if counter.read is not None:
-                preferred = self._preferred[counter.field]
-                ours = preferred.add(seconds, activity, ours, counter.read(vitals))
-            tally.add(ours, seconds)
+            counted = None if activity is None else counter.counted(activity)
+            tally.add(
+                preferred.add(seconds, activity, counted, counter.read(vitals, seconds)),
+                known=preferred.is_known,
+            )
         after = self._energy.value
         if not seconds:
             return None
         if before is None or after is None or after < before:
-            return _energy(vitals, activity, seconds)
+            return _energy(vitals, seconds)
         return after - before
 
     def totals(self) -> BoardTotals:

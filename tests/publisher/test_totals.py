@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -328,16 +327,6 @@ def test_what_we_began_to_count_we_count_on() -> None:
     assert totals.nvlink_transmit_bytes == 14.0
 
 
-def test_bytes_that_are_no_longer_counted_are_not_zero() -> None:
-    """After three intervals without them; they go on from where they were."""
-    board = BoardIntegral()
-    found = []
-    for moved in (7.0, None, None, None, None, 7.0):
-        board.add(Vitals(), replace(activity(), nvlink_transmit_bytes=moved), 1.0)
-        found.append(board.totals().nvlink_transmit_bytes)
-    assert found == [7.0, 7.0, 7.0, 7.0, None, 14.0]
-
-
 @pytest.mark.parametrize("counted", [{}, {"transmit"}, {"receive"}, {"transmit", "receive"}])
 def test_each_direction_of_pcie_is_counted_once(counted: set[str]) -> None:
     """By the counters where they give it, else by the driver's own readings; never by both."""
@@ -470,6 +459,61 @@ def test_no_byte_counts_twice_or_not_at_all(rounds: list[tuple[float, bool]]) ->
         if answers:
             since = 0.0
             assert board.totals().pcie_transmit_bytes == pytest.approx(100 * passed)
+
+
+def links(board: BoardIntegral) -> set[float | None]:
+    totals = board.totals()
+    return {totals.pcie_transmit_bytes, totals.nvlink_receive_bytes, totals.c2c_receive_bytes}
+
+
+def moved(board: BoardIntegral, rounds: int, *, read: bool = True) -> None:
+    """Rounds of a second, of which the counters gave the traffic or left it out."""
+    fields = ("pcie_transmit_bytes", "nvlink_receive_bytes", "c2c_receive_bytes")
+    given = activity(**dict.fromkeys(fields, 100.0 if read else None))
+    for _ in range(rounds):
+        board.add(Vitals(), given, 1.0)
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_traffic_that_is_no_longer_read_is_not_0(silent: bool) -> None:
+    """A sum that stands still would say that nothing moves; it comes back after a sure minute."""
+    board = BoardIntegral()
+    moved(board, 5)
+    assert links(board) == {500.0}
+    for _ in range(5):
+        board.add(Vitals(), None, 1.0) if silent else moved(board, 1, read=False)
+    assert links(board) == {None}
+    moved(board, 60)
+    assert links(board) == {None}
+    moved(board, 2)
+
+    assert links(board) == {6700.0}
+
+
+def test_traffic_that_is_blank_now_and_then_is_left_out() -> None:
+    """A sum without every second round is half of what was moved."""
+    board = BoardIntegral()
+    moved(board, 5)
+    moved(board, 1, read=False)
+    moved(board, 1)
+    assert links(board) == {600.0}  # what is lost once is less than one part in a minute
+    for _ in range(4):
+        moved(board, 1, read=False)
+        moved(board, 1)
+
+    assert links(board) == {None}
+
+
+def test_energy_and_throttling_that_are_no_longer_read_are_not_0() -> None:
+    """Where the driver has no counters of them."""
+    board = BoardIntegral()
+    board.add(Vitals(power_watts=100.0, throttle_reasons=frozenset()), None, 1.0)
+    for _ in range(5):
+        board.add(Vitals(), None, 1.0)
+    totals = board.totals()
+
+    assert totals.energy_joules is None
+    assert not totals.throttle_seconds
 
 
 def test_busy_intervals_add_no_idle_time_and_no_idle_energy() -> None:

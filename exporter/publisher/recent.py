@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from operator import add
 from typing import NamedTuple
 
 from exporter.derive.power import ByPower, within_both
@@ -13,6 +14,7 @@ from exporter.derive.saturation import estimated
 from exporter.model.reading import Utilization
 from exporter.model.snapshot import RECENT_SECONDS, Bounds, Recent, Saturation, ShareTotals
 from exporter.publisher.leader import Leader
+from exporter.publisher.sums import merged
 
 ESTIMATE = "estimate"
 """The source of a saturation that follows from the utilization."""
@@ -93,6 +95,8 @@ class _Mark(NamedTuple):
     """The observed time in which some of the work was not counted, in seconds."""
     counted_flops: float = 0.0
     """What of `ShareTotals.flops_lower` came from windows (`ByPower.counted_flops`)."""
+    units: Mapping[str, float] = {}
+    """Integral of the saturation, by the unit that gave it."""
 
 
 def reach_seconds(interval_seconds: float) -> float:
@@ -147,6 +151,10 @@ class RecentWindow:
         if saturation is not None and saturation.source == ESTIMATE:
             settled = settled.after(utilization, interval_seconds)
         seen = _observed_between(last.totals, totals)
+        units = last.units
+        if saturation is not None and saturation.unit is not None:
+            gave = _grown(totals.saturation_seconds, last.totals.saturation_seconds)
+            units = merged(units, {saturation.unit: gave or 0.0}, add)
         marks.append(
             _Mark(
                 monotonic,
@@ -158,6 +166,7 @@ class RecentWindow:
                 last.traffic.after(traffic, seen),
                 last.unread + seen * _leaves_out_work(saturation),
                 last.counted_flops + (0.0 if by_power is None else by_power.counted_flops),
+                units,
             )
         )
         reach = reach_seconds(interval_seconds)
@@ -215,12 +224,15 @@ class RecentWindow:
         judged = sum(limited.values())
         parts = _grown_each(after.time_seconds, before.time_seconds)
         parted = sum(parts.values())
-        flops = _over_each(_grown_each(after.flops, before.flops), measured)
+        flops = {}
+        if before.flops or began:  # a new precision has done nothing before
+            flops = _over_each(_grown_each(after.flops, before.flops), measured)
         dram = _mean(after.dram_bytes, before.dram_bytes, measured, began=began)
         used = _over(_grown(after.busy_seconds, before.busy_seconds), polled)
         active = _mean_each(_active(after), _active(before), measured, began=began)
         roofs = _mean_each(after.roof_seconds, before.roof_seconds, measured, began=began)
         saturated = _grown(after.saturation_seconds, before.saturation_seconds)
+        units = _grown_each(now.units, then.units)
         engine = active.get("engine")
         work = self._flops_bounds(ran.get("flops_upper"))
         traffic = self._traffic_bounds() if dram is None else None
@@ -232,7 +244,7 @@ class RecentWindow:
             utilization_ratio=used,
             saturation_ratio=_over(saturated, parted),
             saturation_bounds=self._saturation_bounds(),
-            saturation_unit=_busiest(active) if saturated else None,
+            saturation_unit=max(units, key=units.__getitem__, default=None) if saturated else None,
             active_ratio=active,
             time_parts=_over_each(parts, parted),
             time_bounds={} if parted else _bounds_between(before, after, ran),
@@ -328,16 +340,6 @@ def _active(totals: ShareTotals) -> dict[str, float]:
     }
     known = {name: seconds for name, seconds in whole.items() if seconds is not None}
     return {**known, **totals.pipe_active_seconds}
-
-
-def _busiest(active: Mapping[str, float]) -> str | None:
-    """Return the unit that was active for longest; FP32 and FP16 are both work of the FMA units,
-    and FP16 that cannot be told from tensor work counts as that."""
-    units = {name: active.get(name, 0.0) for name in ("dram", "tensor", "fma", "fp64", "int")}
-    units["tensor"] = max(units["tensor"], active.get("tensor_fp16", 0.0))
-    units["fma"] = max(units["fma"], active.get("fp32", 0.0), active.get("fp16", 0.0))
-    unit = max(units, key=units.__getitem__)
-    return unit if units[unit] else None
 
 
 def _settled_upper(then: _Mark, now: _Mark, bounded: float) -> float:

@@ -97,13 +97,16 @@ class Together:
 
     def worked_out(self, roofline: Roofline, activity: Activity) -> Roofline:
         """Return what follows from a reading, without the FLOPs where it lacks one of the units
-        whose FLOPs its source has given: the others are not all of them."""
+        whose FLOPs its source has given: the others are not all of them. Nor are those before a
+        unit that is new, with which they are added up from a minute later on."""
         given = {name for name in WORK_UNITS if getattr(activity, name) is not None}
         if tensor_activity(activity) is not None:
             given.add("tensor")
         if reads_fma(activity):
             given |= {"fma", "fp32", "fp16"}
         known = self._work_units.setdefault(activity.source, set())
+        if known and given > known:
+            self._leave({(WHOLE, "")} & self._members)
         known |= given
         if given == known:
             return roofline

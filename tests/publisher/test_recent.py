@@ -147,7 +147,8 @@ def test_counters_are_means_of_the_window() -> None:
                 "fp16": 0.4 * second,
             },
         )
-        window.add(float(second), float(second > 0), totals, None)
+        fma = Saturation("dcgm", True, Bounds(0.4, 0.4), ratio=0.4, unit="fma")
+        window.add(float(second), float(second > 0), totals, fma if second <= 15 else None)
     recent = window.recent()
     assert recent is not None
     assert recent.active_ratio == pytest.approx(
@@ -174,17 +175,41 @@ def test_a_basis_that_became_unknown_is_absent() -> None:
     assert recent.roof_ratio == pytest.approx({"clock": 0.5})
 
 
-def test_the_busiest_unit_is_one_that_was_active() -> None:
-    """A unit that is not read is none."""
+def test_the_busiest_unit_is_the_one_that_gave_the_saturation() -> None:
+    """Also where it is left out of what is added up, since it is blank now and then."""
     window = RecentWindow()
-    for second in range(3):
+    for second in range(12):
+        read = second % 3 > 0
         totals = ShareTotals(
             observed_seconds={"activity": float(second)},
             ran_seconds=dict.fromkeys(RAN, float(second)),
-            saturation_seconds=0.3 * second,
-            dram_active_seconds=0.3 * second,
+            saturation_seconds=0.6 * (second - second // 3),
+            time_seconds={"idle": 0.4 * (second - second // 3)},
+            pipe_active_seconds={"tensor": 0.5 * second},
         )
-        window.add(float(second), float(second > 0), totals, None)
+        ratio, unit = (0.6, "dram") if read else (None, None)
+        saturation = Saturation("dcgm", read, Bounds(0.6, 0.6), ratio=ratio, unit=unit)
+        window.add(float(second), float(second > 0), totals, saturation)
     recent = window.recent()
     assert recent is not None
     assert recent.saturation_unit == "dram"
+
+
+def test_work_that_is_added_up_again_is_not_all_of_the_last_seconds() -> None:
+    """Its total comes back at what it was, a minute after a unit of it came back."""
+    window = RecentWindow()
+    for second in range(26):
+        flops = {} if 6 < second < 20 else {"bf16_tensor": 1e14 * second, "fp32": 1e12 * second}
+        seconds = ShareTotals(observed_seconds={"activity": float(second)}, flops=flops)
+        window.add(float(second), float(second > 0), seconds, None)
+        recent = window.recent()
+        if recent is not None:
+            known = {"bf16_tensor": 1e14, "fp32": 1e12} if second < 7 else {}
+            assert recent.flops_per_second == pytest.approx(known)
+    for second in range(26, 32):
+        flops = {"bf16_tensor": 1e14 * second, "fp64": 1e12 * (second - 25)}
+        seconds = ShareTotals(observed_seconds={"activity": float(second)}, flops=flops)
+        window.add(float(second), 1.0, seconds, None)
+    recent = window.recent()
+    assert recent is not None
+    assert recent.flops_per_second == pytest.approx({"bf16_tensor": 1e14, "fp64": 6e11})

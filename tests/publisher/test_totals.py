@@ -21,6 +21,7 @@ from exporter.model.snapshot import (
     TimeParts,
 )
 from exporter.publisher.board import BOARD_TOTALS, BoardIntegral, Tally
+from exporter.publisher.together import Together
 from exporter.publisher.totals import SHARE_TOTALS, ShareIntegral
 
 ratios = st.floats(0, 1)
@@ -514,6 +515,20 @@ def test_energy_and_throttling_that_are_no_longer_read_are_not_0() -> None:
 
     assert totals.energy_joules is None
     assert not totals.throttle_seconds
+
+
+def test_work_without_a_unit_that_is_new_is_not_that_with_it() -> None:
+    """Else the unit's work would be that of less time than it is divided by."""
+    together = Together()
+    vector, tensor = Roofline(flops_per_second={"fp32": 1e12}), activity()
+    found = []
+    for second in range(80):
+        given = tensor if second >= 10 else dataclasses.replace(tensor, tensor=None)
+        work = together.worked_out(vector, given).flops_per_second
+        together.take({"flops": work} if work else {}, "dcgm", 1.0)
+        found.append(together.members("flops", work) is not None)
+
+    assert found == [True] * 10 + [False] * 60 + [True] * 10
 
 
 def test_busy_intervals_add_no_idle_time_and_no_idle_energy() -> None:

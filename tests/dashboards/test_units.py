@@ -39,6 +39,7 @@ from tests.rules.rules import RECORDED
 from tests.rules.scrapes import Scrapes
 from tests.sources.conftest import Rig, _only_gpm, _open_gpu, pid_namespace  # noqa: F401
 from tests.sources.dcgm.pages import READINGS, Rows, page
+from tests.sources.dcgm.turns import Turns
 
 Open = Callable[..., Rig]
 POLL_SECONDS = 5
@@ -82,8 +83,12 @@ class Node:
         self.rig, self._source = rig, source
         self.blank: int | None = None
         self._page = PageSource(
-            CounterOptions(dcgm_url="http://127.0.0.1:9400/metrics"), rig, lambda target: self.get()
+            CounterOptions(POLL_SECONDS, dcgm_url="http://127.0.0.1:9400/metrics"),
+            rig,
+            lambda target: self.get(),
+            lambda: 0.0,
         )
+        self._turns = Turns(self._page, self)
         node = {DCGM: self._page} if source == DCGM else {}
         self.session = session.Session(
             rig.handle,
@@ -99,9 +104,15 @@ class Node:
         rules = Rules(interval_seconds=POLL_SECONDS)
         self.publisher = Publisher(self, load_specs(), rules, rig, (self.pages.publish,))
 
+    def monotonic(self) -> float:
+        return self.rig.monotonic()
+
+    def advance(self, seconds: float) -> None:
+        self.rig._now += seconds
+
     def get(self) -> str:
         fields = {number: value for number, value in DCGM_WORK.items() if number != self.blank}
-        readings = READINGS | {"energy": self.rig.monotonic()}
+        readings = READINGS | {"energy": self.monotonic() // 1}
         return page(Rows(fields, readings, self.session.device.uuid))
 
     @property
@@ -129,11 +140,8 @@ class Node:
             blank = [] if unit is None else [unit, *totals]
             self.rig.fake.device(0, gpm={**WORK, "nan_ids": blank})
         self.blank = unit
-        for _ in range(POLL_SECONDS - 1):
-            self.rig._now += 1.0
-            self._page.step()
-        self.rig.advance(1.0)
-        self._page.step()
+        self._turns.advance(POLL_SECONDS)
+        self.rig.advance(0.0)
         return self.publisher.tick()
 
 

@@ -26,7 +26,8 @@ present only where its value is known: what is not known is absent, never 0 or N
   published of a rank before its device is known.
 - Ratios are 0 to 1; all else is in base units. Counters that the driver keeps (energy, throttle
   time, NVLink bytes, PCIe replays and errors) go on from the driver's total; all others start at
-  0 with the exporter. No integral crosses a gap longer than 3 poll intervals, so divide by
+  0 with the exporter. No integral crosses a gap longer than 3 poll intervals, and those of the
+  hardware counters, FLOPs and bytes too, skip readings that lack one of them. So divide by
   `rate(gpu_observed_seconds_total[...])` for a share of time, saturation by the sum of
   `gpu_time_seconds_total`, idle time by the sum of `gpu_limited_seconds_total`. A counter of a unit
   that is no longer read is left out ([why](saturation.md#units-that-come-and-go)).

@@ -109,7 +109,8 @@ FAMILIES: tuple[Family, ...] = (
         "gpu_flops_per_second",
         "flops_per_second",
         "core",
-        f"Operations per second over the last poll interval, all precisions together; {_FMA}.",
+        f"Operations per second of the pipes that are measured, over the last poll interval, all "
+        f"precisions together; {_FMA}.",
         "derived as gpu_flops_total",
         ROOFLINE.one(lambda r: r.total_flops_per_second),
     ),

@@ -2,8 +2,9 @@
 """Which readings of the hardware counters are added up: those that were taken together.
 
 One observed time serves the counters of all units, so it runs only while all of them are read. A
-unit that is blank for up to three readings stops them all; one that stays away is left out, and the
-others go on. It comes back after a minute without a blank: a scrape then has seen that it was gone.
+unit that is blank for up to three readings stops them all; one that stays away, or is blank again
+and again, is left out, and the others go on. It comes back after a minute without a blank: a scrape
+then has seen that it was gone.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from exporter.model.snapshot import Roofline
 
 SURE_SECONDS = 60.0
 """A unit that was left out counts again once it was read for so long without a blank."""
+FORGOTTEN_BLANKS = 1 / 6
+"""By a reading with the unit: one that is blank more often than in every seventh is left out."""
 ROOF = "roof_seconds"
 """Whether its bases are known follows from the work as well: one that is not leaves at once."""
 FIELDS = (
@@ -54,9 +57,8 @@ class Together:
     def __init__(self) -> None:
         self._members: set[Key] = set()
         self._source: str | None = None
-        self._lacked: set[Key] = set()
-        """Members that were blank since all of them were last read, and in how many readings."""
-        self._blanks = 0
+        self._blanks: dict[Key, float] = {}
+        """Members that were blank, and in how many readings that are not forgotten."""
         self._away: dict[Key, float] = {}
         """Those that were left out, and for how many seconds they were read since."""
         self._work_units: dict[str, set[str]] = {}
@@ -75,12 +77,12 @@ class Together:
         if all(field == ROOF for field, _ in lacking):
             self._leave(lacking)
             lacking = set()
-        self._lacked = self._lacked | lacking if lacking else set()
-        self._blanks = self._blanks + 1 if lacking else 0
-        if self._blanks > GAP_INTERVALS:
-            self._leave(self._lacked)
-            self._lacked, self._blanks = set(), 0
-        return not self._blanks
+        blanks = {key: count - FORGOTTEN_BLANKS for key, count in self._blanks.items()}
+        blanks |= {key: self._blanks.get(key, 0.0) + 1.0 for key in lacking}
+        gone = {key for key in lacking if blanks[key] > GAP_INTERVALS}
+        self._leave(gone)
+        self._blanks = {key: n for key, n in blanks.items() if n > 0.0 and key not in gone}
+        return lacking <= gone
 
     def _leave(self, keys: set[Key]) -> None:
         self._members -= keys

@@ -29,7 +29,7 @@ seconds = st.floats(0.01, 3.0)
 PARTS = TimeParts(idle=0.1, narrow=0.2, unsaturated=0.3, clock=0.1, saturated=0.3)
 
 
-def activity(ratio: float = 0.5, length: float = 1.0, **fields: float) -> Activity:
+def activity(ratio: float = 0.5, length: float = 1.0, **fields: float | None) -> Activity:
     return Activity(
         source="gpm",
         seconds=length,
@@ -515,6 +515,31 @@ def test_energy_and_throttling_that_are_no_longer_read_are_not_0() -> None:
 
     assert totals.energy_joules is None
     assert not totals.throttle_seconds
+
+
+@pytest.mark.parametrize(
+    ("blank", "every", "lost"),
+    [("dram", 2, 3), ("tensor", 3, 3), ("fp64", 6, 12), ("sm", 10, 60), ("engine", 30, 20)],
+)
+def test_a_unit_that_is_blank_again_and_again_stops_no_other(
+    blank: str, every: int, lost: int
+) -> None:
+    """The others lose a few seconds of ten minutes, and it is left out; a rare blank is not."""
+    integral = ShareIntegral(0.0)
+    for second in range(600):
+        given = activity(**{blank: None}) if second % every == every - 1 else activity()
+        integral.add(None, given, derived(), None, float(second))
+    totals = integral.totals()
+    left_out = {
+        "dram": totals.dram_active_seconds,
+        "sm": totals.sm_active_seconds,
+        "engine": totals.engine_active_seconds,
+        **{pipe: totals.pipe_active_seconds.get(pipe) for pipe in ("tensor", "fp64")},
+    }
+
+    assert totals.observed_seconds["activity"] == pytest.approx(600.0 - lost, abs=1.0)
+    assert totals.pipe_active_seconds["fp32"] == totals.observed_seconds["activity"] / 2
+    assert (left_out[blank] is None) == (every < 7)
 
 
 def test_work_without_a_unit_that_is_new_is_not_that_with_it() -> None:

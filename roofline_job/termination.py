@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 
 from .wrapping import replace
@@ -25,7 +26,7 @@ def before_termination(finish: Callable[[], object]) -> None:
     """
     global _finish
     module = sys.modules.get("signal")
-    if module is not None and _is(_signal.SIG_DFL):
+    if module is not None and _is(_signal.SIG_DFL) and not _is_caught():
         _finish = finish
         replace(module, "signal", _hiding)
         replace(module, "getsignal", _hiding)
@@ -52,6 +53,16 @@ def _is(handler: object) -> bool:
     return bool(_signal.getsignal(_signal.SIGTERM) == handler)
 
 
+def _is_caught() -> bool:
+    """Return whether the kernel knows a handler; one that is not Python's is seen nowhere else."""
+    try:
+        with open("/proc/self/status", "rb") as file:
+            caught = file.read().partition(b"SigCgt:")[2].split(None, 1)[0]
+    except (OSError, IndexError):
+        return False
+    return bool(int(caught, 16) >> (_signal.SIGTERM - 1) & 1)
+
+
 def _set(handler: object) -> None:
     try:
         _signal.signal(_signal.SIGTERM, handler)
@@ -59,17 +70,28 @@ def _set(handler: object) -> None:
         return
 
 
-def _lift() -> None:
-    """Take it off before a fork: a signal that meets a child in between would be lost."""
-    global _lifted
-    _lifted = _is(_terminate)
-    if _lifted:
+def _hold() -> None:
+    """Hold the signal back over a fork: one that meets a child before its default is set is lost.
+
+    The parent keeps its handler, which may be one of a C library by now.
+    """
+    if _is(_terminate):
+        _held[get_ident()] = _signal.pthread_sigmask(_signal.SIG_BLOCK, (_signal.SIGTERM,))
+
+
+def _release() -> None:
+    held = _held.pop(get_ident(), None)
+    if held is not None:
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, held)
+
+
+def _release_child() -> None:
+    if _is(_terminate):
         _set(_signal.SIG_DFL)
+    _release()
+    _held.clear()
 
 
-_lifted = False
-os.register_at_fork(
-    before=_lift,
-    after_in_parent=lambda: _set(_terminate) if _lifted else None,
-    after_in_child=_lift,
-)
+_held: dict[int, Any] = {}
+"""By thread, what it held back already."""
+os.register_at_fork(before=_hold, after_in_parent=_release, after_in_child=_release_child)

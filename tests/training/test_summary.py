@@ -151,6 +151,8 @@ for number, batch in enumerate(DataLoader(torch.zeros(4, 4), 1)):
         os.kill(os.getpid(), signal.SIGTERM)
 {after}
 """
+TRACED = "import faulthandler; faulthandler.register(signal.SIGTERM, sys.stdout)"
+"""A handler that Python does not know of, as those of libraries in C++."""
 STARTED = "roofline-exporter: 3 steps, waited "
 
 
@@ -174,6 +176,7 @@ def test_sigterm_ends_a_job_with_it(tmp_path: Path, listener: Listener) -> None:
         ("print(signal.signal(signal.SIGTERM, lambda *_: sys.exit(7)).name)", 7, "SIG_DFL"),
         ("signal.signal(signal.SIGTERM, signal.SIG_IGN)", 0, ""),
         ("signal.signal(signal.SIGTERM, lambda *_: print('own'))", 0, "own"),
+        (f"{TRACED}; os.fork() or os._exit(0); os.wait()", 0, "in <module>"),
     ],
 )
 def test_a_job_that_handles_sigterm_itself_does_so(
@@ -186,6 +189,18 @@ def test_a_job_that_handles_sigterm_itself_does_so(
     assert "SIG_DFL\n" in done.stdout
     assert said in done.stdout
     assert done.stderr.startswith(STARTED if code else "roofline-exporter: 4 steps, waited ")
+
+
+def test_a_handler_of_a_library_is_left_alone(tmp_path: Path) -> None:
+    """One that was there before the job trained, and of which Python says SIG_DFL."""
+    pytest.importorskip("torch")
+    source = SIGNALLED.format(before="", after="").replace(
+        "import torch\n", f"{TRACED}\nimport torch\n"
+    )
+    done = ran(tmp_path, source)
+    assert (done.returncode, done.stdout.splitlines()[:1]) == (0, ["SIG_DFL"])
+    assert "in <module>" in done.stdout
+    assert done.stderr.startswith("roofline-exporter: 4 steps, waited ")
 
 
 def test_a_child_of_a_job_has_the_default_of_sigterm(tmp_path: Path) -> None:

@@ -42,8 +42,12 @@ def _terminate(number: int, _: object) -> None:
 
 
 def _hiding(original: Callable[..., Any]) -> Callable[..., Any]:
+    armed = os.getpid()
+
     def hidden(*args: Any, **kwargs: Any) -> Any:
         handler = original(*args, **kwargs)
+        if _is(_signal.SIG_DFL) and os.getpid() == armed:  # as where the job takes its own one off
+            _set(_terminate)
         return sys.modules["signal"].SIG_DFL if handler is _terminate else handler
 
     return hidden

@@ -166,6 +166,12 @@ def test_sigterm_ends_a_job_with_it(tmp_path: Path, listener: Listener) -> None:
     last = listener.reports()[-1]
     assert (last["steps"], last["exit"]) == (3, True)
 
+    borrowed = """signal.signal(signal.SIGTERM, signal.signal(signal.SIGTERM, print))
+        print(signal.getsignal(signal.SIGTERM).name, flush=True)"""
+    done = ran(tmp_path, SIGNALLED.format(before=borrowed, after="").replace('end="")', 'flush=1)'))
+    assert (done.returncode, done.stdout[-8:]) == (-signal.SIGTERM, "SIG_DFL\n")
+    assert done.stderr.startswith(STARTED)
+
     quiet = ran(tmp_path, SIGNALLED.format(before="", after=""), "--quiet")
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (-signal.SIGTERM, "SIG_DFL\n", "")
 

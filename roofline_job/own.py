@@ -44,8 +44,9 @@ def shapes(batch: Any, depth: int = 0) -> Iterator[tuple[int, ...]]:
     kind = type(batch)
     if kind is _found("torch", "Tensor"):
         with unseen():
-            shape = tuple(map(int, batch.shape))
-        yield shape
+            shape = None if getattr(batch, "is_nested", False) else tuple(map(int, batch.shape))
+        if shape is not None:
+            yield shape
     elif kind is _found("numpy", "ndarray"):
         yield batch.shape
     elif any(kind is _found(*name) for name in _DICTS):

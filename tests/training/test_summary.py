@@ -168,7 +168,7 @@ def test_sigterm_ends_a_job_with_it(tmp_path: Path, listener: Listener) -> None:
 
     borrowed = """signal.signal(signal.SIGTERM, signal.signal(signal.SIGTERM, print))
         print(signal.getsignal(signal.SIGTERM).name, flush=True)"""
-    done = ran(tmp_path, SIGNALLED.format(before=borrowed, after="").replace('end="")', 'flush=1)'))
+    done = ran(tmp_path, SIGNALLED.format(before=borrowed, after="").replace('end="")', "flush=1)"))
     assert (done.returncode, done.stdout[-8:]) == (-signal.SIGTERM, "SIG_DFL\n")
     assert done.stderr.startswith(STARTED)
 

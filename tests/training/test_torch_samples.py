@@ -40,3 +40,23 @@ def test_a_watched_loader_tells_its_samples(tmp_path: Path, stated: str, samples
     assert last["precision"] == "bf16"
     assert last["loader"]["workers"] == 0
     assert set(last["phase_seconds"]) == {"data", "eval"}
+
+
+def test_a_batch_without_a_shape_costs_no_measurement(tmp_path: Path) -> None:
+    """A nested tensor is a plain torch.Tensor, and raises where it is asked for its shape."""
+    if importlib.util.find_spec("torch") is None:
+        unmet("PyTorch is not installed")
+    listener = Listener(tmp_path / "training.sock")
+    nested = """import warnings
+warnings.simplefilter("ignore")
+loader = DataLoader(data, 8, collate_fn=lambda all: torch.nested.nested_tensor([x for x, _ in all]))
+for batch in watch(loader, job="own"):
+    model(batch.to_padded_tensor(0).to(torch.bfloat16)).sum().backward()
+    optimizer.step()
+"""
+    script = SCRIPT.partition("for x, y")[0] + nested
+    job = run_job(tmp_path, script, listener.path)
+    last = listener.reports()[-1]
+    listener.close()
+    assert (job.returncode, job.stderr) == (0, "")
+    assert (last["batches"], last["steps"], last.get("samples")) == (3, 3, None)

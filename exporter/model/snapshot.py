@@ -219,7 +219,7 @@ class ShareTotals:
     observed_seconds: Mapping[str, float] = field(default_factory=dict)
     """By reading: utilization, and activity while all units are read that are published."""
     ran_seconds: Mapping[str, float] = field(default_factory=dict)
-    """By the name of another field here: how long its intervals were."""
+    """By the name of another field here that has no such time: how long its intervals were."""
     engine_active_seconds: float | None = None
     sm_active_seconds: float | None = None
     dram_active_seconds: float | None = None

@@ -23,6 +23,16 @@ from exporter.publisher.together import FIELDS, Together
 CUT_TOLERANCE = 0.01
 """A counter may read a little above 1 from rounding; beyond that the value is wrong."""
 
+DERIVED = (
+    "limited_seconds",
+    "idle_seconds",
+    "held_idle_seconds",
+    "time_upper_seconds",
+    "flops_upper",
+)
+"""The fields of `ShareTotals` that follow from readings of the whole interval, and that have no
+published time of their own."""
+
 _NO_LIMITS = dict.fromkeys(LIMITERS, 0.0)
 
 
@@ -241,7 +251,7 @@ class ShareIntegral:
         for field, value in more.items():
             if (value := self.together.members(field, value)) is not None:
                 sums[field] = merged(sums.get(field), value, add)
-        ran = dict.fromkeys(more, interval.seconds)
+        ran = {field: interval.seconds for field in DERIVED if field in more}
         sums["ran_seconds"] = merged(sums.get("ran_seconds"), ran, add)
         if derived.idle:
             self._idle_for = (self._idle_for or 0.0) + interval.seconds

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from itertools import groupby
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from exporter.model.readers import NO_COUNTER_STATES
@@ -177,6 +177,14 @@ def flat(totals: ShareTotals) -> dict[tuple[str, str | None], float]:
     return found
 
 
+@example(
+    [
+        Times(1, "full", renewed=False, failing=False, preferred="absent", working=True),
+        Times(1, "full", renewed=False, failing=True, preferred="answers", working=True),
+        Times(2, "full", renewed=False, failing=True, preferred="absent", working=True),
+        Times(1, "full", renewed=False, failing=False, preferred="answers", working=True),
+    ]
+)
 @given(st.lists(TIMES, max_size=12))
 def test_totals_neither_fall_nor_jump(times: list[Times]) -> None:
     """Whatever the page and a preferred source do, and in whatever order: time is counted once.

@@ -527,7 +527,9 @@ def test_a_unit_that_is_blank_again_and_again_stops_no_other(
     """The others lose a few seconds of ten minutes, and it is left out; a rare blank is not."""
     integral = ShareIntegral(0.0)
     for second in range(600):
-        given = activity(**{blank: None}) if second % every == every - 1 else activity()
+        given = activity()
+        if second % every == every - 1:
+            given = dataclasses.replace(given, **{blank: None})  # type: ignore[arg-type]
         integral.add(None, given, derived(), None, float(second))
     totals = integral.totals()
     left_out = {

@@ -135,6 +135,25 @@ def test_bounds_stay_shares_where_counters_end(tmp_path: Path) -> None:
     record(tmp_path, rows, "gpu:gpu_time_upper:ratio_rate5m", ({**GPU, "part": "saturated"}, 0.5))
 
 
+@pytest.mark.parametrize("late", ["gpu_time_seconds_total", "gpu_time_upper_seconds_total"])
+def test_a_window_in_which_bounds_or_parts_begin_has_no_bounds(late: str, tmp_path: Path) -> None:
+    """What was counted before the first scrape is not in a rate: an upper bound would be less."""
+    rates = {"gpu_time_seconds_total": 0.875, "gpu_time_upper_seconds_total": 0.125}
+    rows = observed(GPU, "activity")
+    for name, rate in rates.items():
+        since = AT - 2 * MINUTE if name == late else 0.0
+        value = between(since, 2 * AT, total((since - 20, rate)))
+        rows.append(counter(name, value, part="saturated"))
+    record(tmp_path, rows, "gpu:gpu_time_upper:ratio_rate5m")
+    recorded(
+        tmp_path,
+        rows,
+        "gpu:gpu_time_upper:ratio_rate5m",
+        AT + 4 * MINUTE,
+        ({**GPU, "part": "saturated"}, 1.0),
+    )
+
+
 def test_parts_that_are_known_have_no_bounds(tmp_path: Path) -> None:
     """The counters of earlier bounds stand still: that is no bound of 0."""
     rows = [

@@ -46,7 +46,8 @@ def _label(label: Label) -> str:
     if label.values:
         rest = f" (at level core without {', '.join(label.full_values)})"
         return f"`{label.name}`: {', '.join(label.values)}{rest if label.full_values else ''}"
-    return f"`{label.name}`" + (f" ({label.meaning})" if label.meaning else "")
+    only = f"; at level core only {', '.join(label.core_values)}" if label.core_values else ""
+    return f"`{label.name}`" + (f" ({label.meaning}{only})" if label.meaning else "")
 
 
 def _row(family: Family) -> str:

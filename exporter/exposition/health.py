@@ -128,7 +128,7 @@ FAMILIES: tuple[Family, ...] = (
     gauge(
         "gpu_sram_error_threshold_exceeded",
         "",
-        "full",
+        "core",
         "1 if on-chip memory had more uncorrectable errors than a board may have, else 0.",
         "nvmlDeviceGetSramEccErrorStatus" + _SLOW,
         HEALTH.one(lambda h: flag(h.sram_error_threshold_exceeded)),
@@ -136,7 +136,7 @@ FAMILIES: tuple[Family, ...] = (
     gauge(
         "gpu_unrepairable_memory",
         "",
-        "full",
+        "core",
         "1 if the board has memory that cannot be repaired, else 0.",
         "nvmlDeviceGetUnrepairableMemoryFlag" + _SLOW,
         HEALTH.one(lambda h: flag(h.unrepairable_memory)),
@@ -170,7 +170,7 @@ FAMILIES: tuple[Family, ...] = (
     gauge(
         "gpu_fabric_state",
         "",
-        "full",
+        "core",
         "Registration with the NVSwitch fabric: "
         + ", ".join(f"{number} {state}" for number, state in enumerate(FABRIC_STATES) if number)
         + ".",
@@ -180,7 +180,7 @@ FAMILIES: tuple[Family, ...] = (
     gauge(
         "gpu_fabric_healthy",
         "",
-        "full",
+        "core",
         "1 if the registration with the NVSwitch fabric succeeded and the fabric has its full "
         "bandwidth and routes, else 0; absent before it is completed.",
         "health summary, else health mask, of nvmlDeviceGetGpuFabricInfoV" + _SLOW,

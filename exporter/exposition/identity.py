@@ -87,7 +87,7 @@ FAMILIES: tuple[Family, ...] = (
     gauge(
         "gpu_last_read_timestamp_seconds",
         "seconds",
-        "core",
+        "full",
         "Unix time of this GPU's last successful fast read; its counters are exact at this time.",
         "host clock",
         GPU.one(lambda gpu: gpu.last_read_timestamp_seconds),

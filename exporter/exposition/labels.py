@@ -45,8 +45,10 @@ class Label:
     meaning: str = ""
     full_values: tuple[str, ...] = ()
     """Those of `values` that level core leaves out."""
+    core_values: tuple[str, ...] = ()
+    """Of an open label: those alone that level core serves; empty is all."""
 
     def core(self) -> Label:
         """Return the label as level core serves it."""
         kept = tuple(value for value in self.values if value not in self.full_values)
-        return replace(self, values=kept)
+        return replace(self, values=kept or self.core_values)

@@ -59,7 +59,7 @@ FAMILIES: tuple[Family, ...] = (
     gauge(
         "gpu_pcie_link_generation",
         "",
-        "core",
+        "full",
         "PCIe generation of the link now; it drops when the GPU is idle.",
         "nvmlDeviceGetCurrPcieLinkGeneration, at the slow cadence",
         BOARD.one(lambda b: b.pcie_generation),

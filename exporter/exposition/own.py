@@ -126,7 +126,7 @@ FAMILIES: tuple[Family, ...] = (
     gauge(
         "roofline_exporter_reading_state",
         "",
-        "full",
+        "core",
         "1 for each group of readings that is absent, or not all there, with the reason as state; "
         "implausible: it answers what cannot be true; busy: somebody else has the counters; "
         "unreachable: it does not answer, or not as it should; paused: handed to a profiler; "
@@ -136,7 +136,11 @@ FAMILIES: tuple[Family, ...] = (
         "the answer of the driver, or of the source, when the group was asked for",
         STATES.rows(
             (
-                Label("group", meaning="such as gpm, dcgm, cupti, ecc or processes"),
+                Label(
+                    "group",
+                    meaning="such as gpm, dcgm, cupti, ecc or processes",
+                    core_values=("gpu",),
+                ),
                 Label(
                     "state",
                     meaning="unsupported, no_permission, old_driver, implausible, suspended, mig, "

@@ -99,7 +99,7 @@ FAMILIES: tuple[Family, ...] = (
     gauge(
         "gpu_memory_free_bytes",
         "bytes",
-        "core",
+        "full",
         "Device memory that can be allocated.",
         "nvmlDeviceGetMemoryInfo",
         MEMORY.one(lambda m: m.free_bytes),
@@ -107,7 +107,7 @@ FAMILIES: tuple[Family, ...] = (
     gauge(
         "gpu_memory_reserved_bytes",
         "bytes",
-        "core",
+        "full",
         "Device memory that driver and firmware keep for themselves.",
         "nvmlDeviceGetMemoryInfo (v2)",
         MEMORY.one(lambda m: m.reserved_bytes),

@@ -49,6 +49,9 @@ def test_level_core_lists_fewer_label_values() -> None:
     assert clocks.values == ("sm", "memory")
     assert not core["gpu_clock_hertz"].lists(("video",))
     assert CATALOGUE["gpu_clock_hertz"].lists(("video",))
+    assert core["roofline_exporter_reading_state"].lists(("gpu", "suspended"))
+    assert not core["roofline_exporter_reading_state"].lists(("gpm", "old_driver"))
+    assert CATALOGUE["roofline_exporter_reading_state"].lists(("gpm", "old_driver"))
     for name in ("gpu_flops_total", "gpu_limited_seconds_total", "gpu_time_seconds_total"):
         assert core[name].labels == CATALOGUE[name].labels
 

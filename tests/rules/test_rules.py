@@ -221,15 +221,32 @@ def test_the_runbook_has_five_parts_for_each_alert(alert: str) -> None:
         assert rule["annotations"]["runbook_url"].endswith(f"docs/runbook.md#{alert.lower()}")
 
 
-@pytest.mark.parametrize("alert", ALERTS)
-def test_alerts_that_need_level_full_say_so(alert: str) -> None:
-    """docs/rules.md names each alert that reads what `--metrics.level=core` leaves out, itself or
-    in what is recorded for it."""
-    section = _text("docs/rules.md").partition("## With `--metrics.level=core`")[2]
+def _reads_full(alert: str) -> bool:
+    """Return whether it reads what level core leaves out, itself or in what is recorded for it."""
     expressions = [rule["expr"] for rule in ALERTS[alert]]
     expressions += [RECORDED[name] for text in expressions for name in read_by(text)]
     names = {name for text in expressions for name, _ in SAMPLE.findall(text)} - LABELS
-    reads_full = any(CATALOGUE[name].level == "full" for name in names)
-    assert (f"`{alert}`" in section) == reads_full, (
+    return any(CATALOGUE[name].level == "full" for name in names)
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_alerts_that_need_level_full_say_so(alert: str) -> None:
+    """docs/rules.md names each of them under `--metrics.level=core`."""
+    section = _text("docs/rules.md").partition("## With `--metrics.level=core`")[2]
+    assert (f"`{alert}`" in section) == _reads_full(alert), (
         f"{alert}: docs/rules.md has to list it if, and only if, it reads a family of level full"
     )
+
+
+@pytest.mark.parametrize(
+    "alert",
+    [
+        name
+        for name, rules in ALERTS.items()
+        if any(r["labels"]["severity"] == "critical" for r in rules)
+    ],
+)
+def test_critical_alerts_are_whole_at_level_core(alert: str) -> None:
+    """It is the default in Kubernetes: a broken GPU is known there, and none is called lost that
+    sleeps."""
+    assert not _reads_full(alert)

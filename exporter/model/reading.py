@@ -251,6 +251,8 @@ class Activity:
     """How old it was when it was read, where its source hands over what it has."""
     unseen_seconds: float | None = None
     """Time of the interval that it is not the mean of, where its source may have missed a part."""
+    lag_seconds: float | None = None
+    """How long before it was read the time ended that it is of, where that is known."""
 
     @property
     def integrable(self) -> bool:

@@ -18,6 +18,7 @@ from exporter.model.reading import Activity, Reading, ShareReading
 from exporter.model.snapshot import Bounds, Ceilings, Share
 from exporter.model.workload import NO_WORK, ShareWork
 from exporter.publisher.awaited import AwaitedRounds, BoardRound
+from exporter.publisher.drawn import Drawn
 from exporter.publisher.power import SAMPLE_SECONDS, PowerWindow
 from exporter.publisher.ranks import GapClock, WorkClaim
 from exporter.publisher.recent import ESTIMATE, RecentWindow
@@ -59,6 +60,7 @@ class TrackedShare:
         self.totals = self.integral.totals()
         self.recent = RecentWindow()
         self.power = PowerWindow()
+        self._drawn = Drawn()
         self._unfit = False
         """Whether its power was found not to agree with the model of it."""
         self.stated = StatedWork()
@@ -105,6 +107,7 @@ class TrackedShare:
         if share_reading.activity is not None:
             whole = self._awaited.joined(whole, share_reading.activity)
         power = self.power.add(reading, elapsed, energy_joules)
+        self._drawn.add(reading.monotonic_seconds, elapsed, energy_joules)
 
         def derive(share_reading: ShareReading) -> Derived:
             found = derive_share(
@@ -141,7 +144,11 @@ class TrackedShare:
             self._awaited.add(whole)
         else:
             self._awaited.clear()
-        self._add(share_reading, read, derived, rules, whole.energy_joules, awaited=awaited)
+        drawn, activity = whole.energy_joules, share_reading.activity
+        if activity is not None and activity.lag_seconds:
+            ended = reading.monotonic_seconds - activity.lag_seconds
+            drawn = self._drawn.between(ended - activity.seconds, ended)
+        self._add(share_reading, read, derived, rules, drawn, awaited=awaited)
         self.integral.add_allocated(
             elapsed, allocated=work.allocated, held=derived.held, anew=work_is_new
         )

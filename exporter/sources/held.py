@@ -28,7 +28,11 @@ MOST_HELD = 4096
 
 _NAMES = frozenset(field.name for field in fields(Activity))
 _BYTES = frozenset(name for name in _NAMES if name.endswith("_bytes"))
-_RATIOS = _NAMES - _BYTES - {"source", "seconds", "elapsed_cycles", "age_seconds", "unseen_seconds"}
+_RATIOS = (
+    _NAMES
+    - _BYTES
+    - {"source", "seconds", "elapsed_cycles", "age_seconds", "unseen_seconds", "lag_seconds"}
+)
 
 
 class Standing(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from exporter.clock import Clock
@@ -178,7 +179,7 @@ class ChildCounters:
                 age = activity.age_seconds
                 stands = STANDS_RATIO * activity.seconds
                 held.put(
-                    activity,
+                    replace(activity, lag_seconds=LOOK_SECONDS + activity.seconds),
                     now,
                     stands,
                     mean_seconds=stands,

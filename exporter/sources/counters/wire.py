@@ -42,7 +42,7 @@ BYTES = frozenset(field.name for field in fields(Activity) if field.name.endswit
 RATIOS = (
     frozenset(field.name for field in fields(Activity))
     - BYTES
-    - {"source", "seconds", "elapsed_cycles", "age_seconds", "unseen_seconds"}
+    - {"source", "seconds", "elapsed_cycles", "age_seconds", "unseen_seconds", "lag_seconds"}
 )
 
 

@@ -224,7 +224,13 @@ class PageSource:
             for share, activity in rows.activities.items():
                 held = self._held.setdefault((uuid, share), Held(LOOK_SECONDS))
                 held.put(
-                    replace(activity, age_seconds=age),
+                    replace(
+                        activity,
+                        age_seconds=age,
+                        lag_seconds=LOOK_SECONDS
+                        + _look_seconds(renewal) / 2
+                        + (renewal.mean_interval_seconds or 0.0),
+                    ),
                     now,
                     standing,
                     mean_seconds=MEAN_INTERVALS * (renewal.interval_seconds or 0.0),

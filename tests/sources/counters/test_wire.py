@@ -63,7 +63,7 @@ def test_every_message_is_understood() -> None:
 
 def test_the_names_of_values_are_those_of_an_activity() -> None:
     """Every field is one of the two kinds, or is not the child's to say as a value."""
-    own = {"source", "seconds", "elapsed_cycles", "age_seconds", "unseen_seconds"}
+    own = {"source", "seconds", "elapsed_cycles", "age_seconds", "unseen_seconds", "lag_seconds"}
 
     assert RATIOS | BYTES | own == {field.name for field in fields(Activity)}
     assert not RATIOS & BYTES

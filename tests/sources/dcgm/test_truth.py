@@ -125,6 +125,7 @@ class Node:
         vitals = Vitals(
             utilization=Utilization(busy, busy, seconds, lower_ratio=busy),
             clock_hertz={"sm": CLOCK_HERTZ, "memory": 1.6e9},
+            energy_joules=60.0 * now + 340.0 * self.load.seconds(self.began, now),
         )
         self.reading = Reading(DEVICE, self.clock.time(), now, vitals, Board(), (share,))
 
@@ -187,3 +188,21 @@ def test_a_load_in_step_with_the_page() -> None:
         while node.clock.monotonic() < load.until + 10.0:
             share = node.share()
         assert share.totals.pipe_active_seconds["tensor"] == pytest.approx(50.0, rel=0.03)
+
+
+@pytest.mark.parametrize("poll", [1.0, 5.0])
+@pytest.mark.parametrize("renewal", [1.0, 3.0])
+def test_the_energy_of_idle_time_is_that_of_the_same_seconds(renewal: float, poll: float) -> None:
+    """60 W at rest and 400 W at work, in phases of twenty seconds: what DCGM says comes late."""
+    load = Load(40.0, 0.5, 10.0, 1000.0)
+    node = Node(load, renewal, poll, 7)
+    while node.clock.monotonic() < 60.0:
+        before = node.share().totals
+    while node.clock.monotonic() < 260.0:
+        after = node.share().totals
+    idle = (after.idle_seconds or 0.0) - (before.idle_seconds or 0.0)
+    joules = (after.idle_energy_joules or 0.0) - (before.idle_energy_joules or 0.0)
+
+    assert idle > 40.0
+    # How the power went between two rounds is not known.
+    assert joules == pytest.approx(60.0 * idle, rel=0.05 if poll == 1.0 else 0.16)

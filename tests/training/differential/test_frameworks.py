@@ -20,7 +20,7 @@ from tests.training.differential.harness import (
     require_module,
 )
 
-RUNTIME = re.compile(r"'?[a-z_]+(_runtime|_per_second)'?: '?[\d.e-]+'?|\[[\d:]+<.*it/s\]")
+RUNTIME = re.compile(r"'?[a-z_]+(_runtime|_per_second)'?: '?[\d.e+-]+'?|\[[\d:]+<.*it/s\]")
 """Times that the Trainer of Hugging Face prints."""
 
 

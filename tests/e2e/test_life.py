@@ -215,13 +215,15 @@ def test_reload_names_what_needs_a_restart(configured: _Configured) -> None:
     assert len(lines) == 2
     assert "level=warning" in lines[1]
     assert "poll.interval" in lines[1]
-    first = configured.daemon.metrics().value("gpu_last_read_timestamp_seconds")
 
-    def next_read() -> float | None:
-        read = configured.daemon.metrics().value("gpu_last_read_timestamp_seconds")
-        return read if read != first else None
+    def observed() -> float:
+        page = configured.daemon.metrics()
+        return page.value("gpu_observed_seconds_total", reading="utilization")
 
-    assert wait_until(next_read, 3, "the next read") - first > 0.5
+    first = observed()
+    assert (
+        wait_until(lambda: (now := observed()) != first and now, 3, "the next read") > first + 0.5
+    )
 
 
 def test_a_storm_of_reloads_is_weathered(configured: _Configured) -> None:

@@ -35,7 +35,8 @@ class NodeWork:
         """By source: what counts of it now."""
         self._pods: Mapping[str, Pods] = {}
         self._work: dict[ShareKey, ShareWork] = {}
-        self._owners = True
+        self._shown: Mapping[ShareKey, ShareWork] = {}
+        """The same, without users where none are to be named."""
         self._numbers = SlurmNumbers()
         self.pod_labels: Mapping[str, Mapping[str, str]] = {}
         """By NAMESPACE/POD: of the pods whose work is on a share."""
@@ -61,7 +62,9 @@ class NodeWork:
         }
         known = [*self._said.values()]
         self._work = work_of_shares(self._resolved(known, shares), shares, self._work)
-        self._owners = owners
+        self._shown = (
+            self._work if owners else {key: _anonymous(each) for key, each in self._work.items()}
+        )
         self._pods = pods_of(shares, self._work)
         self.pod_labels = _labels(known, self._work.values())
 
@@ -83,8 +86,7 @@ class NodeWork:
 
     def of(self, uuid: str, gpu_instance: int | None) -> ShareWork:
         """Return whose work is on a share."""
-        work = self._work.get(ShareKey(uuid, gpu_instance), NO_WORK)
-        return work if self._owners else _anonymous(work)
+        return self._shown.get(ShareKey(uuid, gpu_instance), NO_WORK)
 
 
 def _anonymous(work: ShareWork) -> ShareWork:

@@ -8,7 +8,7 @@ integrals), times are seconds, sizes are bytes, clocks are hertz. ``None`` is "n
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from exporter.model.workload import Membership
 
@@ -278,6 +278,16 @@ class Activity:
     def tensor_op_ratios(self) -> dict[str, float]:
         """The activity of the tensor pipe by operation, where the source splits it."""
         return _without_none(hmma=self.hmma, imma=self.imma, dmma=self.dmma, dfma=self.dfma)
+
+
+ACTIVITY_BYTES = frozenset(each.name for each in fields(Activity) if each.name.endswith("_bytes"))
+"""The fields of `Activity` that add up."""
+ACTIVITY_RATIOS = (
+    frozenset(each.name for each in fields(Activity))
+    - ACTIVITY_BYTES
+    - {"source", "seconds", "elapsed_cycles", "age_seconds", "unseen_seconds", "lag_seconds"}
+)
+"""Those that are means."""
 
 
 @dataclass(frozen=True, slots=True)

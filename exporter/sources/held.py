@@ -14,25 +14,17 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from exporter.clock import stale_after_seconds
-from exporter.model.reading import Activity
+from exporter.model.reading import ACTIVITY_BYTES, ACTIVITY_RATIOS, Activity
 from exporter.sources.source import OpenedGpu
 
 LEAST_COVERED_RATIO = 0.9
 """A round of which less is covered was not measured as a whole."""
 MOST_HELD = 4096
 """Activities of one share that nobody takes; the oldest are dropped."""
-
-_NAMES = frozenset(field.name for field in fields(Activity))
-_BYTES = frozenset(name for name in _NAMES if name.endswith("_bytes"))
-_RATIOS = (
-    _NAMES
-    - _BYTES
-    - {"source", "seconds", "elapsed_cycles", "age_seconds", "unseen_seconds", "lag_seconds"}
-)
 
 
 class Standing(NamedTuple):
@@ -147,10 +139,10 @@ def _mean(pieces: list[Piece], seconds: float) -> Activity:
     """Return the mean over the pieces, which last so long together; what one of them lacks is not
     known. Its age is that of the oldest."""
     values: dict[str, Any] = {}
-    for name in _RATIOS:
+    for name in ACTIVITY_RATIOS:
         ratios = [getattr(piece.activity, name) for piece in pieces]
         values[name] = None if None in ratios else _sum(ratios, pieces) / seconds
-    for name in _BYTES:
+    for name in ACTIVITY_BYTES:
         rates: list[Any] = [_rate(piece.activity, name) for piece in pieces]
         values[name] = None if None in rates else _sum(rates, pieces)
     age = max(piece.age_seconds for piece in pieces)

@@ -16,11 +16,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from exporter.errors import one_line
-from exporter.model.reading import Activity
+from exporter.model.reading import ACTIVITY_BYTES, ACTIVITY_RATIOS, Activity
 
 OK = "ok"
 UNREACHABLE = "unreachable"
@@ -37,13 +37,6 @@ HIGHEST_BYTES = 1e18
 LONGEST_SECONDS = 3600.0
 LONGEST_TEXT = 500
 LONGEST_LINE_BYTES = 65_536
-
-BYTES = frozenset(field.name for field in fields(Activity) if field.name.endswith("_bytes"))
-RATIOS = (
-    frozenset(field.name for field in fields(Activity))
-    - BYTES
-    - {"source", "seconds", "elapsed_cycles", "age_seconds", "unseen_seconds", "lag_seconds"}
-)
 
 
 class Malformed(ValueError):
@@ -163,8 +156,8 @@ def _counted(found: Mapping[str, Any], source: str) -> Counted:
     if seconds <= 0:
         raise Malformed("covers no time")
     values = {
-        **_numbers(found.get("ratios", {}), RATIOS, HIGHEST_RATIO),
-        **_numbers(found.get("bytes", {}), BYTES, HIGHEST_BYTES),
+        **_numbers(found.get("ratios", {}), ACTIVITY_RATIOS, HIGHEST_RATIO),
+        **_numbers(found.get("bytes", {}), ACTIVITY_BYTES, HIGHEST_BYTES),
     }
     age_seconds = None if age is None else _number(age, math.inf)
     activity = Activity(source, seconds, age_seconds=age_seconds, **values)

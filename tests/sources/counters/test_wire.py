@@ -13,12 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.model.reading import Activity
+from exporter.model.reading import ACTIVITY_BYTES, ACTIVITY_RATIOS, Activity
 from exporter.sources.counters.wire import (
-    BYTES,
     HIGHEST_RATIO,
     LONGEST_LINE_BYTES,
-    RATIOS,
     Beat,
     Counted,
     Hello,
@@ -65,8 +63,8 @@ def test_the_names_of_values_are_those_of_an_activity() -> None:
     """Every field is one of the two kinds, or is not the child's to say as a value."""
     own = {"source", "seconds", "elapsed_cycles", "age_seconds", "unseen_seconds", "lag_seconds"}
 
-    assert RATIOS | BYTES | own == {field.name for field in fields(Activity)}
-    assert not RATIOS & BYTES
+    assert ACTIVITY_RATIOS | ACTIVITY_BYTES | own == {field.name for field in fields(Activity)}
+    assert not ACTIVITY_RATIOS & ACTIVITY_BYTES
 
 
 @pytest.mark.parametrize(
@@ -136,7 +134,7 @@ def test_what_is_understood_is_possible(found: dict[str, Any]) -> None:
     except Malformed:
         return
     if isinstance(message, Counted):
-        values = [getattr(message.activity, name) for name in RATIOS | BYTES]
+        values = [getattr(message.activity, name) for name in ACTIVITY_RATIOS | ACTIVITY_BYTES]
         assert all(value is None or 0 <= value < math.inf for value in values)
         assert message.activity.seconds > 0
 

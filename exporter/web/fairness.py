@@ -47,6 +47,8 @@ class FairQueue(Generic[T]):
         self._most_of_one = most if most_of_one is None else most_of_one
         self._of: dict[str, deque[T]] = {}
         """By origin, in the order of their turns; none is empty."""
+        self._having: dict[int, dict[str, None]] = {}
+        """The origins that have so many items; none is empty."""
         self._length = 0
 
     def __len__(self) -> int:
@@ -65,12 +67,13 @@ class FairQueue(Generic[T]):
         """
         own = self._of.setdefault(of, deque())
         own.append(item)
-        self._length += 1
+        self._count(of, len(own) - 1, len(own))
         heaviest = of
         if len(own) <= self._most_of_one:
             if self._length <= self._most:
                 return None
-            heaviest = max(self._of, key=lambda each: (len(self._of[each]), each == of))
+            those = self._having[max(self._having)]
+            heaviest = of if of in those else next(iter(those))
         left_out = self._of[heaviest][-1]
         self.discard(heaviest, left_out)
         return left_out
@@ -80,7 +83,7 @@ class FairQueue(Generic[T]):
         of = next(iter(self._of), "")
         items = self._of.pop(of)
         item = items.popleft()
-        self._length -= 1
+        self._count(of, len(items) + 1, len(items))
         if items:
             self._of[of] = items
         return item
@@ -90,6 +93,16 @@ class FairQueue(Generic[T]):
         items = self._of.get(of)
         if items is not None and item in items:
             items.remove(item)
-            self._length -= 1
+            self._count(of, len(items) + 1, len(items))
             if not items:
                 del self._of[of]
+
+    def _count(self, of: str, before: int, now: int) -> None:
+        """Note how many items an origin had and has: who floods is not counted anew each time."""
+        self._length += now - before
+        if before:
+            del self._having[before][of]
+            if not self._having[before]:
+                del self._having[before]
+        if now:
+            self._having.setdefault(now, {})[of] = None

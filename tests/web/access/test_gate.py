@@ -318,13 +318,13 @@ class Flood:
                         self.answers[int(answer.split()[1])] += 1
                         [length] = re.findall(rb"(?i)content-length: (\d+)", answer)
                         await reader.readexactly(int(length))
-                        # One that was sent away waits, as the answer says.
-                        await asyncio.sleep(1.0 if answer.split()[1] == b"503" else 0)
+                        # One that was sent away waits a little, as the answer says.
+                        await asyncio.sleep(0.2 if answer.split()[1] == b"503" else 0)
                 finally:
                     writer.close()
 
 
-@pytest.mark.parametrize("clients", [4, 40, 100])
+@pytest.mark.parametrize("clients", [4, 40, 400])
 @pytest.mark.parametrize("networks", [False, True], ids=["one host", "networks"])
 def test_who_knows_the_password_gets_through_a_flood(
     start: Start, monkeypatch: pytest.MonkeyPatch, clients: int, *, networks: bool
@@ -362,7 +362,7 @@ def test_who_knows_the_password_gets_through_a_flood(
             arrivals.clear()
             statuses = [node.get(headers=basic(name, word), address=scraper).status]
             while statuses[-1] == 503:
-                wait_until(lambda word=word: word in asked, 300)  # type: ignore[misc]
+                wait_until(lambda word=word: word in asked)  # type: ignore[misc]
                 statuses.append(node.get(headers=basic(name, word), address=scraper).status)
             assert statuses in ([200], [503, 200], [503, 503, 200])
             origins = clients if networks else 1

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -24,12 +25,14 @@ from exporter.model.readers import CounterState
 from exporter.model.reading import SlotReport, XidRecord
 from exporter.model.snapshot import Snapshot
 from exporter.publisher import Publisher, Rules
+from exporter.sources.counters.child_counters import ChildCounters
+from exporter.sources.counters.wire import parsed
 from exporter.sources.dcgm.source import PageSource
 from exporter.sources.fleet import session
 from exporter.sources.fleet.session import SessionOptions
 from exporter.sources.nvml import GPM
 from exporter.sources.nvml.gpm_ids import CYCLES, PERCENTS
-from exporter.sources.source import DCGM, CounterOptions
+from exporter.sources.source import CUPTI, DCGM, CounterOptions, NodeCounters
 from exporter.sources.table import COUNTER_SOURCES
 from exporter.specs import load_specs
 from exporter.web.api.convert import gpus_answer
@@ -52,6 +55,11 @@ DCGM_WORK = {
     1001: 0.9, 1002: 0.8, 1003: 0.4, 1004: 0.3, 1005: 0.6, 1006: 0.15, 1007: 0.25, 1008: 0.05,
     1009: 1.5e9, 1010: 2.5e9, 1011: 3e9, 1012: 4e9, 1013: 0.05, 1014: 0.2, 1015: 0.1, 1016: 0.2,
 }  # fmt: skip
+CUPTI_WORK = {
+    "engine": 0.9, "sm": 0.8, "occupancy": 0.4, "integer": 0.2, "tensor": 0.3, "hmma": 0.2,
+    "imma": 0.0, "dmma": 0.1, "dram": 0.6, "fp64": 0.15, "fp32": 0.25, "fp16": 0.05,
+}  # fmt: skip
+CUPTI_FIELDS = list(CUPTI_WORK)
 QUIET = {"idle", "free", "held idle", "often idle"}
 POLL_LIST = st.lists(st.booleans(), min_size=6, max_size=24)
 COUNTED = re.compile(
@@ -73,7 +81,7 @@ TOLERANCE = 0.03
 
 
 class Node:
-    """A fake driver's GPU, with a dcgm-exporter beside it or GPM, through to the page."""
+    """A fake driver's GPU, with a dcgm-exporter, a child or GPM, through to the page."""
 
     name = "nvml"
     problem: str | None = None
@@ -89,7 +97,9 @@ class Node:
             lambda: 0.0,
         )
         self._turns = Turns(self._page, self)
-        node = {DCGM: self._page} if source == DCGM else {}
+        self._child = ChildCounters(CUPTI, {}, rig, patience_seconds=0.0)
+        nodes: Mapping[str, NodeCounters] = {DCGM: self._page, CUPTI: self._child}
+        node = {name: counters for name, counters in nodes.items() if name == source}
         self.session = session.Session(
             rig.handle,
             0,
@@ -114,6 +124,13 @@ class Node:
         fields = {number: value for number, value in DCGM_WORK.items() if number != self.blank}
         readings = READINGS | {"energy": self.monotonic() // 1}
         return page(Rows(fields, readings, self.session.device.uuid))
+
+    def line(self) -> bytes:
+        """What the child writes once a second."""
+        blank = None if self.blank is None else CUPTI_FIELDS[self.blank]
+        ratios = {name: ratio for name, ratio in CUPTI_WORK.items() if name != blank}
+        said = {"gpu": self.session.device.uuid, "seconds": 1.0, "ratios": ratios}
+        return json.dumps(said).encode()
 
     @property
     def counter_states(self) -> dict[str, CounterState]:
@@ -140,7 +157,12 @@ class Node:
             blank = [] if unit is None else [unit, *totals]
             self.rig.fake.device(0, gpm={**WORK, "nan_ids": blank})
         self.blank = unit
-        self._turns.advance(POLL_SECONDS)
+        if self._source == CUPTI:
+            for _ in range(POLL_SECONDS):
+                self.advance(1.0)
+                self._child.hear(parsed(self.line(), CUPTI), self.monotonic())
+        else:
+            self._turns.advance(POLL_SECONDS)
         self.rig.advance(0.0)
         return self.publisher.tick()
 
@@ -214,6 +236,7 @@ def _exact(name: str) -> bool:
 
 
 UNITS = {GPM: [number for number in PERCENTS if number != 4], DCGM: list(DCGM_WORK)}
+UNITS[CUPTI] = list(range(len(CUPTI_FIELDS)))
 
 
 @pytest.fixture(name="node")

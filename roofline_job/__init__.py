@@ -30,9 +30,9 @@ def __getattr__(name: str) -> object:
     from . import switches
 
     if not switches.ENABLED:
-        from . import off
+        from . import noop
 
-        return getattr(off, name)
+        return getattr(noop, name)
     if name == "watch":
         from .watching import watch
 

@@ -17,12 +17,12 @@ import sys
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .exact_types import PLAIN, shapes
 from .flop_counter import PART, FlopCounter, unfit
-from .own import PLAIN, shapes
 
 if TYPE_CHECKING:
-    from .lanes import Lane
     from .loops import Loop
+    from .thread_accounts import Lane
 
 WARM_UP = 2
 """Steps, and batches of the iterable, before the one that is counted."""

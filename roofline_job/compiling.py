@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from .own import own
+from .exact_types import own
 
 _is_compiling: Callable[[], bool] | None = None
 """PyTorch's own; Dynamo knows its answer while it traces, and sees nothing of what would follow."""

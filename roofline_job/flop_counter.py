@@ -20,7 +20,7 @@ from typing import Any
 from .captures import CAPTURES
 from .compiling import compiling
 from .degraded import Part
-from .own import unseen
+from .exact_types import unseen
 
 PART = Part("flops")
 CAUSAL_ARGUMENTS = ("is_causal", "custom_mask_type")

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from .exact_types import own
 from .names import fit
-from .own import own
 from .summary import FRAMEWORKS, RANKS
 
 WORD_BYTES = 64

@@ -12,7 +12,7 @@ from typing import Any
 from weakref import ref
 
 from .degraded import DETAILS
-from .own import required, shapes
+from .exact_types import required, shapes
 
 
 def numbers(loader: Any, iterator: Any) -> Callable[[], dict[str, int | bool | None]]:

@@ -24,11 +24,11 @@ from . import identity
 from .amounts import FLOPS, SAMPLES, amount
 from .captures import CAPTURES
 from .counts import Tally
+from .cuda_idle import IdlePair
 from .degraded import CHECKPOINTS, STATED, Part
-from .lanes import Lane
-from .own import own, unseen
+from .exact_types import own, unseen
 from .process import PROCESS
-from .streams import IdlePair
+from .thread_accounts import Lane
 
 Value = TypeVar("Value")
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from .amounts import FLOPS, SAMPLES, STEPS, amount
 from .compiling import compiling
 from .degraded import MARKS, STATED
-from .lanes import Lane, Span, end_span
 from .process import PROCESS
+from .thread_accounts import Lane, Span, end_span
 
 
 class phase:

@@ -12,8 +12,8 @@ from typing import Any
 
 from . import identity, names, summary
 from .degraded import LOADERS, note
-from .lanes import NEVER, Lane
 from .termination import before_termination
+from .thread_accounts import NEVER, Lane
 
 
 class Process:

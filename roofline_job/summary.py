@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from .lanes import Lane
+    from .thread_accounts import Lane
 
 VARIABLE = "ROOFLINE_JOB_SUMMARY"
 """In the environment of the job: the process id of its first process; `run --quiet` leaves it out.

@@ -30,11 +30,11 @@ from weakref import ref
 from . import loader as loaders
 from .compiling import compiling
 from .degraded import AUTOCAST, CHECKPOINTS, LOADERS, OPTIMIZERS, Part, degrade
-from .lanes import NEVER, Lane, Span, end_span
+from .exact_types import own, required, unseen
 from .loops import NO_BATCH, Loop, Stated, remember_optimizer
-from .own import own, required, unseen
 from .process import PROCESS
 from .switches import debug
+from .thread_accounts import NEVER, Lane, Span, end_span
 from .wrapping import HOOKED, replace
 
 PRECISIONS = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from exporter.exposition.own import REJECTION, SENDER
+from exporter.exposition.exporter_metrics import REJECTION, SENDER
 from exporter.model.collectives import Collectives
 from exporter.model.daemon import Daemon
 from exporter.model.reading import (

@@ -36,6 +36,6 @@ def problems(
     """
     settings, found = config.resolve(argv, environ, parser)
     # This reads long files: no other command waits for it.
-    from exporter.cli.startup import refusals
+    from exporter.cli.validate import refusals
 
     return limited([*found, *refusals(settings)])

@@ -6,9 +6,9 @@ from __future__ import annotations
 import sys
 
 from exporter.cli import config
-from exporter.cli.ask import Daemon, get
 from exporter.cli.command import FAILED, STOPPED, Invocation
-from exporter.cli.whom import daemon_of
+from exporter.cli.daemon_address import daemon_of
+from exporter.cli.http_get import Daemon, get
 from exporter.errors import SourceError, one_line
 
 TIMEOUT_SECONDS = 3.0

@@ -45,7 +45,8 @@ class Module(Protocol):
 COMMANDS: Mapping[str, Command] = {
     "serve": Command("Serve /metrics until stopped; the default.", "exporter.cli.serve.command"),
     "once": Command(
-        "Read the GPUs twice, one poll.interval apart; print one page.", "exporter.cli.once"
+        "Read the GPUs twice, one poll.interval apart; print one page.",
+        "exporter.cli.print_metrics",
     ),
     "status": Command(
         "Show what each GPU does now; asks the daemon if one runs.",

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from exporter.derive.known import Known
+from exporter.derive.interval_bounds import Known
 from exporter.derive.links import LinkRates, dram_of_links
 from exporter.derive.units import busiest_pipe, cut
 from exporter.model.reading import Activity

@@ -13,7 +13,7 @@ from exporter.derive.flops import estimated_flops_bounds
 from exporter.derive.history import NO_HISTORY, ClockHistory
 from exporter.derive.holder import holder
 from exporter.derive.idle import IdleRules, busy_ratio, is_held, is_idle
-from exporter.derive.known import (
+from exporter.derive.interval_bounds import (
     known_by_counters,
     known_by_utilization,
     observed,

@@ -8,11 +8,11 @@ import re
 from exporter.exposition import (
     board,
     collectives,
+    exporter_metrics,
     health,
     identity,
     idle,
     links,
-    own,
     processes,
     roofline,
     saturation,
@@ -33,7 +33,7 @@ SECTIONS: dict[str, tuple[Family, ...]] = {
     "Workloads": workloads.FAMILIES,
     "Training": training.FAMILIES,
     "Collectives": collectives.FAMILIES,
-    "The exporter itself": own.FAMILIES,
+    "The exporter itself": exporter_metrics.FAMILIES,
 }
 
 CATALOGUE: dict[str, Family] = {

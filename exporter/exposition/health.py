@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from exporter.exposition.family import Family, counter, gauge, info
+from exporter.exposition.label_values import flag
 from exporter.exposition.labels import Label
 from exporter.exposition.parts import GPU, HEALTH, Number, Rows
-from exporter.exposition.values import flag
 from exporter.model.reading import FABRIC_STATES, RECOVERY_ACTIONS, Health
 from exporter.model.snapshot import Gpu
 from exporter.model.xids import COUNTED_FROM_START

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from exporter.exposition.family import Family, gauge, info
+from exporter.exposition.label_values import text
 from exporter.exposition.labels import Label
 from exporter.exposition.parts import DEVICE, GPU, SATURATION, Rows
-from exporter.exposition.values import text
 from exporter.model.reading import Device, capability_text
 from exporter.model.snapshot import Gpu, Saturation
 

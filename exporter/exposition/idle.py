@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from exporter.exposition.family import Family, counter, gauge, info
+from exporter.exposition.label_values import flag, text
 from exporter.exposition.labels import Label
 from exporter.exposition.parts import HOLDER, SHARE, TOTALS, Rows
-from exporter.exposition.values import flag, text
 from exporter.model.reading import WORK_CLASSES
 from exporter.model.snapshot import Holder
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from exporter.exposition.dcgm.field import Names
 from exporter.exposition.formats import Format
-from exporter.exposition.own_process import ProcessMetrics
 from exporter.exposition.parts import Node
+from exporter.exposition.process_metrics import ProcessMetrics
 from exporter.exposition.processes import CAPPED, dropped_series
 from exporter.exposition.ready import Variants, encoded
 from exporter.exposition.render import Block, Renderer, RenderOptions, page

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from exporter.exposition.family import Family, gauge
+from exporter.exposition.label_values import text
 from exporter.exposition.labels import Label
 from exporter.exposition.parts import PROCESSES, SHARE, LabelValues, Rows
-from exporter.exposition.values import text
 from exporter.exposition.workloads import STEP, WORKLOAD_LABELS, workload_values
 from exporter.model.reading import PROCESS_KINDS, Process, process_counts
 from exporter.model.snapshot import Share, Snapshot

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from exporter.exposition.family import Family, counter, gauge
+from exporter.exposition.label_values import lower, upper
 from exporter.exposition.labels import Label
 from exporter.exposition.parts import ACTIVITY, ROOFLINE, SATURATION, TOTALS
-from exporter.exposition.values import lower, upper
 from exporter.model.snapshot import TIME_PARTS
 
 PIPE = Label("pipe", ("tensor", "fp64", "fp32", "fp16", "int", "tensor_fp16", "fma"))

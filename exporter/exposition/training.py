@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from exporter.exposition.family import Family, counter, gauge, info
+from exporter.exposition.label_values import flag, lower, text, upper
 from exporter.exposition.labels import Label
 from exporter.exposition.parts import LOADER, RANK, RANK_TOTALS, SHARE, TOTALS, Rows
-from exporter.exposition.values import flag, lower, text, upper
 from exporter.model.snapshot import Rank
 from exporter.model.training import TRAINING_PHASES
 

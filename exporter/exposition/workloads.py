@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from exporter.exposition.family import Family, counter, gauge, info
+from exporter.exposition.label_values import flag
 from exporter.exposition.labels import Label
 from exporter.exposition.parts import SHARE, SNAPSHOT, TOTALS, Rows
-from exporter.exposition.values import flag
 from exporter.model.snapshot import Share, Snapshot
 from exporter.model.workload import SCHEDULERS, Workload
 

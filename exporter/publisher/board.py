@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from exporter.model.reading import THROTTLE_REASONS, Activity, Vitals
 from exporter.model.snapshot import BoardTotals
-from exporter.publisher.awaited import Preferred
+from exporter.publisher.skipped_rounds import Preferred
 
 
 class Tally:

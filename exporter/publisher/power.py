@@ -16,7 +16,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import NamedTuple
 
-from exporter.derive.known import UTILIZATION_MARGIN_RATIO
+from exporter.derive.interval_bounds import UTILIZATION_MARGIN_RATIO
 from exporter.derive.power import PowerMeans
 from exporter.derive.units import cut
 from exporter.model.reading import Device, Reading

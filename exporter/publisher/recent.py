@@ -13,7 +13,7 @@ from exporter.derive.roofline import intensity, intensity_bounds
 from exporter.derive.saturation import estimated
 from exporter.model.reading import Utilization
 from exporter.model.snapshot import RECENT_SECONDS, Bounds, Recent, Saturation, ShareTotals
-from exporter.publisher.leader import Leader
+from exporter.publisher.limiter_hysteresis import Leader
 from exporter.publisher.sums import merged
 
 ESTIMATE = "estimate"

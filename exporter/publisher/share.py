@@ -11,18 +11,18 @@ from typing import NamedTuple
 from exporter.clock import GAP_INTERVALS
 from exporter.derive import Derived, derive_share
 from exporter.derive.holder import with_workload
-from exporter.derive.known import UTILIZATION_MARGIN_RATIO
+from exporter.derive.interval_bounds import UTILIZATION_MARGIN_RATIO
 from exporter.derive.stall import Stall
 from exporter.derive.units import cut_activity
 from exporter.model.reading import Activity, Reading, ShareReading
 from exporter.model.snapshot import Bounds, Ceilings, Share
 from exporter.model.workload import NO_WORK, ShareWork
-from exporter.publisher.awaited import AwaitedRounds, BoardRound
-from exporter.publisher.drawn import Drawn
+from exporter.publisher.board_energy import Drawn
 from exporter.publisher.power import SAMPLE_SECONDS, PowerWindow
 from exporter.publisher.ranks import GapClock, WorkClaim
 from exporter.publisher.recent import ESTIMATE, RecentWindow
 from exporter.publisher.rules import Rules
+from exporter.publisher.skipped_rounds import AwaitedRounds, BoardRound
 from exporter.publisher.totals import ShareIntegral
 from exporter.publisher.work import StatedWork, with_work
 

@@ -17,8 +17,8 @@ from exporter.derive import Derived
 from exporter.derive.units import cut_activity
 from exporter.model.reading import Activity, Utilization
 from exporter.model.snapshot import LIMITERS, TIME_PARTS, Bounds, ShareTotals
+from exporter.publisher.shared_stall import FIELDS, Together
 from exporter.publisher.sums import merged
-from exporter.publisher.together import FIELDS, Together
 
 CUT_TOLERANCE = 0.01
 """A counter may read a little above 1 from rounding; beyond that the value is wrong."""

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from exporter.sources.nvml import GPM, NVML
-from exporter.sources.source import (
+from exporter.sources.interface import (
     CONTAINER,
     CUPTI,
     DCGM,
@@ -30,6 +29,7 @@ from exporter.sources.source import (
     WorkloadOptions,
     WorkloadRow,
 )
+from exporter.sources.nvml import GPM, NVML
 
 if TYPE_CHECKING:  # the command line starts faster without it
     from exporter.clock import Clock
@@ -62,7 +62,7 @@ def _open_gpm(gpu: OpenedGpu) -> CounterSource:
 
 
 def _prepare_dcgm(options: CounterOptions, clock: Clock) -> NodeCounters:
-    from exporter.sources.dcgm.source import prepare
+    from exporter.sources.dcgm.dcgm_counters import prepare
 
     return prepare(options, clock)
 
@@ -82,19 +82,19 @@ def _open_cupti(gpu: OpenedGpu) -> CounterSource:
 
 
 def _prepare_kubernetes(options: WorkloadOptions, clock: Clock) -> NodeWorkloads:
-    from exporter.sources.workload.kubernetes.source import prepare
+    from exporter.sources.workload.kubernetes.kubernetes_pods import prepare
 
     return prepare(options, clock)
 
 
 def _prepare_slurm(options: WorkloadOptions, clock: Clock) -> NodeWorkloads:
-    from exporter.sources.workload.slurm.source import prepare
+    from exporter.sources.workload.slurm.slurm_jobs import prepare
 
     return prepare(options, clock)
 
 
 def _prepare_container(options: WorkloadOptions, clock: Clock) -> NodeWorkloads:
-    from exporter.sources.workload.container.source import prepare
+    from exporter.sources.workload.container.containers import prepare
 
     return prepare(options, clock)
 

@@ -14,12 +14,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from exporter.exposition.pages import Pages
 from exporter.specs import SpecBook
 from exporter.web.api.history import history_routes
+from exporter.web.error_handler import refuse
 from exporter.web.health import health_routes
 from exporter.web.live.stream import STREAM_PATH, Streams
 from exporter.web.live.views import Views
 from exporter.web.metrics import PARALLEL_SCRAPES, DcgmEndpoint, MetricsEndpoint, Scrapes
 from exporter.web.page.routes import page_routes
-from exporter.web.refusal import refuse
 from exporter.web.server.counts import uncounted
 from exporter.web.static import static_routes
 from exporter.web.store import Store

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from exporter.exposition.dcgm.field import Names
 from exporter.exposition.formats import Format, negotiate
 from exporter.exposition.pages import Pages
-from exporter.web.plain import refuse_plainly, respond
+from exporter.web.responses import refuse_plainly, respond
 from exporter.web.server.counts import uncounted
 from exporter.web.threads import Threads
 

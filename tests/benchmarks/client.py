@@ -23,8 +23,8 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Histogram
 
 from roofline_job import watch
-from roofline_job.lanes import NEVER, Lane
 from roofline_job.process import PROCESS
+from roofline_job.thread_accounts import NEVER, Lane
 from tests.benchmarks.rig import machine, table
 
 STEPS = 20_000

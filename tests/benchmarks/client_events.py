@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from roofline_job.cuda_idle import IdleMeter
 from roofline_job.events import FREE_EVENTS
-from roofline_job.streams import IdleMeter
 
 PAIRS = 2_000
 ROUNDS = 50

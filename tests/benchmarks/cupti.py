@@ -19,8 +19,8 @@ from pathlib import Path
 from exporter.clock import SystemClock
 from exporter.model.reading import Device
 from exporter.sources.counters.child_counters import ChildCounters
-from exporter.sources.journal import Journal
-from exporter.sources.source import CUPTI, CounterSource, OpenedGpu
+from exporter.sources.interface import CUPTI, CounterSource, OpenedGpu
+from exporter.sources.reading_state import Journal
 from tests.benchmarks.rig import machine, rss_mb, table
 from tests.fake_cupti import FakeCupti, uuid_of
 

@@ -28,7 +28,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from exporter.cli import main as command
-from exporter.cli import parts
+from exporter.cli import wiring
 from exporter.exposition.ready import encoded
 from exporter.model.snapshot import SourceState
 from exporter.model.workload import Allocation, DeviceName, Workload, WorkloadReport
@@ -158,7 +158,7 @@ class Pods:
 
 def serve(words: Sequence[str]) -> int:
     """Run the daemon, with these pods instead of a kubelet's."""
-    vars(parts)["choose_workloads"] = lambda *_: (Pods(),)
+    vars(wiring)["choose_workloads"] = lambda *_: (Pods(),)
     return command.main([SERVE, *words])
 
 

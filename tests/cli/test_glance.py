@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from exporter.cli import glance, healthcheck
-from exporter.cli.ask import Daemon
-from exporter.cli.config.values import URL
+from exporter.cli.config.coerce import URL
+from exporter.cli.http_get import Daemon
 from tests.serving import serving
 
 REPOSITORY = Path(__file__).parent.parent.parent

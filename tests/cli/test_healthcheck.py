@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import pytest
 
 from exporter.cli import healthcheck
-from exporter.cli.ask import Daemon
 from exporter.cli.config import Address, Settings
-from exporter.cli.config.values import URL
-from exporter.cli.whom import daemon_of
+from exporter.cli.config.coerce import URL
+from exporter.cli.daemon_address import daemon_of
+from exporter.cli.http_get import Daemon
 from tests.cli.outcomes import outcome
 from tests.serving import serving
 

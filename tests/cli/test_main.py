@@ -172,11 +172,13 @@ def test_once_logs_as_the_settings_say(
     """Logging stands before the command starts; pages go to standard output."""
 
     def once(settings: config.Settings) -> int:
-        logging.getLogger("exporter.cli.once").debug("reading", extra={"fields": {"gpu": 0}})
+        logging.getLogger("exporter.cli.print_metrics").debug(
+            "reading", extra={"fields": {"gpu": 0}}
+        )
         print("gpu_up 1")
         return 0
 
-    monkeypatch.setattr("exporter.cli.once.once", once)
+    monkeypatch.setattr("exporter.cli.print_metrics.once", once)
     code, out, err = outcome(capsys, "once", "--log.format=json", "--log.level=debug")
     assert (code, out) == (0, "gpu_up 1\n")
     assert json.loads(err)["gpu"] == 0
@@ -202,7 +204,7 @@ def test_exit_codes_of_failures(
     def once(settings: config.Settings) -> int:
         raise error
 
-    monkeypatch.setattr("exporter.cli.once.once", once)
+    monkeypatch.setattr("exporter.cli.print_metrics.once", once)
     assert outcome(capsys, "once") == (code, "", line)
 
 

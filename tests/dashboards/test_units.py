@@ -27,12 +27,12 @@ from exporter.model.snapshot import Snapshot
 from exporter.publisher import Publisher, Rules
 from exporter.sources.counters.child_counters import ChildCounters
 from exporter.sources.counters.wire import parsed
-from exporter.sources.dcgm.source import PageSource
+from exporter.sources.dcgm.dcgm_counters import PageSource
 from exporter.sources.fleet import session
 from exporter.sources.fleet.session import SessionOptions
+from exporter.sources.interface import CUPTI, DCGM, CounterOptions, NodeCounters
 from exporter.sources.nvml import GPM
 from exporter.sources.nvml.gpm_ids import CYCLES, PERCENTS
-from exporter.sources.source import CUPTI, DCGM, CounterOptions, NodeCounters
 from exporter.sources.table import COUNTER_SOURCES
 from exporter.specs import load_specs
 from exporter.web.api.convert import gpus_answer

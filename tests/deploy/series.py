@@ -13,7 +13,7 @@ from pathlib import Path
 from unittest import mock
 
 from exporter.cli.config import load
-from exporter.cli.parts import Parts
+from exporter.cli.wiring import Parts
 from exporter.web.server.counts import Counts
 from tests.clocks import ManualClock
 
@@ -31,7 +31,7 @@ def most_series() -> Mapping[str, int]:
 def _most(level: str) -> int:
     clock, most = ManualClock(0.0, 0.0), 0
     words = ("--demo", f"--metrics.level={level}", f"--poll.interval={STEP_SECONDS}s")
-    with mock.patch("exporter.cli.parts.node_clock", return_value=clock):
+    with mock.patch("exporter.cli.wiring.node_clock", return_value=clock):
         parts = Parts(load(words, {}), Counts())
     while clock.time() < HOUR_SECONDS:
         snapshot = parts.publisher.tick()

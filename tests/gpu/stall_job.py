@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from roofline_job import degraded, watch
+from roofline_job.cuda_idle import IdleMeter
 from roofline_job.process import PROCESS
-from roofline_job.streams import IdleMeter
 from tests.gpu.profiler_trace import exposed_loading_seconds
 
 torch: Any = importlib.import_module("torch")

@@ -21,9 +21,9 @@ from exporter.sources.training.decode import decode
 from exporter.sources.training.inbox import Arrival
 from exporter.sources.training.ledger import Ledger
 from roofline_job import identity, process, reporter, watch
-from roofline_job.lanes import Lane
+from roofline_job.cuda_idle import IdleMeter
 from roofline_job.process import PROCESS
-from roofline_job.streams import IdleMeter
+from roofline_job.thread_accounts import Lane
 from tests.clocks import ManualClock
 from tests.publisher.test_tick import BUSY, H100, SPECS, Script, gpu
 from tests.publisher.test_training import Jobs

@@ -21,7 +21,7 @@ from exporter.model.snapshot import (
     TimeParts,
 )
 from exporter.publisher.board import BOARD_TOTALS, BoardIntegral, Tally
-from exporter.publisher.together import Together
+from exporter.publisher.shared_stall import Together
 from exporter.publisher.totals import SHARE_TOTALS, ShareIntegral
 
 ratios = st.floats(0, 1)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from exporter.cli import parts
+from exporter.cli import wiring
 from exporter.cli.main import main
 from exporter.clock import Clock
 from exporter.exposition.pages import Pages
@@ -102,12 +102,12 @@ def serve(argv: list[str], clock: SteppedClock, pace: float) -> int:
 
     stepped = functools.partial(SteppedPublisher, stepped=clock, ticks_per_second=pace)
     with (
-        patch.object(parts, "node_clock", node_clock),
-        patch.object(parts, "Publisher", stepped),
-        patch.object(parts, "Store", functools.partial(Store, clock.monotonic)),
-        patch.object(parts, "Pages", functools.partial(Pages, clock=clock.monotonic)),
-        patch.object(parts, "Streams", functools.partial(Streams, clock=clock.monotonic)),
-        patch("exporter.cli.nodes.Fleet", PacedFleet),
+        patch.object(wiring, "node_clock", node_clock),
+        patch.object(wiring, "Publisher", stepped),
+        patch.object(wiring, "Store", functools.partial(Store, clock.monotonic)),
+        patch.object(wiring, "Pages", functools.partial(Pages, clock=clock.monotonic)),
+        patch.object(wiring, "Streams", functools.partial(Streams, clock=clock.monotonic)),
+        patch("exporter.cli.readers.Fleet", PacedFleet),
     ):
         return main(["serve", *argv])
 

@@ -12,12 +12,12 @@ import pytest
 
 from exporter.sources.fleet import session
 from exporter.sources.fleet.session import Session, SessionOptions
-from exporter.sources.journal import Journal, Past
 from exporter.sources.nvml import GPM
 from exporter.sources.nvml.gpm import GpmSource
 from exporter.sources.nvml.library import Library
 from exporter.sources.nvml.reader import NvmlSource
 from exporter.sources.proc import procfs
+from exporter.sources.reading_state import Journal, Past
 from exporter.sources.table import COUNTER_SOURCES
 from tests.fake_nvml import FakeNvml
 

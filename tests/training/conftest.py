@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from roofline_job import captures, compiling, degraded, flop_counter, process, reporter, streams
+from roofline_job import captures, compiling, cuda_idle, degraded, flop_counter, process, reporter
 from roofline_job.captures import CAPTURES
 from roofline_job.events import FREE_EVENTS
-from roofline_job.lanes import Lane
 from roofline_job.process import PROCESS
+from roofline_job.thread_accounts import Lane
 from tests.training.listener import Listener
 
 PARTS = [
     part
-    for module in (degraded, captures, streams, flop_counter)
+    for module in (degraded, captures, cuda_idle, flop_counter)
     for part in vars(module).values()
     if isinstance(part, degraded.Part)
 ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from roofline_job.lanes import Lane
 from roofline_job.process import PROCESS
+from roofline_job.thread_accounts import Lane
 
 
 @dataclass(frozen=True, slots=True)

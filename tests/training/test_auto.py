@@ -18,9 +18,9 @@ import pytest
 
 from roofline_job import auto, degraded, loops, process, torch_hooks, watch
 from roofline_job.degraded import REASONS
-from roofline_job.lanes import NEVER, Lane
 from roofline_job.loader import leading_dimension, ready_batches
 from roofline_job.process import PROCESS
+from roofline_job.thread_accounts import NEVER, Lane
 from tests.training.conftest import PARTS, Clock
 from tests.training.fake_torch import FakeTorch, Tensor, with_workers
 from tests.training.measured import Measured, measured

@@ -19,8 +19,8 @@ import pytest
 from exporter.sources.training.decode import decode
 from roofline_job import auto, degraded, loops, phase, process, reporter, step, watch
 from roofline_job.degraded import REASONS, WATCH, Part, degrade
-from roofline_job.lanes import Lane
 from roofline_job.process import PROCESS
+from roofline_job.thread_accounts import Lane
 from tests.training.conftest import PARTS, Clock
 from tests.training.listener import Listener, run_job
 from tests.training.measured import measured

@@ -18,9 +18,9 @@ from exporter.publisher.ranks import WorkClaim
 from exporter.publisher.work import StatedWork
 from exporter.sources.training.decode import decode
 from roofline_job import degraded, phase, step, switches, watch
-from roofline_job.lanes import Lane
+from roofline_job.cuda_idle import IdleMeter
 from roofline_job.process import PROCESS
-from roofline_job.streams import IdleMeter
+from roofline_job.thread_accounts import Lane
 from tests.training.fake_torch import FakeTorch
 from tests.training.measured import measured
 from tests.training.scripted_cuda import MS, ScriptedGpu

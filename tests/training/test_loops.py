@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from roofline_job import degraded, loops, phase, step, watch
-from roofline_job.lanes import Lane
 from roofline_job.process import PROCESS
+from roofline_job.thread_accounts import Lane
 from tests.training.conftest import Clock
 from tests.training.measured import measured
 

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from roofline_job import degraded, off, phase, process, reporter, step, watch
-from roofline_job.lanes import NEVER, Lane
+from roofline_job import degraded, noop, phase, process, reporter, step, watch
 from roofline_job.process import PROCESS
 from roofline_job.reporter import RETRY_SECONDS, SECOND
+from roofline_job.thread_accounts import NEVER, Lane
 from tests.training.conftest import Clock
 from tests.training.listener import ROOT, Listener, run_job
 from tests.training.measured import Optimizer, measured
@@ -287,9 +287,9 @@ def test_what_is_off_takes_what_the_client_takes() -> None:
     """A job calls it in the same way, and what it raises goes on."""
     stated = {name: None for name in inspect.signature(watch).parameters if name != "iterable"}
     original = [1]
-    assert off.watch(original, **stated) is original
-    off.step(2, job="job", samples=1.0, flops=1.0)
-    with pytest.raises(ValueError, match="the job's"), off.phase("data"):
+    assert noop.watch(original, **stated) is original
+    noop.step(2, job="job", samples=1.0, flops=1.0)
+    with pytest.raises(ValueError, match="the job's"), noop.phase("data"):
         raise ValueError("the job's")
 
 

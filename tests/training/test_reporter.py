@@ -17,9 +17,9 @@ from exporter.model.training import NO_DEVICE
 from exporter.sources.training.decode import MOST_BYTES, VERSION, decode
 from roofline_job import degraded, identity, reporter
 from roofline_job.degraded import REASONS
-from roofline_job.lanes import PHASES, Lane
 from roofline_job.names import JOB_BYTES, fit
 from roofline_job.reporter import REPORT_BYTES, Report, candidates, deliver, seconds
+from roofline_job.thread_accounts import PHASES, Lane
 from tests.training.listener import Listener
 
 pytestmark = pytest.mark.usefixtures("client")

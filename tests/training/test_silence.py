@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from roofline_job import phase, reporter, step, watch
-from roofline_job.lanes import SHORT_REST_NS
 from roofline_job.process import PROCESS
+from roofline_job.thread_accounts import SHORT_REST_NS
 from tests.training.conftest import Clock
 from tests.training.listener import Listener
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from roofline_job import degraded, off, torch_hooks, watch, watching
-from roofline_job.lanes import Lane
+from roofline_job import degraded, noop, torch_hooks, watch, watching
 from roofline_job.loops import Loop
 from roofline_job.process import PROCESS
+from roofline_job.thread_accounts import Lane
 
 pytestmark = pytest.mark.usefixtures("client", "unheard")
 
@@ -403,6 +403,6 @@ def test_switched_off_it_returns_what_it_is_given() -> None:
     """Nothing is even looked at."""
     original: Any = Shuffled(2)
 
-    assert off.watch(original, job="job", samples_per_batch=2) is original
-    assert off.watch(None) is None
+    assert noop.watch(original, job="job", samples_per_batch=2) is original
+    assert noop.watch(None) is None
     assert PROCESS.lanes == []

@@ -96,7 +96,7 @@ def test_pages_run_nothing_inline() -> None:
 SCRIPT = """
 import sys
 from starlette.testclient import TestClient
-from exporter.cli.parts import Parts
+from exporter.cli.wiring import Parts
 from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
 from exporter.specs import load_specs

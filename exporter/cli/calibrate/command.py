@@ -12,7 +12,7 @@ from pathlib import Path
 
 from exporter.cli.command import STOPPED, Invocation
 from exporter.cli.config import Parser, Settings, shown
-from exporter.cli.config.values import Unexpected, duration
+from exporter.cli.config.coerce import Unexpected, duration
 from exporter.cli.record.command import check_path
 from exporter.errors import ConfigError, ExporterError
 from exporter.sources.nvml import NVML
@@ -61,8 +61,8 @@ def run(invocation: Invocation) -> int:
     from exporter.cli.calibrate.loop import Bench, Times, calibrate
     from exporter.cli.calibrate.measure import Meter, await_one
     from exporter.cli.calibrate.report import section, table
-    from exporter.cli.nodes import choose_readers, driver_problem
-    from exporter.cli.once import quiet
+    from exporter.cli.print_metrics import quiet
+    from exporter.cli.readers import choose_readers, driver_problem
     from exporter.clock import SystemClock
     from exporter.derive import IdleRules
     from exporter.sources import selection

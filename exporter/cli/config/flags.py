@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from exporter.cli.config.values import (
+from exporter.cli.config.coerce import (
     ADDRESS,
     BOOLEAN,
     BYTES_PER_SECOND,

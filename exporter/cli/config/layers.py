@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from exporter.cli.config.arguments import Parser, parse
+from exporter.cli.config.coerce import Unexpected, shown
 from exporter.cli.config.flags import (
     BY_NAME,
     BY_VARIABLE,
@@ -20,8 +20,8 @@ from exporter.cli.config.flags import (
     Settings,
     settings_of,
 )
+from exporter.cli.config.parser import Parser, parse
 from exporter.cli.config.suggest import did_you_mean
-from exporter.cli.config.values import Unexpected, shown
 from exporter.errors import MOST_PROBLEMS, ConfigError, clipped, one_line
 
 FOREIGN_VARIABLE = re.compile(r"ROOFLINE_JOB_.*", re.DOTALL)

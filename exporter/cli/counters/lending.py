@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from exporter.cli.ask import Daemon, get
 from exporter.cli.command import STOPPED, Invocation
 from exporter.cli.counters.daemon_process import catches, process_of
-from exporter.cli.whom import daemon_of
+from exporter.cli.daemon_address import daemon_of
+from exporter.cli.http_get import Daemon, get
 from exporter.errors import SourceError
 from exporter.model.reading import group_and_instance, share_name
 

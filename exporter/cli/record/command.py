@@ -8,7 +8,7 @@ from pathlib import Path
 
 from exporter.cli.command import STOPPED, Invocation
 from exporter.cli.config import Parser, shown
-from exporter.cli.config.values import Unexpected, duration
+from exporter.cli.config.coerce import Unexpected, duration
 from exporter.cli.signals import on_stop
 from exporter.clock import SystemClock
 from exporter.errors import ConfigError
@@ -39,7 +39,7 @@ def run(invocation: Invocation) -> int:
     length, path = length_seconds(given.duration), Path(given.file)
     check_path(path, force=given.force)
 
-    from exporter.cli.nodes import choose_readers, choose_workloads
+    from exporter.cli.readers import choose_readers, choose_workloads
     from exporter.cli.record.loop import record
     from exporter.publisher.owners import without_users
     from exporter.publisher.serials import WithoutSerials

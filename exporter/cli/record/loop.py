@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from exporter.cli.nodes import FIRST_READING_SECONDS, NodeReaders, any_awaited
+from exporter.cli.readers import FIRST_READING_SECONDS, NodeReaders, any_awaited
 from exporter.clock import Clock, next_due_seconds
 from exporter.errors import ConfigError, ExporterError
 from exporter.model.readers import Readers

@@ -8,7 +8,7 @@ import logging
 import threading
 from collections.abc import Sequence
 
-from exporter.sources.source import Lendable
+from exporter.sources.interface import Lendable
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Protocol
 
-from exporter.cli.ask import Answer, Daemon, get
 from exporter.cli.config import Settings
+from exporter.cli.http_get import Answer, Daemon, get
 from exporter.errors import SourceError, one_line
 from exporter.web.api.models.gpus import GpusAnswer
 from exporter.web.api.models.read import UnexpectedError, read
@@ -88,7 +88,7 @@ def local_reader(settings: Settings, why: str) -> Iterator[Reader]:
     `why` says why there is no daemon to ask. Raises SourceError with one line if no GPU can be
     read at all.
     """
-    from exporter.cli.parts import looking
+    from exporter.cli.wiring import looking
     from exporter.web.api.convert import gpus_answer
     from exporter.web.api.write import json_text
 

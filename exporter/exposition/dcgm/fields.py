@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from exporter.exposition.dcgm.field import PREFIX, Event, Field, Form, Kind, Listed, Unit
+from exporter.exposition.label_values import flag
 from exporter.exposition.parts import (
     ACTIVITY,
     BOARD,
@@ -24,7 +25,6 @@ from exporter.exposition.parts import (
     Number,
     Part,
 )
-from exporter.exposition.values import flag
 from exporter.model import dcgm
 from exporter.model.reading import Activity, Board, Memory, Vitals
 from exporter.model.snapshot import Gpu

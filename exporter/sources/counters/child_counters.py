@@ -24,8 +24,8 @@ from exporter.sources.counters.wire import (
     Message,
     Noted,
 )
-from exporter.sources.held import Held, HeldSource
-from exporter.sources.source import CounterSource, OpenedGpu
+from exporter.sources.interface import CounterSource, OpenedGpu
+from exporter.sources.last_sample import Held, HeldSource
 
 STANDS_RATIO = 1.5
 """An activity stands for so many times its own length, unless another one comes."""

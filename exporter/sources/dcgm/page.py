@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from exporter.model.dcgm import MADE_HERE, Field
 from exporter.model.reading import Activity
 from exporter.sources.dcgm.fields import BY_NAME, MOVING
-from exporter.sources.source import DCGM
+from exporter.sources.interface import DCGM
 
 BLANKS = range(0x7FFFFFF0, 0x80000000)
 """What DCGM has instead of a 32-bit value that is unknown, unsupported or not permitted."""

@@ -12,7 +12,7 @@ from functools import partial
 from exporter.clock import Clock
 from exporter.model.reading import Activity
 from exporter.sources.fleet.dead_counters import DeadCounters
-from exporter.sources.source import CounterRow, CounterSource, OpenedGpu
+from exporter.sources.interface import CounterRow, CounterSource, OpenedGpu
 
 SILENT_READS = 3
 """After so many reads without an activity a source is no longer expected to give one."""

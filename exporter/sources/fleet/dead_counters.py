@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from exporter.model.reading import Activity, Vitals
-from exporter.sources.journal import IMPLAUSIBLE, Journal
+from exporter.sources.reading_state import IMPLAUSIBLE, Journal
 
 LEAST_UTILIZATION_RATIO = 0.05
 """Less may be rounding."""

@@ -17,12 +17,12 @@ from exporter.sources.fleet.rounds import Rounds
 from exporter.sources.fleet.session import NO_NODE_COUNTERS, SessionOptions
 from exporter.sources.fleet.slots import Reader, Slot, Slots
 from exporter.sources.fleet.worker import BackOff, Worker
+from exporter.sources.interface import NodeCounters
 from exporter.sources.nvml import NVML
 from exporter.sources.nvml.library import Library
 from exporter.sources.nvml.probe import LIBRARY_REASONS, Outcome, code_of, outcome_of
 from exporter.sources.proc.device_counts import DeviceCounts
 from exporter.sources.selection import Admission
-from exporter.sources.source import NodeCounters
 from exporter.sources.xids.watch import XidWatch
 
 ENUMERATION_INTERVAL_SECONDS = 5.0

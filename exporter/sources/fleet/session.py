@@ -16,13 +16,13 @@ from exporter.errors import DeviceSilent
 from exporter.model.reading import Activity, Device, Health, Reading, ShareReading, Vitals
 from exporter.sources.fleet.counters import Counted, Counters
 from exporter.sources.fleet.dead_counters import worked_seconds
-from exporter.sources.journal import IDENTITY, Journal, Past
+from exporter.sources.interface import NodeCounters, OpenedGpu
 from exporter.sources.nvml import NVML
 from exporter.sources.nvml.health import HealthReader
 from exporter.sources.nvml.probe import Probe
 from exporter.sources.nvml.reader import MEDIA_ENGINES, NvmlReading, NvmlSource
+from exporter.sources.reading_state import IDENTITY, Journal, Past
 from exporter.sources.selection import Selection
-from exporter.sources.source import NodeCounters, OpenedGpu
 from exporter.sources.table import COUNTER_SOURCES
 
 STATIC_INTERVAL_SECONDS = 60.0

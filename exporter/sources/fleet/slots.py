@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from exporter.model.reading import SUSPENDED, Device, Reading, SlotReport
-from exporter.sources.journal import Past
+from exporter.sources.reading_state import Past
 
 NOT_LISTED = "the driver does not list it any more"
 MISSED_COUNTS = 3

@@ -16,13 +16,13 @@ from exporter.errors import DeviceGone, DeviceSilent, LibraryUnavailable, Source
 from exporter.model.reading import SUSPENDED, Device, Reading
 from exporter.sources.fleet.session import Session, SessionOptions
 from exporter.sources.fleet.slots import Reader, Slot
+from exporter.sources.interface import NodeCounters
 from exporter.sources.nvml import NVML
 from exporter.sources.nvml.identity import minimal_device, text
 from exporter.sources.nvml.library import Library
 from exporter.sources.nvml.probe import Outcome, code_of, outcome_of, raise_if_gone
 from exporter.sources.nvml.reader import DeviceChanged
 from exporter.sources.proc.suspended import gpu_addresses, is_suspended
-from exporter.sources.source import NodeCounters
 
 BACK_OFF_SECONDS = (0.5, 1.0, 2.0, 4.0, 5.0)
 

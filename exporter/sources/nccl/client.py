@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 
 from exporter.exchange import Deadline
-from exporter.sources.polled import Unreadable
+from exporter.sources.poller import Unreadable
 
 PROTOCOL = 2
 RANKS_SECONDS = 5

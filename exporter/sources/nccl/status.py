@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterator
 from typing import Any
 
 from exporter.model.collectives import RAS_STATES, Collectives
-from exporter.sources.polled import Unreadable
+from exporter.sources.poller import Unreadable
 
 _SEVERITY = {state: number for number, state in enumerate(RAS_STATES)}
 

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 import pynvml
 
 from exporter.model.reading import Board
-from exporter.sources.journal import Journal
 from exporter.sources.nvml import links, plausible
 from exporter.sources.nvml.fields import FieldBatch
 from exporter.sources.nvml.plausible import DriverTotals
 from exporter.sources.nvml.probe import Probe
+from exporter.sources.reading_state import Journal
 
 T = TypeVar("T")
 

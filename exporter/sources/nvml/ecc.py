@@ -10,9 +10,9 @@ from typing import Any
 
 import pynvml
 
-from exporter.sources.journal import Journal
 from exporter.sources.nvml.plausible import COUNT, DriverTotals
 from exporter.sources.nvml.probe import Outcome, Probe, code_of, outcome_of
+from exporter.sources.reading_state import Journal
 
 SEVERITIES: Mapping[str, int] = {
     "corrected": pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED,

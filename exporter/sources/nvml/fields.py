@@ -11,10 +11,10 @@ from typing import Any
 
 import pynvml
 
-from exporter.sources.journal import Journal
 from exporter.sources.nvml import NVML
 from exporter.sources.nvml.plausible import COUNT, FIELDS
 from exporter.sources.nvml.probe import Outcome, outcome_of, raise_if_gone, retry_seconds
+from exporter.sources.reading_state import Journal
 
 ALL_LINKS = 0xFFFFFFFF
 

@@ -13,7 +13,6 @@ from typing import Any
 import pynvml
 
 from exporter.model.reading import Activity, share_group
-from exporter.sources.journal import Journal
 from exporter.sources.nvml import GPM, plausible
 from exporter.sources.nvml.gpm_ids import (
     ACTIVITIES,
@@ -36,6 +35,7 @@ from exporter.sources.nvml.probe import (
     raise_if_gone,
     retry_seconds,
 )
+from exporter.sources.reading_state import Journal
 
 SHORTEST_WINDOW_SECONDS = 0.1
 """Closer samples give invalid values (nvml.h; NVIDIA/DCGM #310 calls it a hard limit)."""

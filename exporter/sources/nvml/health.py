@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 import pynvml
 
 from exporter.model.reading import Health
-from exporter.sources.journal import Journal
 from exporter.sources.nvml.ecc import EccReader
 from exporter.sources.nvml.fabric import Fabric, read_fabric
 from exporter.sources.nvml.fields import Field, FieldBatch
 from exporter.sources.nvml.links import link_fields
 from exporter.sources.nvml.plausible import SMALL_COUNT
 from exporter.sources.nvml.probe import Probe
+from exporter.sources.reading_state import Journal
 
 T = TypeVar("T")
 

@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 import pynvml
 
 from exporter.model.reading import Device, Instance
-from exporter.sources.journal import IDENTITY, Journal
 from exporter.sources.nvml import plausible
 from exporter.sources.nvml.fields import Field
 from exporter.sources.nvml.plausible import Range
 from exporter.sources.nvml.probe import Outcome, Probe, code_of, outcome_of, raise_if_gone
+from exporter.sources.reading_state import IDENTITY, Journal
 
 T = TypeVar("T")
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pynvml
 
-from exporter.sources.journal import Journal
 from exporter.sources.nvml.identity import MigSlot, as_glance, mig_glance, mig_layout
 from exporter.sources.nvml.probe import Outcome, Probe, code_of, outcome_of, raise_if_gone
+from exporter.sources.reading_state import Journal
 
 MIG = "mig"
 """The group of the layout, and the state of what does not exist while MIG is on."""

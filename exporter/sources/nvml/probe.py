@@ -11,8 +11,8 @@ from typing import Generic, TypeVar
 import pynvml
 
 from exporter.errors import DeviceGone, LibraryUnavailable
-from exporter.sources.journal import Journal
 from exporter.sources.nvml import NVML
+from exporter.sources.reading_state import Journal
 
 T = TypeVar("T")
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pynvml
 
-from exporter.sources.journal import Journal
 from exporter.sources.nvml.plausible import ENGINE_PERCENT
 from exporter.sources.nvml.probe import Probe
+from exporter.sources.reading_state import Journal
 
 GROUP = "process_utilization"
 ENTRIES = 128

@@ -12,13 +12,13 @@ import pynvml
 
 from exporter.model.reading import Process
 from exporter.model.workload import Membership
-from exporter.sources.journal import Journal
 from exporter.sources.nvml import plausible
 from exporter.sources.nvml.probe import Probe
 from exporter.sources.nvml.process_utilization import GROUP, ProcessUtilization
 from exporter.sources.proc.cgroup import memberships
 from exporter.sources.proc.mapped import Mapped
 from exporter.sources.proc.procfs import Identities, Identity, sees_the_hosts_processes
+from exporter.sources.reading_state import Journal
 
 NO_INSTANCE = 0xFFFFFFFF
 LISTS: Mapping[str, str] = {

@@ -12,7 +12,6 @@ import pynvml
 
 from exporter.errors import DeviceGone, LibraryUnavailable
 from exporter.model.reading import Board, Device, Memory, Process, Vitals, share_group
-from exporter.sources.journal import IDENTITY, Journal
 from exporter.sources.nvml import links, plausible
 from exporter.sources.nvml.board import BoardReader
 from exporter.sources.nvml.fields import Field, FieldBatch
@@ -22,6 +21,7 @@ from exporter.sources.nvml.plausible import DriverTotals
 from exporter.sources.nvml.probe import Probe, code_of
 from exporter.sources.nvml.processes import ProcessLists
 from exporter.sources.nvml.utilization import SmClocks, UtilizationReader
+from exporter.sources.reading_state import IDENTITY, Journal
 
 T = TypeVar("T")
 

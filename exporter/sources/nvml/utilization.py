@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import pynvml
 
 from exporter.model.reading import Utilization
-from exporter.sources.journal import Journal
 from exporter.sources.nvml import NVML
 from exporter.sources.nvml.meter import UtilizationMeter, busy_mean
 from exporter.sources.nvml.plausible import CLOCK_MEGAHERTZ
 from exporter.sources.nvml.probe import Probe
 from exporter.sources.nvml.samples import MEMORY_UTILIZATION, SM_CLOCK, UTILIZATION, SampleBuffer
+from exporter.sources.reading_state import Journal
 
 LOWEST_SANE_CLOCK_MHZ = 100.0
 SHORTEST_BURST_SECONDS = 0.06

@@ -25,6 +25,7 @@ from exporter.model.reading import (
 )
 from exporter.model.training import TrainingReport
 from exporter.model.workload import Scheduler, Workload
+from exporter.sources.interface import TRAINING
 from exporter.sources.nvml import GPM
 from exporter.sources.selection import Selection
 from exporter.sources.simulate.board import (
@@ -41,7 +42,6 @@ from exporter.sources.simulate.scenario import Scenario, SimulatedGpu
 from exporter.sources.simulate.timeline import Act, Timeline, is_training
 from exporter.sources.simulate.waves import Rates, mixed
 from exporter.sources.simulate.workloads import NO_WORK, OnGpu, SimulatedWorkloads, identified
-from exporter.sources.source import TRAINING
 from exporter.specs import SpecBook
 
 LOST = "lost: it fell off the bus (simulated)"

@@ -4,6 +4,6 @@
 from __future__ import annotations
 
 from exporter.sources.training.endpoint import Access, candidates
-from exporter.sources.training.source import TrainingOptions, TrainingSource
+from exporter.sources.training.training_reports import TrainingOptions, TrainingSource
 
 __all__ = ["Access", "TrainingOptions", "TrainingSource", "candidates"]

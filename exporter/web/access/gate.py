@@ -14,7 +14,7 @@ from exporter.web.access.access import Access
 from exporter.web.access.passwords import Busy, Passwords, credentials
 from exporter.web.access.rate import Bucket
 from exporter.web.access.terms import Terms
-from exporter.web.plain import Header, refuse_plainly
+from exporter.web.responses import Header, refuse_plainly
 from exporter.web.server.counts import uncounted
 from exporter.web.server.terms import SCOPE_KEY
 

@@ -25,8 +25,8 @@ from exporter.web.api.models.training import TrainingAnswer
 from exporter.web.api.readings import readings
 from exporter.web.api.training import training_answer
 from exporter.web.api.write import json_text
-from exporter.web.asked import asked_gpu
-from exporter.web.refusal import refuse
+from exporter.web.error_handler import refuse
+from exporter.web.query_params import asked_gpu
 from exporter.web.store import Store
 from exporter.web.threads import Threads
 

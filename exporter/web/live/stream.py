@@ -23,7 +23,7 @@ from exporter.web.fairness import FairQueue, origin
 from exporter.web.live.patch import merge_patch
 from exporter.web.live.view import NodeView
 from exporter.web.live.views import Views
-from exporter.web.plain import refuse_plainly
+from exporter.web.responses import refuse_plainly
 from exporter.web.server.counts import uncounted
 from exporter.web.static import HEADERS
 from exporter.web.threads import Threads

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from exporter.web.plain import refuse_plainly
+from exporter.web.responses import refuse_plainly
 
 EXEMPT = frozenset({"/-/healthy", "/-/ready"})
 RESOLV_CONF = Path("/etc/resolv.conf")

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from exporter import log as logs
 from exporter.cli import check_config, config
 from exporter.cli.config import Address, Settings, Url
-from exporter.cli.config.table import updated
-from exporter.cli.config.values import (
+from exporter.cli.config.coerce import (
     ADDRESS,
     BOOLEAN,
     BYTES_PER_SECOND,
@@ -33,6 +32,7 @@ from exporter.cli.config.values import (
     Unexpected,
     duration,
 )
+from exporter.cli.config.table import updated
 from exporter.errors import ConfigError
 from exporter.sources.table import COUNTER_SOURCES, SOURCES
 from exporter.specs import load_specs

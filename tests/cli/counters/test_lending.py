@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.cli.config.values import URL
+from exporter.cli.config.coerce import URL
 from exporter.cli.counters.daemon_process import catches, process_of
 from exporter.cli.counters.lending import outcome as wait_for
 from exporter.cli.counters.lending import send

@@ -27,8 +27,8 @@ import pytest
 import uvicorn
 
 from exporter.cli import main as cli
-from exporter.cli.ask import Daemon
-from exporter.cli.config.values import URL
+from exporter.cli.config.coerce import URL
+from exporter.cli.http_get import Daemon
 from exporter.cli.status.command import Frames
 from exporter.cli.status.readers import Answered, ask_daemon
 from exporter.cli.status.watch import watch

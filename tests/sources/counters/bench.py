@@ -13,8 +13,8 @@ from typing import Any
 from exporter.clock import Clock
 from exporter.model.reading import Activity, Device
 from exporter.sources.counters.child_counters import ChildCounters
-from exporter.sources.journal import Journal
-from exporter.sources.source import CounterSource, OpenedGpu
+from exporter.sources.interface import CounterSource, OpenedGpu
+from exporter.sources.reading_state import Journal
 from tests.clocks import ManualClock
 from tests.waiting import PATIENCE_SECONDS
 

@@ -17,7 +17,7 @@ import pytest
 
 from exporter.model.reading import Activity
 from exporter.sources.cupti.library import BESIDE
-from exporter.sources.source import CUPTI
+from exporter.sources.interface import CUPTI
 from tests.fake_cupti import FakeCupti, uuid_of
 from tests.sources.counters.bench import Bench, Gpu
 from tests.sources.cupti.real import RELEASES, release

@@ -25,12 +25,12 @@ from exporter.model.reading import (
 )
 from exporter.model.snapshot import Share, ShareTotals
 from exporter.publisher import Publisher, Rules
-from exporter.publisher.together import FIELDS
+from exporter.publisher.shared_stall import FIELDS
+from exporter.sources.dcgm.dcgm_counters import PageSource
 from exporter.sources.dcgm.scrape import NothingThere, Target
-from exporter.sources.dcgm.source import PageSource
 from exporter.sources.fleet.counters import Counters
-from exporter.sources.journal import Journal
-from exporter.sources.source import DCGM, CounterOptions, CounterRow, OpenedGpu
+from exporter.sources.interface import DCGM, CounterOptions, CounterRow, OpenedGpu
+from exporter.sources.reading_state import Journal
 from exporter.specs import load_specs
 from tests.clocks import ManualClock
 from tests.sources.dcgm.pages import FULL, READINGS, STOCK, UUID, Rows, page

@@ -11,12 +11,12 @@ import pytest
 
 from exporter.clock import SystemClock
 from exporter.model.reading import Activity, Reading
-from exporter.sources.dcgm.source import prepare
+from exporter.sources.dcgm.dcgm_counters import prepare
 from exporter.sources.fleet import session
 from exporter.sources.fleet.fleet import Fleet
 from exporter.sources.fleet.session import SessionOptions
+from exporter.sources.interface import DCGM, CounterOptions
 from exporter.sources.nvml.library import Library
-from exporter.sources.source import DCGM, CounterOptions
 from exporter.sources.table import COUNTER_SOURCES
 from tests.fake_nvml import FakeNvml
 from tests.sources.dcgm.pages import FULL, READINGS, Rows, page

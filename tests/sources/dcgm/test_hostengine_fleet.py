@@ -17,8 +17,8 @@ from exporter.sources.counters.child_counters import ChildCounters
 from exporter.sources.fleet import session
 from exporter.sources.fleet.fleet import Fleet
 from exporter.sources.fleet.session import SessionOptions
+from exporter.sources.interface import DCGM
 from exporter.sources.nvml.library import Library
-from exporter.sources.source import DCGM
 from exporter.sources.table import COUNTER_SOURCES
 from tests.fake_nvml import FakeNvml
 from tests.sources.counters.bench import is_alive

@@ -16,11 +16,11 @@ from exporter.model.readers import CounterState
 from exporter.model.reading import SlotReport, XidRecord
 from exporter.model.snapshot import Share, Snapshot
 from exporter.publisher import Publisher, Rules
+from exporter.sources.dcgm.dcgm_counters import PageSource
 from exporter.sources.dcgm.scrape import NothingThere
-from exporter.sources.dcgm.source import PageSource
 from exporter.sources.fleet import session
 from exporter.sources.fleet.session import Session, SessionOptions
-from exporter.sources.source import DCGM, CounterOptions
+from exporter.sources.interface import DCGM, CounterOptions
 from exporter.sources.table import COUNTER_SOURCES
 from exporter.specs import load_specs
 from tests.fake_nvml import fault, square

@@ -22,11 +22,11 @@ from exporter.model.reading import (
 )
 from exporter.model.snapshot import Share
 from exporter.publisher import Publisher, Rules
+from exporter.sources.dcgm.dcgm_counters import PageSource
 from exporter.sources.dcgm.scrape import Target
-from exporter.sources.dcgm.source import PageSource
 from exporter.sources.fleet.counters import Counters
-from exporter.sources.journal import Journal
-from exporter.sources.source import DCGM, CounterOptions, CounterRow, OpenedGpu
+from exporter.sources.interface import DCGM, CounterOptions, CounterRow, OpenedGpu
+from exporter.sources.reading_state import Journal
 from exporter.specs import load_specs
 from tests.clocks import ManualClock
 from tests.sources.dcgm.pages import FULL, READINGS, UUID, Rows, page

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from exporter.sources.dcgm.source import PageSource
+from exporter.sources.dcgm.dcgm_counters import PageSource
 
 
 class MovedClock(Protocol):

@@ -10,8 +10,8 @@ import pytest
 from exporter.errors import DeviceGone
 from exporter.model.reading import Activity, Device
 from exporter.sources.fleet.counters import SILENT_READS, Counted, Counters
-from exporter.sources.journal import Journal
-from exporter.sources.source import CounterRow, OpenedGpu
+from exporter.sources.interface import CounterRow, OpenedGpu
+from exporter.sources.reading_state import Journal
 from tests.clocks import ManualClock
 
 WHOLE = None

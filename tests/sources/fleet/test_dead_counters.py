@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from exporter.model.reading import Activity, Utilization, Vitals
 from exporter.sources.fleet.dead_counters import DeadCounters, is_dead, worked_seconds
-from exporter.sources.journal import Journal
+from exporter.sources.reading_state import Journal
 
 DEAD = Activity("gpm", 1.0, engine=0.0, sm=0.0, tensor=0.0, dram=0.0)
 ALIVE = replace(DEAD, dram=0.01)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from exporter.model.collectives import RAS_STATES, Collectives
 from exporter.model.snapshot import SourceState
 from exporter.sources.nccl import client
-from exporter.sources.nccl.source import KEPT_SECONDS, NcclRas
+from exporter.sources.nccl.collectives import KEPT_SECONDS, NcclRas
 from exporter.sources.nccl.status import Malformed, collectives
 from tests.clocks import ManualClock
 from tests.sources.nccl.ras_server import RasServer, absent, rank, status

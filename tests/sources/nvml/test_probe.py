@@ -12,9 +12,9 @@ import pynvml
 import pytest
 
 from exporter.errors import DeviceGone, LibraryUnavailable
-from exporter.sources.journal import IDENTITY, Journal, Past
 from exporter.sources.nvml.plausible import Range
 from exporter.sources.nvml.probe import OUTCOMES, Outcome, Probe, code_of, outcome_of, raise_if_gone
+from exporter.sources.reading_state import IDENTITY, Journal, Past
 
 NEVER = [2, 3, 13, 25, 26]
 NOT_NOW = [6, 10, 19, 21, 27, 29]

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from exporter.errors import DeviceGone
 from exporter.sources.fleet.session import SessionOptions
-from exporter.sources.journal import Journal
 from exporter.sources.nvml import process_utilization as module
 from exporter.sources.nvml.process_utilization import GROUP, ProcessUtilization
 from exporter.sources.nvml.processes import ProcessLists
+from exporter.sources.reading_state import Journal
 from tests.fake_nvml import DRIVER_470, DRIVER_535, DRIVER_550, fault, steps
 from tests.sources.conftest import START, Open, Rig
 

@@ -15,7 +15,7 @@ import pytest
 
 from exporter.cli import config
 from exporter.cli.main import main
-from exporter.cli.nodes import as_played, choose_readers, node_clock
+from exporter.cli.readers import as_played, choose_readers, node_clock
 from exporter.errors import ConfigError
 from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.cli.config.values import BUNDLED_SCENARIOS
+from exporter.cli.config.coerce import BUNDLED_SCENARIOS
 from exporter.errors import ConfigError
 from exporter.model.workload import SCHEDULERS, Workload
 from exporter.sources.simulate.scenario import BUNDLED, MOST_GPUS, Scenario, _Reader, load_scenario

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from exporter.exchange import Deadline, TooMuch, asked
 from exporter.model.workload import Workload
-from exporter.sources.polled import Unreadable
+from exporter.sources.poller import Unreadable
 
 TOTAL_SECONDS = 3.0
 MOST_BYTES = 4_000_000

@@ -15,7 +15,7 @@ from itertools import islice
 
 from exporter.files import open_regular
 from exporter.model.workload import DeviceName
-from exporter.sources.polled import Unreadable
+from exporter.sources.poller import Unreadable
 from exporter.sources.proc.procfs import user_name
 
 MOST_BYTES = 64 * 1024

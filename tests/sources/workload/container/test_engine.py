@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exporter.model.workload import Workload
-from exporter.sources.polled import Unreadable
+from exporter.sources.poller import Unreadable
 from exporter.sources.workload.container import engine as module
 from exporter.sources.workload.container.engine import NOBODY, NotAllowed, NotThere, names
 from tests.sources.workload.container.unix_engine import (

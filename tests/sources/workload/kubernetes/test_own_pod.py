@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.sources.workload.kubernetes.source import own_pod
+from exporter.sources.workload.kubernetes.kubernetes_pods import own_pod
 
 IN_A_POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
 

@@ -11,9 +11,9 @@ import pytest
 from exporter.model.reading import Board, Device, Process, Reading, ShareReading, SlotReport, Vitals
 from exporter.model.workload import Membership, ShareWork, Workload
 from exporter.publisher.workloads import NodeWork
-from exporter.sources.polled import PolledSource
-from exporter.sources.source import WorkloadOptions
-from exporter.sources.workload.kubernetes.source import Kubelet
+from exporter.sources.interface import WorkloadOptions
+from exporter.sources.poller import PolledSource
+from exporter.sources.workload.kubernetes.kubernetes_pods import Kubelet
 from tests.clocks import ManualClock
 from tests.sources.workload.kubernetes.conftest import StartKubelet
 from tests.sources.workload.kubernetes.kubelet import LIST_PODS, FakeKubelet

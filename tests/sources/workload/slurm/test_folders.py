@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.model.workload import DeviceName
-from exporter.sources.polled import Unreadable
+from exporter.sources.poller import Unreadable
 from exporter.sources.workload.slurm import folders
 from exporter.sources.workload.slurm.folders import (
     Folder,

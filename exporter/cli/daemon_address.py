@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whom to ask: where the daemon is by the settings, and what it takes to be let in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from exporter.cli.config import Address, Settings, Url
+from exporter.cli.http_get import CLIENT_CERTIFICATE_FLAGS, Daemon, Entry
+from exporter.errors import ConfigError, SourceError, one_line
+from exporter.files import read_regular
+
+if TYPE_CHECKING:
+    import ssl
+
+MOST_PASSWORD_BYTES = 4096
+MOST_PEM_BYTES = 1024 * 1024
+
+_LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
+_BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+_KEY_BEGINS = b"PRIVATE KEY-----"
+
+T = TypeVar("T")
+Trust = Callable[[Settings, "str | None"], Entry]
+"""Makes the entry to a daemon that serves HTTPS, with this header of authorization."""
+
+
+def daemon_of(settings: Settings, command: str) -> Daemon:
+    """Return the daemon that the settings name, else that of this node.
+
+    Raises:
+        ConfigError: the settings contradict each other.
+        SourceError: how this node's daemon serves cannot be found out.
+    """
+    trust: Trust = _trust_by_settings
+    if settings.url is not None:
+        url = settings.url
+    else:
+        url, trust = _local(settings, command)
+    _refuse_contradictions(settings, url)
+
+    def enter() -> Entry:
+        authorization = _authorization(settings, url)
+        if url.scheme == "http":
+            return Entry(authorization=authorization)
+        return trust(settings, authorization)
+
+    return Daemon(url, enter)
+
+
+def _local(settings: Settings, command: str) -> tuple[Url, Trust]:
+    """Return where a daemon of this node with these settings is reached."""
+    address: Address = settings.web_listen_address
+    if address.port == 0:
+        raise ConfigError(f"{command}: web.listen-address has port 0, expected --url URL")
+    host = _LOOPBACK.get(address.host, address.host)
+    path = settings.web_config_file
+    section = {} if path is None else _tls_section(path)
+    if path is None or not section:
+        return Url("http", host, address.port), _trust_by_settings
+    needs = section.get("client_auth_type") == "RequireAndVerifyClientCert"
+    if needs and settings.url_cert_file is None:
+        problem = f"{path}: a client certificate is needed ({CLIENT_CERTIFICATE_FLAGS})"
+        raise SourceError(one_line(problem))
+    chosen = settings.url_ca_file is not None or settings.url_insecure
+    trust = _trust_by_settings if chosen else _trust_of(path)
+    return Url("https", host, address.port), trust
+
+
+def _refuse_contradictions(settings: Settings, url: Url) -> None:
+    """Name a setting that would be of no effect, or that lacks another."""
+    named = "" if settings.url is None else f", got {url}"
+    for name, value in (
+        ("url.ca-file", settings.url_ca_file),
+        ("url.cert-file", settings.url_cert_file),
+        ("url.insecure", settings.url_insecure),
+    ):
+        if value and url.scheme == "http":
+            raise ConfigError(f"{name}: expected an https:// address in --url{named}")
+    if settings.url_key_file is not None and settings.url_cert_file is None:
+        raise ConfigError("url.key-file: expected url.cert-file too")
+    if settings.url_ca_file is not None and settings.url_insecure:
+        raise ConfigError("url.insecure: expected no url.ca-file beside it")
+    if url.user is not None and settings.url_user is not None:
+        raise ConfigError("url.user: expected no user in --url beside it")
+    if url.password is not None and settings.url_password_file is not None:
+        raise ConfigError("url.password-file: expected no password in --url beside it")
+    user = settings.url_user if url.user is None else url.user
+    if (user is None) != (url.password is None and settings.url_password_file is None):
+        missing = "url.password-file" if user is not None else "url.user"
+        raise ConfigError(f"{missing}: missing, expected a user and a password, or neither")
+
+
+def _authorization(settings: Settings, url: Url) -> str | None:
+    from base64 import b64encode
+
+    user = settings.url_user if url.user is None else url.user
+    if user is None:
+        return None
+    password = url.password
+    if settings.url_password_file is not None:
+        data = _read("url.password-file", settings.url_password_file, MOST_PASSWORD_BYTES)
+        password = _decoded("url.password-file", settings.url_password_file, data).rstrip("\r\n")
+    return f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"
+
+
+def _trust_by_settings(settings: Settings, authorization: str | None) -> Entry:
+    """Trust the CA that the settings name, else those of the system."""
+    import ssl
+
+    context = ssl.create_default_context()
+    if settings.url_insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif settings.url_ca_file is not None:
+        path = settings.url_ca_file
+        text = _decoded("url.ca-file", path, _read("url.ca-file", path, MOST_PEM_BYTES))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        _use("url.ca-file", path, lambda: context.load_verify_locations(cadata=text))
+    _show_certificate(context, settings)
+    return Entry(context, authorization, settings.url_cert_file is not None)
+
+
+def _trust_of(path: Path) -> Trust:
+    """Trust the certificate that this web configuration file has, and nothing else.
+
+    Its names are not compared: this node is asked by an address that is hardly one of them.
+    """
+
+    def trust(settings: Settings, authorization: str | None) -> Entry:
+        import ssl
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        # By itself it need not be that of a CA.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        text = _certificate(path)
+        try:
+            context.load_verify_locations(cadata=text)
+        except ssl.SSLError as error:
+            raise _no_certificate(path) from error
+        _show_certificate(context, settings)
+        hint = f"expected the one of {one_line(str(path))}"
+        return Entry(context, authorization, settings.url_cert_file is not None, hint)
+
+    return trust
+
+
+def _show_certificate(context: ssl.SSLContext, settings: Settings) -> None:
+    """Let a context show the client certificate of the settings, if there is one."""
+    path, key = settings.url_cert_file, settings.url_key_file
+    if path is None:
+        return
+    # OpenSSL opens them itself, and would wait for a FIFO; a password would be asked for.
+    certificate = _read("url.cert-file", path, MOST_PEM_BYTES)
+    if key is not None:
+        _read("url.key-file", key, MOST_PEM_BYTES)
+    name = "url.cert-file" if key is None else "url.key-file"
+    if key is None and _BEGIN.encode() in certificate and _KEY_BEGINS not in certificate:
+        raise ConfigError(
+            one_line(f"url.key-file: missing, expected it or a key in {path} (url.cert-file)")
+        )
+    _use(name, key or path, lambda: context.load_cert_chain(path, key, password=lambda: b""))
+
+
+def _use(name: str, path: Path, load: Callable[[], T]) -> T:
+    try:
+        return load()
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        reason = getattr(error, "reason", None) or "none is in it"
+        if reason == "KEY_VALUES_MISMATCH":
+            problem = f"{name}: {path}: the key does not belong to the certificate"
+            raise ConfigError(one_line(problem)) from error
+        raise ConfigError(
+            one_line(f"{name}: {path}: expected PEM without a passphrase ({reason})")
+        ) from error
+
+
+def _read(name: str, path: Path, most_bytes: int) -> bytes:
+    try:
+        return read_regular(path, most_bytes)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(one_line(f"{name}: {path}: cannot be read ({reason})")) from error
+
+
+def _decoded(name: str, path: Path, data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(one_line(f"{name}: {path}: expected UTF-8 text")) from error
+
+
+def _tls_section(path: Path) -> dict[str, Any]:
+    """Return what the web configuration says of TLS; the daemon itself checks it."""
+    from exporter.yaml_lines import load
+
+    try:
+        value = load(path).value
+    except ConfigError as error:
+        raise SourceError(f"{error} (--url names the daemon without it)") from error
+    section = value.get("tls_server_config") if isinstance(value, dict) else None
+    return section if isinstance(section, dict) else {}
+
+
+def _certificate(path: Path) -> str:
+    """Return the first certificate in PEM that the web configuration has: the server's own."""
+    section = _tls_section(path)
+    text = section.get("cert") or ""
+    if section.get("cert_file"):
+        file = path.parent / str(section["cert_file"])
+        try:
+            text = read_regular(file, MOST_PEM_BYTES).decode()
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise SourceError(one_line(f"{file}: cannot be read ({reason})")) from error
+    _, begin, rest = str(text).partition(_BEGIN)
+    body, end, _ = rest.partition(_END)
+    if not begin or not end:
+        raise _no_certificate(path)
+    return f"{begin}{body}{end}"
+
+
+def _no_certificate(path: Path) -> SourceError:
+    return SourceError(one_line(f"{path}: expected a certificate in PEM in cert_file or cert"))

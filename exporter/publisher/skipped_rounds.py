@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was read in rounds that the hardware counters skipped, until an activity covers them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from exporter.clock import GAP_INTERVALS
+from exporter.model.reading import Activity, Vitals
+from exporter.publisher.shared_stall import SURE_SECONDS
+
+
+class BoardRound(NamedTuple):
+    """One round of the board, or several that one activity covers."""
+
+    seconds: float
+    vitals: Vitals
+    previous: Vitals | None
+    """Those of the round before it."""
+    energy_joules: float | None
+    """Of the board, in this round."""
+
+
+def covered_rounds(lengths: Sequence[float], seconds: float) -> int:
+    """Return how many of the last rounds an activity covers that reaches `seconds` back.
+
+    `lengths` are those of the rounds, in seconds. A round counts if its middle is covered: board
+    and counters are not read at the same moment.
+    """
+    count, back = 0, 0.0
+    for length in reversed(lengths):
+        if back + length / 2 > seconds:
+            break
+        back += length
+        count += 1
+    return count
+
+
+class AwaitedRounds:
+    """The rounds of one share that wait for an activity."""
+
+    def __init__(self) -> None:
+        self._rounds: list[BoardRound] = []
+
+    def add(self, skipped: BoardRound) -> None:
+        """Keep a round that the counters skipped."""
+        self._rounds.append(skipped)
+
+    def clear(self) -> None:
+        """Forget all: it is not known, or counted otherwise, what the share did in them."""
+        self._rounds.clear()
+
+    def joined(self, present: BoardRound, activity: Activity) -> BoardRound:
+        """Return the present round with those before it that `activity` covers."""
+        if not self._rounds:
+            return present
+        lengths = [each.seconds for each in self._rounds]
+        count = covered_rounds(lengths, activity.seconds - present.seconds)
+        rounds = [*self._rounds[len(lengths) - count :], present]
+        return BoardRound(
+            sum(each.seconds for each in rounds),
+            replace(
+                present.vitals,
+                pcie_transmit_bytes=_sum(each.vitals.pcie_transmit_bytes for each in rounds),
+                pcie_receive_bytes=_sum(each.vitals.pcie_receive_bytes for each in rounds),
+            ),
+            rounds[0].previous,
+            _sum(each.energy_joules for each in rounds),
+        )
+
+
+class Preferred:
+    """What an interval adds by the counters, else by the driver's own readings; none counts twice.
+
+    Where the counters have given it, what the driver gives waits for up to three rounds, because
+    the next activity may cover them.
+    """
+
+    def __init__(self) -> None:
+        self._counted = self._began = False
+        self._awaited: list[tuple[float, float | None]] = []
+        """Length in seconds of each round, and what the driver gave."""
+        self._blanks = 0
+        """Rounds of which nothing is known, since the last minute without any."""
+        self._sure_seconds = 0.0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the sum grows by all that is done: one that leaves out rounds now and then, or
+        stands still, is of less."""
+        return self._blanks <= GAP_INTERVALS
+
+    def add(
+        self, seconds: float, activity: Activity | None, counted: float | None, read: float | None
+    ) -> float | None:
+        """Take what both gave in a round; return what is to be added now."""
+        if activity is not None and counted is not None:
+            self._counted = True
+            amounts = [*self._missed(activity.seconds - seconds), counted]
+        elif self._counted and seconds and len(self._awaited) < GAP_INTERVALS:
+            self._awaited.append((seconds, read))
+            return None
+        else:
+            self._counted = False
+            amounts = [*self._missed(0.0), read]
+        added = _sum(amounts)
+        if None not in amounts:
+            self._began, self._sure_seconds = True, self._sure_seconds + seconds
+        elif seconds and self._began:
+            self._blanks, self._sure_seconds = self._blanks + amounts.count(None), 0.0
+        if self._sure_seconds > SURE_SECONDS:
+            self._blanks = 0
+        return added
+
+    def _missed(self, covered_seconds: float) -> list[float | None]:
+        """Return the amounts of the rounds that wait, without the last ones in this time."""
+        count = covered_rounds([seconds for seconds, _ in self._awaited], covered_seconds)
+        missed = [amount for _, amount in self._awaited[: len(self._awaited) - count]]
+        self._awaited.clear()
+        return missed
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The counters of a dcgm-exporter that runs beside this one, for the GPUs that want them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from exporter.clock import Clock, stale_after_seconds
+from exporter.model.readers import CounterState
+from exporter.model.reading import Instance, share_group
+from exporter.sources.dcgm.page import GpuRows, NotDcgm, parse
+from exporter.sources.dcgm.reach import Reach
+from exporter.sources.dcgm.renewal import Renewal
+from exporter.sources.dcgm.scrape import NothingThere, ScrapeFailed, Target, fetch
+from exporter.sources.interface import DCGM, CounterOptions, CounterSource, NodeCounters, OpenedGpu
+from exporter.sources.last_sample import Demand, Held, HeldSource
+
+USUAL_URL = "http://127.0.0.1:9400/metrics"
+"""Where dcgm-exporter listens by default."""
+USUAL_PATH = "/metrics"
+STEP_SECONDS = 1.0
+EMPTY_SECONDS = 4.0
+"""Between two scrapes of a page that has nothing of the GPUs that are asked for."""
+SHORTEST_SECONDS, LONGEST_SECONDS = 0.2, 1.0
+"""Between two scrapes of a page that has counters."""
+FIRST_INTERVAL_SECONDS = 1.0
+"""Between two renewals, while it is not known."""
+LOOKS_RATIO = 0.4
+"""Of that time, from one scrape to the next: then the page is seen to stay the same over two of
+them, so that no renewal can have been between any two."""
+MEAN_INTERVALS = 1.5
+"""After which rows that are not renewed stand for more time than they are the mean of."""
+LOOK_SECONDS = 1.25
+"""In which a renewal is seen, also if a scrape takes its time."""
+CORE_RATIO = 0.05
+"""Of one core, that reading the page may take."""
+SHORTEST_WAIT_SECONDS = 0.01
+TOO_OFTEN = (
+    "its values are samples, for it is renewed more often than it is read: dcgm-exporter takes "
+    "-c 1000 (DCGM_EXPORTER_INTERVAL)"
+)
+DRAIN_SECONDS = 0.5
+MOST_AHEAD_SECONDS = 2.0
+"""By which the clock of another host may be ahead, for its timestamps to be of use."""
+
+log = logging.getLogger(__name__)
+
+
+def prepare(options: CounterOptions, clock: Clock) -> NodeCounters:
+    """Return the source as it is configured: a hostengine if one is named, else a page."""
+    if options.dcgm_host is not None:
+        from exporter.sources.counters.child_counters import ChildCounters
+
+        engine = {"host": options.dcgm_host, "bindings": options.dcgm_bindings}
+        return ChildCounters(DCGM, engine, clock)
+    return PageSource(options, clock)
+
+
+def _check(page: Mapping[str, GpuRows], wanted: Collection[str]) -> None:
+    """Find out whether a page has anything of use.
+
+    Raises:
+        NotDcgm: it has fields of these GPUs, and no value of any.
+    """
+    own = [page[uuid] for uuid in wanted if uuid in page]
+    if any(rows.blank for rows in own) and not any(rows.activities for rows in own):
+        raise NotDcgm("its profiling fields have no values: is profiling paused?")
+
+
+def _look_seconds(renewal: Renewal) -> float:
+    """Return after how many seconds to look whether rows were renewed."""
+    wait = LOOKS_RATIO * (renewal.mean_interval_seconds or FIRST_INTERVAL_SECONDS)
+    return min(max(wait, SHORTEST_SECONDS), LONGEST_SECONDS)
+
+
+class PageSource:
+    """Scrapes one page while a GPU wants it, and holds what it says of each."""
+
+    def __init__(
+        self,
+        options: CounterOptions,
+        clock: Clock,
+        get: Callable[[Target], str] = fetch,
+        cpu_seconds: Callable[[], float] = time.thread_time,
+    ) -> None:
+        """Read the configured page, or look whether there is one at the usual address.
+
+        ``cpu_seconds()`` is what the thread has used of a core so far.
+        """
+        url = options.dcgm_url or USUAL_URL
+        if not urlsplit(url).path:
+            url += USUAL_PATH
+        seen = Path(options.procfs) if options.dcgm_url is None else None
+        self._target = Target(url, options.dcgm_user, options.dcgm_password, seen)
+        self._reach = Reach(url, expected=options.dcgm_url is not None)
+        self._clock = clock
+        self._get = get
+        self._cpu_seconds = cpu_seconds
+        self._read_seconds: float | None = None
+        self._stale_seconds = stale_after_seconds(options.interval_seconds)
+        self._demand = Demand(options.interval_seconds)
+        self._held: dict[tuple[str, int | None], Held] = {}
+        """By UUID and GPU instance."""
+        self._renewals: dict[str, Renewal] = {}
+        """By UUID, of the GPUs that want their counters."""
+        self._layouts: dict[str, tuple[Instance, ...]] = {}
+        """By UUID, as the GPU was opened last."""
+        self._text = ""
+        self._page: Mapping[str, GpuRows] = {}
+        """By UUID, as last read."""
+        self._silent: frozenset[str] = frozenset()
+        """By UUID: which GPUs the page has without a value, or not renewed."""
+        self._next = float("-inf")
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="dcgm", daemon=True)
+
+    def start(self) -> None:
+        """Begin to scrape, when a GPU wants it."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; a scrape under way is not waited for."""
+        self._ended.set()
+        if self._thread.ident is not None:
+            self._thread.join(DRAIN_SECONDS)
+
+    def open(self, gpu: OpenedGpu) -> CounterSource:
+        """Return the page's counters of one GPU.
+
+        Nothing that stands of a GPU instance is that of another one, which has its number now.
+        """
+        uuid, now = gpu.device.uuid, self._clock.monotonic()
+        before, self._layouts[uuid] = self._layouts.get(uuid), gpu.device.instances
+        if before != gpu.device.instances:
+            for share in gpu.gpu_instances:
+                held = self._held.get((uuid, share))
+                if held is not None:
+                    held.end(now)
+        return HeldSource(gpu, lambda share: self._held.get((gpu.device.uuid, share)), self._note)
+
+    @property
+    def state(self) -> CounterState | None:
+        """How it is doing; None while no GPU wants it, and where no page was ever there."""
+        if not self._reach.expected or not self._demand.wanted(self._clock.monotonic()):
+            return None
+        return CounterState(self._reach.up, self._reach.failures_total, self._read_seconds)
+
+    # The thread.
+
+    def _run(self) -> None:
+        while not self._ended.wait(self.step()):
+            pass
+
+    def step(self) -> float:
+        """Scrape if it is time to; return after how many seconds to look again."""
+        now = self._clock.monotonic()
+        wanted = self._demand.wanted(now)
+        if not wanted:
+            return STEP_SECONDS
+        if now >= self._next:
+            used = self._cpu_seconds()
+            wait = self._scrape(wanted)
+            used = self._cpu_seconds() - used
+            self._read_seconds = self._clock.monotonic() - now
+            self._next = now + max(wait, used / CORE_RATIO)
+        left = self._next - self._clock.monotonic()
+        return min(max(left, SHORTEST_WAIT_SECONDS), STEP_SECONDS)
+
+    def _scrape(self, wanted: Collection[str]) -> float:
+        """Read the page for these GPUs; return after how many seconds to do so again."""
+        began = self._clock.monotonic()
+        try:
+            text = self._get(self._target)
+            page = self._page if text == self._text else parse(text)
+            _check(page, wanted)
+        except NothingThere as error:
+            return self._failed(str(error), anything_there=False)
+        except (ScrapeFailed, NotDcgm) as error:
+            return self._failed(str(error))
+        except Exception as error:  # without this thread no later page would be read
+            log.debug("a page of DCGM could not be read", exc_info=True)
+            return self._failed(f"reading its page failed: {type(error).__name__}")
+        self._reach.answered()
+        self._text, self._page = text, page
+        self._take(page, wanted, began)
+        renewals = self._renewals.values()
+        sampled = any(renewal.follows is False for renewal in renewals)
+        self._reach.limited(TOO_OFTEN if sampled else None)
+        return min(map(_look_seconds, renewals), default=EMPTY_SECONDS)
+
+    def _failed(self, problem: str, *, anything_there: bool = True) -> float:
+        """Note why there is no page; what the last one said stands for three rounds more."""
+        now = self._clock.monotonic()
+        wait = self._reach.failed(problem, now, anything_there=anything_there)
+        since = self._reach.failing_since
+        if since is not None and now - since >= self._stale_seconds:
+            for held in self._held.values():
+                held.end(now)
+            self._renewals = {}
+        return wait
+
+    def _take(self, page: Mapping[str, GpuRows], wanted: Collection[str], began: float) -> None:
+        """Let what is new of these GPUs stand, and end what is no longer on the page."""
+        now = self._clock.monotonic()
+        counted = [uuid for uuid in wanted if uuid in page and page[uuid].activities]
+        self._renewals = {
+            uuid: self._renewals.get(uuid) or Renewal(LOOK_SECONDS) for uuid in counted
+        }
+        for uuid, renewal in self._renewals.items():
+            rows = page[uuid]
+            renewal.is_new(rows.signature, now, began)
+            if renewal.is_taken or not renewal.follows:
+                continue
+            renewal.is_taken = True
+            stamped = self._stamped_age(rows)
+            age = renewal.age_seconds(stamped)
+            standing = max(renewal.longest_seconds - (stamped or 0.0), 0.0)
+            for share, activity in rows.activities.items():
+                held = self._held.setdefault((uuid, share), Held(LOOK_SECONDS))
+                held.put(
+                    replace(
+                        activity,
+                        age_seconds=age,
+                        lag_seconds=LOOK_SECONDS
+                        + _look_seconds(renewal) / 2
+                        + (renewal.mean_interval_seconds or 0.0),
+                    ),
+                    now,
+                    standing,
+                    mean_seconds=MEAN_INTERVALS * (renewal.interval_seconds or 0.0),
+                    made_at=renewal.at,
+                )
+        for (uuid, share), held in self._held.items():
+            sampled = uuid in self._renewals and self._renewals[uuid].follows is False
+            if sampled or uuid not in page or share not in page[uuid].activities:
+                held.end(now)
+        silent = frozenset(uuid for uuid in wanted if self._is_silent(uuid, now))
+        self._reach.failures_total += len(silent - self._silent)
+        self._silent = silent
+
+    def _is_silent(self, uuid: str, now: float) -> bool:
+        """Return whether the page has fields of a GPU and nothing that stands."""
+        rows = self._page.get(uuid)
+        if rows is None or not rows.activities:
+            return rows is not None and rows.blank
+        return not self._stands(uuid, rows.activities, now)
+
+    def _stamped_age(self, rows: GpuRows) -> float | None:
+        """Return how old rows are by their own timestamps; None without, or by another clock."""
+        if rows.timestamp_seconds is None:
+            return None
+        age = self._clock.time() - rows.timestamp_seconds
+        return max(age, 0.0) if age >= -MOST_AHEAD_SECONDS else None
+
+    # Called by the workers of the GPUs.
+
+    def _note(self, gpu: OpenedGpu) -> None:
+        """Note that the GPU wants its counters, and in its journal why it, or one of its instances,
+        has none."""
+        self._demand.ask(gpu)
+        better = gpu.better()
+        state = None if better else self._state_of(gpu)
+        if state is None:
+            gpu.journal.answered(DCGM)
+        else:
+            held = (self._held.get((gpu.device.uuid, share)) for share in gpu.gpu_instances)
+            logged = self._reach.problem is not None
+            worked = state == "unreachable" or any(held)
+            gpu.journal.absent(DCGM, state, worked=worked, logged=logged)
+        for share in gpu.gpu_instances:
+            if share is not None:
+                alone = None if better or state is not None else self._state_of_instance(gpu, share)
+                self._note_instance(gpu, share, alone)
+
+    def _note_instance(self, gpu: OpenedGpu, gpu_instance: int, state: str | None) -> None:
+        group = share_group(DCGM, gpu_instance)
+        if state is None:
+            gpu.journal.answered(group)
+        else:
+            worked = (gpu.device.uuid, gpu_instance) in self._held
+            gpu.journal.absent(group, state, worked=worked)
+
+    def _state_of_instance(self, gpu: OpenedGpu, gpu_instance: int) -> str | None:
+        """Return why one instance has no counters where others of the GPU have."""
+        rows = self._page.get(gpu.device.uuid)
+        if not self._reach.up or rows is None:
+            return None
+        if gpu_instance not in rows.activities:
+            return "unsupported"
+        held = self._held.get((gpu.device.uuid, gpu_instance))
+        return None if held is not None and held.is_fresh(gpu.journal.now) else "unreachable"
+
+    def _state_of(self, gpu: OpenedGpu) -> str | None:
+        """Return why a GPU has no counters; None where it has, or none are to be expected."""
+        if self._reach.problem is not None:
+            return "unreachable"
+        if not self._reach.up:
+            return None
+        rows = self._page.get(gpu.device.uuid)
+        shares = gpu.gpu_instances
+        if rows is None or not any(share in rows.activities for share in shares):
+            return "unreachable" if rows is not None and rows.blank else "unsupported"
+        return None if self._stands(gpu.device.uuid, shares, gpu.journal.now) else "unreachable"
+
+    def _stands(self, uuid: str, shares: Iterable[int | None], now: float) -> bool:
+        """Return whether anything stands of these shares of a GPU, or may be about to."""
+        renewal = self._renewals.get(uuid)
+        if renewal is not None and renewal.follows is None:
+            return True
+        held = (self._held.get((uuid, share)) for share in shares)
+        return any(each is not None and each.is_fresh(now) for each in held)

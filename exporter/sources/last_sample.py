@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Activities that arrive in their own time, held until the fleet asks for them.
+
+A dcgm-exporter, a hostengine and CUPTI hand over means of their own intervals, which neither begin
+nor end with those of the fleet. Each stands until the next one, for as long as it is the mean of:
+what a round gets is the mean of what stood since the round before. Totals are thereby exact and lag
+by one interval of the source. What has stood for longer than what it is the mean of, or than
+LONGEST_AGE_SECONDS, and what stood for a part of the round only, is shown and not integrable.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from exporter.clock import stale_after_seconds
+from exporter.model.reading import ACTIVITY_BYTES, ACTIVITY_RATIOS, Activity
+from exporter.sources.interface import OpenedGpu
+
+LEAST_COVERED_RATIO = 0.9
+"""A round of which less is covered was not measured as a whole."""
+MOST_HELD = 4096
+"""Activities of one share that nobody takes; the oldest are dropped."""
+
+
+class Standing(NamedTuple):
+    """An activity that stands from one monotonic time until another, or until the next one."""
+
+    activity: Activity
+    """Its bytes are those of its own `seconds`, its age is that at its arrival."""
+    since: float
+    until: float
+    mean_until: float
+    """From then on it stands for more time than it is the mean of."""
+
+
+class Piece(NamedTuple):
+    """The part of a round in which one activity stood."""
+
+    activity: Activity
+    seconds: float
+    age_seconds: float
+    """Of the activity, at the end of that part."""
+    unseen_seconds: float
+    """How much of that part it is not the mean of."""
+
+
+class Held:
+    """What arrives of one share of a GPU; one thread puts, another takes."""
+
+    def __init__(self, look_seconds: float = 0.0) -> None:
+        """Take how late what is new may arrive, where it has to be looked for: so long after it was
+        made its time begins, whenever it arrived, and it may stand for so much longer before it
+        ages."""
+        self._lock = threading.Lock()
+        self._look_seconds = look_seconds
+        self._standing: deque[Standing] = deque(maxlen=MOST_HELD)
+        self._taken_until: float | None = None
+
+    def put(
+        self,
+        activity: Activity,
+        now: float,
+        longest_seconds: float,
+        *,
+        mean_seconds: float = math.inf,
+        made_at: float | None = None,
+    ) -> None:
+        """Let `activity` stand for `longest_seconds` unless another one comes.
+
+        It is the mean of at most `mean_seconds`. Where it is known when it was made, it follows the
+        one before it as long after that one as it was made; else, or after nothing, it stands from
+        now on.
+        """
+        with self._lock:
+            due = now if made_at is None else made_at + self._look_seconds
+            stands = bool(self._standing) and self._standing[-1].until > now
+            since = max(due, now) if stands else now
+            self._end(since)
+            ends = since + longest_seconds, min(due, since) + mean_seconds
+            self._standing.append(Standing(activity, since, *ends))
+
+    def end(self, now: float) -> None:
+        """Let nothing stand from now on."""
+        with self._lock:
+            self._end(now)
+
+    def _end(self, now: float) -> None:
+        if self._standing:
+            last = self._standing[-1]
+            self._standing[-1] = last._replace(until=max(min(last.until, now), last.since))
+
+    def is_fresh(self, now: float) -> bool:
+        """Return whether an activity stands now."""
+        with self._lock:
+            return bool(self._standing) and self._standing[-1].until > now
+
+    def restart(self, now: float) -> None:
+        """Let the next `take` begin now."""
+        with self._lock:
+            self._taken_until = now
+
+    def take(self, now: float) -> Activity | None:
+        """Return the mean of what stood since the last call; None if nothing did, and on the first
+        call.
+        """
+        with self._lock:
+            since, self._taken_until = self._taken_until, now
+            if since is None or now <= since:
+                return None
+            pieces = [
+                self._piece(standing, since, now)
+                for standing in self._standing
+                if min(standing.until, now) > max(standing.since, since)
+            ]
+            while len(self._standing) > 1 and self._standing[0].until <= now:
+                self._standing.popleft()
+        seconds = sum(piece.seconds for piece in pieces)
+        if not pieces:
+            return None
+        found = _mean(pieces, seconds)
+        if seconds < LEAST_COVERED_RATIO * (now - since):
+            return replace(found, unseen_seconds=now - since - seconds)
+        return found
+
+    def _piece(self, standing: Standing, since: float, now: float) -> Piece:
+        activity, arrived, ends, mean_until = standing
+        until = min(ends, now)
+        since = max(arrived, since)
+        age = (activity.age_seconds or 0.0) + max(until - arrived - self._look_seconds, 0.0)
+        return Piece(activity, until - since, age, max(until - max(mean_until, since), 0.0))
+
+
+def _mean(pieces: list[Piece], seconds: float) -> Activity:
+    """Return the mean over the pieces, which last so long together; what one of them lacks is not
+    known. Its age is that of the oldest."""
+    values: dict[str, Any] = {}
+    for name in ACTIVITY_RATIOS:
+        ratios = [getattr(piece.activity, name) for piece in pieces]
+        values[name] = None if None in ratios else _sum(ratios, pieces) / seconds
+    for name in ACTIVITY_BYTES:
+        rates: list[Any] = [_rate(piece.activity, name) for piece in pieces]
+        values[name] = None if None in rates else _sum(rates, pieces)
+    age = max(piece.age_seconds for piece in pieces)
+    return replace(
+        pieces[-1].activity,
+        seconds=seconds,
+        elapsed_cycles=None,
+        age_seconds=age,
+        unseen_seconds=sum(piece.unseen_seconds for piece in pieces) or None,
+        **values,
+    )
+
+
+def _rate(activity: Activity, name: str) -> float | None:
+    moved: float | None = getattr(activity, name)
+    return None if moved is None or activity.seconds <= 0 else moved / activity.seconds
+
+
+def _sum(values: list[float], pieces: list[Piece]) -> float:
+    """Return what these values, one for each piece, add up to in the time of their pieces."""
+    return sum(value * piece.seconds for value, piece in zip(values, pieces, strict=True))
+
+
+class Demand:
+    """Which GPUs are asked for: those that no preferred source measures.
+
+    The workers ask, and the thread that reads for all of them looks.
+    """
+
+    def __init__(self, interval_seconds: float) -> None:
+        """Take the interval between two rounds: a GPU that skips one is still asked for."""
+        self._longest_seconds = stale_after_seconds(interval_seconds)
+        self._asked: dict[str, float] = {}
+
+    def ask(self, gpu: OpenedGpu) -> None:
+        """Note that this GPU is asked for in the present round, unless it is measured better."""
+        if not gpu.better():
+            self._asked[gpu.device.uuid] = gpu.journal.now
+
+    def wanted(self, now: float) -> frozenset[str]:
+        """Return the UUIDs of the GPUs that are asked for."""
+        return frozenset(
+            uuid for uuid, at in list(self._asked.items()) if now - at <= self._longest_seconds
+        )
+
+
+class HeldSource:
+    """The counters of one GPU, out of what one `NodeCounters` holds."""
+
+    def __init__(
+        self,
+        gpu: OpenedGpu,
+        held: Callable[[int | None], Held | None],
+        note: Callable[[OpenedGpu], None],
+    ) -> None:
+        """Take from ``held(gpu_instance)``, None while nothing is known of the share; ``note`` puts
+        into the GPU's journal why that is so, or that it answers."""
+        self._gpu = gpu
+        self._held = held
+        self._note = note
+        self._begun: dict[int | None, Held] = {}
+        """By share: what was taken from last."""
+        self._read_at: float | None = None
+
+    def measures(self, gpu_instance: int | None) -> bool:
+        """Return whether an activity of this share stands now."""
+        held = self._held(gpu_instance)
+        return held is not None and held.is_fresh(self._gpu.journal.now)
+
+    def read(self, monotonic_seconds: float) -> Mapping[int | None, Activity]:
+        """Return what stood since the last read, by share."""
+        self._note(self._gpu)
+        found: dict[int | None, Activity] = {}
+        before, self._read_at = self._read_at, monotonic_seconds
+        for share in self._gpu.gpu_instances:
+            held = self._held(share)
+            if held is None:
+                continue
+            if self._begun.get(share) is not held:
+                self._begun[share] = held
+                held.restart(monotonic_seconds if before is None else before)
+            activity = held.take(monotonic_seconds)
+            if activity is not None:
+                found[share] = activity
+        return found
+
+    def close(self) -> None:
+        """Nothing is held for one GPU alone."""

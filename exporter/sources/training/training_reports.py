@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the training jobs of this node report, and how many reports were taken and refused."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from exporter.clock import Clock
+from exporter.errors import one_line
+from exporter.model.training import TrainingReport
+from exporter.sources.interface import TRAINING
+from exporter.sources.training.credentials import Processes
+from exporter.sources.training.decode import Claim, decode
+from exporter.sources.training.endpoint import Access
+from exporter.sources.training.inbox import Arrival, Inbox
+from exporter.sources.training.ledger import Ledger
+from exporter.sources.training.receiver import Patience, Receiver
+from exporter.sources.training.refusals import LOG_INTERVAL_SECONDS, MOST_CHARACTERS, Refusals
+
+PROCFS = "/proc"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOptions:
+    """Where reports are taken, from whom, and how many."""
+
+    paths: tuple[str, ...]
+    """Of the socket, in the order in which they are tried; see `candidates`."""
+    access: Access = field(default_factory=Access)
+    max_jobs: int = 64
+    max_ranks: int = 512
+    owners: bool = True
+    """Whether jobs are shown with their owners."""
+    procfs: str = PROCFS
+    patience: Patience = field(default_factory=Patience)
+
+
+class TrainingSource:
+    """Takes reports on a thread of its own; any thread may ask."""
+
+    name = TRAINING
+
+    def __init__(self, options: TrainingOptions, clock: Clock) -> None:
+        self._clock = clock
+        self._refusals = Refusals(clock)
+        self._ledger = Ledger(
+            clock,
+            Processes(options.procfs, PROCFS),
+            options.max_jobs,
+            options.max_ranks,
+            owners=options.owners,
+        )
+        self._inbox = Inbox(self._take, self._refusals, clock)
+        self._receiver = Receiver(
+            options.paths, options.access, self._inbox, clock, options.patience
+        )
+        self._failure_logged_at = float("-inf")
+
+    def start(self) -> None:
+        """Begin to take reports, as soon as a socket can be made."""
+        self._receiver.start()
+
+    def stop(self) -> None:
+        """Take no more; the socket's file is removed if it is still its own."""
+        self._receiver.stop()
+
+    def reports(self) -> tuple[TrainingReport, ...]:
+        """Return the last report of each process, unless that is more than five minutes ago."""
+        self._inbox.read()
+        return self._ledger.reports()
+
+    @property
+    def received_total(self) -> int:
+        """How many reports were taken, as of the last time that they were asked for."""
+        return self._ledger.taken_total
+
+    @property
+    def rejected_total(self) -> Mapping[str, int]:
+        """How many reports were refused, for every reason."""
+        return self._refusals.counts()
+
+    @property
+    def quota_hits_total(self) -> Mapping[str, int]:
+        """How many of them reached a limit, for every class of sender."""
+        return self._refusals.quota_hits()
+
+    @property
+    def up(self) -> bool:
+        """Whether reports can arrive."""
+        return self._receiver.path is not None
+
+    @property
+    def problem(self) -> str | None:
+        """Why no reports can arrive, in one line; None while they can or before it was tried."""
+        return self._receiver.problem
+
+    def _take(self, arrival: Arrival) -> None:
+        claim = decode(arrival.data)
+        self._ledger.take(claim, arrival)
+        if claim.errors and claim.error:
+            self._log_failure(claim)
+
+    def _log_failure(self, claim: Claim) -> None:
+        now = self._clock.monotonic()
+        if now - self._failure_logged_at >= LOG_INTERVAL_SECONDS:
+            self._failure_logged_at = now
+            log.warning(
+                "the client in training job %s, rank %d, had %d failures; the first: %s",
+                claim.job,
+                claim.rank,
+                claim.errors,
+                one_line((claim.error or "")[:MOST_CHARACTERS]),
+            )

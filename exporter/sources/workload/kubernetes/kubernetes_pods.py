@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The source kubernetes: asks the kubelet who has which GPU, and what is known of the pods."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from exporter.clock import Clock
+from exporter.files import read_regular
+from exporter.model.workload import Workload, WorkloadReport
+from exporter.sources.interface import KUBERNETES, NodeWorkloads, WorkloadOptions
+from exporter.sources.poller import Busy, PolledSource, Unreadable
+from exporter.sources.workload.kubernetes import pod_resources, pods
+from exporter.sources.workload.kubernetes.allocations import (
+    PodName,
+    Successions,
+    given,
+    going_on,
+)
+from exporter.sources.workload.kubernetes.devices import gpu_resources
+from exporter.sources.workload.kubernetes.pod_resources import held_devices, names
+from exporter.sources.workload.kubernetes.pods import Pod, listed_pods
+from exporter.sources.workload.kubernetes.protobuf import Malformed
+from exporter.sources.workload.kubernetes.unary import RESOURCE_EXHAUSTED, CallFailed, call
+
+LIST = f"/{pod_resources.SERVICE}/List"
+LIST_PODS = f"/{pods.SERVICE}/ListPods"
+NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+MOST_SHOWN = 3
+"""Ids in a line of the log."""
+
+log = logging.getLogger(__name__)
+
+
+class Kubelet:
+    """Asks the two APIs of the kubelet. The one of pods completes the other, and may fail alone."""
+
+    def __init__(self, options: WorkloadOptions, environment: Mapping[str, str]) -> None:
+        self._options = options
+        self._is_gpu = gpu_resources(options.kubernetes_resources)
+        self._own, ignored = own_pod(environment), options.kubernetes_ignore_pods
+        self._watchers = [pattern for pattern in (self._own, ignored) if pattern is not None]
+        self._was_listed = False
+        """Whether a List had this pod itself: then one without it is of a kubelet without pods."""
+        self._successions = Successions()
+        self._pods: tuple[Pod, ...] = ()
+        """As they were listed last."""
+        self._pods_problem: str | None = None
+        self._unknown: tuple[str, ...] = ()
+
+    def read(self) -> WorkloadReport | None:
+        """Return what the kubelet says; None where there is none.
+
+        Raises:
+            Unreadable: it does not say.
+        """
+        if not _is_there(self._options.kubernetes_socket):
+            return None
+        try:
+            answer = call(self._options.kubernetes_socket, LIST)
+            held = held_devices(answer, self._is_gpu)
+            listed_itself = self._own is not None and any(map(self._own.fullmatch, names(answer)))
+        except CallFailed as error:
+            raise (Busy if error.code == RESOURCE_EXHAUSTED else Unreadable)(str(error)) from error
+        except Malformed as error:
+            raise Unreadable(f"the answer of List cannot be read: {error}") from error
+        if self._was_listed and not listed_itself:
+            raise Unreadable("it has started and does not know its pods yet: this one is missing")
+        self._was_listed = listed_itself
+        listed, fresh = self._listed()
+        by_name = _by_name(listed, judged=fresh)
+        # First those that ended: one that came last and failed has nothing that it could take over.
+        present = self._successions.present(going_on(held, by_name))
+        found = given(present, by_name, self._watchers)
+        self._note_unknown(found.unknown)
+        return WorkloadReport(
+            found.allocations,
+            # What has a GPU that cannot be named makes it unknown which of the others are free.
+            allocates=not found.unknown,
+            named=_named(listed),
+            pod_labels={
+                f"{pod.namespace}/{pod.name}": dict(pod.labels) for pod in listed if pod.labels
+            },
+        )
+
+    def _listed(self) -> tuple[Sequence[Pod], bool]:
+        """Return the pods, and whether they were listed just now: else who ended is not known."""
+        problem: str | None = None
+        try:
+            if not _is_there(self._options.kubernetes_pods_socket):
+                return self._pods, False
+            answer = call(self._options.kubernetes_pods_socket, LIST_PODS)
+            self._pods = listed_pods(answer, self._options.kubernetes_pod_labels)
+        except (CallFailed, Malformed, Unreadable) as error:
+            problem = str(error)
+        if problem is not None and self._pods_problem is None:
+            log.warning("source %s: the pods API cannot be read: %s", KUBERNETES, problem)
+        elif problem is None and self._pods_problem is not None:
+            log.info("source %s: the pods API can be read again", KUBERNETES)
+        self._pods_problem = problem
+        return self._pods, problem is None
+
+    def _note_unknown(self, unknown: tuple[str, ...]) -> None:
+        if unknown and unknown != self._unknown:
+            log.warning(
+                "source %s: it is not known which GPUs %d devices are, so neither which are free: "
+                "%s%s",
+                KUBERNETES,
+                len(unknown),
+                ", ".join(repr(each) for each in unknown[:MOST_SHOWN]),
+                ", …" if len(unknown) > MOST_SHOWN else "",
+            )
+        self._unknown = unknown
+
+
+def prepare(options: WorkloadOptions, clock: Clock) -> NodeWorkloads:
+    """Return the source, not started."""
+    return PolledSource(KUBERNETES, Kubelet(options, os.environ).read, clock)
+
+
+def _is_there(path: str) -> bool:
+    """Return whether something is at this path; it need not listen.
+
+    Raises:
+        Unreadable: that cannot be seen.
+    """
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError) as error:
+        raise Unreadable(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    return True
+
+
+def _by_name(listed: Sequence[Pod], *, judged: bool) -> dict[PodName, Pod]:
+    """Return the pods by their names; of two with one name, the one that has not ended."""
+    found: dict[PodName, Pod] = {}
+    for pod in listed:
+        key = (pod.namespace, pod.name)
+        if key not in found or found[key].ended:
+            found[key] = pod
+    return found if judged else {key: replace(pod, ended=False) for key, pod in found.items()}
+
+
+def _named(listed: Sequence[Pod]) -> dict[str, Workload]:
+    """Return what is known by the UID of a pod, and by the id of a container."""
+    found: dict[str, Workload] = {}
+    for pod in listed:
+        of = Workload("kubernetes", pod.namespace, pod.name, id=pod.uid)
+        found[pod.uid] = of
+        for container_id, container in pod.containers:
+            found[container_id] = replace(of, container=container)
+    return found
+
+
+def own_pod(
+    environment: Mapping[str, str], namespace_file: str = NAMESPACE_FILE
+) -> re.Pattern[str] | None:
+    """Return a pattern of NAMESPACE/POD that is this pod; None where the daemon runs in none.
+
+    A pod's host name is its own name, unless it shares the network of its node; POD_NAME and
+    POD_NAMESPACE, which the manifest may set, come first.
+    """
+    if "KUBERNETES_SERVICE_HOST" not in environment:
+        return None
+    name = environment.get("POD_NAME") or socket.gethostname()
+    namespace = environment.get("POD_NAMESPACE") or _namespace(namespace_file)
+    return re.compile((re.escape(namespace) if namespace else "[^/]+") + "/" + re.escape(name))
+
+
+def _namespace(path: str) -> str:
+    """Return what the service account's token is of; empty where there is none."""
+    try:
+        return read_regular(path, 1024).decode("utf-8", "replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The source slurm: what its prolog gave away, and which job and user its control groups are of."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+
+from exporter.clock import Clock
+from exporter.model.workload import Allocation, Workload, WorkloadReport
+from exporter.sources.interface import SLURM, NodeWorkloads, WorkloadOptions
+from exporter.sources.poller import PolledSource, Unreadable
+from exporter.sources.proc.procfs import user_name
+from exporter.sources.workload.slurm.cgroups import JobGroup, SlurmGroups, find
+from exporter.sources.workload.slurm.ended import EndedJobs, Present
+from exporter.sources.workload.slurm.folders import (
+    Entry,
+    Folder,
+    certain_first,
+    read_gpustat,
+    read_job_map,
+)
+from exporter.sources.workload.slurm.sluid import Sluids
+
+log = logging.getLogger(__name__)
+
+
+def prepare(options: WorkloadOptions, clock: Clock) -> NodeWorkloads:
+    """Return the source, not started."""
+    return PolledSource(SLURM, Slurm(options, clock).read, clock)
+
+
+class Slurm:
+    """Slurm on this node, as its files show it."""
+
+    def __init__(self, options: WorkloadOptions, clock: Clock) -> None:
+        self._options = options
+        self._clock = clock
+        self._sluids = Sluids(options.procfs)
+        self._ended = EndedJobs(options.procfs)
+        self._trees: set[str] = set()
+        """Where Slurm has had control groups of version 1."""
+        self._there: set[str] = set()
+        """The folders that were there."""
+        self._logged: frozenset[str] = frozenset()
+        """What the last read was logged to lack or leave out."""
+        self._left: frozenset[str] = frozenset()
+        """The files of ended jobs that the last read found."""
+
+    def read(self) -> WorkloadReport | None:
+        """Return what is known now; None where this node has neither jobs' folders nor groups.
+
+        Raises:
+            Unreadable: a folder of the prolog is there and cannot be listed, or is gone.
+        """
+        folders = self._folders()
+        found = find(self._options.sysfs, self._trees)
+        if not folders and found is None:
+            self._log((), ())
+            return None
+        groups = found or SlurmGroups(complete=False)
+        self._trees |= groups.trees
+        sluids = self._sluids.of(groups.sluids)
+        entries = certain_first(folders)
+        ended = self._ended.of(entries, _present(groups, sluids), self._clock.time())
+        problems = [problem for folder in folders for problem in folder.problems]
+        self._log(problems, ended)
+        given = [entry for entry in entries if entry not in ended]
+        users = self._users(given, groups)
+        names = {job: sluid for sluid, job in sluids.items()}
+
+        def workload(job: str) -> Workload:
+            return Workload("slurm", job=job, user=users.get(job, ""), id=names.get(job, ""))
+
+        return WorkloadReport(
+            allocations=tuple(Allocation(entry.device, workload(entry.job)) for entry in given),
+            allocates=bool(folders) and all(folder.complete for folder in folders),
+            in_doubt=tuple(device for folder in folders for device in folder.in_doubt),
+            named={
+                **{job: workload(job) for job in sorted(users.keys() | names.keys())},
+                **{sluid: workload(job) for sluid, job in sluids.items()},
+            },
+        )
+
+    def _folders(self) -> list[Folder]:
+        folders = []
+        for path, read in (
+            (self._options.slurm_gpustat, read_gpustat),
+            (self._options.slurm_job_map, read_job_map),
+        ):
+            folder = read(path)
+            if folder is not None:
+                self._there.add(path)
+                folders.append(folder)
+            elif path in self._there:
+                raise Unreadable(f"{path} is gone")
+        return folders
+
+    def _users(self, given: Iterable[Entry], groups: SlurmGroups) -> Mapping[str, str]:
+        """Return the users of jobs, where files or control groups have them."""
+        if not self._options.owners:
+            return {}
+        users = {entry.job: entry.user for entry in given if entry.user}
+        for job, group in groups.jobs.items():
+            if group.uid is not None and job not in users:
+                users[job] = user_name(group.uid)
+        return users
+
+    def _log(self, problems: Collection[str], ended: Iterable[Entry]) -> None:
+        """Log what is new: one line of problems, one of files that were left behind.
+
+        A file is left behind that is still there at the next read: an epilog takes a moment.
+        """
+        left = frozenset(f"{entry.path} has job {entry.job}, which has ended" for entry in ended)
+        logged = frozenset([*problems, *(left & self._left)])
+        for level, lines in ((logging.WARNING, problems), (logging.INFO, left & self._left)):
+            new = sorted(set(lines) - self._logged)
+            if new:
+                more = f" (and {len(new) - 1} more)" if len(new) > 1 else ""
+                log.log(level, "source %s: %s%s", SLURM, new[0], more)
+        self._logged, self._left = logged, left
+
+
+def _present(groups: SlurmGroups, sluids: Mapping[str, str]) -> Present:
+    """Return which jobs have a control group; one under a SLUID of no known job may be any."""
+    jobs: dict[str, JobGroup] = {
+        **{sluids[sluid]: group for sluid, group in groups.sluids.items() if sluid in sluids},
+        **groups.jobs,
+    }
+    return Present(
+        frozenset(jobs),
+        frozenset(job for job, group in jobs.items() if group.contained),
+        groups.complete and len(sluids) == len(groups.sluids),
+    )

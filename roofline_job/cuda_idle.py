@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long the GPU had nothing to do while the host was in a phase: CUDA event pairs.
+
+One event is recorded before the phase and one after it, on the stream that computes. The GPU
+passes them in order with its work, so the time between them is
+
+    S = max(0, t_return - max(t_call, t_drain))
+
+with t_drain the end of the work that was queued before the call: the part of the phase in which
+that stream was empty. That holds only where the phase queues no work of its own, so only such
+phases are measured, and only where nothing else begins inside. Pairs are resolved later by
+``query``; nothing ever waits for the GPU.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any, TypeVar
+
+from . import switches
+from .captures import CAPTURES
+from .captures import PART as CAPTURES_PART
+from .compiling import compiling
+from .degraded import Part, raised_by_the_job
+from .events import FREE_EVENTS, Cuda, is_external
+from .exact_types import own
+
+Value = TypeVar("Value")
+
+MEASURED_PHASES = ("data", "checkpoint", "logging")
+"""Phases in which the host waits and the stream gets no work."""
+
+PAIRS = 64
+"""Pairs in use at most: work that never finishes must not grow the job's memory."""
+
+FAILURES_IN_A_ROW = 3
+"""Failures without a success in between after which measuring ends for good."""
+
+_RESOLVED_PER_START = 2
+_NS_PER_MS = 1_000_000
+
+
+class IdlePair:
+    """Two events on one stream, and what their time is counted as."""
+
+    __slots__ = ("events", "phase", "stream", "void", "wait_ns")
+
+    def __init__(self, events: tuple[Any, Any], stream: Any) -> None:
+        self.events = events
+        self.stream = stream
+        self.void = False
+        """Whether something began inside: its work, or its own pair, is not this one's to count."""
+
+    phase: str
+    wait_ns: int
+
+    def free(self) -> None:
+        """Give the events back; the pair is not used any more."""
+        FREE_EVENTS.setdefault(self.stream.device_index, []).append(self.events)
+
+
+PART = Part("cuda_events")
+
+
+class IdleMeter:
+    """The event pairs of one thread: it alone may start, stop and resolve them.
+
+    Of phases inside each other the innermost is measured. ``idle_ns`` is S per measured phase so
+    far; it never falls. ``measuring`` is whether any pair was ever resolved: before that, S is not
+    known. Nothing is raised but what a signal handler of the job raised.
+    """
+
+    __slots__ = (
+        "_cuda",
+        "_device",
+        "_done",
+        "_failures",
+        "_marks",
+        "_off",
+        "_open",
+        "_pending",
+        "_seen",
+        "_seen_at",
+        "_thread",
+        "idle_ns",
+        "measuring",
+        "ready",
+    )
+
+    def __init__(self) -> None:
+        self.idle_ns: dict[str, int] = dict.fromkeys(MEASURED_PHASES, 0)
+        self.measuring = False
+        self.ready = False
+        """Whether to call `start` at all: the job has a torch that was built with CUDA."""
+        self._thread = get_ident()
+        self._cuda: Cuda | None = None
+        self._device: int | None = None
+        self._off = not switches.CUDA_EVENTS
+        self._failures = 0
+        self._open: IdlePair | None = None
+        """The pair that began last."""
+        self._pending: deque[IdlePair] = deque()
+        self._done = 0.0
+        self._marks: deque[tuple[IdlePair, float]] = deque()
+        """Events behind work that was launched, with the FLOPs until then."""
+        self._seen: Any = None
+        self._seen_at = 0
+
+    def look(self) -> None:
+        """Find out whether there is CUDA to measure with, in a job that has imported torch."""
+        if self.ready or self._off:
+            return
+        try:
+            cuda = Cuda(sys.modules["torch"])
+            if cuda.built:
+                CAPTURES.watch(sys.modules["torch"])
+            self._off = not cuda.built or not CAPTURES_PART.on
+            self._cuda, self.ready = cuda, not self._off
+        except Exception as error:
+            self._fail(error)
+
+    def start(self, *, measured: bool = True) -> IdlePair | None:
+        """Record the beginning of a phase; None where it cannot be measured now.
+
+        ``measured=False`` is for a phase that queues work: no time around it can be measured.
+        """
+        pair = None
+        if get_ident() == self._thread:
+            outer, self._open = self._open, None
+            if outer is not None:
+                outer.void = True
+            if measured:
+                pair = self._calling(lambda cuda: self._begin(cuda, outer))
+        return pair
+
+    def stop(self, pair: IdlePair, phase: str, wait_ns: int) -> None:
+        """Record the end of what began with ``pair``.
+
+        ``wait_ns`` is the host time that is counted for this phase: S is never more.
+        """
+        if get_ident() != self._thread:
+            return
+        if self._open is pair:
+            self._open = None
+        pair.phase, pair.wait_ns = phase, wait_ns
+        is_wanted = not pair.void and phase in MEASURED_PHASES
+        if not is_wanted or not self._calling(lambda _: self._end(pair)):
+            pair.free()
+
+    def collect(self) -> None:
+        """Add up the pairs that the GPU has passed."""
+        if self._pending and get_ident() == self._thread:
+            self._calling(lambda _: self._resolve(PAIRS))
+
+    def done(self, flops: float) -> float | None:
+        """Return what the GPU has done of the FLOPs that were launched; None where that is unknown.
+
+        It is what was launched before an event that the GPU has passed.
+        """
+        if own(sys.modules.get("torch"), "cuda") is not None:
+            self.look()
+        cuda = self._cuda
+        if cuda is not None and not (cuda.built and cuda.initialized()):
+            self._done = flops  # on the CPU, which is done when it returns
+            return flops
+        if self.ready and get_ident() == self._thread:
+            self._calling(lambda found: self._mark(found, flops))
+        return self._done if self.ready else None
+
+    def _mark(self, cuda: Cuda, flops: float) -> None:
+        marks = self._marks
+        newest = marks[-1][1] if marks else self._done
+        pair = (
+            self._pair(cuda, self._stream(cuda)) if newest < flops and len(marks) < PAIRS else None
+        )
+        if pair is not None:
+            pair.events[1].record(pair.stream)
+            marks.append((pair, flops))
+        while marks and marks[0][0].events[1].query():
+            pair, self._done = marks.popleft()
+            pair.free()
+
+    def stream_seen(self) -> None:
+        """Remember the current stream: an optimizer has just stepped on it."""
+        cuda = self._cuda
+        if not self.ready or cuda is None or get_ident() != self._thread:
+            return
+        try:
+            if cuda.initialized() and not compiling():
+                stream = cuda.current_stream()
+                if not CAPTURES.streams or stream not in CAPTURES.streams:
+                    self._seen = stream
+                    self._seen_at = CAPTURES.begun
+        except Exception as error:
+            self._fail(error)
+
+    def _calling(self, function: Callable[[Cuda], Value]) -> Value | None:
+        """Run what makes calls to CUDA; None where no call may be made now, or one failed."""
+        cuda = self._cuda
+        if not self.ready or cuda is None or not CAPTURES_PART.on:
+            return None
+        try:
+            if cuda.initialized() and not compiling():
+                with CAPTURES.lock:
+                    if not CAPTURES.streams and not cuda.capturing():
+                        return function(cuda)
+        except Exception as error:
+            self._fail(error)
+        return None
+
+    def _begin(self, cuda: Cuda, outer: IdlePair | None) -> IdlePair | None:
+        self._resolve(_RESOLVED_PER_START)
+        if len(self._pending) >= PAIRS:
+            return None
+        # A prefetcher may wait for its loader while the stream of its copies is the current one.
+        pair = self._pair(cuda, self._stream(cuda) if outer is None else outer.stream)
+        if pair is not None:
+            pair.events[0].record(pair.stream)
+            self._open = pair
+        return pair
+
+    def _pair(self, cuda: Cuda, stream: Any) -> IdlePair | None:
+        """Return a pair of unused events for a stream; None where there is no stream."""
+        if stream is None:
+            return None
+        device = stream.device_index
+        if device != self._device:
+            # To record would create the context: 500 MB on GPU 0 for every rank that has
+            # initialised CUDA but not yet chosen its own GPU.
+            if not cuda.has_context(device):
+                return None
+            self._device = device
+        free = FREE_EVENTS.get(device)
+        return IdlePair(free.pop() if free else cuda.event_pair(), stream)
+
+    def _stream(self, cuda: Cuda) -> Any:
+        """Return the stream that computes, None where it may not exist any more.
+
+        That is the stream on which an optimizer last stepped, unless a capture began since: then
+        that step was warm-up on a side stream, and graphs are replayed on the current one.
+        """
+        seen = self._seen
+        if seen is None or self._seen_at != CAPTURES.begun:
+            return cuda.current_stream()
+        if is_external(seen) and seen != cuda.current_stream():
+            return None
+        return seen
+
+    def _end(self, pair: IdlePair) -> bool:
+        pair.events[1].record(pair.stream)
+        self._pending.append(pair)
+        return True
+
+    def _resolve(self, limit: int) -> None:
+        """Count up to ``limit`` pairs that the GPU has passed, first in first out."""
+        pending = self._pending
+        while pending and limit:
+            limit -= 1
+            pair = pending[0]
+            before, after = pair.events
+            # A signal handler of the job may have run in between and resolved it.
+            if not after.query() or not pending or pending[0] is not pair:
+                return
+            pending.popleft()
+            elapsed_ns = max(0, round(before.elapsed_time(after) * _NS_PER_MS))
+            self._failures = 0
+            self.measuring = True
+            self.idle_ns[pair.phase] += min(elapsed_ns, pair.wait_ns)
+            pair.free()
+
+    def _fail(self, error: Exception) -> None:
+        """Count a failure; measuring ends for good after several in a row."""
+        self._failures += 1
+        try:
+            if self._failures >= FAILURES_IN_A_ROW or raised_by_the_job(error):
+                PART.fail(error)
+        finally:
+            del error  # see `Part.fail`
+        if not PART.on:
+            self._off, self.ready = True, False

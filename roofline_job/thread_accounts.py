@@ -1,0 +1,410 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the time of one thread goes: wall time of its loops, and phases that exclude each other.
+
+Wall time is the union of the times in which a loop is open or a phase is under way. It advances
+only when something happens: a batch was asked for or came, a phase began or ended, `step` was
+called.
+
+Phases exclude each other by what they claim. A span that began when the lane's phases together had
+claimed c0, and that took e, owns what no span inside it claimed since,
+
+    own = e - (c1 - c0),    c := c1 + own,
+
+so c, the sum over all phases, is never more than the wall time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from threading import get_ident
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Protocol
+
+from . import switches
+from .batch_flops import BatchFlops
+from .counts import Counts
+from .cuda_idle import MEASURED_PHASES, IdleMeter, IdlePair
+from .degraded import REPORTS, Part, say_found
+from .reporter import RETRY_SECONDS, SECOND, Report
+
+if TYPE_CHECKING:
+    from .loops import Loop
+
+NEVER = 1 << 63
+"""A due time that no clock reaches."""
+PHASES = (
+    "data",
+    "h2d",
+    "forward",
+    "backward",
+    "optimizer",
+    "checkpoint",
+    "eval",
+    "logging",
+    "other",
+)
+_KNOWN = {phase: phase for phase in PHASES}
+_MEASURED = frozenset(MEASURED_PHASES)
+_NOBODY = 0
+"""No thread has this number."""
+LONG_NS = SECOND
+"""A phase that lasted so long is announced when it begins again, however new the last report is."""
+SHORT_REST_NS = SECOND // 10
+"""What begins so soon after something else happened, at which no report was due, is not announced:
+a loop with short steps would send two reports where one will do."""
+
+
+class Token(Protocol):
+    """What keeps wall time running."""
+
+    evaluates: bool
+    """Whether nothing is trained in it."""
+
+    def is_over(self) -> bool:
+        """Return whether it was left without being ended."""
+
+    def end(self) -> None:
+        """Close it as of the last time that something happened."""
+
+    def stepped(self) -> None:
+        """An optimizer stepped while it was open."""
+
+
+class Span:
+    """A phase under way."""
+
+    __slots__ = ("begin_ns", "claimed_ns", "is_inside", "outer", "pair", "phase")
+
+    def __init__(
+        self,
+        phase: str,
+        begin_ns: int,
+        claimed_ns: int,
+        pair: IdlePair | None,
+        outer: str | None,
+        *,
+        is_inside: bool,
+    ) -> None:
+        self.phase = phase
+        self.begin_ns = begin_ns
+        self.claimed_ns = claimed_ns
+        self.pair = pair
+        self.outer = outer
+        """The phase around it."""
+        self.is_inside = is_inside
+        """Whether it began inside a wait for data."""
+
+
+class Lane:
+    """The account of one thread for one (job, rank), and its stream of reports.
+
+    Only that thread writes; an optimizer's step in another thread adds to the counts.
+    """
+
+    def __init__(
+        self,
+        job: str,
+        rank: int | None,
+        instrumentation: str,
+        clock: Callable[[], int] = perf_counter_ns,
+    ) -> None:
+        self.id = os.urandom(16).hex()
+        self.job = job
+        self.rank = rank
+        """None until the first report, which asks for it."""
+        self.instrumentation = instrumentation
+        self.precision: str | None = None
+        self.loader: dict[str, int | bool | None] = {}
+        """What is known of the data loader, by the keys of the protocol."""
+        self.trains = True
+        """False while it is not known whether a helper thread trains: then nothing is reported."""
+        self.by_steps = False
+        """Whether steps count without a loop, because the loop's loader cannot be seen."""
+        self.due_ns = NEVER
+        """When the next report is due."""
+        self.quiet_until_ns = NEVER
+        """The same, or 0 where more than the time decides at which waits and phases to report."""
+        self.clock = clock
+        self.thread = get_ident()
+        self.counts = Counts()
+        self.meter = IdleMeter()
+        self.flops = BatchFlops(self) if switches.COUNT_FLOPS else None
+        """None where the FLOPs of batches are not to be counted."""
+        self.wall_ns = 0
+        self.seen_ns = 0
+        """Up to when it is counted."""
+        self.claimed_ns = 0
+        """The sum over all phases."""
+        self.phase_ns: dict[str, int] = {}
+        self.depth = 0
+        """Spans under way."""
+        self.phase: str | None = None
+        """The innermost of them outside waits for data."""
+        self.inside: str | None = None
+        """The innermost of them inside one."""
+        self.said: str | None = None
+        """The phase that the last report named as under way, if anybody listened."""
+        self.long: set[str] = set()
+        """Phases that lasted long the last time."""
+        self.open: dict[int, Token] = {}
+        """Loops that keep the wall time running."""
+        self.stepping = False
+        """Whether calls of `step`, outside any loop, keep it running."""
+        self.asking: Loop | None = None
+        """The outermost loop whose next() is under way."""
+        self.in_body: Loop | None = None
+        """The loop that gave the last batch, while nothing else was asked."""
+        self.inner_data = False
+        """Whether another data phase ended since the outermost next() began."""
+        self.eval_phases = 0
+        """Phases eval under way: loops that begin there train nothing."""
+        self._closed = (0, 0)
+        """When the last open loop was closed, and how much wall time there was then."""
+        self._report = Report(self)
+        self._reporting = False
+        self._reported = False
+        self._heard = True
+        """Whether anybody took the last report."""
+
+    def count_by_steps(self) -> None:
+        """Count steps without a loop, whose loader cannot be seen; its waits are unknown."""
+        self.by_steps = True
+        if self.due_ns == NEVER:
+            self.phase_ns.pop("data", None)
+
+    def leave(self) -> None:
+        """Belong to no thread any more: this is a forked child, and it was its parent's lane."""
+        self.thread = _NOBODY
+        self.due_ns = self.quiet_until_ns = NEVER
+        self.meter = IdleMeter()  # without CUDA: the parent's events are of no use here
+        if self.flops is not None:
+            self.flops.state()
+
+    def advance(self, now_ns: int) -> None:
+        """Count the wall time up to now, if it runs."""
+        if self.depth or self.open or self.stepping:
+            self.wall_ns += now_ns - self.seen_ns
+        self.seen_ns = now_ns
+
+    def claim(self, phase: str, own_ns: int) -> None:
+        """Count time as a phase's, of which nothing else has claimed any."""
+        if own_ns > 0:
+            self.claimed_ns += own_ns
+            self.phase_ns[phase] = self.phase_ns.get(phase, 0) + own_ns
+
+    def measures(self, phase: str) -> None:
+        """Report a phase from now on, also while it took no time."""
+        self.phase_ns.setdefault(phase, 0)
+
+    def begin(self, phase: str) -> Span:
+        """Begin a phase; `end` takes what this returns. Unknown names count as other."""
+        phase = _KNOWN.get(phase, "other")
+        self.sweep()
+        meter = self.meter
+        pair = meter.start(measured=phase in _MEASURED) if meter.ready else None
+        now_ns = self.clock()
+        rested_ns = now_ns - self.seen_ns
+        self.advance(now_ns)
+        if now_ns >= self.quiet_until_ns:
+            self.announce(phase, now_ns, rested_ns)
+        if phase == "eval":
+            self.eval_phases += 1
+        self.depth += 1
+        is_inside = self.asking is not None
+        if is_inside:
+            outer, self.inside = self.inside, phase
+        else:
+            outer, self.phase = self.phase, phase
+        return Span(phase, now_ns, self.claimed_ns, pair, outer, is_inside=is_inside)
+
+    def end(self, span: Span) -> None:
+        """End a phase."""
+        self.depth -= 1
+        if span.phase == "eval":
+            self.eval_phases -= 1
+        now_ns = self.clock()
+        self.wall_ns += now_ns - self.seen_ns
+        self.seen_ns = now_ns
+        own_ns = now_ns - span.begin_ns - self.claimed_ns + span.claimed_ns
+        self.claim(span.phase, own_ns)
+        if span.pair is not None:
+            self.meter.stop(span.pair, span.phase, max(0, own_ns))
+        if span.is_inside:
+            self.inside = span.outer
+        else:
+            self.phase = span.outer
+        if now_ns >= self.quiet_until_ns or now_ns - span.begin_ns >= LONG_NS:
+            self.leave_phase(span.phase, now_ns, now_ns - span.begin_ns)
+
+    def under_way(self) -> str | None:
+        """Return the innermost phase."""
+        if self.asking is not None:
+            return self.inside or "data"
+        return self.phase if self.depth else None
+
+    def announce(self, phase: str, now_ns: int, rested_ns: int) -> None:
+        """Report that a phase begins now if it may be long.
+
+        ``rested_ns`` is how long nothing had happened in this lane. What the report takes is the
+        phase's: the job waits for it, too.
+        """
+        if phase in self.long and self._heard:
+            is_wanted = self.due_ns != NEVER
+        else:
+            is_short = rested_ns <= SHORT_REST_NS and self._reported
+            is_wanted = now_ns >= self.due_ns and not is_short
+        if is_wanted:
+            self.report(now_ns, phase)
+
+    def leave_phase(self, phase: str, now_ns: int, lasted_ns: int) -> None:
+        """Note how long a phase lasted that has ended; report if that is due.
+
+        It is where the last report said that a phase is under way: silence after this one then
+        means no more than that nothing happens. What the report takes is the phase's, too.
+        """
+        if lasted_ns >= LONG_NS:
+            self.long.add(phase)
+        elif self.long:
+            self.long.discard(phase)
+        self._set_quiet()
+        said = self.said
+        if now_ns >= self.due_ns or (said is not None and said is not self.under_way()):
+            self.report(now_ns)
+            then_ns = self.clock()
+            if self.depth or self.open or self.stepping:
+                self.claim(phase, then_ns - now_ns)
+            self.advance(then_ns)
+
+    def _set_quiet(self) -> None:
+        is_quiet = self.said is None and not self.long
+        self.quiet_until_ns = self.due_ns if is_quiet else 0
+
+    def sweep(self) -> None:
+        """Close the loops that were left: from then on they kept no wall time running."""
+        for loop in tuple(self.open.values()):
+            if loop.is_over():
+                loop.end()
+
+    def make_way(self, loop: Token) -> None:
+        """Close what must have ended by the time a new loop is asked for its first batch.
+
+        That is a loop that calls `step`, and, if the new one trains, evaluations whose iterator a
+        persistent loader keeps.
+        """
+        self.stepping = False
+        for other in tuple(self.open.values()):
+            if other.evaluates and not loop.evaluates:
+                other.end()
+
+    def open_loop(self, loop: Token) -> None:
+        """Let wall time run until this loop is closed."""
+        self.stepping = False
+        if not self.open:
+            self.counts.end_episode()
+        self.open[id(loop)] = loop
+        if self.flops is not None:
+            self.flops.opened(loop)
+
+    def close_loop(self, loop: Token) -> None:
+        """Stop the wall time of this loop, which is counted up to now."""
+        if self.flops is not None:
+            self.flops.closed(loop)
+        if self.open.pop(id(loop), None) is not None and not self.open:
+            self._closed = (self.seen_ns, self.wall_ns)
+
+    def optimizer_step(self, optimizer: Any) -> None:
+        """Count a step of this optimizer if it belongs to a loop.
+
+        After the last loop was closed it does while a batch of it waits for a step. The time up to
+        that step is the loop's.
+        """
+        self.meter.stream_seen()
+        if self.flops is not None:
+            self.flops.stepped()
+        self.sweep()
+        if self.open:
+            # A kept evaluation trains only if nothing else does.
+            may_train = [loop for loop in tuple(self.open.values()) if not loop.evaluates]
+            for loop in may_train or tuple(self.open.values()):
+                loop.stepped()
+            self.counts.optimizer_step(optimizer)
+            self.start(self.seen_ns)
+        elif self.counts.late_step(optimizer):
+            if get_ident() == self.thread:
+                closed_ns, wall_ns = self._closed
+                self.seen_ns = self.clock()
+                self.wall_ns = wall_ns + self.seen_ns - closed_ns
+        elif self.by_steps:
+            self.step(1, None, None)
+
+    def step(self, steps: int, samples: float | None, flops: float | None) -> None:
+        """Count steps that the job itself states.
+
+        Outside any loop the first of them opens one, which stays open until another loop begins.
+        """
+        now_ns = self.clock()
+        self.sweep()
+        self.advance(now_ns)
+        if not self.open and not self.stepping:
+            self.counts.end_episode()
+            self.stepping = True
+        self.counts.explicit(steps, samples, flops)
+        if self.flops is not None:
+            self.flops.stepped()
+            if flops is not None:
+                self.flops.state()
+        self.start(now_ns)
+        if now_ns >= self.due_ns:
+            self.report(now_ns)
+
+    def start(self, now_ns: int) -> None:
+        """Let the first report be due: the job has begun to work."""
+        if self.due_ns == NEVER and self.trains:
+            self.due_ns = now_ns
+            self._set_quiet()
+            say_found()
+
+    def report(self, now_ns: int, phase: str | None = None, *, ending: bool = False) -> None:
+        """Send a report, unless one is under way; the next is due in a second.
+
+        ``phase`` begins now; without it the innermost one under way is named.
+
+        A signal handler of the job may run in between, so nothing here waits for a lock.
+        """
+        if self._reporting or self.due_ns == NEVER or not REPORTS.on:
+            return
+        self._reporting = True
+        try:
+            if phase is None and not ending:
+                phase = self.under_way()
+            heard = self._heard = self._report.send(now_ns, phase, ending=ending)
+            self._reported = True
+            self.said = phase if heard else None
+            self.due_ns = now_ns + (SECOND if heard else RETRY_SECONDS * SECOND)
+            self._set_quiet()
+        except Exception as error:
+            REPORTS.fail(error)
+        finally:
+            self._reporting = False
+
+    def times_ns(self) -> tuple[dict[str, int], dict[str, int], int]:
+        """Return GPU idle time by measured phase, host time by phase, and wall time."""
+        meter = self.meter
+        meter.collect()
+        idles = dict(meter.idle_ns) if meter.measuring else {}
+        phases = self.phase_ns.copy()
+        bounded = {
+            phase: min(idle, phases[phase]) for phase, idle in idles.items() if phase in phases
+        }
+        return bounded, phases, self.wall_ns
+
+
+def end_span(begun: tuple[Lane, Span] | None, part: Part) -> None:
+    """End what a part of the client began, if it did; a failure switches that part off."""
+    try:
+        if begun is not None:
+            lane, span = begun
+            lane.end(span)
+    except Exception as error:
+        part.fail(error)

@@ -1,0 +1,457 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reports of real processes arrive through a real socket, whatever else happens to it."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import logging
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporter.clock import SystemClock
+from exporter.model.training import TRAINING_REJECTIONS, TRAINING_SENDERS
+from exporter.sources.training import TrainingOptions, TrainingSource
+from exporter.sources.training.inbox import MOST_WAITING, Ancillary, Inbox
+from exporter.sources.training.receiver import Patience
+from tests.clocks import ManualClock
+from tests.sources.training.reports import datagram, message, numbered, only, send
+from tests.waiting import wait_until
+
+SHORT = Patience(check_seconds=0.05, retry_seconds=0.05)
+DECODE = "exporter.sources.training.training_reports.decode"
+MakeSource = Callable[..., TrainingSource]
+
+
+@pytest.fixture(name="path")
+def _path(tmp_path: Path) -> str:
+    return str(tmp_path / "t.sock")
+
+
+@pytest.fixture(name="make_source")
+def _make_source() -> Iterator[MakeSource]:
+    """Makes sources that are ended with the test, and waits until they listen."""
+    made: list[TrainingSource] = []
+
+    def make(*paths: str, clock: Any = None, up: bool = True, **options: Any) -> TrainingSource:
+        options.setdefault("patience", SHORT)
+        source = TrainingSource(TrainingOptions(paths, **options), clock or SystemClock())
+        made.append(source)
+        source.start()
+        wait_until(lambda: source.up if up else source.problem)
+        return source
+
+    yield make
+    for source in made:
+        source.stop()
+    assert not [thread for thread in threading.enumerate() if thread.name == "training-reports"]
+
+
+@pytest.fixture(name="source")
+def _source(make_source: MakeSource, path: str) -> TrainingSource:
+    return make_source(path)
+
+
+def total(source: TrainingSource) -> int:
+    """Return how many were taken or refused, as a publisher finds out."""
+    source.reports()
+    return source.received_total + sum(source.rejected_total.values())
+
+
+def deliver(source: TrainingSource, path: str, *datagrams: bytes) -> None:
+    """Send them and wait until each was taken or refused."""
+    wanted = total(source) + len(datagrams)
+    for data in datagrams:
+        send(path, data)
+    wait_until(lambda: total(source) == wanted)
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_a_report_arrives(source: TrainingSource, path: str) -> None:
+    """With the pid according to the kernel, and times on both clocks."""
+    deliver(source, path, datagram(steps=7))
+    report = only(source)
+
+    assert report.totals.steps == 7
+    assert report.host_pids[:2] == (os.getpid(), os.getppid())
+    assert report.uid == os.getuid()
+    assert report.alive
+    assert source.received_total == 1
+    assert source.problem is None
+
+
+def test_every_reason_counts_from_the_start(source: TrainingSource) -> None:
+    """A counter that first appears at 1 has no increase."""
+    assert source.rejected_total == dict.fromkeys(TRAINING_REJECTIONS, 0)
+    assert list(TRAINING_REJECTIONS) == [
+        *("too_large", "not_json", "version", "schema", "label"),
+        *("credentials", "rate", "jobs", "ranks", "old", "implausible"),
+    ]
+
+
+def test_everything_that_is_refused_is_counted(
+    make_source: MakeSource, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By its reason, and logged once."""
+    source = make_source(path, max_jobs=1, max_ranks=2)
+    first = datagram(id=numbered(1))
+    bad = {
+        "too_large": b"x" * 60_000,
+        "not_json": b"",
+        "version": datagram(version=2),
+        "schema": datagram(rank=-1),
+        "label": datagram(job="a\nb"),
+        "credentials": datagram(pid=os.getppid()),
+        "jobs": datagram(job="another"),
+        "old": first,
+        "implausible": datagram(id=numbered(1), sequence=18, step_seconds=1e18),
+    }
+    deliver(source, path, first, *bad.values(), *bad.values())
+    deliver(source, path, datagram(id=numbered(2)), datagram(id=numbered(3)))
+
+    assert source.rejected_total == {**dict.fromkeys(bad, 2), "rate": 0, "ranks": 1}
+    assert source.received_total == 2
+    own = "user" if os.getuid() >= 1000 else "system" if os.getuid() else "root"
+    assert source.quota_hits_total == dict.fromkeys(TRAINING_SENDERS, 0) | {own: 3}
+    logged = [line for line in lines(caplog) if "refused" in line]
+    assert len(logged) == len(bad) + 1
+    assert (
+        f"training report from pid {os.getpid()} of uid {os.getuid()} refused (label): "
+        "job: expected 1 to 128 printable bytes, got 'a\\nb'"
+    ) in logged
+
+
+def test_refusals_are_told_of_once_a_minute(
+    make_source: MakeSource, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With how many there were meanwhile."""
+    clock = ManualClock()
+    source = make_source(path, clock=clock)
+    deliver(source, path, *[b"no"] * 5)
+    clock.advance(61)
+    deliver(source, path, b"no")
+    logged = [line for line in lines(caplog) if "refused" in line]
+
+    assert len(logged) == 2
+    assert logged[1].endswith(" (4 more for that reason since the last such line)")
+
+
+def test_a_flood_is_refused_and_does_not_hinder_others(make_source: MakeSource, path: str) -> None:
+    """Beyond 2,500 at once a process has to wait; another is heard all the same."""
+    source = make_source(path, clock=ManualClock())
+    deliver(source, path, *[b"no"] * 2800)
+    script = f"import socket\ns = socket.socket(socket.AF_UNIX, 2)\ns.sendto(b'no', {path!r})"
+    subprocess.run([sys.executable, "-c", script], check=True)
+    wait_until(lambda: total(source) == 2801)
+
+    assert source.rejected_total["rate"] in (300, 301)
+    assert source.rejected_total["not_json"] in (2500, 2501)
+
+
+def test_descriptors_that_a_sender_passes_are_not_taken_in(
+    source: TrainingSource, path: str
+) -> None:
+    """They would fill this process's table."""
+    before = len(os.listdir("/proc/self/fd"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("3i", 0, 1, 2))
+        sender.sendmsg([datagram()], [rights], 0, path)
+    wait_until(lambda: total(source))
+
+    assert source.received_total == 1
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_mistake_in_here_does_not_end_the_source(
+    source: TrainingSource,
+    path: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is counted and logged; the next report is taken."""
+
+    def broken(data: bytes) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DECODE, broken)
+        deliver(source, path, datagram())
+    deliver(source, path, datagram())
+
+    assert source.rejected_total["schema"] == 1
+    assert source.received_total == 1
+    assert any("could not be understood" in line for line in lines(caplog))
+
+
+def test_a_mistake_in_here_is_logged_once_a_minute(
+    make_source: MakeSource,
+    path: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Whoever finds one must not fill the log with it."""
+
+    def broken(data: bytes) -> None:
+        raise ZeroDivisionError
+
+    clock = ManualClock()
+    source = make_source(path, clock=clock)
+    monkeypatch.setattr(DECODE, broken)
+    deliver(source, path, *[datagram()] * 5)
+    clock.advance(61)
+    deliver(source, path, datagram())
+
+    assert source.rejected_total["schema"] == 6
+    logged = [line for line in lines(caplog) if line.startswith("a training report from")]
+    assert len(logged) == 2
+
+
+def test_failures_inside_a_client_are_told_of(
+    make_source: MakeSource, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once a minute, on one line: the job itself must not notice them."""
+    clock = ManualClock()
+    source = make_source(path, clock=clock)
+    for sequence in range(3):
+        deliver(source, path, datagram(sequence=sequence, errors=2, error="Boom\nforged line"))
+    assert only(source).errors == 2
+    logged = [line for line in lines(caplog) if " failures;" in line]
+
+    assert logged == [
+        "the client in training job resnet, rank 0, had 2 failures; the first: Boom\\nforged line"
+    ]
+
+
+def test_reports_are_read_without_anybody_asking(make_source: MakeSource, path: str) -> None:
+    """Many at once when they come, few when no more come for a while."""
+    source = make_source(path)
+    for sequence in range(MOST_WAITING):
+        send(path, datagram(sequence=sequence))
+    wait_until(lambda: source.received_total >= MOST_WAITING)
+    send(path, datagram(sequence=MOST_WAITING))
+    wait_until(lambda: source.received_total == MOST_WAITING + 1)
+
+
+# The socket's life
+
+
+def test_stopping_removes_the_file(source: TrainingSource, path: str) -> None:
+    """And ends the thread at once."""
+    source.stop()
+
+    assert not os.path.exists(path)
+    assert not source.up
+
+
+def test_stopping_what_never_started(path: str) -> None:
+    """A daemon that fails early stops too."""
+    source = TrainingSource(TrainingOptions((path,)), SystemClock())
+    source.stop()
+
+    assert source.reports() == ()
+    assert not source.up
+
+
+def test_the_first_place_that_can_be_had_is_taken(
+    make_source: MakeSource, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file, another daemon's socket, and then a free one."""
+    caplog.set_level(logging.INFO)
+    (tmp_path / "file").touch()
+    paths = [str(tmp_path / name) for name in ("file", "living", "free")]
+    first = make_source(paths[1])
+    second = make_source(*paths)
+    deliver(second, paths[2], datagram())
+    deliver(first, paths[1], datagram())
+
+    assert lines(caplog) == [f"training reports are taken at {path}" for path in paths[1:]]
+
+
+def test_without_any_place_the_source_is_off_and_tries_again(
+    make_source: MakeSource, path: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line says why."""
+    os.mkdir(path)
+    other = str(tmp_path / "file")
+    Path(other).touch()
+    source = make_source(path, other, up=False)
+    threading.Event().wait(5 * SHORT.retry_seconds)
+    why = f"{path}: exists and is not a socket; {other}: exists and is not a socket"
+
+    assert not source.up
+    assert source.problem == why
+    assert lines(caplog) == [f"no training reports are taken: {why}"]
+    os.rmdir(path)
+    wait_until(lambda: source.up)
+    assert source.problem is None
+    deliver(source, path, datagram())
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_a_socket_that_was_removed_is_made_again(
+    make_source: MakeSource, tmp_path: Path, is_busy: bool
+) -> None:
+    """With its directory too, as when one is mounted over it; also while reports arrive."""
+    directory = tmp_path / "d"
+    path = str(directory / "t.sock")
+    source = make_source(path)
+    moved = tmp_path / "moved"
+    directory.rename(moved)
+
+    def is_back() -> bool:
+        if is_busy:
+            with contextlib.suppress(ConnectionRefusedError, FileNotFoundError):
+                send(str(moved / "t.sock"), b"noise")
+        return os.path.exists(path) and source.up
+
+    wait_until(is_back)
+    deliver(source, path, datagram())
+
+    assert source.received_total == 1
+
+
+def test_a_place_that_another_took_is_left_to_it(make_source: MakeSource, tmp_path: Path) -> None:
+    """The next place is taken instead."""
+    paths = [str(tmp_path / name) for name in "ab"]
+    source = make_source(*paths)
+    os.unlink(paths[0])
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+        other.bind(paths[0])
+        wait_until(lambda: os.path.exists(paths[1]) and source.up)
+        deliver(source, paths[1], datagram())
+        source.stop()
+        assert os.path.exists(paths[0])
+        assert not os.path.exists(paths[1])
+
+
+def test_a_daemon_that_was_killed_leaves_a_file_that_is_replaced(
+    make_source: MakeSource, path: str
+) -> None:
+    """Nobody has to clean up by hand."""
+    script = f"import socket\nsocket.socket(socket.AF_UNIX, 2).bind({path!r})"
+    subprocess.run([sys.executable, "-c", script], check=True)
+    deliver(make_source(path), path, datagram())
+
+
+SENDER = """
+import json, os, socket, sys, time
+path, report = sys.argv[1], json.loads(sys.argv[2])
+report["pid"] = os.getpid()
+sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+sender.setblocking(False)
+while True:
+    report["sequence"] += 1
+    report["steps"] += 1
+    try:
+        sender.sendto(json.dumps(report).encode(), path)
+    except OSError:
+        pass
+    time.sleep(0.002)
+"""
+
+
+@pytest.fixture(name="start_sender")
+def _start_sender(path: str) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Starts processes that report all the time, whether anybody listens or not."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(**changes: Any) -> subprocess.Popen[bytes]:
+        report = json.dumps(message(**changes))
+        sender = subprocess.Popen([sys.executable, "-c", SENDER, path, report])
+        started.append(sender)
+        return sender
+
+    yield start
+    for sender in started:
+        sender.kill()
+        sender.wait()
+
+
+def test_a_restarted_daemon_hears_the_senders_that_run(
+    make_source: MakeSource,
+    path: str,
+    start_sender: Callable[..., subprocess.Popen[bytes]],
+) -> None:
+    """Their totals go on where they are; nothing has to be said twice."""
+    sender = start_sender(steps=0)
+    first = make_source(path)
+    wait_until(lambda: total(first) > 5)
+    before = only(first).totals.steps
+    first.stop()
+    second = make_source(path)
+    wait_until(lambda: total(second) > 5)
+    report = only(second)
+
+    assert report.totals.steps > before
+    assert report.host_pids[0] == sender.pid
+    assert not any(second.rejected_total.values())
+
+
+def test_a_killed_job_is_gone_and_its_totals_stay(
+    make_source: MakeSource,
+    path: str,
+    start_sender: Callable[..., subprocess.Popen[bytes]],
+) -> None:
+    """Only the kernel knows who sent it."""
+    clock = ManualClock()
+    sender = start_sender(steps=0)
+    source = make_source(path, clock=clock)
+    wait_until(lambda: total(source) > 5)
+    sender.kill()
+    sender.wait()
+    send(path, b"the last in the queue")
+    wait_until(lambda: total(source) and source.rejected_total["not_json"])
+    clock.advance(3.5)
+    report = only(source)
+
+    assert not report.alive
+    assert report.totals.steps > 5
+    clock.advance(300)
+    assert source.reports() == ()
+
+
+def fill(path: str) -> int:
+    """Send numbered reports until the queue is full; return how many fitted in."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.setblocking(False)
+        for number in itertools.count():
+            try:
+                sender.sendto(datagram(sequence=number, steps=number), path)
+            except BlockingIOError:
+                return number
+    raise AssertionError
+
+
+def test_reports_that_wait_in_a_full_queue_are_taken(
+    make_source: MakeSource, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A receiver that was held up goes on with what fitted in; later totals make up the rest."""
+    gate = threading.Event()
+    put = Inbox.put
+
+    def held_up(inbox: Inbox, data: bytes, ancillary: Ancillary, now: float) -> bool:
+        gate.wait(10)
+        return put(inbox, data, ancillary, now)
+
+    monkeypatch.setattr(Inbox, "put", held_up)
+    source = make_source(path)
+    fitted = fill(path)
+    gate.set()
+    wait_until(lambda: total(source) == fitted)
+    deliver(source, path, datagram(sequence=20_000, steps=20_000))
+
+    assert only(source).totals.steps == 20_000
+    assert not any(source.rejected_total.values())

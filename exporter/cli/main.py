@@ -68,11 +68,6 @@ COMMANDS: Mapping[str, Command] = {
         "exporter.cli.counters.command",
         "check|pause|resume [--chip CHIP] [--cuda VERSION] [--format table|json] [FLAGS]",
     ),
-    "calibrate": Command(
-        "Measure what a GPU draws for what it does; needs torch.",
-        "exporter.cli.calibrate.command",
-        "[--gpu N] [--output FILE] [--python PATH] [FLAGS]",
-    ),
     "run": Command(launch.SUMMARY, "roofline_job.launch"),
     "check-config": Command(
         "Print each problem of the configuration, one on a line.", "exporter.cli.check_config"

@@ -162,24 +162,18 @@ def unit_bounds(
     return units
 
 
-def estimated(
-    utilization: Utilization,
-    *,
-    tensor_cores: bool = True,
-    memory_margin_ratio: float | None = None,
-) -> Saturation:
+def estimated(utilization: Utilization, *, tensor_cores: bool = True) -> Saturation:
     """Return the bounds that follow from the driver's utilization: no unit can be busier than that.
 
         0 <= SM, tensor, fma, fp64, int <= U          0 <= DRAM <= max(U, m + 0.15)
 
     U = `upper_ratio`, which already holds the sampling margin of its reader, m = the upper memory
-    utilization (1 where unknown: copy engines move data without a kernel). With a margin that was
-    measured on this GPU model, DRAM <= m + margin. The bounds hold for averages over the same
-    interval; their midpoint is not an estimate and must not be shown. Not for MIG instances and
-    vGPU guests, whose utilization includes that of others.
+    utilization (1 where unknown: copy engines move data without a kernel). The bounds hold for
+    averages over the same interval; their midpoint is not an estimate and must not be shown. Not
+    for MIG instances and vGPU guests, whose utilization includes that of others.
     """
     cap = Bounds(0.0, cut(utilization.upper_ratio))
-    dram = Bounds(0.0, _dram_upper(utilization, memory_margin_ratio))
+    dram = Bounds(0.0, _dram_upper(utilization))
     unmeasured = {"sm": cap, "fma": cap, "fp64": cap, "int": cap, "dram": dram}
     if tensor_cores:
         unmeasured["tensor"] = cap
@@ -191,11 +185,9 @@ def estimated(
     )
 
 
-def _dram_upper(utilization: Utilization | None, margin_ratio: float | None = None) -> float:
-    """Return max(U, m + 0.15), or m + a measured margin, cut to 1; 1 where either is not known."""
+def _dram_upper(utilization: Utilization | None) -> float:
+    """Return max(U, m + 0.15), cut to 1; 1 where either is not known."""
     if utilization is None or utilization.memory_upper_ratio is None:
         return 1.0
     memory = utilization.memory_upper_ratio
-    if margin_ratio is not None:
-        return cut(memory + margin_ratio)
     return cut(max(utilization.upper_ratio, memory + DRAM_MARGIN_RATIO))

@@ -20,14 +20,6 @@ from exporter.derive.interval_bounds import (
 )
 from exporter.derive.limiter import busy_link, estimated_limiter, limiter
 from exporter.derive.links import link_rates
-from exporter.derive.power import (
-    ByPower,
-    PowerMeans,
-    agreed,
-    estimated_by_power,
-    saturation_by_power,
-    with_certain_work,
-)
 from exporter.derive.roofline import (
     dram_bandwidth_now,
     dram_bounds_per_second,
@@ -73,10 +65,6 @@ class Derived:
     the mean utilization, which is narrower over many intervals than `roofline`'s bound of one."""
     dram_integral_bounds: Bounds | None = None
     """Likewise bytes/s of DRAM traffic, where that is not measured."""
-    window: ByPower | None = None
-    """What the last ten seconds of an estimated share are bounded by, where its power is known."""
-    shown: Saturation | None = None
-    """The saturation of the interval with what steady ten seconds show of it; else None."""
     history: ClockHistory = field(default=NO_HISTORY, compare=False)
     """What is known of clock and counters for the next interval."""
 
@@ -92,12 +80,10 @@ def derive_share(
     seconds: float | None = None,
     stall: Stall = NO_STALL,
     history: ClockHistory = NO_HISTORY,
-    power: PowerMeans | None = None,
 ) -> Derived:
     """Derive one share of `device`; `previous` are the vitals read `seconds` before `vitals`.
 
-    `history` is that of the share's last interval, `power` the means of the window that ends with
-    this one, which bound a share that is estimated. The utilization, video engines and link traffic
+    `history` is that of the share's last interval. The utilization, video engines and link traffic
     of the board are those of the share only while it is the whole GPU, and in a vGPU guest the
     utilization is not even then. A share that can be measured is never estimated: an interval
     without counters has no saturation.
@@ -210,34 +196,9 @@ def derive_share(
         )
     clocks = read_clocks(vitals, ceilings, device, history)
     saturation = estimated(utilization, tensor_cores=tensor_cores)
-    own = known = known_by_utilization(utilization, saturation, clocks)
+    known = known_by_utilization(utilization, saturation, clocks)
     seen = observed(utilization)
     of_seen = estimated(seen, tensor_cores=tensor_cores)
-    parts_integral = known_by_utilization(seen, of_seen, clocks).time_parts
-    window = shown = None
-    if power is not None and ceilings is not None and ceilings.power is not None:
-        window = estimated_by_power(
-            power,
-            ceilings.power,
-            ceilings,
-            device.compute_capability,
-            clocks.tensor_reference,
-            tensor_cores=tensor_cores,
-        )
-        window = window._replace(
-            dram_bytes_per_second=dram_bounds_per_second(
-                window.saturation, ceilings, clocks, device
-            )
-        )
-        if power.steady:
-            around, _ = saturation_by_power(
-                power.around(utilization), ceilings.power, ceilings, tensor_cores=tensor_cores
-            )
-            shown = agreed(saturation, around)
-        known = known_by_utilization(power.as_utilization, window.saturation, clocks)
-        if utilization.seconds:
-            certain = window.saturation.bounds.lower * power.counted_seconds / utilization.seconds
-            parts_integral = with_certain_work(parts_integral, certain)
     gap = gap_ratio(None, None, utilization)
     limits = _limits(
         lambda waited, of_idle: estimated_limiter(
@@ -260,12 +221,10 @@ def derive_share(
             device.compute_capability,
             tensor_cores=tensor_cores,
         )
-    if integral is not None and window is not None and utilization.seconds:
-        integral = replace(integral, lower=window.counted_flops / utilization.seconds)
     return Derived(
         saturation=saturation,
-        time_bounds=own.time_parts,
-        time_integral_bounds=parts_integral,
+        time_bounds=known.time_parts,
+        time_integral_bounds=known_by_utilization(seen, of_seen, clocks).time_parts,
         roofline=estimated_roofline(
             utilization, saturation, ceilings, clocks, device, tensor_cores=tensor_cores
         ),
@@ -278,8 +237,6 @@ def derive_share(
         gap=gap,
         data_stall=stall.inferred,
         flops_integral_bounds=integral,
-        window=window,
-        shown=shown,
         dram_integral_bounds=dram_bounds_per_second(of_seen, ceilings, clocks, device),
         history=history,
     )

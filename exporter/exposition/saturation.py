@@ -22,7 +22,7 @@ _READABLE = (
 )
 _WINDOW = (
     "Over the last poll interval; where a GPU without counters has been steady for ten seconds, "
-    "also by its power."
+    "also by the work that its training jobs state."
 )
 
 FAMILIES: tuple[Family, ...] = (
@@ -145,7 +145,7 @@ FAMILIES: tuple[Family, ...] = (
         "core",
         f"Saturation is at least this, {_READABLE}. {_WINDOW}",
         "derived: max of the lower bounds of each unit; where not measured, from utilization and "
-        "power",
+        "stated work",
         SATURATION.one(lambda s: s.bounds.lower),
     ),
     gauge(
@@ -154,7 +154,7 @@ FAMILIES: tuple[Family, ...] = (
         "core",
         f"Saturation is at most this, {_READABLE}. {_WINDOW}",
         "derived: max of the upper bounds of each unit; where not measured, from utilization and "
-        "power",
+        "stated work",
         SATURATION.one(lambda s: s.bounds.upper),
     ),
     gauge(
@@ -163,7 +163,7 @@ FAMILIES: tuple[Family, ...] = (
         "full",
         f"Activity of a unit that is not measured is at least this. {_WINDOW}",
         "derived from what contains it: SM or engine activity where measured, else from the "
-        "driver's utilization and the power",
+        "driver's utilization and the work that jobs state",
         SATURATION.by_label(RESOURCE, lambda s: lower(s.unmeasured)),
     ),
     gauge(
@@ -172,7 +172,7 @@ FAMILIES: tuple[Family, ...] = (
         "full",
         f"Activity of a unit that is not measured is at most this. {_WINDOW}",
         "derived from what contains it: SM or engine activity where measured, else from the "
-        "driver's utilization and the power",
+        "driver's utilization and the work that jobs state",
         SATURATION.by_label(RESOURCE, lambda s: upper(s.unmeasured)),
     ),
     counter(

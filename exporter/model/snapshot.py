@@ -91,34 +91,6 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class PowerModel:
-    """What a board draws for what it does, in watts; each coefficient is known within bounds.
-
-        P = idle + busy u + tensor T c + vector X c + dram D,      c = (f / f_ref)^g
-
-    with the shares of time u in which anything runs, T, X and D in which the tensor pipe, the
-    vector pipes and the memory work, and the SM clock f.
-    """
-
-    idle_watts: Bounds
-    busy_watts: Bounds
-    tensor_watts: Bounds
-    vector_watts: Bounds
-    dram_watts: Bounds
-    clock_exponent: Bounds
-    """g"""
-    reference_clock_hertz: float
-    """f_ref"""
-    error_watts: float
-    """How far the power over 10 s and more may be from the model."""
-    memory_margin_ratio: float | None = None
-    """How far DRAM activity may lie above the driver's memory utilization, where that was
-    measured on this GPU model."""
-    calibrated: bool = False
-    """True for coefficients of this GPU model; False for the wide ones of its architecture."""
-
-
-@dataclass(frozen=True, slots=True)
 class Ceilings:
     """The roofline ceilings of one share: dense peaks, FMA = 2 operations, decimal units."""
 
@@ -144,8 +116,6 @@ class Ceilings:
     architecture: str | None = None
     assumed_precision: str | None = None
     """The precision that tensor work is counted in, e.g. bf16_tensor; None without tensor cores."""
-    power: PowerModel | None = None
-    """Of the whole board; None where nothing is known of it, and for a share."""
 
     @property
     def memory_bandwidth_by_basis(self) -> dict[str, float]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from itertools import pairwise
 from operator import add
+from statistics import fmean
 from typing import NamedTuple
 
-from exporter.derive.power import ByPower, within_both
 from exporter.derive.roofline import intensity, intensity_bounds
 from exporter.derive.saturation import estimated
 from exporter.model.reading import Utilization
@@ -19,6 +20,11 @@ from exporter.publisher.sums import merged
 ESTIMATE = "estimate"
 """The source of a saturation that follows from the utilization."""
 SAME_SECONDS = 1e-6
+STEADY_POWER_RATIO = 0.1
+STEADY_UTILIZATION_RATIO = 0.05
+"""In a steady window no interval is further from its mean. Energy and utilization of an interval
+are not of quite the same time, hence no less."""
+LEAST_STEADY_INTERVALS = 5
 
 
 class Settled(NamedTuple):
@@ -93,10 +99,10 @@ class _Mark(NamedTuple):
     traffic: _Traffic = _Traffic()
     unread: float = 0.0
     """The observed time in which some of the work was not counted, in seconds."""
-    counted_flops: float = 0.0
-    """What of `ShareTotals.flops_lower` came from windows (`ByPower.counted_flops`)."""
     units: Mapping[str, float] = {}
     """Integral of the saturation, by the unit that gave it."""
+    watts: float | None = None
+    """Mean power of the board in the interval that ends here; None where that is not known."""
 
 
 def reach_seconds(interval_seconds: float) -> float:
@@ -113,7 +119,6 @@ class RecentWindow:
     def __init__(self) -> None:
         self._marks: deque[_Mark] = deque()
         self._leader = Leader()
-        self._by_power: ByPower | None = None
 
     def add(
         self,
@@ -123,20 +128,19 @@ class RecentWindow:
         saturation: Saturation | None,
         utilization: Utilization | None = None,
         traffic: Bounds | None = None,
-        by_power: ByPower | None = None,
+        energy_joules: float | None = None,
     ) -> None:
         """Take the totals at a reading; a second call for the same reading does nothing.
 
-        `utilization` is what bounds the saturation where that is estimated, and `by_power` what
-        bounds it over the same window; `traffic` bounds the bytes/s of device memory where they are
-        not measured.
+        `utilization` is what bounds the saturation where that is estimated; `traffic` bounds the
+        bytes/s of device memory where they are not measured; `energy_joules` is the board's over
+        the interval.
         ``interval_seconds = 0`` begins anew: there is nothing to compare with before it.
         """
         marks = self._marks
         last = marks[-1] if marks else None
         if last is not None and monotonic <= last.monotonic:
             return
-        self._by_power = by_power
         if last is None or not interval_seconds:
             self._leader = Leader()
             marks.clear()
@@ -165,8 +169,8 @@ class RecentWindow:
                 settled,
                 last.traffic.after(traffic, seen),
                 last.unread + seen * _leaves_out_work(saturation),
-                last.counted_flops + (0.0 if by_power is None else by_power.counted_flops),
                 units,
+                None if energy_joules is None else energy_joules / interval_seconds,
             )
         )
         reach = reach_seconds(interval_seconds)
@@ -183,31 +187,37 @@ class RecentWindow:
         if not seconds:
             return None
         upper = min((now.upper - then.upper) / seconds, _settled_upper(then, now, seconds))
-        bounds = Bounds((now.lower - then.lower) / seconds, upper)
-        by_power = self._by_power
-        return bounds if by_power is None else within_both(bounds, by_power.saturation.bounds)
-
-    def _traffic_bounds(self) -> Bounds | None:
-        """Return the bounds of the DRAM traffic in bytes/s."""
-        bounds = _traffic_between(self._marks[0].traffic, self._marks[-1].traffic)
-        by_power = None if self._by_power is None else self._by_power.dram_bytes_per_second
-        return bounds if bounds is None or by_power is None else within_both(bounds, by_power)
+        return Bounds((now.lower - then.lower) / seconds, upper)
 
     def _flops_bounds(self, seconds: float | None) -> Bounds | None:
-        """Return the bounds of the FLOP/s.
-
-        What the totals took of windows by power is of up to twenty seconds: the last window's own
-        stands for it.
-        """
+        """Return the bounds of the FLOP/s."""
         then, now = self._marks[0], self._marks[-1]
-        lower = _grown(now.totals.flops_lower, then.totals.flops_lower)
+        lower = _over(_grown(now.totals.flops_lower, then.totals.flops_lower), seconds)
         upper = _over(_grown(now.totals.flops_upper, then.totals.flops_upper), seconds)
-        if lower is None or upper is None or not seconds:
-            return None
-        lower = max(0.0, lower - (now.counted_flops - then.counted_flops)) / seconds
-        if self._by_power is not None:
-            lower = max(lower, self._by_power.flops_lower_per_second)
-        return Bounds(lower, max(lower, upper))
+        return None if lower is None or upper is None else Bounds(lower, max(lower, upper))
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether in each interval of a whole window the board drew about the mean power, and was
+        about as busy as in the mean."""
+        marks = self._marks
+        if len(marks) <= LEAST_STEADY_INTERVALS:
+            return False
+        length = marks[-1].monotonic - marks[0].monotonic
+        used, drawn = [], []
+        for then, now in pairwise(marks):
+            busy = _grown(now.totals.busy_seconds, then.totals.busy_seconds)
+            observed = _grown_each(now.totals.observed_seconds, then.totals.observed_seconds)
+            ratio = _over(busy, observed.get("utilization"))
+            if ratio is None or now.watts is None:
+                return False
+            used.append(ratio)
+            drawn.append(now.watts)
+        return (
+            length >= reach_seconds(marks[-1].monotonic - marks[-2].monotonic)
+            and _is_near_mean(used, STEADY_UTILIZATION_RATIO)
+            and _is_near_mean(drawn, STEADY_POWER_RATIO * fmean(drawn))
+        )
 
     def recent(self) -> Recent | None:
         """Return the means over the window; None until there are two readings."""
@@ -235,7 +245,7 @@ class RecentWindow:
         units = _grown_each(now.units, then.units)
         engine = active.get("engine")
         work = self._flops_bounds(ran.get("flops_upper"))
-        traffic = self._traffic_bounds() if dram is None else None
+        traffic = _traffic_between(then.traffic, now.traffic) if dram is None else None
         counted = now.unread == then.unread
         point = intensity(sum(flops.values()), dram) if flops and counted else None
         return Recent(
@@ -267,6 +277,11 @@ class RecentWindow:
                 ran.get("held_idle_seconds"),
             ),
         )
+
+
+def _is_near_mean(values: list[float], margin: float) -> bool:
+    mean = fmean(values)
+    return all(abs(value - mean) <= margin for value in values)
 
 
 def _grown(after: float | None, before: float | None) -> float | None:

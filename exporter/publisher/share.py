@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -18,17 +17,15 @@ from exporter.model.reading import Activity, Reading, ShareReading
 from exporter.model.snapshot import Bounds, Ceilings, Share
 from exporter.model.workload import NO_WORK, ShareWork
 from exporter.publisher.board_energy import Drawn
-from exporter.publisher.power import SAMPLE_SECONDS, PowerWindow
 from exporter.publisher.ranks import GapClock, WorkClaim
-from exporter.publisher.recent import ESTIMATE, RecentWindow
+from exporter.publisher.recent import RecentWindow
 from exporter.publisher.rules import Rules
 from exporter.publisher.skipped_rounds import AwaitedRounds, BoardRound
 from exporter.publisher.totals import ShareIntegral
 from exporter.publisher.work import StatedWork, with_work
 
-UNFIT = "its power agrees with no work that its model knows: the bounds are without it"
-
-log = logging.getLogger(__name__)
+SAMPLE_SECONDS = 1.0
+"""The driver's utilization is of up to so long before it is read."""
 
 
 class Round(NamedTuple):
@@ -59,10 +56,7 @@ class TrackedShare:
         self.integral = ShareIntegral(started)
         self.totals = self.integral.totals()
         self.recent = RecentWindow()
-        self.power = PowerWindow()
         self._drawn = Drawn()
-        self._unfit = False
-        """Whether its power was found not to agree with the model of it."""
         self.stated = StatedWork()
         self.gaps = GapClock()
         self.activity: Activity | None = None
@@ -106,7 +100,6 @@ class TrackedShare:
             self._awaited.clear()
         if share_reading.activity is not None:
             whole = self._awaited.joined(whole, share_reading.activity)
-        power = self.power.add(reading, elapsed, energy_joules)
         self._drawn.add(reading.monotonic_seconds, elapsed, energy_joules)
 
         def derive(share_reading: ShareReading) -> Derived:
@@ -120,7 +113,6 @@ class TrackedShare:
                 seconds=whole.seconds or None,
                 stall=stall,
                 history=self._history,
-                power=power,
             )
             activity, roofline = share_reading.activity, found.roofline
             if activity is None or roofline is None:
@@ -133,12 +125,6 @@ class TrackedShare:
             # What is old is shown, and the totals go on as without counters.
             share_reading = replace(share_reading, activity=None, counters=None)
             derived = derive(share_reading)
-        if derived.saturation is None or derived.saturation.source != ESTIMATE:
-            self.power.clear()
-        elif derived.window is not None and not derived.window.fits and not self._unfit:
-            self._unfit = True
-            device = reading.device
-            log.debug("GPU %d (%s): %s", device.index, device.uuid, UNFIT)
         self._history = derived.history
         if awaited and elapsed:
             self._awaited.add(whole)
@@ -168,7 +154,7 @@ class TrackedShare:
             derived.saturation,
             reading.vitals.utilization,
             derived.dram_integral_bounds,
-            derived.window,
+            energy_joules,
         )
         if awaited:
             # The counters skipped a round: what was measured last stands for up to 3 intervals.
@@ -269,7 +255,7 @@ def share_picture(share_reading: ShareReading, share: TrackedShare, reading: Rea
         holder=with_workload(derived.holder, share.work),
         work=share.work,
         activity=share.activity,
-        saturation=derived.saturation if derived.shown is None else derived.shown,
+        saturation=derived.saturation,
         time_parts=derived.time_parts,
         time_bounds=derived.time_bounds,
         roofline=derived.roofline,
@@ -277,4 +263,4 @@ def share_picture(share_reading: ShareReading, share: TrackedShare, reading: Rea
         recent=share.recent.recent(),
         data_stall=derived.data_stall,
     )
-    return with_work(picture, share.stated, reading, steady=derived.shown is not None)
+    return with_work(picture, share.stated, reading, steady=share.recent.is_steady)

@@ -5,22 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
 from exporter.model.reading import Device
-from exporter.model.snapshot import Ceilings, PowerModel
+from exporter.model.snapshot import Ceilings
 from exporter.specs.derived import derive_peaks, positive, rule_for, sms_of
 from exporter.specs.gpu_class import MODULE_CAPABILITIES, is_part_of_a_gpu
 from exporter.specs.gpu_model import DERIVED, GpuModel, assumed_precision
 from exporter.specs.pcie import pcie_bytes_per_second
-from exporter.specs.power import default_power
 from exporter.specs.tensor_clock import implied_tensor_clock
 
 MEMORY_CLOCK_TOLERANCE = 0.05
 """How far the memory's clock may be from a row's: makers set boards of one name up to 3 % higher.
 Boards of one name with other memory differ by a twentieth (GDDR6 and GDDR6X) or far more."""
-
-NO_POWER: Mapping[str, PowerModel] = MappingProxyType({})
 
 BUS_WIDTH_TOLERANCE = 0.1
 """Drivers have counted spare memory channels into the bus width (a B200 is 7680 bits by new
@@ -30,17 +26,10 @@ drivers and 8192 by older ones); boards that differ in hardware differ by a sixt
 class SpecBook:
     """All GPU models by key. A name or a PCI id may belong to several, told apart by the rest."""
 
-    def __init__(
-        self,
-        models: Mapping[str, GpuModel],
-        sources: Mapping[str, str],
-        power: Mapping[str, PowerModel] = NO_POWER,
-    ) -> None:
+    def __init__(self, models: Mapping[str, GpuModel], sources: Mapping[str, str]) -> None:
         self.models = models
         self.sources = sources
         """The texts that the codes under ``GpuModel.sources`` stand for."""
-        self.power = power
-        """Calibrated coefficients, by key of a GPU model, or by `bare_name` of others."""
         self._by_name: dict[str, list[GpuModel]] = {}
         for model in models.values():
             for name in dict.fromkeys(map(bare_name, model.names)):
@@ -86,29 +75,9 @@ class SpecBook:
         if is_part_of_a_gpu(device):
             return None
         model = self.find(device)
-        whole = (
-            _derived_ceilings(device, precision)
-            if model is None
-            else _listed_ceilings(model, device, precision)
-        )
-        return None if whole is None else replace(whole, power=self._power(device, model, whole))
-
-    def power_of(self, model: GpuModel) -> PowerModel | None:
-        """Return the power coefficients of a GPU of this model at its TDP; None where not known."""
-        name = next(iter(model.names), model.product)
-        device = Device(0, "", name, compute_capability=model.compute_capability)
-        return self._power(device, model, _listed_ceilings(model, device, None))
-
-    def _power(self, device: Device, model: GpuModel | None, whole: Ceilings) -> PowerModel | None:
-        """Return the calibrated coefficients, else the wide ones of the architecture.
-
-        None under MIG: what an instance does is not known from the power of the board.
-        """
-        if device.mig:
-            return None
-        calibrated = None if model is None else self.power.get(model.key)
-        calibrated = calibrated or self.power.get(bare_name(device.name))
-        return calibrated or default_power(device, model, whole)
+        if model is None:
+            return _derived_ceilings(device, precision)
+        return _listed_ceilings(model, device, precision)
 
 
 def bare_name(name: str) -> str:

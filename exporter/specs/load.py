@@ -4,18 +4,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from exporter.errors import ConfigError, ConfigErrors, shown
-from exporter.model.snapshot import PowerModel
 from exporter.specs.book import BUS_WIDTH_TOLERANCE, SpecBook, bare_name
 from exporter.specs.gpu_model import DERIVED, GpuModel
-from exporter.specs.power_entry import parse_power
 from exporter.specs.schema import EntryError, parse_gpu_model
 from exporter.yaml_lines import Document, KeyPath, load
 
@@ -24,8 +20,6 @@ BUNDLED = Path(__file__).with_name("gpus.yaml")
 SAME_MEMORY_CLOCK = 0.01
 """Memory clocks of two rows nearer to each other than this are one clock, rounded in two ways."""
 
-NO_MODELS: Mapping[str, GpuModel] = MappingProxyType({})
-
 _KEY = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 
 
@@ -33,15 +27,14 @@ def load_specs(override: Path | None = None) -> SpecBook:
     """Return the GPU models of the bundled file, with those of `override` added or in their place.
 
     An entry of `override` replaces the bundled one of the same key whole. Names and PCI ids that
-    the replaced entry did not have are taken from all other GPU models. Power coefficients may be
-    those of any GPU model. Raises ConfigError; its problems are all that is wrong with the file,
-    each a line that names file, line and key.
+    the replaced entry did not have are taken from all other GPU models. Raises ConfigError; its
+    problems are all that is wrong with the file, each a line that names file, line and key.
     """
     bundled = _bundled()
     if override is None:
-        return SpecBook(bundled.models, bundled.sources, bundled.power)
+        return SpecBook(bundled.models, bundled.sources)
     models = bundled.models
-    own = _read(override, known=models)
+    own = _read(override)
     own_models = own.models
     taken_names = {
         bare_name(name)
@@ -63,11 +56,7 @@ def load_specs(override: Path | None = None) -> SpecBook:
         )
         for key, model in models.items()
     }
-    return SpecBook(
-        {**others, **own_models},
-        {**bundled.sources, **own.sources},
-        {**bundled.power, **own.power},
-    )
+    return SpecBook({**others, **own_models}, {**bundled.sources, **own.sources})
 
 
 class _File(NamedTuple):
@@ -75,8 +64,6 @@ class _File(NamedTuple):
 
     models: dict[str, GpuModel]
     sources: dict[str, str]
-    power: dict[str, PowerModel]
-    """By key of a GPU model, or by `bare_name` of others."""
 
 
 @cache
@@ -91,10 +78,8 @@ def _bundled() -> _File:
         return _read(BUNDLED)
 
 
-def _read(path: Path, *, lines: bool = True, known: Mapping[str, GpuModel] = NO_MODELS) -> _File:
+def _read(path: Path, *, lines: bool = True) -> _File:
     """Return what one file has, each entry checked on its own and all as a whole.
-
-    `known` are the GPU models of other files whose power it may give.
 
     Raises:
         ConfigError: the file cannot be read, or as ConfigErrors all that is wrong with it.
@@ -102,13 +87,13 @@ def _read(path: Path, *, lines: bool = True, known: Mapping[str, GpuModel] = NO_
     document = load(path, lines=lines)
     problems = _Problems(document)
     top = document.value
-    if not isinstance(top, dict) or not {"products", "power"} & top.keys():
+    if not isinstance(top, dict) or "products" not in top:
         raise ConfigError(
-            f"{document.name}:1: key 'products' is missing, expected a mapping of them, or power"
+            f"{document.name}:1: key 'products' is missing, expected a mapping of them"
         )
     for key in top:
-        if key not in ("products", "power", "sources"):
-            problems.add((key,), "not known, expected products, power or sources")
+        if key not in ("products", "sources"):
+            problems.add((key,), "not known, expected products or sources")
     models: dict[str, GpuModel] = {}
     for key, entry in problems.mapping("products").items():
         if not _KEY.fullmatch(key) or key == DERIVED:
@@ -124,24 +109,8 @@ def _read(path: Path, *, lines: bool = True, known: Mapping[str, GpuModel] = NO_
         if not isinstance(text, str):
             problems.add(("sources", code), f"expected text, got {shown(text)}")
     _refuse_twins(problems, models)
-    power = _power(problems, {**known, **models})
     problems.raise_any()
-    return _File(models, sources, power)
-
-
-def _power(problems: _Problems, models: Mapping[str, GpuModel]) -> dict[str, PowerModel]:
-    """Return the power coefficients; what looks like a key has to be that of a GPU model."""
-    power: dict[str, PowerModel] = {}
-    for key, entry in problems.mapping("power").items():
-        if _KEY.fullmatch(key) and key not in models:
-            expected = "expected the key of a GPU model, or a name as NVML reports it"
-            problems.add(("power", key), expected)
-        try:
-            power[bare_name(key)] = parse_power(entry)
-        except EntryError as error:
-            for mistake in error.mistakes:
-                problems.add(("power", key, *mistake.path), mistake.problem)
-    return power
+    return _File(models, sources)
 
 
 class _Problems:

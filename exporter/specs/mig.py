@@ -40,7 +40,6 @@ def share_ceilings(whole: Ceilings, device: Device, gpu_instance: int) -> Ceilin
         share_of_sms=of_sms,
         share_of_memory=of_memory,
         link_bandwidth_bytes_per_second={},
-        power=None,
     )
 
 

@@ -245,40 +245,6 @@ def test_own_specs_are_shown(own: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert outcome(capsys, "specs", "our board")[0] == 2
 
 
-CALIBRATED = """
-power:
-  h100-sxm5-80gb:
-    idle_watts: [70, 122]
-    busy_watts: [20, 250.5]
-    tensor_watts: [180, 700]
-    vector_watts: 300
-    dram_watts: [90, 200]
-    clock_exponent: [1, 3]
-    reference_clock_mhz: 1410
-    error_watts: 35
-    memory_margin_ratio: 0.08
-"""
-
-
-def test_calibrated_power_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each coefficient, and of a GPU model that is not calibrated that it is not."""
-    path = tmp_path / "power.yaml"
-    path.write_text(CALIBRATED)
-    out = outcome(capsys, "specs", "--specs", str(path), "h100-sxm5-80gb")[1]
-    shown = " ".join(out.split())
-    for fact in (
-        "idle 70 to 122 W, busy 20 to 250.5 W, tensor 180 to 700 W, vector 300 W, DRAM 90 to 200 W",
-        "the sum within 35 W",
-        "calibrated; pipes at 1410 MHz, by its power of 1 to 3",
-        "at most 8 points above memory utilization",
-    ):
-        assert fact in shown
-    wide = " ".join(outcome(capsys, "specs", "t4")[1].split())
-    assert "idle 2.1 to 31.5 W, busy 0 to 28 W, tensor 8.4 to 350 W" in wide
-    assert "not calibrated: wide, of its architecture; pipes at 1590 MHz" in wide
-    assert "power of its units" not in outcome(capsys, "specs", "m40")[1]
-
-
 def test_hostile_text_is_harmless(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Text of a spec file cannot move the cursor."""
     own.write_text(OWN.replace("Our Board\n", '"\\e[2Jx"\n').replace("Only for us.", '"\\u202ex"'))

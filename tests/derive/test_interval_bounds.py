@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from exporter.derive.clocks import Clocks, clock_ratio
@@ -22,7 +22,6 @@ from exporter.derive.interval_bounds import (
     observed,
 )
 from exporter.derive.limiter import estimated_limiter
-from exporter.derive.power import with_certain_work
 from exporter.derive.saturation import DRAM_MARGIN_RATIO, estimated, measured
 from exporter.derive.timeparts import time_bounds
 from exporter.model.reading import Activity, Utilization
@@ -240,38 +239,6 @@ def test_what_the_utilization_leaves_open_is_bounded(
     if waited < 1.0:
         name = judged(known, truth.engine, throttled=throttled, waited=waited)
         never_wrong(name, truth, parts, 1.0 - waited)
-
-
-@given(
-    intervals=st.lists(st.tuples(truths(), RATIO), min_size=1, max_size=8),
-    clock=clocks(),
-    certain=RATIO,
-)
-@example(
-    intervals=[
-        (Truth(0.0, 0.0, dict.fromkeys(PIPES, 0.0) | {"dram": 0.15}, 0.0, 0.0, 0.0), 0.0),
-        (Truth(0.5, 0.0, dict.fromkeys((*PIPES, "dram"), 0.0), 0.0, 0.0, 0.0), 1.0),
-    ],
-    clock=AT_REFERENCE,
-    certain=1.0,
-)
-def test_sums_hold_where_work_is_certain_of_a_longer_time(
-    intervals: list[tuple[Truth, float]], clock: Clocks, certain: float
-) -> None:
-    """Some of the work of all intervals is certain, and is counted in whichever of them: not where
-    it was done. The sums hold."""
-    work = certain * sum(truth.saturation for truth, _ in intervals)
-    weights = sum(weight for _, weight in intervals) or 1.0
-    sums = {part: [0.0, 0.0, 0.0] for part in TIME_PARTS}
-    for truth, weight in intervals:
-        driver = observed(polled(truth, 0.0, 0.0))
-        own = known_by_utilization(driver, estimated(driver), clock).time_parts
-        bounds = with_certain_work(own, work * weight / weights)
-        for part, true in truth.parts(clock).items():
-            for at, more in enumerate((bounds[part].lower, true, bounds[part].upper)):
-                sums[part][at] += more
-    for part, (lower, true, upper) in sums.items():
-        assert lower - SLACK <= true <= upper + SLACK, part
 
 
 def test_of_what_is_known_exactly_the_bounds_are_the_parts() -> None:

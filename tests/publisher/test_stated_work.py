@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.model.reading import Device, Process
+from exporter.model.reading import Device, Process, Utilization
 from exporter.model.snapshot import Share, Snapshot
 from exporter.model.training import TrainingReport, TrainingTotals
 from exporter.publisher import Publisher, Rules
@@ -86,6 +86,32 @@ def test_what_a_job_states_was_done() -> None:
     assert 0.15 <= recent.saturation_bounds.lower <= 20 / 65
     assert share.roofline is not None
     assert share.roofline.stated_flops_per_second == pytest.approx(20e12)
+
+
+@pytest.mark.parametrize("unsteady", [{}, {"power": 100.0}, {"utilization": 0.2}])
+def test_gauges_have_what_was_done_in_ten_steady_seconds(unsteady: dict[str, float]) -> None:
+    """They are of the last interval, which may be unlike the others where the GPU is not steady."""
+    bench, joules = Bench(), 0.0
+    for second in range(30):
+        other = second % 2 * 1.0
+        joules += 60.0 + other * unsteady.get("power", 0.0)
+        ratio = 0.5 + other * unsteady.get("utilization", 0.0)
+        snapshot = bench.tick(
+            20e12,
+            energy_joules=joules,
+            utilization=Utilization(ratio, ratio + 0.1, 1.0, 0.1, 0.2),
+        )
+    share = bench.share(snapshot)
+    assert share.saturation is not None
+    assert share.recent is not None
+    assert share.recent.saturation_bounds is not None
+    sm, tensor = (share.saturation.unmeasured[unit].lower for unit in ("sm", "tensor"))
+    if unsteady:
+        assert (share.saturation.bounds.lower, sm, tensor) == (0.0, 0.0, 0.0)
+        assert share.recent.saturation_bounds.lower > 0.1
+    else:
+        assert share.saturation.bounds.lower >= sm == share.recent.saturation_bounds.lower
+        assert tensor > 0.01
 
 
 def test_what_was_done_before_is_not_counted() -> None:

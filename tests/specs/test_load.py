@@ -249,7 +249,7 @@ PRECISIONS = (
             "products:",
             "version: 1\nproducts:",
             1,
-            "key 'version': not known, expected products, power or",
+            "key 'version': not known, expected products or sources",
         ),
         ("products:", "sources: [a]\nproducts:", 1, "key 'sources': expected a mapping, got ['a']"),
         (

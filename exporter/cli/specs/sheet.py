@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from exporter.cli.specs.figures import GIGA, MEGA, RIDGE_DIGITS, TERA, known, number, scaled
 from exporter.cli.terminal.screen import Screen, pad, safe, wrapped
 from exporter.cli.terminal.table import NOTHING, Cell, Column, laid_out
-from exporter.model.snapshot import Bounds
 from exporter.specs import GpuModel, SpecBook
 from exporter.web.api.convert import gpu_model_json
 from exporter.web.api.models.roofline import CeilingJson
@@ -75,7 +74,6 @@ def sheet(model: GpuModel, book: SpecBook, screen: Screen) -> Iterator[str]:
     yield from laid_out(_ceiling_columns(row), row.ceilings, screen)
     yield ""
     yield from _facts(_limits(row), screen)
-    yield from _facts(_power(model, book), screen)
     yield ""
     yield from _facts(_origin(row, book), screen)
 
@@ -113,35 +111,6 @@ def _limits(row: GpuModelJson) -> Iterator[tuple[str, str]]:
     generation = "" if row.pcie_generation is None else f"generation {row.pcie_generation}"
     yield "PCIe", _listed(generation, lanes)
     yield "TDP", "" if row.tdp_watts is None else f"{number(row.tdp_watts)} W"
-
-
-def _power(model: GpuModel, book: SpecBook) -> Iterator[tuple[str, str]]:
-    power = book.power_of(model)
-    if power is None:
-        return
-    ranges = {
-        "idle": power.idle_watts,
-        "busy": power.busy_watts,
-        "tensor": power.tensor_watts,
-        "vector": power.vector_watts,
-        "DRAM": power.dram_watts,
-    }
-    watts = (f"{name} {_range(bounds)} W" for name, bounds in ranges.items())
-    yield (
-        "power of its units",
-        f"{_listed(*watts)}, the sum within {number(power.error_watts, 3)} W",
-    )
-    clock = f"{power.reference_clock_hertz / MEGA:.0f} MHz"
-    origin = "calibrated" if power.calibrated else "not calibrated: wide, of its architecture"
-    yield "", f"{origin}; pipes at {clock}, by its power of {_range(power.clock_exponent)}"
-    margin = power.memory_margin_ratio
-    if margin is not None:
-        yield "memory activity", f"at most {100 * margin:.0f} points above memory utilization"
-
-
-def _range(bounds: Bounds) -> str:
-    ends = dict.fromkeys((number(bounds.lower, 4), number(bounds.upper, 4)))
-    return " to ".join(ends)
 
 
 def _origin(row: GpuModelJson, book: SpecBook) -> Iterator[tuple[str, str]]:

@@ -8,11 +8,17 @@ from dataclasses import replace
 
 from exporter.model.reading import Device
 from exporter.model.snapshot import Ceilings
-from exporter.specs.derived import derive_peaks, positive, rule_for, sms_of
+from exporter.specs.derived import (
+    bus_width,
+    derived_ceilings,
+    implied_tensor_clock,
+    positive,
+    rule_for,
+    sms_of,
+)
 from exporter.specs.gpu_class import MODULE_CAPABILITIES, is_part_of_a_gpu
-from exporter.specs.gpu_model import DERIVED, GpuModel, assumed_precision
+from exporter.specs.gpu_model import GpuModel, assumed_precision
 from exporter.specs.pcie import pcie_bytes_per_second
-from exporter.specs.tensor_clock import implied_tensor_clock
 
 MEMORY_CLOCK_TOLERANCE = 0.05
 """How far the memory's clock may be from a row's: makers set boards of one name up to 3 % higher.
@@ -134,7 +140,7 @@ def _listed_ceilings(model: GpuModel, device: Device, precision: str | None) -> 
         peak_clock_hertz=_peak_clocks(model, device, sm_count),
         memory_bandwidth_bytes_per_second=model.memory_bandwidth_bytes_per_second,
         achievable_ratio=model.achievable_ratio,
-        memory_bus_width_bits=model.memory_bus_width_bits or _bus_width(device),
+        memory_bus_width_bits=model.memory_bus_width_bits or bus_width(device),
         sm_count=sm_count,
         link_bandwidth_bytes_per_second=_links(device, model),
         architecture=model.architecture,
@@ -143,25 +149,10 @@ def _listed_ceilings(model: GpuModel, device: Device, precision: str | None) -> 
 
 
 def _derived_ceilings(device: Device, precision: str | None) -> Ceilings | None:
-    peaks = derive_peaks(device)
-    links = _links(device, None)
-    if not (peaks.peak_flops_per_second or peaks.peak_clock_hertz or links):
+    derived, links = derived_ceilings(device, precision), _links(device, None)
+    if not (derived.peak_flops_per_second or derived.peak_clock_hertz or links):
         return None
-    return Ceilings(
-        spec=DERIVED,
-        peak_flops_per_second=peaks.peak_flops_per_second,
-        peak_clock_hertz=peaks.peak_clock_hertz,
-        memory_bandwidth_bytes_per_second=peaks.memory_bandwidth_bytes_per_second,
-        memory_bus_width_bits=_bus_width(device),
-        sm_count=peaks.sm_count,
-        link_bandwidth_bytes_per_second=links,
-        architecture=device.architecture,
-        assumed_precision=assumed_precision(peaks.peak_flops_per_second, precision),
-    )
-
-
-def _bus_width(device: Device) -> int | None:
-    return None if positive(device.memory_bus_width_bits) is None else device.memory_bus_width_bits
+    return replace(derived, link_bandwidth_bytes_per_second=links)
 
 
 def _links(device: Device, model: GpuModel | None) -> dict[str, float]:

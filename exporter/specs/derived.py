@@ -2,7 +2,8 @@
 """Which ceilings a GPU that no spec row describes has, by its architecture and what NVML reports.
 
 These are never better than "derived": the clock of the datasheet is estimated from NVML's maximum
-(specs/boost.py says how well), and no rule sees that a GPU model was cut.
+(specs/boost.py says how well), and no rule sees that a GPU model was cut. Also: the clock that the
+published tensor peaks of a spec row imply.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from exporter.model.reading import Device
+from exporter.model.snapshot import CLOCK_UNITS, Ceilings
 from exporter.specs.boost import UNITS, Unit, boost_factor
-from exporter.specs.gpu_class import MODULE_CAPABILITIES, accumulates_at_half_rate, gpu_class
+from exporter.specs.gpu_class import MODULE_CAPABILITIES, gpu_class
+from exporter.specs.gpu_model import DERIVED, assumed_precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,22 +82,19 @@ def _geforce(rule: Rule) -> Rule:
 GEFORCE_RULES = {
     capability: _geforce(RULES[capability]) for capability in ((7, 5), (8, 6), (8, 9), (12, 0))
 }
-"""GeForce from Turing on; TITAN boards run at the professional rate."""
+"""GeForce from Turing on, also in laptops; TITAN boards run at the professional rate."""
 
 SMALL_TURING_RULE = Rule(64, {"fp64": 4, "fp32": 128, "fp16": 256})
 """TU116 and TU117 have no tensor cores, though their compute capability is that of TU102."""
 
+LOWEST_TENSOR_CLOCK_RATIO = 0.8
+"""Of the highest clock: the lowest that a datasheet states its tensor peaks for (H100 NVL: 0.87).
+Peaks that imply a lower one are those of a GPU model that was cut, and hold at its vector clock."""
+HIGHEST_TENSOR_CLOCK_RATIO = 1.02
+"""The same: above it the published peaks are not those of this architecture."""
+FLOAT_TENSOR = ("tf32_tensor", "fp16_tensor", "bf16_tensor", "fp8_tensor", "fp4_tensor")
+
 _SMALL_TURING_NAME = re.compile(r"\b(?:GTX 16\d0|MX\d{3}|T\d{3,4})\b")
-
-
-@dataclass(frozen=True, slots=True)
-class DerivedPeaks:
-    """What NVML and the architecture give: only the parts that can be known."""
-
-    peak_flops_per_second: Mapping[str, float]
-    peak_clock_hertz: Mapping[str, float]
-    memory_bandwidth_bytes_per_second: float | None
-    sm_count: int | None
 
 
 def rule_for(device: Device) -> Rule | None:
@@ -104,41 +104,48 @@ def rule_for(device: Device) -> Rule | None:
         return None
     if capability == (7, 5) and _SMALL_TURING_NAME.search(device.name):
         return SMALL_TURING_RULE
-    if accumulates_at_half_rate(device.name) and capability in GEFORCE_RULES:
+    if "GeForce" in device.name and capability in GEFORCE_RULES:
         return GEFORCE_RULES[capability]
     return RULES.get(capability)
 
 
-def derive_peaks(device: Device) -> DerivedPeaks:
-    """Compute peaks from core count, compute capability, class, maximum clocks and bus width.
+def derived_ceilings(device: Device, precision: str | None) -> Ceilings:
+    """Compute ceilings from core count, compute capability, class, maximum clocks and bus width.
 
     FLOP/s = cores / cores per SM x FLOP per clock and SM x boost clock, where the boost clock is
     NVML's maximum SM clock x the factor of this architecture and class, and
     bytes/s = maximum memory clock x 2 x bus bits / 8, where NVML's memory clock is half the
-    effective data rate for every type of memory. A GPU whose class is not known has no peak FLOP/s:
-    its tensor rate could be twice or half of any rule's.
+    effective data rate for every type of memory; a module has neither, its memory is the system's.
+    A GPU whose class is not known has no peak FLOP/s: its tensor rate could be twice or half of any
+    rule's.
     """
     rule = rule_for(device)
     clocks = _datasheet_clocks(device)
     sm_count = None if rule is None else sms_of(device.core_count, rule.cores_per_sm)
     peaks: dict[str, float] = {}
+    peak_clocks: dict[str, float] = {}
     if rule is not None and sm_count is not None:
-        for precision, flops in rule.flops_per_clock.items():
-            clock = clocks.get(_unit(precision))
+        for name, flops in rule.flops_per_clock.items():
+            unit: Unit = "tensor" if CLOCK_UNITS[name] == "tensor" else "vector"
+            clock = clocks.get(unit)
             peak = None if clock is None else positive(sm_count * flops * clock)
-            if peak is not None:
-                peaks[precision] = peak
-    units = {_unit(precision) for precision in peaks}
-    peak_clocks: dict[str, float] = {unit: clocks[unit] for unit in UNITS if unit in units}
+            if clock is not None and peak is not None:
+                peaks[name], peak_clocks[unit] = peak, clock
     memory_clock = positive(device.clock_max_hertz.get("memory"))
+    bus_bits, bandwidth = bus_width(device), None
     if memory_clock is not None and device.compute_capability not in MODULE_CAPABILITIES:
         peak_clocks["memory"] = memory_clock
-    return DerivedPeaks(peaks, peak_clocks, memory_bandwidth(device), sm_count)
-
-
-def _unit(precision: str) -> Unit:
-    """Return the unit at whose clock a peak holds; FP64 of the tensor cores is at the vector's."""
-    return "tensor" if "_tensor" in precision and precision != "fp64_tensor" else "vector"
+        bandwidth = None if bus_bits is None else positive(memory_clock * 2 * bus_bits / 8)
+    return Ceilings(
+        spec=DERIVED,
+        peak_flops_per_second=peaks,
+        peak_clock_hertz=peak_clocks,
+        memory_bandwidth_bytes_per_second=bandwidth,
+        memory_bus_width_bits=bus_bits,
+        sm_count=sm_count,
+        architecture=device.architecture,
+        assumed_precision=assumed_precision(peaks, precision),
+    )
 
 
 def _datasheet_clocks(device: Device) -> dict[Unit, float]:
@@ -151,16 +158,33 @@ def _datasheet_clocks(device: Device) -> dict[Unit, float]:
     return {unit: sm_clock * factor for unit, factor in factors.items() if factor is not None}
 
 
-def memory_bandwidth(device: Device) -> float | None:
-    """Return maximum memory clock x 2 x bus bits / 8, in bytes per second.
+def implied_tensor_clock(
+    peak_flops_per_second: Mapping[str, float],
+    flops_per_clock: Mapping[str, int],
+    sm_count: int | None,
+    highest_hertz: float | None,
+) -> float | None:
+    """Return peak / (SMs x FLOP per clock and SM) in hertz, the lowest over the tensor precisions.
 
-    None for a module: its memory is the system's, and the clock in NVML is not that memory's.
+    At the lowest one no precision comes out below the rate of the architecture. B200: 2250 TFLOP/s
+    / (148 x 8192) = 1856 MHz, while its highest clock is 1965 MHz. None where SMs, rates or the
+    highest clock are not known, and for GPU models that were cut (H20: 23 % of Hopper's rate).
     """
-    if device.compute_capability in MODULE_CAPABILITIES:
+    if not sm_count or not highest_hertz:
         return None
-    clock = positive(device.clock_max_hertz.get("memory"))
-    bits = positive(device.memory_bus_width_bits)
-    return None if clock is None or bits is None else positive(clock * 2 * bits / 8)
+    clocks = [
+        peak_flops_per_second[precision] / (sm_count * flops_per_clock[precision])
+        for precision in FLOAT_TENSOR
+        if precision in peak_flops_per_second and flops_per_clock.get(precision)
+    ]
+    lowest = min(clocks, default=0.0)
+    ratio = lowest / highest_hertz
+    return lowest if LOWEST_TENSOR_CLOCK_RATIO <= ratio <= HIGHEST_TENSOR_CLOCK_RATIO else None
+
+
+def bus_width(device: Device) -> int | None:
+    """Return the bus width in bits where NVML's figure is a possible one."""
+    return None if positive(device.memory_bus_width_bits) is None else device.memory_bus_width_bits
 
 
 def sms_of(core_count: int | None, cores_per_sm: int) -> int | None:

@@ -2,7 +2,7 @@
 """What kind of product a GPU is, as far as its name says.
 
 The class decides what no reading of NVML shows: how far the boost clock of a datasheet is below the
-driver's maximum, and whether the tensor cores accumulate in FP32 at half their rate.
+driver's maximum.
 """
 
 from __future__ import annotations
@@ -80,11 +80,3 @@ def gpu_class(device: Device) -> GpuClass | None:
         if pattern.search(name):
             return found
     return "data_center" if device.compute_capability in _DATA_CENTER_CAPABILITIES else None
-
-
-def accumulates_at_half_rate(name: str) -> bool:
-    """Return whether FP32 accumulation halves the tensor rate: GeForce, also in laptops.
-
-    TITAN boards run at the professional rate.
-    """
-    return "GeForce" in name

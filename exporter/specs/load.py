@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from exporter.errors import ConfigError, ConfigErrors, shown
 from exporter.specs.book import BUS_WIDTH_TOLERANCE, SpecBook, bare_name
 from exporter.specs.gpu_model import DERIVED, GpuModel
-from exporter.specs.schema import EntryError, parse_gpu_model
+from exporter.specs.schema import parse_gpu_model
 from exporter.yaml_lines import Document, KeyPath, load
 
 BUNDLED = Path(__file__).with_name("gpus.yaml")
@@ -32,7 +32,7 @@ def load_specs(override: Path | None = None) -> SpecBook:
     """
     bundled = _bundled()
     if override is None:
-        return SpecBook(bundled.models, bundled.sources)
+        return bundled
     models = bundled.models
     own = _read(override)
     own_models = own.models
@@ -59,15 +59,8 @@ def load_specs(override: Path | None = None) -> SpecBook:
     return SpecBook({**others, **own_models}, {**bundled.sources, **own.sources})
 
 
-class _File(NamedTuple):
-    """What one spec file has."""
-
-    models: dict[str, GpuModel]
-    sources: dict[str, str]
-
-
 @cache
-def _bundled() -> _File:
+def _bundled() -> SpecBook:
     """Return what the bundled file has; it does not change, so it is read once.
 
     The lines of its 12 000 values are remembered only for someone who made a mistake in it.
@@ -78,7 +71,7 @@ def _bundled() -> _File:
         return _read(BUNDLED)
 
 
-def _read(path: Path, *, lines: bool = True) -> _File:
+def _read(path: Path, *, lines: bool = True) -> SpecBook:
     """Return what one file has, each entry checked on its own and all as a whole.
 
     Raises:
@@ -99,18 +92,16 @@ def _read(path: Path, *, lines: bool = True) -> _File:
         if not _KEY.fullmatch(key) or key == DERIVED:
             expected = f"expected lower-case letters, digits, '-' and '.', and not '{DERIVED}'"
             problems.add(("products", key), expected)
-        try:
-            models[key] = parse_gpu_model(key, entry)
-        except EntryError as error:
-            for mistake in error.mistakes:
-                problems.add(("products", key, *mistake.path), mistake.problem)
+        model = parse_gpu_model(key, entry, partial(problems.add, under=("products", key)))
+        if model is not None:
+            models[key] = model
     sources = problems.mapping("sources")
     for code, text in sources.items():
         if not isinstance(text, str):
             problems.add(("sources", code), f"expected text, got {shown(text)}")
     _refuse_twins(problems, models)
     problems.raise_any()
-    return _File(models, sources)
+    return SpecBook(models, sources)
 
 
 class _Problems:
@@ -120,7 +111,8 @@ class _Problems:
         self._document = document
         self._found: list[tuple[int, str]] = []
 
-    def add(self, path: KeyPath, problem: str) -> None:
+    def add(self, path: KeyPath, problem: str, *, under: KeyPath = ()) -> None:
+        path = (*under, *path)
         self._found.append((self._document.line(path), str(self._document.error(path, problem))))
 
     def mapping(self, key: str) -> dict[str, Any]:

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -12,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from exporter.errors import shown
 from exporter.model.snapshot import PRECISIONS, Precision
 from exporter.specs.gpu_model import GpuModel
+from exporter.yaml_lines import KeyPath
 
 MEGA = 1e6
 GIGA = 1e9
@@ -102,43 +102,26 @@ _EXPECTED_KEYS = {
 }
 
 
-KeyPath = tuple[str | int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Mistake:
-    """What is wrong with one key of an entry."""
-
-    path: KeyPath
-    """Inside the entry."""
-    problem: str
-
-
-class EntryError(ValueError):
-    """An entry is wrong, in one or more places."""
-
-    def __init__(self, mistakes: Sequence[Mistake]) -> None:
-        super().__init__(mistakes[0].problem)
-        self.mistakes = tuple(mistakes)
-
-
-def parse_gpu_model(key: str, entry: Any) -> GpuModel:
+def parse_gpu_model(
+    key: str, entry: Any, refuse: Callable[[KeyPath, str], None]
+) -> GpuModel | None:
     """Check one entry of ``products`` and convert it to base units.
 
-    Raises:
-        EntryError: with everything that is wrong with it.
+    Everything that is wrong goes to `refuse`, by its path inside the entry; then return None.
     """
     if not isinstance(entry, dict):
-        problem = f"expected a mapping that describes a GPU model, got {shown(entry)}"
-        raise EntryError([Mistake((), problem)])
+        refuse((), f"expected a mapping that describes a GPU model, got {shown(entry)}")
+        return None
     try:
         row = GpuModelEntry.model_validate(entry)
     except ValidationError as error:
-        raise EntryError(_mistakes(error)) from None
-    peaks = row.peak_tflops
-    mistakes = _unfounded(row)
-    if mistakes:
-        raise EntryError(mistakes)
+        problems = _problems(error)
+    else:
+        problems = _unfounded(row)
+    if problems:
+        for path, problem in problems.items():
+            refuse(path, problem)
+        return None
     major, minor = row.compute_capability.split(".")
     return GpuModel(
         key=key,
@@ -151,7 +134,9 @@ def parse_gpu_model(key: str, entry: Any) -> GpuModel:
         sm_count=row.sm_count,
         cores_per_sm=row.cores_per_sm,
         peak_clock_hertz={unit: value * MEGA for unit, value in row.clock_mhz.items()},
-        peak_flops_per_second={name: _base_units(value, TERA) for name, value in peaks.items()},
+        peak_flops_per_second={
+            name: _base_units(value, TERA) for name, value in row.peak_tflops.items()
+        },
         derived_precisions=tuple(row.derived),
         memory_bytes=_optional_base_units(row.memory_gb, GIGA),
         memory_type=row.memory_type,
@@ -179,47 +164,40 @@ def _optional_base_units(value: float | None, scale: float) -> float | None:
     return None if value is None else _base_units(value, scale)
 
 
-def _unfounded(row: GpuModelEntry) -> list[Mistake]:
+def _unfounded(row: GpuModelEntry) -> dict[KeyPath, str]:
     """Return where an entry says something of a peak that it does not have."""
     peaks = row.peak_tflops
-    mistakes = [
-        Mistake(
-            ("derived", position),
-            f"expected a precision that peak_tflops has, got {shown(precision)}",
-        )
+    problems: dict[KeyPath, str] = {
+        ("derived", position): f"expected a precision that peak_tflops has, got {shown(precision)}"
         for position, precision in enumerate(row.derived)
         if precision not in peaks
-    ]
+    }
     for name in row.achievable_ratio:
         if name not in peaks and not (name == "memory" and row.memory_bandwidth_gb_s):
             has = "memory_bandwidth_gb_s" if name == "memory" else f"peak_tflops.{name}"
             problem = f"expected only where {has} is given, and it is not"
-            mistakes.append(Mistake(("achievable_ratio", name), problem))
-    return mistakes
+            problems["achievable_ratio", name] = problem
+    return problems
 
 
-def _mistakes(error: ValidationError) -> list[Mistake]:
-    """Turn the errors of pydantic into ours, one for each key."""
-    found: dict[KeyPath, Mistake] = {}
+def _problems(error: ValidationError) -> dict[KeyPath, str]:
+    """Turn the errors of pydantic into ours, the first of each key."""
+    problems: dict[KeyPath, str] = {}
     for each in error.errors(include_url=False):
-        mistake = _mistake(each["loc"], each["type"], each["input"])
-        found.setdefault(mistake.path, mistake)
-    return list(found.values())
+        path, problem = _problem(each["loc"], each["type"], each["input"])
+        problems.setdefault(path, problem)
+    return problems
 
 
-def _mistake(path: KeyPath, kind: str, value: object) -> Mistake:
+def _problem(path: KeyPath, kind: str, value: object) -> tuple[KeyPath, str]:
     field = str(path[0])
     if kind == "extra_forbidden":
-        return Mistake(path, f"not known, expected one of {', '.join(GpuModelEntry.model_fields)}")
+        return path, f"not known, expected one of {', '.join(GpuModelEntry.model_fields)}"
     if kind == "missing":
-        return Mistake(path, f"missing, expected {_EXPECTED.get(field, 'text')}")
+        return path, f"missing, expected {_EXPECTED.get(field, 'text')}"
     if path[-1] == "[key]":
-        return Mistake(path[:-1], f"not known, expected {_EXPECTED_KEYS[field]}")
-    if len(path) > 1:
-        path = path[:2]
-        expected = _EXPECTED_INSIDE.get(field, "text")
-    else:
-        expected = _EXPECTED.get(field, "text")
+        return path[:-1], f"not known, expected {_EXPECTED_KEYS[field]}"
+    expected = (_EXPECTED if len(path) == 1 else _EXPECTED_INSIDE).get(field, "text")
     if kind == "less_than_equal" and expected in (_NUMBER, _COUNT):
         expected = f"{expected} up to 1e9"
-    return Mistake(path, f"expected {expected}, got {shown(value)}")
+    return path[:2], f"expected {expected}, got {shown(value)}"

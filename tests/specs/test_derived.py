@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ceilings a GPU without a row has."""
+"""Which ceilings a GPU without a row has, and what clock the peaks of a row imply."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import pytest
 
 from exporter.model.reading import Device
 from exporter.model.snapshot import Ceilings
-from exporter.specs import SpecBook
+from exporter.specs import SpecBook, load_specs
+from exporter.specs.derived import RULES, implied_tensor_clock
 from exporter.specs.gpu_model import DERIVED
 
 BOOK = SpecBook({}, {})
 """Without any row: every GPU is one that is not listed."""
+LISTED = load_specs()
 
 
 def _ceilings(
@@ -240,3 +242,57 @@ def test_a_smaller_sibling_has_the_same_sm(
     assert set(sibling.peak_flops_per_second) == set(
         _ceilings(name, same, 640, 1000).peak_flops_per_second
     )
+
+
+@pytest.mark.parametrize(
+    ("key", "megahertz"),
+    [("b200", 1856), ("gb200", 2008), ("b300", 1856), ("h100-sxm5-80gb", 1830)],
+)
+def test_published_peaks_name_their_clock(key: str, megahertz: float) -> None:
+    """2250 TFLOP/s / (148 SMs x 8192) = 1856 MHz, and so on."""
+    model = LISTED.models[key]
+    device = Device(0, "GPU", model.names[0], compute_capability=model.compute_capability)
+    ceilings = LISTED.ceilings(device)
+    assert ceilings is not None
+    assert ceilings.peak_clock_hertz["tensor"] == pytest.approx(megahertz * 1e6, rel=1e-3)
+
+
+def test_a_gpu_without_sms_in_its_row_takes_those_of_the_driver() -> None:
+    """2500 TFLOP/s / (152 x 8192) = 2008 MHz, below its highest clock."""
+    device = Device(
+        0,
+        "GPU",
+        "NVIDIA GB300",
+        compute_capability=(10, 3),
+        core_count=152 * 128,
+        clock_max_hertz={"sm": 2.07e9},
+    )
+    ceilings = LISTED.ceilings(device)
+    assert ceilings is not None
+    peak = ceilings.peak_flops_per_second["bf16_tensor"]
+    assert ceilings.peak_clock_hertz["tensor"] == pytest.approx(peak / (152 * 8192), rel=0.02)
+
+
+BLACKWELL = RULES[10, 0].flops_per_clock
+
+
+@pytest.mark.parametrize(
+    ("peaks", "sms", "highest", "expected"),
+    [
+        ({"bf16_tensor": 2250e12}, 148, 1.965e9, 2250e12 / (148 * 8192)),
+        ({"bf16_tensor": 2250e12, "fp8_tensor": 4400e12}, 148, 1.965e9, 4400e12 / (148 * 16384)),
+        ({"bf16_tensor": 1000e12}, 148, 1.965e9, None),
+        ({"bf16_tensor": 2600e12}, 148, 1.965e9, None),
+        ({"bf16_tensor": 2400e12}, 148, 1.965e9, 2400e12 / (148 * 8192)),
+        ({"fp64_tensor": 37e12, "int8_tensor": 4500e12}, 148, 1.965e9, None),
+        ({"bf16_tensor": 2250e12}, None, 1.965e9, None),
+        ({"bf16_tensor": 2250e12}, 148, None, None),
+        ({}, 148, 1.965e9, None),
+    ],
+)
+def test_only_a_plausible_clock_is_implied(
+    peaks: dict[str, float], sms: int | None, highest: float | None, expected: float | None
+) -> None:
+    """The lowest of those of all precisions; a cut GPU model's peaks imply none."""
+    found = implied_tensor_clock(peaks, BLACKWELL, sms, highest)
+    assert found == (None if expected is None else pytest.approx(expected))

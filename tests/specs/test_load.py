@@ -117,159 +117,66 @@ def test_own_sources(tmp_path: Path) -> None:
     assert book.models["h100"].sources == ("LAB", "the vendor's sheet")
 
 
-PRECISIONS = (
-    "fp64, fp64_tensor, fp32, fp16, bf16, tf32_tensor, fp16_tensor, bf16_tensor, fp8_tensor, int8, "
-    "int8_tensor, int4_tensor, fp4_tensor, fp16_tensor_fp16acc, fp8_tensor_fp16acc"
-)
+# Which line of GOOD is another one, and what is said of that line. `...` is "key 'products.h100".
+_BAD_LINES = """
+12 | tensor: abc      | ....clock_mhz.tensor': expected a positive number, got 'abc'
+12 | tensor: -1       | ....clock_mhz.tensor': expected a positive number, got -1
+12 | tensor: 0        | ....clock_mhz.tensor': expected a positive number, got 0
+12 | tensor: .nan     | expected a positive number, got nan
+12 | tensor: .inf     | expected a positive number
+12 | tensor: yes      | expected a positive number, got True
+12 | tensor:          | expected a positive number, got None
+12 | tensor: 1.0e+300 | expected a positive number up to 1e9, got 1e+300
+12 | sm: 1830         | ....clock_mhz.sm': not known, expected vector, tensor or memory
+13 | peak_tflops: {bf16_matrix: 749.5} | bf16_matrix': not known, expected one of fp64,
+13 | peak_tflops: 12  | ....peak_tflops': expected a mapping of precision to TFLOPS, got 12
+8  | sms: 100         | ....sms': not known, expected one of product, names, pci_ids,
+8  | sm_count: 100.5  | ....sm_count': expected a positive whole number, got 100.5
+5  | pci_ids: [2330]  | pci_ids.0': expected a quoted PCI device id of four hexadecimal digits
+5  | pci_ids: ['0x23FF'] | such as '20B0', got '0x23FF'
+5  | pci_ids: 23FF    | ....pci_ids': expected a list of quoted PCI device ids such as ['20B0']
+7  | compute_capability: 9.0 | expected a quoted compute capability such as '9.0', got 9.0
+4  | names: []        | expected a list of names as NVML reports
+4  | names: [1]       | ....names.0': expected text, got 1
+15 | pcie_generation: 9 | expected a PCIe generation from 1 to 6, got 9
+16 | pcie_lanes: 64   | expected a number of lanes from 1 to 32, got 64
+16 | achievable_ratio: {fp32: 1.5} | achievable_ratio.fp32': expected a ratio above 0 and at most 1
+16 | achievable_ratio: {fp64: 0.5} | expected only where peak_tflops.fp64 is given, and it is not
+16 | derived: [fp64]  | ....derived.0': expected a precision that peak_tflops has, got 'fp64'
+16 | derived: [all]   | ....derived.0': expected one of fp64, fp64_tensor, fp32, fp16,
+16 | confidence: D    | expected A, B or C, got 'D'
+16 | sm_count: 3      | key 'sm_count' again, expected it once
+2  | H 100:           | key 'products.H 100': expected lower-case letters
+2  | derived:         | key 'products.derived': expected lower-case letters
+1  | gpus:            | key 'products' is missing, expected a mapping of them
+1  | {products: {other: 3}} | key 'products.other': expected a mapping that describes a GPU
+1  | {products: {}, version: 1} | key 'version': not known, expected products or sources
+1  | {products: {}, sources: [a]} | key 'sources': expected a mapping, got ['a']
+1  | {products: {}, sources: {A: 1}} | key 'sources.A': expected text, got 1
+"""
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "line", "message"),
-    [
-        (
-            "tensor: 1830",
-            "tensor: abc",
-            12,
-            "key 'products.h100.clock_mhz.tensor': expected a positive number, got 'abc'",
-        ),
-        ("tensor: 1830", "tensor: -1", 12, "clock_mhz.tensor': expected a positive number, got -1"),
-        ("tensor: 1830", "tensor: 0", 12, "clock_mhz.tensor': expected a positive number, got 0"),
-        ("tensor: 1830", "tensor: .nan", 12, "expected a positive number, got nan"),
-        ("tensor: 1830", "tensor: .inf", 12, "expected a positive number"),
-        ("tensor: 1830", "tensor: yes", 12, "expected a positive number, got True"),
-        ("tensor: 1830", "tensor:", 12, "expected a positive number, got None"),
-        (
-            "tensor: 1830",
-            "tensor: 1.0e+300",
-            12,
-            "expected a positive number up to 1e9, got 1e+300",
-        ),
-        (
-            "tensor: 1830",
-            "sm: 1830",
-            12,
-            "key 'products.h100.clock_mhz.sm': not known, expected vector, tensor or memory",
-        ),
-        (
-            "bf16_tensor: 749.5",
-            "bf16_matrix: 749.5",
-            13,
-            "key 'products.h100.peak_tflops.bf16_matrix': not known, expected one of " + PRECISIONS,
-        ),
-        (
-            "peak_tflops: {fp32: 50.7, bf16_tensor: 749.5}",
-            "peak_tflops: 12",
-            13,
-            "key 'products.h100.peak_tflops': expected a mapping of precision to TFLOPS, got 12",
-        ),
-        (
-            "    sm_count: 100",
-            "    sms: 100",
-            8,
-            "key 'products.h100.sms': not known, expected one of product, names, pci_ids,",
-        ),
-        (
-            "    cores_per_sm: 128\n",
-            "",
-            2,
-            "key 'products.h100.cores_per_sm': missing, expected a positive whole number",
-        ),
-        (
-            "sm_count: 100",
-            "sm_count: 100.5",
-            8,
-            "key 'products.h100.sm_count': expected a positive whole number, got 100.5",
-        ),
-        (
-            "pci_ids: ['23FF']",
-            "pci_ids: [2330]",
-            5,
-            "key 'products.h100.pci_ids.0': expected a quoted PCI device id of four hexadecimal"
-            " digits such as '20B0', got 2330",
-        ),
-        ("pci_ids: ['23FF']", "pci_ids: ['0x23FF']", 5, "got '0x23FF'"),
-        (
-            "pci_ids: ['23FF']",
-            "pci_ids: 23FF",
-            5,
-            "key 'products.h100.pci_ids': expected a list of quoted PCI device ids such as ['20B0']"
-            ", got '23FF'",
-        ),
-        (
-            "compute_capability: '9.0'",
-            "compute_capability: 9.0",
-            7,
-            "expected a quoted compute capability such as '9.0', got 9.0",
-        ),
-        ("names: [NVIDIA H100 Custom]", "names: []", 4, "expected a list of names as NVML reports"),
-        ("names: [NVIDIA H100 Custom]", "names: [1]", 4, "names.0': expected text, got 1"),
-        (
-            "pcie_generation: 5",
-            "pcie_generation: 9",
-            15,
-            "expected a PCIe generation from 1 to 6, got 9",
-        ),
-        ("pcie_lanes: 16", "pcie_lanes: 64", 16, "expected a number of lanes from 1 to 32, got 64"),
-        (
-            "    pcie_lanes: 16",
-            "    achievable_ratio: {bf16_tensor: 1.5}",
-            16,
-            "achievable_ratio.bf16_tensor': expected a ratio above 0 and at most 1, got 1.5",
-        ),
-        (
-            "    pcie_lanes: 16",
-            "    achievable_ratio: {fp8_tensor: 0.5}",
-            16,
-            "expected only where peak_tflops.fp8_tensor is given, and it is not",
-        ),
-        (
-            "    pcie_lanes: 16",
-            "    derived: [fp8_tensor]",
-            16,
-            "derived.0': expected a precision that peak_tflops has, got 'fp8_tensor'",
-        ),
-        (
-            "    pcie_lanes: 16",
-            "    derived: [all]",
-            16,
-            "derived.0': expected one of " + PRECISIONS + ", got 'all'",
-        ),
-        ("    pcie_lanes: 16", "    confidence: D", 16, "expected A, B or C, got 'D'"),
-        ("    pcie_lanes: 16", "    sm_count: 3", 16, "key 'sm_count' again, expected it once"),
-        ("  h100:", "  H 100:", 2, "key 'products.H 100': expected lower-case letters"),
-        ("  h100:", "  derived:", 2, "key 'products.derived': expected lower-case letters"),
-        (
-            "    pcie_lanes: 16\n",
-            "    pcie_lanes: 16\n  other: 3\n",
-            17,
-            "key 'products.other': expected a mapping that describes a GPU model, got 3",
-        ),
-        ("products:", "gpus:", 1, "key 'products' is missing, expected a mapping of them"),
-        (
-            "products:",
-            "version: 1\nproducts:",
-            1,
-            "key 'version': not known, expected products or sources",
-        ),
-        ("products:", "sources: [a]\nproducts:", 1, "key 'sources': expected a mapping, got ['a']"),
-        (
-            "products:",
-            "sources: {A: 1}\nproducts:",
-            1,
-            "key 'sources.A': expected text, got 1",
-        ),
-    ],
-)
-def test_bad_file(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
+@pytest.mark.parametrize("row", _BAD_LINES.strip().splitlines())
+def test_bad_line(tmp_path: Path, row: str) -> None:
     """One line that names the file, the line and the key, and says what was expected."""
-    assert old in GOOD
-    path = _write(tmp_path, GOOD.replace(old, new, 1))
+    number, new, message = (part.strip() for part in row.split("|"))
+    lines = GOOD.splitlines()
+    old = lines[int(number) - 1]
+    lines[int(number) - 1] = old[: len(old) - len(old.lstrip())] + new
+    path = _write(tmp_path, "\n".join(lines[:1] if new.startswith("{") else lines))
     with pytest.raises(ConfigError) as caught:
         load_specs(path)
     text = str(caught.value)
-    assert text.startswith(f"{path}:{line}: ")
-    assert message in text
+    assert text.startswith(f"{path}:{number}: ")
+    assert message.replace("...", "key 'products.h100", 1) in text
     assert "\n" not in text
+
+
+def test_a_key_that_is_missing(tmp_path: Path) -> None:
+    """The line is that of its GPU model."""
+    expected = r":2: key 'products\.h100\.cores_per_sm': missing, expected a positive whole number"
+    with pytest.raises(ConfigError, match=expected):
+        load_specs(_write(tmp_path, GOOD.replace("    cores_per_sm: 128\n", "")))
 
 
 @pytest.mark.parametrize("text", ["", "3", "[]", "products: 3", "products:"])

@@ -87,29 +87,22 @@ WHOLE_A100 = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "fields"),
-    [
-        ("GRID A100-1-5CME", {"pci_device_id": 0x20B0}),
-        ("GRID A100-40C", {"pci_device_id": 0x20B0}),
-        ("GRID A100-7-40C", {"pci_device_id": 0x20B0}),
-        ("GRID T4-4Q", {"pci_device_id": 0x1EB8}),
-        ("GRID V100D-32Q", {}),
-        ("NVIDIA A40-48Q", {"pci_device_id": 0x2235}),
-        ("NVIDIA L40S-8C", {"pci_device_id": 0x26B9}),
-        ("NVIDIA RTX 6000 Ada-12Q", {}),
-        ("NVIDIA A16-2B", {}),
-        ("NVIDIA H100XM-1-10CME", {}),
-        ("GRID P40-1B4", {}),
-        ("NVIDIA RTX Pro 6000 Blackwell DC-1-24Q", {}),
-        ("NVIDIA H200 MIG 1g.18gb", {"pci_device_id": 0x2335}),
-        ("NVIDIA A100-SXM4-40GB", {"pci_device_id": 0x20B0, "virtualized": True}),
-    ],
-)
-def test_a_part_of_a_gpu_never_has_a_whole_gpus_ceilings(
-    name: str, fields: dict[str, object]
-) -> None:
+_PARTS = """
+GRID A100-1-5CME 20B0 | GRID A100-40C 20B0 | GRID A100-7-40C 20B0 | GRID T4-4Q 1EB8
+GRID V100D-32Q - | NVIDIA A40-48Q 2235 | NVIDIA L40S-8C 26B9 | NVIDIA RTX 6000 Ada-12Q -
+NVIDIA A16-2B - | NVIDIA H100XM-1-10CME - | GRID P40-1B4 - | NVIDIA H200 MIG 1g.18gb 2335
+NVIDIA RTX Pro 6000 Blackwell DC-1-24Q - | NVIDIA A100-SXM4-40GB 20B0
+"""
+"""Names of vGPUs, of MIG devices and, at last, of a GPU that is passed through; with PCI ids."""
+
+
+@pytest.mark.parametrize("part", re.split(r" ?[|\n] ?", _PARTS.strip()))
+def test_a_part_of_a_gpu_never_has_a_whole_gpus_ceilings(part: str) -> None:
     """Nor has the largest profile: it shares the GPU's time, and what is left is not known."""
+    name, pci_id = part.rsplit(maxsplit=1)
+    fields: dict[str, object] = {"virtualized": "SXM4" in name}
+    if pci_id != "-":
+        fields["pci_device_id"] = int(pci_id, 16)
     device = Device(0, "GPU-1", name, **(WHOLE_A100 | fields))  # type: ignore[arg-type]
     assert BOOK.find(device) is None
     assert BOOK.ceilings(device) is None

@@ -19,6 +19,10 @@ TOLERANCE = 0.015
 ROUNDING = 1e-3
 
 
+def rows(table: str) -> list[str]:
+    return re.split(r"\s*[|\n]\s*", table.strip())
+
+
 def _cut(rule: Rule, **rates: int) -> Rule:
     return Rule(rule.cores_per_sm, {**rule.flops_per_clock, **rates})
 
@@ -180,18 +184,14 @@ def test_derived_precisions_are_exact() -> None:
 
 
 _RIDGES = """
-v100-sxm2-16gb  fp16_tensor  138.9
-v100-sxm2-32gb  fp16_tensor  138.9
-a100-sxm4-80gb  bf16_tensor  153.0
-a100-sxm4-40gb  bf16_tensor  200.6
-h100-sxm5-80gb  bf16_tensor  295.3
-h100-sxm5-80gb  fp8_tensor   590.7
-h100-sxm5-80gb  fp32         20.0
-h200-sxm        bf16_tensor  206.1
+v100-sxm2-16gb fp16_tensor 138.9 | v100-sxm2-32gb fp16_tensor 138.9
+a100-sxm4-80gb bf16_tensor 153.0 | a100-sxm4-40gb bf16_tensor 200.6
+h100-sxm5-80gb bf16_tensor 295.3 | h100-sxm5-80gb fp8_tensor 590.7
+h100-sxm5-80gb fp32 20.0         | h200-sxm bf16_tensor 206.1
 """
 
 
-@pytest.mark.parametrize("row", _RIDGES.strip().splitlines())
+@pytest.mark.parametrize("row", rows(_RIDGES))
 def test_ridge_points(row: str) -> None:
     """Peak over bandwidth gives the ridge points that are known, in FLOP per byte."""
     key, precision, ridge = row.split()
@@ -204,36 +204,23 @@ def test_ridge_points(row: str) -> None:
 
 
 _DENSE_TFLOPS = """
-h100-sxm5-80gb           bf16_tensor          989.4
-h100-sxm5-80gb           fp8_tensor           1978.9
-h100-pcie                fp32                 51.2
-h100-pcie                bf16_tensor          756.5
-h100-nvl                 bf16_tensor          835.5
-h200-nvl                 bf16_tensor          835.5
-h20                      bf16_tensor          148
-h800-sxm5                fp64                 1
-a10                      bf16_tensor          125
-a10g                     bf16_tensor          70
-l4                       bf16_tensor          121
-l40                      bf16_tensor          181.05
-l40s                     bf16_tensor          362.05
-t4                       fp16_tensor          65
-p40                      int8                 47
-p40                      fp16                 0.184
-p100-sxm2                fp16                 21.2
-rtx-4090                 bf16_tensor          165.2
-rtx-4090                 fp16_tensor_fp16acc  330.3
-rtx-4090                 int8_tensor          660.6
-rtx-a6000                bf16_tensor          154.8
-rtx-6000-ada             bf16_tensor          364.2
-quadro-rtx-6000          fp16_tensor          130.5
-quadro-rtx-6000-passive  fp16_tensor          119.4
-b300                     int8_tensor          153.5
-b200                     fp4_tensor           9000
+h100-sxm5-80gb bf16_tensor 989.4          | h100-sxm5-80gb fp8_tensor 1978.9
+h100-pcie fp32 51.2                       | h100-pcie bf16_tensor 756.5
+h100-nvl bf16_tensor 835.5                | h200-nvl bf16_tensor 835.5
+h20 bf16_tensor 148                       | h800-sxm5 fp64 1
+a10 bf16_tensor 125                       | a10g bf16_tensor 70
+l4 bf16_tensor 121                        | l40 bf16_tensor 181.05
+l40s bf16_tensor 362.05                   | t4 fp16_tensor 65
+p40 int8 47                               | p40 fp16 0.184
+p100-sxm2 fp16 21.2                       | rtx-4090 bf16_tensor 165.2
+rtx-4090 fp16_tensor_fp16acc 330.3        | rtx-4090 int8_tensor 660.6
+rtx-a6000 bf16_tensor 154.8               | rtx-6000-ada bf16_tensor 364.2
+quadro-rtx-6000 fp16_tensor 130.5         | quadro-rtx-6000-passive fp16_tensor 119.4
+b300 int8_tensor 153.5                    | b200 fp4_tensor 9000
 """
 
 
-@pytest.mark.parametrize("row", _DENSE_TFLOPS.strip().splitlines())
+@pytest.mark.parametrize("row", rows(_DENSE_TFLOPS))
 def test_dense_peaks_that_tables_get_wrong(row: str) -> None:
     """Peaks are dense, of the right precision and of the right board."""
     key, precision, tflops = row.split()
@@ -242,33 +229,18 @@ def test_dense_peaks_that_tables_get_wrong(row: str) -> None:
 
 # FP32 in TFLOP/s, bandwidth in GB/s.
 _PRINTED = """
-gtx-980-ti           6.06  336
-gtx-1080             8.87  320
-quadro-p6000         12.6  432
-quadro-gv100         14.8  870
-t1000                2.5   160
-gtx-1660-super       5.0   336
-rtx-2080-ti          13.4  616
-titan-rtx            16.3  672
-rtx-a2000            8.0   288
-rtx-a4500            23.7  640
-rtx-a5500            34.1  768
-rtx-3050-8gb         9.1   224
-rtx-3070             20.3  448
-rtx-3080-12gb        30.6  912
-rtx-3080-ti          34.1  912
-rtx-2000-ada         12.0  256
-rtx-4000-sff-ada     19.2  280
-rtx-5000-ada         65.3  576
-rtx-4070-super       35.5  504
-rtx-4080             48.7  717
-rtx-5060-ti          23.7  448
-rtx-5080             56.3  960
-rtx-pro-6000-server  117   1597
+gtx-980-ti 6.06 336          | gtx-1080 8.87 320            | quadro-p6000 12.6 432
+quadro-gv100 14.8 870        | t1000 2.5 160                | gtx-1660-super 5.0 336
+rtx-2080-ti 13.4 616         | titan-rtx 16.3 672           | rtx-a2000 8.0 288
+rtx-a4500 23.7 640           | rtx-a5500 34.1 768           | rtx-3050-8gb 9.1 224
+rtx-3070 20.3 448            | rtx-3080-12gb 30.6 912       | rtx-3080-ti 34.1 912
+rtx-2000-ada 12.0 256        | rtx-4000-sff-ada 19.2 280    | rtx-5000-ada 65.3 576
+rtx-4070-super 35.5 504      | rtx-4080 48.7 717            | rtx-5060-ti 23.7 448
+rtx-5080 56.3 960            | rtx-pro-6000-server 117 1597
 """
 
 
-@pytest.mark.parametrize("row", _PRINTED.strip().splitlines())
+@pytest.mark.parametrize("row", rows(_PRINTED))
 def test_peaks_that_the_vendor_prints(row: str) -> None:
     """FP32 and bandwidth are those of the product pages, in as many digits as they have."""
     key, fp32_tflops, gb_s = row.split()
@@ -280,22 +252,16 @@ def test_peaks_that_the_vendor_prints(row: str) -> None:
 
 
 _AI_TOPS = """
-rtx-4060-ti      fp8_tensor_fp16acc  353
-rtx-4070-super   fp8_tensor_fp16acc  568
-rtx-4080         fp8_tensor_fp16acc  780
-rtx-4070-laptop  fp8_tensor_fp16acc  321
-rtx-4080-laptop  fp8_tensor_fp16acc  542
-rtx-5050         fp4_tensor          421
-rtx-5060         fp4_tensor          614
-rtx-5060-ti      fp4_tensor          759
-rtx-5070         fp4_tensor          988
-rtx-5080         fp4_tensor          1801
-rtx-pro-2000     fp4_tensor          545
-gb10             fp4_tensor          1000
+rtx-4060-ti fp8_tensor_fp16acc 353     | rtx-4070-super fp8_tensor_fp16acc 568
+rtx-4080 fp8_tensor_fp16acc 780        | rtx-4070-laptop fp8_tensor_fp16acc 321
+rtx-4080-laptop fp8_tensor_fp16acc 542 | rtx-5050 fp4_tensor 421
+rtx-5060 fp4_tensor 614                | rtx-5060-ti fp4_tensor 759
+rtx-5070 fp4_tensor 988                | rtx-5080 fp4_tensor 1801
+rtx-pro-2000 fp4_tensor 545            | gb10 fp4_tensor 1000
 """
 
 
-@pytest.mark.parametrize("row", _AI_TOPS.strip().splitlines())
+@pytest.mark.parametrize("row", rows(_AI_TOPS))
 def test_dense_peaks_are_half_of_the_ai_tops(row: str) -> None:
     """NVIDIA advertises sparse FP8 with FP16 accumulation for Ada, and sparse FP4 since."""
     key, precision, ai_tops = row.split()

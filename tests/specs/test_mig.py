@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,34 +43,35 @@ def _share(device: Device, gpu_instance: int = 3) -> tuple[Ceilings, Ceilings]:
     return whole, share_ceilings(whole, device, gpu_instance)
 
 
-@pytest.mark.parametrize(
-    ("name", "memory_mib", "sms", "instance_gib", "of_sms", "eighths"),
-    [
-        ("NVIDIA H200", 143771, 16, 16.0, 16 / 132, 1),
-        ("NVIDIA H200", 143771, 26, 32.25, 26 / 132, 2),
-        ("NVIDIA H200", 143771, 60, 69.5, 60 / 132, 4),
-        ("NVIDIA H200", 143771, 132, 140.0, 1.0, 8),
-        ("NVIDIA A30", 24576, 14, 5.8, 14 / 56, 2),
-        ("NVIDIA A30", 24576, 56, 23.4, 1.0, 8),
-        ("NVIDIA A100-SXM4-40GB", 40960, 14, 4.75, 14 / 108, 1),
-        ("NVIDIA A100-SXM4-40GB", 40960, 98, 39.25, 98 / 108, 8),
-        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 97887, 46, 23.6, 46 / 188, 2),
-    ],
-)
-def test_known_profiles(
-    name: str, memory_mib: int, sms: int, instance_gib: float, of_sms: float, eighths: int
-) -> None:
+# MiB of the GPU, SMs and GiB of the instance, SMs and memory over the GPU's, name.
+_PROFILES = """
+143771 16  16.0  16/132 1/8 NVIDIA H200
+143771 26  32.25 26/132 2/8 NVIDIA H200
+143771 60  69.5  60/132 4/8 NVIDIA H200
+143771 132 140.0 1/1    8/8 NVIDIA H200
+24576  14  5.8   14/56  2/8 NVIDIA A30
+24576  56  23.4  1/1    8/8 NVIDIA A30
+40960  14  4.75  14/108 1/8 NVIDIA A100-SXM4-40GB
+40960  98  39.25 98/108 8/8 NVIDIA A100-SXM4-40GB
+97887  46  23.6  46/188 2/8 NVIDIA RTX PRO 6000 Blackwell Server Edition
+"""
+
+
+@pytest.mark.parametrize("row", _PROFILES.strip().splitlines())
+def test_known_profiles(row: str) -> None:
     """Compute goes by real SM counts, bandwidth and bus by eighths of the memory."""
-    device = _device(name, memory_mib * MIB, _instance(sms, instance_gib * GIB))
+    mib, sms, gib, sm_part, memory_part, name = row.split(maxsplit=5)
+    of_sms, of_memory = float(Fraction(sm_part)), float(Fraction(memory_part))
+    device = _device(name, int(mib) * MIB, _instance(int(sms), float(gib) * GIB))
     whole, share = _share(device)
     assert share.share_of_sms == pytest.approx(of_sms)
-    assert share.share_of_memory == eighths / 8
-    assert share.sm_count == sms
+    assert share.share_of_memory == of_memory
+    assert share.sm_count == int(sms)
     for precision, peak in whole.peak_flops_per_second.items():
         assert share.peak_flops_per_second[precision] == pytest.approx(peak * of_sms)
     assert whole.memory_bandwidth_bytes_per_second is not None
     assert share.memory_bandwidth_bytes_per_second == pytest.approx(
-        whole.memory_bandwidth_bytes_per_second * eighths / 8
+        whole.memory_bandwidth_bytes_per_second * of_memory
     )
     assert share.memory_bus_width_bits == whole.memory_bus_width_bits
     assert share.link_bandwidth_bytes_per_second == {}

@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from itertools import pairwise
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from exporter.model.reading import THROTTLE_REASONS, Activity, Vitals
 from exporter.model.snapshot import BoardTotals
 from exporter.publisher.skipped_rounds import Preferred
+
+KEPT_SECONDS = 10.0
+"""Longer ago than this no interval ended whose energy is still asked for."""
 
 
 class Tally:
@@ -144,3 +149,32 @@ class BoardIntegral:
             else:
                 totals.setdefault(counter.field, {})[counter.label] = tally.value
         return BoardTotals(**totals)
+
+
+class EnergyHistory:
+    """The energy of a board up to each of its last rounds: what it drew in the time that an
+    activity is of, which may have ended before its round."""
+
+    def __init__(self) -> None:
+        self._marks: deque[tuple[float, float]] = deque()
+        """Monotonic time, and the joules until then."""
+
+    def add(self, now: float, seconds: float, joules: float | None) -> None:
+        """Take what was drawn in a round; one without (``seconds = 0``, None) begins anew."""
+        if not self._marks or not seconds or joules is None:
+            self._marks = deque([(now, 0.0)])
+            return
+        self._marks.append((now, self._marks[-1][1] + joules))
+        while self._marks[1][0] < now - KEPT_SECONDS - seconds:
+            self._marks.popleft()
+
+    def between(self, start: float, end: float) -> float | None:
+        """Return the joules between two monotonic times; None where not all is known."""
+        before, after = self._until(start), self._until(end)
+        return None if before is None or after is None else after - before
+
+    def _until(self, at: float) -> float | None:
+        for (since, before), (until, after) in pairwise(self._marks):
+            if since <= at <= until:
+                return before + (after - before) * (at - since) / (until - since)
+        return None

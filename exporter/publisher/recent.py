@@ -15,7 +15,7 @@ from exporter.derive.saturation import estimated
 from exporter.model.reading import Utilization
 from exporter.model.snapshot import RECENT_SECONDS, Bounds, Recent, Saturation, ShareTotals
 from exporter.publisher.limiter_hysteresis import Leader
-from exporter.publisher.sums import merged
+from exporter.publisher.totals import merged
 
 ESTIMATE = "estimate"
 """The source of a saturation that follows from the utilization."""

@@ -16,11 +16,11 @@ from exporter.derive.units import cut_activity
 from exporter.model.reading import Activity, Reading, ShareReading
 from exporter.model.snapshot import Bounds, Ceilings, Share
 from exporter.model.workload import NO_WORK, ShareWork
-from exporter.publisher.board_energy import Drawn
+from exporter.publisher.board import EnergyHistory
 from exporter.publisher.ranks import GapClock, WorkClaim
 from exporter.publisher.recent import RecentWindow
 from exporter.publisher.rules import Rules
-from exporter.publisher.skipped_rounds import AwaitedRounds, BoardRound
+from exporter.publisher.skipped_rounds import BoardRound, SkippedRounds
 from exporter.publisher.totals import ShareIntegral
 from exporter.publisher.work import StatedWork, with_work
 
@@ -56,7 +56,7 @@ class TrackedShare:
         self.integral = ShareIntegral(started)
         self.totals = self.integral.totals()
         self.recent = RecentWindow()
-        self._drawn = Drawn()
+        self._energy = EnergyHistory()
         self.stated = StatedWork()
         self.gaps = GapClock()
         self.activity: Activity | None = None
@@ -68,7 +68,7 @@ class TrackedShare:
         read."""
         self._counted_by: str | None = None
         """The source of the last activity; None before there is any, and after a gap."""
-        self._awaited = AwaitedRounds()
+        self._skipped = SkippedRounds()
         self.work = NO_WORK
         self._observed_until: float | None = None
         """Monotonic time up to which it is known whether the share was idle."""
@@ -97,10 +97,10 @@ class TrackedShare:
             elapsed, reading.vitals, None if last is None else last.vitals, energy_joules
         )
         if not elapsed:
-            self._awaited.clear()
+            self._skipped.clear()
         if share_reading.activity is not None:
-            whole = self._awaited.joined(whole, share_reading.activity)
-        self._drawn.add(reading.monotonic_seconds, elapsed, energy_joules)
+            whole = self._skipped.joined(whole, share_reading.activity)
+        self._energy.add(reading.monotonic_seconds, elapsed, energy_joules)
 
         def derive(share_reading: ShareReading) -> Derived:
             found = derive_share(
@@ -117,7 +117,9 @@ class TrackedShare:
             activity, roofline = share_reading.activity, found.roofline
             if activity is None or roofline is None:
                 return found
-            return replace(found, roofline=self.integral.together.worked_out(roofline, activity))
+            return replace(
+                found, roofline=self.integral.shared_time.without_partial_flops(roofline, activity)
+            )
 
         derived = shown = derive(share_reading)
         given = share_reading.activity
@@ -127,13 +129,13 @@ class TrackedShare:
             derived = derive(share_reading)
         self._history = derived.history
         if awaited and elapsed:
-            self._awaited.add(whole)
+            self._skipped.add(whole)
         else:
-            self._awaited.clear()
+            self._skipped.clear()
         drawn, activity = whole.energy_joules, share_reading.activity
         if activity is not None and activity.lag_seconds:
             ended = reading.monotonic_seconds - activity.lag_seconds
-            drawn = self._drawn.between(ended - activity.seconds, ended)
+            drawn = self._energy.between(ended - activity.seconds, ended)
         self._add(share_reading, read, derived, rules, drawn, awaited=awaited)
         self.integral.add_allocated(
             elapsed, allocated=work.allocated, held=derived.held, anew=work_is_new

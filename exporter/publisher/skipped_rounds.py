@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from exporter.clock import GAP_INTERVALS
 from exporter.model.reading import Activity, Vitals
-from exporter.publisher.shared_stall import SURE_SECONDS
+from exporter.publisher.shared_time import SURE_SECONDS
 
 
 class BoardRound(NamedTuple):
@@ -38,8 +38,8 @@ def covered_rounds(lengths: Sequence[float], seconds: float) -> int:
     return count
 
 
-class AwaitedRounds:
-    """The rounds of one share that wait for an activity."""
+class SkippedRounds:
+    """The rounds of one share that the counters skipped, until an activity covers them."""
 
     def __init__(self) -> None:
         self._rounds: list[BoardRound] = []

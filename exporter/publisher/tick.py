@@ -14,10 +14,9 @@ from exporter.model.reading import SUSPENDED, SlotReport
 from exporter.model.snapshot import Gpu, Snapshot
 from exporter.model.training import FLOPS_EXCEED_PEAK, STALL_EXCEEDS_IDLE, TrainingReport
 from exporter.publisher.gpu import TrackedGpu
-from exporter.publisher.owners import without_owner, without_owners
 from exporter.publisher.ranks import INFERRED_BY_CLIENT, GapClock, Place, Ranks
+from exporter.publisher.redact import WithoutSerials, without_owner, without_owners
 from exporter.publisher.rules import Rules
-from exporter.publisher.serials import WithoutSerials
 from exporter.publisher.sources import problem_of, source_states, training_state
 from exporter.publisher.workloads import NodeWork
 from exporter.specs import SpecBook

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from operator import add
+from operator import add, attrgetter
 from typing import Any, NamedTuple
 
 from exporter.derive import Derived
 from exporter.derive.units import cut_activity
 from exporter.model.reading import Activity, Utilization
-from exporter.model.snapshot import LIMITERS, TIME_PARTS, Bounds, ShareTotals
-from exporter.publisher.shared_stall import FIELDS, Together
-from exporter.publisher.sums import merged
+from exporter.model.snapshot import LIMITERS, TIME_PARTS, Bounds, Roofline, ShareTotals
+from exporter.publisher.shared_time import FIELDS, SharedTime
 
 CUT_TOLERANCE = 0.01
 """A counter may read a little above 1 from rounding; beyond that the value is wrong."""
@@ -33,7 +32,8 @@ DERIVED = (
 """The fields of `ShareTotals` that follow from readings of the whole interval, and that have no
 published time of their own."""
 
-_NO_LIMITS = dict.fromkeys(LIMITERS, 0.0)
+Rate = float | Mapping[str, float] | None
+"""A number, or numbers by label; None is not known."""
 
 
 class Interval(NamedTuple):
@@ -47,156 +47,116 @@ class Interval(NamedTuple):
     """Of the board; None where it is not known, or is not the share's alone."""
     seconds: float
 
-    def times(self, rate: float | None) -> float | None:
-        """Return what a rate, or a ratio of time, adds up to."""
+    def times(self, rate: Rate) -> Rate:
+        """Return what a rate or a ratio of time, or each of several by label, adds up to."""
+        if isinstance(rate, Mapping):
+            return {label: each * self.seconds for label, each in rate.items()}
         return None if rate is None else rate * self.seconds
 
-    def times_each(self, rates: Mapping[str, float]) -> Mapping[str, float]:
-        """Return what each of these rates adds up to."""
-        return {label: rate * self.seconds for label, rate in rates.items()}
+
+Added = Callable[[Interval], Rate]
+"""What an interval adds to a total."""
 
 
-def _busy(interval: Interval) -> float | None:
+def _busy(interval: Interval) -> Rate:
     utilization = interval.utilization
     return None if utilization is None else utilization.ratio * utilization.seconds
 
 
-def _observed(interval: Interval) -> Mapping[str, float]:
-    seen = {}
-    if interval.utilization is not None:
-        seen["utilization"] = interval.utilization.seconds
-    if interval.activity is not None:
-        seen["activity"] = interval.activity.seconds
-    return seen
+def _observed(interval: Interval) -> Rate:
+    readings = {"utilization": interval.utilization, "activity": interval.activity}
+    return {name: each.seconds for name, each in readings.items() if each is not None}
 
 
-def _engine(interval: Interval) -> float | None:
-    return None if interval.activity is None else interval.times(interval.activity.engine)
+def _of_activity(rate: Callable[[Activity], Rate]) -> Added:
+    return lambda each: None if each.activity is None else each.times(rate(each.activity))
 
 
-def _sm(interval: Interval) -> float | None:
-    return None if interval.activity is None else interval.times(interval.activity.sm)
+def _of_roofline(rate: Callable[[Roofline], Rate]) -> Added:
+    def added(interval: Interval) -> Rate:
+        roofline = interval.derived.roofline
+        return None if roofline is None else interval.times(rate(roofline))
+
+    return added
 
 
-def _dram(interval: Interval) -> float | None:
-    return None if interval.activity is None else interval.times(interval.activity.dram)
-
-
-def _pipes(interval: Interval) -> Mapping[str, float] | None:
-    activity = interval.activity
-    return None if activity is None else interval.times_each(activity.pipe_ratios)
-
-
-def _tensor_ops(interval: Interval) -> Mapping[str, float] | None:
-    activity = interval.activity
-    return None if activity is None else interval.times_each(activity.tensor_op_ratios)
-
-
-def _saturation(interval: Interval) -> float | None:
+def _saturation(interval: Interval) -> Rate:
     """Return nothing where the time has no parts: their sum is its observed time."""
     saturation, parts = interval.derived.saturation, interval.derived.time_parts
     return None if saturation is None or parts is None else interval.times(saturation.ratio)
 
 
-def _parts(interval: Interval) -> Mapping[str, float] | None:
+def _parts(interval: Interval) -> Rate:
     parts = interval.derived.time_parts
     if parts is None:
         return None
-    return interval.times_each({name: getattr(parts, name) for name in TIME_PARTS})
+    return interval.times({name: getattr(parts, name) for name in TIME_PARTS})
 
 
-def _parts_lower(interval: Interval) -> Mapping[str, float] | None:
-    bounds = interval.derived.time_integral_bounds
-    return interval.times_each({part: each.lower for part, each in bounds.items()}) or None
+def _part_bounds(end: Callable[[Bounds], float]) -> Added:
+    def added(interval: Interval) -> Rate:
+        bounds = interval.derived.time_integral_bounds
+        return interval.times({part: end(each) for part, each in bounds.items()}) or None
+
+    return added
 
 
-def _parts_upper(interval: Interval) -> Mapping[str, float] | None:
-    bounds = interval.derived.time_integral_bounds
-    return interval.times_each({part: each.upper for part, each in bounds.items()}) or None
+def _flops_bounds(end: Callable[[Bounds], float]) -> Added:
+    def added(interval: Interval) -> Rate:
+        bounds = interval.derived.flops_integral_bounds
+        return None if bounds is None else interval.times(end(bounds))
+
+    return added
 
 
-def _flops(interval: Interval) -> Mapping[str, float] | None:
-    roofline = interval.derived.roofline
-    return None if roofline is None else interval.times_each(roofline.flops_per_second)
-
-
-def _flops_lower(interval: Interval) -> float | None:
-    bounds = interval.derived.flops_integral_bounds
-    return None if bounds is None else bounds.lower * interval.seconds
-
-
-def _flops_upper(interval: Interval) -> float | None:
-    bounds = interval.derived.flops_integral_bounds
-    return None if bounds is None else bounds.upper * interval.seconds
-
-
-def _dram_bytes(interval: Interval) -> float | None:
-    roofline = interval.derived.roofline
-    return None if roofline is None else interval.times(roofline.dram_bytes_per_second)
-
-
-def _roof(interval: Interval) -> Mapping[str, float] | None:
-    roofline = interval.derived.roofline
-    return None if roofline is None else interval.times_each(roofline.roof_ratio)
-
-
-def _limited(interval: Interval) -> Mapping[str, float] | None:
+def _limited(interval: Interval) -> Rate:
     """Return the seconds of each limiter: all are there from the first interval on, most at 0."""
     derived = interval.derived
     if derived.limiter is None:
         return None
-    limited = dict(_NO_LIMITS)
+    limited = dict.fromkeys(LIMITERS, 0.0)
     limited["input"] = derived.waited * interval.seconds
     limited[derived.limiter_besides or derived.limiter] += (1.0 - derived.waited) * interval.seconds
     return limited
 
 
-def _idle(interval: Interval) -> float | None:
-    idle = interval.derived.idle
-    return None if idle is None else interval.seconds if idle else 0.0
+def _while_idle(amount: Callable[[Interval], float | None], *, held: bool) -> Added:
+    """Add an amount in idle intervals, and 0 in others; with `held` only while it was held too."""
+
+    def added(interval: Interval) -> Rate:
+        idle, whole = interval.derived.idle, amount(interval)
+        if held and idle is not None:
+            idle = None if interval.derived.held is None else idle and interval.derived.held
+        return None if idle is None or whole is None else whole if idle else 0.0
+
+    return added
 
 
-def _held_idle(interval: Interval) -> float | None:
-    idle, held = interval.derived.idle, interval.derived.held
-    if idle is None or held is None:
-        return None
-    return interval.seconds if idle and held else 0.0
+_lower, _upper = attrgetter("lower"), attrgetter("upper")
+_seconds, _energy = attrgetter("seconds"), attrgetter("energy_joules")
 
-
-def _idle_energy(interval: Interval) -> float | None:
-    idle = interval.derived.idle
-    if idle is None or interval.energy_joules is None:
-        return None
-    return interval.energy_joules if idle else 0.0
-
-
-def _held_idle_energy(interval: Interval) -> float | None:
-    held, joules = interval.derived.held, _idle_energy(interval)
-    return None if held is None or joules is None else joules if held else 0.0
-
-
-SHARE_TOTALS: Mapping[str, Callable[[Interval], float | Mapping[str, float] | None]] = {
+SHARE_TOTALS: Mapping[str, Added] = {
     "busy_seconds": _busy,
     "observed_seconds": _observed,
-    "engine_active_seconds": _engine,
-    "sm_active_seconds": _sm,
-    "dram_active_seconds": _dram,
-    "pipe_active_seconds": _pipes,
-    "tensor_op_active_seconds": _tensor_ops,
+    "engine_active_seconds": _of_activity(lambda activity: activity.engine),
+    "sm_active_seconds": _of_activity(lambda activity: activity.sm),
+    "dram_active_seconds": _of_activity(lambda activity: activity.dram),
+    "pipe_active_seconds": _of_activity(lambda activity: activity.pipe_ratios),
+    "tensor_op_active_seconds": _of_activity(lambda activity: activity.tensor_op_ratios),
     "saturation_seconds": _saturation,
     "time_seconds": _parts,
-    "time_lower_seconds": _parts_lower,
-    "time_upper_seconds": _parts_upper,
-    "flops": _flops,
-    "flops_lower": _flops_lower,
-    "flops_upper": _flops_upper,
-    "dram_bytes": _dram_bytes,
-    "roof_seconds": _roof,
+    "time_lower_seconds": _part_bounds(_lower),
+    "time_upper_seconds": _part_bounds(_upper),
+    "flops": _of_roofline(lambda roofline: roofline.flops_per_second),
+    "flops_lower": _flops_bounds(_lower),
+    "flops_upper": _flops_bounds(_upper),
+    "dram_bytes": _of_roofline(lambda roofline: roofline.dram_bytes_per_second),
+    "roof_seconds": _of_roofline(lambda roofline: roofline.roof_ratio),
     "limited_seconds": _limited,
-    "idle_seconds": _idle,
-    "held_idle_seconds": _held_idle,
-    "idle_energy_joules": _idle_energy,
-    "held_idle_energy_joules": _held_idle_energy,
+    "idle_seconds": _while_idle(_seconds, held=False),
+    "held_idle_seconds": _while_idle(_seconds, held=True),
+    "idle_energy_joules": _while_idle(_energy, held=False),
+    "held_idle_energy_joules": _while_idle(_energy, held=True),
 }
 """By the field of `ShareTotals`: what an interval adds to it; None adds nothing. `ShareIntegral`
 itself keeps the fields that are no sums over measured intervals: when the share was last busy, for
@@ -210,7 +170,7 @@ class ShareIntegral:
     def __init__(self, started_unix_seconds: float) -> None:
         self.cuts: Counter[str] = Counter()
         """By source: activities that had to be cut to 1 by more than rounding explains."""
-        self.together = Together()
+        self.shared_time = SharedTime()
         self._sums: dict[str, Any] = {}
         """By the field of `ShareTotals`."""
         self._last_busy = started_unix_seconds
@@ -241,7 +201,9 @@ class ShareIntegral:
             for field, added in SHARE_TOTALS.items()
             if (value := added(interval)) is not None
         }
-        if activity is not None and not self.together.take(more, activity.source, activity.seconds):
+        if activity is not None and not self.shared_time.take(
+            more, activity.source, activity.seconds
+        ):
             more["observed_seconds"].pop("activity")
             for field in FIELDS:
                 more.pop(field, None)
@@ -249,7 +211,7 @@ class ShareIntegral:
             # The sum of all limiters is the observed time of the idle time.
             more.pop("limited_seconds", None)
         for field, value in more.items():
-            if (value := self.together.members(field, value)) is not None:
+            if (value := self.shared_time.members(field, value)) is not None:
                 sums[field] = merged(sums.get(field), value, add)
         ran = {field: interval.seconds for field in DERIVED if field in more}
         sums["ran_seconds"] = merged(sums.get("ran_seconds"), ran, add)
@@ -305,7 +267,7 @@ class ShareIntegral:
         known = {
             field: value
             for field, each in self._sums.items()
-            if (value := self.together.members(field, each)) is not None
+            if (value := self.shared_time.members(field, each)) is not None
         }
         return ShareTotals(
             **known,
@@ -313,3 +275,19 @@ class ShareIntegral:
             idle_for_seconds=self._idle_for,
             unopened_for_seconds=self._unopened_for,
         )
+
+
+def merged(one: Any, other: Any, of: Callable[[float, float], float]) -> Any:
+    """Return `of` two numbers, or of each label's two numbers where the values are mappings.
+
+    None is "not known" and gives way to what is known; a label that is missing counts as 0. Neither
+    value is changed. Mappings are plain dicts.
+    """
+    if one is None or other is None:
+        return other if one is None else one
+    if not isinstance(other, dict):
+        return of(one, other)
+    together = dict(one)
+    for label, each in other.items():
+        together[label] = of(together.get(label, 0.0), each)
+    return together

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 
 from exporter.derive.slurm_numbers import SlurmNumbers
@@ -19,7 +18,8 @@ from exporter.derive.workloads import (
 )
 from exporter.model.readers import WorkloadSource
 from exporter.model.reading import SlotReport
-from exporter.model.workload import NO_WORK, ShareWork, Workload, WorkloadReport
+from exporter.model.workload import NO_WORK, ShareWork, WorkloadReport
+from exporter.publisher.redact import work_without_users
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,9 @@ class NodeWork:
         known = [*self._said.values()]
         self._work = work_of_shares(self._resolved(known, shares), shares, self._work)
         self._shown = (
-            self._work if owners else {key: _anonymous(each) for key, each in self._work.items()}
+            self._work
+            if owners
+            else {key: work_without_users(each) for key, each in self._work.items()}
         )
         self._pods = pods_of(shares, self._work)
         self.pod_labels = _labels(known, self._work.values())
@@ -87,19 +89,6 @@ class NodeWork:
     def of(self, uuid: str, gpu_instance: int | None) -> ShareWork:
         """Return whose work is on a share."""
         return self._shown.get(ShareKey(uuid, gpu_instance), NO_WORK)
-
-
-def _anonymous(work: ShareWork) -> ShareWork:
-    """Return the same without the users of jobs; what differs by them alone is one."""
-
-    def without(workload: Workload) -> Workload:
-        return replace(workload, user="")
-
-    return replace(
-        work,
-        workloads=tuple(dict.fromkeys(map(without, work.workloads))),
-        of_process={pid: without(workload) for pid, workload in work.of_process.items()},
-    )
 
 
 def _labels(

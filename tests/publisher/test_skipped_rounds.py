@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from exporter.model.reading import Activity, Utilization, Vitals
-from exporter.publisher.skipped_rounds import AwaitedRounds, BoardRound, covered_rounds
+from exporter.publisher.skipped_rounds import BoardRound, SkippedRounds, covered_rounds
 
 
 def board_round(seconds: float, number: int, busy: float = 0.0) -> BoardRound:
@@ -24,7 +24,7 @@ def board_round(seconds: float, number: int, busy: float = 0.0) -> BoardRound:
 def test_an_activity_takes_the_rounds_that_it_covers() -> None:
     """Energy and bytes add up, traffic is since before the first of them; each round's clocks are
     taken as they are read."""
-    awaited = AwaitedRounds()
+    awaited = SkippedRounds()
     awaited.add(board_round(0.2, 0, busy=0.9))
     awaited.add(board_round(0.1, 1, busy=0.5))
     joined = awaited.joined(board_round(0.1, 2, busy=1.0), Activity("gpm", 0.2))
@@ -40,7 +40,7 @@ def test_an_activity_takes_the_rounds_that_it_covers() -> None:
 
 def test_what_was_not_read_in_a_round_is_left_out() -> None:
     """One of three rounds has no readings."""
-    awaited = AwaitedRounds()
+    awaited = SkippedRounds()
     awaited.add(board_round(0.1, 1))
     awaited.add(BoardRound(0.1, Vitals(), None, None))
     joined = awaited.joined(board_round(0.1, 2), Activity("gpm", 0.3))
@@ -51,7 +51,7 @@ def test_what_was_not_read_in_a_round_is_left_out() -> None:
 
 def test_forgotten_rounds_are_not_counted() -> None:
     """What nobody knows the use of is of no interval."""
-    awaited = AwaitedRounds()
+    awaited = SkippedRounds()
     awaited.add(board_round(0.1, 0))
     awaited.clear()
 

@@ -21,7 +21,7 @@ from exporter.model.snapshot import (
     TimeParts,
 )
 from exporter.publisher.board import BOARD_TOTALS, BoardIntegral, Tally
-from exporter.publisher.shared_stall import Together
+from exporter.publisher.shared_time import SharedTime
 from exporter.publisher.totals import SHARE_TOTALS, ShareIntegral
 
 ratios = st.floats(0, 1)
@@ -546,12 +546,12 @@ def test_a_unit_that_is_blank_again_and_again_stops_no_other(
 
 def test_work_without_a_unit_that_is_new_is_not_that_with_it() -> None:
     """Else the unit's work would be that of less time than it is divided by."""
-    together = Together()
+    together = SharedTime()
     vector, tensor = Roofline(flops_per_second={"fp32": 1e12}), activity()
     found = []
     for second in range(80):
         given = tensor if second >= 10 else dataclasses.replace(tensor, tensor=None)
-        work = together.worked_out(vector, given).flops_per_second
+        work = together.without_partial_flops(vector, given).flops_per_second
         together.take({"flops": work} if work else {}, "dcgm", 1.0)
         found.append(together.members("flops", work) is not None)
 

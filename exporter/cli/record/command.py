@@ -41,8 +41,7 @@ def run(invocation: Invocation) -> int:
 
     from exporter.cli.readers import choose_readers, choose_workloads
     from exporter.cli.record.loop import record
-    from exporter.publisher.owners import without_users
-    from exporter.publisher.serials import WithoutSerials
+    from exporter.publisher.redact import WithoutSerials, without_users
     from exporter.sources.recording import WorkRecorder
     from exporter.specs import load_specs
 

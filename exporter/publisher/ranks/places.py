@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which share of which GPU a training process runs on."""
+"""Which share of which GPU a training process runs on, and whether the driver lists it there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from exporter.model.reading import Device, ShareReading
@@ -21,6 +21,9 @@ NOWHERE = Place(None, None)
 
 GpuShares = tuple[Device, Sequence[ShareReading]]
 """A GPU, and its shares with the processes on them."""
+
+Listed = Mapping[str, frozenset[int]]
+"""By UUID of the physical GPU: every process on any of its shares, as far as they are listed."""
 
 
 def locate(report: TrainingReport, gpus: Iterable[GpuShares]) -> Place | None:
@@ -65,3 +68,23 @@ def _by_pid(report: TrainingReport, gpus: Iterable[GpuShares]) -> Place | None:
             if any(process.pid in itself for process in share.processes or ()):
                 return Place(device.uuid, share.gpu_instance)
     return None
+
+
+def listed_processes(gpus: Iterable[GpuShares]) -> Listed:
+    """Return the processes that the driver lists, of whatever type."""
+    return {
+        device.uuid: frozenset(process.pid for share in shares for process in share.processes or ())
+        for device, shares in gpus
+    }
+
+
+def verified(reports: Iterable[TrainingReport], place: Place, listed: Listed) -> bool | None:
+    """Return whether any of these processes, or an ancestor of it, is on the GPU of a place.
+
+    None for a place without a GPU; False where the driver lists no processes, or where the
+    reporting ones cannot be seen.
+    """
+    if place.uuid is None:
+        return None
+    pids = listed.get(place.uuid, frozenset())
+    return any(report.verified or not pids.isdisjoint(report.host_pids) for report in reports)

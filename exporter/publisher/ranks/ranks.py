@@ -13,11 +13,10 @@ from exporter.errors import one_line
 from exporter.model.snapshot import Bounds, Rank
 from exporter.model.training import TrainingReport
 from exporter.publisher.ranks.gaps import GapClock
-from exporter.publisher.ranks.names import JobNames, job_of
-from exporter.publisher.ranks.places import GpuShares, Place, locate
+from exporter.publisher.ranks.job_names import JobNames, job_of
+from exporter.publisher.ranks.places import GpuShares, Place, listed_processes, locate
 from exporter.publisher.ranks.record import RankRecord, rank_picture
-from exporter.publisher.ranks.together import SharedStall
-from exporter.publisher.ranks.verify import listed_processes
+from exporter.publisher.ranks.shared_stall import SharedStall
 from exporter.publisher.ranks.windows import Window
 
 INFERRED_BY_CLIENT = "client"

@@ -4,24 +4,26 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import fields, replace
 from functools import reduce
-from operator import attrgetter
+from operator import add, attrgetter
+from typing import Any
 
 from exporter.model.snapshot import Rank
 from exporter.model.training import (
     TRAINING_DEGRADATIONS,
+    TRAINING_PHASES,
     UNVERIFIED,
     TrainingReport,
     TrainingTotals,
 )
 from exporter.publisher.ranks.check import StallCheck
 from exporter.publisher.ranks.gaps import GapClock
-from exporter.publisher.ranks.places import Place
-from exporter.publisher.ranks.totals import at_least, total_of
-from exporter.publisher.ranks.verify import Listed, verified
+from exporter.publisher.ranks.places import Listed, Place, verified
 from exporter.publisher.ranks.waits import Said, Waits
 from exporter.publisher.ranks.windows import Window
+from exporter.publisher.totals import merged
 
 MOST_TICKS = 3
 """A report is judged once the GPU was observed up to it, or after so many ticks without that: the
@@ -34,6 +36,7 @@ UNSEEN_SECONDS = 20.0
 MOST_RETIRED = 32
 """Ended processes of one rank whose totals are kept apart."""
 
+_TOTALS = tuple(field.name for field in fields(TrainingTotals))
 _received = attrgetter("received_monotonic_seconds")
 
 
@@ -243,3 +246,32 @@ def rank_picture(job: str, rank: int, place: Place, record: RankRecord, now: flo
         degraded=record.degraded,
         phase=record.phase,
     )
+
+
+def total_of(one: TrainingTotals, other: TrainingTotals) -> TrainingTotals:
+    """Return what two processes did together."""
+    return _each(one, other, add)
+
+
+def at_least(totals: TrainingTotals, floor: TrainingTotals) -> TrainingTotals:
+    """Return totals that are nowhere below those of `floor`.
+
+    A sum of floats depends on the order of its parts in the last digit, and a counter that falls
+    by that much would look like one that was reset.
+    """
+    return _each(floor, totals, max)
+
+
+def _each(
+    one: TrainingTotals, other: TrainingTotals, of: Callable[[float, float], float]
+) -> TrainingTotals:
+    """Return `of` each two totals; those by phase come in the order of the table of phases."""
+    return TrainingTotals(
+        **{name: _ordered(merged(getattr(one, name), getattr(other, name), of)) for name in _TOTALS}
+    )
+
+
+def _ordered(total: Any) -> Any:
+    if not isinstance(total, dict):
+        return total
+    return {phase: total[phase] for phase in TRAINING_PHASES if phase in total}

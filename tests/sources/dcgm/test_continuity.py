@@ -25,7 +25,7 @@ from exporter.model.reading import (
 )
 from exporter.model.snapshot import Share, ShareTotals
 from exporter.publisher import Publisher, Rules
-from exporter.publisher.shared_stall import FIELDS
+from exporter.publisher.shared_time import FIELDS
 from exporter.sources.dcgm.dcgm_counters import PageSource
 from exporter.sources.dcgm.scrape import NothingThere, Target
 from exporter.sources.fleet.counters import Counters

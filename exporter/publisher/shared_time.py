@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which readings of the hardware counters are added up: those that were taken together.
+"""The observed time that the hardware counters of one share have in common.
 
 One observed time serves the counters of all units, so it runs only while all of them are read. A
 unit that is blank for up to three readings stops them all; one that stays away, or is blank again
@@ -51,8 +51,8 @@ def _keys(field: str, value: Any) -> set[Key]:
     return {(field, label) for label in value}
 
 
-class Together:
-    """What is read together of one share."""
+class SharedTime:
+    """The counters of one share that one observed time serves."""
 
     def __init__(self) -> None:
         self._members: set[Key] = set()
@@ -97,7 +97,7 @@ class Together:
             return value if (field, "") in members else None
         return {label: each for label, each in value.items() if (field, label) in members} or None
 
-    def worked_out(self, roofline: Roofline, activity: Activity) -> Roofline:
+    def without_partial_flops(self, roofline: Roofline, activity: Activity) -> Roofline:
         """Return what follows from a reading, without the FLOPs where it lacks one of the units
         whose FLOPs its source has given: the others are not all of them. Nor are those before a
         unit that is new, with which they are added up from a minute later on."""

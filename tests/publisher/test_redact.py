@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is served and recorded without owners and serial numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from exporter.model.reading import Board, Device, Process, Reading, ShareReading, SlotReport, Vitals
+from exporter.model.training import TrainingReport, TrainingTotals
+from exporter.publisher.redact import WithoutSerials, without_owner, without_owners
+
+DEVICE = Device(0, "GPU-0", "NVIDIA H100 80GB HBM3")
+NUMBERED = replace(DEVICE, serial="1650")
+OURS = Process(7, "compute", 1, "python3", "ada", "training")
+NOBODYS = replace(OURS, owner=None)
+
+
+def reading_of(device: Device, *shares: ShareReading) -> Reading:
+    return Reading(device, 1.0, 1.0, Vitals(), Board(), shares)
+
+
+def report(*shares: ShareReading) -> SlotReport:
+    return SlotReport(0, DEVICE, reading_of(DEVICE, *shares), None, {})
+
+
+def test_no_process_keeps_its_owner() -> None:
+    """On any share; everything else of the report stays."""
+    one = ShareReading(gpu_instance=1, processes=(OURS, NOBODYS), counters="gpm")
+    two = ShareReading(gpu_instance=2, processes=None)
+
+    assert without_owners(report(one, two)) == report(replace(one, processes=(NOBODYS,) * 2), two)
+
+
+def test_a_report_without_owners_is_not_copied() -> None:
+    """Sources that look no owner up hand over such reports at every tick."""
+    plain = report(ShareReading(processes=(NOBODYS,)), ShareReading(processes=None))
+    lost = SlotReport(0, DEVICE, None, "lost", {})
+
+    assert without_owners(plain) is plain
+    assert without_owners(lost) is lost
+
+
+def test_a_training_report_keeps_all_but_its_owner() -> None:
+    """The number of the user stays: it keeps two jobs of one name apart, and is not shown."""
+    said = TrainingReport("a" * 32, "resnet", 0, 1.0, 1.0, TrainingTotals(), uid=1, owner="ada")
+
+    bare = without_owner(said)
+
+    assert bare == replace(said, owner=None)
+    assert without_owner(bare) is bare
+
+
+def test_no_report_keeps_a_serial_number() -> None:
+    """Of a GPU that answers, of one that is lost, and of one never seen; all else stays."""
+    without = WithoutSerials()
+
+    answers = without.report(SlotReport(0, NUMBERED, reading_of(NUMBERED), None, {}))
+    lost = without.report(SlotReport(1, NUMBERED, None, "lost", {"nvml": 1}))
+    unknown = without.report(SlotReport(2, None, None, "lost", {}))
+
+    assert answers == SlotReport(0, DEVICE, reading_of(DEVICE), None, {})
+    assert lost == SlotReport(1, DEVICE, None, "lost", {"nvml": 1})
+    assert unknown == SlotReport(2, None, None, "lost", {})
+
+
+def test_what_did_not_change_stays_the_same_object() -> None:
+    """So that what was rendered of it is not rendered again; a new device is a new object."""
+    without = WithoutSerials()
+    first = without.report(SlotReport(0, NUMBERED, reading_of(NUMBERED), None, {}))
+    again = without.report(SlotReport(0, NUMBERED, reading_of(NUMBERED), None, {}))
+    other = without.report(SlotReport(0, None, reading_of(replace(NUMBERED, mig=True)), None, {}))
+
+    assert first.device is again.device
+    assert first.reading is not None
+    assert again.reading is not None
+    assert first.reading.device is again.reading.device is first.device
+    assert other.reading is not None
+    assert other.reading.device == replace(DEVICE, mig=True)

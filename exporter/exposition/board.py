@@ -19,7 +19,6 @@ FAN = Label("fan", meaning="number of the fan, from 0")
 FAMILIES: tuple[Family, ...] = (
     gauge(
         "gpu_bar1_used_bytes",
-        "bytes",
         "full",
         "BAR1 aperture in use, through which the host maps device memory.",
         "nvmlDeviceGetBAR1MemoryInfo, at the slow cadence",
@@ -27,7 +26,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_bar1_total_bytes",
-        "bytes",
         "full",
         "Size of the BAR1 aperture.",
         "nvmlDeviceGetBAR1MemoryInfo, at the slow cadence",
@@ -35,7 +33,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_power_watts",
-        "watts",
         "core",
         "Power drawn: a 1 s average on most parts since Ampere, else instantaneous; prefer the "
         "rate of gpu_energy_joules_total.",
@@ -44,7 +41,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_power_limit_watts",
-        "watts",
         "core",
         "The power limit in force: the lowest of all that apply.",
         "nvmlDeviceGetEnforcedPowerLimit, at the slow cadence",
@@ -52,7 +48,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_power_default_limit_watts",
-        "watts",
         "full",
         "The power limit after the driver is loaded.",
         "nvmlDeviceGetPowerManagementDefaultLimit",
@@ -60,7 +55,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_power_max_limit_watts",
-        "watts",
         "full",
         "The highest power limit that can be set.",
         "nvmlDeviceGetPowerManagementLimitConstraints",
@@ -68,7 +62,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_module_power_watts",
-        "watts",
         "full",
         "Power of the whole module, CPU included, where GPU and CPU share one (Grace): a 1 s "
         "average.",
@@ -77,7 +70,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_energy_joules_total",
-        "joules",
         "core",
         "Energy used since the driver was loaded; its rate is the exact mean power.",
         "nvmlDeviceGetTotalEnergyConsumption, field 83 (Volta and newer)",
@@ -85,7 +77,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_temperature_celsius",
-        "celsius",
         "core",
         "Temperature of the GPU die and of its memory.",
         "nvmlDeviceGetTemperatureV, else nvmlDeviceGetTemperature; memory from field 82",
@@ -93,7 +84,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_temperature_threshold_celsius",
-        "celsius",
         "full",
         "Temperatures at which the GPU slows down or shuts down, or that it should not exceed.",
         "nvmlDeviceGetTemperatureThreshold",
@@ -101,7 +91,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_temperature_margin_celsius",
-        "celsius",
         "full",
         "Degrees left before the GPU slows down.",
         "nvmlDeviceGetMarginTemperature, at the slow cadence",
@@ -109,7 +98,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_clock_hertz",
-        "hertz",
         "core",
         "Current clocks: sm and memory at the poll interval, graphics and video at the slow "
         "cadence.",
@@ -118,7 +106,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_clock_max_hertz",
-        "hertz",
         "full",
         "The highest clocks that the driver allows; they can lie above the clock of the spec "
         "ceilings.",
@@ -127,7 +114,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_throttle_seconds_total",
-        "seconds",
         "core",
         "Time in which a reason held the clocks down; idle and requested clocks do not count, and "
         "reasons can overlap.",
@@ -137,7 +123,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_fan_speed_ratio",
-        "ratio",
         "full",
         "Intended fan speed as a share of its maximum.",
         "nvmlDeviceGetFanSpeed_v2, at the slow cadence",
@@ -147,7 +132,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_performance_state",
-        "",
         "full",
         "Performance state: 0 is the fastest, 15 the slowest.",
         "nvmlDeviceGetPerformanceState, at the slow cadence",

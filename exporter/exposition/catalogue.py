@@ -7,7 +7,6 @@ import re
 
 from exporter.exposition import (
     board,
-    collectives,
     exporter_metrics,
     health,
     identity,
@@ -32,7 +31,7 @@ SECTIONS: dict[str, tuple[Family, ...]] = {
     "Idle": idle.FAMILIES,
     "Workloads": workloads.FAMILIES,
     "Training": training.FAMILIES,
-    "Collectives": collectives.FAMILIES,
+    "Collectives": training.COLLECTIVE_FAMILIES,
     "The exporter itself": exporter_metrics.FAMILIES,
 }
 

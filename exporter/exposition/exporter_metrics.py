@@ -58,7 +58,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "roofline_exporter_source_up",
-        "",
         "core",
         "1 while this source gives readings, else 0.",
         "outcome of its last read",
@@ -68,7 +67,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "roofline_exporter_source_read_seconds",
-        "seconds",
         "full",
         "How long the last read of this source took; with that of the page, where it reads one.",
         "monotonic clock around the read",
@@ -83,7 +81,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "roofline_exporter_source_age_seconds",
-        "seconds",
         "full",
         "Age of what this source said last, which stays in use while it cannot be read.",
         "monotonic clock",
@@ -98,7 +95,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "roofline_exporter_source_failures_total",
-        "",
         "full",
         "Reads of this source that failed.",
         "counted since the exporter started",
@@ -108,7 +104,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "roofline_exporter_snapshot_timestamp_seconds",
-        "seconds",
         "core",
         "Unix time of the snapshot that this page shows; its age says whether the exporter polls.",
         "host clock at the publisher's tick",
@@ -116,7 +111,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "roofline_exporter_devices",
-        "",
         "core",
         "How many NVIDIA GPUs there are by who counts: the PCI bus, the kernel driver and NVML; a "
         "GPU that some miss is lost to them.",
@@ -125,7 +119,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "roofline_exporter_reading_state",
-        "",
         "core",
         "1 for each group of readings that is absent, or not all there, with the reason as state; "
         "implausible: it answers what cannot be true; busy: somebody else has the counters; "
@@ -152,7 +145,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "roofline_exporter_series_dropped_total",
-        "",
         "full",
         "Series that a cap cut off, added up over the snapshots.",
         "counted since the exporter started",
@@ -160,7 +152,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "roofline_exporter_connections_refused_total",
-        "",
         "full",
         "Connections that were not let in, by why.",
         "counted since the exporter started",
@@ -170,7 +161,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "roofline_exporter_requests_refused_total",
-        "",
         "full",
         "Requests that were answered with an error before they were looked at, by why.",
         "counted since the exporter started",
@@ -180,7 +170,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "roofline_exporter_requests_aborted_total",
-        "",
         "full",
         "Connections that were ended because the client did not go on, by what it did not do.",
         "counted since the exporter started",
@@ -188,7 +177,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "roofline_exporter_log_lines_dropped_total",
-        "",
         "full",
         "Log lines that were dropped because nobody read standard error.",
         "counted since the exporter started",
@@ -196,7 +184,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "roofline_exporter_web_config_success",
-        "",
         "core",
         "1 while the web configuration file can be used, 0 while it is broken and nobody new is "
         "let in; absent without one.",
@@ -205,7 +192,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "roofline_exporter_training_reports_total",
-        "",
         "full",
         "Reports of training jobs that were taken; absent while none are listened for.",
         "counted since the exporter started",
@@ -213,7 +199,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "roofline_exporter_training_rejected_total",
-        "",
         "full",
         "Reports of training jobs that were refused; under stall_exceeds_idle and "
         "flops_exceed_peak the minutes in which S was cut to the GPU's own idle time, and stated "
@@ -223,7 +208,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "roofline_exporter_training_quota_hits_total",
-        "",
         "full",
         "Refused reports of training jobs that reached a limit of their user (rate, jobs, ranks), "
         "by who sent them; never the uid itself.",
@@ -232,7 +216,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "roofline_exporter_training_degraded",
-        "",
         "full",
         "Ranks with a live process of which something is not measured, or not believed, by what it "
         "is; absent while no reports are listened for.",

@@ -12,6 +12,12 @@ from exporter.exposition.parts import Reader
 Kind = Literal["counter", "gauge", "info"]
 Level = Literal["core", "full"]
 
+UNITS = (
+    *("flops_per_second", "bytes_per_second", "flops_per_byte"),
+    *("seconds", "joules", "watts", "ratio", "celsius", "hertz", "flops", "bytes"),
+)
+"""What a name without its suffix ends in where its values have a unit; the longest ones first."""
+
 _SUFFIX: dict[Kind, str] = {"counter": "_total", "gauge": "", "info": "_info"}
 
 
@@ -22,8 +28,6 @@ class Family:
     name: str
     """As exposed in the text format, with ``_total`` or ``_info``."""
     kind: Kind
-    unit: str
-    """The end of the name without ``_total``, or empty."""
     level: Level
     meaning: str
     origin: str
@@ -59,23 +63,27 @@ class Family:
         return self.name.removesuffix(_SUFFIX[self.kind])
 
     @property
+    def unit(self) -> str:
+        """The end of the name without its suffix, or empty."""
+        name = self.base_name
+        return next((unit for unit in UNITS if name.endswith(f"_{unit}")), "")
+
+    @property
     def help(self) -> str:
         """The HELP line: the meaning, then where the value comes from."""
         return f"{self.meaning} Source: {self.origin}."
 
 
-def counter(
-    name: str, unit: str, level: Level, meaning: str, origin: str, reader: Reader
-) -> Family:
+def counter(name: str, level: Level, meaning: str, origin: str, reader: Reader) -> Family:
     """Describe a family that only rises."""
-    return Family(name, "counter", unit, level, meaning, origin, reader)
+    return Family(name, "counter", level, meaning, origin, reader)
 
 
-def gauge(name: str, unit: str, level: Level, meaning: str, origin: str, reader: Reader) -> Family:
+def gauge(name: str, level: Level, meaning: str, origin: str, reader: Reader) -> Family:
     """Describe a family that may rise and fall."""
-    return Family(name, "gauge", unit, level, meaning, origin, reader)
+    return Family(name, "gauge", level, meaning, origin, reader)
 
 
 def info(name: str, level: Level, meaning: str, origin: str, reader: Reader) -> Family:
     """Describe a family whose value is always 1 and whose labels carry the facts."""
-    return Family(name, "info", "", level, meaning, origin, reader)
+    return Family(name, "info", level, meaning, origin, reader)

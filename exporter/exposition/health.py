@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from exporter.exposition.family import Family, counter, gauge, info
-from exporter.exposition.label_values import flag
-from exporter.exposition.labels import Label
+from exporter.exposition.labels import Label, flag
 from exporter.exposition.parts import GPU, HEALTH, Number, Rows
 from exporter.model.reading import FABRIC_STATES, RECOVERY_ACTIONS, Health
 from exporter.model.snapshot import Gpu
@@ -44,7 +43,6 @@ def _fabric(health: Health) -> Rows:
 FAMILIES: tuple[Family, ...] = (
     counter(
         "gpu_xid_errors_total",
-        "",
         "core",
         "Driver errors (Xids) seen since the exporter started, each counted once; the common ones "
         "that alerts are made of exist at 0 from the start.",
@@ -53,7 +51,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_xid_last_timestamp_seconds",
-        "seconds",
         "core",
         "Unix time at which this Xid was last seen.",
         "NVML events and, where readable, the kernel log",
@@ -61,7 +58,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_ecc_errors_total",
-        "",
         "core",
         "Memory errors since the driver was loaded: corrected ones cost nothing, uncorrected ones "
         "cost the application.",
@@ -71,7 +67,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_ecc_lifetime_errors",
-        "",
         "full",
         "Memory errors over the life of the board; a repair can set it back.",
         "as gpu_ecc_errors_total, the aggregate counters" + _SLOW,
@@ -79,7 +74,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_remapped_rows",
-        "",
         "full",
         "Memory rows that were replaced by spare ones, by the kind of error that led to it.",
         "nvmlDeviceGetRemappedRows (Ampere and newer)" + _SLOW,
@@ -87,7 +81,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_row_remap_pending",
-        "",
         "core",
         "1 while a row waits for the next reset of the GPU to be replaced, else 0.",
         "nvmlDeviceGetRemappedRows (Ampere and newer)" + _SLOW,
@@ -95,7 +88,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_row_remap_failure",
-        "",
         "core",
         "1 if a row could not be replaced: the board has to be, else 0.",
         "nvmlDeviceGetRemappedRows (Ampere and newer)" + _SLOW,
@@ -103,7 +95,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_row_remap_banks",
-        "",
         "full",
         "Memory banks by how many of their spare rows are left.",
         "nvmlDeviceGetRowRemapperHistogram (Ampere and newer)" + _SLOW,
@@ -111,7 +102,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_retired_pages",
-        "",
         "full",
         "Memory pages that are no longer used, by the kind of error that led to it.",
         "nvmlDeviceGetRetiredPages (before Ampere)" + _SLOW,
@@ -119,7 +109,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_retired_pages_pending",
-        "",
         "full",
         "1 while a page waits for the next reboot to be retired, else 0.",
         "nvmlDeviceGetRetiredPagesPendingStatus (before Ampere)" + _SLOW,
@@ -127,7 +116,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_sram_error_threshold_exceeded",
-        "",
         "core",
         "1 if on-chip memory had more uncorrectable errors than a board may have, else 0.",
         "nvmlDeviceGetSramEccErrorStatus" + _SLOW,
@@ -135,7 +123,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_unrepairable_memory",
-        "",
         "core",
         "1 if the board has memory that cannot be repaired, else 0.",
         "nvmlDeviceGetUnrepairableMemoryFlag" + _SLOW,
@@ -143,7 +130,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_recovery_action",
-        "",
         "core",
         "What the driver asks for to make the GPU well again: "
         + ", ".join(f"{number} {action}" for number, action in enumerate(RECOVERY_ACTIONS))
@@ -153,7 +139,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_nvlink_links",
-        "",
         "core",
         "NVLinks by whether they carry traffic.",
         "field 165 of each link, else nvmlDeviceGetNvLinkState" + _SLOW,
@@ -161,7 +146,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_nvlink_links_expected",
-        "",
         "full",
         "NVLinks that this GPU has.",
         "field 91",
@@ -169,7 +153,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_fabric_state",
-        "",
         "core",
         "Registration with the NVSwitch fabric: "
         + ", ".join(f"{number} {state}" for number, state in enumerate(FABRIC_STATES) if number)
@@ -179,7 +162,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_fabric_healthy",
-        "",
         "core",
         "1 if the registration with the NVSwitch fabric succeeded and the fabric has its full "
         "bandwidth and routes, else 0; absent before it is completed.",

@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 from exporter.exposition.family import Family, gauge, info
-from exporter.exposition.label_values import text
-from exporter.exposition.labels import Label
+from exporter.exposition.labels import Label, text
 from exporter.exposition.parts import DEVICE, GPU, SATURATION, Rows
 from exporter.model.reading import Device, capability_text
 from exporter.model.snapshot import Gpu, Saturation
@@ -77,7 +76,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_up",
-        "",
         "core",
         "1 while this GPU answers and its readings are fresh, else 0 and its other series are "
         "gone.",
@@ -86,7 +84,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_last_read_timestamp_seconds",
-        "seconds",
         "full",
         "Unix time of this GPU's last successful fast read; its counters are exact at this time.",
         "host clock",

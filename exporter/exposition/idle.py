@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 from exporter.exposition.family import Family, counter, gauge, info
-from exporter.exposition.label_values import flag, text
-from exporter.exposition.labels import Label
+from exporter.exposition.labels import Label, flag, text
 from exporter.exposition.parts import HOLDER, SHARE, TOTALS, Rows
 from exporter.model.reading import WORK_CLASSES
 from exporter.model.snapshot import Holder
@@ -18,7 +17,6 @@ def _holder(holder: Holder) -> Rows:
 FAMILIES: tuple[Family, ...] = (
     gauge(
         "gpu_held",
-        "",
         "core",
         "1 while a compute process that is not on the ignore list is on this GPU, else 0.",
         "the driver's process list at the slow cadence; only where it cannot be read, memory in "
@@ -45,7 +43,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_last_busy_timestamp_seconds",
-        "seconds",
         "core",
         "Unix time at which the last interval ended in which the GPU was busy or was not "
         "observed; before there is one, the time at which observation began.",
@@ -54,7 +51,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_idle_seconds_total",
-        "seconds",
         "core",
         "Time in intervals that were idle as a whole: no engine, SM, DRAM or video activity, and "
         "hardly any PCIe or NVLink traffic.",
@@ -63,7 +59,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_held_idle_seconds_total",
-        "seconds",
         "core",
         "The part of gpu_idle_seconds_total in which a process held the GPU.",
         "derived, each poll interval, since the exporter started",
@@ -71,7 +66,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_idle_energy_joules_total",
-        "joules",
         "full",
         "Energy used in the time of gpu_idle_seconds_total.",
         "derived from gpu_energy_joules_total, else from the power, since the exporter started",
@@ -79,7 +73,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_held_idle_energy_joules_total",
-        "joules",
         "full",
         "Energy used in the time of gpu_held_idle_seconds_total.",
         "derived from gpu_energy_joules_total, else from the power, since the exporter started",

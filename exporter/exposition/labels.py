@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose labels a series carries, and what its own labels may be."""
+"""Whose labels a series carries, what its own may be, and how facts become values of both."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
+
+from exporter.model.snapshot import Bounds
 
 Scope = Literal["gpu", "board", "share", "reading", "rank", "node"]
 """Whom a family describes.
@@ -52,3 +54,23 @@ class Label:
         """Return the label as level core serves it."""
         kept = tuple(value for value in self.values if value not in self.full_values)
         return replace(self, values=kept or self.core_values)
+
+
+def text(value: object) -> str:
+    """Return a label value; what is not known is empty."""
+    return "" if value is None else str(value)
+
+
+def flag(value: bool | None) -> int | None:
+    """Return 1 or 0."""
+    return None if value is None else int(value)
+
+
+def lower(bounds: Mapping[str, Bounds]) -> dict[str, float]:
+    """Return the lower bound of each."""
+    return {name: each.lower for name, each in bounds.items()}
+
+
+def upper(bounds: Mapping[str, Bounds]) -> dict[str, float]:
+    """Return the upper bound of each."""
+    return {name: each.upper for name, each in bounds.items()}

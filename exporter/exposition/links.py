@@ -16,7 +16,6 @@ PCIE_ERROR_KIND = Label(
 FAMILIES: tuple[Family, ...] = (
     counter(
         "gpu_pcie_transmit_bytes_total",
-        "bytes",
         "full",
         "Bytes sent over PCIe since the exporter started.",
         "GPM counter 255, else GPM rate 20 integrated, else field 197 where a wrap cannot be "
@@ -25,7 +24,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_pcie_receive_bytes_total",
-        "bytes",
         "full",
         "Bytes received over PCIe since the exporter started.",
         "GPM counter 256, else GPM rate 21 integrated, else field 198 where a wrap cannot be "
@@ -34,7 +32,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_pcie_replays_total",
-        "",
         "full",
         "PCIe packets sent again, by the driver's own count.",
         "nvmlDeviceGetPcieReplayCounter, at the slow cadence",
@@ -42,7 +39,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_pcie_errors_total",
-        "",
         "full",
         "PCIe errors, by the driver's own count.",
         "fields 173-183, at the slow cadence",
@@ -50,7 +46,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_pcie_link_recoveries_total",
-        "",
         "full",
         "Times the PCIe link went from L0 to recovery, by the driver's own count.",
         "field 169, at the slow cadence",
@@ -58,7 +53,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_pcie_link_generation",
-        "",
         "full",
         "PCIe generation of the link now; it drops when the GPU is idle.",
         "nvmlDeviceGetCurrPcieLinkGeneration, at the slow cadence",
@@ -66,7 +60,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_pcie_link_generation_max",
-        "",
         "full",
         "PCIe generation that GPU and slot can reach.",
         "nvmlDeviceGetMaxPcieLinkGeneration",
@@ -74,7 +67,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_pcie_link_width",
-        "",
         "full",
         "PCIe lanes of the link now.",
         "nvmlDeviceGetCurrPcieLinkWidth, at the slow cadence",
@@ -82,7 +74,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_pcie_link_width_max",
-        "",
         "full",
         "PCIe lanes that GPU and slot can use.",
         "nvmlDeviceGetMaxPcieLinkWidth",
@@ -90,7 +81,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_nvlink_transmit_bytes_total",
-        "bytes",
         "full",
         "Data bytes sent over all NVLinks.",
         "the driver's counter (field 138, all links; NVLink 5: field 202), else GPM rate 61 "
@@ -99,7 +89,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_nvlink_receive_bytes_total",
-        "bytes",
         "full",
         "Data bytes received over all NVLinks.",
         "the driver's counter (field 139, all links; NVLink 5: field 204), else GPM rate 60 "
@@ -108,7 +97,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_nvlink_errors_total",
-        "",
         "full",
         "NVLink errors over all links, by the driver's own count.",
         "fields 32-59, 96-119 and 161-163, at the slow cadence",
@@ -116,7 +104,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_c2c_transmit_bytes_total",
-        "bytes",
         "full",
         "Bytes sent to the CPU over NVLink-C2C (Grace).",
         "GPM C2C transmit rate integrated",
@@ -124,7 +111,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_c2c_receive_bytes_total",
-        "bytes",
         "full",
         "Bytes received from the CPU over NVLink-C2C (Grace).",
         "GPM C2C receive rate integrated",
@@ -132,7 +118,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_peak_link_bandwidth_bytes_per_second",
-        "bytes_per_second",
         "full",
         "Highest data rate of a kind of link per direction, all links of the kind together.",
         "spec file, else link generation, width and count from NVML",

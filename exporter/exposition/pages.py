@@ -3,23 +3,124 @@
 
 from __future__ import annotations
 
+import gzip
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from prometheus_client import ProcessCollector
 
 from exporter.exposition.dcgm.field import Names
 from exporter.exposition.formats import Format
 from exporter.exposition.parts import Node
-from exporter.exposition.process_metrics import ProcessMetrics
 from exporter.exposition.processes import CAPPED, dropped_series
-from exporter.exposition.ready import Variants, encoded
-from exporter.exposition.render import Block, Renderer, RenderOptions, page
+from exporter.exposition.render import Block, Renderer, RenderOptions, headings, page
 from exporter.model.daemon import Daemon
 from exporter.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from exporter.exposition.dcgm.page import DcgmPage
+
+
+K = TypeVar("K")
+"""What tells the pages of one kind apart, such as a format."""
+
+ACTIVE_SECONDS = 300.0
+"""How long a variant is kept ready after it was last asked for."""
+
+
+def encoded(data: bytes, zipped: bool) -> bytes:
+    """Return a page as it is sent."""
+    # Level 1: a tenth of the time of level 9 for a fifth more bytes. No time stamp: same page,
+    # same bytes.
+    return gzip.compress(data, 1, mtime=0) if zipped else data
+
+
+class Variants(Generic[K]):
+    """Every page of one kind that was asked for in the last 5 minutes, plain and gzipped.
+
+    Whoever publishes holds the lock and calls `renew`; any thread may ask.
+    """
+
+    def __init__(
+        self, lock: threading.Lock, clock: Callable[[], float], make: Callable[[K], bytes]
+    ) -> None:
+        """Take the lock under which pages are made, and what makes one."""
+        self._lock = lock
+        self._clock = clock
+        self._make = make
+        self._asked: dict[tuple[K, bool], float] = {}
+        self._ready: dict[tuple[K, bool], bytes] = {}
+        """Replaced whole, so that it can be read without the lock."""
+
+    def ready(self, key: K, zipped: bool) -> bytes | None:
+        """Return the page if it is ready, at once; None if `page` has to make it first."""
+        data = self._ready.get((key, zipped))
+        if data is not None:
+            self._asked[key, zipped] = self._clock()
+        return data
+
+    def page(self, key: K, zipped: bool) -> bytes:
+        """Return the page of the latest snapshot, and keep this variant ready from now on."""
+        variant = (key, zipped)
+        with self._lock:
+            data = self._ready.get(variant)
+            if data is None:
+                data = encoded(self._make(key), zipped)
+                self._ready = {**self._ready, variant: data}
+            self._asked[variant] = self._clock()
+            return data
+
+    def renew(self) -> None:
+        """Make those anew that are still asked for, and forget the others; the lock is held."""
+        now = self._clock()
+        asked = {
+            variant: at for variant, at in list(self._asked.items()) if now - at < ACTIVE_SECONDS
+        }
+        variants = tuple(asked)
+        self._asked = asked  # from here on other threads may add to it
+        plain = {key: self._make(key) for key in {key for key, _ in variants}}
+        self._ready = {variant: encoded(plain[variant[0]], variant[1]) for variant in variants}
+
+
+class ProcessMetrics:
+    """What this process itself uses: client_python's ``process_*`` families as blocks of a page,
+    read at most once a second."""
+
+    def __init__(
+        self,
+        exclude: re.Pattern[str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        max_age_seconds: float = 1.0,
+        procfs: str = "/proc",
+    ) -> None:
+        self._collector = ProcessCollector(proc=procfs, registry=None)
+        self._exclude = exclude
+        self._clock = clock
+        self._max_age_seconds = max_age_seconds
+        self._read_at: float | None = None
+        self._blocks: list[Block] = []
+
+    def blocks(self) -> list[Block]:
+        """Return the families, read again if the last reading is older than `max_age_seconds`."""
+        now = self._clock()
+        if self._read_at is None or now - self._read_at >= self._max_age_seconds:
+            self._blocks = self._read()
+            self._read_at = now
+        return self._blocks
+
+    def _read(self) -> list[Block]:
+        blocks = []
+        for metric in self._collector.collect():
+            name = metric.name + ("_total" if metric.type == "counter" else "")
+            if self._exclude is not None and self._exclude.fullmatch(name):
+                continue
+            text = headings(name, metric.name, metric.type, "", metric.documentation)
+            lines = "".join([f"{sample.name} {sample.value!r}\n" for sample in metric.samples])
+            blocks.append(Block((name, metric.name), text, lines))
+        return blocks
 
 
 class Pages:

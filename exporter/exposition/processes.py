@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from exporter.exposition.family import Family, gauge
-from exporter.exposition.label_values import text
-from exporter.exposition.labels import Label
+from exporter.exposition.labels import Label, text
 from exporter.exposition.parts import PROCESSES, SHARE, LabelValues, Rows
 from exporter.exposition.workloads import STEP, WORKLOAD_LABELS, workload_values
 from exporter.model.reading import PROCESS_KINDS, Process, process_counts
@@ -66,7 +65,6 @@ _WHOSE = (
 
 PROCESS_MEMORY = gauge(
     "gpu_process_memory_bytes",
-    "bytes",
     "full",
     "Device memory of each process, the largest ones only; off unless enabled.",
     "the driver's process lists, at the slow cadence; command and owner from /proc",
@@ -82,7 +80,6 @@ PROCESS_MEMORY = gauge(
 
 PROCESS_UTILIZATION = gauge(
     "gpu_process_sm_utilization_ratio",
-    "ratio",
     "full",
     "Share of the SM time in which each process had a kernel running, the largest ones only; off "
     "unless enabled. The driver samples it: it is not how much of the SMs was in use, and the sum "
@@ -120,7 +117,6 @@ CAPPED = (*PER_PROCESS, "gpu_workload_info")
 FAMILIES: tuple[Family, ...] = (
     gauge(
         "gpu_processes",
-        "",
         "core",
         "Processes that the driver lists; one that uses both CUDA and graphics is in two rows.",
         "nvmlDeviceGetComputeRunningProcesses, GraphicsRunningProcesses and "

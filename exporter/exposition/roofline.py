@@ -45,7 +45,6 @@ def _peak_flops(ceilings: Ceilings) -> Rows:
 FAMILIES: tuple[Family, ...] = (
     gauge(
         "gpu_peak_flops_per_second",
-        "flops_per_second",
         "core",
         "Compute ceiling: dense, FMA = 2 operations, tensor rates with FP32 accumulation unless "
         "named fp16acc; int rows are operations, int8 without tensor is DP4A.",
@@ -55,7 +54,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_peak_memory_bandwidth_bytes_per_second",
-        "bytes_per_second",
         "core",
         "Device memory bandwidth ceiling.",
         "spec: datasheet row of the spec file, else memory clock x 2 x bus width / 8; achievable: "
@@ -64,7 +62,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_peak_clock_hertz",
-        "hertz",
         "core",
         "Clock at which the spec ceilings hold; real clocks can exceed it.",
         "spec file, else estimated from the maximum clocks of NVML",
@@ -72,7 +69,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_flops_total",
-        "flops",
         "core",
         f"Operations done by the pipes that are measured; {_FMA} (an upper estimate; pipe fma as "
         "fp32), tensor work as FP64 and INT8 where the counters show that, the rest, and pipe "
@@ -82,7 +78,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_flops_lower_total",
-        "",
         "full",
         "Operations done, at least: tensor work at the slowest precision that it can have been, no "
         "vector work.",
@@ -91,7 +86,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_flops_upper_total",
-        "",
         "full",
         f"Operations done, at most: the fastest rates of the hardware; {_FMA}.",
         "derived, since the exporter started",
@@ -99,7 +93,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_dram_bytes_total",
-        "bytes",
         "core",
         "Bytes moved between device memory and GPU.",
         "derived: DRAM activity x memory clock x 2 x bus width / 8, since the exporter started",
@@ -107,7 +100,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_flops_per_second",
-        "flops_per_second",
         "core",
         f"Operations per second of the pipes that are measured, over the last poll interval, all "
         f"precisions together; {_FMA}.",
@@ -116,7 +108,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_flops_lower_per_second",
-        "",
         "full",
         "Operations per second over the last poll interval, at least.",
         "derived as gpu_flops_lower_total",
@@ -126,7 +117,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_flops_upper_per_second",
-        "",
         "full",
         "Operations per second over the last poll interval, at most.",
         "derived as gpu_flops_upper_total",
@@ -136,7 +126,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_dram_bytes_per_second",
-        "bytes_per_second",
         "full",
         "Bytes per second between device memory and GPU over the last poll interval.",
         "derived as gpu_dram_bytes_total",
@@ -144,7 +133,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_arithmetic_intensity_flops_per_byte",
-        "flops_per_byte",
         "full",
         "Operations per byte of device memory traffic over the last poll interval.",
         "derived: gpu_flops_per_second / gpu_dram_bytes_per_second",
@@ -152,7 +140,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_roof_ratio",
-        "ratio",
         "core",
         "How close the point is to its roof: 1 is on the roof; above 1 means that clocks exceed "
         "those of the basis.",
@@ -162,7 +149,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_roof_seconds_total",
-        "seconds",
         "core",
         "Integral of gpu_roof_ratio over observed activity time.",
         "derived as gpu_roof_ratio, x time, since the exporter started",
@@ -170,7 +156,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_limited_seconds_total",
-        "seconds",
         "core",
         "Observed time by what limited it most.",
         "derived: the largest part of each poll interval, or what certainly took more than half of "

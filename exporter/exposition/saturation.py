@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 from exporter.exposition.family import Family, counter, gauge
-from exporter.exposition.label_values import lower, upper
-from exporter.exposition.labels import Label
+from exporter.exposition.labels import Label, lower, upper
 from exporter.exposition.parts import ACTIVITY, ROOFLINE, SATURATION, TOTALS
 from exporter.model.snapshot import TIME_PARTS
 
@@ -28,7 +27,6 @@ _WINDOW = (
 FAMILIES: tuple[Family, ...] = (
     gauge(
         "gpu_engine_active_ratio",
-        "ratio",
         "full",
         f"Share of time in which the graphics and compute engine was active, {_OVER_POLL}",
         "GPM 1; DCGM field 1001; CUPTI gr__cycles_active",
@@ -36,7 +34,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_sm_active_ratio",
-        "ratio",
         "full",
         f"Share of cycles (not of time: few pass at a low clock) with a warp resident on an SM, "
         f"averaged over the SMs, {_OVER_POLL}",
@@ -45,7 +42,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_sm_occupancy_ratio",
-        "ratio",
         "full",
         f"Resident warps over the most that fit; high occupancy is no saturation; {_OVER_POLL}",
         "GPM 3; DCGM field 1003; CUPTI sm__warps_active",
@@ -53,7 +49,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_dram_active_ratio",
-        "ratio",
         "full",
         f"Share of cycles in which the memory interface moved data, {_OVER_POLL}",
         "GPM 10; DCGM field 1005; CUPTI dram__throughput",
@@ -61,7 +56,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_pipe_active_ratio",
-        "ratio",
         "full",
         f"Share of cycles (not of time: few pass at a low clock) in which a math pipe was busy, "
         f"{_OVER_POLL} fma: the FP32 and FP16 units as one; tensor_fp16: tensor and FP16 as one; "
@@ -73,7 +67,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_tensor_op_active_ratio",
-        "ratio",
         "full",
         f"Share of cycles in which the tensor pipe ran a kind of operation, {_OVER_POLL}",
         "GPM 251-254 over 248, else GPM 6-9; DCGM fields 1013-1015; CUPTI sm__pipe_tensor_*",
@@ -81,7 +74,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_engine_active_seconds_total",
-        "seconds",
         "core",
         "Time in which the graphics and compute engine was active.",
         "integral of gpu_engine_active_ratio since the exporter started",
@@ -89,7 +81,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_sm_active_seconds_total",
-        "seconds",
         "core",
         "SM activity integrated over time, averaged over the SMs: a share of cycles, so more than "
         "the time that they were active if the clock fell in between.",
@@ -98,7 +89,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_dram_active_seconds_total",
-        "seconds",
         "core",
         "Time in which the memory interface moved data.",
         "integral of gpu_dram_active_ratio since the exporter started",
@@ -106,7 +96,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_pipe_active_seconds_total",
-        "seconds",
         "core",
         "Activity of a math pipe integrated over time: a share of cycles, so more than the time "
         "that it was busy if the clock fell in between. Pipes run side by side, so rows can exceed "
@@ -116,7 +105,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_tensor_op_active_seconds_total",
-        "seconds",
         "full",
         "Activity of the tensor pipe by kind of operation integrated over time, a share of cycles.",
         "integral of gpu_tensor_op_active_ratio since the exporter started",
@@ -124,7 +112,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_saturation_ratio",
-        "ratio",
         "core",
         f"How close the GPU is to a limit {_READABLE}. Only where measured and complete.",
         "derived: max of tensor, fp64, fma, int (as shares of time) and DRAM activity over the "
@@ -133,7 +120,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_saturation_seconds_total",
-        "seconds",
         "core",
         f"Saturation integrated over time, {_READABLE}.",
         "integral of gpu_saturation_ratio since the exporter started",
@@ -141,7 +127,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_saturation_lower_ratio",
-        "ratio",
         "core",
         f"Saturation is at least this, {_READABLE}. {_WINDOW}",
         "derived: max of the lower bounds of each unit; where not measured, from utilization and "
@@ -150,7 +135,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_saturation_upper_ratio",
-        "ratio",
         "core",
         f"Saturation is at most this, {_READABLE}. {_WINDOW}",
         "derived: max of the upper bounds of each unit; where not measured, from utilization and "
@@ -159,7 +143,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_resource_saturation_lower_ratio",
-        "ratio",
         "full",
         f"Activity of a unit that is not measured is at least this. {_WINDOW}",
         "derived from what contains it: SM or engine activity where measured, else from the "
@@ -168,7 +151,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_resource_saturation_upper_ratio",
-        "ratio",
         "full",
         f"Activity of a unit that is not measured is at most this. {_WINDOW}",
         "derived from what contains it: SM or engine activity where measured, else from the "
@@ -177,7 +159,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_time_seconds_total",
-        "seconds",
         "core",
         "Observed time in five parts: idle (nothing resident), narrow (not all SMs), unsaturated "
         "(SMs held, no unit full), clock (lost to lower clocks), saturated.",
@@ -186,7 +167,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_time_lower_seconds_total",
-        "seconds",
         "full",
         "Observed time in each part of gpu_time_seconds_total at least, where that is not known "
         "because not every unit is read.",
@@ -196,7 +176,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_time_upper_seconds_total",
-        "seconds",
         "full",
         "Observed time in each part of gpu_time_seconds_total at most, where that is not known "
         "because not every unit is read; the parts add up to more than the time that passed.",
@@ -205,7 +184,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_tensor_flops_utilization_ratio",
-        "ratio",
         "full",
         "OFU: tensor FLOP/s over the tensor peak at the clock of the datasheet, whatever the "
         "precision.",

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What training jobs report, and how long their GPUs can have waited for data."""
+"""What training jobs report, how long their GPUs can have waited for data, and what NCCL sees."""
 
 from __future__ import annotations
 
 from exporter.exposition.family import Family, counter, gauge, info
-from exporter.exposition.label_values import flag, lower, text, upper
-from exporter.exposition.labels import Label
-from exporter.exposition.parts import LOADER, RANK, RANK_TOTALS, SHARE, TOTALS, Rows
+from exporter.exposition.labels import Label, flag, lower, text, upper
+from exporter.exposition.parts import COLLECTIVES, LOADER, RANK, RANK_TOTALS, SHARE, TOTALS, Rows
+from exporter.model.collectives import RAS_STATES
 from exporter.model.snapshot import Rank
 from exporter.model.training import TRAINING_PHASES
 
@@ -51,7 +51,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_training_steps_total",
-        "",
         "core",
         "Training steps: optimizer steps where they are seen, else batches.",
         _REPORT + _SINCE,
@@ -59,7 +58,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_training_batches_total",
-        "",
         "core",
         "Batches that the training loop took from its data loader.",
         _REPORT + _SINCE,
@@ -67,7 +65,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_training_samples_total",
-        "",
         "core",
         "Samples in these batches, where the job says how many a batch has.",
         _REPORT + _SINCE,
@@ -75,7 +72,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_training_step_seconds_total",
-        "seconds",
         "core",
         "Wall time of the training loop with its phases; divide rates by its rate for a share.",
         _REPORT + _SINCE,
@@ -83,7 +79,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_training_run_seconds",
-        "seconds",
         "core",
         "Wall time of the training loop in the current run, of its longest-running process; it "
         "starts at 0 with each run, while counters under the same labels may continue from an "
@@ -93,7 +88,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_training_verified",
-        "",
         "core",
         "1 where the driver lists a process of this rank on its GPU, else 0: then nothing that the "
         "rank says moves the GPU's own numbers; absent for a rank without a GPU.",
@@ -102,7 +96,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_training_phase_seconds_total",
-        "seconds",
         "core",
         "Host time in each phase (W): how long the loop waited there, whether or not the GPU had "
         "work; phases exclude each other, and one that the job does not measure is absent.",
@@ -111,7 +104,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_training_phase_gpu_idle_seconds_total",
-        "seconds",
         "core",
         "The part of gpu_training_phase_seconds_total in which the stream of the loop had nothing "
         "to do (S), by measured phase; a job of one rank would gain between S and W by faster "
@@ -121,7 +113,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_training_model_flops_total",
-        "flops",
         "full",
         "Operations of the model itself, where the job says how many a step or sample needs.",
         "steps or samples x what the job states",
@@ -129,7 +120,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_training_prefetch_batches",
-        "",
         "full",
         "Batches that were ready when the loop asked last; near 0 the loader is too slow.",
         _LOADER,
@@ -137,7 +127,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_training_dataloader_workers",
-        "",
         "full",
         "Worker processes of the data loader; 0 loads in the loop itself.",
         _LOADER,
@@ -145,7 +134,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_training_memory_bytes",
-        "bytes",
         "full",
         "Device memory as the framework's allocator counts it.",
         "torch.cuda.memory_stats in the job, every 10 s",
@@ -153,7 +141,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_training_processes",
-        "",
         "full",
         "Processes alive that report under these labels; their counters are added up.",
         "report ids that neither ended nor fell silent",
@@ -161,7 +148,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_training_last_report_timestamp_seconds",
-        "seconds",
         "full",
         "Unix time of the last report; its counters are exact at this time.",
         "host clock when the report came in",
@@ -169,7 +155,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_inferred_data_stall_lower_ratio",
-        "ratio",
         "core",
         f"Least {_CAN_HAVE_WAITED}",
         _INFERRED,
@@ -177,7 +162,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_inferred_data_stall_upper_ratio",
-        "ratio",
         "core",
         f"Greatest {_CAN_HAVE_WAITED}",
         _INFERRED,
@@ -185,7 +169,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_inferred_data_stall_lower_seconds_total",
-        "seconds",
         "core",
         "Least time for which this GPU sat idle while its job waited for data, found without CUDA "
         "events in the job.",
@@ -194,11 +177,29 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_inferred_data_stall_upper_seconds_total",
-        "seconds",
         "core",
         "Greatest time for which this GPU sat idle while its job waited for data, found without "
         "CUDA events in the job.",
         _COUNTED,
         TOTALS.by_label(METHOD, lambda t: t.data_stall_upper_seconds),
+    ),
+)
+
+COLLECTIVE_FAMILIES: tuple[Family, ...] = (
+    gauge(
+        "gpu_nccl_ras_ranks",
+        "core",
+        "Ranks of the NCCL job that answers on this node, on all its nodes, each by its worst "
+        "state in any communicator: responding, missing from it, unresponsive (about 5 s), dead "
+        "(about 60 s).",
+        "NCCL's RAS every 15 s, with --source.nccl-ras",
+        COLLECTIVES.by_label(Label("state", RAS_STATES), lambda c: c.ranks),
+    ),
+    gauge(
+        "gpu_nccl_ras_communicators",
+        "full",
+        "Communicators of the NCCL job that answers on this node.",
+        "NCCL's RAS every 15 s, with --source.nccl-ras",
+        COLLECTIVES.one(lambda c: c.communicators),
     ),
 )

@@ -14,7 +14,6 @@ _ENGINE_MEANING = "Share of time in which the {} was busy, over the driver's own
 FAMILIES: tuple[Family, ...] = (
     gauge(
         "gpu_utilization_ratio",
-        "ratio",
         "core",
         "Share of time with at least one kernel resident, over the last poll interval; says "
         "nothing about how much of the GPU that kernel used. Absent under MIG.",
@@ -23,7 +22,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_memory_controller_utilization_ratio",
-        "ratio",
         "full",
         "Share of time in which device memory was read or written, whatever the amount.",
         "nvmlDeviceGetSamples (memory utilization), else nvmlDeviceGetUtilizationRates",
@@ -31,7 +29,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_encoder_utilization_ratio",
-        "ratio",
         "full",
         _ENGINE_MEANING.format("video encoder"),
         "nvmlDeviceGetEncoderUtilization",
@@ -39,7 +36,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_decoder_utilization_ratio",
-        "ratio",
         "full",
         _ENGINE_MEANING.format("video decoder"),
         "nvmlDeviceGetDecoderUtilization",
@@ -47,7 +43,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_jpeg_utilization_ratio",
-        "ratio",
         "full",
         _ENGINE_MEANING.format("JPEG decoder"),
         "nvmlDeviceGetJpgUtilization",
@@ -55,7 +50,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_ofa_utilization_ratio",
-        "ratio",
         "full",
         _ENGINE_MEANING.format("optical flow accelerator"),
         "nvmlDeviceGetOfaUtilization",
@@ -63,7 +57,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_busy_seconds_total",
-        "seconds",
         "core",
         "Time with at least one kernel resident: the integral of gpu_utilization_ratio.",
         "the driver's utilization samples, else the poll, integrated since the exporter started",
@@ -71,7 +64,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_observed_seconds_total",
-        "seconds",
         "core",
         "Time over which the integrals ran: utilization for gpu_busy_seconds_total, activity for "
         "the hardware counters, only while all of those that are published were read; divide rates "
@@ -81,7 +73,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_memory_total_bytes",
-        "bytes",
         "core",
         "Device memory installed, or given to the MIG instance.",
         "nvmlDeviceGetMemoryInfo",
@@ -89,7 +80,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_memory_used_bytes",
-        "bytes",
         "core",
         "Device memory allocated; without the reserved part where the driver reports that "
         "separately.",
@@ -98,7 +88,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_memory_free_bytes",
-        "bytes",
         "full",
         "Device memory that can be allocated.",
         "nvmlDeviceGetMemoryInfo",
@@ -106,7 +95,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_memory_reserved_bytes",
-        "bytes",
         "full",
         "Device memory that driver and firmware keep for themselves.",
         "nvmlDeviceGetMemoryInfo (v2)",

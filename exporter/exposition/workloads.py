@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 from exporter.exposition.family import Family, counter, gauge, info
-from exporter.exposition.label_values import flag
-from exporter.exposition.labels import Label
+from exporter.exposition.labels import Label, flag
 from exporter.exposition.parts import SHARE, SNAPSHOT, TOTALS, Rows
 from exporter.model.snapshot import Share, Snapshot
 from exporter.model.workload import SCHEDULERS, Workload
@@ -61,7 +60,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_allocated",
-        "",
         "core",
         "1 while a scheduler has given this GPU to somebody, whether it is used or not, else 0; "
         "absent where no scheduler says.",
@@ -71,7 +69,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_allocated_unopened_seconds_total",
-        "seconds",
         "core",
         "Time in which a scheduler had given this GPU to somebody and no process held it.",
         "gpu_allocated and gpu_held, each poll interval, since the exporter started",

@@ -29,7 +29,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from exporter.cli import main as command
 from exporter.cli import wiring
-from exporter.exposition.ready import encoded
+from exporter.exposition.pages import encoded
 from exporter.model.snapshot import SourceState
 from exporter.model.workload import Allocation, DeviceName, Workload, WorkloadReport
 from tests.benchmarks.rig import busy_node, machine, rss_mb, series, table

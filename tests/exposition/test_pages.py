@@ -16,9 +16,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from exporter.exposition import pages as pages_module
-from exporter.exposition.pages import Pages
+from exporter.exposition.pages import ACTIVE_SECONDS, Pages
 from exporter.exposition.processes import ProcessRows
-from exporter.exposition.ready import ACTIVE_SECONDS
 from exporter.exposition.render import RenderOptions
 from exporter.model.reading import Process
 from exporter.model.snapshot import Snapshot

@@ -7,7 +7,7 @@ import os
 import re
 from pathlib import Path
 
-from exporter.exposition.process_metrics import ProcessMetrics
+from exporter.exposition.pages import ProcessMetrics
 
 
 def names(metrics: ProcessMetrics) -> list[str]:

@@ -8,11 +8,10 @@ which gave some a new number with their new unit. docs/dcgm.md says which are no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Mapping
 
 from exporter.exposition.dcgm.field import PREFIX, Event, Field, Form, Kind, Listed, Unit
-from exporter.exposition.label_values import flag
+from exporter.exposition.labels import flag
 from exporter.exposition.parts import (
     ACTIVITY,
     BOARD,
@@ -22,15 +21,13 @@ from exporter.exposition.parts import (
     MEMORY,
     UTILIZATION,
     VITALS,
-    Number,
     Part,
+    Reader,
 )
 from exporter.model import dcgm
-from exporter.model.reading import Activity, Board, Memory, Vitals
+from exporter.model.reading import Activity, Health, Memory
 from exporter.model.snapshot import Gpu
 from exporter.model.xids import XIDS
-
-T = TypeVar("T")
 
 MIB = 2**20
 NO_ERROR = "No Error"
@@ -72,13 +69,12 @@ def _row(
     kind: Kind,
     names: tuple[tuple[str, Unit], tuple[str, Unit]],
     meaning: str,
-    part: Part[T],
-    read: Callable[[T], Number | None],
+    reader: Reader,
     *,
     each: bool = False,
 ) -> Field:
     legacy, current = (Form(PREFIX + name, kind, unit) for name, unit in names)
-    return Field(number, listed, legacy, current, meaning, part, read, each=each)
+    return Field(number, listed, legacy, current, meaning, reader.part, reader.read, each=each)
 
 
 def _names(
@@ -88,19 +84,24 @@ def _names(
     return (legacy, unit), (current or legacy, current_unit or unit)
 
 
-def _nvlink_errors(kind: str) -> Callable[[Board], int | None]:
-    return lambda board: board.nvlink_errors_total.get(kind)
+def _nvlink_errors(kind: str) -> Reader:
+    return BOARD.one(lambda b: b.nvlink_errors_total.get(kind))
 
 
-def _throttled(reason: str) -> Callable[[Vitals], float | None]:
-    """Return the driver's own total, which counts from when it was loaded."""
-    return lambda vitals: vitals.throttle_seconds.get(reason)
+def _throttled(reason: str) -> Reader:
+    """Read the driver's own total, which counts from when it was loaded."""
+    return VITALS.one(lambda v: v.throttle_seconds.get(reason))
 
 
-def _errors(counts: Mapping[str, Mapping[str, int]], severity: str) -> int | None:
-    """Return the errors of all places together."""
-    places = counts.get(severity)
-    return sum(places.values()) if places else None
+def _ecc_errors(severity: str, *, lifetime: bool = False) -> Reader:
+    """Read the errors of all places together."""
+
+    def read(health: Health) -> int | None:
+        counts = health.ecc_lifetime_errors if lifetime else health.ecc_errors_total
+        places = counts.get(severity)
+        return sum(places.values()) if places else None
+
+    return HEALTH.one(read)
 
 
 def _used_ratio(memory: Memory) -> float | None:
@@ -185,8 +186,7 @@ FIELDS: tuple[Field, ...] = (
         "gauge",
         _names("SM_CLOCK", MEGAHERTZ, "SM_CLOCK_HERTZ", HERTZ),
         "Clock of the SMs",
-        VITALS,
-        lambda vitals: vitals.clock_hertz.get("sm"),
+        VITALS.one(lambda v: v.clock_hertz.get("sm")),
         each=True,
     ),
     _row(
@@ -195,8 +195,7 @@ FIELDS: tuple[Field, ...] = (
         "gauge",
         _names("MEM_CLOCK", MEGAHERTZ, "MEMORY_CLOCK_HERTZ", HERTZ),
         "Clock of the memory",
-        VITALS,
-        lambda vitals: vitals.clock_hertz.get("memory"),
+        VITALS.one(lambda v: v.clock_hertz.get("memory")),
         each=True,
     ),
     _row(
@@ -205,8 +204,7 @@ FIELDS: tuple[Field, ...] = (
         "gauge",
         _names("MEMORY_TEMP", CELSIUS, "MEMORY_TEMP_CELSIUS"),
         "Temperature of the memory",
-        VITALS,
-        lambda vitals: vitals.memory_temperature_celsius,
+        VITALS.one(lambda v: v.memory_temperature_celsius),
         each=True,
     ),
     _row(
@@ -215,8 +213,7 @@ FIELDS: tuple[Field, ...] = (
         "gauge",
         _names("GPU_TEMP", CELSIUS, "GPU_TEMP_CELSIUS"),
         "Temperature of the GPU",
-        VITALS,
-        lambda vitals: vitals.temperature_celsius,
+        VITALS.one(lambda v: v.temperature_celsius),
         each=True,
     ),
     _row(
@@ -225,8 +222,7 @@ FIELDS: tuple[Field, ...] = (
         "gauge",
         _names("SLOWDOWN_TEMP", CELSIUS, "GPU_TEMP_SLOWDOWN_CELSIUS"),
         "Temperature at which the GPU slows down",
-        DEVICE,
-        lambda device: device.temperature_threshold_celsius.get("slowdown"),
+        DEVICE.one(lambda d: d.temperature_threshold_celsius.get("slowdown")),
         each=True,
     ),
     _row(
@@ -235,8 +231,7 @@ FIELDS: tuple[Field, ...] = (
         "gauge",
         _names("SHUTDOWN_TEMP", CELSIUS, "GPU_TEMP_SHUTDOWN_CELSIUS"),
         "Temperature at which the GPU shuts down",
-        DEVICE,
-        lambda device: device.temperature_threshold_celsius.get("shutdown"),
+        DEVICE.one(lambda d: d.temperature_threshold_celsius.get("shutdown")),
         each=True,
     ),
     _row(
@@ -245,8 +240,7 @@ FIELDS: tuple[Field, ...] = (
         "gauge",
         _names("POWER_USAGE", WATTS, "BOARD_POWER_WATTS"),
         "Power drawn",
-        VITALS,
-        lambda vitals: vitals.power_watts,
+        VITALS.one(lambda v: v.power_watts),
     ),
     _row(
         164,
@@ -254,8 +248,7 @@ FIELDS: tuple[Field, ...] = (
         "gauge",
         _names("ENFORCED_POWER_LIMIT", WATTS, "BOARD_POWER_LIMIT_ENFORCED_WATTS"),
         "Power limit in force, the lowest of all that apply",
-        BOARD,
-        lambda board: board.power_limit_watts,
+        BOARD.one(lambda b: b.power_limit_watts),
     ),
     _row(
         156,
@@ -263,8 +256,7 @@ FIELDS: tuple[Field, ...] = (
         "counter",
         _names("TOTAL_ENERGY_CONSUMPTION", MILLIJOULES, "GPU_ENERGY_JOULES_TOTAL", JOULES),
         "Energy used since the driver was loaded",
-        VITALS,
-        lambda vitals: vitals.energy_joules,
+        VITALS.one(lambda v: v.energy_joules),
     ),
     _row(
         202,
@@ -272,8 +264,7 @@ FIELDS: tuple[Field, ...] = (
         "counter",
         _names("PCIE_REPLAY_COUNTER", COUNT, "PCIE_REPLAY_TOTAL"),
         "PCIe packets sent again",
-        BOARD,
-        lambda board: board.pcie_replays_total,
+        BOARD.one(lambda b: b.pcie_replays_total),
     ),
     _row(
         203,
@@ -281,8 +272,7 @@ FIELDS: tuple[Field, ...] = (
         "gauge",
         _names("GPU_UTIL", PERCENT, "GPU_UTIL_RATIO", RATIO),
         "Time with a kernel resident",
-        UTILIZATION,
-        lambda utilization: utilization.ratio,
+        UTILIZATION.one(lambda u: u.ratio),
     ),
     _row(
         204,
@@ -290,8 +280,7 @@ FIELDS: tuple[Field, ...] = (
         "gauge",
         _names("MEM_COPY_UTIL", PERCENT, "MEMORY_UTIL_RATIO", RATIO),
         "Time in which device memory was read or written",
-        UTILIZATION,
-        lambda utilization: utilization.memory_ratio,
+        UTILIZATION.one(lambda u: u.memory_ratio),
     ),
     _row(
         206,
@@ -299,8 +288,7 @@ FIELDS: tuple[Field, ...] = (
         "gauge",
         _names("ENC_UTIL", PERCENT, "ENC_UTIL_RATIO", RATIO),
         "Time in which the video encoder was busy",
-        VITALS,
-        lambda vitals: vitals.encoder_ratio,
+        VITALS.one(lambda v: v.encoder_ratio),
     ),
     _row(
         207,
@@ -308,8 +296,7 @@ FIELDS: tuple[Field, ...] = (
         "gauge",
         _names("DEC_UTIL", PERCENT, "DEC_UTIL_RATIO", RATIO),
         "Time in which the video decoder was busy",
-        VITALS,
-        lambda vitals: vitals.decoder_ratio,
+        VITALS.one(lambda v: v.decoder_ratio),
     ),
     Field(
         230,
@@ -336,7 +323,6 @@ FIELDS: tuple[Field, ...] = (
             "counter",
             _names(name, NANOSECONDS),
             f"Time in which the clocks were held down {why}",
-            VITALS,
             _throttled(reason),
         )
         for number, name, reason, why in (
@@ -354,8 +340,7 @@ FIELDS: tuple[Field, ...] = (
         "gauge",
         _names("FB_TOTAL", MEBIBYTES, "FB_CAPACITY_BYTES", BYTES),
         "Device memory installed, or given to the GPU instance",
-        MEMORY,
-        lambda memory: memory.total_bytes,
+        MEMORY.one(lambda m: m.total_bytes),
     ),
     _row(
         251,
@@ -363,8 +348,7 @@ FIELDS: tuple[Field, ...] = (
         "gauge",
         _names("FB_FREE", MEBIBYTES, "FB_FREE_BYTES", BYTES),
         _FREE,
-        MEMORY,
-        lambda memory: memory.free_bytes,
+        MEMORY.one(lambda m: m.free_bytes),
     ),
     _row(
         252,
@@ -372,8 +356,7 @@ FIELDS: tuple[Field, ...] = (
         "gauge",
         _names("FB_USED", MEBIBYTES, "FB_USED_BYTES", BYTES),
         _USED,
-        MEMORY,
-        lambda memory: memory.used_bytes,
+        MEMORY.one(lambda m: m.used_bytes),
     ),
     _row(
         253,
@@ -381,8 +364,7 @@ FIELDS: tuple[Field, ...] = (
         "gauge",
         _names("FB_RESERVED", MEBIBYTES, "FB_RESERVED_BYTES", BYTES),
         _RESERVED,
-        MEMORY,
-        lambda memory: memory.reserved_bytes,
+        MEMORY.one(lambda m: m.reserved_bytes),
     ),
     _row(
         254,
@@ -390,44 +372,22 @@ FIELDS: tuple[Field, ...] = (
         "gauge",
         _names("FB_USED_PERCENT", RATIO, "FB_USED_RATIO"),
         "Device memory that is allocated, of what is not reserved; 0 to 1 whatever its name",
-        MEMORY,
-        _used_ratio,
+        MEMORY.one(_used_ratio),
     ),
     *(
         _row(
             number,
             "commented",
             "counter",
-            _names(name, COUNT),
-            meaning,
-            HEALTH,
-            read,
+            _names(f"ECC_{name}_TOTAL", COUNT),
+            f"{which} memory errors {since}",
+            _ecc_errors(which.lower(), lifetime=name.endswith("AGG")),
         )
-        for number, name, meaning, read in (
-            (
-                310,
-                "ECC_SBE_VOL_TOTAL",
-                "Corrected memory errors since the driver was loaded",
-                lambda health: _errors(health.ecc_errors_total, "corrected"),
-            ),
-            (
-                311,
-                "ECC_DBE_VOL_TOTAL",
-                "Uncorrected memory errors since the driver was loaded",
-                lambda health: _errors(health.ecc_errors_total, "uncorrected"),
-            ),
-            (
-                312,
-                "ECC_SBE_AGG_TOTAL",
-                "Corrected memory errors over the life of the board",
-                lambda health: _errors(health.ecc_lifetime_errors, "corrected"),
-            ),
-            (
-                313,
-                "ECC_DBE_AGG_TOTAL",
-                "Uncorrected memory errors over the life of the board",
-                lambda health: _errors(health.ecc_lifetime_errors, "uncorrected"),
-            ),
+        for number, name, which, since in (
+            (310, "SBE_VOL", "Corrected", "since the driver was loaded"),
+            (311, "DBE_VOL", "Uncorrected", "since the driver was loaded"),
+            (312, "SBE_AGG", "Corrected", "over the life of the board"),
+            (313, "DBE_AGG", "Uncorrected", "over the life of the board"),
         )
     ),
     _row(
@@ -436,8 +396,7 @@ FIELDS: tuple[Field, ...] = (
         "counter",
         _names("RETIRED_SBE", COUNT, "PAGE_RETIRED_SBE_TOTAL"),
         "Memory pages retired for corrected errors, before Ampere",
-        HEALTH,
-        lambda health: health.retired_pages.get("single_bit"),
+        HEALTH.one(lambda h: h.retired_pages.get("single_bit")),
     ),
     _row(
         391,
@@ -445,8 +404,7 @@ FIELDS: tuple[Field, ...] = (
         "counter",
         _names("RETIRED_DBE", COUNT, "PAGE_RETIRED_DBE_TOTAL"),
         "Memory pages retired for an uncorrected error, before Ampere",
-        HEALTH,
-        lambda health: health.retired_pages.get("double_bit"),
+        HEALTH.one(lambda h: h.retired_pages.get("double_bit")),
     ),
     _row(
         392,
@@ -454,8 +412,7 @@ FIELDS: tuple[Field, ...] = (
         "gauge",
         _names("RETIRED_PENDING", COUNT, "PAGE_RETIRED_PENDING"),
         "1 while a page waits for a reboot to be retired",
-        HEALTH,
-        lambda health: flag(health.retired_pages_pending),
+        HEALTH.one(lambda h: flag(h.retired_pages_pending)),
     ),
     _row(
         393,
@@ -463,8 +420,7 @@ FIELDS: tuple[Field, ...] = (
         "counter",
         _names("UNCORRECTABLE_REMAPPED_ROWS", COUNT, "ROW_REMAP_UNCORRECTABLE_TOTAL"),
         "Memory rows replaced for an uncorrectable error",
-        HEALTH,
-        lambda health: health.remapped_rows.get("uncorrectable"),
+        HEALTH.one(lambda h: h.remapped_rows.get("uncorrectable")),
     ),
     _row(
         394,
@@ -472,8 +428,7 @@ FIELDS: tuple[Field, ...] = (
         "counter",
         _names("CORRECTABLE_REMAPPED_ROWS", COUNT, "ROW_REMAP_CORRECTABLE_TOTAL"),
         "Memory rows replaced for correctable errors",
-        HEALTH,
-        lambda health: health.remapped_rows.get("correctable"),
+        HEALTH.one(lambda h: h.remapped_rows.get("correctable")),
     ),
     _row(
         395,
@@ -481,8 +436,7 @@ FIELDS: tuple[Field, ...] = (
         "gauge",
         _names("ROW_REMAP_FAILURE", COUNT, "ROW_REMAP_FAILED"),
         "1 if a memory row could not be replaced",
-        HEALTH,
-        lambda health: flag(health.row_remap_failure),
+        HEALTH.one(lambda h: flag(h.row_remap_failure)),
     ),
     _row(
         396,
@@ -490,8 +444,7 @@ FIELDS: tuple[Field, ...] = (
         "gauge",
         _names("ROW_REMAP_PENDING", COUNT),
         "1 while a memory row waits for a reset to be replaced",
-        HEALTH,
-        lambda health: flag(health.row_remap_pending),
+        HEALTH.one(lambda h: flag(h.row_remap_pending)),
     ),
     *(
         _row(
@@ -500,7 +453,6 @@ FIELDS: tuple[Field, ...] = (
             "counter",
             _names(f"NVLINK_{name}_COUNT_TOTAL", COUNT, f"NVLINK_{name}_TOTAL"),
             f"NVLink {meaning} over all links",
-            BOARD,
             _nvlink_errors(kind),
         )
         for number, name, kind, meaning in (

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
-from exporter.exposition.parts import Number, Part
+from exporter.exposition.parts import Number, Reader
 
 Names = Literal["legacy", "current"]
 """Up to dcgm-exporter 4.8, and from 4.9 on."""
@@ -57,10 +57,8 @@ class Field:
     legacy: Form
     current: Form
     meaning: str
-    part: Part[Any]
-    read: Callable[[Any], Number | None] | None = None
-    """One value; or else `events`."""
-    events: Callable[[Any], Iterable[Event]] = lambda _: ()
+    reader: Reader
+    """Of one value or, with the shape rows, of events."""
     each: bool = False
     """Whether what is the board's holds for each of its GPU instances too, as a temperature does:
     while MIG is on it is repeated for each, as dcgm-exporter does. What adds up is not."""

@@ -9,6 +9,7 @@ which gave some a new number with their new unit. docs/dcgm.md says which are no
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import cast
 
 from exporter.exposition.dcgm.field import PREFIX, Event, Field, Form, Kind, Listed, Unit
 from exporter.exposition.labels import flag
@@ -47,41 +48,16 @@ def _decimal(unit: str) -> Unit:
     return Unit(unit, lambda value: f"{value:f}")
 
 
-COUNT = _whole("")
-CELSIUS = _whole("°C")
-WATTS = _decimal("W")
-RATIO = _decimal("ratio")
-PERCENT = _whole("%", 100.0)
-MEGAHERTZ = _whole("MHz", 1e-6)
-HERTZ = _whole("Hz")
-MILLIJOULES = _whole("mJ", 1e3)
-JOULES = Unit("J", lambda value: f"{value // 1:.0f}")
-MEBIBYTES = Unit("MiB", lambda value: f"{value // MIB:.0f}")
-BYTES = _whole("bytes")
-NANOSECONDS = _whole("ns", 1e9)
-MEGABYTES_PER_SECOND = _whole("MB/s", 1e-6)
-BYTES_PER_SECOND = _whole("bytes/s")
-
-
-def _row(
-    number: int,
-    listed: Listed,
-    kind: Kind,
-    names: tuple[tuple[str, Unit], tuple[str, Unit]],
-    meaning: str,
-    reader: Reader,
-    *,
-    each: bool = False,
-) -> Field:
-    legacy, current = (Form(PREFIX + name, kind, unit) for name, unit in names)
-    return Field(number, listed, legacy, current, meaning, reader.part, reader.read, each=each)
-
-
-def _names(
-    legacy: str, unit: Unit, current: str = "", current_unit: Unit | None = None
-) -> tuple[tuple[str, Unit], tuple[str, Unit]]:
-    """Return both generations of a name and its unit; what is not given has not changed."""
-    return (legacy, unit), (current or legacy, current_unit or unit)
+UNITS: Mapping[str, Unit] = {
+    unit.name or "-": unit
+    for unit in (
+        *(_whole(""), _whole("°C"), _decimal("W"), _decimal("ratio"), _whole("%", 100.0)),
+        *(_whole("MHz", 1e-6), _whole("Hz"), _whole("ns", 1e9), _whole("bytes")),
+        *(_whole("MB/s", 1e-6), _whole("bytes/s"), _whole("mJ", 1e3)),
+        Unit("J", lambda value: f"{value // 1:.0f}"),
+        Unit("MiB", lambda value: f"{value // MIB:.0f}"),
+    )
+}
 
 
 def _nvlink_errors(kind: str) -> Reader:
@@ -140,15 +116,14 @@ def _profiling(field: dcgm.Field) -> Field:
         value: float | None = getattr(activity, field.activity)
         return value
 
-    unit = BYTES_PER_SECOND if field.is_rate else RATIO
+    unit = UNITS["bytes/s" if field.is_rate else "ratio"]
     return Field(
         field.number,
         PROFILING_LISTED.get(field.number, "other"),
         Form(dcgm.PREFIX + field.legacy, "gauge", unit),
         Form(dcgm.PREFIX + field.current, "gauge", unit),
         PROFILING_MEANING[field.number],
-        WHOLE_ACTIVITY if field.is_rate else ACTIVITY,
-        rate if field.is_rate else ratio,
+        WHOLE_ACTIVITY.one(rate) if field.is_rate else ACTIVITY.one(ratio),
     )
 
 
@@ -175,301 +150,219 @@ PROFILING_MEANING: Mapping[int, str] = {
     1016: "Cycles in which the integer pipe was active",
 }
 
-_FREE = "Device memory that can be allocated"
-_USED = "Device memory that is allocated"
-_RESERVED = "Device memory that driver and firmware keep"
+# DCGM's number, whether dcgm-exporter lists it, type; name and unit of the first generation, and
+# of the second where they differ; "each" where what is the board's is repeated for each instance.
+_FACTS = """
+100 default   gauge   SM_CLOCK                  MHz  SM_CLOCK_HERTZ            Hz each
+101 default   gauge   MEM_CLOCK                 MHz  MEMORY_CLOCK_HERTZ        Hz each
+140 default   gauge   MEMORY_TEMP               °C   MEMORY_TEMP_CELSIUS       = each
+150 default   gauge   GPU_TEMP                  °C   GPU_TEMP_CELSIUS          = each
+158 other     gauge   SLOWDOWN_TEMP             °C   GPU_TEMP_SLOWDOWN_CELSIUS = each
+159 other     gauge   SHUTDOWN_TEMP             °C   GPU_TEMP_SHUTDOWN_CELSIUS = each
+155 default   gauge   POWER_USAGE               W    BOARD_POWER_WATTS         =
+164 commented gauge   ENFORCED_POWER_LIMIT      W    BOARD_POWER_LIMIT_ENFORCED_WATTS =
+156 default   counter TOTAL_ENERGY_CONSUMPTION  mJ   GPU_ENERGY_JOULES_TOTAL   J
+202 default   counter PCIE_REPLAY_COUNTER       -    PCIE_REPLAY_TOTAL         =
+203 default   gauge   GPU_UTIL                  %    GPU_UTIL_RATIO            ratio
+204 default   gauge   MEM_COPY_UTIL             %    MEMORY_UTIL_RATIO         ratio
+206 default   gauge   ENC_UTIL                  %    ENC_UTIL_RATIO            ratio
+207 default   gauge   DEC_UTIL                  %    DEC_UTIL_RATIO            ratio
+230 default   gauge   XID_ERRORS                -    XID_ERROR                 =
+-   commented counter DCGM_EXP_XID_ERRORS_TOTAL -    =                         =
+240 commented counter POWER_VIOLATION           ns   =                         =
+241 commented counter THERMAL_VIOLATION         ns   =                         =
+242 commented counter SYNC_BOOST_VIOLATION      ns   =                         =
+243 commented counter BOARD_LIMIT_VIOLATION     ns   =                         =
+244 commented counter LOW_UTIL_VIOLATION        ns   =                         =
+245 commented counter RELIABILITY_VIOLATION     ns   =                         =
+250 other     gauge   FB_TOTAL                  MiB  FB_CAPACITY_BYTES         bytes
+251 default   gauge   FB_FREE                   MiB  FB_FREE_BYTES             bytes
+252 default   gauge   FB_USED                   MiB  FB_USED_BYTES             bytes
+253 default   gauge   FB_RESERVED               MiB  FB_RESERVED_BYTES         bytes
+254 other     gauge   FB_USED_PERCENT           ratio FB_USED_RATIO             =
+310 commented counter ECC_SBE_VOL_TOTAL         -    =                         =
+311 commented counter ECC_DBE_VOL_TOTAL         -    =                         =
+312 commented counter ECC_SBE_AGG_TOTAL         -    =                         =
+313 commented counter ECC_DBE_AGG_TOTAL         -    =                         =
+390 commented counter RETIRED_SBE               -    PAGE_RETIRED_SBE_TOTAL    =
+391 commented counter RETIRED_DBE               -    PAGE_RETIRED_DBE_TOTAL    =
+392 commented gauge   RETIRED_PENDING           -    PAGE_RETIRED_PENDING      =
+393 default   counter UNCORRECTABLE_REMAPPED_ROWS -    ROW_REMAP_UNCORRECTABLE_TOTAL =
+394 default   counter CORRECTABLE_REMAPPED_ROWS -    ROW_REMAP_CORRECTABLE_TOTAL =
+395 default   gauge   ROW_REMAP_FAILURE         -    ROW_REMAP_FAILED          =
+396 other     gauge   ROW_REMAP_PENDING         -    =                         =
+409 commented counter NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL -    NVLINK_CRC_FLIT_ERROR_TOTAL =
+419 commented counter NVLINK_CRC_DATA_ERROR_COUNT_TOTAL -    NVLINK_CRC_DATA_ERROR_TOTAL =
+429 commented counter NVLINK_REPLAY_ERROR_COUNT_TOTAL -    NVLINK_REPLAY_ERROR_TOTAL =
+439 commented counter NVLINK_RECOVERY_ERROR_COUNT_TOTAL -    NVLINK_RECOVERY_ERROR_TOTAL =
+449 default   gauge   NVLINK_BANDWIDTH_TOTAL    MB/s NVLINK_THROUGHPUT_BYTES_PER_SECOND bytes/s
+"""
 
-FIELDS: tuple[Field, ...] = (
-    _row(
-        100,
-        "default",
-        "gauge",
-        _names("SM_CLOCK", MEGAHERTZ, "SM_CLOCK_HERTZ", HERTZ),
-        "Clock of the SMs",
-        VITALS.one(lambda v: v.clock_hertz.get("sm")),
-        each=True,
-    ),
-    _row(
-        101,
-        "default",
-        "gauge",
-        _names("MEM_CLOCK", MEGAHERTZ, "MEMORY_CLOCK_HERTZ", HERTZ),
-        "Clock of the memory",
-        VITALS.one(lambda v: v.clock_hertz.get("memory")),
-        each=True,
-    ),
-    _row(
-        140,
-        "default",
-        "gauge",
-        _names("MEMORY_TEMP", CELSIUS, "MEMORY_TEMP_CELSIUS"),
+_READERS: Mapping[str, tuple[str, Reader]] = {
+    "SM_CLOCK": ("Clock of the SMs", VITALS.one(lambda v: v.clock_hertz.get("sm"))),
+    "MEM_CLOCK": ("Clock of the memory", VITALS.one(lambda v: v.clock_hertz.get("memory"))),
+    "MEMORY_TEMP": (
         "Temperature of the memory",
         VITALS.one(lambda v: v.memory_temperature_celsius),
-        each=True,
     ),
-    _row(
-        150,
-        "default",
-        "gauge",
-        _names("GPU_TEMP", CELSIUS, "GPU_TEMP_CELSIUS"),
-        "Temperature of the GPU",
-        VITALS.one(lambda v: v.temperature_celsius),
-        each=True,
-    ),
-    _row(
-        158,
-        "other",
-        "gauge",
-        _names("SLOWDOWN_TEMP", CELSIUS, "GPU_TEMP_SLOWDOWN_CELSIUS"),
+    "GPU_TEMP": ("Temperature of the GPU", VITALS.one(lambda v: v.temperature_celsius)),
+    "SLOWDOWN_TEMP": (
         "Temperature at which the GPU slows down",
         DEVICE.one(lambda d: d.temperature_threshold_celsius.get("slowdown")),
-        each=True,
     ),
-    _row(
-        159,
-        "other",
-        "gauge",
-        _names("SHUTDOWN_TEMP", CELSIUS, "GPU_TEMP_SHUTDOWN_CELSIUS"),
+    "SHUTDOWN_TEMP": (
         "Temperature at which the GPU shuts down",
         DEVICE.one(lambda d: d.temperature_threshold_celsius.get("shutdown")),
-        each=True,
     ),
-    _row(
-        155,
-        "default",
-        "gauge",
-        _names("POWER_USAGE", WATTS, "BOARD_POWER_WATTS"),
-        "Power drawn",
-        VITALS.one(lambda v: v.power_watts),
-    ),
-    _row(
-        164,
-        "commented",
-        "gauge",
-        _names("ENFORCED_POWER_LIMIT", WATTS, "BOARD_POWER_LIMIT_ENFORCED_WATTS"),
+    "POWER_USAGE": ("Power drawn", VITALS.one(lambda v: v.power_watts)),
+    "ENFORCED_POWER_LIMIT": (
         "Power limit in force, the lowest of all that apply",
         BOARD.one(lambda b: b.power_limit_watts),
     ),
-    _row(
-        156,
-        "default",
-        "counter",
-        _names("TOTAL_ENERGY_CONSUMPTION", MILLIJOULES, "GPU_ENERGY_JOULES_TOTAL", JOULES),
+    "TOTAL_ENERGY_CONSUMPTION": (
         "Energy used since the driver was loaded",
         VITALS.one(lambda v: v.energy_joules),
     ),
-    _row(
-        202,
-        "default",
-        "counter",
-        _names("PCIE_REPLAY_COUNTER", COUNT, "PCIE_REPLAY_TOTAL"),
-        "PCIe packets sent again",
-        BOARD.one(lambda b: b.pcie_replays_total),
-    ),
-    _row(
-        203,
-        "default",
-        "gauge",
-        _names("GPU_UTIL", PERCENT, "GPU_UTIL_RATIO", RATIO),
-        "Time with a kernel resident",
-        UTILIZATION.one(lambda u: u.ratio),
-    ),
-    _row(
-        204,
-        "default",
-        "gauge",
-        _names("MEM_COPY_UTIL", PERCENT, "MEMORY_UTIL_RATIO", RATIO),
+    "PCIE_REPLAY_COUNTER": ("PCIe packets sent again", BOARD.one(lambda b: b.pcie_replays_total)),
+    "GPU_UTIL": ("Time with a kernel resident", UTILIZATION.one(lambda u: u.ratio)),
+    "MEM_COPY_UTIL": (
         "Time in which device memory was read or written",
         UTILIZATION.one(lambda u: u.memory_ratio),
     ),
-    _row(
-        206,
-        "default",
-        "gauge",
-        _names("ENC_UTIL", PERCENT, "ENC_UTIL_RATIO", RATIO),
-        "Time in which the video encoder was busy",
-        VITALS.one(lambda v: v.encoder_ratio),
-    ),
-    _row(
-        207,
-        "default",
-        "gauge",
-        _names("DEC_UTIL", PERCENT, "DEC_UTIL_RATIO", RATIO),
-        "Time in which the video decoder was busy",
-        VITALS.one(lambda v: v.decoder_ratio),
-    ),
-    Field(
-        230,
-        "default",
-        Form("DCGM_FI_DEV_XID_ERRORS", "gauge", COUNT),
-        Form("DCGM_FI_DEV_XID_ERROR", "gauge", COUNT),
+    "ENC_UTIL": ("Time in which the video encoder was busy", VITALS.one(lambda v: v.encoder_ratio)),
+    "DEC_UTIL": ("Time in which the video decoder was busy", VITALS.one(lambda v: v.decoder_ratio)),
+    "XID_ERRORS": (
         "Number of the Xid that was seen last, 0 before the first",
-        GPU,
-        events=_last_xid,
+        Reader(GPU, "rows", (), _last_xid),
     ),
-    Field(
-        None,
-        "commented",
-        Form("DCGM_EXP_XID_ERRORS_TOTAL", "counter", COUNT),
-        Form("DCGM_EXP_XID_ERRORS_TOTAL", "counter", COUNT),
+    "DCGM_EXP_XID_ERRORS_TOTAL": (
         "Xids seen since the exporter started",
-        GPU,
-        events=_xid_totals,
+        Reader(GPU, "rows", (), _xid_totals),
     ),
-    *(
-        _row(
-            number,
-            "commented",
-            "counter",
-            _names(name, NANOSECONDS),
-            f"Time in which the clocks were held down {why}",
-            _throttled(reason),
-        )
-        for number, name, reason, why in (
-            (240, "POWER_VIOLATION", "sw_power_cap", "to keep the power limit"),
-            (241, "THERMAL_VIOLATION", "thermal", "by heat"),
-            (242, "SYNC_BOOST_VIOLATION", "sync_boost", "to those of other GPUs"),
-            (243, "BOARD_LIMIT_VIOLATION", "board_limit", "by a limit of the board"),
-            (244, "LOW_UTIL_VIOLATION", "low_utilization", "for want of work"),
-            (245, "RELIABILITY_VIOLATION", "reliability", "by the board's reliability limit"),
-        )
+    "POWER_VIOLATION": (
+        "Time in which the clocks were held down to keep the power limit",
+        _throttled("sw_power_cap"),
     ),
-    _row(
-        250,
-        "other",
-        "gauge",
-        _names("FB_TOTAL", MEBIBYTES, "FB_CAPACITY_BYTES", BYTES),
+    "THERMAL_VIOLATION": ("Time in which the clocks were held down by heat", _throttled("thermal")),
+    "SYNC_BOOST_VIOLATION": (
+        "Time in which the clocks were held down to those of other GPUs",
+        _throttled("sync_boost"),
+    ),
+    "BOARD_LIMIT_VIOLATION": (
+        "Time in which the clocks were held down by a limit of the board",
+        _throttled("board_limit"),
+    ),
+    "LOW_UTIL_VIOLATION": (
+        "Time in which the clocks were held down for want of work",
+        _throttled("low_utilization"),
+    ),
+    "RELIABILITY_VIOLATION": (
+        "Time in which the clocks were held down by the board's reliability limit",
+        _throttled("reliability"),
+    ),
+    "FB_TOTAL": (
         "Device memory installed, or given to the GPU instance",
         MEMORY.one(lambda m: m.total_bytes),
     ),
-    _row(
-        251,
-        "default",
-        "gauge",
-        _names("FB_FREE", MEBIBYTES, "FB_FREE_BYTES", BYTES),
-        _FREE,
-        MEMORY.one(lambda m: m.free_bytes),
-    ),
-    _row(
-        252,
-        "default",
-        "gauge",
-        _names("FB_USED", MEBIBYTES, "FB_USED_BYTES", BYTES),
-        _USED,
-        MEMORY.one(lambda m: m.used_bytes),
-    ),
-    _row(
-        253,
-        "default",
-        "gauge",
-        _names("FB_RESERVED", MEBIBYTES, "FB_RESERVED_BYTES", BYTES),
-        _RESERVED,
+    "FB_FREE": ("Device memory that can be allocated", MEMORY.one(lambda m: m.free_bytes)),
+    "FB_USED": ("Device memory that is allocated", MEMORY.one(lambda m: m.used_bytes)),
+    "FB_RESERVED": (
+        "Device memory that driver and firmware keep",
         MEMORY.one(lambda m: m.reserved_bytes),
     ),
-    _row(
-        254,
-        "other",
-        "gauge",
-        _names("FB_USED_PERCENT", RATIO, "FB_USED_RATIO"),
+    "FB_USED_PERCENT": (
         "Device memory that is allocated, of what is not reserved; 0 to 1 whatever its name",
         MEMORY.one(_used_ratio),
     ),
-    *(
-        _row(
-            number,
-            "commented",
-            "counter",
-            _names(f"ECC_{name}_TOTAL", COUNT),
-            f"{which} memory errors {since}",
-            _ecc_errors(which.lower(), lifetime=name.endswith("AGG")),
-        )
-        for number, name, which, since in (
-            (310, "SBE_VOL", "Corrected", "since the driver was loaded"),
-            (311, "DBE_VOL", "Uncorrected", "since the driver was loaded"),
-            (312, "SBE_AGG", "Corrected", "over the life of the board"),
-            (313, "DBE_AGG", "Uncorrected", "over the life of the board"),
-        )
+    "ECC_SBE_VOL_TOTAL": (
+        "Corrected memory errors since the driver was loaded",
+        _ecc_errors("corrected"),
     ),
-    _row(
-        390,
-        "commented",
-        "counter",
-        _names("RETIRED_SBE", COUNT, "PAGE_RETIRED_SBE_TOTAL"),
+    "ECC_DBE_VOL_TOTAL": (
+        "Uncorrected memory errors since the driver was loaded",
+        _ecc_errors("uncorrected"),
+    ),
+    "ECC_SBE_AGG_TOTAL": (
+        "Corrected memory errors over the life of the board",
+        _ecc_errors("corrected", lifetime=True),
+    ),
+    "ECC_DBE_AGG_TOTAL": (
+        "Uncorrected memory errors over the life of the board",
+        _ecc_errors("uncorrected", lifetime=True),
+    ),
+    "RETIRED_SBE": (
         "Memory pages retired for corrected errors, before Ampere",
         HEALTH.one(lambda h: h.retired_pages.get("single_bit")),
     ),
-    _row(
-        391,
-        "commented",
-        "counter",
-        _names("RETIRED_DBE", COUNT, "PAGE_RETIRED_DBE_TOTAL"),
+    "RETIRED_DBE": (
         "Memory pages retired for an uncorrected error, before Ampere",
         HEALTH.one(lambda h: h.retired_pages.get("double_bit")),
     ),
-    _row(
-        392,
-        "commented",
-        "gauge",
-        _names("RETIRED_PENDING", COUNT, "PAGE_RETIRED_PENDING"),
+    "RETIRED_PENDING": (
         "1 while a page waits for a reboot to be retired",
         HEALTH.one(lambda h: flag(h.retired_pages_pending)),
     ),
-    _row(
-        393,
-        "default",
-        "counter",
-        _names("UNCORRECTABLE_REMAPPED_ROWS", COUNT, "ROW_REMAP_UNCORRECTABLE_TOTAL"),
+    "UNCORRECTABLE_REMAPPED_ROWS": (
         "Memory rows replaced for an uncorrectable error",
         HEALTH.one(lambda h: h.remapped_rows.get("uncorrectable")),
     ),
-    _row(
-        394,
-        "default",
-        "counter",
-        _names("CORRECTABLE_REMAPPED_ROWS", COUNT, "ROW_REMAP_CORRECTABLE_TOTAL"),
+    "CORRECTABLE_REMAPPED_ROWS": (
         "Memory rows replaced for correctable errors",
         HEALTH.one(lambda h: h.remapped_rows.get("correctable")),
     ),
-    _row(
-        395,
-        "default",
-        "gauge",
-        _names("ROW_REMAP_FAILURE", COUNT, "ROW_REMAP_FAILED"),
+    "ROW_REMAP_FAILURE": (
         "1 if a memory row could not be replaced",
         HEALTH.one(lambda h: flag(h.row_remap_failure)),
     ),
-    _row(
-        396,
-        "other",
-        "gauge",
-        _names("ROW_REMAP_PENDING", COUNT),
+    "ROW_REMAP_PENDING": (
         "1 while a memory row waits for a reset to be replaced",
         HEALTH.one(lambda h: flag(h.row_remap_pending)),
     ),
-    *(
-        _row(
-            number,
-            "commented",
-            "counter",
-            _names(f"NVLINK_{name}_COUNT_TOTAL", COUNT, f"NVLINK_{name}_TOTAL"),
-            f"NVLink {meaning} over all links",
-            _nvlink_errors(kind),
-        )
-        for number, name, kind, meaning in (
-            (409, "CRC_FLIT_ERROR", "crc_flit", "checksum errors of flow control"),
-            (419, "CRC_DATA_ERROR", "crc_data", "checksum errors of data"),
-            (429, "REPLAY_ERROR", "replay", "packets sent again"),
-            (439, "RECOVERY_ERROR", "recovery", "recoveries"),
-        )
+    "NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL": (
+        "NVLink checksum errors of flow control over all links",
+        _nvlink_errors("crc_flit"),
     ),
-    Field(
-        449,
-        "default",
-        Form("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", "gauge", MEGABYTES_PER_SECOND),
-        Form("DCGM_FI_DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND", "gauge", BYTES_PER_SECOND),
+    "NVLINK_CRC_DATA_ERROR_COUNT_TOTAL": (
+        "NVLink checksum errors of data over all links",
+        _nvlink_errors("crc_data"),
+    ),
+    "NVLINK_REPLAY_ERROR_COUNT_TOTAL": (
+        "NVLink packets sent again over all links",
+        _nvlink_errors("replay"),
+    ),
+    "NVLINK_RECOVERY_ERROR_COUNT_TOTAL": (
+        "NVLink recoveries over all links",
+        _nvlink_errors("recovery"),
+    ),
+    "NVLINK_BANDWIDTH_TOTAL": (
         "Moved over all NVLinks in both directions",
-        WHOLE_ACTIVITY,
-        _nvlink_rate,
+        WHOLE_ACTIVITY.one(_nvlink_rate),
     ),
+}
+"""By name of the first generation: what it means, and where its value, or its events, are."""
+
+
+def _full_name(name: str) -> str:
+    return name if name.startswith("DCGM_") else PREFIX + name
+
+
+def _row(line: str) -> Field:
+    number, listed, kind, legacy, unit, current, current_unit, *each = line.split()
+    meaning, reader = _READERS[legacy]
+    current = legacy if current == "=" else current
+    current_unit = unit if current_unit == "=" else current_unit
+    return Field(
+        None if number == "-" else int(number),
+        cast("Listed", listed),
+        Form(_full_name(legacy), cast("Kind", kind), UNITS[unit]),
+        Form(_full_name(current), cast("Kind", kind), UNITS[current_unit]),
+        meaning,
+        reader,
+        each=bool(each),
+    )
+
+
+FIELDS: tuple[Field, ...] = (
+    *map(_row, _FACTS.strip().splitlines()),
     *(_profiling(field) for field in dcgm.FIELDS),
 )

@@ -54,15 +54,17 @@ class _Lines:
         return "".join([self._heading, *(line for _, line in last.values())]) if last else ""
 
     def _values(self, found: _Found) -> list[tuple[str, float]]:
-        read, events = self._field.read, self._field.events
-        if read is not None:
+        reader = self._field.reader
+        if reader.shape == "rows":
             return [
-                (owner.text, value)
+                (owner.of(event), event.value)
                 for owner, subject in found
-                if (value := read(subject)) is not None
+                for event in reader.read(subject)
             ]
         return [
-            (owner.of(event), event.value) for owner, subject in found for event in events(subject)
+            (owner.text, value)
+            for owner, subject in found
+            if (value := reader.read(subject)) is not None
         ]
 
 
@@ -72,11 +74,11 @@ class DcgmPage:
     def __init__(self, names: Names, hostname: str) -> None:
         self._names = names
         self._owners = Owners(names, hostname)
-        kinds = list(dict.fromkeys((field.part, field.each) for field in FIELDS))
+        kinds = list(dict.fromkeys((field.reader.part, field.each) for field in FIELDS))
         self._parts: list[Part[Any]] = [part for part, _ in kinds]
         self._each = [each for _, each in kinds]
         self._fields = [
-            (kinds.index((field.part, field.each)), _Lines(field, names)) for field in FIELDS
+            (kinds.index((field.reader.part, field.each)), _Lines(field, names)) for field in FIELDS
         ]
         self._found: list[_Found] = [[] for _ in kinds]
         self._texts = [""] * len(self._fields)

@@ -19,50 +19,45 @@ FAN = Label("fan", meaning="number of the fan, from 0")
 FAMILIES: tuple[Family, ...] = (
     gauge(
         "gpu_bar1_used_bytes",
-        "full",
         "BAR1 aperture in use, through which the host maps device memory.",
         "nvmlDeviceGetBAR1MemoryInfo, at the slow cadence",
         BOARD.one(lambda b: b.bar1_used_bytes),
     ),
     gauge(
         "gpu_bar1_total_bytes",
-        "full",
         "Size of the BAR1 aperture.",
         "nvmlDeviceGetBAR1MemoryInfo, at the slow cadence",
         BOARD.one(lambda b: b.bar1_total_bytes),
     ),
     gauge(
         "gpu_power_watts",
-        "core",
         "Power drawn: a 1 s average on most parts since Ampere, else instantaneous; prefer the "
         "rate of gpu_energy_joules_total.",
         "field 185, else nvmlDeviceGetPowerUsage",
         VITALS.one(lambda v: v.power_watts),
+        level="core",
     ),
     gauge(
         "gpu_power_limit_watts",
-        "core",
         "The power limit in force: the lowest of all that apply.",
         "nvmlDeviceGetEnforcedPowerLimit, at the slow cadence",
         BOARD.one(lambda b: b.power_limit_watts),
+        level="core",
     ),
     gauge(
         "gpu_power_default_limit_watts",
-        "full",
         "The power limit after the driver is loaded.",
         "nvmlDeviceGetPowerManagementDefaultLimit",
         DEVICE.one(lambda d: d.power_default_limit_watts),
     ),
     gauge(
         "gpu_power_max_limit_watts",
-        "full",
         "The highest power limit that can be set.",
         "nvmlDeviceGetPowerManagementLimitConstraints",
         DEVICE.one(lambda d: d.power_max_limit_watts),
     ),
     gauge(
         "gpu_module_power_watts",
-        "full",
         "Power of the whole module, CPU included, where GPU and CPU share one (Grace): a 1 s "
         "average.",
         "field 185 with scope 1, the module",
@@ -70,43 +65,40 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_energy_joules_total",
-        "core",
         "Energy used since the driver was loaded; its rate is the exact mean power.",
         "nvmlDeviceGetTotalEnergyConsumption, field 83 (Volta and newer)",
         BOARD_TOTALS.one(lambda t: t.energy_joules),
+        level="core",
     ),
     gauge(
         "gpu_temperature_celsius",
-        "core",
         "Temperature of the GPU die and of its memory.",
         "nvmlDeviceGetTemperatureV, else nvmlDeviceGetTemperature; memory from field 82",
         VITALS.by_label(SENSOR, lambda v: v.temperatures_celsius),
+        level="core",
     ),
     gauge(
         "gpu_temperature_threshold_celsius",
-        "full",
         "Temperatures at which the GPU slows down or shuts down, or that it should not exceed.",
         "nvmlDeviceGetTemperatureThreshold",
         DEVICE.by_label(THRESHOLD, lambda d: d.temperature_threshold_celsius),
     ),
     gauge(
         "gpu_temperature_margin_celsius",
-        "full",
         "Degrees left before the GPU slows down.",
         "nvmlDeviceGetMarginTemperature, at the slow cadence",
         BOARD.one(lambda b: b.temperature_margin_celsius),
     ),
     gauge(
         "gpu_clock_hertz",
-        "core",
         "Current clocks: sm and memory at the poll interval, graphics and video at the slow "
         "cadence.",
         "nvmlDeviceGetClockInfo",
         VITALS.by_label(CLOCK, lambda v: v.clock_hertz),
+        level="core",
     ),
     gauge(
         "gpu_clock_max_hertz",
-        "full",
         "The highest clocks that the driver allows; they can lie above the clock of the spec "
         "ceilings.",
         "nvmlDeviceGetMaxClockInfo",
@@ -114,16 +106,15 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_throttle_seconds_total",
-        "core",
         "Time in which a reason held the clocks down; idle and requested clocks do not count, and "
         "reasons can overlap.",
         "the driver's time counters (fields 74-77, 79 and 269-271) since it was loaded, else "
         "nvmlDeviceGetCurrentClocksEventReasons integrated over the poll",
         BOARD_TOTALS.by_label(THROTTLE_REASON, lambda t: t.throttle_seconds),
+        level="core",
     ),
     gauge(
         "gpu_fan_speed_ratio",
-        "full",
         "Intended fan speed as a share of its maximum.",
         "nvmlDeviceGetFanSpeed_v2, at the slow cadence",
         BOARD.by_label(
@@ -132,7 +123,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_performance_state",
-        "full",
         "Performance state: 0 is the fastest, 15 the slowest.",
         "nvmlDeviceGetPerformanceState, at the slow cadence",
         BOARD.one(lambda b: b.performance_state),

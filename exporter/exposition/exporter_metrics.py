@@ -4,14 +4,25 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable
 
 import exporter
 from exporter.exposition.family import Family, counter, gauge, info
 from exporter.exposition.labels import Label
-from exporter.exposition.parts import DAEMON, NODE, SNAPSHOT, STATES, TRAINING_STATE, Node, Rows
+from exporter.exposition.parts import (
+    DAEMON,
+    NODE,
+    SNAPSHOT,
+    STATES,
+    TRAINING_STATE,
+    Node,
+    Number,
+    Reader,
+    Rows,
+)
 from exporter.exposition.processes import CAPPED
 from exporter.model.daemon import CONNECTION_REFUSALS, REQUEST_ABORTS, REQUEST_REFUSALS
-from exporter.model.snapshot import Snapshot
+from exporter.model.snapshot import Snapshot, SourceState
 from exporter.model.training import (
     FLOPS_EXCEED_PEAK,
     STALL_EXCEEDS_IDLE,
@@ -30,6 +41,16 @@ def _build(node: Node) -> Rows:
     yield (exporter.__version__, node.revision, platform.python_version()), 1
 
 
+def _of_sources(read: Callable[[SourceState], Number | None]) -> Reader:
+    """Read one value of each source that has it."""
+
+    def by_name(snapshot: Snapshot) -> dict[str, Number]:
+        values = {name: read(source) for name, source in snapshot.sources.items()}
+        return {name: value for name, value in values.items() if value is not None}
+
+    return SNAPSHOT.by_label(SOURCE, by_name)
+
+
 def _degraded_ranks(snapshot: Snapshot) -> dict[str, int]:
     """Count the live ranks that are degraded, by reason; every reason is there."""
     if snapshot.training is None:
@@ -44,7 +65,6 @@ def _degraded_ranks(snapshot: Snapshot) -> dict[str, int]:
 FAMILIES: tuple[Family, ...] = (
     info(
         "roofline_exporter_build_info",
-        "core",
         "What this exporter is.",
         "the running program",
         NODE.rows(
@@ -55,71 +75,50 @@ FAMILIES: tuple[Family, ...] = (
             ),
             _build,
         ),
+        level="core",
     ),
     gauge(
         "roofline_exporter_source_up",
-        "core",
         "1 while this source gives readings, else 0.",
         "outcome of its last read",
-        SNAPSHOT.by_label(
-            SOURCE, lambda s: {name: int(source.up) for name, source in s.sources.items()}
-        ),
+        _of_sources(lambda each: int(each.up)),
+        level="core",
     ),
     gauge(
         "roofline_exporter_source_read_seconds",
-        "full",
         "How long the last read of this source took; with that of the page, where it reads one.",
         "monotonic clock around the read",
-        SNAPSHOT.by_label(
-            SOURCE,
-            lambda s: {
-                name: source.read_seconds
-                for name, source in s.sources.items()
-                if source.read_seconds is not None
-            },
-        ),
+        _of_sources(lambda each: each.read_seconds),
     ),
     gauge(
         "roofline_exporter_source_age_seconds",
-        "full",
         "Age of what this source said last, which stays in use while it cannot be read.",
         "monotonic clock",
-        SNAPSHOT.by_label(
-            SOURCE,
-            lambda s: {
-                name: source.age_seconds
-                for name, source in s.sources.items()
-                if source.age_seconds is not None
-            },
-        ),
+        _of_sources(lambda each: each.age_seconds),
     ),
     counter(
         "roofline_exporter_source_failures_total",
-        "full",
         "Reads of this source that failed.",
         "counted since the exporter started",
-        SNAPSHOT.by_label(
-            SOURCE, lambda s: {name: source.failures_total for name, source in s.sources.items()}
-        ),
+        _of_sources(lambda each: each.failures_total),
     ),
     gauge(
         "roofline_exporter_snapshot_timestamp_seconds",
-        "core",
         "Unix time of the snapshot that this page shows; its age says whether the exporter polls.",
         "host clock at the publisher's tick",
         SNAPSHOT.one(lambda s: s.timestamp_seconds),
+        level="core",
     ),
     gauge(
         "roofline_exporter_devices",
-        "core",
         "How many NVIDIA GPUs there are by who counts: the PCI bus, the kernel driver and NVML; a "
         "GPU that some miss is lost to them.",
         "/sys/bus/pci/devices, /proc/driver/nvidia/gpus and nvmlDeviceGetCount",
         SNAPSHOT.by_label(Label("where", ("pci", "driver", "nvml")), lambda s: s.devices),
+        level="core",
     ),
     gauge(
         "roofline_exporter_reading_state",
-        "core",
         "1 for each group of readings that is absent, or not all there, with the reason as state; "
         "implausible: it answers what cannot be true; busy: somebody else has the counters; "
         "unreachable: it does not answer, or not as it should; paused: handed to a profiler; "
@@ -142,17 +141,16 @@ FAMILIES: tuple[Family, ...] = (
             ),
             lambda states: (((group, state), 1) for group, state in states.items()),
         ),
+        level="core",
     ),
     counter(
         "roofline_exporter_series_dropped_total",
-        "full",
         "Series that a cap cut off, added up over the snapshots.",
         "counted since the exporter started",
         NODE.by_label(Label("family", tuple(CAPPED)), lambda n: n.dropped),
     ),
     counter(
         "roofline_exporter_connections_refused_total",
-        "full",
         "Connections that were not let in, by why.",
         "counted since the exporter started",
         DAEMON.by_label(
@@ -161,7 +159,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "roofline_exporter_requests_refused_total",
-        "full",
         "Requests that were answered with an error before they were looked at, by why.",
         "counted since the exporter started",
         DAEMON.by_label(
@@ -170,36 +167,32 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "roofline_exporter_requests_aborted_total",
-        "full",
         "Connections that were ended because the client did not go on, by what it did not do.",
         "counted since the exporter started",
         DAEMON.by_label(Label("reason", tuple(REQUEST_ABORTS)), lambda d: d.requests_aborted_total),
     ),
     counter(
         "roofline_exporter_log_lines_dropped_total",
-        "full",
         "Log lines that were dropped because nobody read standard error.",
         "counted since the exporter started",
         DAEMON.one(lambda d: d.log_lines_dropped_total),
     ),
     gauge(
         "roofline_exporter_web_config_success",
-        "core",
         "1 while the web configuration file can be used, 0 while it is broken and nobody new is "
         "let in; absent without one.",
         "the last look at the file and at those that it names",
         DAEMON.one(lambda d: None if d.web_config_ok is None else int(d.web_config_ok)),
+        level="core",
     ),
     counter(
         "roofline_exporter_training_reports_total",
-        "full",
         "Reports of training jobs that were taken; absent while none are listened for.",
         "counted since the exporter started",
         TRAINING_STATE.one(lambda s: s.reports_total),
     ),
     counter(
         "roofline_exporter_training_rejected_total",
-        "full",
         "Reports of training jobs that were refused; under stall_exceeds_idle and "
         "flops_exceed_peak the minutes in which S was cut to the GPU's own idle time, and stated "
         "work to what the GPU can do.",
@@ -208,7 +201,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "roofline_exporter_training_quota_hits_total",
-        "full",
         "Refused reports of training jobs that reached a limit of their user (rate, jobs, ranks), "
         "by who sent them; never the uid itself.",
         "counted since the exporter started; the sender as the kernel names it",
@@ -216,7 +208,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "roofline_exporter_training_degraded",
-        "full",
         "Ranks with a live process of which something is not measured, or not believed, by what it "
         "is; absent while no reports are listened for.",
         "reports of the training client in the job; unverified: the driver's list of processes",

@@ -74,16 +74,16 @@ class Family:
         return f"{self.meaning} Source: {self.origin}."
 
 
-def counter(name: str, level: Level, meaning: str, origin: str, reader: Reader) -> Family:
+def counter(name: str, meaning: str, origin: str, reader: Reader, level: Level = "full") -> Family:
     """Describe a family that only rises."""
     return Family(name, "counter", level, meaning, origin, reader)
 
 
-def gauge(name: str, level: Level, meaning: str, origin: str, reader: Reader) -> Family:
+def gauge(name: str, meaning: str, origin: str, reader: Reader, level: Level = "full") -> Family:
     """Describe a family that may rise and fall."""
     return Family(name, "gauge", level, meaning, origin, reader)
 
 
-def info(name: str, level: Level, meaning: str, origin: str, reader: Reader) -> Family:
+def info(name: str, meaning: str, origin: str, reader: Reader, level: Level = "full") -> Family:
     """Describe a family whose value is always 1 and whose labels carry the facts."""
     return Family(name, "info", level, meaning, origin, reader)

@@ -52,7 +52,6 @@ def _instances(device: Device) -> Rows:
 FAMILIES: tuple[Family, ...] = (
     info(
         "gpu_info",
-        "core",
         "What this GPU is; labels that are not known are empty.",
         "NVML identity queries at enumeration; spec names the row of the spec file, or derived",
         GPU.rows(
@@ -73,25 +72,24 @@ FAMILIES: tuple[Family, ...] = (
             ),
             _info,
         ),
+        level="core",
     ),
     gauge(
         "gpu_up",
-        "core",
         "1 while this GPU answers and its readings are fresh, else 0 and its other series are "
         "gone.",
         "outcome of the fast reads at the poll interval",
         GPU.one(lambda gpu: int(gpu.up)),
+        level="core",
     ),
     gauge(
         "gpu_last_read_timestamp_seconds",
-        "full",
         "Unix time of this GPU's last successful fast read; its counters are exact at this time.",
         "host clock",
         GPU.one(lambda gpu: gpu.last_read_timestamp_seconds),
     ),
     info(
         "gpu_saturation_source_info",
-        "core",
         "Where saturation comes from, and whether every unit that it needs was read.",
         "the first source that answers for this GPU of gpm, dcgm and cupti, else an estimate",
         SATURATION.rows(
@@ -101,10 +99,10 @@ FAMILIES: tuple[Family, ...] = (
             ),
             _saturation_source,
         ),
+        level="core",
     ),
     info(
         "gpu_mode_info",
-        "full",
         "Modes that an administrator sets; labels that are not known are empty.",
         "nvmlDeviceGetPersistenceMode, ComputeMode, EccMode, MigMode, VirtualizationMode and "
         "nvmlSystemGetConfComputeState",
@@ -112,7 +110,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     info(
         "gpu_mig_info",
-        "full",
         "One series for each MIG compute instance.",
         "nvmlDeviceGetMigDeviceHandleByIndex and the ids of each handle",
         DEVICE.rows(

@@ -17,15 +17,14 @@ def _holder(holder: Holder) -> Rows:
 FAMILIES: tuple[Family, ...] = (
     gauge(
         "gpu_held",
-        "core",
         "1 while a compute process that is not on the ignore list is on this GPU, else 0.",
         "the driver's process list at the slow cadence; only where it cannot be read, memory in "
         "use",
         SHARE.one(lambda s: flag(s.held)),
+        level="core",
     ),
     info(
         "gpu_holder_info",
-        "core",
         "Who holds this GPU: the process with the most memory of those that do; exactly one series "
         "while gpu_held is 1. Labels that are not known are empty.",
         "the driver's process list and /proc at the slow cadence; arguments and environment are "
@@ -40,40 +39,39 @@ FAMILIES: tuple[Family, ...] = (
             ),
             _holder,
         ),
+        level="core",
     ),
     gauge(
         "gpu_last_busy_timestamp_seconds",
-        "core",
         "Unix time at which the last interval ended in which the GPU was busy or was not "
         "observed; before there is one, the time at which observation began.",
         "derived, each poll interval",
         TOTALS.one(lambda t: t.last_busy_timestamp_seconds),
+        level="core",
     ),
     counter(
         "gpu_idle_seconds_total",
-        "core",
         "Time in intervals that were idle as a whole: no engine, SM, DRAM or video activity, and "
         "hardly any PCIe or NVLink traffic.",
         "derived, each poll interval, since the exporter started",
         TOTALS.one(lambda t: t.idle_seconds),
+        level="core",
     ),
     counter(
         "gpu_held_idle_seconds_total",
-        "core",
         "The part of gpu_idle_seconds_total in which a process held the GPU.",
         "derived, each poll interval, since the exporter started",
         TOTALS.one(lambda t: t.held_idle_seconds),
+        level="core",
     ),
     counter(
         "gpu_idle_energy_joules_total",
-        "full",
         "Energy used in the time of gpu_idle_seconds_total.",
         "derived from gpu_energy_joules_total, else from the power, since the exporter started",
         TOTALS.one(lambda t: t.idle_energy_joules),
     ),
     counter(
         "gpu_held_idle_energy_joules_total",
-        "full",
         "Energy used in the time of gpu_held_idle_seconds_total.",
         "derived from gpu_energy_joules_total, else from the power, since the exporter started",
         TOTALS.one(lambda t: t.held_idle_energy_joules),

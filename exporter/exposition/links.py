@@ -16,7 +16,6 @@ PCIE_ERROR_KIND = Label(
 FAMILIES: tuple[Family, ...] = (
     counter(
         "gpu_pcie_transmit_bytes_total",
-        "full",
         "Bytes sent over PCIe since the exporter started.",
         "GPM counter 255, else GPM rate 20 integrated, else field 197 where a wrap cannot be "
         "missed",
@@ -24,7 +23,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_pcie_receive_bytes_total",
-        "full",
         "Bytes received over PCIe since the exporter started.",
         "GPM counter 256, else GPM rate 21 integrated, else field 198 where a wrap cannot be "
         "missed",
@@ -32,56 +30,48 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_pcie_replays_total",
-        "full",
         "PCIe packets sent again, by the driver's own count.",
         "nvmlDeviceGetPcieReplayCounter, at the slow cadence",
         BOARD.one(lambda b: b.pcie_replays_total),
     ),
     counter(
         "gpu_pcie_errors_total",
-        "full",
         "PCIe errors, by the driver's own count.",
         "fields 173-183, at the slow cadence",
         BOARD.by_label(PCIE_ERROR_KIND, lambda b: b.pcie_errors_total),
     ),
     counter(
         "gpu_pcie_link_recoveries_total",
-        "full",
         "Times the PCIe link went from L0 to recovery, by the driver's own count.",
         "field 169, at the slow cadence",
         BOARD.one(lambda b: b.pcie_link_recoveries_total),
     ),
     gauge(
         "gpu_pcie_link_generation",
-        "full",
         "PCIe generation of the link now; it drops when the GPU is idle.",
         "nvmlDeviceGetCurrPcieLinkGeneration, at the slow cadence",
         BOARD.one(lambda b: b.pcie_generation),
     ),
     gauge(
         "gpu_pcie_link_generation_max",
-        "full",
         "PCIe generation that GPU and slot can reach.",
         "nvmlDeviceGetMaxPcieLinkGeneration",
         DEVICE.one(lambda d: d.pcie_generation_max),
     ),
     gauge(
         "gpu_pcie_link_width",
-        "full",
         "PCIe lanes of the link now.",
         "nvmlDeviceGetCurrPcieLinkWidth, at the slow cadence",
         BOARD.one(lambda b: b.pcie_width),
     ),
     gauge(
         "gpu_pcie_link_width_max",
-        "full",
         "PCIe lanes that GPU and slot can use.",
         "nvmlDeviceGetMaxPcieLinkWidth",
         DEVICE.one(lambda d: d.pcie_width_max),
     ),
     counter(
         "gpu_nvlink_transmit_bytes_total",
-        "full",
         "Data bytes sent over all NVLinks.",
         "the driver's counter (field 138, all links; NVLink 5: field 202), else GPM rate 61 "
         "integrated",
@@ -89,7 +79,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_nvlink_receive_bytes_total",
-        "full",
         "Data bytes received over all NVLinks.",
         "the driver's counter (field 139, all links; NVLink 5: field 204), else GPM rate 60 "
         "integrated",
@@ -97,28 +86,24 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_nvlink_errors_total",
-        "full",
         "NVLink errors over all links, by the driver's own count.",
         "fields 32-59, 96-119 and 161-163, at the slow cadence",
         BOARD.by_label(NVLINK_ERROR_KIND, lambda b: b.nvlink_errors_total),
     ),
     counter(
         "gpu_c2c_transmit_bytes_total",
-        "full",
         "Bytes sent to the CPU over NVLink-C2C (Grace).",
         "GPM C2C transmit rate integrated",
         BOARD_TOTALS.one(lambda t: t.c2c_transmit_bytes),
     ),
     counter(
         "gpu_c2c_receive_bytes_total",
-        "full",
         "Bytes received from the CPU over NVLink-C2C (Grace).",
         "GPM C2C receive rate integrated",
         BOARD_TOTALS.one(lambda t: t.c2c_receive_bytes),
     ),
     gauge(
         "gpu_peak_link_bandwidth_bytes_per_second",
-        "full",
         "Highest data rate of a kind of link per direction, all links of the kind together.",
         "spec file, else link generation, width and count from NVML",
         BOARD_CEILINGS.by_label(LINK, lambda c: c.link_bandwidth_bytes_per_second),

@@ -23,6 +23,7 @@ from exporter.model.reading import (
 )
 from exporter.model.snapshot import (
     BoardTotals,
+    Bounds,
     Ceilings,
     Gpu,
     Holder,
@@ -110,6 +111,9 @@ HOLDER: Part[Holder] = Part("share", lambda share: share.holder)
 ACTIVITY: Part[Activity] = Part("share", lambda share: share.activity)
 SATURATION: Part[Saturation] = Part("share", lambda share: share.saturation)
 ROOFLINE: Part[Roofline] = Part("share", lambda share: share.roofline)
+FLOPS_BOUNDS: Part[Bounds] = Part(
+    "share", lambda share: share.roofline and share.roofline.flops_bounds_per_second
+)
 CEILINGS: Part[Ceilings] = Part("share", lambda share: share.ceilings)
 
 STATES: Part[Mapping[str, str]] = Part("reading", lambda states: states)

@@ -65,7 +65,6 @@ _WHOSE = (
 
 PROCESS_MEMORY = gauge(
     "gpu_process_memory_bytes",
-    "full",
     "Device memory of each process, the largest ones only; off unless enabled.",
     "the driver's process lists, at the slow cadence; command and owner from /proc",
     PROCESSES.rows(
@@ -80,7 +79,6 @@ PROCESS_MEMORY = gauge(
 
 PROCESS_UTILIZATION = gauge(
     "gpu_process_sm_utilization_ratio",
-    "full",
     "Share of the SM time in which each process had a kernel running, the largest ones only; off "
     "unless enabled. The driver samples it: it is not how much of the SMs was in use, and the sum "
     "need not reach gpu_utilization_ratio. Under MPS it may be counted for the server; none under "
@@ -117,13 +115,13 @@ CAPPED = (*PER_PROCESS, "gpu_workload_info")
 FAMILIES: tuple[Family, ...] = (
     gauge(
         "gpu_processes",
-        "core",
         "Processes that the driver lists; one that uses both CUDA and graphics is in two rows.",
         "nvmlDeviceGetComputeRunningProcesses, GraphicsRunningProcesses and "
         "MPSComputeRunningProcesses, at the slow cadence",
         PROCESSES.by_label(
             Label("type", PROCESS_KINDS, full_values=("graphics", "mps")), process_counts
         ),
+        level="core",
     ),
     PROCESS_MEMORY,
     PROCESS_UTILIZATION,

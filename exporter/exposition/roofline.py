@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from exporter.exposition.family import Family, counter, gauge
 from exporter.exposition.labels import Label
-from exporter.exposition.parts import CEILINGS, ROOFLINE, TOTALS, Rows
+from exporter.exposition.parts import CEILINGS, FLOPS_BOUNDS, ROOFLINE, TOTALS, Rows
 from exporter.model.snapshot import LIMITERS, PRECISIONS, Ceilings
 
 PEAK_PRECISION = Label("precision", PRECISIONS, full_values=("fp16", "bf16"))
@@ -45,40 +45,39 @@ def _peak_flops(ceilings: Ceilings) -> Rows:
 FAMILIES: tuple[Family, ...] = (
     gauge(
         "gpu_peak_flops_per_second",
-        "core",
         "Compute ceiling: dense, FMA = 2 operations, tensor rates with FP32 accumulation unless "
         "named fp16acc; int rows are operations, int8 without tensor is DP4A.",
         "spec: datasheet row of the spec file, else derived from NVML; achievable: x what the "
         "best public kernels reach",
         CEILINGS.rows((PEAK_PRECISION, CEILING_BASIS), _peak_flops),
+        level="core",
     ),
     gauge(
         "gpu_peak_memory_bandwidth_bytes_per_second",
-        "core",
         "Device memory bandwidth ceiling.",
         "spec: datasheet row of the spec file, else memory clock x 2 x bus width / 8; achievable: "
         "x what the best public kernels reach",
         CEILINGS.by_label(CEILING_BASIS, lambda c: c.memory_bandwidth_by_basis),
+        level="core",
     ),
     gauge(
         "gpu_peak_clock_hertz",
-        "core",
         "Clock at which the spec ceilings hold; real clocks can exceed it.",
         "spec file, else estimated from the maximum clocks of NVML",
         CEILINGS.by_label(CLOCKED_UNIT, lambda c: c.peak_clock_hertz),
+        level="core",
     ),
     counter(
         "gpu_flops_total",
-        "core",
         f"Operations done by the pipes that are measured; {_FMA} (an upper estimate; pipe fma as "
         "fp32), tensor work as FP64 and INT8 where the counters show that, the rest, and pipe "
         "tensor_fp16, at the assumed precision.",
         "derived: active cycles x FLOP per clock and SM, since the exporter started",
         TOTALS.by_label(COUNTED_PRECISION, lambda t: t.flops),
+        level="core",
     ),
     counter(
         "gpu_flops_lower_total",
-        "full",
         "Operations done, at least: tensor work at the slowest precision that it can have been, no "
         "vector work.",
         "derived, since the exporter started",
@@ -86,81 +85,72 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_flops_upper_total",
-        "full",
         f"Operations done, at most: the fastest rates of the hardware; {_FMA}.",
         "derived, since the exporter started",
         TOTALS.one(lambda t: t.flops_upper),
     ),
     counter(
         "gpu_dram_bytes_total",
-        "core",
         "Bytes moved between device memory and GPU.",
         "derived: DRAM activity x memory clock x 2 x bus width / 8, since the exporter started",
         TOTALS.one(lambda t: t.dram_bytes),
+        level="core",
     ),
     gauge(
         "gpu_flops_per_second",
-        "core",
         f"Operations per second of the pipes that are measured, over the last poll interval, all "
         f"precisions together; {_FMA}.",
         "derived as gpu_flops_total",
         ROOFLINE.one(lambda r: r.total_flops_per_second),
+        level="core",
     ),
     gauge(
         "gpu_flops_lower_per_second",
-        "full",
         "Operations per second over the last poll interval, at least.",
         "derived as gpu_flops_lower_total",
-        ROOFLINE.one(
-            lambda r: None if r.flops_bounds_per_second is None else r.flops_bounds_per_second.lower
-        ),
+        FLOPS_BOUNDS.one(lambda b: b.lower),
     ),
     gauge(
         "gpu_flops_upper_per_second",
-        "full",
         "Operations per second over the last poll interval, at most.",
         "derived as gpu_flops_upper_total",
-        ROOFLINE.one(
-            lambda r: None if r.flops_bounds_per_second is None else r.flops_bounds_per_second.upper
-        ),
+        FLOPS_BOUNDS.one(lambda b: b.upper),
     ),
     gauge(
         "gpu_dram_bytes_per_second",
-        "full",
         "Bytes per second between device memory and GPU over the last poll interval.",
         "derived as gpu_dram_bytes_total",
         ROOFLINE.one(lambda r: r.dram_bytes_per_second),
     ),
     gauge(
         "gpu_arithmetic_intensity_flops_per_byte",
-        "full",
         "Operations per byte of device memory traffic over the last poll interval.",
         "derived: gpu_flops_per_second / gpu_dram_bytes_per_second",
         ROOFLINE.one(lambda r: r.intensity_flops_per_byte),
     ),
     gauge(
         "gpu_roof_ratio",
-        "core",
         "How close the point is to its roof: 1 is on the roof; above 1 means that clocks exceed "
         "those of the basis.",
         "derived: max over units of activity x clock / clock of the basis, and of DRAM traffic / "
         "bandwidth, over the last poll interval",
         ROOFLINE.by_label(ROOF_BASIS, lambda r: r.roof_ratio),
+        level="core",
     ),
     counter(
         "gpu_roof_seconds_total",
-        "core",
         "Integral of gpu_roof_ratio over observed activity time.",
         "derived as gpu_roof_ratio, x time, since the exporter started",
         TOTALS.by_label(ROOF_BASIS, lambda t: t.roof_seconds),
+        level="core",
     ),
     counter(
         "gpu_limited_seconds_total",
-        "core",
         "Observed time by what limited it most.",
         "derived: the largest part of each poll interval, or what certainly took more than half of "
         "it where parts are only bounded, else unknown; idle time in a wait for data that the job "
         "announced counts as input apart from the rest; since the exporter started",
         TOTALS.by_label(LIMITER, lambda t: t.limited_seconds),
+        level="core",
     ),
 )

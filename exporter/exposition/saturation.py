@@ -27,14 +27,12 @@ _WINDOW = (
 FAMILIES: tuple[Family, ...] = (
     gauge(
         "gpu_engine_active_ratio",
-        "full",
         f"Share of time in which the graphics and compute engine was active, {_OVER_POLL}",
         "GPM 1; DCGM field 1001; CUPTI gr__cycles_active",
         ACTIVITY.one(lambda a: a.engine),
     ),
     gauge(
         "gpu_sm_active_ratio",
-        "full",
         f"Share of cycles (not of time: few pass at a low clock) with a warp resident on an SM, "
         f"averaged over the SMs, {_OVER_POLL}",
         "GPM 249/248, else GPM 2; DCGM field 1002; CUPTI sm__cycles_active",
@@ -42,21 +40,18 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_sm_occupancy_ratio",
-        "full",
         f"Resident warps over the most that fit; high occupancy is no saturation; {_OVER_POLL}",
         "GPM 3; DCGM field 1003; CUPTI sm__warps_active",
         ACTIVITY.one(lambda a: a.occupancy),
     ),
     gauge(
         "gpu_dram_active_ratio",
-        "full",
         f"Share of cycles in which the memory interface moved data, {_OVER_POLL}",
         "GPM 10; DCGM field 1005; CUPTI dram__throughput",
         ACTIVITY.one(lambda a: a.dram),
     ),
     gauge(
         "gpu_pipe_active_ratio",
-        "full",
         f"Share of cycles (not of time: few pass at a low clock) in which a math pipe was busy, "
         f"{_OVER_POLL} fma: the FP32 and FP16 units as one; tensor_fp16: tensor and FP16 as one; "
         "only from sources that do not tell them apart.",
@@ -67,83 +62,80 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_tensor_op_active_ratio",
-        "full",
         f"Share of cycles in which the tensor pipe ran a kind of operation, {_OVER_POLL}",
         "GPM 251-254 over 248, else GPM 6-9; DCGM fields 1013-1015; CUPTI sm__pipe_tensor_*",
         ACTIVITY.by_label(TENSOR_OP, lambda a: a.tensor_op_ratios),
     ),
     counter(
         "gpu_engine_active_seconds_total",
-        "core",
         "Time in which the graphics and compute engine was active.",
         "integral of gpu_engine_active_ratio since the exporter started",
         TOTALS.one(lambda t: t.engine_active_seconds),
+        level="core",
     ),
     counter(
         "gpu_sm_active_seconds_total",
-        "core",
         "SM activity integrated over time, averaged over the SMs: a share of cycles, so more than "
         "the time that they were active if the clock fell in between.",
         "integral of gpu_sm_active_ratio since the exporter started",
         TOTALS.one(lambda t: t.sm_active_seconds),
+        level="core",
     ),
     counter(
         "gpu_dram_active_seconds_total",
-        "core",
         "Time in which the memory interface moved data.",
         "integral of gpu_dram_active_ratio since the exporter started",
         TOTALS.one(lambda t: t.dram_active_seconds),
+        level="core",
     ),
     counter(
         "gpu_pipe_active_seconds_total",
-        "core",
         "Activity of a math pipe integrated over time: a share of cycles, so more than the time "
         "that it was busy if the clock fell in between. Pipes run side by side, so rows can exceed "
         "the time that passed.",
         "integral of gpu_pipe_active_ratio since the exporter started",
         TOTALS.by_label(PIPE, lambda t: t.pipe_active_seconds),
+        level="core",
     ),
     counter(
         "gpu_tensor_op_active_seconds_total",
-        "full",
         "Activity of the tensor pipe by kind of operation integrated over time, a share of cycles.",
         "integral of gpu_tensor_op_active_ratio since the exporter started",
         TOTALS.by_label(TENSOR_OP, lambda t: t.tensor_op_active_seconds),
     ),
     gauge(
         "gpu_saturation_ratio",
-        "core",
         f"How close the GPU is to a limit {_READABLE}. Only where measured and complete.",
         "derived: max of tensor, fp64, fma, int (as shares of time) and DRAM activity over the "
         "last poll interval",
         SATURATION.one(lambda s: s.ratio),
+        level="core",
     ),
     counter(
         "gpu_saturation_seconds_total",
-        "core",
         f"Saturation integrated over time, {_READABLE}.",
         "integral of gpu_saturation_ratio since the exporter started",
         TOTALS.one(lambda t: t.saturation_seconds),
+        level="core",
     ),
     gauge(
         "gpu_saturation_lower_ratio",
-        "core",
         f"Saturation is at least this, {_READABLE}. {_WINDOW}",
         "derived: max of the lower bounds of each unit; where not measured, from utilization and "
         "stated work",
         SATURATION.one(lambda s: s.bounds.lower),
+        level="core",
     ),
     gauge(
         "gpu_saturation_upper_ratio",
-        "core",
         f"Saturation is at most this, {_READABLE}. {_WINDOW}",
         "derived: max of the upper bounds of each unit; where not measured, from utilization and "
         "stated work",
         SATURATION.one(lambda s: s.bounds.upper),
+        level="core",
     ),
     gauge(
         "gpu_resource_saturation_lower_ratio",
-        "full",
         f"Activity of a unit that is not measured is at least this. {_WINDOW}",
         "derived from what contains it: SM or engine activity where measured, else from the "
         "driver's utilization and the work that jobs state",
@@ -151,7 +143,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_resource_saturation_upper_ratio",
-        "full",
         f"Activity of a unit that is not measured is at most this. {_WINDOW}",
         "derived from what contains it: SM or engine activity where measured, else from the "
         "driver's utilization and the work that jobs state",
@@ -159,15 +150,14 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_time_seconds_total",
-        "core",
         "Observed time in five parts: idle (nothing resident), narrow (not all SMs), unsaturated "
         "(SMs held, no unit full), clock (lost to lower clocks), saturated.",
         "derived from measured and complete activity, integrated since the exporter started",
         TOTALS.by_label(PART, lambda t: t.time_seconds),
+        level="core",
     ),
     counter(
         "gpu_time_lower_seconds_total",
-        "full",
         "Observed time in each part of gpu_time_seconds_total at least, where that is not known "
         "because not every unit is read.",
         "derived from bounds of engine and SM activity, saturation and clock, integrated since the "
@@ -176,7 +166,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_time_upper_seconds_total",
-        "full",
         "Observed time in each part of gpu_time_seconds_total at most, where that is not known "
         "because not every unit is read; the parts add up to more than the time that passed.",
         "derived as gpu_time_lower_seconds_total",
@@ -184,7 +173,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "gpu_tensor_flops_utilization_ratio",
-        "full",
         "OFU: tensor FLOP/s over the tensor peak at the clock of the datasheet, whatever the "
         "precision.",
         "derived: tensor activity x SM clock / gpu_peak_clock_hertz over the last poll interval",

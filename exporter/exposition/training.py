@@ -36,7 +36,6 @@ def _info(rank: Rank) -> Rows:
 FAMILIES: tuple[Family, ...] = (
     info(
         "gpu_training_info",
-        "full",
         "What this rank of a training job runs; labels that are not known are empty.",
         _REPORT,
         RANK.rows(
@@ -51,153 +50,146 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_training_steps_total",
-        "core",
         "Training steps: optimizer steps where they are seen, else batches.",
         _REPORT + _SINCE,
         RANK_TOTALS.one(lambda t: t.steps),
+        level="core",
     ),
     counter(
         "gpu_training_batches_total",
-        "core",
         "Batches that the training loop took from its data loader.",
         _REPORT + _SINCE,
         RANK_TOTALS.one(lambda t: t.batches),
+        level="core",
     ),
     counter(
         "gpu_training_samples_total",
-        "core",
         "Samples in these batches, where the job says how many a batch has.",
         _REPORT + _SINCE,
         RANK_TOTALS.one(lambda t: t.samples),
+        level="core",
     ),
     counter(
         "gpu_training_step_seconds_total",
-        "core",
         "Wall time of the training loop with its phases; divide rates by its rate for a share.",
         _REPORT + _SINCE,
         RANK_TOTALS.one(lambda t: t.step_seconds),
+        level="core",
     ),
     gauge(
         "gpu_training_run_seconds",
-        "core",
         "Wall time of the training loop in the current run, of its longest-running process; it "
         "starts at 0 with each run, while counters under the same labels may continue from an "
         "earlier one.",
         _REPORT,
         RANK.one(lambda r: r.run_seconds),
+        level="core",
     ),
     gauge(
         "gpu_training_verified",
-        "core",
         "1 where the driver lists a process of this rank on its GPU, else 0: then nothing that the "
         "rank says moves the GPU's own numbers; absent for a rank without a GPU.",
         "the driver's list of processes, by the process id that the kernel gives each report",
         RANK.one(lambda r: flag(r.verified)),
+        level="core",
     ),
     counter(
         "gpu_training_phase_seconds_total",
-        "core",
         "Host time in each phase (W): how long the loop waited there, whether or not the GPU had "
         "work; phases exclude each other, and one that the job does not measure is absent.",
         "clock of the job around next() and phase()" + _SINCE,
         RANK_TOTALS.by_label(PHASE, lambda t: t.phase_seconds),
+        level="core",
     ),
     counter(
         "gpu_training_phase_gpu_idle_seconds_total",
-        "core",
         "The part of gpu_training_phase_seconds_total in which the stream of the loop had nothing "
         "to do (S), by measured phase; a job of one rank would gain between S and W by faster "
         "data, checkpoints or logging, one of several ranks at most the W of its slowest.",
         _EVENTS + "; checked against the GPU's own idle time",
         RANK_TOTALS.by_label(PHASE, lambda t: t.phase_gpu_idle_seconds),
+        level="core",
     ),
     counter(
         "gpu_training_model_flops_total",
-        "full",
         "Operations of the model itself, where the job says how many a step or sample needs.",
         "steps or samples x what the job states",
         RANK_TOTALS.one(lambda t: t.model_flops),
     ),
     gauge(
         "gpu_training_prefetch_batches",
-        "full",
         "Batches that were ready when the loop asked last; near 0 the loader is too slow.",
         _LOADER,
         LOADER.one(lambda each: each.ready_batches),
     ),
     gauge(
         "gpu_training_dataloader_workers",
-        "full",
         "Worker processes of the data loader; 0 loads in the loop itself.",
         _LOADER,
         LOADER.one(lambda each: each.workers),
     ),
     gauge(
         "gpu_training_memory_bytes",
-        "full",
         "Device memory as the framework's allocator counts it.",
         "torch.cuda.memory_stats in the job, every 10 s",
         RANK.by_label(Label("kind", ("allocated", "reserved", "peak")), lambda r: r.memory_bytes),
     ),
     gauge(
         "gpu_training_processes",
-        "full",
         "Processes alive that report under these labels; their counters are added up.",
         "report ids that neither ended nor fell silent",
         RANK.one(lambda r: r.processes),
     ),
     gauge(
         "gpu_training_last_report_timestamp_seconds",
-        "full",
         "Unix time of the last report; its counters are exact at this time.",
         "host clock when the report came in",
         RANK.one(lambda r: r.last_report_timestamp_seconds),
     ),
     gauge(
         "gpu_inferred_data_stall_lower_ratio",
-        "core",
         f"Least {_CAN_HAVE_WAITED}",
         _INFERRED,
         SHARE.by_label(METHOD, lambda s: lower(s.data_stall)),
+        level="core",
     ),
     gauge(
         "gpu_inferred_data_stall_upper_ratio",
-        "core",
         f"Greatest {_CAN_HAVE_WAITED}",
         _INFERRED,
         SHARE.by_label(METHOD, lambda s: upper(s.data_stall)),
+        level="core",
     ),
     counter(
         "gpu_inferred_data_stall_lower_seconds_total",
-        "core",
         "Least time for which this GPU sat idle while its job waited for data, found without CUDA "
         "events in the job.",
         _COUNTED,
         TOTALS.by_label(METHOD, lambda t: t.data_stall_lower_seconds),
+        level="core",
     ),
     counter(
         "gpu_inferred_data_stall_upper_seconds_total",
-        "core",
         "Greatest time for which this GPU sat idle while its job waited for data, found without "
         "CUDA events in the job.",
         _COUNTED,
         TOTALS.by_label(METHOD, lambda t: t.data_stall_upper_seconds),
+        level="core",
     ),
 )
 
 COLLECTIVE_FAMILIES: tuple[Family, ...] = (
     gauge(
         "gpu_nccl_ras_ranks",
-        "core",
         "Ranks of the NCCL job that answers on this node, on all its nodes, each by its worst "
         "state in any communicator: responding, missing from it, unresponsive (about 5 s), dead "
         "(about 60 s).",
         "NCCL's RAS every 15 s, with --source.nccl-ras",
         COLLECTIVES.by_label(Label("state", RAS_STATES), lambda c: c.ranks),
+        level="core",
     ),
     gauge(
         "gpu_nccl_ras_communicators",
-        "full",
         "Communicators of the NCCL job that answers on this node.",
         "NCCL's RAS every 15 s, with --source.nccl-ras",
         COLLECTIVES.one(lambda c: c.communicators),

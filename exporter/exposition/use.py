@@ -14,88 +14,81 @@ _ENGINE_MEANING = "Share of time in which the {} was busy, over the driver's own
 FAMILIES: tuple[Family, ...] = (
     gauge(
         "gpu_utilization_ratio",
-        "core",
         "Share of time with at least one kernel resident, over the last poll interval; says "
         "nothing about how much of the GPU that kernel used. Absent under MIG.",
         "mean of nvmlDeviceGetSamples (GPU utilization), else nvmlDeviceGetUtilizationRates",
         UTILIZATION.one(lambda u: u.ratio),
+        level="core",
     ),
     gauge(
         "gpu_memory_controller_utilization_ratio",
-        "full",
         "Share of time in which device memory was read or written, whatever the amount.",
         "nvmlDeviceGetSamples (memory utilization), else nvmlDeviceGetUtilizationRates",
         UTILIZATION.one(lambda u: u.memory_ratio),
     ),
     gauge(
         "gpu_encoder_utilization_ratio",
-        "full",
         _ENGINE_MEANING.format("video encoder"),
         "nvmlDeviceGetEncoderUtilization",
         VITALS.one(lambda v: v.encoder_ratio),
     ),
     gauge(
         "gpu_decoder_utilization_ratio",
-        "full",
         _ENGINE_MEANING.format("video decoder"),
         "nvmlDeviceGetDecoderUtilization",
         VITALS.one(lambda v: v.decoder_ratio),
     ),
     gauge(
         "gpu_jpeg_utilization_ratio",
-        "full",
         _ENGINE_MEANING.format("JPEG decoder"),
         "nvmlDeviceGetJpgUtilization",
         VITALS.one(lambda v: v.jpeg_ratio),
     ),
     gauge(
         "gpu_ofa_utilization_ratio",
-        "full",
         _ENGINE_MEANING.format("optical flow accelerator"),
         "nvmlDeviceGetOfaUtilization",
         VITALS.one(lambda v: v.ofa_ratio),
     ),
     counter(
         "gpu_busy_seconds_total",
-        "core",
         "Time with at least one kernel resident: the integral of gpu_utilization_ratio.",
         "the driver's utilization samples, else the poll, integrated since the exporter started",
         TOTALS.one(lambda t: t.busy_seconds),
+        level="core",
     ),
     counter(
         "gpu_observed_seconds_total",
-        "core",
         "Time over which the integrals ran: utilization for gpu_busy_seconds_total, activity for "
         "the hardware counters, only while all of those that are published were read; divide rates "
         "by its rate.",
         "host clock between reads no more than 3 poll intervals apart",
         TOTALS.by_label(READING, lambda t: t.observed_seconds),
+        level="core",
     ),
     gauge(
         "gpu_memory_total_bytes",
-        "core",
         "Device memory installed, or given to the MIG instance.",
         "nvmlDeviceGetMemoryInfo",
         MEMORY.one(lambda m: m.total_bytes),
+        level="core",
     ),
     gauge(
         "gpu_memory_used_bytes",
-        "core",
         "Device memory allocated; without the reserved part where the driver reports that "
         "separately.",
         "nvmlDeviceGetMemoryInfo (v2, else v1)",
         MEMORY.one(lambda m: m.used_bytes),
+        level="core",
     ),
     gauge(
         "gpu_memory_free_bytes",
-        "full",
         "Device memory that can be allocated.",
         "nvmlDeviceGetMemoryInfo",
         MEMORY.one(lambda m: m.free_bytes),
     ),
     gauge(
         "gpu_memory_reserved_bytes",
-        "full",
         "Device memory that driver and firmware keep for themselves.",
         "nvmlDeviceGetMemoryInfo (v2)",
         MEMORY.one(lambda m: m.reserved_bytes),

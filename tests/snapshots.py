@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from exporter.exposition.exporter_metrics import REJECTION, SENDER
-from exporter.model.collectives import Collectives
 from exporter.model.daemon import Daemon
 from exporter.model.reading import (
     THROTTLE_REASONS,
@@ -40,7 +39,7 @@ from exporter.model.snapshot import (
     TimeParts,
     TrainingState,
 )
-from exporter.model.training import Loader, TrainingTotals
+from exporter.model.training import Collectives, Loader, TrainingTotals
 from exporter.model.workload import ShareWork, Workload
 
 NOW = 1_790_000_000.25

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
 from exporter.exposition.labels import Label, Scope
-from exporter.model.collectives import Collectives
 from exporter.model.daemon import Daemon
 from exporter.model.reading import (
     Activity,
@@ -35,7 +34,7 @@ from exporter.model.snapshot import (
     Snapshot,
     TrainingState,
 )
-from exporter.model.training import Loader, TrainingTotals
+from exporter.model.training import Collectives, Loader, TrainingTotals
 
 Number = float  # an int is welcome wherever a float is, and is written exactly
 LabelValues = tuple[str, ...]

@@ -6,9 +6,8 @@ from __future__ import annotations
 from exporter.exposition.family import Family, counter, gauge, info
 from exporter.exposition.labels import Label, flag, lower, text, upper
 from exporter.exposition.parts import COLLECTIVES, LOADER, RANK, RANK_TOTALS, SHARE, TOTALS, Rows
-from exporter.model.collectives import RAS_STATES
 from exporter.model.snapshot import Rank
-from exporter.model.training import TRAINING_PHASES
+from exporter.model.training import RAS_STATES, TRAINING_PHASES
 
 _REPORT = "reports of the training client in the job"
 _EVENTS = "two CUDA events around the wait, on the stream of the loop, as the job reports them"

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
 
-from exporter.model.collectives import Collectives
 from exporter.model.reading import SlotReport, XidRecord
 from exporter.model.snapshot import SourceState
-from exporter.model.training import TrainingReport
+from exporter.model.training import Collectives, TrainingReport
 from exporter.model.workload import WorkloadReport
 
 

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from exporter.model.collectives import Collectives
 from exporter.model.reading import (
     Activity,
     Board,
@@ -26,7 +25,7 @@ from exporter.model.reading import (
     Vitals,
     XidRecord,
 )
-from exporter.model.training import Loader, TrainingTotals
+from exporter.model.training import Collectives, Loader, TrainingTotals
 from exporter.model.workload import NO_WORK, ShareWork, Workload
 
 TIME_PARTS = ("idle", "narrow", "unsaturated", "clock", "saturated")

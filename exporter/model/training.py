@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What training jobs report: frozen data in base units, and the names that reports may use."""
+"""What training jobs report, and NCCL of them: frozen data in base units, and names of reports."""
 
 from __future__ import annotations
 
@@ -154,3 +154,18 @@ class TrainingReport:
     """False once the process reported that it ends, or was found to be gone."""
     silent: bool = False
     """True for a living process that has not reported for so long that it is not shown."""
+
+
+RAS_STATES = ("responding", "missing", "unresponsive", "dead")
+"""From well to worst, as NCCL's RAS tells the ranks of a communicator apart: it reports itself; it
+does not though its process answers; its process does not answer either; it has been given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collectives:
+    """The NCCL job whose RAS answers on this node."""
+
+    ranks: Mapping[str, int] = field(default_factory=dict)
+    """By `RAS_STATES`: how many of its processes, over all nodes; each counts once, by its worst
+    state in any communicator."""
+    communicators: int = 0

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from exporter.clock import Clock
-from exporter.model.collectives import Collectives
+from exporter.model.training import Collectives
 from exporter.sources.interface import NCCL_RAS
 from exporter.sources.nccl.client import ask
 from exporter.sources.nccl.status import collectives

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator
 from typing import Any
 
-from exporter.model.collectives import RAS_STATES, Collectives
+from exporter.model.training import RAS_STATES, Collectives
 from exporter.sources.poller import Unreadable
 
 _SEVERITY = {state: number for number, state in enumerate(RAS_STATES)}

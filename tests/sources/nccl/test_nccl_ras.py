@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.model.collectives import RAS_STATES, Collectives
 from exporter.model.snapshot import SourceState
+from exporter.model.training import RAS_STATES, Collectives
 from exporter.sources.nccl import client
 from exporter.sources.nccl.collectives import KEPT_SECONDS, NcclRas
 from exporter.sources.nccl.status import Malformed, collectives

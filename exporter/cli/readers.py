@@ -174,6 +174,7 @@ def choose_workloads(
         kubernetes_ignore_pods=settings.kubernetes_ignore_pods,
         slurm_job_map=str(settings.slurm_job_map),
         slurm_gpustat=str(settings.slurm_gpustat),
+        slurm_numbering=settings.slurm_numbering,
         container_sockets=settings.container_sockets,
         containers=lambda: on_gpus(readers.reports()),
         procfs=str(settings.path_procfs),

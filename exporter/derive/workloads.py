@@ -205,14 +205,6 @@ def _given(
     return {key: _Given.of(to) for key, to in given.items()}, possible
 
 
-def names(name: DeviceName, device: Device, gpu_instance: int | None) -> bool:
-    """Return whether a scheduler's name for a device is that of a share.
-
-    The name of a whole GPU is that of each of its instances.
-    """
-    return _name(name) in _names(device, gpu_instance)
-
-
 def _name(device: DeviceName) -> Name:
     """Return the name by which a scheduler calls a device."""
     if device.mig_uuid is not None:

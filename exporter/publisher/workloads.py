@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
-from exporter.derive.slurm_numbers import SlurmNumbers
 from exporter.derive.workloads import (
     OnShare,
     Pods,
@@ -20,8 +18,6 @@ from exporter.model.readers import WorkloadSource
 from exporter.model.reading import SlotReport
 from exporter.model.workload import NO_WORK, ShareWork, WorkloadReport
 from exporter.publisher.redact import work_without_users
-
-log = logging.getLogger(__name__)
 
 
 class NodeWork:
@@ -37,7 +33,6 @@ class NodeWork:
         self._work: dict[ShareKey, ShareWork] = {}
         self._shown: Mapping[ShareKey, ShareWork] = {}
         """The same, without users where none are to be named."""
-        self._numbers = SlurmNumbers()
         self.pod_labels: Mapping[str, Mapping[str, str]] = {}
         """By NAMESPACE/POD: of the pods whose work is on a share."""
 
@@ -61,7 +56,7 @@ class NodeWork:
             for name, report in said.items()
         }
         known = [*self._said.values()]
-        self._work = work_of_shares(self._resolved(known, shares), shares, self._work)
+        self._work = work_of_shares(known, shares, self._work)
         self._shown = (
             self._work
             if owners
@@ -69,22 +64,6 @@ class NodeWork:
         )
         self._pods = pods_of(shares, self._work)
         self.pod_labels = _labels(known, self._work.values())
-
-    def _resolved(
-        self, said: Sequence[WorkloadReport], shares: Sequence[OnShare]
-    ) -> list[WorkloadReport]:
-        """Return the reports with the numbers in Slurm's files replaced; log how they are read."""
-        before = self._numbers.reading
-        resolved = self._numbers.resolved(said, shares)
-        if (reading := self._numbers.reading) != before:
-            if reading is None:
-                log.warning(
-                    "a Slurm job runs on other GPUs than its files name: no file that is named by "
-                    "a number is believed"
-                )
-            else:
-                log.info("files of Slurm's prolog are taken to have the numbers of %s", reading)
-        return resolved
 
     def of(self, uuid: str, gpu_instance: int | None) -> ShareWork:
         """Return whose work is on a share."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:  # the command line starts faster without them
     from exporter.clock import Clock
@@ -204,6 +204,8 @@ class WorkloadOptions:
     """The folder of prolog files that are named by the number of a GPU."""
     slurm_gpustat: str = "/run/gpustat"
     """The folder of prolog files that are named by the UUID of a GPU."""
+    slurm_numbering: Literal["index", "minor"] = "index"
+    """What a number in a prolog file's name is: the driver's index, or the N of /dev/nvidiaN."""
     container_sockets: tuple[str, ...] = CONTAINER_SOCKETS
     """Of the runtimes' APIs, those that are there."""
     containers: Callable[[], frozenset[str]] = _no_containers

@@ -18,7 +18,6 @@ from exporter.derive.workloads import (
     MOST_WORKLOADS,
     OnShare,
     ShareKey,
-    names,
     work_of_shares,
 )
 from exporter.model.reading import Device, Instance, Process
@@ -77,32 +76,6 @@ def work(reports: list[WorkloadReport], *shares: OnShare) -> list[ShareWork]:
     return [found[share.key] for share in shares]
 
 
-@pytest.mark.parametrize(
-    ("name", "device", "instance", "same"),
-    [
-        (DeviceName(uuid="GPU-0"), GPU0, None, True),
-        (DeviceName(uuid="GPU-0"), GPU1, None, False),
-        (DeviceName(index=1), GPU1, None, True),
-        (DeviceName(index=1), GPU0, None, False),
-        (DeviceName(minor=3), GPU0, None, True),
-        (DeviceName(minor=3), replace(GPU0, minor_number=None), None, False),
-        (DeviceName(), GPU0, None, False),
-        (DeviceName(mig_uuid="MIG-b"), MIG, 1, True),
-        (DeviceName(mig_uuid="MIG-b"), MIG, 5, False),
-        (DeviceName(mig_uuid="MIG-b"), GPU0, None, False),
-        (DeviceName(uuid="GPU-1", gpu_instance=5), MIG, 5, True),
-        (DeviceName(uuid="GPU-1", gpu_instance=5), MIG, 1, False),
-        (DeviceName(uuid="GPU-1"), MIG, 1, True),
-        (DeviceName(uuid="GPU-1", gpu_instance=5), GPU1, None, False),
-    ],
-)
-def test_a_name_is_that_of_a_share(
-    name: DeviceName, device: Device, instance: int | None, same: bool
-) -> None:
-    """By UUID, index or minor number; the whole GPU is each of its instances."""
-    assert names(name, device, instance) is same
-
-
 def test_no_source_says_nothing() -> None:
     """Unknown is absent, not 0."""
     assert work([], on(GPU0, Process(1, "compute"))) == [NO_WORK]
@@ -115,39 +88,12 @@ def test_what_is_not_given_away_is_known_to_be_free() -> None:
     assert free == ShareWork((), allocated=False)
 
 
-def test_a_source_that_only_names_allocates_nothing() -> None:
-    """Docker knows names, and gives nothing away."""
-    docker = WorkloadReport(named={CONTAINER: Workload("container", container="web")})
-    member = Membership(container_id=CONTAINER, runtime="docker")
-    [found] = work([docker], on(GPU0, Process(7, "compute", membership=member)))
-    web = Workload("container", container="web", id=CONTAINER, runtime="docker")
-    assert found == ShareWork((web,), None, {7: web})
-
-
-def test_a_container_without_a_name_has_its_id() -> None:
-    """The id needs nobody's socket."""
-    member = Membership(container_id=CONTAINER, runtime="podman")
-    [found] = work([], on(GPU0, Process(7, "compute", membership=member)))
-    assert found.workloads == (Workload("container", id=CONTAINER, runtime="podman"),)
-    assert found.allocated is None
-
-
 def test_the_pod_of_a_process_is_completed_by_name() -> None:
     """The pods API names pod and container by their ids; the allocation is the same workload."""
     whole = replace(TRAIN, id=UID)
     report = kubelet(given_to(whole, uuid="GPU-0"), **{UID: replace(whole, container="")})
     [found] = work([report], on(GPU0, in_pod(7)))
     assert found == ShareWork((whole,), True, {7: whole})
-
-
-def test_two_containers_of_a_pod_are_two_workloads() -> None:
-    """Their ids tell them apart where the pods API has them."""
-    side = replace(TRAIN, container="side")
-    report = kubelet(
-        given_to(TRAIN, uuid="GPU-0"), given_to(side, uuid="GPU-0"), **{CONTAINER: side}
-    )
-    [found] = work([report], on(GPU0, in_pod(7, container=CONTAINER)))
-    assert found == ShareWork((TRAIN, side), True, {7: side})
 
 
 def test_the_only_pod_of_a_gpu_has_its_processes() -> None:
@@ -185,18 +131,6 @@ def test_a_pod_without_a_name_or_an_allocation_has_its_uid() -> None:
     """One that took the device from the host's files, or while no kubelet is asked."""
     [found] = work([], on(GPU0, in_pod(7)))
     assert found.workloads == (Workload("kubernetes", id=UID),)
-
-
-def test_a_step_is_the_job_that_the_gpu_was_given_to() -> None:
-    """The allocation has no step; it is no second workload."""
-    prolog = WorkloadReport(
-        (given_to(Workload("slurm", job="12", user="bob"), uuid="GPU-0"),), allocates=True
-    )
-    used, unused = work([prolog], on(GPU0, in_job(7, "12"), in_job(8, "12", "1")), on(GPU1))
-    first = Workload("slurm", job="12", user="bob", step="0")
-    assert used.workloads == (first, replace(first, step="1"))
-    assert used.allocated is True
-    assert unused == ShareWork((), allocated=False)
 
 
 def test_a_job_of_which_the_prolog_wrote_nothing_may_have_been_given_its_gpu() -> None:
@@ -249,33 +183,6 @@ def test_what_processes_say_of_a_job_stays_while_it_has_the_gpu() -> None:
     assert gone == ShareWork((), allocated=False)
 
 
-def test_the_owner_of_the_process_is_the_user_of_the_job() -> None:
-    """Where no file says more."""
-    [found] = work([], on(GPU0, in_job(7, "12", "batch", "ada")))
-    assert found.workloads == (Workload("slurm", job="12", user="ada", step="batch"),)
-
-
-def test_a_sluid_is_the_job_that_it_stands_for() -> None:
-    """Slurm 26.05 names control groups by SLUID."""
-    sluid = "s0123456789ABC"
-    member = Membership(slurm_id=sluid, slurm_step="0")
-    slurm = WorkloadReport(named={sluid: Workload("slurm", job="12", user="bob", id=sluid)})
-    process = Process(7, "compute", membership=member)
-    [found] = work([slurm], on(GPU0, process))
-    assert found.workloads == (Workload("slurm", job="12", user="bob", step="0", id=sluid),)
-    [unknown] = work([], on(GPU0, process))
-    assert unknown.workloads == (Workload("slurm", step="0", id=sluid),)
-
-
-def test_an_instance_has_its_own_workload() -> None:
-    """Each MIG instance by its UUID; the GPU's own UUID gives all of them."""
-    report = kubelet(given_to(TRAIN, mig_uuid="MIG-b"), given_to(NOTEBOOK, mig_uuid="MIG-c"))
-    one, five = work([report], on(MIG, instance=1), on(MIG, instance=5))
-    assert (one.workloads, five.workloads) == ((TRAIN,), (NOTEBOOK,))
-    whole = work([kubelet(given_to(TRAIN, uuid="GPU-1"))], on(MIG, instance=1), on(MIG, instance=5))
-    assert [each.workloads for each in whole] == [(TRAIN,), (TRAIN,)]
-
-
 def test_the_holder_belongs_to_the_workload_of_its_process() -> None:
     """Of several; without processes that are known, the only one there is."""
     holder = Holder("root", "python3", pid=8)
@@ -323,6 +230,16 @@ REPORTS = st.lists(
 )
 
 
+def is_named(name: DeviceName, share: OnShare) -> bool:
+    """Whether a scheduler's name is that of a share: the first field that it has decides."""
+    device = share.device
+    mine = [each for each in device.instances if each.gpu_instance == share.gpu_instance]
+    if name.mig_uuid is not None:
+        return any(each.mig_uuid == name.mig_uuid for each in mine)
+    whole = name.uuid == device.uuid if name.uuid is not None else name.index == device.index
+    return whole and name.gpu_instance in (None, share.gpu_instance)
+
+
 @given(REPORTS, PROCESSES, PROCESSES, PROCESSES)
 def test_nothing_is_invented_and_nothing_is_said_twice(
     reports: list[WorkloadReport],
@@ -344,7 +261,7 @@ def test_nothing_is_invented_and_nothing_is_said_twice(
         assert set(here.of_process) <= members
         assert set(here.of_process.values()) <= set(here.workloads)
         is_given = any(
-            names(allocation.device, share.device, share.gpu_instance)
+            is_named(allocation.device, share)
             for report in reports
             for allocation in report.allocations
         )

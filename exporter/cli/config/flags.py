@@ -301,6 +301,13 @@ class Settings:
         "Folder in which a prolog keeps a file for each GPU, named by its UUID, of job id and "
         "user.",
     )
+    slurm_numbering: Literal["index", "minor"] = _flag(
+        "slurm.numbering",
+        choice("index", "minor"),
+        "index",
+        "What a number in the name of a prolog's file is: the driver's index of the GPU, or the N "
+        "of /dev/nvidiaN.",
+    )
     container_sockets: tuple[str, ...] = _flag(
         "container.sockets",
         NAMES,

@@ -150,6 +150,7 @@ EXAMPLES: dict[str, tuple[str, Any]] = {
     "kubernetes.ignore-pods": ("ops/.*", re.compile("ops/.*")),
     "slurm.job-map": ("/jobs", Path("/jobs")),
     "slurm.gpustat": ("/gpustat", Path("/gpustat")),
+    "slurm.numbering": ("minor", "minor"),
     "container.sockets": ("/d.sock", ("/d.sock",)),
     "nccl.ras-address": ("localhost:9", Address("localhost", 9)),
     "gpu.include": ("0,GPU-1a2b-3c", ("0", "GPU-1a2b-3c")),

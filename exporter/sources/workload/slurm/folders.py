@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a prolog wrote of the GPUs that it gave away: files named by a GPU's number or UUID.
+"""The files of a prolog, one per allocated GPU, named by its number or UUID.
 
-The number in a name is whatever the site's prolog took, which need not be the driver's
-(slurm-job-exporter#63, #64): it is handed on as such, and only for jobs that no UUID is known of.
+A number is the driver's index or that of the device file, as `--slurm.numbering` says. Slurm's own
+numbers need be neither (slurm-job-exporter#63, #64), so a UUID takes precedence for the same job.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import Literal
 
 from exporter.files import open_regular
 from exporter.model.workload import DeviceName
@@ -24,6 +25,9 @@ MOST_FILES = 4096
 """Of one folder; whatever else is in it is not looked at."""
 MOST_ENTRIES = 4096
 """Of one folder, all its files together."""
+
+Numbering = Literal["index", "minor"]
+"""What a number in a file name is: the driver's index, or the N of /dev/nvidiaN."""
 
 NOBODY = "0"
 """What some prologs write, instead of nothing, where a GPU is free."""
@@ -57,7 +61,7 @@ class Entry:
     @property
     def by_number(self) -> bool:
         """Whether only a number names the GPU."""
-        return self.device.index is not None
+        return self.device.index is not None or self.device.minor is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,7 @@ class Folder:
     """Whether there can be no other file: else any GPU may be given away."""
 
 
-def read_job_map(path: str) -> Folder | None:
+def read_job_map(path: str, numbering: Numbering = "index") -> Folder | None:
     """Return what is in a mapping folder as dcgm-exporter reads it; None if there is none.
 
     A file is named N, or N.INSTANCE, and has one job id a line; one that is empty or has 0 is of a
@@ -82,10 +86,10 @@ def read_job_map(path: str) -> Folder | None:
     Raises:
         Unreadable: the folder is there, but cannot be listed.
     """
-    return _read(path, _job_only)
+    return _read(path, numbering, _job_only)
 
 
-def read_gpustat(path: str) -> Folder | None:
+def read_gpustat(path: str, numbering: Numbering = "index") -> Folder | None:
     """Return what is in a folder as jobstats writes it; None if there is none.
 
     A file is named by a UUID, or beside that by a number, and has job and user on a line.
@@ -93,7 +97,7 @@ def read_gpustat(path: str) -> Folder | None:
     Raises:
         Unreadable: the folder is there, but cannot be listed.
     """
-    return _read(path, _job_and_user)
+    return _read(path, numbering, _job_and_user)
 
 
 def certain_first(folders: Iterable[Folder]) -> tuple[Entry, ...]:
@@ -103,7 +107,7 @@ def certain_first(folders: Iterable[Folder]) -> tuple[Entry, ...]:
     return tuple(entry for entry in entries if not entry.by_number or entry.job not in certain)
 
 
-def _device(name: str) -> DeviceName | None:
+def _device(name: str, numbering: Numbering) -> DeviceName | None:
     """Return what a file is of; None where it is of no device."""
     uuid = _UUID.fullmatch(name)
     if uuid is not None:
@@ -111,10 +115,11 @@ def _device(name: str) -> DeviceName | None:
     number = _NUMBER.fullmatch(name)
     if number is None:
         return None
-    instance = number["instance"]
-    return DeviceName(
-        index=int(number["gpu"]), gpu_instance=None if instance is None else int(instance)
-    )
+    gpu, instance = int(number["gpu"]), number["instance"]
+    gpu_instance = None if instance is None else int(instance)
+    if numbering == "minor":
+        return DeviceName(minor=gpu, gpu_instance=gpu_instance)
+    return DeviceName(index=gpu, gpu_instance=gpu_instance)
 
 
 def _job_only(words: list[str]) -> tuple[str, str] | None:
@@ -130,6 +135,7 @@ def _job_and_user(words: list[str]) -> tuple[str, str] | None:
 
 def _read(
     path: str,
+    numbering: Numbering,
     holder_of: Callable[[list[str]], tuple[str, str] | None],
 ) -> Folder | None:
     problems: list[str] = []
@@ -146,7 +152,7 @@ def _read(
     entries: list[Entry] = []
     in_doubt: list[DeviceName] = []
     for name in sorted(names[:MOST_FILES]):
-        device = _device(name)
+        device = _device(name, numbering)
         if device is None:  # a note, or what a script is about to rename
             continue
         file, before = f"{path}/{name}", len(problems)

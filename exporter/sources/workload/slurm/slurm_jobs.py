@@ -88,7 +88,7 @@ class Slurm:
             (self._options.slurm_gpustat, read_gpustat),
             (self._options.slurm_job_map, read_job_map),
         ):
-            folder = read(path)
+            folder = read(path, self._options.slurm_numbering)
             if folder is not None:
                 self._there.add(path)
                 folders.append(folder)

@@ -53,6 +53,23 @@ def test_a_mapping_folder(tmp_path: Path) -> None:
     ]
 
 
+def test_numbers_are_those_of_device_files_if_so_configured(tmp_path: Path) -> None:
+    """--slurm.numbering=minor; a job that has a UUID needs no number."""
+    path = written(tmp_path, n0="7\n", n4_2="9")
+    (tmp_path / GPU).write_text("7\n")
+    folder = read_job_map(path, "minor")
+    assert said(folder) == [
+        (DeviceName(minor=0), "7", ""),
+        (DeviceName(minor=4, gpu_instance=2), "9", ""),
+        (DeviceName(uuid=GPU), "7", ""),
+    ]
+    assert folder is not None
+    assert [entry.device for entry in certain_first([folder])] == [
+        DeviceName(minor=4, gpu_instance=2),
+        DeviceName(uuid=GPU),
+    ]
+
+
 @pytest.mark.parametrize("text", ["0\n", "0", "0 0\n", "0\n\n"])
 @pytest.mark.parametrize("read", [read_job_map, read_gpustat])
 def test_job_0_is_nobody(read: Callable[[str], Folder | None], text: str, tmp_path: Path) -> None:

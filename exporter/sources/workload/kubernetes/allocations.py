@@ -1,53 +1,126 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who has which GPU now: the devices of containers without those of pods that have ended."""
+"""Which pod has which GPU: device ids of plugins and claims, without pods that have ended."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from exporter.model.workload import Allocation, Workload
-from exporter.sources.workload.kubernetes.devices import SHARED_RESOURCE, is_elsewhere, named
-from exporter.sources.workload.kubernetes.pod_resources import Held
-from exporter.sources.workload.kubernetes.pods import Pod
+from exporter.model.workload import Allocation, DeviceName, Workload
+from exporter.sources.workload.kubernetes.kubelet_api import ContainerDevice, Pod
 
 PodName = tuple[str, str]
 """Namespace and name."""
+RESOURCES = frozenset({"nvidia.com/gpu", "nvidia.com/gpu.shared"})
+MIG_PREFIX = "nvidia.com/mig-"
+SHARED_RESOURCE = "nvidia.com/gpu.shared"
+
+_UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_WHOLE = re.compile(rf"gpu-(?P<uuid>{_UUID})", re.IGNORECASE)
+_MIG = re.compile(rf"mig-(?P<uuid>{_UUID})", re.IGNORECASE)
+_OLD_MIG = re.compile(rf"mig-gpu-(?P<uuid>{_UUID})/(?P<gi>\d{{1,4}})/\d{{1,4}}", re.IGNORECASE)
+_GKE = re.compile(r"nvidia(?P<minor>\d{1,4})(?:/gi(?P<gi>\d{1,4}))?(?:/vgpu(?P<replica>\d{1,9}))?")
+_NAMED = re.compile(rf"(?<![0-9a-z])(?P<kind>gpu|mig)-(?P<uuid>{_UUID})(?![0-9a-z])", re.IGNORECASE)
+"""In a longer name, such as nvidia.com/gpu=GPU-…"""
+_DRA = re.compile(r"gpu-(?P<minor>\d{1,4})")
+_DRA_MIG = re.compile(r"gpu-(?P<minor>\d{1,4})-mig-(?P<profile>.+)-\d+-\d+")
+_NO_GPU = re.compile(r"gpu-vfio-\d+")
+"""A GPU that is handed through to a virtual machine: the driver of this node does not have it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """What is given away."""
+class Replica(NamedTuple):
+    """A device, and which replica of it."""
 
-    allocations: tuple[Allocation, ...]
-    unknown: tuple[str, ...]
-    """Ids of devices of which it is not known which GPUs they are."""
+    device: DeviceName
+    replica: str
 
 
-def going_on(held: Iterable[Held], pods: Mapping[PodName, Pod]) -> tuple[Held, ...]:
+def gpu_resources(more: Collection[str]) -> Callable[[str], bool]:
+    """Return what says whether a resource is GPUs: those of the device plugins, and `more`."""
+    names = RESOURCES | frozenset(more)
+    return lambda name: name in names or name.startswith(MIG_PREFIX)
+
+
+def is_elsewhere(listed: ContainerDevice) -> bool:
+    """Return whether it is a GPU that this node's driver does not have."""
+    return bool(listed.claim) and _NO_GPU.fullmatch(listed.device) is not None
+
+
+def device_of(listed: ContainerDevice) -> Replica | None:
+    """Return which device it is; None where its name does not say so."""
+    if listed.claim:
+        device = _claimed(listed)
+        return None if device is None else Replica(device, listed.share)
+    device_id, _, replica = listed.device.partition("::")
+    gke = _GKE.fullmatch(device_id)
+    if gke is not None:
+        gi = gke["gi"]
+        of = DeviceName(minor=int(gke["minor"]), gpu_instance=None if gi is None else int(gi))
+        return Replica(of, replica or gke["replica"] or "")
+    by_uuid = _by_uuid(device_id)
+    return None if by_uuid is None else Replica(by_uuid, replica)
+
+
+def _by_uuid(device_id: str) -> DeviceName | None:
+    if whole := _WHOLE.fullmatch(device_id):
+        return _gpu(whole["uuid"])
+    if mig := _MIG.fullmatch(device_id):
+        return _instance(mig["uuid"])
+    if old := _OLD_MIG.fullmatch(device_id):
+        return DeviceName(uuid=f"GPU-{old['uuid'].lower()}", gpu_instance=int(old["gi"]))
+    return None
+
+
+def _gpu(uuid: str) -> DeviceName:
+    return DeviceName(uuid=f"GPU-{uuid.lower()}")
+
+
+def _instance(uuid: str) -> DeviceName:
+    return DeviceName(mig_uuid=f"MIG-{uuid.lower()}")
+
+
+def _claimed(listed: ContainerDevice) -> DeviceName | None:
+    """Return which device a claim has: by a UUID in one of its names, else as its driver counts."""
+    for name in (listed.device, *listed.cdi):
+        if found := _NAMED.search(name):
+            return (_gpu if found["kind"].lower() == "gpu" else _instance)(found["uuid"])
+    if whole := _DRA.fullmatch(listed.device):
+        return DeviceName(minor=int(whole["minor"]))
+    if mig := _DRA_MIG.fullmatch(listed.device):
+        # The releases before 25.12 have the profile's number here, which says nothing to NVML.
+        profile = "" if mig["profile"].isdigit() else mig["profile"]
+        return DeviceName(minor=int(mig["minor"]), profile=profile)
+    return None
+
+
+def without_ended(
+    listed: Iterable[ContainerDevice], pods: Mapping[PodName, Pod]
+) -> tuple[ContainerDevice, ...]:
     """Return the devices without those of pods that are known to have ended."""
     ended = {name for name, pod in pods.items() if pod.ended}
-    return tuple(each for each in held if (each.namespace, each.pod) not in ended)
+    return tuple(each for each in listed if (each.namespace, each.pod) not in ended)
 
 
-def given(
-    held: Iterable[Held], pods: Mapping[PodName, Pod], watchers: Iterable[re.Pattern[str]]
-) -> Given:
-    """Return who has which GPU.
+def allocations_of(
+    listed: Iterable[ContainerDevice],
+    pods: Mapping[PodName, Pod],
+    watchers: Iterable[re.Pattern[str]],
+) -> tuple[tuple[Allocation, ...], tuple[str, ...]]:
+    """Return who has which GPU, and the ids of devices that name no known GPU.
 
     Args:
-        held: the devices of all containers.
+        listed: the devices of all containers.
         pods: what is known of their pods.
         watchers: NAMESPACE/POD of pods that only watch the GPUs they are given.
     """
     allocations: dict[Allocation, None] = {}
     unknown: dict[str, None] = {}
     patterns = tuple(watchers)
-    for each in held:
+    for each in listed:
         if is_elsewhere(each) or _watches(each, patterns):
             continue
-        found = named(each)
+        found = device_of(each)
         if found is None:
             unknown[each.device] = None
             continue
@@ -55,11 +128,11 @@ def given(
         uid = "" if pod is None else pod.uid
         workload = Workload("kubernetes", each.namespace, each.pod, each.container, id=uid)
         allocations[Allocation(found.device, workload, found.replica, each.claim)] = None
-    return Given(tuple(allocations), tuple(unknown))
+    return tuple(allocations), tuple(unknown)
 
 
-def _watches(held: Held, patterns: Sequence[re.Pattern[str]]) -> bool:
-    name = f"{held.namespace}/{held.pod}"
+def _watches(listed: ContainerDevice, patterns: Sequence[re.Pattern[str]]) -> bool:
+    name = f"{listed.namespace}/{listed.pod}"
     return any(pattern.fullmatch(name) for pattern in patterns)
 
 
@@ -75,11 +148,11 @@ class Successions:
         self._since: dict[str, dict[PodName, int]] = {}
         """By device: the pods that have it, and the round in which each was first seen with it."""
 
-    def present(self, held: Sequence[Held]) -> tuple[Held, ...]:
+    def present(self, listed: Sequence[ContainerDevice]) -> tuple[ContainerDevice, ...]:
         """Return what is listed now without what an earlier pod is still listed with."""
         self._round += 1
         since: dict[str, dict[PodName, int]] = {}
-        for each in held:
+        for each in listed:
             if _exclusive(each):
                 before = self._since.get(each.device, {})
                 pod = (each.namespace, each.pod)
@@ -88,12 +161,12 @@ class Successions:
         latest = {device: max(pods.values()) for device, pods in since.items()}
         return tuple(
             each
-            for each in held
+            for each in listed
             if not _exclusive(each)
             or since[each.device][each.namespace, each.pod] == latest[each.device]
         )
 
 
-def _exclusive(held: Held) -> bool:
-    shared = "::" in held.device or "/vgpu" in held.device or held.resource == SHARED_RESOURCE
-    return not held.claim and not shared
+def _exclusive(listed: ContainerDevice) -> bool:
+    shared = "::" in listed.device or "/vgpu" in listed.device or listed.resource == SHARED_RESOURCE
+    return not listed.claim and not shared

@@ -15,21 +15,23 @@ from exporter.files import read_regular
 from exporter.model.workload import Workload, WorkloadReport
 from exporter.sources.interface import KUBERNETES, NodeWorkloads, WorkloadOptions
 from exporter.sources.poller import Busy, PolledSource, Unreadable
-from exporter.sources.workload.kubernetes import pod_resources, pods
 from exporter.sources.workload.kubernetes.allocations import (
     PodName,
     Successions,
-    given,
-    going_on,
+    allocations_of,
+    gpu_resources,
+    without_ended,
 )
-from exporter.sources.workload.kubernetes.devices import gpu_resources
-from exporter.sources.workload.kubernetes.pod_resources import held_devices, names
-from exporter.sources.workload.kubernetes.pods import Pod, listed_pods
-from exporter.sources.workload.kubernetes.protobuf import Malformed
-from exporter.sources.workload.kubernetes.unary import RESOURCE_EXHAUSTED, CallFailed, call
+from exporter.sources.workload.kubernetes.kubelet_api import (
+    LIST,
+    LIST_PODS,
+    Pod,
+    listed_devices,
+    listed_pods,
+)
+from exporter.sources.workload.kubernetes.protobuf import NotProtobuf
+from exporter.sources.workload.kubernetes.unary import CallFailed, Code, call
 
-LIST = f"/{pod_resources.SERVICE}/List"
-LIST_PODS = f"/{pods.SERVICE}/ListPods"
 NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 MOST_SHOWN = 3
 """Ids in a line of the log."""
@@ -63,25 +65,27 @@ class Kubelet:
             return None
         try:
             answer = call(self._options.kubernetes_socket, LIST)
-            held = held_devices(answer, self._is_gpu)
-            listed_itself = self._own is not None and any(map(self._own.fullmatch, names(answer)))
+            names, devices = listed_devices(answer, self._is_gpu)
         except CallFailed as error:
-            raise (Busy if error.code == RESOURCE_EXHAUSTED else Unreadable)(str(error)) from error
-        except Malformed as error:
+            raise (Busy if error.code == Code.RESOURCE_EXHAUSTED else Unreadable)(
+                str(error)
+            ) from error
+        except NotProtobuf as error:
             raise Unreadable(f"the answer of List cannot be read: {error}") from error
+        listed_itself = self._own is not None and any(map(self._own.fullmatch, names))
         if self._was_listed and not listed_itself:
             raise Unreadable("it has started and does not know its pods yet: this one is missing")
         self._was_listed = listed_itself
         listed, fresh = self._listed()
         by_name = _by_name(listed, judged=fresh)
         # First those that ended: one that came last and failed has nothing that it could take over.
-        present = self._successions.present(going_on(held, by_name))
-        found = given(present, by_name, self._watchers)
-        self._note_unknown(found.unknown)
+        present = self._successions.present(without_ended(devices, by_name))
+        allocations, unknown = allocations_of(present, by_name, self._watchers)
+        self._log_unknown(unknown)
         return WorkloadReport(
-            found.allocations,
-            # What has a GPU that cannot be named makes it unknown which of the others are free.
-            allocates=not found.unknown,
+            allocations,
+            # A device that may be any GPU leaves open which of the others are free.
+            allocates=not unknown,
             named=_named(listed),
             pod_labels={
                 f"{pod.namespace}/{pod.name}": dict(pod.labels) for pod in listed if pod.labels
@@ -96,7 +100,7 @@ class Kubelet:
                 return self._pods, False
             answer = call(self._options.kubernetes_pods_socket, LIST_PODS)
             self._pods = listed_pods(answer, self._options.kubernetes_pod_labels)
-        except (CallFailed, Malformed, Unreadable) as error:
+        except (CallFailed, NotProtobuf, Unreadable) as error:
             problem = str(error)
         if problem is not None and self._pods_problem is None:
             log.warning("source %s: the pods API cannot be read: %s", KUBERNETES, problem)
@@ -105,7 +109,7 @@ class Kubelet:
         self._pods_problem = problem
         return self._pods, problem is None
 
-    def _note_unknown(self, unknown: tuple[str, ...]) -> None:
+    def _log_unknown(self, unknown: tuple[str, ...]) -> None:
         if unknown and unknown != self._unknown:
             log.warning(
                 "source %s: it is not known which GPUs %d devices are, so neither which are free: "

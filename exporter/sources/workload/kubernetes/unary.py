@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks a gRPC server on a Unix socket one question that has one answer."""
+"""A unary gRPC call over a Unix socket: one request without fields, one answer."""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from enum import IntEnum
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from exporter.exchange import Deadline
@@ -24,32 +25,16 @@ PREFIX_BYTES = 5
 """Before each message: whether it is compressed, and its length."""
 _SLACK_BYTES = 64 * 1024
 _CHUNK_BYTES = 64 * 1024
-_MOST_EVENTS = 20_000
-"""Frames without content would otherwise be read until the time is over; an answer of 16 MiB has a
-thousand."""
-_MOST_TEXT = 200
+_LONGEST_TEXT = 200
 
-RESOURCE_EXHAUSTED = 8
-CODES = (
-    "OK",
-    "CANCELLED",
-    "UNKNOWN",
-    "INVALID_ARGUMENT",
-    "DEADLINE_EXCEEDED",
-    "NOT_FOUND",
-    "ALREADY_EXISTS",
-    "PERMISSION_DENIED",
-    "RESOURCE_EXHAUSTED",
-    "FAILED_PRECONDITION",
-    "ABORTED",
-    "OUT_OF_RANGE",
-    "UNIMPLEMENTED",
-    "INTERNAL",
-    "UNAVAILABLE",
-    "DATA_LOSS",
-    "UNAUTHENTICATED",
+Code = IntEnum(
+    "Code",
+    "OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS "
+    "PERMISSION_DENIED RESOURCE_EXHAUSTED FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED "
+    "INTERNAL UNAVAILABLE DATA_LOSS UNAUTHENTICATED",
+    start=0,
 )
-"""gRPC's, by their numbers."""
+"""gRPC's status codes."""
 
 
 class CallFailed(Exception):
@@ -62,12 +47,9 @@ class CallFailed(Exception):
 
 
 def call(path: str, method: str, seconds: float = TOTAL_SECONDS) -> bytes:
-    """Send a request without fields; return the message that it is answered with.
+    """Return the message that answers a request to a socket.
 
-    Args:
-        path: of the socket.
-        method: such as /v1.PodResourcesLister/List.
-        seconds: until the answer has to be complete.
+    `method` is such as /v1.PodResourcesLister/List; the answer has to be complete in `seconds`.
 
     Raises:
         CallFailed: there is none.
@@ -78,7 +60,7 @@ def call(path: str, method: str, seconds: float = TOTAL_SECONDS) -> bytes:
         raise CallFailed(f"the package h2 is not installed: {EXTRA}") from error
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            return _ask(connection, path, method, Deadline(seconds))
+            return _exchange(connection, path, method, Deadline(seconds))
     except TimeoutError as error:
         raise CallFailed(f"{path} does not answer in time") from error
     except OSError as error:
@@ -87,29 +69,44 @@ def call(path: str, method: str, seconds: float = TOTAL_SECONDS) -> bytes:
         raise CallFailed(f"{path} does not keep to HTTP/2: {_printable(str(error))}") from error
 
 
-def _ask(connection: socket.socket, path: str, method: str, deadline: Deadline) -> bytes:
+def _exchange(connection: socket.socket, path: str, method: str, deadline: Deadline) -> bytes:
+    from h2 import events
+
     connection.settimeout(min(CONNECT_SECONDS, deadline.left()))
     connection.connect(path)
-    http = _begun(method)
-    answer = _Answer(path)
-    events = 0
+    http = _request(method)
+    headers: dict[bytes, bytes] = {}
+    body = bytearray()
     while True:
         connection.settimeout(deadline.left())
-        chunk = _exchange(connection, http.data_to_send())
+        chunk = _send_and_receive(connection, http.data_to_send())
         if not chunk:
             raise CallFailed(f"{path} closes the connection before its answer is complete")
         for event in http.receive_data(chunk):
-            events += 1
-            if events > _MOST_EVENTS:
-                raise CallFailed(f"{path} sends more than an answer can have")
-            if answer.take(event):
-                return answer.message()
+            if isinstance(event, events.ResponseReceived | events.TrailersReceived):
+                headers.update((bytes(name), bytes(value)) for name, value in event.headers)
+                status = headers.get(b":status", b"")
+                if status != b"200":
+                    raise CallFailed(f"{path} answers with HTTP status {_printable(repr(status))}")
+            elif isinstance(event, events.DataReceived):
+                body += event.data
+                size = int.from_bytes(body[1:PREFIX_BYTES], "big")
+                if len(body) >= PREFIX_BYTES and size > MOST_BYTES:
+                    raise CallFailed(
+                        f"{path} has an answer of {size} bytes, more than {MOST_BYTES}"
+                    )
+            elif isinstance(event, events.StreamReset):
+                raise CallFailed(f"{path} breaks off its answer (error {event.error_code!s})")
+            elif isinstance(event, events.ConnectionTerminated):
+                raise CallFailed(f"{path} is going away (error {event.error_code!s})")
+            elif isinstance(event, events.StreamEnded):
+                return _message(path, headers, bytes(body))
 
 
-def _exchange(connection: socket.socket, data: bytes) -> bytes:
+def _send_and_receive(connection: socket.socket, data: bytes) -> bytes:
     """Send, then return what has arrived; nothing once the other side has hung up.
 
-    It may have done so right after its answer, which then is still there to be read.
+    It may have done so right after its answer, which is then still there to be read.
     """
     with suppress(BrokenPipeError):
         connection.sendall(data)
@@ -119,11 +116,8 @@ def _exchange(connection: socket.socket, data: bytes) -> bytes:
         return b""
 
 
-def _begun(method: str) -> H2Connection:
-    """Return a connection on which the request has been made.
-
-    All that an answer may have fits the windows, so that they need not be moved.
-    """
+def _request(method: str) -> H2Connection:
+    """Return a connection with the request in its buffer, and windows that fit any answer."""
     from h2.config import H2Configuration
     from h2.connection import H2Connection
     from h2.settings import SettingCodes, Settings
@@ -157,76 +151,26 @@ def _begun(method: str) -> H2Connection:
     return http
 
 
-class _Answer:
-    """What has arrived of the answer."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._headers: Mapping[bytes, bytes] = {}
-        self._body = bytearray()
-
-    def take(self, event: Any) -> bool:
-        """Take an event of the connection; return whether the answer has ended."""
-        from h2 import events
-
-        if isinstance(event, events.ResponseReceived):
-            self._headers = _mapping(event.headers)
-            self._check_head()
-        elif isinstance(event, events.TrailersReceived):
-            self._headers = {**self._headers, **_mapping(event.headers)}
-        elif isinstance(event, events.DataReceived):
-            self._body += event.data
-            self._check_prefix()
-        elif isinstance(event, events.StreamReset):
-            raise CallFailed(f"{self._path} breaks off its answer (error {event.error_code!s})")
-        elif isinstance(event, events.ConnectionTerminated):
-            raise CallFailed(f"{self._path} is going away (error {event.error_code!s})")
-        return isinstance(event, events.StreamEnded)
-
-    def message(self) -> bytes:
-        """Return the message of an answer that has ended."""
-        status = self._headers.get(b"grpc-status")
-        if status is None or not status.isdigit() or len(status) > 4:
-            raise CallFailed(f"{self._path} ends its answer without a status of gRPC")
-        code = int(status)
-        if code:
-            name = CODES[code] if code < len(CODES) else f"status {code}"
-            said = unquote(self._headers.get(b"grpc-message", b"").decode("latin-1"))
-            raise CallFailed(f"{self._path} says {name}: {_printable(said)}".rstrip(": "), code)
-        if self._size() is None or len(self._body) != PREFIX_BYTES + (self._size() or 0):
-            raise CallFailed(f"{self._path} ends its answer in the middle of a message")
-        return bytes(memoryview(self._body)[PREFIX_BYTES:])
-
-    def _check_head(self) -> None:
-        status = self._headers.get(b":status", b"")
-        if status != b"200":
-            raise CallFailed(f"{self._path} answers with HTTP status {_printable(repr(status))}")
-        kind = self._headers.get(b"content-type", b"")
-        if not kind.startswith(b"application/grpc"):
-            raise CallFailed(f"{self._path} does not answer with gRPC: {_printable(repr(kind))}")
-
-    def _check_prefix(self) -> None:
-        size = self._size()
-        if size is None:
-            return
-        if self._body[0]:
-            raise CallFailed(f"{self._path} compresses its answer, which nobody asked for")
-        if size > MOST_BYTES:
-            raise CallFailed(f"{self._path} has an answer of {size} bytes, more than {MOST_BYTES}")
-        if len(self._body) > PREFIX_BYTES + size:
-            raise CallFailed(f"{self._path} sends more than one message")
-
-    def _size(self) -> int | None:
-        """Return the length of the message, once it is known."""
-        if len(self._body) < PREFIX_BYTES:
-            return None
-        return int.from_bytes(self._body[1:PREFIX_BYTES], "big")
-
-
-def _mapping(headers: Iterable[tuple[Any, Any]]) -> dict[bytes, bytes]:
-    return {bytes(name): bytes(value) for name, value in headers}
+def _message(path: str, headers: Mapping[bytes, bytes], body: bytes) -> bytes:
+    """Return the message of a complete answer."""
+    kind = headers.get(b"content-type", b"")
+    if not kind.startswith(b"application/grpc"):
+        raise CallFailed(f"{path} does not answer with gRPC: {_printable(repr(kind))}")
+    status = headers.get(b"grpc-status", b"")
+    if not status.isdigit() or len(status) > 4:
+        raise CallFailed(f"{path} ends its answer without a status of gRPC")
+    code = int(status)
+    if code:
+        name = Code(code).name if code < len(Code) else f"status {code}"
+        said = unquote(headers.get(b"grpc-message", b"").decode("latin-1"))
+        raise CallFailed(f"{path} says {name}: {_printable(said)}".rstrip(": "), code)
+    if body[:1] == b"\1":
+        raise CallFailed(f"{path} compresses its answer, which nobody asked for")
+    if len(body) < PREFIX_BYTES or len(body) != PREFIX_BYTES + int.from_bytes(body[1:5], "big"):
+        raise CallFailed(f"{path} does not answer with one whole message")
+    return body[PREFIX_BYTES:]
 
 
 def _printable(text: str) -> str:
     """Return what may stand in a line of the log."""
-    return "".join(each if each.isprintable() else "?" for each in text[:_MOST_TEXT])
+    return "".join(each if each.isprintable() else "?" for each in text[:_LONGEST_TEXT])

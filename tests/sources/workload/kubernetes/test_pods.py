@@ -5,9 +5,14 @@ import re
 
 import pytest
 
-from exporter.sources.workload.kubernetes import pods as pods_api
-from exporter.sources.workload.kubernetes.pod_resources import Held, held_devices
-from exporter.sources.workload.kubernetes.pods import MOST_LABELS, Pod, listed_pods
+from exporter.sources.workload.kubernetes import kubelet_api
+from exporter.sources.workload.kubernetes.kubelet_api import (
+    MOST_LABELS,
+    ContainerDevice,
+    Pod,
+    listed_devices,
+    listed_pods,
+)
 from tests.sources.workload.kubernetes.messages import (
     claim,
     container,
@@ -79,7 +84,7 @@ def test_labels_are_bounded() -> None:
 
 
 def test_pods_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pods_api, "MOST_PODS", 2)
+    monkeypatch.setattr(kubelet_api, "MOST_PODS", 2)
     answer = pods(*(described("team-a", f"p-{n}", f"uid-{n}") for n in range(5)))
 
     assert len(listed_pods(answer.SerializeToString(), None)) == 2
@@ -103,7 +108,12 @@ def test_other_vendors_devices_and_drivers_are_left_out() -> None:
         )
     )
 
-    assert held_devices(answer.SerializeToString(), lambda name: name == "nvidia.com/gpu") == (
-        Held("team-a", "train-0", "main", "GPU-1", "nvidia.com/gpu"),
-        Held("team-a", "train-0", "main", "gpu-1", "", "team-a/own", (), "s"),
+    names, devices = listed_devices(
+        answer.SerializeToString(), lambda name: name == "nvidia.com/gpu"
+    )
+
+    assert names == {"team-a/train-0"}
+    assert devices == (
+        ContainerDevice("team-a", "train-0", "main", "GPU-1", "nvidia.com/gpu"),
+        ContainerDevice("team-a", "train-0", "main", "gpu-1", "", "team-a/own", (), "s"),
     )

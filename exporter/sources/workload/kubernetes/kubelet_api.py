@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kubelet's answers: devices of containers (pod resources API) and pods (pods API)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from exporter.sources.workload.kubernetes.protobuf import Message
+
+LIST = "/v1.PodResourcesLister/List"
+"""Lists the devices of all containers; its request has no fields."""
+LIST_PODS = "/v1alpha1.Pods/ListPods"
+"""Lists every pod; its request has no fields. The name stayed when the API became beta."""
+DRA_DRIVER = "gpu.nvidia.com"
+LONGEST_DEVICE_NAME = 512
+
+MOST_PODS = 8192
+MOST_LABELS = 64
+"""Of one pod, those that are published."""
+LONGEST_LABEL_NAME = 317
+"""A prefix, a slash and 63 characters."""
+LONGEST_LABEL_VALUE = 63
+ENDED_PHASES = frozenset({"Succeeded", "Failed"})
+
+_CONTAINER_ID = re.compile(r"[a-z0-9.+-]+://([0-9a-f]{64})")
+_STATUSES = (8, 10, 13)
+"""Fields with the states of containers: the usual, init and ephemeral ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerDevice:
+    """One device that a container has."""
+
+    namespace: str
+    pod: str
+    container: str
+    device: str
+    """As the device plugin or the driver of the claim names it."""
+    resource: str = ""
+    """What the container asked for; empty where it came by a claim."""
+    claim: str = ""
+    """NAMESPACE/NAME of the claim."""
+    cdi: tuple[str, ...] = ()
+    """Names under which the runtime gets the device of a claim."""
+    share: str = ""
+    """Which share of a device that several claims may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One pod of this node."""
+
+    namespace: str
+    name: str
+    uid: str
+    ended: bool = False
+    containers: tuple[tuple[str, str], ...] = ()
+    """Id, of 64 hexadecimal digits, and name."""
+    labels: tuple[tuple[str, str], ...] = ()
+    """Those that are published, by their names."""
+
+
+def listed_devices(
+    answer: bytes, is_gpu: Callable[[str], bool]
+) -> tuple[frozenset[str], tuple[ContainerDevice, ...]]:
+    """Return NAMESPACE/POD of all pods in a ListPodResourcesResponse, and their GPUs.
+
+    `is_gpu` says whether a resource of this name is one.
+
+    Raises:
+        NotProtobuf: it is no such message.
+    """
+    pods = tuple(Message(answer).each(1))
+    names = frozenset(f"{pod.text(2)}/{pod.text(1)}" for pod in pods)
+    return names, tuple(device for pod in pods for device in _devices(pod, is_gpu))
+
+
+def _devices(pod: Message, is_gpu: Callable[[str], bool]) -> Iterator[ContainerDevice]:
+    for container in pod.each(3):
+        device = ContainerDevice(pod.text(2), pod.text(1), container.text(1), "")
+        for devices in container.each(2):
+            resource = devices.text(1)
+            if is_gpu(resource):
+                for name in devices.texts(2, LONGEST_DEVICE_NAME):
+                    yield replace(device, device=name, resource=resource)
+        for claim in container.each(5):
+            for given in claim.each(4):
+                if given.text(2) == DRA_DRIVER:
+                    cdi = (cdi.texts(1, LONGEST_DEVICE_NAME) for cdi in given.each(1))
+                    yield replace(
+                        device,
+                        device=given.text(4, LONGEST_DEVICE_NAME),
+                        claim=f"{claim.text(3)}/{claim.text(2)}",
+                        cdi=tuple(name for names in cdi for name in names),
+                        share=given.text(5),
+                    )
+
+
+def listed_pods(answer: bytes, labels: re.Pattern[str] | None) -> tuple[Pod, ...]:
+    """Return the pods of a ListPodsResponse, with the labels whose whole name matches.
+
+    Raises:
+        NotProtobuf: it is no such message.
+    """
+    pods = [_pod(pod, labels) for pod in islice(Message(answer).each(1), MOST_PODS)]
+    return tuple(pod for pod in pods if pod.uid and pod.name)
+
+
+def _pod(pod: Message, labels: re.Pattern[str] | None) -> Pod:
+    metadata, status = pod.one(1), pod.one(3)
+    published = {} if labels is None else dict(_labels(metadata, labels))
+    return Pod(
+        metadata.text(3),
+        metadata.text(1),
+        metadata.text(5),
+        status.text(1) in ENDED_PHASES,
+        tuple(_containers(status)),
+        tuple(sorted(published.items())[:MOST_LABELS]),
+    )
+
+
+def _labels(metadata: Message, labels: re.Pattern[str]) -> Iterator[tuple[str, str]]:
+    for label in metadata.each(11):
+        name = label.text(1, LONGEST_LABEL_NAME + 1)
+        if len(name) <= LONGEST_LABEL_NAME and labels.fullmatch(name):
+            yield name, label.text(2, LONGEST_LABEL_VALUE)
+
+
+def _containers(status: Message) -> Iterator[tuple[str, str]]:
+    """Yield id and name of each container that has been started."""
+    for field in _STATUSES:
+        for container in status.each(field):
+            found = _CONTAINER_ID.fullmatch(container.text(8))
+            if found is not None:
+                yield found[1], container.text(1)

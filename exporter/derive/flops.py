@@ -188,7 +188,7 @@ def _rest_is_no_fp64(activity: Activity, ceilings: Ceilings) -> bool:
 
 def estimated_flops_bounds(
     utilization_ratio: float,
-    ceilings: Ceilings,
+    ceilings: Ceilings | None,
     clocks: Clocks,
     compute_capability: tuple[int, int] | None,
     *,
@@ -201,8 +201,7 @@ def estimated_flops_bounds(
     interval, or mean + margin for one on the integral. A single clock sample may have missed the
     busy time, so without a busy average the highest SM clock of the device is taken.
     """
-    peaks = ceilings.peak_flops_per_second
-    if not peaks:
+    if ceilings is None or not (peaks := ceilings.peak_flops_per_second):
         return None
     clock = clocks.sm_busy
     if clock is None:

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from exporter.derive.interval_bounds import Known
 from exporter.derive.links import LinkRates, dram_of_links
+from exporter.derive.timeparts import Known
 from exporter.derive.units import busiest_pipe, cut
 from exporter.model.reading import Activity
 from exporter.model.snapshot import Ceilings, Saturation, TimeParts

@@ -47,44 +47,36 @@ def link_rates(
     `previous` was read `seconds` before `vitals`, which must be None for MIG instances: the board's
     traffic is not theirs. A driver total that fell (a reset) gives no rate.
     """
-    pcie: tuple[float | None, float | None] = (None, None)
-    nvlink: tuple[float | None, float | None] = (None, None)
-    if activity is not None and activity.seconds > 0:
-        pcie = (
-            _rate(activity.pcie_transmit_bytes, activity.seconds),
-            _rate(activity.pcie_receive_bytes, activity.seconds),
+    pcie = nvlink = _NOT_READ
+    if activity is not None:
+        counted = activity.seconds
+        pcie = _rates(activity.pcie_transmit_bytes, activity.pcie_receive_bytes, counted)
+        nvlink = _rates(activity.nvlink_transmit_bytes, activity.nvlink_receive_bytes, counted)
+    if vitals is not None and pcie == _NOT_READ:
+        pcie = _rates(vitals.pcie_transmit_bytes, vitals.pcie_receive_bytes, seconds)
+    if vitals is not None and previous is not None and nvlink == _NOT_READ:
+        nvlink = _rates(
+            _growth(vitals.nvlink_transmit_bytes_total, previous.nvlink_transmit_bytes_total),
+            _growth(vitals.nvlink_receive_bytes_total, previous.nvlink_receive_bytes_total),
+            seconds,
         )
-        nvlink = (
-            _rate(activity.nvlink_transmit_bytes, activity.seconds),
-            _rate(activity.nvlink_receive_bytes, activity.seconds),
-        )
-    if vitals is not None and seconds is not None and seconds > 0:
-        if pcie == (None, None):
-            pcie = (
-                _rate(vitals.pcie_transmit_bytes, seconds),
-                _rate(vitals.pcie_receive_bytes, seconds),
-            )
-        if previous is not None and nvlink == (None, None):
-            nvlink = (
-                _rate(
-                    _growth(
-                        vitals.nvlink_transmit_bytes_total, previous.nvlink_transmit_bytes_total
-                    ),
-                    seconds,
-                ),
-                _rate(
-                    _growth(vitals.nvlink_receive_bytes_total, previous.nvlink_receive_bytes_total),
-                    seconds,
-                ),
-            )
     known = [rate for rate in (*pcie, *nvlink) if rate is not None]
     return LinkRates(
         total=sum(known) if known else None, pcie=_busier(*pcie), nvlink=_busier(*nvlink)
     )
 
 
-def _rate(amount: float | None, seconds: float) -> float | None:
-    return None if amount is None else amount / seconds
+_Rates = tuple[float | None, float | None]
+_NOT_READ: _Rates = (None, None)
+
+
+def _rates(transmit: float | None, receive: float | None, seconds: float | None) -> _Rates:
+    if seconds is None or seconds <= 0:
+        return _NOT_READ
+    return (
+        None if transmit is None else transmit / seconds,
+        None if receive is None else receive / seconds,
+    )
 
 
 def _growth(now: float | None, before: float | None) -> float | None:
@@ -92,6 +84,4 @@ def _growth(now: float | None, before: float | None) -> float | None:
 
 
 def _busier(transmit: float | None, receive: float | None) -> float | None:
-    if transmit is None or receive is None:
-        return transmit if receive is None else receive
-    return max(transmit, receive)
+    return max((rate for rate in (transmit, receive) if rate is not None), default=None)

@@ -5,21 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from functools import partial
+from typing import Any
 
 from exporter.derive.clocks import busy_clocks, clock_ratio, counted_clocks, read_clocks
 from exporter.derive.cycles import in_cycles, in_time, shows_cycles, time_per_cycle
 from exporter.derive.flops import estimated_flops_bounds
 from exporter.derive.history import NO_HISTORY, ClockHistory
-from exporter.derive.holder import holder
-from exporter.derive.idle import IdleRules, busy_ratio, is_held, is_idle
-from exporter.derive.interval_bounds import (
-    known_by_counters,
-    known_by_utilization,
-    observed,
-)
+from exporter.derive.idle import IdleRules, busy_ratio, holder, is_held, is_idle
 from exporter.derive.limiter import busy_link, estimated_limiter, limiter
-from exporter.derive.links import link_rates
+from exporter.derive.links import LinkRates, link_rates
 from exporter.derive.roofline import (
     dram_bandwidth_now,
     dram_bounds_per_second,
@@ -28,9 +23,14 @@ from exporter.derive.roofline import (
 )
 from exporter.derive.saturation import estimated, measured
 from exporter.derive.stall import Stall, gap_ratio
-from exporter.derive.timeparts import time_parts
+from exporter.derive.timeparts import (
+    known_by_counters,
+    known_by_utilization,
+    observed,
+    time_parts,
+)
 from exporter.derive.units import has_tensor_cores
-from exporter.model.reading import Device, ShareReading, Vitals
+from exporter.model.reading import Activity, Device, ShareReading, Utilization, Vitals
 from exporter.model.snapshot import Bounds, Ceilings, Holder, Roofline, Saturation, TimeParts
 
 NO_STALL = Stall()
@@ -96,162 +96,162 @@ def derive_share(
     ratio = None if utilization is None else utilization.ratio
     memory_ratio = None if utilization is None else utilization.memory_ratio
     held = is_held(share.processes, share.memory, rules, coherent_memory=device.coherent_memory)
-    holds = holder(share.processes, held, rules)
-    history = history.heard(vitals, seconds, None if activity is None else activity.engine)
-    tensor_cores = has_tensor_cores(ceilings, device.compute_capability)
-    throttled = bool(vitals.throttle_reasons)
-
+    known = Derived(
+        held=held,
+        holder=holder(share.processes, held, rules),
+        history=history.heard(vitals, seconds, None if activity is None else activity.engine),
+    )
     if activity is not None:
-        history = history.measured(activity.engine, activity.seconds)
-        clocks = counted_clocks(
-            read_clocks(vitals, ceilings, device, history, activity),
-            activity,
-            None if ceilings is None else ceilings.sm_count,
+        known, timed = _measured(
+            known, device, vitals, activity, utilization, ceilings, links, stall
         )
-        clocks = busy_clocks(clocks, activity, vitals.clock_hertz.get("sm"))
-        history = history.taken(counts_cycles=shows_cycles(activity))
-        factor = time_per_cycle(
-            activity, clocks.sm, clocks.sm_busy, counts_cycles=history.counts_cycles
-        )
-        timed = in_time(activity, factor)
-        saturation = measured(
-            timed,
-            device.compute_capability,
-            tensor_cores=tensor_cores,
-            utilization=utilization,
-        )
-        of_cycles = saturation
-        if factor != 1.0:
-            of_cycles = measured(
-                in_cycles(activity, factor),
-                device.compute_capability,
-                tensor_cores=tensor_cores,
-                utilization=utilization,
-            )
-        parts = time_parts(timed, saturation, clock_ratio(saturation.unit, clocks))
-        known = None
-        if parts is None:
-            known = known_by_counters(
-                timed, saturation, clocks, utilization, device.compute_capability
-            )
-        roof = roofline(
-            activity, timed, of_cycles, ceilings, clocks, device, tensor_cores=tensor_cores
-        )
-        gap = gap_ratio(activity, parts, utilization)
-
-        def judge(waited: float, of_idle: float | None) -> str:
-            if parts is None:
-                used = busy_ratio(activity, ratio)
-                if used is not None:
-                    used = max(used, saturation.bounds.lower)
-                return estimated_limiter(
-                    _of_rest(used, waited),
-                    throttled=throttled,
-                    stall_of_idle=of_idle,
-                    known=known,
-                    links_busy=busy_link(links, ceilings),
-                    rest_ratio=1.0 - waited,
-                )
-            return limiter(
-                replace(parts, idle=max(parts.idle - waited, 0.0)),
-                saturation,
-                timed,
-                links,
-                ceilings,
-                dram_bandwidth_now(ceilings, clocks, device),
-                of_idle,
-            )
-
-        limits = _limits(judge, stall, gap)
-        bounded_parts = {} if known is None else known.time_parts
-        return Derived(
-            saturation=saturation,
-            time_parts=parts,
-            time_bounds=bounded_parts,
-            time_integral_bounds=bounded_parts,
-            roofline=roof,
-            idle=is_idle(timed, ratio, board, links.total, rules, memory_ratio),
-            held=held,
-            holder=holds,
-            limiter=limits.limiter,
-            waited=limits.waited,
-            limiter_besides=limits.besides,
-            gap=gap,
-            data_stall=stall.inferred,
-            flops_integral_bounds=roof.flops_bounds_per_second,
-            dram_integral_bounds=roof.dram_bounds_bytes_per_second,
-            history=history,
-        )
-    idle = is_idle(None, ratio, board, links.total, rules, memory_ratio)
+        return replace(known, idle=is_idle(timed, ratio, board, links.total, rules, memory_ratio))
+    known = replace(known, idle=is_idle(None, ratio, board, links.total, rules, memory_ratio))
     if share.counters is not None:
-        return Derived(idle=idle, held=held, holder=holds, history=history)
-    if utilization is None:
-        guest = whole and vitals.utilization is not None
-        return Derived(
-            idle=idle,
-            held=held,
-            holder=holds,
-            limiter=estimated_limiter(None, throttled=throttled) if guest else None,
-            history=history,
+        return known
+    if utilization is not None:
+        return _estimated(known, device, vitals, utilization, ceilings, links, stall)
+    if whole and vitals.utilization is not None:  # a vGPU guest
+        throttled = bool(vitals.throttle_reasons)
+        return replace(known, limiter=estimated_limiter(None, throttled=throttled))
+    return known
+
+
+def _measured(
+    known: Derived,
+    device: Device,
+    vitals: Vitals,
+    activity: Activity,
+    utilization: Utilization | None,
+    ceilings: Ceilings | None,
+    links: LinkRates,
+    stall: Stall,
+) -> tuple[Derived, Activity]:
+    """Return what is `known` with what the counters show, and these in shares of time."""
+    capability = device.compute_capability
+    tensor_cores = has_tensor_cores(ceilings, capability)
+    history = known.history.measured(activity.engine, activity.seconds)
+    clocks = counted_clocks(
+        read_clocks(vitals, ceilings, device, history, activity),
+        activity,
+        None if ceilings is None else ceilings.sm_count,
+    )
+    clocks = busy_clocks(clocks, activity, vitals.clock_hertz.get("sm"))
+    history = history.taken(counts_cycles=shows_cycles(activity))
+    factor = time_per_cycle(
+        activity, clocks.sm, clocks.sm_busy, counts_cycles=history.counts_cycles
+    )
+    timed = in_time(activity, factor)
+    measure = partial(
+        measured,
+        compute_capability=capability,
+        tensor_cores=tensor_cores,
+        utilization=utilization,
+    )
+    saturation = measure(timed)
+    of_cycles = saturation if factor == 1.0 else measure(in_cycles(activity, factor))
+    parts = time_parts(timed, saturation, clock_ratio(saturation.unit, clocks))
+    bounds = None
+    if parts is None:
+        bounds = known_by_counters(timed, saturation, clocks, utilization, capability)
+    roof = roofline(activity, timed, of_cycles, ceilings, clocks, device, tensor_cores=tensor_cores)
+    gap = gap_ratio(activity, parts, utilization)
+
+    def judge(waited: float, of_idle: float | None) -> str:
+        if parts is None:
+            used = busy_ratio(activity, None if utilization is None else utilization.ratio)
+            if used is not None:
+                used = max(used, saturation.bounds.lower)
+            return estimated_limiter(
+                _of_rest(used, waited),
+                throttled=bool(vitals.throttle_reasons),
+                stall_of_idle=of_idle,
+                known=bounds,
+                links_busy=busy_link(links, ceilings),
+                rest_ratio=1.0 - waited,
+            )
+        return limiter(
+            replace(parts, idle=max(parts.idle - waited, 0.0)),
+            saturation,
+            timed,
+            links,
+            ceilings,
+            dram_bandwidth_now(ceilings, clocks, device),
+            of_idle,
         )
-    clocks = read_clocks(vitals, ceilings, device, history)
+
+    bounded_parts = {} if bounds is None else bounds.time_parts
+    derived = replace(
+        known,
+        saturation=saturation,
+        time_parts=parts,
+        time_bounds=bounded_parts,
+        time_integral_bounds=bounded_parts,
+        roofline=roof,
+        **_limits(judge, stall, gap),
+        gap=gap,
+        data_stall=stall.inferred,
+        flops_integral_bounds=roof.flops_bounds_per_second,
+        dram_integral_bounds=roof.dram_bounds_bytes_per_second,
+        history=history,
+    )
+    return derived, timed
+
+
+def _estimated(
+    known: Derived,
+    device: Device,
+    vitals: Vitals,
+    utilization: Utilization,
+    ceilings: Ceilings | None,
+    links: LinkRates,
+    stall: Stall,
+) -> Derived:
+    """Return what is `known` with what the utilization alone bounds."""
+    tensor_cores = has_tensor_cores(ceilings, device.compute_capability)
+    clocks = read_clocks(vitals, ceilings, device, known.history)
     saturation = estimated(utilization, tensor_cores=tensor_cores)
-    known = known_by_utilization(utilization, saturation, clocks)
+    bounds = known_by_utilization(utilization, saturation, clocks)
     seen = observed(utilization)
     of_seen = estimated(seen, tensor_cores=tensor_cores)
     gap = gap_ratio(None, None, utilization)
-    limits = _limits(
-        lambda waited, of_idle: estimated_limiter(
-            _of_rest(ratio, waited),
-            throttled=throttled,
+
+    def judge(waited: float, of_idle: float | None) -> str:
+        return estimated_limiter(
+            _of_rest(utilization.ratio, waited),
+            throttled=bool(vitals.throttle_reasons),
             stall_of_idle=of_idle,
-            known=known,
+            known=bounds,
             links_busy=busy_link(links, ceilings),
             rest_ratio=1.0 - waited,
+        )
+
+    return replace(
+        known,
+        saturation=saturation,
+        time_bounds=bounds.time_parts,
+        time_integral_bounds=known_by_utilization(seen, of_seen, clocks).time_parts,
+        roofline=estimated_roofline(
+            utilization, saturation, ceilings, clocks, device, tensor_cores=tensor_cores
         ),
-        stall,
-        gap,
-    )
-    integral = None
-    if ceilings is not None:
-        integral = estimated_flops_bounds(
+        **_limits(judge, stall, gap),
+        gap=gap,
+        data_stall=stall.inferred,
+        flops_integral_bounds=estimated_flops_bounds(
             seen.upper_ratio,
             ceilings,
             clocks,
             device.compute_capability,
             tensor_cores=tensor_cores,
-        )
-    return Derived(
-        saturation=saturation,
-        time_bounds=known.time_parts,
-        time_integral_bounds=known_by_utilization(seen, of_seen, clocks).time_parts,
-        roofline=estimated_roofline(
-            utilization, saturation, ceilings, clocks, device, tensor_cores=tensor_cores
         ),
-        idle=idle,
-        held=held,
-        holder=holds,
-        limiter=limits.limiter,
-        waited=limits.waited,
-        limiter_besides=limits.besides,
-        gap=gap,
-        data_stall=stall.inferred,
-        flops_integral_bounds=integral,
         dram_integral_bounds=dram_bounds_per_second(of_seen, ceilings, clocks, device),
-        history=history,
     )
-
-
-class _Limits(NamedTuple):
-    limiter: str
-    waited: float
-    besides: str | None
 
 
 def _limits(
     judge: Callable[[float, float | None], str], stall: Stall, gap: float | None
-) -> _Limits:
-    """Return what limited an interval, and apart from each other an announced wait and the rest.
+) -> dict[str, Any]:
+    """Return the limiter of an interval: of the part in an announced wait, and of the rest.
 
     `judge` names the limiter, given the idle part to leave out and how much of the other idle time
     the stall covers. One word for an interval in which a wait begins or ends would count all of it
@@ -260,10 +260,10 @@ def _limits(
     """
     name = judge(0.0, stall.within(gap).of_idle)
     waited = stall.waited(gap)
-    if not waited:
-        return _Limits(name, 0.0, None)
-    besides = judge(waited, stall.of_idle) if waited < 1.0 else None
-    return _Limits(name, 0.0, None) if besides == "idle" else _Limits(name, waited, besides)
+    besides = judge(waited, stall.of_idle) if 0.0 < waited < 1.0 else None
+    if besides == "idle":
+        return {"limiter": name}
+    return {"limiter": name, "waited": waited, "limiter_besides": besides}
 
 
 def _of_rest(busy: float | None, waited: float) -> float | None:

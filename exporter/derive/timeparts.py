@@ -1,11 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the time of an interval went, as a partition into five parts, or as bounds of them."""
+"""Where the time of an interval went: a partition into five parts, or bounds of each.
+
+The bounds hold where not every unit was read. They are of the engine activity GR, the SM activity,
+the saturation s, each unit that may give it, and that unit's clock over its reference.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from exporter.derive.clocks import Clocks, clock_ratio
+from exporter.derive.saturation import unit_bounds
 from exporter.derive.units import cut
-from exporter.model.reading import Activity
+from exporter.model.reading import Activity, Utilization
 from exporter.model.snapshot import Bounds, Saturation, TimeParts
+
+UTILIZATION_MARGIN_RATIO = 0.01
+"""The driver's utilization is in whole percent."""
+
+ANYTHING = Bounds(0.0, 1.0)
 
 
 def time_parts(
@@ -73,3 +87,108 @@ def time_bounds(
 
 def _difference(of: Bounds, less: Bounds) -> Bounds:
     return Bounds(max(0.0, of.lower - less.upper), max(0.0, of.upper - less.lower))
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Bounds of one interval, all as shares of its time."""
+
+    engine: Bounds
+    sm: Bounds
+    saturation: Bounds
+    units: Mapping[str, Bounds]
+    """By unit of the saturation: tensor, fma, fp64, int, dram."""
+    clock_ratio: Bounds
+    """Of the unit that gives the saturation: min(1, f / f_ref)."""
+
+    @property
+    def time_parts(self) -> dict[str, Bounds]:
+        """Bounds of the time parts, by name."""
+        return time_bounds(self.engine, self.sm, self.saturation, self.clock_ratio)
+
+
+def known_by_counters(
+    activity: Activity,
+    saturation: Saturation,
+    clocks: Clocks,
+    utilization: Utilization | None,
+    compute_capability: tuple[int, int] | None,
+) -> Known:
+    """Return what counters that leave something out show; `activity` is in shares of time.
+
+    The engine activity that is not read is the `utilization` of the share, else anything from the
+    SM activity on.
+    """
+    units = unit_bounds(activity, saturation, compute_capability)
+    if activity.sm is None:
+        sm = saturation.unmeasured.get("sm", ANYTHING)
+    else:
+        sm = Bounds(cut(activity.sm), cut(activity.sm))
+    if activity.engine is not None:
+        engine = Bounds(cut(activity.engine), cut(activity.engine))
+    elif utilization is not None:
+        engine = _engine(utilization)
+    else:
+        engine = Bounds(sm.lower, 1.0)
+    ratios = []
+    for name, unit in units.items():
+        if unit.upper >= saturation.bounds.lower:
+            ratio = clock_ratio(name, clocks)
+            ratios.append(ANYTHING if ratio is None else Bounds(ratio, ratio))
+    return Known(engine, sm, saturation.bounds, units, _around(ratios))
+
+
+def known_by_utilization(utilization: Utilization, saturation: Saturation, clocks: Clocks) -> Known:
+    """Return what the utilization shows, and an estimate of the `saturation` that agrees with it.
+
+    An SM clock that is not sampled over the busy time is anything up to the highest one of the
+    device; the memory clock was between the one at the end and its reference.
+    """
+    units = {name: unit for name, unit in saturation.unmeasured.items() if name != "sm"}
+    is_sampled = clocks.sm_busy is not None
+    if not is_sampled:
+        clocks = replace(clocks, sm=max(clocks.sm or 0.0, clocks.sm_max or 0.0) or None)
+    ratios = []
+    for name, unit in units.items():
+        if unit.upper >= saturation.bounds.lower:
+            ratio = clock_ratio(name, clocks)
+            if ratio is None:
+                ratios.append(ANYTHING)
+            elif name == "dram":
+                ratios.append(Bounds(ratio, 1.0))
+            else:
+                ratios.append(Bounds(ratio if is_sampled else 0.0, ratio))
+    return Known(
+        engine=_engine(utilization),
+        sm=saturation.unmeasured["sm"],
+        saturation=saturation.bounds,
+        units=units,
+        clock_ratio=_around(ratios),
+    )
+
+
+def observed(utilization: Utilization) -> Utilization:
+    """Return the utilization of the time that was observed, with bounds for that time alone.
+
+    They are narrower than those of the interval, whose end is not observed yet: it is with the
+    next one. So they are for integrals over the observed time.
+    """
+    ratio, memory = utilization.ratio, utilization.memory_ratio
+    return replace(
+        utilization,
+        upper_ratio=min(1.0, ratio + UTILIZATION_MARGIN_RATIO),
+        lower_ratio=max(0.0, ratio - UTILIZATION_MARGIN_RATIO),
+        memory_upper_ratio=None if memory is None else min(1.0, memory + UTILIZATION_MARGIN_RATIO),
+    )
+
+
+def _engine(utilization: Utilization) -> Bounds:
+    upper = cut(utilization.upper_ratio)
+    return Bounds(min(cut(utilization.lower_ratio), upper), upper)
+
+
+def _around(ratios: list[Bounds]) -> Bounds:
+    """Return the bounds of whichever of these it is."""
+    if not ratios:
+        return ANYTHING
+    return Bounds(min(each.lower for each in ratios), max(each.upper for each in ratios))

@@ -46,13 +46,8 @@ def cut_activity(activity: Activity) -> Activity:
 
 def busiest_vector_pipe(activity: Activity) -> float:
     """Return the activity of the busiest vector pipe: fp64, fp32, fp16, int, or fma as a whole."""
-    return max(
-        cut(activity.fp64 or 0.0),
-        cut(activity.fp32 or 0.0),
-        cut(activity.fp16 or 0.0),
-        cut(activity.integer or 0.0),
-        cut(activity.fma or 0.0),
-    )
+    pipes = (activity.fp64, activity.fp32, activity.fp16, activity.integer, activity.fma)
+    return max(cut(pipe or 0.0) for pipe in pipes)
 
 
 def tensor_activity(activity: Activity) -> float | None:

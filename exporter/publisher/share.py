@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from exporter.clock import GAP_INTERVALS
 from exporter.derive import Derived, derive_share
-from exporter.derive.holder import with_workload
-from exporter.derive.interval_bounds import UTILIZATION_MARGIN_RATIO
+from exporter.derive.idle import with_workload
 from exporter.derive.stall import Stall
+from exporter.derive.timeparts import UTILIZATION_MARGIN_RATIO
 from exporter.derive.units import cut_activity
 from exporter.model.reading import Activity, Reading, ShareReading
 from exporter.model.snapshot import Bounds, Ceilings, Share

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.derive import IdleRules, derive_share
-from exporter.derive.holder import holder
-from exporter.derive.idle import is_held
+from exporter.derive.idle import holder, is_held
 from exporter.model.reading import Device, Memory, Process, ShareReading, Utilization, Vitals
 from exporter.model.snapshot import Holder
 

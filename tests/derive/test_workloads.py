@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.derive.holder import with_workload
+from exporter.derive.idle import with_workload
 from exporter.derive.workloads import (
     MOST_WORKLOADS,
     OnShare,

@@ -21,7 +21,7 @@ from exporter.sources.interface import NodeCounters
 from exporter.sources.nvml import NVML
 from exporter.sources.nvml.library import Library
 from exporter.sources.nvml.probe import LIBRARY_REASONS, Outcome, code_of, outcome_of
-from exporter.sources.proc.device_counts import DeviceCounts
+from exporter.sources.proc.pci import DeviceCounts
 from exporter.sources.selection import Admission
 from exporter.sources.xids.watch import XidWatch
 

@@ -22,7 +22,7 @@ from exporter.sources.nvml.identity import minimal_device, text
 from exporter.sources.nvml.library import Library
 from exporter.sources.nvml.probe import Outcome, code_of, outcome_of, raise_if_gone
 from exporter.sources.nvml.reader import DeviceChanged
-from exporter.sources.proc.suspended import gpu_addresses, is_suspended
+from exporter.sources.proc.pci import gpu_addresses, is_suspended
 
 BACK_OFF_SECONDS = (0.5, 1.0, 2.0, 4.0, 5.0)
 

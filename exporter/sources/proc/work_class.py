@@ -18,8 +18,9 @@ class Rule:
     """One class of work, and how its processes are recognised."""
 
     work_class: str
-    programs: tuple[str, ...]
-    """Names of programs, Python scripts (without .py) and Python modules, in lower case."""
+    programs: str
+    """Names of programs, Python scripts (without .py) and Python modules, in lower case and with
+    blanks between."""
     python_variables: tuple[str, ...] = ()
     """A Python process with one of these environment variables is of this class, too."""
 
@@ -27,128 +28,36 @@ class Rule:
 RULES: tuple[Rule, ...] = (
     Rule(
         "display",
-        (
-            "xorg",
-            "xwayland",
-            "xvnc",
-            "gnome-shell",
-            "gnome-remote-desktop-daemon",
-            "kwin_*",
-            "plasmashell",
-            "mutter",
-            "cinnamon",
-            "xfwm4",
-            "picom",
-            "compiz",
-            "cosmic-comp",
-            "hyprland",
-            "sway",
-            "weston",
-            "sddm-greeter*",
-        ),
+        "xorg xwayland xvnc gnome-shell gnome-remote-desktop-daemon kwin_* plasmashell mutter "
+        "cinnamon xfwm4 picom compiz cosmic-comp hyprland sway weston sddm-greeter*",
     ),
     Rule(
         "system",
-        (
-            "nv-hostengine",
-            "nv-fabricmanager",
-            "nvidia-cuda-mps-server",
-            "nvidia-cuda-mps-control",
-            "nvidia-persistenced",
-            "nvidia-powerd",
-            "nvidia-device-plugin",
-            "nvidia-smi",
-            "nvidia_gpu_exporter",
-            "dcgm-exporter",
-            "dcgmi",
-            "roofline-exporter",
-            "nvitop*",
-            "nvtop",
-            "gpustat",
-            "telegraf",
-        ),
+        "nv-hostengine nv-fabricmanager nvidia-cuda-mps-server nvidia-cuda-mps-control "
+        "nvidia-persistenced nvidia-powerd nvidia-device-plugin nvidia-smi "
+        "nvidia_gpu_exporter dcgm-exporter dcgmi roofline-exporter nvitop* nvtop gpustat "
+        "telegraf",
     ),
     Rule(
         "notebook",
-        (
-            "ipykernel*",
-            "ipython*",
-            "jupyter*",
-            "colab_kernel_launcher",
-            "marimo",
-        ),
+        "ipykernel* ipython* jupyter* colab_kernel_launcher marimo",
     ),
     Rule(
         "serving",
-        (
-            "vllm",
-            "vllm.*",
-            "vllm::*",
-            "sglang",
-            "sglang.*",
-            "sglang::*",
-            "tritonserver",
-            "triton_python_backend_stub",
-            "text-generation-launcher",
-            "text-generation-router",
-            "text-generation-server",
-            "text-embeddings-router",
-            "trtllm-serve",
-            "trtllm-llmapi-launch",
-            "tensorrt_llm.*",
-            "ollama*",
-            "llama-server",
-            "llamafile",
-            "koboldcpp",
-            "local-ai",
-            "lmdeploy",
-            "lmdeploy.serve*",
-            "mlc_llm",
-            "fastchat.serve*",
-            "whisper-server",
-            "tensorflow_model_server",
-            "torchserve",
-            "model_service_worker",
-            "bentoml",
-            "ray::serve*",
-            "api_server",
-            "launch_server",
-            "uvicorn",
-            "uvicorn.*",
-            "gunicorn",
-            "gunicorn.*",
-            "hypercorn",
-        ),
+        "vllm vllm.* vllm::* sglang sglang.* sglang::* tritonserver "
+        "triton_python_backend_stub text-generation-launcher text-generation-router "
+        "text-generation-server text-embeddings-router trtllm-serve trtllm-llmapi-launch "
+        "tensorrt_llm.* ollama* llama-server llamafile koboldcpp local-ai lmdeploy "
+        "lmdeploy.serve* mlc_llm fastchat.serve* whisper-server tensorflow_model_server "
+        "torchserve model_service_worker bentoml ray::serve* api_server launch_server uvicorn "
+        "uvicorn.* gunicorn gunicorn.* hypercorn",
     ),
     Rule(
         "training",
-        (
-            "torchrun",
-            "torch.distributed.run",
-            "torch.distributed.launch",
-            "accelerate",
-            "accelerate.*",
-            "deepspeed",
-            "deepspeed.*",
-            "horovodrun",
-            "lightning",
-            "lightning.*",
-            "pytorch_lightning.*",
-            "litgpt",
-            "composer",
-            "axolotl*",
-            "llamafactory-cli",
-            "colossalai",
-            "tune",
-            "ray::raytrainworker*",
-            "train*",
-            "*.train*",
-            "pretrain*",
-            "*.pretrain*",
-            "finetune*",
-            "fine_tune*",
-            "*.finetune*",
-        ),
+        "torchrun torch.distributed.run torch.distributed.launch accelerate accelerate.* "
+        "deepspeed deepspeed.* horovodrun lightning lightning.* pytorch_lightning.* litgpt "
+        "composer axolotl* llamafactory-cli colossalai tune ray::raytrainworker* train* "
+        "*.train* pretrain* *.pretrain* finetune* fine_tune* *.finetune*",
         ("RANK", "LOCAL_RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "HOROVOD_RANK"),
     ),
 )
@@ -156,9 +65,9 @@ RULES: tuple[Rule, ...] = (
 
 _PYTHON = re.compile(r"(?:python|pypy)[0-9.]*t?")
 _SHORT_OPTION = re.compile(r"-[bBdEhiIOPqRsStuvVx?]*(?:([mcXW])(.*))?", re.DOTALL)
-_PROGRAMS = tuple(re.compile("|".join(map(translate, rule.programs))) for rule in RULES)
+_PROGRAMS = tuple(re.compile("|".join(map(translate, rule.programs.split()))) for rule in RULES)
 _CUT_PROGRAMS = tuple(
-    frozenset(program[:COMMAND_LENGTH] for program in rule.programs if "*" not in program)
+    frozenset(program[:COMMAND_LENGTH] for program in rule.programs.split() if "*" not in program)
     for rule in RULES
 )
 

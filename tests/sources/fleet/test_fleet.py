@@ -17,7 +17,7 @@ from exporter.sources.fleet.fleet import Fleet
 from exporter.sources.fleet.session import SessionOptions
 from exporter.sources.fleet.worker import BackOff
 from exporter.sources.nvml.library import Library
-from exporter.sources.proc.device_counts import DeviceCounts
+from exporter.sources.proc.pci import DeviceCounts
 from tests.fake_nvml import FakeNvml, fault
 from tests.waiting import PATIENCE_SECONDS, wait_until
 

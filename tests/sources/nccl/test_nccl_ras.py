@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from exporter.model.snapshot import SourceState
 from exporter.model.training import RAS_STATES, Collectives
-from exporter.sources.nccl import client
-from exporter.sources.nccl.collectives import KEPT_SECONDS, NcclRas
-from exporter.sources.nccl.status import Malformed, collectives
+from exporter.sources.nccl import collectives as nccl_ras
+from exporter.sources.nccl.collectives import KEPT_SECONDS, NcclRas, collectives, fetch_status
+from exporter.sources.poller import Unreadable
 from tests.clocks import ManualClock
 from tests.sources.nccl.ras_server import RasServer, absent, rank, status
 
@@ -70,7 +70,7 @@ def test_a_job_without_communicators_has_no_ranks() -> None:
 )
 def test_what_is_no_status_is_refused(data: bytes) -> None:
     """Whoever has the port may say anything."""
-    with pytest.raises(Malformed, match="NCCL's RAS"):
+    with pytest.raises(Unreadable, match="NCCL's RAS"):
         collectives(data)
 
 
@@ -93,7 +93,7 @@ def test_anything_is_a_status_or_refused(plain: Any) -> None:
     """And every state is counted."""
     try:
         found = said(plain)
-    except Malformed:
+    except Unreadable:
         return
     assert list(found.ranks) == list(RAS_STATES)
     assert all(count >= 0 for count in found.ranks.values())
@@ -102,7 +102,7 @@ def test_anything_is_a_status_or_refused(plain: Any) -> None:
 def test_it_asks_as_ncclras_does() -> None:
     """Protocol, time limit and format first."""
     with RasServer(WELL) as ras:
-        said = client.ask("127.0.0.1", ras.port)
+        said = fetch_status("127.0.0.1", ras.port)
         assert said is not None
         assert json.loads(said) == WELL
         assert ras.commands == ["CLIENT PROTOCOL 2", "TIMEOUT 5", "SET FORMAT json", "STATUS"]
@@ -110,15 +110,15 @@ def test_it_asks_as_ncclras_does() -> None:
 
 def test_an_older_nccl_has_no_json() -> None:
     """Which is said, with what is needed."""
-    with RasServer(has_json=False) as ras, pytest.raises(client.Refused, match=r"NCCL 2\.28"):
-        client.ask("127.0.0.1", ras.port)
+    with RasServer(has_json=False) as ras, pytest.raises(Unreadable, match=r"NCCL 2\.28"):
+        fetch_status("127.0.0.1", ras.port)
 
 
 def test_nobody_there_is_no_fault() -> None:
     """Most nodes have no job most of the time."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        assert client.ask("127.0.0.1", free.getsockname()[1]) is None
+        assert fetch_status("127.0.0.1", free.getsockname()[1]) is None
 
 
 @pytest.mark.parametrize("says", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"x" * 5000])
@@ -134,26 +134,26 @@ def test_another_server_on_the_port_is_not_believed(says: bytes) -> None:
 
         thread = threading.Thread(target=serve)
         thread.start()
-        with pytest.raises(client.Refused, match="is not NCCL's RAS"):
-            client.ask("127.0.0.1", server.getsockname()[1])
+        with pytest.raises(Unreadable, match="is not NCCL's RAS"):
+            fetch_status("127.0.0.1", server.getsockname()[1])
         thread.join()
 
 
 def test_a_status_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is the node's."""
-    monkeypatch.setattr(client, "MOST_BYTES", 1000)
-    with RasServer(b"x" * 200_000) as ras, pytest.raises(client.Refused, match="larger"):
-        client.ask("127.0.0.1", ras.port)
+    monkeypatch.setattr(nccl_ras, "MOST_BYTES", 1000)
+    with RasServer(b"x" * 200_000) as ras, pytest.raises(Unreadable, match="larger"):
+        fetch_status("127.0.0.1", ras.port)
 
 
 def test_one_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stopped process keeps its port."""
-    monkeypatch.setattr(client, "TOTAL_SECONDS", 0.1)
+    monkeypatch.setattr(nccl_ras, "TOTAL_SECONDS", 0.1)
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
-        pytest.raises(client.Refused, match=r"timed out|longer"),
+        pytest.raises(Unreadable, match=r"timed out|longer"),
     ):
-        client.ask("127.0.0.1", server.getsockname()[1])
+        fetch_status("127.0.0.1", server.getsockname()[1])
 
 
 def test_what_was_said_holds_until_the_job_ends(caplog: pytest.LogCaptureFixture) -> None:

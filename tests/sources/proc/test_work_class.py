@@ -142,7 +142,7 @@ def test_the_classes_are_those_of_the_contract() -> None:
 def test_patterns_are_lower_case() -> None:
     """Names are compared in lower case, so another pattern would never match."""
     for rule in RULES:
-        for program in rule.programs:
+        for program in rule.programs.split():
             assert program == program.lower()
             assert classify([program.replace("*", "")]) == rule.work_class
 
@@ -155,4 +155,6 @@ def test_the_documentation_shows_the_table() -> None:
         (name, tuple(re.findall("`(.+?)`", programs)), tuple(re.findall("`(.+?)`", variables)))
         for name, programs, variables in rows
     ]
-    assert shown == [(rule.work_class, rule.programs, rule.python_variables) for rule in RULES]
+    assert shown == [
+        (rule.work_class, tuple(rule.programs.split()), rule.python_variables) for rule in RULES
+    ]

@@ -11,7 +11,7 @@ from exporter.model.workload import Allocation, Workload, WorkloadReport
 from exporter.sources.interface import SLURM, NodeWorkloads, WorkloadOptions
 from exporter.sources.poller import PolledSource, Unreadable
 from exporter.sources.proc.procfs import user_name
-from exporter.sources.workload.slurm.cgroups import JobGroup, SlurmGroups, find
+from exporter.sources.workload.slurm.cgroups import JobGroup, Sluids, SlurmGroups, find
 from exporter.sources.workload.slurm.ended import EndedJobs, Present
 from exporter.sources.workload.slurm.folders import (
     Entry,
@@ -20,7 +20,6 @@ from exporter.sources.workload.slurm.folders import (
     read_gpustat,
     read_job_map,
 )
-from exporter.sources.workload.slurm.sluid import Sluids
 
 log = logging.getLogger(__name__)
 

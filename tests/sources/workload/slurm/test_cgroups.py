@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from exporter.sources.workload.slurm import cgroups
-from exporter.sources.workload.slurm.cgroups import SlurmGroups, find
-from exporter.sources.workload.slurm.sluid import Sluids
+from exporter.sources.workload.slurm.cgroups import Sluids, SlurmGroups, find
 from tests.sources.workload.slurm.trees import SCOPE, SLUID, Node
 
 OTHER = "s01ARZ3NDEKTSW"

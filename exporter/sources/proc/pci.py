@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many GPUs the node has, as the PCI bus, the kernel driver and NVML count them."""
+"""GPUs as sysfs has them: how many are on the PCI bus, and which are asleep.
+
+A driver call would wake one that is asleep.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +19,9 @@ DISPLAY_CLASS = 0x03
 
 BUS_INTERVAL_SECONDS = 60.0
 """A node may have hundreds of PCI functions, so they are not counted more often."""
+ASLEEP = frozenset({"suspended", "suspending"})
+"""Runtime power states of Linux (Documentation/power/runtime_pm.rst)."""
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
 class DeviceCounts:
@@ -69,3 +77,31 @@ def _number(file: Path) -> int | None:
         return int(file.read_text(encoding="ascii"), 16)
     except (OSError, ValueError):  # gone since the listing
         return None
+
+
+def is_suspended(sysfs: str, address: str) -> bool:
+    """Return whether the device at a PCI address is asleep; False if sysfs has no state of it.
+
+    The address may be written as sysfs does (0000:01:00.0) or as NVML does (00000000:01:00.0).
+    """
+    domain, _, rest = address.partition(":")
+    try:
+        name = f"{int(domain, 16):04x}:{rest.lower()}"
+    except ValueError:
+        return False
+    if not _ADDRESS.fullmatch(name):
+        return False
+    try:
+        with open(f"{sysfs}/bus/pci/devices/{name}/power/runtime_status", "rb") as file:
+            return file.read(32).decode("ascii", "replace").strip() in ASLEEP
+    except OSError:
+        return False
+
+
+def gpu_addresses(sysfs: str) -> tuple[str, ...]:
+    """Return the PCI addresses of the GPUs that NVIDIA's driver has, sorted."""
+    try:
+        names = os.listdir(f"{sysfs}/bus/pci/drivers/nvidia")
+    except OSError:
+        return ()
+    return tuple(sorted(filter(_ADDRESS.fullmatch, names)))

@@ -1,16 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Idle and held."""
+"""Idle, held, and by whom."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from exporter.derive.idle import IdleRules, is_held, is_idle
-from exporter.derive.links import LinkRates, link_rates
-from exporter.model.reading import Activity, Memory, Process, Vitals
+from exporter.derive import derive_share
+from exporter.derive.idle import IdleRules, holder, is_held, is_idle
+from exporter.model.reading import (
+    Activity,
+    Device,
+    Memory,
+    Process,
+    ShareReading,
+    Utilization,
+    Vitals,
+)
+from exporter.model.snapshot import Holder
 
 RULES = IdleRules()
 MIB = 1024 * 1024
@@ -145,31 +155,83 @@ def test_the_ignore_list_is_compared_as_the_kernel_cuts_names() -> None:
     assert is_held((Process(1, "compute", command="Xorg"),), None, rules) is True
 
 
-def test_link_rates_prefer_the_counters(counters: Callable[..., Activity]) -> None:
-    """Bytes over the counters' own seconds; the busier direction and the sum of all."""
-    activity = counters(
-        seconds=2.0,
-        pcie_transmit_bytes=2e6,
-        pcie_receive_bytes=4e6,
-        nvlink_transmit_bytes=8e6,
-        nvlink_receive_bytes=6e6,
-    )
-    vitals = Vitals(pcie_transmit_bytes=1e12, nvlink_transmit_bytes_total=1e12)
-    assert link_rates(activity, vitals, Vitals(), 1.0) == LinkRates(
-        total=10e6, pcie=2e6, nvlink=4e6
-    )
+ADA = Process(1, "compute", 10, "python3", "ada", "training")
+BOB = Process(2, "mps", 20, "vllm", "bob", "serving")
+XORG = Process(3, "graphics", 99, "Xorg", "root", "display")
+MPS = Process(4, "compute", 99, "nvidia-cuda-mps", "root", "system")
 
 
-def test_link_rates_from_the_board() -> None:
-    """Traffic since the last read, and the growth of the driver's totals."""
-    before = Vitals(nvlink_transmit_bytes_total=1e9, nvlink_receive_bytes_total=1e9)
-    now = replace(
-        before,
-        pcie_receive_bytes=5e6,
-        nvlink_transmit_bytes_total=1e9 + 4e6,
-        nvlink_receive_bytes_total=5e8,
+@pytest.mark.parametrize(
+    ("processes", "expected"),
+    [
+        ((ADA,), Holder("ada", "python3", "training")),
+        ((ADA, BOB, XORG, MPS), Holder("bob", "vllm", "serving")),
+        ((XORG, MPS), None),
+        ((), None),
+        ((Process(5, "compute"),), Holder(None, None, "other")),
+        ((Process(5, "compute", None, "a"), ADA), Holder("ada", "python3", "training")),
+        (
+            (Process(9, "compute", 5, "b"), Process(8, "compute", 5, "a")),
+            Holder(None, "a", "other"),
+        ),
+        (
+            (Process(9, "compute", None, "b"), Process(8, "compute", 0, "a")),
+            Holder(None, "a", "other"),
+        ),
+    ],
+)
+def test_the_largest_that_holds(processes: tuple[Process, ...], expected: Holder | None) -> None:
+    """By memory, unknown memory as 0; equal ones by number; ignored and graphics ones never."""
+    held = is_held(processes, None, RULES)
+    assert holder(processes, held, RULES) == expected
+
+
+def test_held_by_memory_alone_is_held_by_somebody() -> None:
+    """Exactly one holder per held GPU, even where nothing is known of it."""
+    assert holder(None, True, RULES) == Holder(None, None, "other")
+
+
+@pytest.mark.parametrize("held", [False, None])
+def test_nobody_holds_what_is_not_held(held: bool | None) -> None:
+    """Nor a share of which it is not known."""
+    assert holder(None, held, RULES) is None
+
+
+PROCESSES = st.lists(
+    st.builds(
+        Process,
+        st.integers(1, 9),
+        st.sampled_from(["compute", "graphics", "mps"]),
+        st.none() | st.integers(0, 5),
+        st.sampled_from([None, "a", "Xorg"]),
+    ),
+    max_size=6,
+    unique_by=lambda process: process.pid,
+)
+
+
+@given(st.none() | PROCESSES, st.booleans())
+def test_there_is_a_holder_exactly_while_held(
+    processes: list[Process] | None, much_memory: bool
+) -> None:
+    """gpu_held 1 and gpu_holder_info go together; the order of the list does not matter."""
+    memory = Memory(2**40, 2**39 if much_memory else 0, 0)
+    held = is_held(processes, memory, RULES)
+    found = holder(processes, held, RULES)
+    assert (found is not None) is bool(held)
+    if processes:
+        assert holder(processes[::-1], held, RULES) == found
+
+
+@pytest.mark.parametrize("counters", ["gpm", None])
+@pytest.mark.parametrize("utilization", [None, Utilization(0.5, 0.5, 1.0)])
+def test_every_share_has_its_holder(counters: str | None, utilization: Utilization | None) -> None:
+    """However a share's saturation is known, its holder is."""
+    derived = derive_share(
+        Device(0, "GPU-0", "GPU"),
+        Vitals(utilization=utilization),
+        ShareReading(processes=(ADA,), counters=counters),
+        None,
+        RULES,
     )
-    assert link_rates(None, now, before, 2.0) == LinkRates(total=4.5e6, pcie=2.5e6, nvlink=2e6)
-    assert link_rates(None, now, None, 2.0) == LinkRates(total=2.5e6, pcie=2.5e6)
-    assert link_rates(None, now, before, None) == LinkRates()
-    assert link_rates(None, None, None, 1.0) == LinkRates()
+    assert derived.holder == Holder("ada", "python3", "training")

@@ -23,7 +23,6 @@ from exporter.derive.workloads import (
 from exporter.model.reading import Device, Instance, Process
 from exporter.model.snapshot import Holder
 from exporter.model.workload import (
-    NO_WORK,
     Allocation,
     DeviceName,
     Membership,
@@ -76,24 +75,11 @@ def work(reports: list[WorkloadReport], *shares: OnShare) -> list[ShareWork]:
     return [found[share.key] for share in shares]
 
 
-def test_no_source_says_nothing() -> None:
-    """Unknown is absent, not 0."""
-    assert work([], on(GPU0, Process(1, "compute"))) == [NO_WORK]
-
-
 def test_what_is_not_given_away_is_known_to_be_free() -> None:
     """The kubelet lists all that it gave."""
     busy, free = work([kubelet(given_to(TRAIN, uuid="GPU-0"))], on(GPU0), on(GPU1))
     assert busy == ShareWork((TRAIN,), allocated=True)
     assert free == ShareWork((), allocated=False)
-
-
-def test_the_pod_of_a_process_is_completed_by_name() -> None:
-    """The pods API names pod and container by their ids; the allocation is the same workload."""
-    whole = replace(TRAIN, id=UID)
-    report = kubelet(given_to(whole, uuid="GPU-0"), **{UID: replace(whole, container="")})
-    [found] = work([report], on(GPU0, in_pod(7)))
-    assert found == ShareWork((whole,), True, {7: whole})
 
 
 def test_the_only_pod_of_a_gpu_has_its_processes() -> None:
@@ -105,17 +91,6 @@ def test_the_only_pod_of_a_gpu_has_its_processes() -> None:
     assert work([report], on(GPU0))[0].workloads == found.workloads
 
 
-def test_a_shared_gpu_is_resolved_by_the_other_one() -> None:
-    """The UID runs on both GPUs, and one pod only has both."""
-    report = kubelet(
-        given_to(TRAIN, uuid="GPU-0"), given_to(NOTEBOOK, uuid="GPU-0"), given_to(TRAIN, index=1)
-    )
-    both, one = work([report], on(GPU0, in_pod(7)), on(GPU1, in_pod(8)))
-    assert both.of_process == {7: TRAIN}
-    assert both.workloads == (TRAIN, NOTEBOOK)
-    assert one.workloads == (TRAIN,)
-
-
 def test_what_cannot_be_told_apart_is_not_guessed() -> None:
     """Two pods share the GPU, or two UIDs are on that of one pod."""
     shared = kubelet(given_to(TRAIN, uuid="GPU-0"), given_to(NOTEBOOK, uuid="GPU-0"))
@@ -125,12 +100,6 @@ def test_what_cannot_be_told_apart_is_not_guessed() -> None:
     single = kubelet(given_to(TRAIN, uuid="GPU-0"))
     [found] = work([single], on(GPU0, in_pod(7), in_pod(8, OTHER_UID)))
     assert found == ShareWork((TRAIN,), allocated=True)
-
-
-def test_a_pod_without_a_name_or_an_allocation_has_its_uid() -> None:
-    """One that took the device from the host's files, or while no kubelet is asked."""
-    [found] = work([], on(GPU0, in_pod(7)))
-    assert found.workloads == (Workload("kubernetes", id=UID),)
 
 
 def test_a_job_of_which_the_prolog_wrote_nothing_may_have_been_given_its_gpu() -> None:

@@ -126,13 +126,6 @@ def test_without_any_scheduler_nothing_is_allocated_or_free() -> None:
         assert list(work_of_shares(reports, _shares()).values()) == [NO_WORK] * 6
 
 
-def test_a_gpu_that_nobody_opened_has_the_pod_it_is_given_to() -> None:
-    work = work_of_shares([_given((DeviceName(index=0), _pod("one")))], _shares())
-
-    assert work[KEYS[0]] == ShareWork((_pod("one"),), True)
-    assert work[KEYS[1]] == ShareWork((), False)
-
-
 def test_a_process_belongs_to_the_container_that_the_pods_api_knows() -> None:
     """One workload, not a second one beside what is given."""
     full = _pod("one", uid=UID)
@@ -159,16 +152,6 @@ def test_without_the_pods_api_a_pod_is_known_by_its_gpus() -> None:
 
     assert work[KEYS[0]].workloads == (one,)
     assert work[KEYS[1]] == ShareWork((one, two), True, {2: one})
-
-
-def test_replicas_of_one_gpu_stay_ambiguous_without_the_pods_api() -> None:
-    """Two pods, one process: whose it is, is not said; both have the GPU."""
-    report = _given((DeviceName(index=0), _pod("one")), (DeviceName(index=0), _pod("two")))
-
-    work = work_of_shares([report], _shares(g0=(_process(1),)))
-
-    assert work[KEYS[0]].workloads == (_pod("one"), _pod("two"))
-    assert work[KEYS[0]].of_process == {}
 
 
 def test_each_instance_has_its_own_pod() -> None:
@@ -202,25 +185,3 @@ def test_two_containers_of_a_pod_are_told_apart_by_the_pods_api() -> None:
     work = work_of_shares([report], _shares(g0=(_process(1),)))
 
     assert work[KEYS[0]] == ShareWork((main, side), True, {1: side})
-
-
-def test_a_runtime_that_knows_the_container_does_not_hide_the_pod() -> None:
-    """Docker under a kubelet names its containers too."""
-    docker = WorkloadReport(
-        named={ID: Workload("container", container="k8s_main_one", id=ID, runtime="docker")}
-    )
-    given = _given((DeviceName(index=0), _pod("one")))
-
-    work = work_of_shares([given, docker], _shares(g0=(_process(1, runtime="docker"),)))
-
-    assert work[KEYS[0]] == ShareWork((_pod("one"),), True, {1: _pod("one")})
-
-
-def test_a_container_of_no_pod_is_one_beside_what_is_given() -> None:
-    """Somebody's Docker container on a GPU that a pod has."""
-    given = _given((DeviceName(index=0), _pod("one")))
-    alone = Workload("container", id=ID, runtime="docker")
-
-    work = work_of_shares([given], _shares(g0=(_process(1, None, runtime="docker"),)))
-
-    assert work[KEYS[0]].workloads == (alone, _pod("one"))

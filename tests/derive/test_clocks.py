@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -12,8 +11,8 @@ from hypothesis import strategies as st
 
 from exporter.derive.clocks import Clocks, clock_ratio, counted_clocks, read_clocks, reference_clock
 from exporter.derive.history import NO_HISTORY
-from exporter.model.reading import Activity, Device, Utilization, Vitals
-from exporter.model.snapshot import Ceilings
+from exporter.model.reading import Activity, Utilization, Vitals
+from tests.derive.readings import H100, H100_CEILINGS, clocks_at
 
 
 @pytest.mark.parametrize(
@@ -30,20 +29,20 @@ from exporter.model.snapshot import Ceilings
     ],
 )
 def test_each_unit_has_its_own_reference_clock(
-    unit: str, spec: dict[str, float], expected: float, h100: Device, h100_ceilings: Ceilings
+    unit: str, spec: dict[str, float], expected: float
 ) -> None:
     """The spec's clock of the unit, else the vector clock, else the device's maximum."""
-    ceilings = replace(h100_ceilings, peak_clock_hertz=spec)
-    assert reference_clock(unit, ceilings, h100) == expected
+    ceilings = replace(H100_CEILINGS, peak_clock_hertz=spec)
+    assert reference_clock(unit, ceilings, H100) == expected
 
 
-def test_an_unlisted_gpu_is_held_to_its_own_maximum(h100: Device) -> None:
+def test_an_unlisted_gpu_is_held_to_its_own_maximum() -> None:
     """Without ceilings and without a maximum there is no reference."""
-    assert reference_clock("tensor", None, h100) == 1.98e9
-    assert reference_clock("tensor", None, replace(h100, clock_max_hertz={})) is None
+    assert reference_clock("tensor", None, H100) == 1.98e9
+    assert reference_clock("tensor", None, replace(H100, clock_max_hertz={})) is None
 
 
-def test_each_use_has_its_own_mean(h100: Device, h100_ceilings: Ceilings) -> None:
+def test_each_use_has_its_own_mean() -> None:
     """Work goes by the mean of all of the time, the time lost to clocks by that of busy time; the
     clock at the end of the interval stands where the driver has no samples."""
     vitals = Vitals(
@@ -52,18 +51,16 @@ def test_each_use_has_its_own_mean(h100: Device, h100_ceilings: Ceilings) -> Non
         busy_sm_clock_hertz=1.7e9,
         mean_sm_clock_hertz=1.0e9,
     )
-    clocks = read_clocks(vitals, h100_ceilings, h100, NO_HISTORY.heard(vitals, 1.0))
+    clocks = read_clocks(vitals, H100_CEILINGS, H100, NO_HISTORY.heard(vitals, 1.0))
     assert (clocks.sm, clocks.sm_busy) == (1.0e9, 1.7e9)
     assert clocks.ratio("tensor") == pytest.approx(1.0 / 1.83)
     assert clock_ratio("tensor", clocks) == pytest.approx(1.7 / 1.83)
     bare = replace(vitals, busy_sm_clock_hertz=None, mean_sm_clock_hertz=None)
-    polled = read_clocks(bare, h100_ceilings, h100, NO_HISTORY.heard(bare, 1.0))
+    polled = read_clocks(bare, H100_CEILINGS, H100, NO_HISTORY.heard(bare, 1.0))
     assert (polled.sm, polled.sm_busy) == (345e6, None)
 
 
-def test_clock_ratio_is_cut_at_one_only_for_the_time_parts(
-    clocks_at: Callable[..., Clocks],
-) -> None:
+def test_clock_ratio_is_cut_at_one_only_for_the_time_parts() -> None:
     """A clock above the reference loses no time, but it does exceed the spec roof."""
     clocks = clocks_at(sm=1.98e9, memory=1.3095e9)
     assert clocks.ratio("tensor") == pytest.approx(1.98 / 1.83)

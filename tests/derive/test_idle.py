@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +10,6 @@ from hypothesis import strategies as st
 from exporter.derive import derive_share
 from exporter.derive.idle import IdleRules, holder, is_held, is_idle
 from exporter.model.reading import (
-    Activity,
     Device,
     Memory,
     Process,
@@ -21,6 +18,7 @@ from exporter.model.reading import (
     Vitals,
 )
 from exporter.model.snapshot import Holder
+from tests.derive.readings import counters
 
 RULES = IdleRules()
 MIB = 1024 * 1024
@@ -45,9 +43,7 @@ def memory(used_mib: int) -> Memory:
         ({"sm": None, "dram": None}, True),
     ],
 )
-def test_measured_idle(
-    values: dict[str, float | None], expected: bool, counters: Callable[..., Activity]
-) -> None:
+def test_measured_idle(values: dict[str, float | None], expected: bool) -> None:
     """Every activity that is read is below 1 %."""
     assert is_idle(counters(**values), None, None, None, RULES) is expected
 
@@ -83,22 +79,20 @@ def test_memory_traffic_without_counters_is_not_idle(
 
 @pytest.mark.parametrize(("dram", "expected"), [(0.0, True), (None, False)])
 def test_counted_dram_goes_before_the_memory_utilization(
-    dram: float | None, expected: bool, counters: Callable[..., Activity]
+    dram: float | None, expected: bool
 ) -> None:
     """The driver's memory utilization decides only where DRAM activity is not counted."""
     assert is_idle(counters(dram=dram), 0.0, None, None, RULES, 0.3) is expected
 
 
-def test_measured_engine_activity_goes_before_utilization(
-    counters: Callable[..., Activity],
-) -> None:
+def test_measured_engine_activity_goes_before_utilization() -> None:
     """GR decides where it is read, U where it is not, and without both it is not known."""
     assert is_idle(counters(), 0.5, None, None, RULES) is True
     assert is_idle(counters(engine=None), 0.5, None, None, RULES) is False
     assert is_idle(counters(engine=None), None, None, None, RULES) is None
 
 
-def test_thresholds_are_configurable(counters: Callable[..., Activity]) -> None:
+def test_thresholds_are_configurable() -> None:
     """A stricter or laxer rule changes the result."""
     lax = IdleRules(activity_ratio=0.05, link_bytes_per_second=1e9)
     assert is_idle(counters(engine=0.04), None, None, 5e8, lax) is True
@@ -223,14 +217,14 @@ def test_there_is_a_holder_exactly_while_held(
         assert holder(processes[::-1], held, RULES) == found
 
 
-@pytest.mark.parametrize("counters", ["gpm", None])
+@pytest.mark.parametrize("source", ["gpm", None])
 @pytest.mark.parametrize("utilization", [None, Utilization(0.5, 0.5, 1.0)])
-def test_every_share_has_its_holder(counters: str | None, utilization: Utilization | None) -> None:
+def test_every_share_has_its_holder(source: str | None, utilization: Utilization | None) -> None:
     """However a share's saturation is known, its holder is."""
     derived = derive_share(
         Device(0, "GPU-0", "GPU"),
         Vitals(utilization=utilization),
-        ShareReading(processes=(ADA,), counters=counters),
+        ShareReading(processes=(ADA,), counters=source),
         None,
         RULES,
     )

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,8 +11,8 @@ from exporter.derive.limiter import estimated_limiter, limiter
 from exporter.derive.links import LinkRates
 from exporter.derive.saturation import measured
 from exporter.derive.timeparts import time_parts
-from exporter.model.reading import Activity
-from exporter.model.snapshot import LIMITERS, Ceilings, Saturation, TimeParts
+from exporter.model.snapshot import LIMITERS, Saturation, TimeParts
+from tests.derive.readings import H100_CEILINGS, counters
 
 
 @pytest.mark.parametrize(
@@ -39,7 +37,7 @@ from exporter.model.snapshot import LIMITERS, Ceilings, Saturation, TimeParts
     ],
 )
 def test_the_largest_part_names_the_limiter(
-    values: dict[str, float], clock: float, expected: str, counters: Callable[..., Activity]
+    values: dict[str, float], clock: float, expected: str
 ) -> None:
     """Saturated becomes memory or compute by its unit; of equal parts the earlier loss is taken."""
     activity = counters(**values)
@@ -76,11 +74,7 @@ def test_the_largest_part_names_the_limiter(
     ],
 )
 def test_busy_links_with_quiet_units_are_communication(
-    values: dict[str, float],
-    links: LinkRates | None,
-    expected: str,
-    counters: Callable[..., Activity],
-    h100_ceilings: Ceilings,
+    values: dict[str, float], links: LinkRates | None, expected: str
 ) -> None:
     """Every pipe below 5 %, DRAM too after 3 bytes for each over a link (of 3352 GB/s), the busier
     direction of a link at 10 % of its peak."""
@@ -88,38 +82,32 @@ def test_busy_links_with_quiet_units_are_communication(
     saturation = measured(activity, (9, 0))
     parts = time_parts(activity, saturation, 1.0)
     assert parts is not None
-    assert limiter(parts, saturation, activity, links, h100_ceilings, 3352e9) == expected
+    assert limiter(parts, saturation, activity, links, H100_CEILINGS, 3352e9) == expected
     alone = "memory" if expected == "memory" else "latency"
     assert limiter(parts, saturation, activity, links, None, 3352e9) == alone
 
 
-def test_without_a_bandwidth_links_explain_no_dram(
-    counters: Callable[..., Activity], h100_ceilings: Ceilings
-) -> None:
+def test_without_a_bandwidth_links_explain_no_dram() -> None:
     """What traffic costs in DRAM is not known then."""
     activity = counters(engine=1.0, sm=0.9, dram=0.1)
     saturation = measured(activity, (9, 0))
     parts = time_parts(activity, saturation, 1.0)
     assert parts is not None
     links = LinkRates(nvlink=400e9)
-    assert limiter(parts, saturation, activity, links, h100_ceilings, None) == "latency"
+    assert limiter(parts, saturation, activity, links, H100_CEILINGS, None) == "latency"
 
 
-def test_an_idle_gpu_with_busy_links_stays_idle(
-    counters: Callable[..., Activity], h100_ceilings: Ceilings
-) -> None:
+def test_an_idle_gpu_with_busy_links_stays_idle() -> None:
     """Only time with kernels resident can be communication."""
     activity = counters(engine=0.3, sm=0.3)
     saturation = measured(activity, (9, 0))
     parts = time_parts(activity, saturation, 1.0)
     assert parts is not None
     links = LinkRates(nvlink=4e11)
-    assert limiter(parts, saturation, activity, links, h100_ceilings, 3352e9) == "idle"
+    assert limiter(parts, saturation, activity, links, H100_CEILINGS, 3352e9) == "idle"
 
 
-def test_dram_time_that_the_links_explain_is_communication(
-    counters: Callable[..., Activity], h100_ceilings: Ceilings
-) -> None:
+def test_dram_time_that_the_links_explain_is_communication() -> None:
     """Also where it is the largest part, at its limit or lost to the memory's clock."""
     links = LinkRates(nvlink=450e9)
     for clock in (1.0, 0.1):
@@ -128,7 +116,7 @@ def test_dram_time_that_the_links_explain_is_communication(
         parts = time_parts(activity, saturation, clock)
         assert parts is not None
         assert max(parts.saturated, parts.clock) > max(parts.idle - 0.03, parts.narrow)
-        found = limiter(parts, saturation, activity, links, h100_ceilings, 3352e9)
+        found = limiter(parts, saturation, activity, links, H100_CEILINGS, 3352e9)
         assert found == ("communication" if max(parts.saturated, parts.clock) > 0.38 else "idle")
 
 
@@ -151,9 +139,7 @@ def test_without_counters_little_is_claimed(
 
 
 @given(weights=st.tuples(*[st.floats(0.0, 1.0)] * 5), saturation=st.floats(0.0, 1.0))
-def test_every_answer_is_in_the_contract(
-    weights: tuple[float, ...], saturation: float, counters: Callable[..., Activity]
-) -> None:
+def test_every_answer_is_in_the_contract(weights: tuple[float, ...], saturation: float) -> None:
     """Whatever the parts, the word is one that the metric lists."""
     total = sum(weights) or 1.0
     parts = TimeParts(*(weight / total for weight in weights))

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -29,28 +28,24 @@ from exporter.derive.roofline import (
 from exporter.derive.saturation import estimated, measured
 from exporter.model.reading import Activity, Device, Utilization
 from exporter.model.snapshot import Bounds, Ceilings, Roofline
+from tests.derive.readings import A100_CEILINGS, H100, H100_CEILINGS, clocks_at, counters
 
 RATIO = st.floats(0.0, 1.0)
 OPTIONAL = st.none() | RATIO
 
 
-@pytest.fixture(scope="session")
-def observe(h100: Device) -> Callable[..., Roofline]:
+def observe(
+    activity: Activity,
+    ceilings: Ceilings | None,
+    clocks: Clocks,
+    device: Device = H100,
+    tensor_cores: bool = True,
+) -> Roofline:
     """The roofline of one reading on an H100."""
-
-    def build(
-        activity: Activity,
-        ceilings: Ceilings | None,
-        clocks: Clocks,
-        device: Device = h100,
-        tensor_cores: bool = True,
-    ) -> Roofline:
-        saturation = measured(activity, device.compute_capability, tensor_cores=tensor_cores)
-        return roofline(
-            activity, activity, saturation, ceilings, clocks, device, tensor_cores=tensor_cores
-        )
-
-    return build
+    saturation = measured(activity, device.compute_capability, tensor_cores=tensor_cores)
+    return roofline(
+        activity, activity, saturation, ceilings, clocks, device, tensor_cores=tensor_cores
+    )
 
 
 def gemm_intensity(m: int, n: int, k: int, element_bytes: int) -> float | None:
@@ -72,15 +67,10 @@ def test_intensity_of_no_traffic_is_unknown() -> None:
     assert intensity(0.0, 1e9) == 0.0
 
 
-def test_a_full_tensor_pipe_above_the_datasheet_clock_exceeds_the_spec_roof(
-    observe: Callable[..., Roofline],
-    h100_ceilings: Ceilings,
-    clocks_at: Callable[..., Clocks],
-    counters: Callable[..., Activity],
-) -> None:
+def test_a_full_tensor_pipe_above_the_datasheet_clock_exceeds_the_spec_roof() -> None:
     """H100 SXM at 1980 MHz: 1.08 of the spec roof (1830 MHz), 1.00 at the clock, never cut."""
     activity = counters(engine=1.0, sm=1.0, tensor=1.0, dram=0.3)
-    result = observe(activity, h100_ceilings, clocks_at(sm=1.98e9))
+    result = observe(activity, H100_CEILINGS, clocks_at(sm=1.98e9))
     assert result.roof_ratio["spec"] == pytest.approx(1.082, abs=5e-4)
     assert result.roof_ratio["clock"] == 1.0
     assert result.roof_ratio["achievable"] == pytest.approx(1.98 / 1.83 / 0.8)
@@ -88,15 +78,10 @@ def test_a_full_tensor_pipe_above_the_datasheet_clock_exceeds_the_spec_roof(
     assert result.flops_per_second["bf16_tensor"] == pytest.approx(1070.5e12, rel=1e-3)
 
 
-def test_flops_are_active_cycles_times_the_rate_per_cycle(
-    observe: Callable[..., Roofline],
-    h100_ceilings: Ceilings,
-    clocks_at: Callable[..., Clocks],
-    counters: Callable[..., Activity],
-) -> None:
+def test_flops_are_active_cycles_times_the_rate_per_cycle() -> None:
     """activity x SMs x FLOP/clk/SM x f for each pipe (132 SMs: 4096, 128, 256, 512)."""
     activity = counters(engine=1.0, sm=1.0, tensor=0.5, fp64=0.1, fp32=0.2, fp16=0.3, dram=0.5)
-    flops = observe(activity, h100_ceilings, clocks_at(sm=1.5e9)).flops_per_second
+    flops = observe(activity, H100_CEILINGS, clocks_at(sm=1.5e9)).flops_per_second
     cycles = 132 * 1.5e9
     assert flops == {
         "bf16_tensor": pytest.approx(0.5 * cycles * 4096, rel=2e-3),
@@ -107,33 +92,22 @@ def test_flops_are_active_cycles_times_the_rate_per_cycle(
 
 
 @pytest.mark.parametrize("factor", [1, 132])
-def test_counted_cycles_keep_the_clock_sample_out_of_the_flops(
-    factor: int,
-    observe: Callable[..., Roofline],
-    h100_ceilings: Ceilings,
-    clocks_at: Callable[..., Clocks],
-    counters: Callable[..., Activity],
-) -> None:
+def test_counted_cycles_keep_the_clock_sample_out_of_the_flops(factor: int) -> None:
     """Cycles of one SM or of all: the same FLOPs, although the sample was taken in a pause."""
     activity = counters(
         engine=1.0, sm=1.0, tensor=0.5, seconds=2.0, elapsed_cycles=2.0 * 1.83e9 * factor
     )
     clocks = counted_clocks(clocks_at(sm=0.9e9), activity, 132)
-    flops = observe(activity, h100_ceilings, clocks).flops_per_second
+    flops = observe(activity, H100_CEILINGS, clocks).flops_per_second
     assert flops["bf16_tensor"] == pytest.approx(0.5 * 989.4e12)
 
 
-def test_dram_traffic_follows_the_memory_clock(
-    observe: Callable[..., Roofline],
-    h100_ceilings: Ceilings,
-    clocks_at: Callable[..., Clocks],
-    counters: Callable[..., Activity],
-) -> None:
+def test_dram_traffic_follows_the_memory_clock() -> None:
     """Half the memory clock moves half the bytes: 0.5 x 2619 MHz x 2 x 5120 / 8."""
     activity = counters(engine=1.0, sm=1.0, dram=1.0, tensor=0.2)
-    full = observe(activity, h100_ceilings, clocks_at())
+    full = observe(activity, H100_CEILINGS, clocks_at())
     assert full.dram_bytes_per_second == pytest.approx(2.619e9 * 2 * 640)
-    half = observe(activity, h100_ceilings, clocks_at(memory=2.619e9 / 2))
+    half = observe(activity, H100_CEILINGS, clocks_at(memory=2.619e9 / 2))
     assert half.dram_bytes_per_second == pytest.approx(2.619e9 * 640)
     assert half.roof_ratio["spec"] == pytest.approx(0.5, abs=1e-3)
     assert half.roof_ratio["clock"] == 1.0
@@ -142,30 +116,23 @@ def test_dram_traffic_follows_the_memory_clock(
     )
 
 
-def test_bandwidth_falls_back_and_scales(
-    h100: Device, h100_ceilings: Ceilings, clocks_at: Callable[..., Clocks]
-) -> None:
+def test_bandwidth_falls_back_and_scales() -> None:
     """The spec's figure without a clock, the device's bus without the spec's, eighths under MIG."""
     clocks = clocks_at()
-    slice_ceilings = replace(h100_ceilings, share_of_memory=0.125)
-    no_bus = replace(h100_ceilings, memory_bus_width_bits=None)
-    narrow = replace(h100, memory_bus_width_bits=2560)
-    assert dram_bandwidth_now(h100_ceilings, clocks_at(memory=None), h100) == 3.35e12
+    slice_ceilings = replace(H100_CEILINGS, share_of_memory=0.125)
+    no_bus = replace(H100_CEILINGS, memory_bus_width_bits=None)
+    narrow = replace(H100, memory_bus_width_bits=2560)
+    assert dram_bandwidth_now(H100_CEILINGS, clocks_at(memory=None), H100) == 3.35e12
     assert dram_bandwidth_now(no_bus, clocks, narrow) == pytest.approx(2.619e9 * 640)
-    assert dram_bandwidth_now(slice_ceilings, clocks, h100) == pytest.approx(2.619e9 * 160)
-    assert dram_bandwidth_now(None, clocks, h100) == pytest.approx(2.619e9 * 1280)
-    assert dram_bandwidth_now(None, clocks, replace(h100, mig=True)) is None
+    assert dram_bandwidth_now(slice_ceilings, clocks, H100) == pytest.approx(2.619e9 * 160)
+    assert dram_bandwidth_now(None, clocks, H100) == pytest.approx(2.619e9 * 1280)
+    assert dram_bandwidth_now(None, clocks, replace(H100, mig=True)) is None
 
 
-def test_an_unread_tensor_pipe_hides_the_flop_totals(
-    observe: Callable[..., Roofline],
-    h100_ceilings: Ceilings,
-    clocks_at: Callable[..., Clocks],
-    counters: Callable[..., Activity],
-) -> None:
+def test_an_unread_tensor_pipe_hides_the_flop_totals() -> None:
     """Vector work alone is not taken for the total; bounds remain."""
     activity = counters(engine=0.8, sm=0.6, tensor=None, fp32=0.5, dram=0.2)
-    result = observe(activity, h100_ceilings, clocks_at())
+    result = observe(activity, H100_CEILINGS, clocks_at())
     assert result.flops_per_second == {}
     assert result.intensity_flops_per_byte is None
     assert result.roof_ratio == {}
@@ -177,12 +144,7 @@ def test_an_unread_tensor_pipe_hides_the_flop_totals(
     )
 
 
-def test_a_gpu_without_tensor_cores_counts_vector_work(
-    observe: Callable[..., Roofline],
-    h100: Device,
-    clocks_at: Callable[..., Clocks],
-    counters: Callable[..., Activity],
-) -> None:
+def test_a_gpu_without_tensor_cores_counts_vector_work() -> None:
     """Nothing is missing there, and memory's achievable share is all that is needed."""
     ceilings = Ceilings(
         spec="p100",
@@ -192,7 +154,7 @@ def test_a_gpu_without_tensor_cores_counts_vector_work(
         achievable_ratio={"memory": 0.9},
     )
     activity = counters(engine=1.0, sm=1.0, tensor=None, fp32=0.5, dram=0.1)
-    device = replace(h100, compute_capability=(6, 0), memory_bus_width_bits=None)
+    device = replace(H100, compute_capability=(6, 0), memory_bus_width_bits=None)
     result = observe(activity, ceilings, clocks_at(), device, tensor_cores=False)
     assert result.flops_per_second == {"fp64": 0.0, "fp32": pytest.approx(4.65e12), "fp16": 0.0}
     assert result.roof_ratio == {"clock": 0.5, "spec": 0.5, "achievable": 0.5}
@@ -201,53 +163,32 @@ def test_a_gpu_without_tensor_cores_counts_vector_work(
 @pytest.mark.parametrize(
     "achievable", [{}, {"memory": 0.9}, {"bf16_tensor": 0.8}, {"fp8_tensor": 0.7, "memory": 0.9}]
 )
-def test_the_achievable_roof_needs_both_fractions(
-    achievable: dict[str, float],
-    observe: Callable[..., Roofline],
-    h100_ceilings: Ceilings,
-    clocks_at: Callable[..., Clocks],
-    counters: Callable[..., Activity],
-) -> None:
+def test_the_achievable_roof_needs_both_fractions(achievable: dict[str, float]) -> None:
     """The assumed precision's and the memory's; anything less is not a roof."""
-    ceilings = replace(h100_ceilings, achievable_ratio=achievable)
+    ceilings = replace(H100_CEILINGS, achievable_ratio=achievable)
     result = observe(counters(tensor=0.5), ceilings, clocks_at())
     assert set(result.roof_ratio) == {"clock", "spec"}
 
 
-def test_a_memory_bound_share_nears_the_achievable_bandwidth(
-    observe: Callable[..., Roofline],
-    h100_ceilings: Ceilings,
-    clocks_at: Callable[..., Clocks],
-    counters: Callable[..., Activity],
-) -> None:
+def test_a_memory_bound_share_nears_the_achievable_bandwidth() -> None:
     """90 % of the bandwidth, where good kernels reach 90 %, is at the roof."""
-    ratios = observe(counters(dram=0.9, tensor=0.1), h100_ceilings, clocks_at()).roof_ratio
+    ratios = observe(counters(dram=0.9, tensor=0.1), H100_CEILINGS, clocks_at()).roof_ratio
     assert ratios["spec"] == pytest.approx(0.9, abs=1e-3)
     assert ratios["achievable"] == pytest.approx(1.0, abs=1e-3)
 
 
-def test_fp64_on_the_tensor_pipe_is_counted_at_the_vector_clock(
-    observe: Callable[..., Roofline],
-    h100_ceilings: Ceilings,
-    clocks_at: Callable[..., Clocks],
-    counters: Callable[..., Activity],
-) -> None:
+def test_fp64_on_the_tensor_pipe_is_counted_at_the_vector_clock() -> None:
     """Its published 66.9 TFLOP/s hold at 1980 MHz, not at the tensor peaks' 1830."""
-    ceilings = replace(h100_ceilings, assumed_precision="fp64_tensor")
+    ceilings = replace(H100_CEILINGS, assumed_precision="fp64_tensor")
     result = observe(counters(tensor=1.0), ceilings, clocks_at(sm=1.98e9))
     assert result.flops_per_second["fp64_tensor"] == pytest.approx(66.9e12)
 
 
-def test_without_clock_or_ceilings_only_the_distance_at_the_clock_is_known(
-    observe: Callable[..., Roofline],
-    h100_ceilings: Ceilings,
-    clocks_at: Callable[..., Clocks],
-    counters: Callable[..., Activity],
-) -> None:
+def test_without_clock_or_ceilings_only_the_distance_at_the_clock_is_known() -> None:
     """No rate is invented for a GPU whose clock or peak is not known."""
     activity = counters(engine=1.0, sm=1.0, tensor=0.4, dram=0.2)
     for result in (
-        observe(activity, h100_ceilings, clocks_at(sm=None)),
+        observe(activity, H100_CEILINGS, clocks_at(sm=None)),
         observe(activity, None, clocks_at()),
     ):
         assert result.roof_ratio == {"clock": 0.4}
@@ -256,14 +197,9 @@ def test_without_clock_or_ceilings_only_the_distance_at_the_clock_is_known(
         assert result.intensity_flops_per_byte is None
 
 
-def test_bounds_span_the_precisions_of_the_hardware(
-    observe: Callable[..., Roofline],
-    h100_ceilings: Ceilings,
-    clocks_at: Callable[..., Clocks],
-    counters: Callable[..., Activity],
-) -> None:
+def test_bounds_span_the_precisions_of_the_hardware() -> None:
     """A full tensor pipe is between FP64 (at its vector clock) and FP8."""
-    result = observe(counters(engine=1.0, sm=1.0, tensor=1.0), h100_ceilings, clocks_at(sm=1.83e9))
+    result = observe(counters(engine=1.0, sm=1.0, tensor=1.0), H100_CEILINGS, clocks_at(sm=1.83e9))
     bounds = result.flops_bounds_per_second
     assert bounds is not None
     assert bounds.lower == pytest.approx(66.9e12 * 1.83 / 1.98)
@@ -288,32 +224,26 @@ A100_CLOCKS = Clocks(sm=1.41e9, memory=1.593e9, tensor_reference=1.41e9, vector_
     ],
 )
 def test_the_bounds_know_what_the_source_splits(
-    split: dict[str, float],
-    lower: float,
-    upper: float,
-    a100_ceilings: Ceilings,
-    counters: Callable[..., Activity],
+    split: dict[str, float], lower: float, upper: float
 ) -> None:
     """A full tensor pipe of an A100: FP64 19.5, TF32 156, BF16 312, INT8 624, INT4 1248 TFLOP/s."""
     activity = counters(engine=1.0, sm=1.0, tensor=1.0, **split)
     bounds = measured_flops_bounds(
-        activity, measured(activity, (8, 0)), a100_ceilings, A100_CLOCKS, (8, 0), tensor_cores=True
+        activity, measured(activity, (8, 0)), A100_CEILINGS, A100_CLOCKS, (8, 0), tensor_cores=True
     )
     assert bounds is not None
     assert bounds.lower == pytest.approx(lower * 1e12)
     assert bounds.upper == pytest.approx(upper * 1e12)
 
 
-def test_integers_bound_a_pipe_that_is_not_read(
-    a100_ceilings: Ceilings, counters: Callable[..., Activity]
-) -> None:
+def test_integers_bound_a_pipe_that_is_not_read() -> None:
     """Where only IMMA is read, the pipe may have done nothing but INT4."""
     for imma, upper in ((None, 312e12), (0.2, 1248e12)):
         activity = counters(engine=0.5, sm=0.5, tensor=None, imma=imma)
         bounds = measured_flops_bounds(
             activity,
             measured(activity, (8, 0)),
-            a100_ceilings,
+            A100_CEILINGS,
             A100_CLOCKS,
             (8, 0),
             tensor_cores=True,
@@ -322,23 +252,23 @@ def test_integers_bound_a_pipe_that_is_not_read(
         assert bounds.upper == pytest.approx(0.5 * upper)
 
 
-def test_unpublished_rates_are_bounded_not_skipped(h100_ceilings: Ceilings) -> None:
+def test_unpublished_rates_are_bounded_not_skipped() -> None:
     """A row without FP64-tensor, FP64 or FP16 rates must not narrow the bounds."""
     peaks = {"fp32": 10.0, "tf32_tensor": 100.0, "bf16_tensor": 200.0}
-    cut_down = replace(h100_ceilings, peak_flops_per_second={**peaks, "fp64": 1.0})
+    cut_down = replace(H100_CEILINGS, peak_flops_per_second={**peaks, "fp64": 1.0})
     hopper, ampere = (tensor_rates(cut_down, cc, 1.0, 0.5) for cc in ((9, 0), (8, 6)))
     assert hopper.fp64 == Bounds(0.5, 1.0)
     assert hopper.anything == Bounds(0.5, 200.0)
     assert hopper.floats == ampere.floats == ampere.anything == Bounds(100.0, 200.0)
     assert ampere.fp64 == ampere.integers == Bounds(0.0, 200.0)
     published = {**peaks, "fp64_tensor": 4.0, "int8_tensor": 300.0, "int4_tensor": 500.0}
-    whole = tensor_rates(replace(h100_ceilings, peak_flops_per_second=published), None, 0.5, 2.0)
+    whole = tensor_rates(replace(H100_CEILINGS, peak_flops_per_second=published), None, 0.5, 2.0)
     assert whole.fp64 == Bounds(8.0, 8.0)
     assert whole.integers == Bounds(150.0, 250.0)
     assert whole.anything == Bounds(8.0, 100.0)
-    blank = replace(h100_ceilings, peak_flops_per_second=peaks)
+    blank = replace(H100_CEILINGS, peak_flops_per_second=peaks)
     assert tensor_rates(blank, (9, 0), 1.0, 1.0).anything == Bounds(0.0, 200.0)
-    only = replace(h100_ceilings, peak_flops_per_second={"fp64_tensor": 4.0})
+    only = replace(H100_CEILINGS, peak_flops_per_second={"fp64_tensor": 4.0})
     assert tensor_rates(only, (8, 0), 1.0, 1.0).anything == Bounds(4.0, 4.0)
     assert vector_peaks(peaks, (9, 0)) == (5.0, 10.0, 40.0)
     assert vector_peaks(peaks, (5, 2)) == (5.0, 10.0, 0.0)
@@ -362,9 +292,6 @@ def test_assumed_work_lies_between_the_bounds(
     clock: float,
     precision: str,
     capability: tuple[int, int] | None,
-    h100: Device,
-    h100_ceilings: Ceilings,
-    clocks_at: Callable[..., Clocks],
 ) -> None:
     """0 <= lower <= assumed <= upper for every precision and whatever is read."""
     tensor, fp64, fp32, fp16 = pipes
@@ -375,9 +302,9 @@ def test_assumed_work_lies_between_the_bounds(
         activity,
         activity,
         measured(activity, capability),
-        replace(h100_ceilings, assumed_precision=precision),
+        replace(H100_CEILINGS, assumed_precision=precision),
         clocks_at(sm=clock),
-        replace(h100, compute_capability=capability),
+        replace(H100, compute_capability=capability),
         tensor_cores=True,
     )
     bounds = result.flops_bounds_per_second
@@ -397,12 +324,7 @@ def test_assumed_work_lies_between_the_bounds(
     capability=st.sampled_from([None, (7, 0), (8, 0), (9, 0)]),
 )
 def test_hidden_pipes_only_widen_the_bounds(
-    pipes: tuple[float, ...],
-    hidden: set[str],
-    sm: float,
-    capability: tuple[int, int] | None,
-    h100_ceilings: Ceilings,
-    clocks_at: Callable[..., Clocks],
+    pipes: tuple[float, ...], hidden: set[str], sm: float, capability: tuple[int, int] | None
 ) -> None:
     """What is not read enters with its bound, so the true bounds stay inside."""
     tensor, fp64, fma, share = (ratio * sm for ratio in pipes)
@@ -423,7 +345,7 @@ def test_hidden_pipes_only_widen_the_bounds(
         measured_flops_bounds(
             activity,
             measured(activity, capability),
-            h100_ceilings,
+            H100_CEILINGS,
             clocks_at(),
             capability,
             tensor_cores=True,
@@ -436,67 +358,61 @@ def test_hidden_pipes_only_widen_the_bounds(
     assert narrow.upper <= wide.upper * (1 + 1e-12)
 
 
-def test_an_estimate_bounds_the_work_by_the_busy_time(
-    h100_ceilings: Ceilings, a100_ceilings: Ceilings, clocks_at: Callable[..., Clocks]
-) -> None:
+def test_an_estimate_bounds_the_work_by_the_busy_time() -> None:
     """U x (fastest tensor + FP64 + the FP32/FP16 units, counted once where they are shared)."""
     at_spec = replace(clocks_at(sm=345e6), sm_busy=1.83e9)
-    shared = estimated_flops_bounds(0.5, h100_ceilings, at_spec, (9, 0), tensor_cores=True)
+    shared = estimated_flops_bounds(0.5, H100_CEILINGS, at_spec, (9, 0), tensor_cores=True)
     assert shared is not None
     assert shared.lower == 0.0
     assert shared.upper == pytest.approx(0.5 * (1978.9e12 + (33.5e12 + 133.8e12) * 1.83 / 1.98))
     clocks = Clocks(sm_busy=1.41e9, tensor_reference=1.41e9, vector_reference=1.41e9)
-    separate = estimated_flops_bounds(1.5, a100_ceilings, clocks, (8, 0), tensor_cores=True)
+    separate = estimated_flops_bounds(1.5, A100_CEILINGS, clocks, (8, 0), tensor_cores=True)
     assert separate is not None
     assert separate.upper == pytest.approx(312e12 + 9.7e12 + 19.5e12 + 78e12)
-    without = estimated_flops_bounds(1.0, a100_ceilings, clocks, (6, 0), tensor_cores=False)
+    without = estimated_flops_bounds(1.0, A100_CEILINGS, clocks, (6, 0), tensor_cores=False)
     assert without is not None
     assert without.upper == pytest.approx(9.7e12 + 19.5e12 + 78e12)
 
 
-def test_a_single_clock_sample_does_not_lower_an_estimated_bound(
-    h100_ceilings: Ceilings, clocks_at: Callable[..., Clocks]
-) -> None:
+def test_a_single_clock_sample_does_not_lower_an_estimated_bound() -> None:
     """The GPU may have run at its highest clock before the sample fell into a pause."""
     paused, full = (
-        estimated_flops_bounds(0.5, h100_ceilings, clocks_at(sm=sm), (9, 0), tensor_cores=True)
+        estimated_flops_bounds(0.5, H100_CEILINGS, clocks_at(sm=sm), (9, 0), tensor_cores=True)
         for sm in (345e6, 1.98e9)
     )
     assert paused == full
     assert paused is not None
 
 
-def test_an_estimate_needs_ceilings_and_a_clock(h100: Device, h100_ceilings: Ceilings) -> None:
+def test_an_estimate_needs_ceilings_and_a_clock() -> None:
     """Without them there is no bound of the work, rather than an infinite one; and none of the
     traffic without a bandwidth."""
     driver = Utilization(0.5, 0.52, 1.0)
     bounds = estimated(driver)
-    assert estimated_roofline(driver, bounds, None, Clocks(), h100, tensor_cores=True) is None
-    empty = replace(h100_ceilings, peak_flops_per_second={})
-    for ceilings, clocks in ((h100_ceilings, Clocks()), (empty, Clocks(sm=1e9))):
-        found = estimated_roofline(driver, bounds, ceilings, clocks, h100, tensor_cores=True)
+    assert estimated_roofline(driver, bounds, None, Clocks(), H100, tensor_cores=True) is None
+    empty = replace(H100_CEILINGS, peak_flops_per_second={})
+    for ceilings, clocks in ((H100_CEILINGS, Clocks()), (empty, Clocks(sm=1e9))):
+        found = estimated_roofline(driver, bounds, ceilings, clocks, H100, tensor_cores=True)
         assert found is not None
         assert found.flops_bounds_per_second is None
         assert found.dram_bounds_bytes_per_second == Bounds(0.0, 3.35e12)
     bare = replace(empty, memory_bandwidth_bytes_per_second=None)
-    assert estimated_roofline(driver, bounds, bare, Clocks(), h100, tensor_cores=True) is None
+    assert estimated_roofline(driver, bounds, bare, Clocks(), H100, tensor_cores=True) is None
 
 
-def test_traffic_that_is_not_read_is_bounded_at_the_clock_that_fits(
-    h100: Device, h100_ceilings: Ceilings, clocks_at: Callable[..., Clocks]
-) -> None:
+def test_traffic_that_is_not_read_is_bounded_at_the_clock_that_fits() -> None:
     """A memory clock that has fallen since, or is above that of the datasheet, hides nothing."""
     estimate = estimated(Utilization(0.5, 0.5, 1.0))
     saturation = replace(estimate, unmeasured={"dram": Bounds(0.1, 1.0)})
     bandwidth = 2.619e9 * 2 * 5120 / 8
     for clock, lower, upper in ((1.0, 1.0, 1.0), (0.2, 0.2, 1.0), (1.1, 1.0, 1.1)):
         bounds = dram_bounds_per_second(
-            saturation, h100_ceilings, clocks_at(memory=clock * 2.619e9), h100
+            saturation, H100_CEILINGS, clocks_at(memory=clock * 2.619e9), H100
         )
         assert bounds is not None
         assert bounds.lower == pytest.approx(0.1 * lower * bandwidth, rel=0.002)
         assert bounds.upper == pytest.approx(upper * bandwidth, rel=0.002)
-    assert dram_bounds_per_second(estimated(Utilization(0, 0, 1)), None, Clocks(), h100) is None
+    assert dram_bounds_per_second(estimated(Utilization(0, 0, 1)), None, Clocks(), H100) is None
 
 
 @given(
@@ -521,17 +437,12 @@ def test_the_intensity_lies_within_its_bounds(
     assert intensity_bounds(of_work, None, None) is None
 
 
-def test_work_that_is_only_bounded_still_has_bounds_of_its_intensity(
-    h100: Device,
-    h100_ceilings: Ceilings,
-    counters: Callable[..., Activity],
-    clocks_at: Callable[..., Clocks],
-) -> None:
+def test_work_that_is_only_bounded_still_has_bounds_of_its_intensity() -> None:
     """DCGM's stock list: tensor and DRAM are read, the vector pipes are not."""
     activity = counters(engine=1.0, sm=None, tensor=0.5, fp64=None, fp32=None, fp16=None, dram=0.4)
     saturation = measured(activity, (9, 0))
     found = roofline(
-        activity, activity, saturation, h100_ceilings, clocks_at(), h100, tensor_cores=True
+        activity, activity, saturation, H100_CEILINGS, clocks_at(), H100, tensor_cores=True
     )
     work, bounds = found.flops_bounds_per_second, found.intensity_bounds_flops_per_byte
     assert found.intensity_flops_per_byte is None
@@ -543,12 +454,10 @@ def test_work_that_is_only_bounded_still_has_bounds_of_its_intensity(
     assert bounds.upper == pytest.approx(work.upper / found.dram_bytes_per_second)
 
 
-def test_a_pipe_that_is_only_known_for_fp64_does_that(
-    h100_ceilings: Ceilings, counters: Callable[..., Activity], clocks_at: Callable[..., Clocks]
-) -> None:
+def test_a_pipe_that_is_only_known_for_fp64_does_that() -> None:
     """What is not shown as FP64 has no other rate there, and is not left out of the bounds."""
     ceilings = replace(
-        h100_ceilings, peak_flops_per_second={"fp64": 1e12, "fp64_tensor": 2e12, "fp32": 2e12}
+        H100_CEILINGS, peak_flops_per_second={"fp64": 1e12, "fp64_tensor": 2e12, "fp32": 2e12}
     )
     activity = counters(engine=1.0, sm=1.0, tensor=0.5, dmma=0.25)
     bounds = measured_flops_bounds(
@@ -558,16 +467,14 @@ def test_a_pipe_that_is_only_known_for_fp64_does_that(
     assert (bounds.lower, bounds.upper) == pytest.approx((1e12, 1e12))
 
 
-def test_a_job_in_fp64_widens_the_bounds_to_it(
-    h100_ceilings: Ceilings, counters: Callable[..., Activity], clocks_at: Callable[..., Clocks]
-) -> None:
+def test_a_job_in_fp64_widens_the_bounds_to_it() -> None:
     """Although the source shows none: the point estimate stays inside."""
     activity = counters(engine=1.0, sm=1.0, tensor=0.5, dmma=0.0)
     for precision, lower in (("fp64_tensor", 66.9e12), ("bf16_tensor", 494.7e12 * 1.98 / 1.83)):
         bounds = measured_flops_bounds(
             activity,
             measured(activity, (9, 0)),
-            replace(h100_ceilings, assumed_precision=precision),
+            replace(H100_CEILINGS, assumed_precision=precision),
             clocks_at(),
             (9, 0),
             tensor_cores=True,
@@ -584,6 +491,6 @@ def test_a_job_in_fp64_widens_the_bounds_to_it(
         Clocks(sm=1.5e9, vector_reference=1.98e9),
     ],
 )
-def test_an_estimate_needs_every_clock(clocks: Clocks, h100_ceilings: Ceilings) -> None:
+def test_an_estimate_needs_every_clock(clocks: Clocks) -> None:
     """A clock now, and that of each peak; without one of them there is no bound."""
-    assert estimated_flops_bounds(0.5, h100_ceilings, clocks, (9, 0), tensor_cores=True) is None
+    assert estimated_flops_bounds(0.5, H100_CEILINGS, clocks, (9, 0), tensor_cores=True) is None

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +14,7 @@ from exporter.derive.saturation import DRAM_MARGIN_RATIO, estimated, measured
 from exporter.derive.timeparts import time_parts
 from exporter.derive.units import has_tensor_cores
 from exporter.model.reading import Activity, Utilization
-from exporter.model.snapshot import Ceilings
+from tests.derive.readings import H100_CEILINGS, counters
 
 HIDEABLE = ("engine", "sm", "tensor", "fp64", "fp32", "fp16", "dram")
 CAPABILITIES = st.sampled_from([None, (6, 0), (7, 0), (8, 0), (8, 6), (9, 0), (12, 0)])
@@ -84,7 +83,7 @@ def test_saturation_is_the_distance_to_the_roof(
     ],
 )
 def test_the_busiest_unit_gives_the_saturation(
-    values: dict[str, float], unit: str | None, ratio: float, counters: Callable[..., Activity]
+    values: dict[str, float], unit: str | None, ratio: float
 ) -> None:
     """The largest activity, cut to 1, by name; ties go to DRAM first."""
     saturation = measured(counters(engine=1.0, sm=1.0, **values), (8, 0))
@@ -92,9 +91,7 @@ def test_the_busiest_unit_gives_the_saturation(
     assert (saturation.unit, saturation.ratio) == (unit, ratio)
 
 
-def test_fma_is_an_interval_where_fp32_and_fp16_share_units(
-    counters: Callable[..., Activity],
-) -> None:
+def test_fma_is_an_interval_where_fp32_and_fp16_share_units() -> None:
     """Separate pipes below 8.6 are exact; shared ones lie between the larger and the sum."""
     activity = counters(engine=1.0, sm=1.0, fp32=0.6, fp16=0.3)
     separate = measured(activity, (8, 0)).bounds
@@ -106,9 +103,7 @@ def test_fma_is_an_interval_where_fp32_and_fp16_share_units(
 
 
 @pytest.mark.parametrize("hidden", HIDEABLE)
-def test_a_missing_counter_makes_it_incomplete(
-    hidden: str, counters: Callable[..., Activity]
-) -> None:
+def test_a_missing_counter_makes_it_incomplete(hidden: str) -> None:
     """Without any one of the seven there is no point value, only bounds."""
     saturation = measured(counters(**{hidden: None}), (9, 0))
     assert not saturation.complete
@@ -116,7 +111,7 @@ def test_a_missing_counter_makes_it_incomplete(
     assert saturation.unit is None
 
 
-def test_integer_activity_is_optional(counters: Callable[..., Activity]) -> None:
+def test_integer_activity_is_optional() -> None:
     """An unread integer pipe leaves the measurement complete and is not guessed at."""
     saturation = measured(counters(engine=0.9, sm=0.9, tensor=0.5, integer=None), (9, 0))
     assert saturation.complete
@@ -133,11 +128,7 @@ def test_integer_activity_is_optional(counters: Callable[..., Activity]) -> None
     ],
 )
 def test_an_unread_pipe_is_bounded_by_what_contains_it(
-    engine: float | None,
-    sm: float | None,
-    utilization: float | None,
-    cap: float,
-    counters: Callable[..., Activity],
+    engine: float | None, sm: float | None, utilization: float | None, cap: float
 ) -> None:
     """SM activity, else engine activity, else the utilization, else 1."""
     driver = None if utilization is None else Utilization(utilization, utilization, 1.0)
@@ -149,9 +140,7 @@ def test_an_unread_pipe_is_bounded_by_what_contains_it(
     assert (saturation.bounds.lower, saturation.bounds.upper) == (0.1, cap)
 
 
-def test_an_unread_sm_activity_is_at_least_its_busiest_pipe(
-    counters: Callable[..., Activity],
-) -> None:
+def test_an_unread_sm_activity_is_at_least_its_busiest_pipe() -> None:
     """A pipe is only active on an active SM; SM activity itself saturates nothing."""
     saturation = measured(counters(engine=0.9, sm=None, tensor=0.4, integer=0.1), (9, 0))
     assert set(saturation.unmeasured) == {"sm"}
@@ -160,16 +149,14 @@ def test_an_unread_sm_activity_is_at_least_its_busiest_pipe(
     assert saturation.bounds.upper == 0.4
 
 
-def test_shared_units_stay_an_interval_in_an_incomplete_reading(
-    counters: Callable[..., Activity],
-) -> None:
+def test_shared_units_stay_an_interval_in_an_incomplete_reading() -> None:
     """Without engine activity every unit is still measured, FP32/FP16 between larger and sum."""
     saturation = measured(counters(engine=None, sm=0.9, fp32=0.3, fp16=0.3, integer=0.1), (9, 0))
     assert saturation.unmeasured == {}
     assert (saturation.bounds.lower, saturation.bounds.upper) == (0.3, 0.6)
 
 
-def test_half_of_fma_bounds_the_rest(counters: Callable[..., Activity]) -> None:
+def test_half_of_fma_bounds_the_rest() -> None:
     """FP32 alone is a lower bound of the FP32/FP16 units."""
     saturation = measured(counters(engine=0.9, sm=0.7, fp32=0.3, fp16=None), (9, 0))
     fma = saturation.unmeasured["fma"]
@@ -181,7 +168,7 @@ def test_half_of_fma_bounds_the_rest(counters: Callable[..., Activity]) -> None:
     [(0.5, 0.2, 0.5), (0.2, 0.5, 0.65), (0.2, 0.95, 1.0), (0.2, None, 1.0)],
 )
 def test_unread_dram_is_bounded_with_a_margin(
-    upper: float, memory: float | None, cap: float, counters: Callable[..., Activity]
+    upper: float, memory: float | None, cap: float
 ) -> None:
     """max(U, m + 0.15) cut to 1; nothing is known without m, as copy engines need no kernel."""
     driver = Utilization(upper, upper, 1.0, memory_upper_ratio=memory)
@@ -203,14 +190,12 @@ def test_an_estimate_takes_the_upper_utilization_as_it_is() -> None:
     )
 
 
-def test_gpus_without_tensor_cores_have_no_tensor_resource(
-    counters: Callable[..., Activity], h100_ceilings: Ceilings
-) -> None:
+def test_gpus_without_tensor_cores_have_no_tensor_resource() -> None:
     """No tensor pipe by generation or by spec row: nothing is missing and nothing is bounded."""
-    without = replace(h100_ceilings, peak_flops_per_second={"fp32": 1e13})
-    assert not has_tensor_cores(h100_ceilings, (6, 1))
+    without = replace(H100_CEILINGS, peak_flops_per_second={"fp32": 1e13})
+    assert not has_tensor_cores(H100_CEILINGS, (6, 1))
     assert not has_tensor_cores(without, (7, 5))
-    assert has_tensor_cores(h100_ceilings, (9, 0))
+    assert has_tensor_cores(H100_CEILINGS, (9, 0))
     assert has_tensor_cores(None, (7, 0))
     assert has_tensor_cores(None, None)
     activity = counters(engine=0.5, sm=0.5, tensor=None)
@@ -310,7 +295,7 @@ def test_time_parts_are_a_partition(
     assert sum(values) == pytest.approx(1.0, abs=1e-9)
 
 
-def test_time_parts_known_answer(counters: Callable[..., Activity]) -> None:
+def test_time_parts_known_answer() -> None:
     """GR 0.9, SM 0.7, s 0.4 at half the clock."""
     activity = counters(engine=0.9, sm=0.7, tensor=0.4)
     parts = time_parts(activity, measured(activity, (9, 0)), 0.5)
@@ -319,7 +304,7 @@ def test_time_parts_known_answer(counters: Callable[..., Activity]) -> None:
     assert (parts.clock, parts.saturated) == pytest.approx((0.2, 0.2))
 
 
-def test_copy_engines_saturate_without_an_active_sm(counters: Callable[..., Activity]) -> None:
+def test_copy_engines_saturate_without_an_active_sm() -> None:
     """DRAM activity above SM and engine activity counts as saturated time, not as idle."""
     activity = counters(engine=0.1, sm=0.0, dram=0.6)
     parts = time_parts(activity, measured(activity, (9, 0)), 1.0)
@@ -328,9 +313,7 @@ def test_copy_engines_saturate_without_an_active_sm(counters: Callable[..., Acti
     assert parts.idle == pytest.approx(0.4)
 
 
-def test_no_partition_without_complete_counters_or_clock(
-    counters: Callable[..., Activity],
-) -> None:
+def test_no_partition_without_complete_counters_or_clock() -> None:
     """An unknown clock only matters while some unit is active."""
     activity = counters(engine=0.5, sm=0.5, tensor=None)
     assert time_parts(activity, measured(activity, (9, 0)), 1.0) is None
@@ -354,11 +337,7 @@ def test_no_partition_without_complete_counters_or_clock(
 )
 @pytest.mark.parametrize("capability", [None, (7, 5), (8, 9)])
 def test_pipes_that_are_read_together_are_read(
-    values: dict[str, float | None],
-    unit: str,
-    ratio: float,
-    capability: tuple[int, int] | None,
-    counters: Callable[..., Activity],
+    values: dict[str, float | None], unit: str, ratio: float, capability: tuple[int, int] | None
 ) -> None:
     """FP32 and FP16 units as one, and FP16 as part of the tensor pipe: nothing is missing."""
     saturation = measured(
@@ -370,9 +349,7 @@ def test_pipes_that_are_read_together_are_read(
         assert saturation.bounds.upper == ratio
 
 
-def test_a_tensor_pipe_that_includes_fp16_says_nothing_of_fp32(
-    counters: Callable[..., Activity],
-) -> None:
+def test_a_tensor_pipe_that_includes_fp16_says_nothing_of_fp32() -> None:
     """Only FP16 is within it: FP32 stays to be bounded."""
     activity = counters(engine=0.9, sm=0.8, tensor=None, fp32=None, fp16=None, tensor_fp16=0.3)
     saturation = measured(activity, (7, 5))

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -14,14 +13,14 @@ from exporter.derive import Derived, IdleRules, derive_share
 from exporter.derive.stall import Stall
 from exporter.model.reading import (
     Activity,
-    Device,
     Memory,
     Process,
     ShareReading,
     Utilization,
     Vitals,
 )
-from exporter.model.snapshot import LIMITERS, TIME_PARTS, Bounds, Ceilings
+from exporter.model.snapshot import LIMITERS, TIME_PARTS, Bounds
+from tests.derive.readings import H100, H100_CEILINGS, counters
 
 RULES = IdleRules()
 BUSY = Vitals(
@@ -31,16 +30,14 @@ BUSY = Vitals(
 )
 
 
-def test_a_measured_share(
-    h100: Device, h100_ceilings: Ceilings, counters: Callable[..., Activity]
-) -> None:
+def test_a_measured_share() -> None:
     """Complete counters give a point, a partition, work and the limiter."""
     share = ShareReading(
         activity=counters(engine=0.95, sm=0.9, tensor=0.7, dram=0.3),
         counters="gpm",
         processes=(Process(1, "compute", command="python3"),),
     )
-    derived = derive_share(h100, BUSY, share, h100_ceilings, RULES)
+    derived = derive_share(H100, BUSY, share, H100_CEILINGS, RULES)
     assert derived.saturation is not None
     assert (derived.saturation.ratio, derived.saturation.unit) == (0.7, "tensor")
     assert derived.time_parts is not None
@@ -51,9 +48,7 @@ def test_a_measured_share(
     assert (derived.idle, derived.held, derived.limiter) == (False, True, "compute")
 
 
-def test_counted_cycles_enter_the_work_and_bring_the_parts_to_time(
-    h100: Device, h100_ceilings: Ceilings, counters: Callable[..., Activity]
-) -> None:
+def test_counted_cycles_enter_the_work_and_bring_the_parts_to_time() -> None:
     """Half of the time at 1830 MHz and half at 345: 0.3 of 0.5 s of tensor work, no clock lost."""
     mean = (1.83e9 + 345e6) / 2
     busy = 0.5 * 1.83e9 / mean
@@ -61,7 +56,7 @@ def test_counted_cycles_enter_the_work_and_bring_the_parts_to_time(
         activity=counters(engine=0.5, sm=busy, tensor=0.6 * busy, elapsed_cycles=132 * mean),
         counters="gpm",
     )
-    derived = derive_share(h100, BUSY, share, h100_ceilings, RULES)
+    derived = derive_share(H100, BUSY, share, H100_CEILINGS, RULES)
     parts = derived.time_parts
     assert parts is not None
     assert (parts.idle, parts.narrow, parts.unsaturated) == pytest.approx((0.5, 0.0, 0.2))
@@ -70,9 +65,9 @@ def test_counted_cycles_enter_the_work_and_bring_the_parts_to_time(
     assert derived.roofline.flops_per_second["bf16_tensor"] == pytest.approx(0.3 * 989.4e12)
 
 
-def test_an_unmeasured_share_is_bounded(h100: Device, h100_ceilings: Ceilings) -> None:
+def test_an_unmeasured_share_is_bounded() -> None:
     """Utilization gives bounds; the integral follows the mean, the gauge the upper value."""
-    derived = derive_share(h100, BUSY, ShareReading(), h100_ceilings, RULES)
+    derived = derive_share(H100, BUSY, ShareReading(), H100_CEILINGS, RULES)
     assert derived.saturation is not None
     assert derived.saturation.source == "estimate"
     assert (derived.saturation.bounds.lower, derived.saturation.bounds.upper) == (0.0, 0.95)
@@ -86,30 +81,26 @@ def test_an_unmeasured_share_is_bounded(h100: Device, h100_ceilings: Ceilings) -
     assert derived.held is None
 
 
-def test_an_estimate_without_ceilings_still_bounds_the_saturation(h100: Device) -> None:
+def test_an_estimate_without_ceilings_still_bounds_the_saturation() -> None:
     """Only what needs a peak is left out."""
-    derived = derive_share(h100, BUSY, ShareReading(), None, RULES)
+    derived = derive_share(H100, BUSY, ShareReading(), None, RULES)
     assert derived.saturation is not None
     assert derived.roofline is None
     assert derived.flops_integral_bounds is None
 
 
-def test_a_share_that_counters_measure_is_never_estimated(
-    h100: Device, h100_ceilings: Ceilings
-) -> None:
+def test_a_share_that_counters_measure_is_never_estimated() -> None:
     """The first tick of a counter source says nothing rather than flip between two methods."""
-    derived = derive_share(h100, BUSY, ShareReading(counters="gpm"), h100_ceilings, RULES)
+    derived = derive_share(H100, BUSY, ShareReading(counters="gpm"), H100_CEILINGS, RULES)
     assert derived == Derived(idle=False)
 
 
-def test_incomplete_counters_use_engine_activity_for_the_limiter(
-    h100: Device, h100_ceilings: Ceilings, counters: Callable[..., Activity]
-) -> None:
+def test_incomplete_counters_use_engine_activity_for_the_limiter() -> None:
     """Without a partition the rule for unmeasured GPUs holds, on the best reading there is."""
     slow = replace(BUSY, clock_hertz={"sm": 0.6e9, "memory": 2.619e9})
     for engine, expected in ((0.4, "idle"), (None, "clock")):
         share = ShareReading(activity=counters(engine=engine, sm=0.9, tensor=None), counters="gpm")
-        derived = derive_share(h100, slow, share, h100_ceilings, RULES)
+        derived = derive_share(H100, slow, share, H100_CEILINGS, RULES)
         assert derived.time_parts is None
         assert derived.limiter == expected
 
@@ -159,8 +150,6 @@ def test_a_limiter_may_be_the_largest_part(
     ratios: dict[str, float | None] | None,
     stall: Stall,
     link_bytes: float | None,
-    h100: Device,
-    h100_ceilings: Ceilings,
 ) -> None:
     """Of the time that it is said of: its part may be a quarter, and as long as what each of the
     others is at least. That of an idle part is judged by the mean, of which the margin is open."""
@@ -178,7 +167,7 @@ def test_a_limiter_may_be_the_largest_part(
     if ratios is not None:
         share = ShareReading(activity=Activity("dcgm", 1.0, **ratios), counters="dcgm")
     derived = derive_share(
-        h100, vitals, share, h100_ceilings, RULES, previous=vitals, seconds=1.0, stall=stall
+        H100, vitals, share, H100_CEILINGS, RULES, previous=vitals, seconds=1.0, stall=stall
     )
     bounds = some_parts(derived)
     limiter = derived.limiter_besides or derived.limiter
@@ -197,33 +186,29 @@ def test_a_limiter_may_be_the_largest_part(
             assert own >= sum(of_rest[part].lower for part in parts) - 1e-9, parts
 
 
-def test_a_power_cap_at_the_highest_clock_costs_no_time(
-    h100: Device, h100_ceilings: Ceilings
-) -> None:
+def test_a_power_cap_at_the_highest_clock_costs_no_time() -> None:
     """Of the busy time the clock was sampled, and the memory's is at its reference."""
     capped = replace(
         BUSY, clock_hertz={"sm": 1.98e9, "memory": 2.619e9}, busy_sm_clock_hertz=1.98e9
     )
-    derived = derive_share(h100, capped, ShareReading(), h100_ceilings, RULES)
+    derived = derive_share(H100, capped, ShareReading(), H100_CEILINGS, RULES)
     assert derived.time_bounds["clock"] == Bounds(0.0, 0.0)
     assert derived.limiter == "unknown"
 
 
-def test_a_mig_instance_takes_nothing_from_the_board_but_clocks(
-    h100: Device, h100_ceilings: Ceilings, counters: Callable[..., Activity]
-) -> None:
+def test_a_mig_instance_takes_nothing_from_the_board_but_clocks() -> None:
     """The board's utilization, video engines and links are not the instance's."""
-    mig = replace(h100, mig=True)
+    mig = replace(H100, mig=True)
     board = replace(BUSY, decoder_ratio=0.9, pcie_receive_bytes=1e9)
     bare = derive_share(
-        mig, board, ShareReading(gpu_instance=1, processes=()), h100_ceilings, RULES, seconds=1.0
+        mig, board, ShareReading(gpu_instance=1, processes=()), H100_CEILINGS, RULES, seconds=1.0
     )
     assert bare == Derived(held=False)
     counted = derive_share(
         mig,
         board,
         ShareReading(gpu_instance=1, activity=counters(), counters="gpm"),
-        h100_ceilings,
+        H100_CEILINGS,
         RULES,
         previous=board,
         seconds=1.0,
@@ -232,37 +217,35 @@ def test_a_mig_instance_takes_nothing_from_the_board_but_clocks(
     assert counted.limiter == "idle"
 
 
-def test_a_guest_is_not_judged_by_its_neighbours(h100: Device, h100_ceilings: Ceilings) -> None:
+def test_a_guest_is_not_judged_by_its_neighbours() -> None:
     """In a vGPU guest utilization covers other guests: no estimate, no idle, limiter unknown."""
-    guest = replace(h100, virtualized=True)
-    derived = derive_share(guest, BUSY, ShareReading(), h100_ceilings, RULES)
+    guest = replace(H100, virtualized=True)
+    derived = derive_share(guest, BUSY, ShareReading(), H100_CEILINGS, RULES)
     assert derived == Derived(limiter="clock")
     calm = replace(BUSY, throttle_reasons=None)
-    assert derive_share(guest, calm, ShareReading(), h100_ceilings, RULES).limiter == "unknown"
+    assert derive_share(guest, calm, ShareReading(), H100_CEILINGS, RULES).limiter == "unknown"
 
 
-def test_nothing_read_derives_nothing(h100: Device) -> None:
+def test_nothing_read_derives_nothing() -> None:
     """Unknown is absent."""
-    assert derive_share(h100, Vitals(), ShareReading(), None, RULES) == Derived()
+    assert derive_share(H100, Vitals(), ShareReading(), None, RULES) == Derived()
 
 
-def test_traffic_since_the_last_read_is_not_idle(
-    h100: Device, h100_ceilings: Ceilings, counters: Callable[..., Activity]
-) -> None:
+def test_traffic_since_the_last_read_is_not_idle() -> None:
     """NVLink totals that grew keep the interval from counting as idle."""
     before = Vitals(nvlink_receive_bytes_total=0.0)
     now = Vitals(nvlink_receive_bytes_total=2e7)
     share = ShareReading(activity=counters(), counters="gpm")
-    quiet = derive_share(h100, now, share, h100_ceilings, RULES, previous=now, seconds=1.0)
-    moving = derive_share(h100, now, share, h100_ceilings, RULES, previous=before, seconds=1.0)
+    quiet = derive_share(H100, now, share, H100_CEILINGS, RULES, previous=now, seconds=1.0)
+    moving = derive_share(H100, now, share, H100_CEILINGS, RULES, previous=before, seconds=1.0)
     assert (quiet.idle, moving.idle) == (True, False)
 
 
-def test_coherent_memory_does_not_hold(h100: Device) -> None:
+def test_coherent_memory_does_not_hold() -> None:
     """On Grace the used memory is also the CPU's."""
     share = ShareReading(memory=Memory(96 << 30, 50 << 30, 46 << 30))
-    assert derive_share(h100, Vitals(), share, None, RULES).held is True
-    coherent = replace(h100, coherent_memory=True)
+    assert derive_share(H100, Vitals(), share, None, RULES).held is True
+    coherent = replace(H100, coherent_memory=True)
     assert derive_share(coherent, Vitals(), share, None, RULES).held is None
 
 
@@ -290,8 +273,6 @@ def test_every_combination_of_readings_keeps_the_promises(
     memory_clock: float | None,
     has_ceilings: bool,
     capability: tuple[int, int] | None,
-    h100: Device,
-    h100_ceilings: Ceilings,
 ) -> None:
     """Bounds in order, parts a partition, words from the lists, no negative rate."""
     clocks = {"sm": clock, "memory": memory_clock}
@@ -301,10 +282,10 @@ def test_every_combination_of_readings_keeps_the_promises(
     )
     activity = Activity("gpm", 1.0, **values) if has_activity else None
     derived = derive_share(
-        replace(h100, compute_capability=capability),
+        replace(H100, compute_capability=capability),
         vitals,
         ShareReading(activity=activity),
-        h100_ceilings if has_ceilings else None,
+        H100_CEILINGS if has_ceilings else None,
         RULES,
     )
     observed = activity is not None or utilization is not None

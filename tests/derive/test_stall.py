@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -13,8 +12,9 @@ from hypothesis import strategies as st
 from exporter.derive import IdleRules, derive_share
 from exporter.derive.limiter import estimated_limiter, limiter
 from exporter.derive.stall import Stall, believable_seconds, gap_ratio, stall_bounds, together
-from exporter.model.reading import Activity, Device, ShareReading, Utilization, Vitals
-from exporter.model.snapshot import Bounds, Ceilings, Saturation, TimeParts
+from exporter.model.reading import Activity, ShareReading, Utilization, Vitals
+from exporter.model.snapshot import Bounds, Saturation, TimeParts
+from tests.derive.readings import H100, H100_CEILINGS, counters
 
 RATIOS = st.floats(0, 1)
 SATURATION = Saturation("gpm", complete=True, bounds=Bounds(0.1, 0.1), ratio=0.1, unit="tensor")
@@ -136,9 +136,7 @@ def test_without_counters_the_same_rule_holds_for_one_minus_utilization() -> Non
     assert estimated_limiter(None, throttled=False, stall_of_idle=1.0) == "unknown"
 
 
-def test_a_share_is_derived_with_its_stall(
-    h100: Device, h100_ceilings: Ceilings, counters: Callable[..., Activity]
-) -> None:
+def test_a_share_is_derived_with_its_stall() -> None:
     """Gap, inferred bounds and limiter come out of the one call, measured and estimated."""
     stall = Stall(0.6, {"client": Bounds(0.5, 0.7)})
     quiet = ShareReading(
@@ -147,9 +145,9 @@ def test_a_share_is_derived_with_its_stall(
     vitals = Vitals(utilization=Utilization(0.25, 0.26, 1.0), clock_hertz={"sm": 1.83e9})
     rules = IdleRules()
 
-    measured = derive_share(h100, vitals, quiet, h100_ceilings, rules, stall=stall)
-    estimated = derive_share(h100, vitals, ShareReading(), h100_ceilings, rules, stall=stall)
-    silent = derive_share(h100, vitals, replace(quiet, activity=None), None, rules, stall=stall)
+    measured = derive_share(H100, vitals, quiet, H100_CEILINGS, rules, stall=stall)
+    estimated = derive_share(H100, vitals, ShareReading(), H100_CEILINGS, rules, stall=stall)
+    silent = derive_share(H100, vitals, replace(quiet, activity=None), None, rules, stall=stall)
 
     assert measured.gap == pytest.approx(0.8)
     assert estimated.gap == pytest.approx(0.75)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from exporter.derive.clocks import Clocks, clock_ratio, counted_clocks, read_clocks, reference_clock
 from exporter.derive.history import NO_HISTORY
 from exporter.model.reading import Activity, Utilization, Vitals
-from tests.derive.readings import H100, H100_CEILINGS, clocks_at
+from tests.derive.readings import H100, H100_CEILINGS
 
 
 @pytest.mark.parametrize(
@@ -36,12 +36,6 @@ def test_each_unit_has_its_own_reference_clock(
     assert reference_clock(unit, ceilings, H100) == expected
 
 
-def test_an_unlisted_gpu_is_held_to_its_own_maximum() -> None:
-    """Without ceilings and without a maximum there is no reference."""
-    assert reference_clock("tensor", None, H100) == 1.98e9
-    assert reference_clock("tensor", None, replace(H100, clock_max_hertz={})) is None
-
-
 def test_each_use_has_its_own_mean() -> None:
     """Work goes by the mean of all of the time, the time lost to clocks by that of busy time; the
     clock at the end of the interval stands where the driver has no samples."""
@@ -58,16 +52,6 @@ def test_each_use_has_its_own_mean() -> None:
     bare = replace(vitals, busy_sm_clock_hertz=None, mean_sm_clock_hertz=None)
     polled = read_clocks(bare, H100_CEILINGS, H100, NO_HISTORY.heard(bare, 1.0))
     assert (polled.sm, polled.sm_busy) == (345e6, None)
-
-
-def test_clock_ratio_is_cut_at_one_only_for_the_time_parts() -> None:
-    """A clock above the reference loses no time, but it does exceed the spec roof."""
-    clocks = clocks_at(sm=1.98e9, memory=1.3095e9)
-    assert clocks.ratio("tensor") == pytest.approx(1.98 / 1.83)
-    assert clock_ratio("tensor", clocks) == 1.0
-    assert clock_ratio("dram", clocks) == pytest.approx(0.5)
-    assert clock_ratio("fma", clocks_at(sm=None)) is None
-    assert clock_ratio(None, clocks) is None
 
 
 @given(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.derive.clocks import Clocks, busy_clocks, read_clocks
-from exporter.derive.cycles import possible_mean_clock, time_per_cycle
+from exporter.derive.cycles import possible_mean_clock
 from exporter.derive.history import NO_HISTORY, ClockHistory
 from exporter.model.reading import Activity, Device, Utilization, Vitals
 
@@ -186,20 +186,6 @@ def test_two_clocks_never_give_a_third(
 H100 = Device(0, "GPU-0", "NVIDIA H100 80GB HBM3", clock_max_hertz={"sm": 1.98e9})
 
 
-def test_no_clock_is_above_the_highest_known_one() -> None:
-    """A line may overshoot; the device's maximum, and what was seen, do not."""
-    history = after(0.5, 0.4, 0.6)
-    low = replace(H100, clock_max_hertz={"sm": 1.3e9})
-    vitals = Vitals(clock_hertz={"sm": 1.2e9})
-    activity = Activity("gpm", 1.0, engine=1.0)
-    clocks = read_clocks(vitals, None, low, history, activity)
-    assert clocks.sm == clocks.sm_busy == pytest.approx(0.6 * BUSY + 0.4 * IDLE)
-    assert clocks.sm_max == 1.3e9
-    busy_only = Vitals(clock_hertz={"sm": 1.2e9}, busy_sm_clock_hertz=1.25e9)
-    assert read_clocks(busy_only, None, low).sm_busy == 1.25e9
-    assert read_clocks(busy_only, None, low).sm == 1.2e9
-
-
 @pytest.mark.parametrize(
     ("polled", "values", "expected"),
     [
@@ -243,27 +229,3 @@ def test_the_busy_clock_agrees_with_the_counters(
     """GR x f_busy <= f, the idle clock is at most the highest one, and SM x f <= GR x f_busy."""
     found = busy_clocks(clocks, Activity("gpm", 1.0, **values), polled).sm_busy
     assert found == (None if expected is None else pytest.approx(expected))
-
-
-@pytest.mark.parametrize(
-    ("values", "mean", "busy", "expected"),
-    [
-        ({"engine": 0.5, "sm": 0.4}, 1e9, 2e9, 0.5),
-        ({"engine": 0.5, "sm": 0.4}, 1.2e9, 1e9, 1.2),
-        ({"engine": 0.5, "sm": 0.4}, 1.5e9, 1e9, 1.25),
-        ({"engine": 0.5, "sm": 0.8}, 1e9, 1.1e9, 0.625),
-        ({"engine": 0.5, "sm": 0.8}, None, 1.1e9, 0.625),
-        ({"engine": 0.5, "sm": 0.4}, 1e9, None, 1.0),
-        ({"engine": 0.5, "sm": 0.0}, 1e9, 2e9, 0.5),
-        ({"engine": None, "sm": 0.8}, 1e9, 2e9, 1.0),
-        ({"engine": 0.03, "sm": 0.8}, 1e9, 2e9, 1.0),
-        ({"engine": 0.04, "sm": 0.8}, 1e9, 2e9, 0.05),
-    ],
-)
-def test_time_per_cycle_known_answers(
-    values: dict[str, float], mean: float | None, busy: float | None, expected: float
-) -> None:
-    """f / f_busy, at most GR over the busiest unit; 1 where nothing shows cycles."""
-    activity = Activity("gpm", 1.0, **values)
-    assert time_per_cycle(activity, mean, busy, counts_cycles=True) == pytest.approx(expected)
-    assert time_per_cycle(activity, mean, busy, counts_cycles=False) == 1.0

@@ -7,14 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.derive import derive_share
 from exporter.derive.idle import IdleRules, holder, is_held, is_idle
 from exporter.model.reading import (
-    Device,
     Memory,
     Process,
-    ShareReading,
-    Utilization,
     Vitals,
 )
 from exporter.model.snapshot import Holder
@@ -215,17 +211,3 @@ def test_there_is_a_holder_exactly_while_held(
     assert (found is not None) is bool(held)
     if processes:
         assert holder(processes[::-1], held, RULES) == found
-
-
-@pytest.mark.parametrize("source", ["gpm", None])
-@pytest.mark.parametrize("utilization", [None, Utilization(0.5, 0.5, 1.0)])
-def test_every_share_has_its_holder(source: str | None, utilization: Utilization | None) -> None:
-    """However a share's saturation is known, its holder is."""
-    derived = derive_share(
-        Device(0, "GPU-0", "GPU"),
-        Vitals(utilization=utilization),
-        ShareReading(processes=(ADA,), counters=source),
-        None,
-        RULES,
-    )
-    assert derived.holder == Holder("ada", "python3", "training")

@@ -4,14 +4,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from exporter.derive.limiter import estimated_limiter, limiter
 from exporter.derive.links import LinkRates
 from exporter.derive.saturation import measured
 from exporter.derive.timeparts import time_parts
-from exporter.model.snapshot import LIMITERS, Saturation, TimeParts
 from tests.derive.readings import H100_CEILINGS, counters
 
 
@@ -107,19 +104,6 @@ def test_an_idle_gpu_with_busy_links_stays_idle() -> None:
     assert limiter(parts, saturation, activity, links, H100_CEILINGS, 3352e9) == "idle"
 
 
-def test_dram_time_that_the_links_explain_is_communication() -> None:
-    """Also where it is the largest part, at its limit or lost to the memory's clock."""
-    links = LinkRates(nvlink=450e9)
-    for clock in (1.0, 0.1):
-        activity = counters(engine=0.62, sm=0.18, dram=0.4)
-        saturation = measured(activity, (9, 0))
-        parts = time_parts(activity, saturation, clock)
-        assert parts is not None
-        assert max(parts.saturated, parts.clock) > max(parts.idle - 0.03, parts.narrow)
-        found = limiter(parts, saturation, activity, links, H100_CEILINGS, 3352e9)
-        assert found == ("communication" if max(parts.saturated, parts.clock) > 0.38 else "idle")
-
-
 @pytest.mark.parametrize(
     ("busy", "throttled", "expected"),
     [
@@ -136,12 +120,3 @@ def test_without_counters_little_is_claimed(
 ) -> None:
     """Idle if at least half the time, clock while throttled, else unknown."""
     assert estimated_limiter(busy, throttled=throttled) == expected
-
-
-@given(weights=st.tuples(*[st.floats(0.0, 1.0)] * 5), saturation=st.floats(0.0, 1.0))
-def test_every_answer_is_in_the_contract(weights: tuple[float, ...], saturation: float) -> None:
-    """Whatever the parts, the word is one that the metric lists."""
-    total = sum(weights) or 1.0
-    parts = TimeParts(*(weight / total for weight in weights))
-    measurement: Saturation = measured(counters(tensor=saturation), (9, 0))
-    assert limiter(parts, measurement) in LIMITERS

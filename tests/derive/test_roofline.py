@@ -10,12 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.derive.clocks import Clocks, counted_clocks
+from exporter.derive.clocks import Clocks
 from exporter.derive.flops import (
     estimated_flops_bounds,
     measured_flops_bounds,
-    tensor_rates,
-    vector_peaks,
 )
 from exporter.derive.roofline import (
     dram_bandwidth_now,
@@ -76,30 +74,6 @@ def test_a_full_tensor_pipe_above_the_datasheet_clock_exceeds_the_spec_roof() ->
     assert result.roof_ratio["achievable"] == pytest.approx(1.98 / 1.83 / 0.8)
     assert result.tensor_flops_utilization_ratio == pytest.approx(1.98 / 1.83)
     assert result.flops_per_second["bf16_tensor"] == pytest.approx(1070.5e12, rel=1e-3)
-
-
-def test_flops_are_active_cycles_times_the_rate_per_cycle() -> None:
-    """activity x SMs x FLOP/clk/SM x f for each pipe (132 SMs: 4096, 128, 256, 512)."""
-    activity = counters(engine=1.0, sm=1.0, tensor=0.5, fp64=0.1, fp32=0.2, fp16=0.3, dram=0.5)
-    flops = observe(activity, H100_CEILINGS, clocks_at(sm=1.5e9)).flops_per_second
-    cycles = 132 * 1.5e9
-    assert flops == {
-        "bf16_tensor": pytest.approx(0.5 * cycles * 4096, rel=2e-3),
-        "fp64": pytest.approx(0.1 * cycles * 128, rel=2e-3),
-        "fp32": pytest.approx(0.2 * cycles * 256, rel=2e-3),
-        "fp16": pytest.approx(0.3 * cycles * 512, rel=2e-3),
-    }
-
-
-@pytest.mark.parametrize("factor", [1, 132])
-def test_counted_cycles_keep_the_clock_sample_out_of_the_flops(factor: int) -> None:
-    """Cycles of one SM or of all: the same FLOPs, although the sample was taken in a pause."""
-    activity = counters(
-        engine=1.0, sm=1.0, tensor=0.5, seconds=2.0, elapsed_cycles=2.0 * 1.83e9 * factor
-    )
-    clocks = counted_clocks(clocks_at(sm=0.9e9), activity, 132)
-    flops = observe(activity, H100_CEILINGS, clocks).flops_per_second
-    assert flops["bf16_tensor"] == pytest.approx(0.5 * 989.4e12)
 
 
 def test_dram_traffic_follows_the_memory_clock() -> None:
@@ -177,13 +151,6 @@ def test_a_memory_bound_share_nears_the_achievable_bandwidth() -> None:
     assert ratios["achievable"] == pytest.approx(1.0, abs=1e-3)
 
 
-def test_fp64_on_the_tensor_pipe_is_counted_at_the_vector_clock() -> None:
-    """Its published 66.9 TFLOP/s hold at 1980 MHz, not at the tensor peaks' 1830."""
-    ceilings = replace(H100_CEILINGS, assumed_precision="fp64_tensor")
-    result = observe(counters(tensor=1.0), ceilings, clocks_at(sm=1.98e9))
-    assert result.flops_per_second["fp64_tensor"] == pytest.approx(66.9e12)
-
-
 def test_without_clock_or_ceilings_only_the_distance_at_the_clock_is_known() -> None:
     """No rate is invented for a GPU whose clock or peak is not known."""
     activity = counters(engine=1.0, sm=1.0, tensor=0.4, dram=0.2)
@@ -250,29 +217,6 @@ def test_integers_bound_a_pipe_that_is_not_read() -> None:
         )
         assert bounds is not None
         assert bounds.upper == pytest.approx(0.5 * upper)
-
-
-def test_unpublished_rates_are_bounded_not_skipped() -> None:
-    """A row without FP64-tensor, FP64 or FP16 rates must not narrow the bounds."""
-    peaks = {"fp32": 10.0, "tf32_tensor": 100.0, "bf16_tensor": 200.0}
-    cut_down = replace(H100_CEILINGS, peak_flops_per_second={**peaks, "fp64": 1.0})
-    hopper, ampere = (tensor_rates(cut_down, cc, 1.0, 0.5) for cc in ((9, 0), (8, 6)))
-    assert hopper.fp64 == Bounds(0.5, 1.0)
-    assert hopper.anything == Bounds(0.5, 200.0)
-    assert hopper.floats == ampere.floats == ampere.anything == Bounds(100.0, 200.0)
-    assert ampere.fp64 == ampere.integers == Bounds(0.0, 200.0)
-    published = {**peaks, "fp64_tensor": 4.0, "int8_tensor": 300.0, "int4_tensor": 500.0}
-    whole = tensor_rates(replace(H100_CEILINGS, peak_flops_per_second=published), None, 0.5, 2.0)
-    assert whole.fp64 == Bounds(8.0, 8.0)
-    assert whole.integers == Bounds(150.0, 250.0)
-    assert whole.anything == Bounds(8.0, 100.0)
-    blank = replace(H100_CEILINGS, peak_flops_per_second=peaks)
-    assert tensor_rates(blank, (9, 0), 1.0, 1.0).anything == Bounds(0.0, 200.0)
-    only = replace(H100_CEILINGS, peak_flops_per_second={"fp64_tensor": 4.0})
-    assert tensor_rates(only, (8, 0), 1.0, 1.0).anything == Bounds(4.0, 4.0)
-    assert vector_peaks(peaks, (9, 0)) == (5.0, 10.0, 40.0)
-    assert vector_peaks(peaks, (5, 2)) == (5.0, 10.0, 0.0)
-    assert vector_peaks({**peaks, "fp16": 2.0, "bf16": 3.0}, (9, 0)) == (5.0, 10.0, 3.0)
 
 
 @given(
@@ -435,62 +379,3 @@ def test_the_intensity_lies_within_its_bounds(
     assert bounds.lower * (1 - 1e-9) <= work / moved <= bounds.upper * (1 + 1e-9)
     assert intensity_bounds(None, read, of_traffic) is None
     assert intensity_bounds(of_work, None, None) is None
-
-
-def test_work_that_is_only_bounded_still_has_bounds_of_its_intensity() -> None:
-    """DCGM's stock list: tensor and DRAM are read, the vector pipes are not."""
-    activity = counters(engine=1.0, sm=None, tensor=0.5, fp64=None, fp32=None, fp16=None, dram=0.4)
-    saturation = measured(activity, (9, 0))
-    found = roofline(
-        activity, activity, saturation, H100_CEILINGS, clocks_at(), H100, tensor_cores=True
-    )
-    work, bounds = found.flops_bounds_per_second, found.intensity_bounds_flops_per_byte
-    assert found.intensity_flops_per_byte is None
-    assert found.dram_bounds_bytes_per_second is None
-    assert found.dram_bytes_per_second is not None
-    assert work is not None
-    assert bounds is not None
-    assert bounds.lower == pytest.approx(work.lower / found.dram_bytes_per_second)
-    assert bounds.upper == pytest.approx(work.upper / found.dram_bytes_per_second)
-
-
-def test_a_pipe_that_is_only_known_for_fp64_does_that() -> None:
-    """What is not shown as FP64 has no other rate there, and is not left out of the bounds."""
-    ceilings = replace(
-        H100_CEILINGS, peak_flops_per_second={"fp64": 1e12, "fp64_tensor": 2e12, "fp32": 2e12}
-    )
-    activity = counters(engine=1.0, sm=1.0, tensor=0.5, dmma=0.25)
-    bounds = measured_flops_bounds(
-        activity, measured(activity, (9, 0)), ceilings, clocks_at(), (9, 0), tensor_cores=True
-    )
-    assert bounds is not None
-    assert (bounds.lower, bounds.upper) == pytest.approx((1e12, 1e12))
-
-
-def test_a_job_in_fp64_widens_the_bounds_to_it() -> None:
-    """Although the source shows none: the point estimate stays inside."""
-    activity = counters(engine=1.0, sm=1.0, tensor=0.5, dmma=0.0)
-    for precision, lower in (("fp64_tensor", 66.9e12), ("bf16_tensor", 494.7e12 * 1.98 / 1.83)):
-        bounds = measured_flops_bounds(
-            activity,
-            measured(activity, (9, 0)),
-            replace(H100_CEILINGS, assumed_precision=precision),
-            clocks_at(),
-            (9, 0),
-            tensor_cores=True,
-        )
-        assert bounds is not None
-        assert bounds.lower == pytest.approx(0.5 * lower)
-
-
-@pytest.mark.parametrize(
-    "clocks",
-    [
-        Clocks(tensor_reference=1.83e9, vector_reference=1.98e9),
-        Clocks(sm=1.5e9, tensor_reference=1.83e9),
-        Clocks(sm=1.5e9, vector_reference=1.98e9),
-    ],
-)
-def test_an_estimate_needs_every_clock(clocks: Clocks) -> None:
-    """A clock now, and that of each peak; without one of them there is no bound."""
-    assert estimated_flops_bounds(0.5, H100_CEILINGS, clocks, (9, 0), tensor_cores=True) is None

@@ -149,20 +149,6 @@ def test_an_unread_sm_activity_is_at_least_its_busiest_pipe() -> None:
     assert saturation.bounds.upper == 0.4
 
 
-def test_shared_units_stay_an_interval_in_an_incomplete_reading() -> None:
-    """Without engine activity every unit is still measured, FP32/FP16 between larger and sum."""
-    saturation = measured(counters(engine=None, sm=0.9, fp32=0.3, fp16=0.3, integer=0.1), (9, 0))
-    assert saturation.unmeasured == {}
-    assert (saturation.bounds.lower, saturation.bounds.upper) == (0.3, 0.6)
-
-
-def test_half_of_fma_bounds_the_rest() -> None:
-    """FP32 alone is a lower bound of the FP32/FP16 units."""
-    saturation = measured(counters(engine=0.9, sm=0.7, fp32=0.3, fp16=None), (9, 0))
-    fma = saturation.unmeasured["fma"]
-    assert (fma.lower, fma.upper) == (0.3, 0.7)
-
-
 @pytest.mark.parametrize(
     ("upper", "memory", "cap"),
     [(0.5, 0.2, 0.5), (0.2, 0.5, 0.65), (0.2, 0.95, 1.0), (0.2, None, 1.0)],
@@ -264,18 +250,6 @@ def test_the_truth_lies_inside_the_bounds(
         assert bounds.lower <= true[resource] <= bounds.upper + 1e-12
 
 
-@given(case=consistent(), overlap=RATIO)
-def test_the_truth_lies_inside_the_estimate(
-    case: tuple[Activity, Utilization], overlap: float
-) -> None:
-    """Utilization alone bounds what counters would have shown."""
-    activity, driver = case
-    saturation = estimated(driver)
-    truth = measured(activity, (8, 0))
-    assert truth.ratio is not None
-    assert truth.ratio <= saturation.bounds.upper + 1e-12
-
-
 @given(
     engine=st.floats(-0.1, 1.2),
     sm=st.floats(-0.1, 1.2),
@@ -302,15 +276,6 @@ def test_time_parts_known_answer() -> None:
     assert parts is not None
     assert (parts.idle, parts.narrow, parts.unsaturated) == pytest.approx((0.1, 0.2, 0.3))
     assert (parts.clock, parts.saturated) == pytest.approx((0.2, 0.2))
-
-
-def test_copy_engines_saturate_without_an_active_sm() -> None:
-    """DRAM activity above SM and engine activity counts as saturated time, not as idle."""
-    activity = counters(engine=0.1, sm=0.0, dram=0.6)
-    parts = time_parts(activity, measured(activity, (9, 0)), 1.0)
-    assert parts is not None
-    assert parts.saturated == 0.6
-    assert parts.idle == pytest.approx(0.4)
 
 
 def test_no_partition_without_complete_counters_or_clock() -> None:

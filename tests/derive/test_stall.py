@@ -3,18 +3,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.derive import IdleRules, derive_share
-from exporter.derive.limiter import estimated_limiter, limiter
+from exporter.derive.limiter import limiter
 from exporter.derive.stall import Stall, believable_seconds, gap_ratio, stall_bounds, together
-from exporter.model.reading import Activity, ShareReading, Utilization, Vitals
+from exporter.model.reading import Activity, Utilization
 from exporter.model.snapshot import Bounds, Saturation, TimeParts
-from tests.derive.readings import H100, H100_CEILINGS, counters
 
 RATIOS = st.floats(0, 1)
 SATURATION = Saturation("gpm", complete=True, bounds=Bounds(0.1, 0.1), ratio=0.1, unit="tensor")
@@ -126,31 +122,3 @@ def test_an_idle_gpu_is_limited_by_input_if_the_stall_covers_half(
     """Only where idle is the largest part, and only from half of it on."""
     parts = TimeParts(idle, 0.0, 0.0, 0.0, 1.0 - idle)
     assert limiter(parts, SATURATION, stall_of_idle=stall_of_idle) == expected
-
-
-def test_without_counters_the_same_rule_holds_for_one_minus_utilization() -> None:
-    """An estimate separates input from idle as well."""
-    assert estimated_limiter(0.2, throttled=False, stall_of_idle=0.5) == "input"
-    assert estimated_limiter(0.2, throttled=True, stall_of_idle=0.49) == "idle"
-    assert estimated_limiter(0.8, throttled=True, stall_of_idle=1.0) == "clock"
-    assert estimated_limiter(None, throttled=False, stall_of_idle=1.0) == "unknown"
-
-
-def test_a_share_is_derived_with_its_stall() -> None:
-    """Gap, inferred bounds and limiter come out of the one call, measured and estimated."""
-    stall = Stall(0.6, {"client": Bounds(0.5, 0.7)})
-    quiet = ShareReading(
-        activity=counters(engine=0.2, sm=0.2, tensor=0.1, dram=0.1), counters="gpm"
-    )
-    vitals = Vitals(utilization=Utilization(0.25, 0.26, 1.0), clock_hertz={"sm": 1.83e9})
-    rules = IdleRules()
-
-    measured = derive_share(H100, vitals, quiet, H100_CEILINGS, rules, stall=stall)
-    estimated = derive_share(H100, vitals, ShareReading(), H100_CEILINGS, rules, stall=stall)
-    silent = derive_share(H100, vitals, replace(quiet, activity=None), None, rules, stall=stall)
-
-    assert measured.gap == pytest.approx(0.8)
-    assert estimated.gap == pytest.approx(0.75)
-    assert measured.limiter == estimated.limiter == "input"
-    assert measured.data_stall == estimated.data_stall == stall.inferred
-    assert (silent.gap, silent.data_stall) == (None, {})

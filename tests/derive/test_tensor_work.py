@@ -122,27 +122,6 @@ def test_the_bounds_of_a_split_are_narrow(interval: float) -> None:
     assert page("gpu_flops_upper_total") == pytest.approx(work * FP8, rel=0.003)
 
 
-@pytest.mark.parametrize("interval", INTERVALS)
-@pytest.mark.parametrize(
-    ("values", "lower", "upper"),
-    [
-        ({"fp64": 0.5}, 0.0, 64.0),
-        ({"fp32": 0.5}, 0.0, 128.0),
-        ({"fp16": 0.5}, 0.0, 256.0),
-        ({"fp64": 0.2, "fp32": 0.3, "fp16": 0.1}, 0.0, 25.6 + 76.8 + 51.2),
-        ({"tensor": 0.5, "fp16": 0.25}, 0.5 * FP64_TENSOR, 0.5 * FP8 + 128.0),
-    ],
-)
-def test_vector_work_is_in_the_upper_bound_at_its_rate(
-    interval: float, values: dict[str, float], lower: float, upper: float
-) -> None:
-    """128 FP64, 256 FP32 and 512 FP16 FLOP per clock and SM."""
-    page = worked(interval, values)
-    work = SECONDS * CYCLES
-    assert page("gpu_flops_lower_total") == pytest.approx(work * lower, rel=0.003)
-    assert page("gpu_flops_upper_total") == pytest.approx(work * upper, rel=0.003)
-
-
 @pytest.mark.parametrize(
     ("gpu", "op"), [("l40s", "dmma"), ("v100-sxm2-16gb", "imma"), ("v100-sxm2-16gb", "dmma")]
 )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from exporter.derive.workloads import OnShare, ShareKey, work_of_shares
-from exporter.model.reading import Device, Instance, Process
+from exporter.model.reading import Device, Process
 from exporter.model.workload import (
     Allocation,
     DeviceName,
@@ -91,12 +91,6 @@ def test_a_sluid_is_the_job_that_the_source_names() -> None:
     )
 
 
-def test_several_jobs_share_a_gpu() -> None:
-    """With MPS or shards: those with a process, and those without."""
-    found = work(given((DeviceName(uuid="GPU-0"), "7"), (DeviceName(minor=2), "8")), {0: "7"})
-    assert jobs(found)[0] == ["7", "8"]
-
-
 def test_a_number_is_an_index_or_that_of_a_device_file() -> None:
     """As the source hands it over; processes elsewhere do not change what it names."""
     by_index = given((DeviceName(index=0), "7"), (DeviceName(index=3), "8"))
@@ -115,17 +109,3 @@ def test_a_file_that_is_in_doubt_leaves_only_its_gpu_open() -> None:
     assert allocated(work(replace(report, in_doubt=doubted))) == [True, None, False, None]
     both = given((DeviceName(index=0), "7"), (DeviceName(uuid="GPU-1"), "8"))
     assert allocated(work(replace(both, in_doubt=doubted))) == [True, True, False, None]
-
-
-def test_instances_by_number() -> None:
-    """GPU.INSTANCE is one GPU instance."""
-    gpu = Device(
-        uuid="GPU-0",
-        index=0,
-        name="NVIDIA H100",
-        mig=True,
-        instances=(Instance(1, 0, "1g.10gb", "MIG-1"), Instance(2, 0, "1g.10gb", "MIG-2")),
-    )
-    report = given((DeviceName(index=0, gpu_instance=1), "7"), (DeviceName(mig_uuid="MIG-2"), "8"))
-    found = work_of_shares([report], [OnShare(gpu, each, ()) for each in (1, 2)])
-    assert jobs(list(found.values())) == [["7"], ["8"]]

@@ -22,7 +22,7 @@ from exporter.publisher.ranks import GapClock, GpuShares, Place, Ranks
 
 DEVICES = tuple(Device(number, f"GPU-{number:032x}", "NVIDIA H100") for number in range(2))
 PLACES = tuple(Place(device.uuid, None) for device in DEVICES)
-TICKS = 60
+TICKS = 150
 
 
 class Trainer:
@@ -31,7 +31,7 @@ class Trainer:
     def __init__(self, random: Random, number: int, now: float) -> None:
         self.random = random
         self.measures, self.announces = random.random() < 0.5, random.random() < 0.5
-        self.honest = random.choice((1.0, 1.0, 3.0))
+        self.lies = random.random() < 0.4
         names = (*3 * [DEVICES[0].uuid], DEVICES[1].uuid, "", "GPU-of-another-node")
         self.report = TrainingReport(
             report_id=f"{number:032x}",
@@ -51,7 +51,7 @@ class Trainer:
         self.began = now - random.random()
 
     def go_on(self, now: float, idle: float) -> None:
-        """Report what was done up to `now`; its GPU was idle for so much of the last second."""
+        """Report what was done up to `now`; its GPU was `idle` for so many seconds of it."""
         random, before = self.random, self.report
         seconds = now - before.received_monotonic_seconds
         if random.random() < 0.2:
@@ -63,7 +63,7 @@ class Trainer:
         if self.measures:
             stalls = dict(before.totals.phase_gpu_idle_seconds)
             for phase, part in (("data", 0.9), ("checkpoint", 0.1)):
-                claimed = part * self.honest * min(idle, waited)
+                claimed = part * (waited if self.lies else min(idle, waited))
                 stalls[phase] = stalls.get(phase, 0.0) + claimed
         flops = before.totals.model_flops or 0.0
         in_data = self.announces and random.random() < 0.3
@@ -81,7 +81,7 @@ class Trainer:
             ),
             phase="data" if in_data else None,
             announced_wait_seconds=before.announced_wait_seconds + (waited if in_data else 0.0),
-            alive=random.random() > 0.03,
+            alive=random.random() > 0.01,
             silent=random.random() < 0.03,
         )
 
@@ -94,9 +94,9 @@ def lines(seed: int) -> Iterator[str]:
     clocks = {place: GapClock() for place in PLACES}
     now = read_at = 100.0
     for number in range(TICKS):
-        seconds = random.choice((0.5, 1.0, 1.0, 1.0, 4.0))
+        seconds = random.choice((0.5, 1.0, 1.0, 2.0, 4.0))
         now += seconds
-        idle = random.choice((0.0, 0.3, 0.9, 1.0))
+        idle = random.choice((0.0, 0.0, 0.3, 0.9))
         if random.random() < 0.85:  # else the counters skip a round
             for clock in clocks.values():
                 ratio = None if random.random() < 0.1 else idle
@@ -105,7 +105,7 @@ def lines(seed: int) -> Iterator[str]:
             read_at = now
         for trainer in trainers:
             trainer.go_on(now, idle * seconds)
-        if number % 8 == 0:
+        if number % 12 == 0:
             trainers.append(Trainer(random, number, now))
         trainers = [each for each in trainers if each.report.alive or random.random() < 0.5]
         on_gpu = tuple(
@@ -120,8 +120,9 @@ def lines(seed: int) -> Iterator[str]:
         yield f"{number} exceeded={ranks.stall_exceeds_idle} " + " ".join(
             f"{PLACES.index(place)}:+{_bounds(each)}" for place, each in added.items()
         )
-        yield from map(_rank, ranks.pictures(now))
         claims = ranks.claims
+        if number % 4 == 0:
+            yield from map(_rank, ranks.pictures(now))
         for place, stall in claims.stalls.items():
             of_idle = "None" if stall.of_idle is None else f"{stall.of_idle:.6g}"
             inferred = {name: _bounds(each) for name, each in stall.inferred.items()}

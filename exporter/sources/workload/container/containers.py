@@ -18,7 +18,7 @@ from exporter.sources.interface import (
     WorkloadOptions,
 )
 from exporter.sources.poller import INTERVAL_SECONDS, PolledSource, Unreadable
-from exporter.sources.workload.container.engine import NotAllowed, NotThere, names
+from exporter.sources.workload.container.engine import names
 
 LOOK_SECONDS = 1.0
 """Between two looks at which containers are on GPUs, which costs next to nothing."""
@@ -87,10 +87,10 @@ class ContainerSource(PolledSource[WorkloadReport]):
                 answered = True
             except Unreadable as error:
                 problems.append(str(error))
-            except NotThere:
+            except FileNotFoundError:
                 if path in self._expected:
                     problems.append(f"nothing listens at {path}")
-            except NotAllowed:
+            except PermissionError:
                 problem = f"{path} may not be opened: permission denied"
                 if path in self._expected:
                     problems.append(problem)

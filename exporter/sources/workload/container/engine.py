@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One question to Docker or Podman over a Unix socket: what these containers are called."""
+"""Names of containers, by the API of Docker or Podman over a Unix socket."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import json
 import re
 import socket
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -38,51 +37,35 @@ _VERSION = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}")
 _FOREIGN = "does not answer as Docker and Podman do"
 
 
-class NotThere(Exception):
-    """Nothing listens on that socket."""
-
-
-class NotAllowed(Exception):
-    """This process may not open that socket."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """What an engine answered; a header that it left out is empty."""
-
-    status: int
-    server: str
-    version: str
-    """The newest version of the API that it has."""
-    body: bytes
-
-
 def names(path: str, ids: Collection[str]) -> dict[str, Workload]:
     """Return what the engine at a socket calls those of these containers that it runs, by id.
 
     Raises:
-        NotThere: nothing listens there.
-        NotAllowed: it may not be opened.
+        FileNotFoundError: nothing listens there.
+        PermissionError: it may not be opened.
         Unreadable: it cannot be understood, or takes too long.
     """
     wanted = frozenset(sorted(ids)[:MOST_CONTAINERS])
     try:
-        answer = _ask(path, wanted)
-        if answer.status in _UNVERSIONED and _VERSION.fullmatch(answer.version):
-            answer = _ask(path, wanted, f"/v{answer.version}")
-        listed = json.loads(answer.body) if answer.status == http.client.OK else []
+        answer, body = _get(path, wanted)
+        version = answer.getheader("Api-Version") or ""
+        if answer.status in _UNVERSIONED and _VERSION.fullmatch(version):
+            answer, body = _get(path, wanted, f"/v{version}")
+        listed = json.loads(body) if answer.status == http.client.OK else []
     except (http.client.HTTPException, ValueError, RecursionError):
         raise Unreadable(f"{path} {_FOREIGN}") from None
     if answer.status != http.client.OK:
         raise Unreadable(f"{path} answers with status {answer.status}")
     if not isinstance(listed, list):
         raise Unreadable(f"{path} {_FOREIGN}")
-    runtime = _RUNTIMES.get(answer.server.partition("/")[0], "")
+    runtime = _RUNTIMES.get((answer.getheader("Server") or "").partition("/")[0], "")
     return {each.id: each for each in _named(listed, runtime) if each.id in wanted}
 
 
-def _ask(path: str, ids: Collection[str], prefix: str = "") -> _Answer:
-    """Ask for the containers with these ids; `prefix` stands before the path of the question.
+def _get(
+    path: str, ids: Collection[str], prefix: str = ""
+) -> tuple[http.client.HTTPResponse, bytes]:
+    """Get the list of the containers with these ids, and its body; `prefix` is of the path.
 
     Raises:
         http.client.HTTPException: the answer is not HTTP.
@@ -96,21 +79,14 @@ def _ask(path: str, ids: Collection[str], prefix: str = "") -> _Answer:
             engine.settimeout(deadline.left())
             engine.connect(path)
             response = asked(engine, question.encode(), deadline, MOST_BYTES)
-            return _Answer(
-                response.status,
-                response.getheader("Server") or "",
-                response.getheader("Api-Version") or "",
-                response.read(),
-            )
+            return response, response.read()
     except TooMuch:
         raise Unreadable(f"{path} answers with more than {MOST_BYTES // 1_000_000} MB") from None
     except TimeoutError:
         raise Unreadable(f"{path} has no whole answer within {TOTAL_SECONDS:g} s") from None
-    except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
-        raise NotThere from None
-    except PermissionError:
-        raise NotAllowed from None
-    except http.client.HTTPException:  # it may be an OSError as well
+    except (NotADirectoryError, ConnectionRefusedError):
+        raise FileNotFoundError from None
+    except (FileNotFoundError, PermissionError, http.client.HTTPException):
         raise
     except OSError as error:
         raise Unreadable(f"{path}: {(error.strerror or str(error)).lower()}") from None

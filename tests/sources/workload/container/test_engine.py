@@ -18,7 +18,12 @@ from hypothesis import strategies as st
 from exporter.model.workload import Workload
 from exporter.sources.poller import Unreadable
 from exporter.sources.workload.container import engine as module
-from exporter.sources.workload.container.engine import NOBODY, NotAllowed, NotThere, names
+from exporter.sources.workload.container.engine import (
+    NOBODY,
+    FileNotFoundError,
+    PermissionError,
+    names,
+)
 from tests.sources.workload.container.unix_engine import (
     UnixEngine,
     answer,
@@ -203,7 +208,7 @@ def test_nothing_listens(engine: UnixEngine) -> None:
     beside.touch()
     engine.stop(leave_file=True)
     for path in (engine.path, f"{beside}/docker.sock", str(beside), "/nonexistent/docker.sock"):
-        with pytest.raises(NotThere):
+        with pytest.raises(FileNotFoundError):
             names(path, {ID})
 
 
@@ -216,7 +221,7 @@ def test_a_path_that_no_socket_has() -> None:
 def test_a_socket_of_others(engine: UnixEngine) -> None:
     """That of Docker is root's and its group's."""
     os.chmod(engine.path, 0)
-    with without_rights(), pytest.raises(NotAllowed):
+    with without_rights(), pytest.raises(PermissionError):
         names(engine.path, {ID})
     assert engine.asked == []
 

@@ -18,12 +18,7 @@ from hypothesis import strategies as st
 from exporter.model.workload import Workload
 from exporter.sources.poller import Unreadable
 from exporter.sources.workload.container import engine as module
-from exporter.sources.workload.container.engine import (
-    NOBODY,
-    FileNotFoundError,
-    PermissionError,
-    names,
-)
+from exporter.sources.workload.container.engine import NOBODY, names
 from tests.sources.workload.container.unix_engine import (
     UnixEngine,
     answer,

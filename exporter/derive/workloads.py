@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose work is on each share: what schedulers gave away, joined with the processes that are there.
+"""Whose work is on each share: allocations of schedulers joined with processes.
 
 A process belongs to the workload that its control group names; what sources know of that name
 completes it. A pod that no source names is the one pod that has every share its processes are on.
@@ -9,8 +9,9 @@ Nothing that is said of a workload comes and goes with its processes while it ha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -35,29 +36,11 @@ class ShareKey(NamedTuple):
     gpu_instance: int | None
 
 
-class _Given(NamedTuple):
-    """To whom a share is given, and what is asked of them for every process."""
-
-    workloads: tuple[Workload, ...] = ()
-    containers: Mapping[tuple[str, str], frozenset[str]] = {}
-    """The names of those of a pod, by its namespace and name."""
-
-    @classmethod
-    def of(cls, workloads: Iterable[Workload]) -> _Given:
-        """Sort workloads by what they are asked for."""
-        containers: dict[tuple[str, str], frozenset[str]] = {}
-        workloads = tuple(workloads)
-        for to in workloads:
-            if to.scheduler == "kubernetes":
-                pod = to.namespace, to.pod
-                containers[pod] = containers.get(pod, frozenset()) | {to.container}
-        return cls(workloads, containers)
-
-
-_TO_NOBODY = _Given()
-
 Pods = frozenset[str]
 """Each as NAMESPACE/NAME."""
+
+_Containers = Mapping[tuple[str, str], Collection[str]]
+"""The names of a pod's containers that a share is given to, by its namespace and name."""
 
 Name = tuple[str, str | int | None, int | str | None]
 """What a device is called by (mig_uuid, uuid, index, minor), so, and the GPU instance within it, or
@@ -111,7 +94,7 @@ def work_of_shares(
     return {
         share.key: _share_work(
             share.processes or (),
-            given.get(share.key, _TO_NOBODY),
+            given.get(share.key, ()),
             named,
             users,
             allocates and share.key not in possible,
@@ -181,7 +164,7 @@ def _jobs(
 
 def _given(
     reports: Iterable[WorkloadReport], shares: Sequence[OnShare]
-) -> tuple[dict[ShareKey, _Given], set[ShareKey]]:
+) -> tuple[dict[ShareKey, tuple[Workload, ...]], set[ShareKey]]:
     """Return to whom each share is given, and those of which it is not known whether they are.
 
     A GPU that is divided is given with all its instances.
@@ -202,7 +185,7 @@ def _given(
                 continue
             for key in keys:
                 given.setdefault(key, {})[allocation.workload] = None
-    return {key: _Given.of(to) for key, to in given.items()}, possible
+    return {key: tuple(to) for key, to in given.items()}, possible
 
 
 def _name(device: DeviceName) -> Name:
@@ -241,7 +224,7 @@ def _plain(profile: str) -> str:
 
 def _inferred_pods(
     shares: Sequence[OnShare],
-    given: Mapping[ShareKey, _Given],
+    given: Mapping[ShareKey, Sequence[Workload]],
     named: Mapping[str, Workload],
 ) -> dict[str, Workload]:
     """Return by UID the pods that only their GPUs identify: one pod has all that they run on.
@@ -251,7 +234,8 @@ def _inferred_pods(
     """
     candidates: dict[str, dict[ShareKey, set[Workload]]] = {}
     for share in shares:
-        pods = {Workload("kubernetes", *pod) for pod in given.get(share.key, _TO_NOBODY).containers}
+        containers = _containers_of_pods(given.get(share.key, ()))
+        pods = {Workload("kubernetes", *pod) for pod in containers}
         for process in share.processes or ():
             uid = process.membership.pod_uid if process.membership is not None else None
             if uid is not None and uid not in named:
@@ -264,7 +248,7 @@ def _inferred_pods(
 
 def _share_work(
     processes: Iterable[Process],
-    given: _Given,
+    given: Sequence[Workload],
     named: Mapping[str, Workload],
     users: Mapping[str, str],
     allocates: bool,
@@ -272,15 +256,16 @@ def _share_work(
     most: int,
 ) -> ShareWork:
     of_process: dict[int, Workload] = {}
+    containers = _containers_of_pods(given)
     for process in processes:
-        workload = _of_process(process, given, named, users)
+        workload = _of_process(process, containers, named, users)
         if workload is not None:
             of_process[process.pid] = workload
     present = set(of_process.values())
     shown = {_identity(here, here.container) for here in present}
     absent = {
         each
-        for to in given.workloads
+        for to in given
         if shown.isdisjoint(_identities(to))
         for each in _steps(to, users, before)
     }
@@ -290,9 +275,9 @@ def _share_work(
     left_out = max(0, len(workloads) - most)
     if left_out:
         # Nobody but a scheduler can have made the names of those that it gave the share to.
-        names = {_identity(to, to.container) for to in given.workloads}
+        names = {_identity(to, to.container) for to in given}
         workloads.sort(key=lambda each: names.isdisjoint(_identities(each)))
-    allocated = True if given.workloads else (False if allocates else None)
+    allocated = True if given else (False if allocates else None)
     return ShareWork(tuple(workloads[:most]), allocated, of_process, left_out)
 
 
@@ -305,21 +290,22 @@ def _steps(given: Workload, users: Mapping[str, str], before: ShareWork) -> list
     return [replace(job, step=step) for step in steps] or [job]
 
 
-def _order(workload: Workload) -> tuple[str, ...]:
-    return (
-        workload.scheduler,
-        workload.namespace,
-        workload.pod,
-        workload.container,
-        workload.job,
-        workload.step,
-        workload.user,
-        workload.id,
-    )
+_order = attrgetter("scheduler", "namespace", "pod", "container", "job", "step", "user", "id")
+
+
+def _containers_of_pods(given: Iterable[Workload]) -> _Containers:
+    containers: dict[tuple[str, str], set[str]] = {}
+    for to in given:
+        if to.scheduler == "kubernetes":
+            containers.setdefault((to.namespace, to.pod), set()).add(to.container)
+    return containers
 
 
 def _of_process(
-    process: Process, given: _Given, named: Mapping[str, Workload], users: Mapping[str, str]
+    process: Process,
+    containers: _Containers,
+    named: Mapping[str, Workload],
+    users: Mapping[str, str],
 ) -> Workload | None:
     """Return the workload of a process; None where its control group names none."""
     member = process.membership
@@ -330,7 +316,7 @@ def _of_process(
         user = users.get(job or sluid, "")
         return Workload("slurm", job=job, user=user, step=member.slurm_step or "", id=sluid)
     if member.pod_uid is not None:
-        return _pod(member, given, named)
+        return _pod(member, containers, named)
     if member.container_id is None:
         return None
     known = named.get(member.container_id)
@@ -346,7 +332,9 @@ def _job(member: Membership, named: Mapping[str, Workload]) -> tuple[str, str]:
     return job, member.slurm_id or ("" if known is None else known.id)
 
 
-def _pod(member: Membership, given: _Given, named: Mapping[str, Workload]) -> Workload | None:
+def _pod(
+    member: Membership, containers: _Containers, named: Mapping[str, Workload]
+) -> Workload | None:
     """Return the container of a pod, completed by the name of its only container on the share.
 
     None for a pod without a name on a share that pods have: it is one of these, not known which.
@@ -356,11 +344,11 @@ def _pod(member: Membership, given: _Given, named: Mapping[str, Workload]) -> Wo
     # A runtime may have a name for a container that belongs to a pod: the kubelet's counts.
     pod = next((each for each in known if each and each.scheduler == "kubernetes"), None)
     if pod is None:
-        return None if given.containers else Workload("kubernetes", id=uid)
+        return None if containers else Workload("kubernetes", id=uid)
     if pod.container:
         return pod
-    containers = given.containers.get((pod.namespace, pod.pod), frozenset())
-    return replace(pod, container=next(iter(containers))) if len(containers) == 1 else pod
+    names = containers.get((pod.namespace, pod.pod), ())
+    return replace(pod, container=next(iter(names))) if len(names) == 1 else pod
 
 
 def _identity(workload: Workload, container: str) -> tuple[str, ...]:

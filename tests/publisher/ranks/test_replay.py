@@ -32,6 +32,7 @@ class Trainer:
         self.random = random
         self.measures, self.announces = random.random() < 0.5, random.random() < 0.5
         self.lies = random.random() < 0.4
+        ran = random.uniform(0.0, 8.0)
         names = (*3 * [DEVICES[0].uuid], DEVICES[1].uuid, "", "GPU-of-another-node")
         self.report = TrainingReport(
             report_id=f"{number:032x}",
@@ -39,7 +40,7 @@ class Trainer:
             rank=random.randrange(2),
             received_monotonic_seconds=now,
             received_timestamp_seconds=1e6 + now,
-            totals=TrainingTotals(),
+            totals=TrainingTotals(step_seconds=ran, phase_seconds={"data": ran * random.random()}),
             device=random.choices(names, (3, 3, 3, 3, 1, 1))[0],
             uid=random.choice((1000, 1001)),
             owner=random.choice((None, "ada")),
@@ -48,7 +49,7 @@ class Trainer:
             announces=self.announces,
             flops_launched=random.random() < 0.5,
         )
-        self.began = now - random.random()
+        self.began = now - ran
 
     def go_on(self, now: float, idle: float) -> None:
         """Report what was done up to `now`; its GPU was `idle` for so many seconds of it."""

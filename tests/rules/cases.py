@@ -64,10 +64,7 @@ def observed(labels: Labels = GPU, *readings: str) -> list[Series]:
 
 
 def held(
-    idle: float | Value,
-    by: Labels = HOLDER,
-    labels: Labels = GPU,
-    held_value: float | Value = 1,
+    idle: float | Value, by: Labels = HOLDER, labels: Labels = GPU, held_value: float | Value = 1
 ) -> list[Series]:
     holder = {"command": "python3", **by}
     is_held = held_value if callable(held_value) else piecewise((0, held_value))
@@ -85,11 +82,7 @@ WORKLOAD: Labels = dict.fromkeys(("namespace", "pod", "container", "job", "user"
 
 
 def workload(
-    scheduler: str,
-    labels: Labels = GPU,
-    spell: tuple[float, float] = (0, 1e9),
-    /,
-    **said: str,
+    scheduler: str, labels: Labels = GPU, spell: tuple[float, float] = (0, 1e9), /, **said: str
 ) -> Series:
     """A workload that is on a GPU for a while; what is not said is not known."""
     there = between(*spell, lambda _: 1.0)
@@ -104,9 +97,7 @@ def pod(name: str, labels: Labels = GPU, spell: tuple[float, float] = (0, 1e9)) 
 
 
 def given(
-    *spells: tuple[str, float, float],
-    held_value: float | Value = 0,
-    labels: Labels = GPU,
+    *spells: tuple[str, float, float], held_value: float | Value = 0, labels: Labels = GPU
 ) -> list[Series]:
     """A GPU that the kubelet gives to one pod after another, which somebody holds at times."""
     is_held = held_value if callable(held_value) else piecewise((0, held_value))
@@ -158,10 +149,7 @@ def held_by(
         gauge("gpu_held", lambda at: 1.0 if owner(at) else 0.0, labels),
         *(
             gauge(
-                "gpu_holder_info",
-                info(who),
-                labels,
-                **{"command": "python3", **by, "owner": who},
+                "gpu_holder_info", info(who), labels, **{"command": "python3", **by, "owner": who}
             )
             for who in dict.fromkeys(who for who, *_ in spells)
         ),
@@ -381,936 +369,797 @@ WARNING_XIDS = [code for code, row in XIDS.items() if row.tier == "warning"]
 OTHER_XIDS = [code for code, row in XIDS.items() if row.tier is None]
 
 
-def _board(alert: str, name: str, severity: Mapping[str, str], **more: str) -> list[Case]:
+def fires(about: str, minutes: float, series: Sequence[Series], labels: Labels) -> Case:
+    """A case on which the alert is firing after so many minutes, with these labels."""
+    return Case("", about, series, minutes * MINUTE, labels)
+
+
+def quiet(
+    about: str, minutes: float, series: Sequence[Series], *, interruptible: bool = True
+) -> Case:
+    """A case on which the alert does not fire in so many minutes."""
+    return Case("", about, series, minutes * MINUTE, interruptible=interruptible)
+
+
+def _board(name: str, severity: Labels, **more: str) -> list[Case]:
     """An alert on a gauge that is 1 when something is wrong."""
     wrong = gauge(name, piecewise((0, 0), (300, 1)), **more)
     return [
-        Case(alert, f"{name} is 1", [wrong], 7 * MINUTE, {**GPU, **severity, **more}),
-        Case(alert, f"{name} is 0", [gauge(name, 0, **more)], 10 * MINUTE),
+        fires(f"{name} is 1", 7, [wrong], {**GPU, **severity, **more}),
+        quiet(f"{name} is 0", 10, [gauge(name, 0, **more)]),
     ]
 
 
-CASES: Sequence[Case] = (
-    Case("GpuHeldIdle", "held idle", held(1), 40 * MINUTE, {**BY_UUID, **HOLDER, **WARNING}),
-    Case(
-        "GpuHeldIdle",
-        "held idle for hours",
-        held(1),
-        120 * MINUTE,
-        {**BY_UUID, **HOLDER, **CRITICAL},
-    ),
-    Case(
-        "GpuHeldIdle",
-        "a notebook, for hours",
-        held(1, {"owner": "carol", "class": "notebook"}),
-        120 * MINUTE,
-        {**BY_UUID, "owner": "carol", "class": "notebook", **WARNING},
-    ),
-    Case(
-        "GpuHeldIdle",
-        "a server, for a quarter of a day",
-        held(1, {"owner": "web", "class": "serving"}),
-        6 * HOUR,
-        {**BY_UUID, "owner": "web", "class": "serving", **WARNING},
-    ),
-    Case(
-        "GpuHeldIdle",
-        "a MIG instance",
-        held(1, HOLDER, {**GPU, "gpu_instance": "3"}),
-        40 * MINUTE,
-        {**BY_UUID, "gpu_instance": "3", **HOLDER, **WARNING},
-    ),
-    Case(
-        "GpuHeldIdle",
-        "nobody is named",
-        [one for one in held(1) if one.name != "gpu_holder_info"],
-        40 * MINUTE,
-        {**BY_UUID, **WARNING},
-    ),
-    Case(
-        "GpuHeldIdle",
-        "a pod",
-        [*held(1), pod("team-a/notebook-7")],
-        40 * MINUTE,
-        {**BY_UUID, **HOLDER, "owner": "team-a/notebook-7", **WARNING},
-    ),
-    Case("GpuHeldIdle", "busy for a tenth of the time", held(0.9), 60 * MINUTE),
-    Case(
-        "GpuHeldIdle",
-        "one pod after another of the same user, without a pause",
-        [
-            *held(1, {**HOLDER, "owner": "root"}),
-            *(pod(f"ci/run-{i}", GPU, (i * 25 * MINUTE, (i + 1) * 25 * MINUTE)) for i in range(8)),
-        ],
-        180 * MINUTE,
-    ),
-    Case("GpuHeldIdle", "free", held(0, held_value=0), 60 * MINUTE),
-    Case("GpuHeldIdle", "a notebook at lunch", held(1, {"class": "notebook"}), 90 * MINUTE),
-    Case("GpuHeldIdle", "a server at night", held(1, {"class": "serving"}), 5 * HOUR),
-    Case("GpuHeldIdle", "a display", held(1, {"class": "display"}), 3 * HOUR),
-    Case("GpuHeldIdle", "a monitoring tool", held(1, {"class": "system"}), 3 * HOUR),
-    Case("GpuHeldIdle", "a job that has just begun", held(1), 25 * MINUTE),
-    Case(
-        "GpuHeldIdle",
-        "one that works after one that did not",
-        held_by(
-            ("alice", 0, 25 * MINUTE),
-            ("bob", 25 * MINUTE, 1e9),
-            idle=((0, 1), (25 * MINUTE, 0)),
+BY_ALERT: Mapping[str, Sequence[Case]] = {
+    "GpuHeldIdle": [
+        fires("held idle", 40, held(1), {**BY_UUID, **HOLDER, **WARNING}),
+        fires("held idle for hours", 120, held(1), {**BY_UUID, **HOLDER, **CRITICAL}),
+        fires(
+            "a notebook, for hours",
+            120,
+            held(1, {"owner": "carol", "class": "notebook"}),
+            {**BY_UUID, "owner": "carol", "class": "notebook", **WARNING},
         ),
-        90 * MINUTE,
-    ),
-    Case(
-        "GpuHeldIdle",
-        "one that prepares after one that did nothing",
-        held_by(
-            ("alice", 0, 25 * MINUTE),
-            ("bob", 25 * MINUTE, 1e9),
-            idle=((0, 1), (45 * MINUTE, 0)),
+        fires(
+            "a server, for a quarter of a day",
+            360,
+            held(1, {"owner": "web", "class": "serving"}),
+            {**BY_UUID, "owner": "web", "class": "serving", **WARNING},
         ),
-        90 * MINUTE,
-    ),
-    Case(
-        "GpuHeldIdle",
-        "many short ones, of which each does nothing",
-        held_by(
-            *((f"user{i}", i * 20 * MINUTE, (i * 20 + 15) * MINUTE) for i in range(9)),
+        fires(
+            "a MIG instance",
+            40,
+            held(1, HOLDER, {**GPU, "gpu_instance": "3"}),
+            {**BY_UUID, "gpu_instance": "3", **HOLDER, **WARNING},
         ),
-        180 * MINUTE,
-    ),
-    Case(
-        "GpuHeldIdle",
-        "a server after another that waited",
-        held_by(
-            ("carol", 0, 5 * HOUR),
-            ("dave", 5 * HOUR, 1e9),
-            idle=((0, 1), (5 * HOUR + 20 * MINUTE, 0)),
-            by={**HOLDER, "class": "serving"},
+        fires(
+            "nobody is named",
+            40,
+            [one for one in held(1) if one.name != "gpu_holder_info"],
+            {**BY_UUID, **WARNING},
         ),
-        8 * HOUR,
-    ),
-    Case(
-        "GpuAllocatedUnopened",
-        "a pod that never opens it",
-        given(("team-a/notebook-7", 0, 1e9)),
-        37 * MINUTE,
-        {**BY_UUID, "owner": "team-a/notebook-7", **WARNING},
-    ),
-    Case(
-        "GpuAllocatedUnopened",
-        "a MIG instance",
-        given(("team-a/notebook-7", 0, 1e9), labels={**GPU, "gpu_instance": "3"}),
-        37 * MINUTE,
-        {**BY_UUID, "gpu_instance": "3", "owner": "team-a/notebook-7", **WARNING},
-    ),
-    Case(
-        "GpuAllocatedUnopened",
-        "opened and closed long ago",
-        given(("team-a/train-0", 0, 1e9), held_value=piecewise((0, 1), (3600, 0))),
-        97 * MINUTE,
-        {**BY_UUID, "owner": "team-a/train-0", **WARNING},
-    ),
-    Case(
-        "GpuAllocatedUnopened",
-        "after a long start",
-        given(("team-a/train-0", 0, 1e9), held_value=piecewise((0, 0), (1680, 1))),
-        120 * MINUTE,
-    ),
-    Case(
-        "GpuAllocatedUnopened",
-        "opened now and then",
-        given(
-            ("team-a/train-0", 0, 1e9),
-            held_value=lambda at: float(at % (20 * MINUTE) < 2 * MINUTE),
+        fires(
+            "a pod",
+            40,
+            [*held(1), pod("team-a/notebook-7")],
+            {**BY_UUID, **HOLDER, "owner": "team-a/notebook-7", **WARNING},
         ),
-        180 * MINUTE,
-    ),
-    Case(
-        "GpuAllocatedUnopened",
-        "one pod after another, each of which starts for a while",
-        given(*((f"ci/run-{i}", i * 25 * MINUTE, (i + 1) * 25 * MINUTE) for i in range(8))),
-        180 * MINUTE,
-    ),
-    Case("GpuAllocatedUnopened", "given to nobody", given(), 120 * MINUTE),
-    Case(
-        "GpuAllocatedUnopened",
-        "nobody says to whom it is given",
-        [gauge("gpu_held", 0), workload("container", id="0" * 64)],
-        120 * MINUTE,
-    ),
-    Case("GpuOrphanMemory", "no process", orphan(2e9), 16 * MINUTE, {**GPU, **WARNING}),
-    Case("GpuOrphanMemory", "a process", orphan(2e9, compute=1), 30 * MINUTE),
-    Case("GpuOrphanMemory", "a display", orphan(2e9, graphics=1), 30 * MINUTE),
-    Case("GpuOrphanMemory", "the driver's own memory", orphan(4e8), 30 * MINUTE),
-    Case("GpuOrphanMemory", "graphics not known", orphan(2e9)[:2], 30 * MINUTE),
-    Case(
-        "GpuOrphanMemory",
-        "memory shared with the CPU",
-        [*orphan(2e9), counter("gpu_c2c_receive_bytes_total", 1)],
-        30 * MINUTE,
-    ),
-    Case(
-        "GpuUtilizedButUnsaturated",
-        "spins on one SM",
-        [*busy(1, 0, 0, 0), gauge("gpu_saturation_upper_ratio", 0.02)],
-        62 * MINUTE,
-        {**GPU, **INFO},
-    ),
-    Case(
-        "GpuUtilizedButUnsaturated",
-        "works",
-        [*busy(1, 0.6, 0.5, 1e9), gauge("gpu_saturation_upper_ratio", 0.6)],
-        80 * MINUTE,
-    ),
-    Case(
-        "GpuUtilizedButUnsaturated",
-        "without counters, nothing is certain",
-        [*uncounted(1, 300), gauge("gpu_saturation_upper_ratio", 1)],
-        80 * MINUTE,
-    ),
-    Case(
-        "GpuUtilizedButUnsaturated",
-        "half of the time",
-        [*busy(0.5, 0, 0, 0), gauge("gpu_saturation_upper_ratio", 0.02)],
-        80 * MINUTE,
-    ),
-    Case(
-        "GpuDataStallHigh",
-        "waits for its data",
-        rank(stall=0.4),
-        27 * MINUTE,
-        {**rank_labels(), **WARNING},
-    ),
-    Case(
-        "GpuDataStallHigh",
-        "found from outside",
-        found_to_wait(0.4),
-        27 * MINUTE,
-        {**GPU, **WARNING},
-    ),
-    Case(
-        "GpuDataStallHigh",
-        "nobody can say whether it is there",
-        rank(stall=0.4, verified=None),
-        27 * MINUTE,
-        {**rank_labels(), **WARNING},
-    ),
-    Case(
-        "GpuDataStallHigh",
-        "found from outside, while one that is not there says that it is not so",
-        [*found_to_wait(0.4), *intruder(stall=0.01)],
-        27 * MINUTE,
-        {**GPU, **WARNING},
-    ),
-    Case(
-        "GpuDataStallHigh",
-        "found from outside, while one that is not there has just begun",
-        [*found_to_wait(0.4), *intruder(run_start=20 * MINUTE)],
-        27 * MINUTE,
-        {**GPU, **WARNING},
-    ),
-    Case(
-        "GpuDataStallHigh",
-        "found from outside, while one that is not there says so too",
-        [*found_to_wait(0.4), *intruder(stall=0.5)],
-        27 * MINUTE,
-        {**GPU, **WARNING},
-    ),
-    Case("GpuDataStallHigh", "says so without being there", intruder(stall=0.4), 60 * MINUTE),
-    Case("GpuDataStallHigh", "a little", rank(stall=0.1), 60 * MINUTE),
-    Case(
-        "GpuDataStallHigh",
-        "another run of one name warms up",
-        [
-            *rank(run_start=2 * HOUR),
-            counter(
-                "gpu_training_phase_gpu_idle_seconds_total",
-                total((0, 0.01), (2 * HOUR, 1), (2 * HOUR + 8 * MINUTE, 0.01)),
-                {**RANK, "uuid": "GPU-0"},
-                phase="data",
+        quiet("busy for a tenth of the time", 60, held(0.9)),
+        quiet(
+            "one pod after another of the same user, without a pause",
+            180,
+            [
+                *held(1, {**HOLDER, "owner": "root"}),
+                *(
+                    pod(f"ci/run-{i}", GPU, (i * 25 * MINUTE, (i + 1) * 25 * MINUTE))
+                    for i in range(8)
+                ),
+            ],
+        ),
+        quiet("free", 60, held(0, held_value=0)),
+        quiet("a notebook at lunch", 90, held(1, {"class": "notebook"})),
+        quiet("a server at night", 300, held(1, {"class": "serving"})),
+        quiet("a display", 180, held(1, {"class": "display"})),
+        quiet("a monitoring tool", 180, held(1, {"class": "system"})),
+        quiet("a job that has just begun", 25, held(1)),
+        quiet(
+            "one that works after one that did not",
+            90,
+            held_by(
+                ("alice", 0, 25 * MINUTE),
+                ("bob", 25 * MINUTE, 1e9),
+                idle=((0, 1), (25 * MINUTE, 0)),
             ),
-        ],
-        3 * HOUR,
-    ),
-    Case(
-        "GpuDataStallHigh",
-        "another run of one name, found to wait, warms up",
-        [
-            *rank(run_start=2 * HOUR),
-            *observed({**GPU, "uuid": "GPU-0"}),
-            counter(
-                "gpu_inferred_data_stall_lower_seconds_total",
-                total((0, 0.01), (2 * HOUR, 1), (2 * HOUR + 8 * MINUTE, 0.01)),
-                {**GPU, "uuid": "GPU-0"},
-                method="client",
+        ),
+        quiet(
+            "one that prepares after one that did nothing",
+            90,
+            held_by(
+                ("alice", 0, 25 * MINUTE),
+                ("bob", 25 * MINUTE, 1e9),
+                idle=((0, 1), (45 * MINUTE, 0)),
             ),
-            gauge(
-                "gpu_inferred_data_stall_lower_ratio",
-                0.01,
-                {**GPU, "uuid": "GPU-0"},
-                method="client",
+        ),
+        quiet(
+            "many short ones, of which each does nothing",
+            180,
+            held_by(*((f"user{i}", i * 20 * MINUTE, (i * 20 + 15) * MINUTE) for i in range(9))),
+        ),
+        quiet(
+            "a server after another that waited",
+            480,
+            held_by(
+                ("carol", 0, 5 * HOUR),
+                ("dave", 5 * HOUR, 1e9),
+                idle=((0, 1), (5 * HOUR + 20 * MINUTE, 0)),
+                by={**HOLDER, "class": "serving"},
             ),
-        ],
-        3 * HOUR,
-    ),
-    Case(
-        "GpuDataStallHigh",
-        "a run after the one that was found to wait warms up",
-        [
-            *held_by(("alice", 0, 2 * HOUR - MINUTE), ("bob", 2 * HOUR, 1e9), idle=((0, 0),)),
-            counter(
-                "gpu_inferred_data_stall_lower_seconds_total",
-                total((0, 0.01), (2 * HOUR, 1), (2 * HOUR + 8 * MINUTE, 0.01)),
-                method="client",
+        ),
+    ],
+    "GpuAllocatedUnopened": [
+        fires(
+            "a pod that never opens it",
+            37,
+            given(("team-a/notebook-7", 0, 1e9)),
+            {**BY_UUID, "owner": "team-a/notebook-7", **WARNING},
+        ),
+        fires(
+            "a MIG instance",
+            37,
+            given(("team-a/notebook-7", 0, 1e9), labels={**GPU, "gpu_instance": "3"}),
+            {**BY_UUID, "gpu_instance": "3", "owner": "team-a/notebook-7", **WARNING},
+        ),
+        fires(
+            "opened and closed long ago",
+            97,
+            given(("team-a/train-0", 0, 1e9), held_value=piecewise((0, 1), (3600, 0))),
+            {**BY_UUID, "owner": "team-a/train-0", **WARNING},
+        ),
+        quiet(
+            "after a long start",
+            120,
+            given(("team-a/train-0", 0, 1e9), held_value=piecewise((0, 0), (1680, 1))),
+        ),
+        quiet(
+            "opened now and then",
+            180,
+            given(
+                ("team-a/train-0", 0, 1e9),
+                held_value=lambda at: float(at % (20 * MINUTE) < 2 * MINUTE),
             ),
-            gauge("gpu_inferred_data_stall_lower_ratio", 0.01, method="client"),
-        ],
-        3 * HOUR,
-    ),
-    Case("GpuDataStallHigh", "warms up", rank(stall=0.4), 24 * MINUTE),
-    Case(
-        "GpuDataStallHigh",
-        "measured, so that nothing has to be found from outside",
-        [
-            *rank(stall=0.1),
-            *observed({**GPU, "uuid": "GPU-0"}),
-            *(
+        ),
+        quiet(
+            "one pod after another, each of which starts for a while",
+            180,
+            given(*((f"ci/run-{i}", i * 25 * MINUTE, (i + 1) * 25 * MINUTE) for i in range(8))),
+        ),
+        quiet("given to nobody", 120, given()),
+        quiet(
+            "nobody says to whom it is given",
+            120,
+            [gauge("gpu_held", 0), workload("container", id="0" * 64)],
+        ),
+    ],
+    "GpuOrphanMemory": [
+        fires("no process", 16, orphan(2e9), {**GPU, **WARNING}),
+        quiet("a process", 30, orphan(2e9, compute=1)),
+        quiet("a display", 30, orphan(2e9, graphics=1)),
+        quiet("the driver's own memory", 30, orphan(4e8)),
+        quiet("graphics not known", 30, orphan(2e9)[:2]),
+        quiet(
+            "memory shared with the CPU",
+            30,
+            [*orphan(2e9), counter("gpu_c2c_receive_bytes_total", 1)],
+        ),
+    ],
+    "GpuUtilizedButUnsaturated": [
+        fires(
+            "spins on one SM",
+            62,
+            [*busy(1, 0, 0, 0), gauge("gpu_saturation_upper_ratio", 0.02)],
+            {**GPU, **INFO},
+        ),
+        quiet("works", 80, [*busy(1, 0.6, 0.5, 1e9), gauge("gpu_saturation_upper_ratio", 0.6)]),
+        quiet(
+            "without counters, nothing is certain",
+            80,
+            [*uncounted(1, 300), gauge("gpu_saturation_upper_ratio", 1)],
+        ),
+        quiet(
+            "half of the time", 80, [*busy(0.5, 0, 0, 0), gauge("gpu_saturation_upper_ratio", 0.02)]
+        ),
+    ],
+    "GpuDataStallHigh": [
+        fires("waits for its data", 27, rank(stall=0.4), {**rank_labels(), **WARNING}),
+        fires("found from outside", 27, found_to_wait(0.4), {**GPU, **WARNING}),
+        fires(
+            "nobody can say whether it is there",
+            27,
+            rank(stall=0.4, verified=None),
+            {**rank_labels(), **WARNING},
+        ),
+        fires(
+            "found from outside, while one that is not there says that it is not so",
+            27,
+            [*found_to_wait(0.4), *intruder(stall=0.01)],
+            {**GPU, **WARNING},
+        ),
+        fires(
+            "found from outside, while one that is not there has just begun",
+            27,
+            [*found_to_wait(0.4), *intruder(run_start=20 * MINUTE)],
+            {**GPU, **WARNING},
+        ),
+        fires(
+            "found from outside, while one that is not there says so too",
+            27,
+            [*found_to_wait(0.4), *intruder(stall=0.5)],
+            {**GPU, **WARNING},
+        ),
+        quiet("says so without being there", 60, intruder(stall=0.4)),
+        quiet("a little", 60, rank(stall=0.1)),
+        quiet(
+            "another run of one name warms up",
+            180,
+            [
+                *rank(run_start=2 * HOUR),
+                counter(
+                    "gpu_training_phase_gpu_idle_seconds_total",
+                    total((0, 0.01), (2 * HOUR, 1), (2 * HOUR + 8 * MINUTE, 0.01)),
+                    {**RANK, "uuid": "GPU-0"},
+                    phase="data",
+                ),
+            ],
+        ),
+        quiet(
+            "another run of one name, found to wait, warms up",
+            180,
+            [
+                *rank(run_start=2 * HOUR),
+                *observed({**GPU, "uuid": "GPU-0"}),
                 counter(
                     "gpu_inferred_data_stall_lower_seconds_total",
-                    0.4,
+                    total((0, 0.01), (2 * HOUR, 1), (2 * HOUR + 8 * MINUTE, 0.01)),
                     {**GPU, "uuid": "GPU-0"},
                     method="client",
                 ),
                 gauge(
                     "gpu_inferred_data_stall_lower_ratio",
-                    0.4,
+                    0.01,
                     {**GPU, "uuid": "GPU-0"},
                     method="client",
                 ),
-            ),
-        ],
-        60 * MINUTE,
-    ),
-    Case(
-        "GpuCheckpointOverhead",
-        "saves all the time",
-        rank(checkpoint=0.1, waited=0.1),
-        35 * MINUTE,
-        {**rank_labels(), **WARNING},
-    ),
-    Case(
-        "GpuCheckpointOverhead",
-        "where only host time is known",
-        rank(waited=0.1),
-        35 * MINUTE,
-        {**rank_labels(), **WARNING},
-    ),
-    Case(
-        "GpuCheckpointOverhead",
-        "without a GPU",
-        rank(waited=0.1, verified=None),
-        35 * MINUTE,
-        {**rank_labels(), **WARNING},
-    ),
-    Case(
-        "GpuCheckpointOverhead",
-        "says so without being there",
-        intruder(checkpoint=0.1, waited=0.1),
-        90 * MINUTE,
-    ),
-    Case("GpuCheckpointOverhead", "seldom", rank(checkpoint=0.01), 90 * MINUTE),
-    Case(
-        "GpuCheckpointOverhead",
-        "beside the GPU's work",
-        rank(checkpoint=0.01, waited=0.2),
-        90 * MINUTE,
-    ),
-    Case("GpuCheckpointOverhead", "at the start", rank(checkpoint=0.2), 25 * MINUTE),
-    Case(
-        "GpuPossibleCollectiveHang",
-        "spins and nothing else",
-        busy(1, 0, 0.001, 100),
-        12 * MINUTE,
-        {**GPU, **WARNING},
-    ),
-    Case(
-        "GpuPossibleCollectiveHang",
-        "without counters: utilized, without power",
-        uncounted(1, 65),
-        12 * MINUTE,
-        {**GPU, **WARNING},
-    ),
-    Case(
-        "GpuPossibleCollectiveHang",
-        "a unit that is not read may work",
-        stock(250, 0, 0.001),
-        30 * MINUTE,
-    ),
-    Case(
-        "GpuPossibleCollectiveHang",
-        "counters of some units: utilized, without power",
-        stock(65, 0, 0.001),
-        12 * MINUTE,
-        {**GPU, **WARNING},
-    ),
-    Case(
-        "GpuPossibleCollectiveHang",
-        "counters of some units: those work",
-        stock(65, 0.3, 0.001),
-        30 * MINUTE,
-    ),
-    Case(
-        "GpuPossibleCollectiveHang",
-        "counters of some units: memory works",
-        stock(65, 0, 0.3),
-        30 * MINUTE,
-    ),
-    Case("GpuPossibleCollectiveHang", "communicates", busy(1, 0, 0.001, 1e9), 30 * MINUTE),
-    Case("GpuPossibleCollectiveHang", "computes", busy(1, 0.3, 0.01, 0), 30 * MINUTE),
-    Case("GpuPossibleCollectiveHang", "copies", busy(1, 0, 0.3, 0), 30 * MINUTE),
-    Case("GpuPossibleCollectiveHang", "idle", busy(0, 0, 0, 0), 30 * MINUTE),
-    Case("GpuPossibleCollectiveHang", "works, without counters", uncounted(1, 250), 30 * MINUTE),
-    Case(
-        "GpuStragglerRank",
-        "one waits for data",
-        [
-            *rank(0, stall=0.01, job="bert"),
-            *rank(1, stall=0.01, job="bert"),
-            *rank(2, stall=0.15, job="bert", instance="node-2:19400"),
-        ],
-        27 * MINUTE,
-        {**rank_labels(2, "node-2:19400", "bert"), **WARNING},
-    ),
-    Case(
-        "GpuStragglerRank",
-        "the others wait for one",
-        [
-            *(row for i in range(4) for row in rank(i, stall=0, job="gpt")),
-            *(row for i in range(3) for row in work(0.2, 0.95, i)),
-            *work(0.5, 0.95, 3),
-        ],
-        27 * MINUTE,
-        {**rank_labels(3, job="gpt"), **WARNING},
-    ),
-    Case(
-        "GpuStragglerRank",
-        "the tensor pipe of the others is no longer read",
-        [
-            *(row for i in range(4) for row in rank(i, stall=0, job="gpt")),
-            *(until(20 * MINUTE, row) for i in range(3) for row in work(0.4, 0.95, i)[:1]),
-            *(row for i in range(3) for row in work(0.4, 0.95, i)[1:]),
-            *work(0.4, 0.95, 3),
-        ],
-        60 * MINUTE,
-    ),
-    Case(
-        "GpuStragglerRank",
-        "one waits for data, and others that are not there say that they do",
-        [
-            *rank(0, stall=0.01),
-            *rank(1, stall=0.15),
-            *(row for i in range(2, 6) for row in intruder(i, stall=0.15, job="resnet")),
-        ],
-        27 * MINUTE,
-        {**rank_labels(1), **WARNING},
-    ),
-    Case(
-        "GpuStragglerRank",
-        "the others wait for one, on whose GPU others say that they are",
-        [
-            *(row for i in range(4) for row in rank(i)),
-            *(row for i in range(3) for row in work(0.2, 0.95, i)),
-            *work(0.5, 0.95, 3),
-            *(row for i in range(4, 9) for row in intruder(i, job="resnet", uuid="GPU-3")),
-        ],
-        27 * MINUTE,
-        {**rank_labels(3), **WARNING},
-    ),
-    Case(
-        "GpuStragglerRank",
-        "one waits for data, and one that is not there has its name",
-        [
-            *(row for i in range(2) for row in rank(i, stall=0.01)),
-            *rank(2, stall=0.15),
-            *intruder(2, stall=0.01, job="resnet", instance="node-2:19400"),
-        ],
-        27 * MINUTE,
-        {**rank_labels(2), **WARNING},
-    ),
-    Case(
-        "GpuStragglerRank",
-        "says so without being there",
-        [*(row for i in range(2) for row in rank(i)), *intruder(2, stall=0.15, job="resnet")],
-        60 * MINUTE,
-    ),
-    Case(
-        "GpuStragglerRank",
-        "all wait for data",
-        [row for i in range(4) for row in (*rank(i, stall=0.4), *work(0.3, 0.6, i))],
-        60 * MINUTE,
-    ),
-    Case(
-        "GpuStragglerRank",
-        "unrelated runs of one name",
-        [
-            row
-            for i, (stall, tensor) in enumerate(((0.01, 0.6), (0.12, 0.2), (0.02, 0.25)))
-            for row in (
-                *rank(0, stall=stall, instance=f"node-{i}:19400", uuid=f"GPU-{i}"),
-                *work(tensor, 0.9, i, f"node-{i}:19400"),
-            )
-        ],
-        120 * MINUTE,
-    ),
-    Case(
-        "GpuStragglerRank",
-        "the others, which are gone, did not wait",
-        [
-            *(row for i in range(1, 4) for row in rank(i, stall=0.01, end=40 * MINUTE)),
-            *rank(0),
-            counter(
-                "gpu_training_phase_gpu_idle_seconds_total",
-                total((0, 0.01), (40 * MINUTE, 0.3)),
-                {**RANK, "uuid": "GPU-0"},
-                phase="data",
-            ),
-        ],
-        120 * MINUTE,
-    ),
-    Case(
-        "GpuStragglerRank",
-        "alone",
-        [*rank(0, stall=0.4), *work(0.3, 0.6, 0)],
-        60 * MINUTE,
-    ),
-    Case(
-        "GpuThermalThrottling",
-        "hot",
-        throttled(0.3, "hw_thermal"),
-        16 * MINUTE,
-        {**GPU, **WARNING},
-    ),
-    Case("GpuThermalThrottling", "for a moment", throttled(0.05, "sw_thermal"), 60 * MINUTE),
-    Case("GpuThermalThrottling", "power, not heat", throttled(0.9, "hw_power_brake"), 30 * MINUTE),
-    Case("GpuPowerBrake", "on", throttled(0.5, "hw_power_brake"), 6 * MINUTE, {**GPU, **WARNING}),
-    Case("GpuPowerBrake", "off", throttled(0.5, "hw_thermal"), 30 * MINUTE),
-    Case(
-        "GpuPowerLimitLowered",
-        "lowered",
-        [gauge("gpu_power_limit_watts", 238), gauge("gpu_power_default_limit_watts", 700)],
-        16 * MINUTE,
-        {**GPU, **INFO},
-    ),
-    Case(
-        "GpuPowerLimitLowered",
-        "as delivered",
-        [gauge("gpu_power_limit_watts", 700), gauge("gpu_power_default_limit_watts", 700)],
-        60 * MINUTE,
-    ),
-    Case(
-        "GpuMemoryTemperatureHigh",
-        "near its maximum",
-        [
-            gauge("gpu_temperature_celsius", 101, sensor="memory"),
-            gauge("gpu_temperature_threshold_celsius", 105, threshold="memory_max"),
-        ],
-        11 * MINUTE,
-        {**GPU, "sensor": "memory", **WARNING},
-    ),
-    Case(
-        "GpuMemoryTemperatureHigh",
-        "maximum not known",
-        [gauge("gpu_temperature_celsius", 96, sensor="memory")],
-        11 * MINUTE,
-        {**GPU, "sensor": "memory", **WARNING},
-    ),
-    Case(
-        "GpuMemoryTemperatureHigh",
-        "warm for a board that may be",
-        [
-            gauge("gpu_temperature_celsius", 98, sensor="memory"),
-            gauge("gpu_temperature_celsius", 99, sensor="gpu"),
-            gauge("gpu_temperature_threshold_celsius", 105, threshold="memory_max"),
-        ],
-        30 * MINUTE,
-    ),
-    *(
-        Case(
-            "GpuXidCritical",
-            f"Xid {code}, for the first time",
-            xid(code, 300),
-            6 * MINUTE,
-            {**GPU, "xid": str(code), **CRITICAL},
-        )
-        for code in CRITICAL_XIDS
-    ),
-    Case("GpuXidCritical", "a warning", xid(WARNING_XIDS[0], 300), 30 * MINUTE),
-    *(
-        Case(
-            "GpuXidWarning",
-            f"Xid {code}, for the first time",
-            xid(code, 300),
-            6 * MINUTE,
-            {**GPU, "xid": str(code), **WARNING},
-        )
-        for code in WARNING_XIDS
-    ),
-    Case(
-        "GpuXidWarning",
-        "critical, or of the application",
-        [row for code in (*CRITICAL_XIDS, *OTHER_XIDS) for row in xid(code, 300)],
-        30 * MINUTE,
-    ),
-    Case(
-        "GpuEccUncorrected",
-        "one more",
-        ecc(piecewise((0, 0), (7200, 1))),
-        122 * MINUTE,
-        {**GPU, "severity": "warning", "location": "dram"},
-    ),
-    Case(
-        "GpuEccUncorrected",
-        "counted before the first scrape",
-        ecc(piecewise((0, 2))),
-        2 * MINUTE,
-        {**GPU, "severity": "warning", "location": "dram"},
-    ),
-    Case(
-        "GpuEccUncorrected",
-        "one more while the exporter was away for hours",
-        [*ecc(lambda at: 1.0 if at < 2 * HOUR else None if at < 5 * HOUR else 2.0)],
-        5 * HOUR + 2 * MINUTE,
-        {**GPU, "severity": "warning", "location": "dram"},
-    ),
-    Case("GpuEccUncorrected", "corrected", ecc(total((0, 1)), "corrected"), 60 * MINUTE),
-    *_board("GpuSramErrorThreshold", "gpu_sram_error_threshold_exceeded", CRITICAL),
-    *_board("GpuRowRemapFailure", "gpu_row_remap_failure", CRITICAL),
-    *_board("GpuRowRemapFailure", "gpu_unrepairable_memory", CRITICAL),
-    *_board("GpuRowRemapPending", "gpu_row_remap_pending", WARNING),
-    *_board("GpuRemapBanksExhausted", "gpu_row_remap_banks", WARNING, availability="none"),
-    Case(
-        "GpuRemapBanksExhausted",
-        "some spare rows are left",
-        [gauge("gpu_row_remap_banks", 3, availability="low")],
-        10 * MINUTE,
-    ),
-    *_board("GpuRetiredPagesPending", "gpu_retired_pages_pending", WARNING),
-    *_board("GpuRecoveryActionNeeded", "gpu_recovery_action", CRITICAL),
-    Case(
-        "GpuNvlinkDown",
-        "one link fell",
-        [*links(piecewise((0, 18), (600, 17))), *links(18, 1)],
-        16 * MINUTE,
-        {**GPU, "uuid": "GPU-0", "state": "active", **WARNING},
-    ),
-    Case(
-        "GpuNvlinkDown",
-        "all links fell",
-        links(piecewise((0, 18), (600, 0))),
-        16 * MINUTE,
-        {**GPU, "uuid": "GPU-0", "state": "active", **WARNING},
-    ),
-    Case(
-        "GpuNvlinkDown",
-        "down since the start",
-        [*links(17), *links(18, 1)],
-        6 * MINUTE,
-        {**GPU, "uuid": "GPU-0", "state": "active", **WARNING},
-    ),
-    Case(
-        "GpuNvlinkDown",
-        "under another index than before",
-        [
-            *(
-                gauge(
-                    "gpu_nvlink_links",
-                    between(start, end, piecewise((0, count))),
-                    {**GPU, "gpu": gpu},
-                    state="active",
-                )
-                for gpu, count, start, end in (("2", 12.0, 0, 600), ("1", 11.0, 660, 1e9))
-            )
-        ],
-        20 * MINUTE,
-        {**GPU, "gpu": "1", "state": "active", **WARNING},
-    ),
-    Case(
-        "GpuNvlinkDown",
-        "GPU models with different links",
-        [*links(6, 0, "Tesla V100"), *links(12, 1, "NVIDIA A100"), *links(12, 2, "NVIDIA A100")],
-        60 * MINUTE,
-    ),
-    Case(
-        "GpuNvlinkDown",
-        "links that the board does not use",
-        [*links(12), *links(12, 1), gauge("gpu_nvlink_links_expected", 18)],
-        30 * MINUTE,
-    ),
-    Case(
-        "GpuFabricUnhealthy",
-        "registration hangs",
-        [gauge("gpu_fabric_state", 2)],
-        11 * MINUTE,
-        {**GPU, **CRITICAL},
-    ),
-    Case(
-        "GpuFabricUnhealthy",
-        "without its bandwidth",
-        [gauge("gpu_fabric_state", 3), gauge("gpu_fabric_healthy", 0)],
-        11 * MINUTE,
-        {**GPU, **CRITICAL},
-    ),
-    Case(
-        "GpuFabricUnhealthy",
-        "completed",
-        [gauge("gpu_fabric_state", 3), gauge("gpu_fabric_healthy", 1)],
-        60 * MINUTE,
-    ),
-    Case(
-        "GpuPcieLinkDegraded",
-        "narrow",
-        pcie(width=8, utilization=0),
-        11 * MINUTE,
-        {**GPU, "of": "lanes", **WARNING},
-    ),
-    Case(
-        "GpuPcieLinkDegraded",
-        "slow while busy",
-        pcie(generation=3),
-        12 * MINUTE,
-        {**GPU, "of": "generation", **WARNING},
-    ),
-    Case(
-        "GpuPcieLinkDegraded",
-        "slow while idle",
-        pcie(generation=1, utilization=0.02),
-        60 * MINUTE,
-    ),
-    Case("GpuLost", "does not answer", [gauge("gpu_up", 0)], 3 * MINUTE, {**GPU, **CRITICAL}),
-    Case(
-        "GpuLost",
-        "unknown to the exporter since its restart",
-        [gauge("gpu_up", between(0, 360, piecewise((0, 1), (120, 0))))],
-        10 * MINUTE,
-        {**GPU, **CRITICAL},
-    ),
-    Case(
-        "GpuLost",
-        "soon after it was back under another index",
-        [
-            gauge("gpu_up", between(0, 600, lambda _: 1.0)),
-            gauge("gpu_up", between(660, 1e9, piecewise((0, 1), (900, 0))), gpu="3"),
-        ],
-        19 * MINUTE,
-        {**GPU, "gpu": "3", **CRITICAL},
-    ),
-    Case(
-        "GpuLost",
-        "soon after it slept",
-        [
-            gauge("gpu_up", piecewise((0, 0), (600, 1), (1200, 0))),
-            gauge(
-                "roofline_exporter_reading_state",
-                between(0, 600, lambda _: 1.0),
-                {**NODE, "uuid": "GPU-a"},
-                group="gpu",
-                state="suspended",
-            ),
-        ],
-        23 * MINUTE,
-        {**GPU, **CRITICAL},
-    ),
-    Case("GpuLost", "answers", [gauge("gpu_up", 1)], 30 * MINUTE),
-    Case(
-        "GpuLost",
-        "sleeps",
-        [
-            gauge("gpu_up", 0),
-            gauge(
-                "roofline_exporter_reading_state",
-                1,
-                {**NODE, "uuid": "GPU-a"},
-                group="gpu",
-                state="suspended",
-            ),
-        ],
-        30 * MINUTE,
-    ),
-    Case(
-        "GpuLost",
-        "exporter is down: nothing is known",
-        [gauge("gpu_up", between(0, 300, piecewise((0, 1)))), scraped(0)],
-        60 * MINUTE,
-    ),
-    Case(
-        "GpuExporterStale",
-        "stopped polling",
-        [snapshots(300)],
-        9 * MINUTE,
-        {**NODE, **WARNING},
-    ),
-    Case("GpuExporterStale", "polls", [snapshots(1e9)], 30 * MINUTE),
-    Case(
-        "GpuWorkloadsStale",
-        "the kubelet cannot be read any more",
-        asked(700, up=0),
-        3 * MINUTE,
-        {**NODE, "source": "kubernetes", **WARNING},
-    ),
-    Case(
-        "GpuWorkloadsStale",
-        "the kubelet could never be read",
-        asked(None, up=0),
-        12 * MINUTE,
-        {**NODE, "source": "kubernetes", **WARNING},
-    ),
-    Case("GpuWorkloadsStale", "one reading failed", asked(40, up=0), 60 * MINUTE),
-    Case("GpuWorkloadsStale", "is read", asked(9), 60 * MINUTE),
-    Case(
-        "GpuWorkloadsStale",
-        "another source cannot be read",
-        [gauge("roofline_exporter_source_up", 0, NODE, source="nvml")],
-        60 * MINUTE,
-    ),
-    Case(
-        "GpuExporterDown",
-        "does not answer",
-        [scraped(piecewise((0, 1), (600, 0))), EXPORTER],
-        13 * MINUTE,
-        {**NODE, **CRITICAL},
-    ),
-    Case(
-        "GpuExporterDown",
-        "never answered",
-        [scraped(0), gauge("roofline_exporter_build_info", 1, {**NODE, "instance": "node-2"})],
-        3 * MINUTE,
-        {**NODE, **CRITICAL},
-    ),
-    Case(
-        "GpuExporterDown",
-        "in a job of another name",
-        [
-            scraped(piecewise((0, 1), (600, 0)), {"job": "gpus", "instance": "node-1:19400"}),
-            gauge(
-                "roofline_exporter_build_info",
-                between(0, 600, lambda _: 1.0),
-                {"job": "gpus", "instance": "node-1:19400"},
-            ),
-        ],
-        13 * MINUTE,
-        {"job": "gpus", "instance": "node-1:19400", **CRITICAL},
-    ),
-    *(
-        Case(
-            "GpuExporterDown",
-            f"never answered, in the job {job}",
-            [scraped(0, {**NODE, "job": job}), EXPORTER],
-            3 * MINUTE,
-            {**NODE, "job": job, **CRITICAL},
-        )
-        for job in ("gpu-monitoring/roofline-exporter", "monitoring/a-roofline-exporter")
-    ),
-    Case(
-        "GpuExporterDown",
-        "never answered, in a job of another name with exporters only",
-        [
-            scraped(0, {"job": "gpus", "instance": "node-1:19400"}),
-            *(
+            ],
+        ),
+        quiet(
+            "a run after the one that was found to wait warms up",
+            180,
+            [
+                *held_by(("alice", 0, 2 * HOUR - MINUTE), ("bob", 2 * HOUR, 1e9), idle=((0, 0),)),
+                counter(
+                    "gpu_inferred_data_stall_lower_seconds_total",
+                    total((0, 0.01), (2 * HOUR, 1), (2 * HOUR + 8 * MINUTE, 0.01)),
+                    method="client",
+                ),
+                gauge("gpu_inferred_data_stall_lower_ratio", 0.01, method="client"),
+            ],
+        ),
+        quiet("warms up", 24, rank(stall=0.4)),
+        quiet(
+            "measured, so that nothing has to be found from outside",
+            60,
+            [
+                *rank(stall=0.1),
+                *observed({**GPU, "uuid": "GPU-0"}),
+                *(
+                    counter(
+                        "gpu_inferred_data_stall_lower_seconds_total",
+                        0.4,
+                        {**GPU, "uuid": "GPU-0"},
+                        method="client",
+                    ),
+                    gauge(
+                        "gpu_inferred_data_stall_lower_ratio",
+                        0.4,
+                        {**GPU, "uuid": "GPU-0"},
+                        method="client",
+                    ),
+                ),
+            ],
+        ),
+    ],
+    "GpuCheckpointOverhead": [
+        fires(
+            "saves all the time", 35, rank(checkpoint=0.1, waited=0.1), {**rank_labels(), **WARNING}
+        ),
+        fires("where only host time is known", 35, rank(waited=0.1), {**rank_labels(), **WARNING}),
+        fires("without a GPU", 35, rank(waited=0.1, verified=None), {**rank_labels(), **WARNING}),
+        quiet("says so without being there", 90, intruder(checkpoint=0.1, waited=0.1)),
+        quiet("seldom", 90, rank(checkpoint=0.01)),
+        quiet("beside the GPU's work", 90, rank(checkpoint=0.01, waited=0.2)),
+        quiet("at the start", 25, rank(checkpoint=0.2)),
+    ],
+    "GpuPossibleCollectiveHang": [
+        fires("spins and nothing else", 12, busy(1, 0, 0.001, 100), {**GPU, **WARNING}),
+        fires(
+            "without counters: utilized, without power", 12, uncounted(1, 65), {**GPU, **WARNING}
+        ),
+        quiet("a unit that is not read may work", 30, stock(250, 0, 0.001)),
+        fires(
+            "counters of some units: utilized, without power",
+            12,
+            stock(65, 0, 0.001),
+            {**GPU, **WARNING},
+        ),
+        quiet("counters of some units: those work", 30, stock(65, 0.3, 0.001)),
+        quiet("counters of some units: memory works", 30, stock(65, 0, 0.3)),
+        quiet("communicates", 30, busy(1, 0, 0.001, 1e9)),
+        quiet("computes", 30, busy(1, 0.3, 0.01, 0)),
+        quiet("copies", 30, busy(1, 0, 0.3, 0)),
+        quiet("idle", 30, busy(0, 0, 0, 0)),
+        quiet("works, without counters", 30, uncounted(1, 250)),
+    ],
+    "GpuStragglerRank": [
+        fires(
+            "one waits for data",
+            27,
+            [
+                *rank(0, stall=0.01, job="bert"),
+                *rank(1, stall=0.01, job="bert"),
+                *rank(2, stall=0.15, job="bert", instance="node-2:19400"),
+            ],
+            {**rank_labels(2, "node-2:19400", "bert"), **WARNING},
+        ),
+        fires(
+            "the others wait for one",
+            27,
+            [
+                *(row for i in range(4) for row in rank(i, stall=0, job="gpt")),
+                *(row for i in range(3) for row in work(0.2, 0.95, i)),
+                *work(0.5, 0.95, 3),
+            ],
+            {**rank_labels(3, job="gpt"), **WARNING},
+        ),
+        quiet(
+            "the tensor pipe of the others is no longer read",
+            60,
+            [
+                *(row for i in range(4) for row in rank(i, stall=0, job="gpt")),
+                *(until(20 * MINUTE, row) for i in range(3) for row in work(0.4, 0.95, i)[:1]),
+                *(row for i in range(3) for row in work(0.4, 0.95, i)[1:]),
+                *work(0.4, 0.95, 3),
+            ],
+        ),
+        fires(
+            "one waits for data, and others that are not there say that they do",
+            27,
+            [
+                *rank(0, stall=0.01),
+                *rank(1, stall=0.15),
+                *(row for i in range(2, 6) for row in intruder(i, stall=0.15, job="resnet")),
+            ],
+            {**rank_labels(1), **WARNING},
+        ),
+        fires(
+            "the others wait for one, on whose GPU others say that they are",
+            27,
+            [
+                *(row for i in range(4) for row in rank(i)),
+                *(row for i in range(3) for row in work(0.2, 0.95, i)),
+                *work(0.5, 0.95, 3),
+                *(row for i in range(4, 9) for row in intruder(i, job="resnet", uuid="GPU-3")),
+            ],
+            {**rank_labels(3), **WARNING},
+        ),
+        fires(
+            "one waits for data, and one that is not there has its name",
+            27,
+            [
+                *(row for i in range(2) for row in rank(i, stall=0.01)),
+                *rank(2, stall=0.15),
+                *intruder(2, stall=0.01, job="resnet", instance="node-2:19400"),
+            ],
+            {**rank_labels(2), **WARNING},
+        ),
+        quiet(
+            "says so without being there",
+            60,
+            [*(row for i in range(2) for row in rank(i)), *intruder(2, stall=0.15, job="resnet")],
+        ),
+        quiet(
+            "all wait for data",
+            60,
+            [row for i in range(4) for row in (*rank(i, stall=0.4), *work(0.3, 0.6, i))],
+        ),
+        quiet(
+            "unrelated runs of one name",
+            120,
+            [
                 row
-                for labels in [{"job": "gpus", "instance": "node-2:19400"}]
+                for i, (stall, tensor) in enumerate(((0.01, 0.6), (0.12, 0.2), (0.02, 0.25)))
                 for row in (
-                    scraped(1, labels),
-                    gauge("roofline_exporter_build_info", 1, labels, version="0.1.0"),
+                    *rank(0, stall=stall, instance=f"node-{i}:19400", uuid=f"GPU-{i}"),
+                    *work(tensor, 0.9, i, f"node-{i}:19400"),
                 )
-            ),
-        ],
-        3 * MINUTE,
-        {"job": "gpus", "instance": "node-1:19400", **CRITICAL},
-    ),
-    Case(
-        "GpuExporterDown",
-        "never answered, but its job has other targets too",
-        [
-            scraped(0, {"job": "pods", "instance": "10.0.0.3:8080"}),
-            scraped(1, {"job": "pods", "instance": "10.0.0.2:9090"}),
-            scraped(1, {"job": "pods", "instance": "10.0.0.1:19400"}),
-            gauge("roofline_exporter_build_info", 1, {"job": "pods", "instance": "10.0.0.1:19400"}),
-        ],
-        30 * MINUTE,
-    ),
-    Case(
-        "GpuExporterMissing",
-        "two of three nodes have no target",
-        [wanted(3), scraped(1), EXPORTER],
-        10 * MINUTE,
-        WARNING,
-    ),
-    Case("GpuExporterMissing", "no node has a target", [wanted(3)], 10 * MINUTE, WARNING),
-    Case(
-        "GpuExporterMissing",
-        "a node came a short time ago, or its target does not answer",
-        [
-            wanted(piecewise((0, 2), (40 * MINUTE, 3))),
-            scraped(1),
-            EXPORTER,
-            scraped(0, {**NODE, "instance": "node-2:19400"}),
-        ],
-        55 * MINUTE,
-    ),
-    Case(
-        "GpuExporterMissing",
-        "all are scraped, in a job of another name",
-        [
-            wanted(1),
-            gauge("roofline_exporter_build_info", 1, {"job": "pods", "instance": "10.0.0.1:19400"}),
-        ],
-        60 * MINUTE,
-        interruptible=False,
-    ),
-    Case("GpuExporterDown", "there is none", [scraped(1)], 3 * MINUTE, CRITICAL),
-    Case(
-        "GpuExporterDown",
-        "answers, and some other target is down",
-        [scraped(1), EXPORTER, scraped(0, {"job": "node", "instance": "node-1:9100"})],
-        30 * MINUTE,
-        interruptible=False,
-    ),
-    Case(
-        "GpuCountDropped",
-        "the bus has more",
-        devices(7),
-        6 * MINUTE,
-        {**NODE, **CRITICAL},
-    ),
-    Case(
-        "GpuCountDropped",
-        "there were more",
-        devices(piecewise((0, 8), (600, 7)), 0),
-        16 * MINUTE,
-        {**NODE, **CRITICAL},
-    ),
-    Case("GpuCountDropped", "no driver", devices(None), 6 * MINUTE, {**NODE, **CRITICAL}),
-    Case("GpuCountDropped", "all there", devices(8), 30 * MINUTE),
-    Case("GpuCountDropped", "one came back", devices(piecewise((0, 7), (120, 8))), 90 * MINUTE),
-    Case(
-        "GpuDriverVersionMixed",
-        "two",
-        drivers("580.95.05", "570.10", "580.95.05"),
-        62 * MINUTE,
-        {"job": NODE["job"], **INFO},
-    ),
-    Case("GpuDriverVersionMixed", "one", drivers("580.95.05", "580.95.05"), 90 * MINUTE),
-    Case(
-        "GpuReportsRejected",
-        "many",
-        [counter("roofline_exporter_training_rejected_total", 0.1, NODE, reason="schema")],
-        5 * MINUTE,
-        {**NODE, "reason": "schema", **INFO},
-    ),
-    Case(
-        "GpuReportsRejected",
-        "few",
-        [counter("roofline_exporter_training_rejected_total", 0.005, NODE, reason="schema")],
-        60 * MINUTE,
-    ),
-)
+            ],
+        ),
+        quiet(
+            "the others, which are gone, did not wait",
+            120,
+            [
+                *(row for i in range(1, 4) for row in rank(i, stall=0.01, end=40 * MINUTE)),
+                *rank(0),
+                counter(
+                    "gpu_training_phase_gpu_idle_seconds_total",
+                    total((0, 0.01), (40 * MINUTE, 0.3)),
+                    {**RANK, "uuid": "GPU-0"},
+                    phase="data",
+                ),
+            ],
+        ),
+        quiet("alone", 60, [*rank(0, stall=0.4), *work(0.3, 0.6, 0)]),
+    ],
+    "GpuThermalThrottling": [
+        fires("hot", 16, throttled(0.3, "hw_thermal"), {**GPU, **WARNING}),
+        quiet("for a moment", 60, throttled(0.05, "sw_thermal")),
+        quiet("power, not heat", 30, throttled(0.9, "hw_power_brake")),
+    ],
+    "GpuPowerBrake": [
+        fires("on", 6, throttled(0.5, "hw_power_brake"), {**GPU, **WARNING}),
+        quiet("off", 30, throttled(0.5, "hw_thermal")),
+    ],
+    "GpuPowerLimitLowered": [
+        fires(
+            "lowered",
+            16,
+            [gauge("gpu_power_limit_watts", 238), gauge("gpu_power_default_limit_watts", 700)],
+            {**GPU, **INFO},
+        ),
+        quiet(
+            "as delivered",
+            60,
+            [gauge("gpu_power_limit_watts", 700), gauge("gpu_power_default_limit_watts", 700)],
+        ),
+    ],
+    "GpuMemoryTemperatureHigh": [
+        fires(
+            "near its maximum",
+            11,
+            [
+                gauge("gpu_temperature_celsius", 101, sensor="memory"),
+                gauge("gpu_temperature_threshold_celsius", 105, threshold="memory_max"),
+            ],
+            {**GPU, "sensor": "memory", **WARNING},
+        ),
+        fires(
+            "maximum not known",
+            11,
+            [gauge("gpu_temperature_celsius", 96, sensor="memory")],
+            {**GPU, "sensor": "memory", **WARNING},
+        ),
+        quiet(
+            "warm for a board that may be",
+            30,
+            [
+                gauge("gpu_temperature_celsius", 98, sensor="memory"),
+                gauge("gpu_temperature_celsius", 99, sensor="gpu"),
+                gauge("gpu_temperature_threshold_celsius", 105, threshold="memory_max"),
+            ],
+        ),
+    ],
+    "GpuXidCritical": [
+        *(
+            fires(
+                f"Xid {code}, for the first time",
+                6,
+                xid(code, 300),
+                {**GPU, "xid": str(code), **CRITICAL},
+            )
+            for code in CRITICAL_XIDS
+        ),
+        quiet("a warning", 30, xid(WARNING_XIDS[0], 300)),
+    ],
+    "GpuXidWarning": [
+        *(
+            fires(
+                f"Xid {code}, for the first time",
+                6,
+                xid(code, 300),
+                {**GPU, "xid": str(code), **WARNING},
+            )
+            for code in WARNING_XIDS
+        ),
+        quiet(
+            "critical, or of the application",
+            30,
+            [row for code in (*CRITICAL_XIDS, *OTHER_XIDS) for row in xid(code, 300)],
+        ),
+    ],
+    "GpuEccUncorrected": [
+        fires(
+            "one more",
+            122,
+            ecc(piecewise((0, 0), (7200, 1))),
+            {**GPU, "severity": "warning", "location": "dram"},
+        ),
+        fires(
+            "counted before the first scrape",
+            2,
+            ecc(piecewise((0, 2))),
+            {**GPU, "severity": "warning", "location": "dram"},
+        ),
+        fires(
+            "one more while the exporter was away for hours",
+            302,
+            [*ecc(lambda at: 1.0 if at < 2 * HOUR else None if at < 5 * HOUR else 2.0)],
+            {**GPU, "severity": "warning", "location": "dram"},
+        ),
+        quiet("corrected", 60, ecc(total((0, 1)), "corrected")),
+    ],
+    "GpuSramErrorThreshold": [
+        *_board("gpu_sram_error_threshold_exceeded", CRITICAL),
+    ],
+    "GpuRowRemapFailure": [
+        *_board("gpu_row_remap_failure", CRITICAL),
+        *_board("gpu_unrepairable_memory", CRITICAL),
+    ],
+    "GpuRowRemapPending": [
+        *_board("gpu_row_remap_pending", WARNING),
+    ],
+    "GpuRemapBanksExhausted": [
+        *_board("gpu_row_remap_banks", WARNING, availability="none"),
+        quiet(
+            "some spare rows are left", 10, [gauge("gpu_row_remap_banks", 3, availability="low")]
+        ),
+    ],
+    "GpuRetiredPagesPending": [
+        *_board("gpu_retired_pages_pending", WARNING),
+    ],
+    "GpuRecoveryActionNeeded": [
+        *_board("gpu_recovery_action", CRITICAL),
+    ],
+    "GpuNvlinkDown": [
+        fires(
+            "one link fell",
+            16,
+            [*links(piecewise((0, 18), (600, 17))), *links(18, 1)],
+            {**GPU, "uuid": "GPU-0", "state": "active", **WARNING},
+        ),
+        fires(
+            "all links fell",
+            16,
+            links(piecewise((0, 18), (600, 0))),
+            {**GPU, "uuid": "GPU-0", "state": "active", **WARNING},
+        ),
+        fires(
+            "down since the start",
+            6,
+            [*links(17), *links(18, 1)],
+            {**GPU, "uuid": "GPU-0", "state": "active", **WARNING},
+        ),
+        fires(
+            "under another index than before",
+            20,
+            [
+                *(
+                    gauge(
+                        "gpu_nvlink_links",
+                        between(start, end, piecewise((0, count))),
+                        {**GPU, "gpu": gpu},
+                        state="active",
+                    )
+                    for gpu, count, start, end in (("2", 12.0, 0, 600), ("1", 11.0, 660, 1e9))
+                )
+            ],
+            {**GPU, "gpu": "1", "state": "active", **WARNING},
+        ),
+        quiet(
+            "GPU models with different links",
+            60,
+            [
+                *links(6, 0, "Tesla V100"),
+                *links(12, 1, "NVIDIA A100"),
+                *links(12, 2, "NVIDIA A100"),
+            ],
+        ),
+        quiet(
+            "links that the board does not use",
+            30,
+            [*links(12), *links(12, 1), gauge("gpu_nvlink_links_expected", 18)],
+        ),
+    ],
+    "GpuFabricUnhealthy": [
+        fires("registration hangs", 11, [gauge("gpu_fabric_state", 2)], {**GPU, **CRITICAL}),
+        fires(
+            "without its bandwidth",
+            11,
+            [gauge("gpu_fabric_state", 3), gauge("gpu_fabric_healthy", 0)],
+            {**GPU, **CRITICAL},
+        ),
+        quiet("completed", 60, [gauge("gpu_fabric_state", 3), gauge("gpu_fabric_healthy", 1)]),
+    ],
+    "GpuPcieLinkDegraded": [
+        fires("narrow", 11, pcie(width=8, utilization=0), {**GPU, "of": "lanes", **WARNING}),
+        fires("slow while busy", 12, pcie(generation=3), {**GPU, "of": "generation", **WARNING}),
+        quiet("slow while idle", 60, pcie(generation=1, utilization=0.02)),
+    ],
+    "GpuLost": [
+        fires("does not answer", 3, [gauge("gpu_up", 0)], {**GPU, **CRITICAL}),
+        fires(
+            "unknown to the exporter since its restart",
+            10,
+            [gauge("gpu_up", between(0, 360, piecewise((0, 1), (120, 0))))],
+            {**GPU, **CRITICAL},
+        ),
+        fires(
+            "soon after it was back under another index",
+            19,
+            [
+                gauge("gpu_up", between(0, 600, lambda _: 1.0)),
+                gauge("gpu_up", between(660, 1e9, piecewise((0, 1), (900, 0))), gpu="3"),
+            ],
+            {**GPU, "gpu": "3", **CRITICAL},
+        ),
+        fires(
+            "soon after it slept",
+            23,
+            [
+                gauge("gpu_up", piecewise((0, 0), (600, 1), (1200, 0))),
+                gauge(
+                    "roofline_exporter_reading_state",
+                    between(0, 600, lambda _: 1.0),
+                    {**NODE, "uuid": "GPU-a"},
+                    group="gpu",
+                    state="suspended",
+                ),
+            ],
+            {**GPU, **CRITICAL},
+        ),
+        quiet("answers", 30, [gauge("gpu_up", 1)]),
+        quiet(
+            "sleeps",
+            30,
+            [
+                gauge("gpu_up", 0),
+                gauge(
+                    "roofline_exporter_reading_state",
+                    1,
+                    {**NODE, "uuid": "GPU-a"},
+                    group="gpu",
+                    state="suspended",
+                ),
+            ],
+        ),
+        quiet(
+            "exporter is down: nothing is known",
+            60,
+            [gauge("gpu_up", between(0, 300, piecewise((0, 1)))), scraped(0)],
+        ),
+    ],
+    "GpuExporterStale": [
+        fires("stopped polling", 9, [snapshots(300)], {**NODE, **WARNING}),
+        quiet("polls", 30, [snapshots(1e9)]),
+    ],
+    "GpuWorkloadsStale": [
+        fires(
+            "the kubelet cannot be read any more",
+            3,
+            asked(700, up=0),
+            {**NODE, "source": "kubernetes", **WARNING},
+        ),
+        fires(
+            "the kubelet could never be read",
+            12,
+            asked(None, up=0),
+            {**NODE, "source": "kubernetes", **WARNING},
+        ),
+        quiet("one reading failed", 60, asked(40, up=0)),
+        quiet("is read", 60, asked(9)),
+        quiet(
+            "another source cannot be read",
+            60,
+            [gauge("roofline_exporter_source_up", 0, NODE, source="nvml")],
+        ),
+    ],
+    "GpuExporterDown": [
+        fires(
+            "does not answer",
+            13,
+            [scraped(piecewise((0, 1), (600, 0))), EXPORTER],
+            {**NODE, **CRITICAL},
+        ),
+        fires(
+            "never answered",
+            3,
+            [scraped(0), gauge("roofline_exporter_build_info", 1, {**NODE, "instance": "node-2"})],
+            {**NODE, **CRITICAL},
+        ),
+        fires(
+            "in a job of another name",
+            13,
+            [
+                scraped(piecewise((0, 1), (600, 0)), {"job": "gpus", "instance": "node-1:19400"}),
+                gauge(
+                    "roofline_exporter_build_info",
+                    between(0, 600, lambda _: 1.0),
+                    {"job": "gpus", "instance": "node-1:19400"},
+                ),
+            ],
+            {"job": "gpus", "instance": "node-1:19400", **CRITICAL},
+        ),
+        *(
+            fires(
+                f"never answered, in the job {job}",
+                3,
+                [scraped(0, {**NODE, "job": job}), EXPORTER],
+                {**NODE, "job": job, **CRITICAL},
+            )
+            for job in ("gpu-monitoring/roofline-exporter", "monitoring/a-roofline-exporter")
+        ),
+        fires(
+            "never answered, in a job of another name with exporters only",
+            3,
+            [
+                scraped(0, {"job": "gpus", "instance": "node-1:19400"}),
+                *(
+                    row
+                    for labels in [{"job": "gpus", "instance": "node-2:19400"}]
+                    for row in (
+                        scraped(1, labels),
+                        gauge("roofline_exporter_build_info", 1, labels, version="0.1.0"),
+                    )
+                ),
+            ],
+            {"job": "gpus", "instance": "node-1:19400", **CRITICAL},
+        ),
+        quiet(
+            "never answered, but its job has other targets too",
+            30,
+            [
+                scraped(0, {"job": "pods", "instance": "10.0.0.3:8080"}),
+                scraped(1, {"job": "pods", "instance": "10.0.0.2:9090"}),
+                scraped(1, {"job": "pods", "instance": "10.0.0.1:19400"}),
+                gauge(
+                    "roofline_exporter_build_info", 1, {"job": "pods", "instance": "10.0.0.1:19400"}
+                ),
+            ],
+        ),
+        fires("there is none", 3, [scraped(1)], CRITICAL),
+        quiet(
+            "answers, and some other target is down",
+            30,
+            [scraped(1), EXPORTER, scraped(0, {"job": "node", "instance": "node-1:9100"})],
+            interruptible=False,
+        ),
+    ],
+    "GpuExporterMissing": [
+        fires("two of three nodes have no target", 10, [wanted(3), scraped(1), EXPORTER], WARNING),
+        fires("no node has a target", 10, [wanted(3)], WARNING),
+        quiet(
+            "a node came a short time ago, or its target does not answer",
+            55,
+            [
+                wanted(piecewise((0, 2), (40 * MINUTE, 3))),
+                scraped(1),
+                EXPORTER,
+                scraped(0, {**NODE, "instance": "node-2:19400"}),
+            ],
+        ),
+        quiet(
+            "all are scraped, in a job of another name",
+            60,
+            [
+                wanted(1),
+                gauge(
+                    "roofline_exporter_build_info", 1, {"job": "pods", "instance": "10.0.0.1:19400"}
+                ),
+            ],
+            interruptible=False,
+        ),
+    ],
+    "GpuCountDropped": [
+        fires("the bus has more", 6, devices(7), {**NODE, **CRITICAL}),
+        fires("there were more", 16, devices(piecewise((0, 8), (600, 7)), 0), {**NODE, **CRITICAL}),
+        fires("no driver", 6, devices(None), {**NODE, **CRITICAL}),
+        quiet("all there", 30, devices(8)),
+        quiet("one came back", 90, devices(piecewise((0, 7), (120, 8)))),
+    ],
+    "GpuDriverVersionMixed": [
+        fires("two", 62, drivers("580.95.05", "570.10", "580.95.05"), {"job": NODE["job"], **INFO}),
+        quiet("one", 90, drivers("580.95.05", "580.95.05")),
+    ],
+    "GpuReportsRejected": [
+        fires(
+            "many",
+            5,
+            [counter("roofline_exporter_training_rejected_total", 0.1, NODE, reason="schema")],
+            {**NODE, "reason": "schema", **INFO},
+        ),
+        quiet(
+            "few",
+            60,
+            [counter("roofline_exporter_training_rejected_total", 0.005, NODE, reason="schema")],
+        ),
+    ],
+}
+CASES = [replace(case, alert=alert) for alert, cases in BY_ALERT.items() for case in cases]

@@ -116,6 +116,44 @@ class Expected:
     samples: Sequence[tuple[str, float]]
 
 
+@dataclass(frozen=True)
+class Test:
+    """Series, and what some expressions give over them; a failure shows the name."""
+
+    __test__ = False
+
+    name: str
+    series: Sequence[Series]
+    expected: Sequence[Expected]
+    event: Interruption | None = None
+
+    def group(self) -> dict[str, Any]:
+        """One test group of promtool."""
+        last = max(one.at for one in self.expected)
+        times = [step * float(STEP_SECONDS) for step in range(int(last // STEP_SECONDS) + 1)]
+        write = _notation if self.event is None or self.event.stale else _late
+        return {
+            "interval": f"{STEP_SECONDS}s",
+            "input_series": [
+                {
+                    "series": one.selector(),
+                    "values": write([_float(_sample(one, at, self.event)) for at in times]),
+                }
+                for one in self.series
+            ],
+            "promql_expr_test": [
+                {
+                    "expr": f"{one.expression} # {self.name}",
+                    "eval_time": f"{int(one.at)}s",
+                    "exp_samples": [
+                        {"labels": labels, "value": value} for labels, value in one.samples
+                    ],
+                }
+                for one in self.expected
+            ],
+        }
+
+
 def check(
     directory: Path,
     about: Iterable[str],
@@ -124,36 +162,23 @@ def check(
     event: Interruption | None = None,
 ) -> None:
     """Run some rules, and those that they read, over the series and compare."""
-    rules = directory / "rules.yml"
-    rules.write_text(json.dumps(only(about)), encoding="utf-8")
-    last = max(one.at for one in expected)
-    times = [step * float(STEP_SECONDS) for step in range(int(last // STEP_SECONDS) + 1)]
-    write = _notation if event is None or event.stale else _late
-    suite: dict[str, Any] = {
-        "rule_files": [str(rules)],
+    check_all(directory, about, [Test("", series, expected, event)])
+
+
+def check_all(directory: Path, about: Iterable[str], tests: Iterable[Test]) -> None:
+    """Run some rules, and those that they read, over each test's series, in one promtool."""
+    run_suite(directory, only(about), [test.group() for test in tests])
+
+
+def run_suite(
+    directory: Path, rules: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]
+) -> None:
+    """Run promtool's test groups with a rule file."""
+    (directory / "rules.yml").write_text(json.dumps(rules), encoding="utf-8")
+    suite = {
+        "rule_files": [str(directory / "rules.yml")],
         "evaluation_interval": f"{STEP_SECONDS}s",
-        "tests": [
-            {
-                "interval": f"{STEP_SECONDS}s",
-                "input_series": [
-                    {
-                        "series": one.selector(),
-                        "values": write([_float(_sample(one, at, event)) for at in times]),
-                    }
-                    for one in series
-                ],
-                "promql_expr_test": [
-                    {
-                        "expr": one.expression,
-                        "eval_time": f"{int(one.at)}s",
-                        "exp_samples": [
-                            {"labels": labels, "value": value} for labels, value in one.samples
-                        ],
-                    }
-                    for one in expected
-                ],
-            }
-        ],
+        "tests": groups,
     }
     path = directory / "test.yml"
     path.write_text(json.dumps(suite), encoding="utf-8")

@@ -32,14 +32,16 @@ from tests.rules.promtool import (
     Interruption,
     Labels,
     Series,
+    Test,
     Value,
     between,
     check,
+    check_all,
     piecewise,
     selector,
     total,
 )
-from tests.rules.rules import ALERTS
+from tests.rules.rules import ALERTS, RULES_BY_GROUP
 
 AWAY_SECONDS = 2 * MINUTE
 AFTERWARDS_SECONDS = 12 * MINUTE
@@ -50,10 +52,6 @@ AWAY = {
     "gone": Interruption(0, 0),
     "restart": Interruption(0, 0, restart=True),
 }
-
-
-def name(case: Case) -> str:
-    return f"{case.alert}: {case.about}"
 
 
 def firing(case: Case, at: float) -> Expected:
@@ -76,53 +74,87 @@ def interrupted(how: str, start: float) -> Interruption:
     return Interruption(start, start + AWAY_SECONDS, event.stale, event.restart)
 
 
-@pytest.mark.parametrize("case", FIRING, ids=name)
-def test_fires(case: Case, tmp_path: Path) -> None:
-    """It is firing when it should be, with the labels by which it is routed."""
-    check(tmp_path, [case.alert], case.series, [firing(case, case.by)])
-
-
-@pytest.mark.parametrize("case", QUIET, ids=name)
-def test_stays_quiet(case: Case, tmp_path: Path) -> None:
-    """It never fires, not even for a moment."""
-    check(tmp_path, [case.alert], case.series, [never(case)])
-
-
-@pytest.mark.parametrize("how", AWAY)
-@pytest.mark.parametrize("alert", sorted({case.alert for case in FIRING}))
-def test_survives_an_exporter_that_is_away(alert: str, how: str, tmp_path: Path) -> None:
-    """Scrapes that fail for two minutes, with or without a restart, do not end it."""
-    case = next(case for case in FIRING if case.alert == alert)
-    event = interrupted(how, case.by + MINUTE)
-    end = event.end + AFTERWARDS_SECONDS
-    times = [case.by + 30 * step for step in range(int((end - case.by) // 30))]
-    check(tmp_path, [case.alert], case.series, [firing(case, at) for at in times], event)
-
-
-@pytest.mark.parametrize("how", AWAY)
-@pytest.mark.parametrize(
-    "alert", sorted({case.alert for case in QUIET if case.interruptible} - {"GpuExporterDown"})
-)
-def test_is_not_raised_by_an_exporter_that_is_away(alert: str, how: str, tmp_path: Path) -> None:
-    """Nor do they raise it."""
-    case = next(case for case in QUIET if case.alert == alert)
-    check(tmp_path, [case.alert], case.series, [never(case)], interrupted(how, case.by / 2))
-
-
 TARGET = {"cluster": "berlin"}
 """Labels that a scrape configuration gives a target."""
 OF_THE_FLEET = {"GpuDriverVersionMixed"}
 """Not about one target."""
 
 
-@pytest.mark.parametrize("case", FIRING, ids=name)
-def test_labels_of_a_target_break_nothing_and_stay(case: Case, tmp_path: Path) -> None:
-    """Alertmanager routes by them."""
+def fires(case: Case) -> Test:
+    """It is firing when it should be, with the labels by which it is routed: also the target's."""
     series = [replace(one, labels={**one.labels, **TARGET}) for one in case.series]
     is_kept = "instance" in (case.labels or {}) or case.alert == "GpuExporterMissing"
     if case.labels is not None and case.alert not in OF_THE_FLEET and is_kept:
         case = replace(case, labels={**case.labels, **TARGET})
-    check(tmp_path, [case.alert], series, [firing(case, case.by)])
+    return Test(f"fires: {case.about}", series, [firing(case, case.by)])
+
+
+def survives(case: Case, how: str) -> Test:
+    """Scrapes that fail for two minutes, with or without a restart, do not end it."""
+    event = interrupted(how, case.by + MINUTE)
+    end = event.end + AFTERWARDS_SECONDS
+    times = [case.by + 30 * step for step in range(int((end - case.by) // 30))]
+    expected = [firing(case, at) for at in times]
+    return Test(f"survives ({how}): {case.about}", case.series, expected, event)
+
+
+def stays_quiet(case: Case) -> Test:
+    """It never fires, not even for a moment."""
+    return Test(f"stays quiet: {case.about}", case.series, [never(case)])
+
+
+def is_not_raised(case: Case, how: str) -> Test:
+    """Nor do failing scrapes raise it."""
+    event = interrupted(how, case.by / 2)
+    return Test(f"is not raised ({how}): {case.about}", case.series, [never(case)], event)
+
+
+HARDWARE = {
+    str(rule["alert"]) for rule in RULES_BY_GROUP["roofline-hardware-alerts"] if "alert" in rule
+}
+INSTANCES = ("7", "8", "9")
+
+
+def instance(number: str) -> list[Series]:
+    """What is published of a MIG instance that is held and computes."""
+    labels = {**GPU, "gpu_instance": number}
+    return [
+        *held(0, HOLDER, labels),
+        gauge("gpu_memory_used_bytes", 2.0**30, labels),
+        gauge("gpu_sm_active_ratio", 0.8, labels),
+        gauge("gpu_allocated", 1, labels),
+        counter("gpu_sm_active_seconds_total", 0.8, labels),
+        counter("gpu_engine_active_seconds_total", 0.9, labels),
+        counter("gpu_pipe_active_seconds_total", 0.5, labels, pipe="tensor"),
+    ]
+
+
+def fires_once_beside_instances(case: Case) -> Test:
+    """A fault of a board that MIG divides is one alert, without an instance."""
+    assert "gpu_instance" not in (case.labels or {})
+    series = [*case.series, *(each for number in INSTANCES for each in instance(number))]
+    return Test(f"fires once beside instances: {case.about}", series, [firing(case, case.by)])
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_an_alert_fires_stays_quiet_and_survives_an_absent_exporter(
+    alert: str, tmp_path: Path
+) -> None:
+    """On all of its cases; an absence is tried on the first of each kind."""
+    firing = [case for case in FIRING if case.alert == alert]
+    quiet = [case for case in QUIET if case.alert == alert]
+    tests = [fires(case) for case in firing] + [stays_quiet(case) for case in quiet]
+    tests += [survives(firing[0], how) for how in AWAY]
+    if alert in HARDWARE:
+        on_boards = [case for case in firing if "uuid" in (case.labels or {})]
+        tests += [fires_once_beside_instances(case) for case in on_boards]
+    if alert != "GpuExporterDown":
+        tests += [
+            is_not_raised(case, how)
+            for case in [case for case in quiet if case.interruptible][:1]
+            for how in AWAY
+        ]
+    check_all(tmp_path, [alert], tests)
 
 
 def test_every_alert_has_cases() -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
@@ -11,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import settings
@@ -20,13 +21,23 @@ from tests import bare
 
 MEASURED = "measured"
 
+QUICK_EXAMPLES = 25
+TALLIED = ("passed", "failed", "error", "skipped", "xfailed")
+LEFT_OUT = pytest.StashKey[int]()
+
 # How long an example takes on a busy machine decides no test.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--bare``."""
+    """Add ``--bare``, and what tests/run.py needs."""
+    parser.addoption(
+        "--quick",
+        action="store_true",
+        help="Leave out the tests marked slow, and try fewer random examples.",
+    )
+    parser.addoption("--tally", help="Write how many tests passed, and which failed, to a file.")
     parser.addoption(
         "--bare",
         action="store_true",
@@ -36,6 +47,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Make the machine a bare one: its programs for all workers, its signals in each of them."""
+    if config.pluginmanager.hasplugin("xdist"):
+        config.pluginmanager.register(Workers())
+    if config.getoption("quick"):
+        settings.register_profile("quick", deadline=None, max_examples=QUICK_EXAMPLES)
+        settings.load_profile("quick")
     if not config.getoption("bare"):
         return
     if not hasattr(config, "workerinput"):
@@ -47,9 +63,31 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is no different on a bare machine."""
+    """Leave out what is slow, and what is no different on a bare machine."""
     if config.getoption("bare"):
         config.hook.pytest_deselected(items=bare.only_what_differs(items))
+    if config.getoption("quick"):
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=slow)
+        config.stash[LEFT_OUT] = len(slow)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell the controller how many tests a worker left out: all have the same."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = session.config.stash.get(LEFT_OUT, 0)
+
+
+class Workers:
+    """What xdist says of its workers; a plugin only where it is used."""
+
+    @staticmethod
+    def pytest_testnodedown(node: Any) -> None:
+        """Take over what a worker said at its end."""
+        output = getattr(node, "workeroutput", {})
+        node.config.stash[LEFT_OUT] = output.get("left_out", node.config.stash.get(LEFT_OUT, 0))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -73,8 +111,13 @@ def restored_logging() -> Iterator[None]:
     logging.captureWarnings(False)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what tests measured: ``record_property("measured", "stop: 0.3 s")``."""
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Print what tests measured: ``record_property("measured", "stop: 0.3 s")``.
+
+    With ``--tally``, write the numbers to that file.
+    """
     lines = [
         str(value)
         for report in terminalreporter.getreports("passed")
@@ -85,6 +128,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("measured")
         for line in sorted(lines):
             terminalreporter.line(line)
+    if path := config.getoption("tally"):
+        stats = terminalreporter.stats
+        counts = {name: len(stats.get(name, [])) for name in TALLIED}
+        failed = [report.nodeid for name in ("failed", "error") for report in stats.get(name, [])]
+        counts["slow"] = config.stash.get(LEFT_OUT, 0)
+        Path(path).write_text(json.dumps({"counts": counts, "failures": failed}), "utf-8")
 
 
 def unmet(reason: str) -> NoReturn:

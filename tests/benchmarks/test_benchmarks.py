@@ -26,6 +26,8 @@ from tests.e2e.prometheus import PrometheusServer
 from tests.fake_nvml import FakeNvml
 from tests.rules.rules import RULES, RULES_BY_GROUP
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 WARM_UP_TICKS = 1000
 """The history of 15 minutes is full by then."""

@@ -21,6 +21,7 @@ def _soak(tmp_path: Path) -> Iterator[Soak]:
     soak.daemon.kill()
 
 
+@pytest.mark.slow
 def test_twelve_minutes_leave_nothing(soak: Soak, capsys: pytest.CaptureFixture[str]) -> None:
     """With a hang, a lost GPU and a driver reload; too short to judge memory."""
     verdict = soak.run()

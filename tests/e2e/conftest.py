@@ -29,7 +29,7 @@ class StartDaemon(Protocol):
     ) -> Daemon: ...
 
 
-SLOWEST = ("test_demo", "test_prometheus", "test_bounds")
+SLOWEST = ("test_prometheus", "test_bounds")
 
 MakeDriver = Callable[..., FakeNvml]
 RunCommand = Callable[..., Process]

@@ -9,6 +9,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from tests.e2e.conftest import MakeDriver, StartDaemon
 from tests.e2e.daemons import Watch
 from tests.fake_nvml import mean, square
@@ -100,6 +102,7 @@ def _compare(
                 )
 
 
+@pytest.mark.slow
 def test_the_truth_stays_inside_the_bounds(make_driver: MakeDriver, start: StartDaemon) -> None:
     """With the driver's sample buffer always; without it in all but 1 % of the intervals.
 

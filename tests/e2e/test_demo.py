@@ -1,26 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo, as a real Prometheus sees it for two minutes."""
+"""The demo, as a real Prometheus sees two minutes of it."""
 
 from __future__ import annotations
 
 import subprocess
-import time
 from pathlib import Path
 
 from exporter.sources import simulate
 from tests.conftest import require_tool
 from tests.e2e.conftest import RunCommand, StartDaemon, StartPrometheus
-from tests.e2e.processes import retry_once
+from tests.e2e.daemons import Daemon
+from tests.e2e.processes import Process
+from tests.soak.launcher import CLOCK_VARIABLE, PACE_VARIABLE, PROGRAM
 from tests.waiting import wait_until
 
 BUNDLED = Path(simulate.__file__).parent / "scenarios" / "demo.yaml"
-WATCH_SECONDS = 120
+EPOCH = 1_800_000_000.0
+WATCHED_SECONDS = 120
+"""On the demo's clock, of which `PACE` seconds pass in one."""
+PACE = 10
 SHARE_TOLERANCE = 0.01
 GPUS = 8
 
 
 def _with_an_early_xid(folder: Path) -> Path:
-    """The bundled demo, but its failing GPU fails after 50 s and is lost for 30."""
+    """The bundled demo, but its failing GPU works for 50 s and is lost for 30, over and over."""
     text = BUNDLED.read_text(encoding="utf-8")
     assert "works: 6m\n    lost: 5m" in text
     scenario = folder / "early.yaml"
@@ -29,38 +33,45 @@ def _with_an_early_xid(folder: Path) -> Path:
     return scenario
 
 
-@retry_once
 def test_prometheus_watches_the_demo(
-    start: StartDaemon, start_prometheus: StartPrometheus, tmp_path: Path
+    processes: list[Process], start_prometheus: StartPrometheus, tmp_path: Path
 ) -> None:
-    """All of it arrives: shares that add up, stories that differ, and the first Xid's increase."""
-    folder = tmp_path / f"scenario-{time.monotonic_ns()}"
-    folder.mkdir()
-    daemon = start({}, "--demo", f"--demo.scenario={_with_an_early_xid(folder)}", wait_for=GPUS)
-    prometheus = start_prometheus(daemon, "5s")
-    time.sleep(WATCH_SECONDS)
-    now = time.time()
+    """All of it arrives: shares that add up, stories that differ, and the increase of an Xid."""
+    clock = tmp_path / "clock"
+    clock.write_text(f"{EPOCH}\n", encoding="utf-8")
+    env = {CLOCK_VARIABLE: str(clock), PACE_VARIABLE: str(PACE)}
+    flags = ("--demo", f"--demo.scenario={_with_an_early_xid(tmp_path)}")
+    daemon = Daemon(tmp_path / "daemon", env, flags, PROGRAM)
+    processes.append(daemon)
+    daemon.wait_for_gpus(GPUS)
+    prometheus = start_prometheus(daemon, "500ms")
+
+    def rows(expression: str) -> list[tuple[dict[str, str], float]]:
+        return [(row["metric"], float(row["value"][1])) for row in prometheus.query(expression)]
 
     def one(expression: str) -> float:
-        [row] = prometheus.query(expression, now)
-        return float(row["value"][1])
+        [(_, value)] = rows(expression)
+        return value
 
-    assert one("min_over_time(up[110s])") == 1
+    def by_gpu(expression: str) -> dict[int, float]:
+        return {int(labels["gpu"]): value for labels, value in rows(expression)}
+
+    read = 'gpu_last_read_timestamp_seconds{gpu="0"}'
+    seen = f"max_over_time({read}[5m]) - min_over_time({read}[5m]) >= {WATCHED_SECONDS}"
+    wait_until(lambda: rows(seen), 5 * WATCHED_SECONDS / PACE, "two minutes of the demo")
+    assert one("min_over_time(up[5m])") == 1
     assert one('count(gpu_info{source="simulate"})') == GPUS
-    xids = prometheus.by_gpu('sum by (gpu) (increase(gpu_xid_errors_total{xid="79"}[110s]))', now)
+    xids = by_gpu('sum by (gpu) (increase(gpu_xid_errors_total{xid="79"}[5m]))')
     assert xids.pop(7) >= 1
     assert set(xids.values()) == {0}
-    assert one('min_over_time(gpu_up{gpu="7"}[110s])') == 0
-    shares = prometheus.by_gpu(
-        "sum by (gpu) (rate(gpu_time_seconds_total[60s]))"
-        ' / sum by (gpu) (rate(gpu_observed_seconds_total{reading="activity"}[60s]))',
-        now,
-    )
+    assert one('min_over_time(gpu_up{gpu="7"}[5m])') == 0
+    observed = 'sum by (gpu) (rate(gpu_observed_seconds_total{reading="activity"}[5m]))'
+    shares = by_gpu(f"sum by (gpu) (rate(gpu_time_seconds_total[5m])) / {observed}")
     assert len(shares) == GPUS
     assert all(abs(share - 1) <= SHARE_TOLERANCE for share in shares.values())
     limiters = {
-        row["metric"]["gpu"]: row["metric"]["limiter"]
-        for row in prometheus.query("topk by (gpu) (1, rate(gpu_limited_seconds_total[60s]))", now)
+        labels["gpu"]: labels["limiter"]
+        for labels, _ in rows("topk by (gpu) (1, rate(gpu_limited_seconds_total[5m]))")
     }
     assert limiters == {
         "0": "compute",
@@ -72,7 +83,7 @@ def test_prometheus_watches_the_demo(
         "6": "clock",
         "7": "compute",
     }
-    held = prometheus.by_gpu("rate(gpu_held_idle_seconds_total[60s])", now)
+    held = by_gpu(f"sum by (gpu) (rate(gpu_held_idle_seconds_total[5m])) / {observed}")
     assert held[4] > 0.99
     assert held[5] == 0
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon of a soak: `serve` itself, ticked one simulated second after the other.
+"""The daemon on a fast clock: `serve` itself, ticked one simulated second after the other.
 
 Another clock is put in where the daemon wires its parts, and no tick is ever skipped: a slow
 machine takes longer, it does not test less. What waits in real time stays so, but for the
@@ -28,6 +28,7 @@ from exporter.web.live.stream import Streams
 from exporter.web.store import Store
 from tests.clocks import ManualClock
 
+PROGRAM = (sys.executable, "-m", "tests.soak.launcher")
 PACE_VARIABLE = "SOAK_PACE"
 """The most ticks in a real second."""
 CLOCK_VARIABLE = "FAKE_NVML_CLOCK"
@@ -87,8 +88,8 @@ class SteppedPublisher(Publisher):
             self._stopped.wait(max(LEAST_PAUSE_SECONDS, due - now))
 
 
-def serve(argv: list[str], clock: SteppedClock, pace: float) -> int:
-    """Run ``serve`` on this clock; return its exit code."""
+def run(argv: list[str], clock: SteppedClock, pace: float) -> int:
+    """Run the command line on this clock; return its exit code."""
 
     def node_clock(_: object) -> Clock:
         return clock
@@ -109,12 +110,12 @@ def serve(argv: list[str], clock: SteppedClock, pace: float) -> int:
         patch.object(wiring, "Streams", functools.partial(Streams, clock=clock.monotonic)),
         patch("exporter.cli.readers.Fleet", PacedFleet),
     ):
-        return main(["serve", *argv])
+        return main(argv)
 
 
 if __name__ == "__main__":
     sys.exit(
-        serve(
+        run(
             sys.argv[1:],
             SteppedClock(Path(os.environ[CLOCK_VARIABLE])),
             float(os.environ[PACE_VARIABLE]),

@@ -27,7 +27,7 @@ from tests.benchmarks.rig import EPOCH, busy_node, machine, rss_mb, table
 from tests.e2e.daemons import Key, Page
 from tests.e2e.processes import Process
 from tests.fake_nvml import FakeNvml, fault
-from tests.soak.launcher import PACE_VARIABLE
+from tests.soak.launcher import PACE_VARIABLE, PROGRAM
 from tests.soak.visitors import Jobs, Viewers, Web
 from tests.waiting import wait_until
 
@@ -124,9 +124,8 @@ class Soak:
         self._config = directory / "config.yml"
         self._config.write_text("metrics: {level: full}\n", encoding="utf-8")
         command = [
-            sys.executable,
-            "-m",
-            "tests.soak.launcher",
+            *PROGRAM,
+            "serve",
             "--web.listen-address=127.0.0.1:0",
             f"--training.socket={self._socket}",
             f"--config.file={self._config}",

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documentation is complete and readable, and its links lead somewhere."""
+"""The documentation is complete, readable and linked; documentation and code use plain words."""
 
 from __future__ import annotations
 
+import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,6 +37,25 @@ OUTDATED = re.compile(
     re.IGNORECASE,
 )
 """Say reports, logs or shows; expensive; recently; does not exist."""
+ARCHAIC = re.compile(
+    r"\b(?:dear|of late|whosoever|begotten|who goes|whence|hitherto|thereof|wherein|lest|whilst"
+    r"|unto|n[oa]ught|withal|befell|forsake|this session|the brief|(?:my|another) worktree)\b",
+    re.IGNORECASE,
+)
+"""Words and phrases that no docstring or comment needs: name what happens to what."""
+OLD_NAMES = {
+    *("aside", "ask", "asked", "awaited", "held", "journal", "known", "lanes", "leader", "look"),
+    *("nodes", "off", "once", "own", "peek", "plain", "polled", "refusal", "startup", "values"),
+    "whom",
+}
+"""Names that modules had and that said nothing of their contents."""
+PRODUCT = {"exporter", "roofline_job"}
+CODE = sorted(
+    path
+    for room in ("dashboards", "deploy", "exporter", "roofline_job", "tests")
+    for path in (ROOT / room).rglob("*.py")
+    if path != Path(__file__) and ".cache" not in path.parts
+)
 
 
 def _text(name: str) -> str:
@@ -108,6 +130,30 @@ def test_pages_use_plain_words(page: Path) -> None:
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
         found = OUTDATED.search(line)
         assert found is None, f"{page.name}:{number} says {found[0]!r}"
+
+
+def _prose(source: str) -> Iterator[str]:
+    """Yield the docstrings and comments of a module."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            yield re.sub(r"\s+", " ", str(node.value.value))
+
+
+def test_code_uses_plain_words() -> None:
+    """A maintainer of another exporter understands a comment, and a module by its name."""
+    found = [
+        f"{path.relative_to(ROOT)} says {match[0]!r}"
+        for path in CODE
+        if ARCHAIC.search(re.sub(r"\s+", " ", source := path.read_text(encoding="utf-8")))
+        for text in _prose(source)
+        if (match := ARCHAIC.search(text))
+    ]
+    assert found == []
+    product = [path for path in CODE if path.relative_to(ROOT).parts[0] in PRODUCT]
+    assert [path for path in product if path.stem in OLD_NAMES] == []
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.name)

@@ -10,8 +10,6 @@ import sys
 import pytest
 import yaml
 
-from deploy.prometheus.render_rules import rules
-from deploy.prometheus.thresholds import load as thresholds
 from tests.dashboards.models import NAMES, PROVISIONED, ROOT, SHARED, each_page, load
 
 PROVIDERS = ROOT / "deploy" / "grafana" / "provisioning" / "dashboards" / "dashboards.yml"
@@ -78,14 +76,3 @@ def test_the_documentation_names_every_dashboard() -> None:
     rows = re.findall(r"^\| (.+?) \|.*\| `(roofline-[a-z]+)` \|$", text, re.MULTILINE)
 
     assert sorted(rows) == sorted((load(name)["title"], load(name)["uid"]) for name in NAMES)
-
-
-def test_alerts_link_to_dashboards_that_exist() -> None:
-    """The page that an alert links to opens."""
-    uids = {load(name)["uid"] for name in NAMES}
-    text = rules({**thresholds(), "links.grafana": "https://grafana.example.com"})["alerts.yml"]
-    for group in yaml.safe_load(text)["groups"]:
-        for rule in group["rules"]:
-            found = re.search(r"/d/([a-z-]+)", url := rule["annotations"]["dashboard_url"])
-            assert found, url
-            assert found[1] in uids, f"{rule['alert']}: {url}"

@@ -3,15 +3,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.e2e.conftest import MakeDriver, RunCommand, StartDaemon
 from tests.e2e.daemons import Page
 from tests.fake_nvml import FakeNvml, fault
-
-NO_LIBRARY = "--nvml.library=/nonexistent/libnvidia-ml.so.1"
 
 
 @pytest.fixture
@@ -41,36 +37,6 @@ def test_once_prints_a_page_with_saturation(driver: FakeNvml, command: RunComman
     assert page.value("gpu_utilization_ratio", gpu="1") == pytest.approx(0.4, abs=0.01)
 
 
-def test_once_without_a_driver_is_one_line(command: RunCommand) -> None:
-    """Exit code 1, nothing on standard output, the reason on standard error."""
-    run = command({}, "once", NO_LIBRARY)
-    assert run.wait() == 1
-    assert run.stdout == b""
-    (line,) = run.lines()
-    assert line.startswith("roofline-exporter: --nvml.library /nonexistent/libnvidia-ml.so.1")
-
-
-def test_healthcheck_asks_the_daemon(
-    driver: FakeNvml, start: StartDaemon, command: RunCommand
-) -> None:
-    """Health and readiness of a daemon with GPUs, of one without, and of none."""
-    with_gpus, without = start(driver, wait_for=2), start({}, NO_LIBRARY)
-    gone = start({}, NO_LIBRARY)
-    gone.stop()
-    for url, flags, expected in (
-        (with_gpus.url, (), 0),
-        (with_gpus.url, ("--ready",), 0),
-        (without.url, (), 0),
-        (without.url, ("--ready",), 1),
-        (gone.url, (), 1),
-    ):
-        run = command({}, "healthcheck", "--url", url, *flags)
-        assert run.wait() == expected, (url, flags, run.lines())
-        said = run.lines() if expected else run.stdout.decode().splitlines()
-        assert len(said) == 1
-        assert url in said[0]
-
-
 def test_healthcheck_finds_the_daemon_by_the_same_flags(
     driver: FakeNvml, start: StartDaemon, command: RunCommand
 ) -> None:
@@ -91,27 +57,6 @@ def test_a_port_that_is_taken_is_one_line(
     assert f"127.0.0.1:{first.port}" in line
     assert "in use" in line
     assert first.get("/-/ready").status == 200
-
-
-def test_bad_settings_are_named(tmp_path: Path, command: RunCommand) -> None:
-    """A bad flag, configuration or spec file ends serve with exit code 2 and names the place.
-
-    All mistakes of a spec file are named, each on its line.
-    """
-    config, specs = tmp_path / "roofline.yml", tmp_path / "specs.yml"
-    config.write_text("metrics:\n  level: half\n")
-    specs.write_text("products:\n  x: {sm_count: many}\n")
-    for flag, expected, count in (
-        ("--poll.interval=soon", "--poll.interval", 1),
-        (f"--config.file={config}", f"{config}:2: ", 1),
-        # sm_count, and the five keys that each entry needs.
-        (f"--specs={specs}", f"{specs}:2: ", 6),
-    ):
-        run = command({}, "serve", "--web.listen-address=127.0.0.1:0", flag)
-        assert run.wait() == 2, flag
-        lines = run.lines()
-        assert len(lines) == count
-        assert all(expected in line for line in lines)
 
 
 def test_once_waits_for_a_gpu_that_opens_slowly(

@@ -8,7 +8,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from exporter.model.xids import XIDS
-from tests.rules.promtool import HOUR, MINUTE, Labels, Series, Value, between, piecewise, total
+from tests.rules.promtool import (
+    HOUR,
+    MINUTE,
+    Expected,
+    Labels,
+    Series,
+    Value,
+    between,
+    piecewise,
+    selector,
+    total,
+)
 
 NODE: Labels = {"job": "roofline-exporter", "instance": "node-1:19400"}
 BY_UUID: Labels = {**NODE, "uuid": "GPU-a"}
@@ -379,6 +390,16 @@ def quiet(
 ) -> Case:
     """A case on which the alert does not fire in so many minutes."""
     return Case("", about, series, minutes * MINUTE, interruptible=interruptible)
+
+
+def firing(case: Case, at: float) -> Expected:
+    """The alert, and no other of its name and severity, is firing."""
+    state = {"alertname": case.alert, "alertstate": "firing"}
+    labels = {**state, **(case.labels or {})}
+    query = selector(
+        "ALERTS", {key: labels[key] for key in ("alertname", "alertstate", "severity")}
+    )
+    return Expected(query, at, [(selector("ALERTS", dict(sorted(labels.items()))), 1)])
 
 
 def _board(name: str, severity: Labels, **more: str) -> list[Case]:
@@ -876,28 +897,20 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
         ),
         quiet("corrected", 60, ecc(total((0, 1)), "corrected")),
     ],
-    "GpuSramErrorThreshold": [
-        *_board("gpu_sram_error_threshold_exceeded", CRITICAL),
-    ],
+    "GpuSramErrorThreshold": [*_board("gpu_sram_error_threshold_exceeded", CRITICAL)],
     "GpuRowRemapFailure": [
         *_board("gpu_row_remap_failure", CRITICAL),
         *_board("gpu_unrepairable_memory", CRITICAL),
     ],
-    "GpuRowRemapPending": [
-        *_board("gpu_row_remap_pending", WARNING),
-    ],
+    "GpuRowRemapPending": [*_board("gpu_row_remap_pending", WARNING)],
     "GpuRemapBanksExhausted": [
         *_board("gpu_row_remap_banks", WARNING, availability="none"),
         quiet(
             "some spare rows are left", 10, [gauge("gpu_row_remap_banks", 3, availability="low")]
         ),
     ],
-    "GpuRetiredPagesPending": [
-        *_board("gpu_retired_pages_pending", WARNING),
-    ],
-    "GpuRecoveryActionNeeded": [
-        *_board("gpu_recovery_action", CRITICAL),
-    ],
+    "GpuRetiredPagesPending": [*_board("gpu_retired_pages_pending", WARNING)],
+    "GpuRecoveryActionNeeded": [*_board("gpu_recovery_action", CRITICAL)],
     "GpuNvlinkDown": [
         fires(
             "one link fell",

@@ -116,6 +116,12 @@ class Expected:
     samples: Sequence[tuple[str, float]]
 
 
+def value(name: str, at: float, *rows: tuple[Labels, float], to: float = 1e-6) -> Expected:
+    """The series of an expression, and no others, have these values to such a multiple."""
+    samples = [(selector("", dict(sorted(labels.items()))), each) for labels, each in rows]
+    return Expected(f"round({name}, {to:f})", at, samples)
+
+
 @dataclass(frozen=True)
 class Test:
     """Series, and what some expressions give over them; a failure shows the name."""

@@ -19,6 +19,7 @@ from tests.rules.cases import (
     Case,
     counter,
     ecc,
+    firing,
     gauge,
     held,
     held_by,
@@ -52,16 +53,6 @@ AWAY = {
     "gone": Interruption(0, 0),
     "restart": Interruption(0, 0, restart=True),
 }
-
-
-def firing(case: Case, at: float) -> Expected:
-    """The alert, and no other of its name and severity, is firing."""
-    state = {"alertname": case.alert, "alertstate": "firing"}
-    labels = {**state, **(case.labels or {})}
-    query = selector(
-        "ALERTS", {key: labels[key] for key in ("alertname", "alertstate", "severity")}
-    )
-    return Expected(query, at, [(selector("ALERTS", dict(sorted(labels.items()))), 1)])
 
 
 def never(case: Case) -> Expected:
@@ -141,12 +132,12 @@ def test_an_alert_fires_stays_quiet_and_survives_an_absent_exporter(
     alert: str, tmp_path: Path
 ) -> None:
     """On all of its cases; an absence is tried on the first of each kind."""
-    firing = [case for case in FIRING if case.alert == alert]
+    loud = [case for case in FIRING if case.alert == alert]
     quiet = [case for case in QUIET if case.alert == alert]
-    tests = [fires(case) for case in firing] + [stays_quiet(case) for case in quiet]
-    tests += [survives(firing[0], how) for how in AWAY]
+    tests = [fires(case) for case in loud] + [stays_quiet(case) for case in quiet]
+    tests += [survives(loud[0], how) for how in AWAY]
     if alert in HARDWARE:
-        on_boards = [case for case in firing if "uuid" in (case.labels or {})]
+        on_boards = [case for case in loud if "uuid" in (case.labels or {})]
         tests += [fires_once_beside_instances(case) for case in on_boards]
     if alert != "GpuExporterDown":
         tests += [

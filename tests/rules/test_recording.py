@@ -26,14 +26,13 @@ from tests.rules.cases import (
 from tests.rules.promtool import (
     HOUR,
     MINUTE,
-    Expected,
     Interruption,
     Labels,
     Series,
     between,
     check,
-    selector,
     total,
+    value,
 )
 
 AT = 20 * MINUTE
@@ -56,12 +55,12 @@ def recorded(
     name: str,
     at: float,
     *rows: tuple[Labels, float],
+    to: float = 1e-6,
     event: Interruption | None = None,
     matchers: str = "",
 ) -> None:
-    rounded = f"round({name}{matchers}, 0.000001)"
-    expected = [(selector("", dict(sorted(labels.items()))), value) for labels, value in rows]
-    check(tmp_path, [name], series, [Expected(rounded, at, expected)], event)
+    """Check it at another time, or to another multiple."""
+    check(tmp_path, [name], series, [value(name + matchers, at, *rows, to=to)], event)
 
 
 def test_shares_are_of_observed_time(tmp_path: Path) -> None:
@@ -416,20 +415,6 @@ def test_saturation_of_the_fleet_is_of_those_that_are_measured(tmp_path: Path) -
     record(tmp_path, rows, "job:gpu_saturation:ratio_rate5m", (JOB, 0.5))
 
 
-def hours(
-    tmp_path: Path,
-    series: Sequence[Series],
-    name: str,
-    at: float,
-    *rows: tuple[Labels, float],
-    to: float = 0.01,
-    event: Interruption | None = None,
-) -> None:
-    """Check what is added up over time, to a hundredth or the tolerance given."""
-    expected = [(selector("", dict(sorted(labels.items()))), value) for labels, value in rows]
-    check(tmp_path, [name], series, [Expected(f"round({name}, {to})", at, expected)], event)
-
-
 def of(owner: str, **more: str) -> Labels:
     return {**JOB, **HOLDER, "owner": owner, **more}
 
@@ -438,7 +423,7 @@ def test_hours_go_to_who_held_the_gpu_at_the_time(tmp_path: Path) -> None:
     """Two hours of alice, then one of bob; a restart of the exporter in between costs minutes."""
     rows = held_by(("alice", 0, 2 * HOUR), ("bob", 2 * HOUR, 1e9))
     event = Interruption(HOUR, HOUR + 2 * MINUTE, restart=True)
-    hours(
+    recorded(
         tmp_path,
         rows,
         "owner:gpu_held_idle_seconds:hours1d",
@@ -459,15 +444,16 @@ def test_short_holdings_get_all_of_their_hours(tmp_path: Path) -> None:
     ]
     rows = held_by(*spells)
     end = 6 * HOUR
-    hours(
+    recorded(
         tmp_path,
         rows,
         "owner:gpu_held_idle_seconds:hours1d",
         end,
         (of("alice"), 2.0),
         (of("bob"), 2.0),
+        to=0.01,
     )
-    hours(tmp_path, rows, "node:gpu_held_idle_seconds:hours1d", end, (NODE, 4.0))
+    recorded(tmp_path, rows, "node:gpu_held_idle_seconds:hours1d", end, (NODE, 4.0), to=0.01)
 
 
 def test_hours_change_hands_at_the_minute(tmp_path: Path) -> None:
@@ -476,7 +462,7 @@ def test_hours_change_hands_at_the_minute(tmp_path: Path) -> None:
         ("bob" if i % 2 else "alice", i * 10 * MINUTE, (i + 1) * 10 * MINUTE) for i in range(36)
     ]
     idle = [(i * 10 * MINUTE, float(not i % 2)) for i in range(36)]
-    hours(
+    recorded(
         tmp_path,
         held_by(*spells, idle=idle),
         "owner:gpu_held_idle_seconds:hours1d",
@@ -505,13 +491,14 @@ def test_free_time_is_nobodys(tmp_path: Path) -> None:
             limiter="compute",
         ),
     ]
-    hours(
+    recorded(
         tmp_path,
         rows,
         "owner:gpu_limited_seconds:hours1d",
         6 * HOUR,
         (of("alice", limiter="compute"), 4.0),
         (of("alice", limiter="idle"), 0.0),
+        to=0.01,
     )
 
 
@@ -522,13 +509,14 @@ def test_idle_time_of_a_holder_is_charged_by_limiter(tmp_path: Path) -> None:
         counter("gpu_limited_seconds_total", total((0, 0.5), (HOUR, 1)), limiter="idle"),
         counter("gpu_limited_seconds_total", total((0, 0.5), (HOUR, 0)), limiter="input"),
     ]
-    hours(
+    recorded(
         tmp_path,
         rows,
         "owner:gpu_limited_seconds:hours1d",
         3 * HOUR,
         (of("alice", limiter="idle"), 0.5),
         (of("alice", limiter="input"), 0.5),
+        to=0.01,
     )
 
 
@@ -540,7 +528,7 @@ def test_hours_follow_the_gpu_to_another_index(tmp_path: Path) -> None:
         for one in held(1, HOLDER, {**GPU, "gpu": index})
     ]
     by_uuid = {key: value for key, value in GPU.items() if key != "gpu"}
-    hours(
+    recorded(
         tmp_path,
         moved,
         "holder:gpu_held_idle_seconds:hours1d",
@@ -563,26 +551,20 @@ def test_hours_by_limiter(tmp_path: Path) -> None:
         ("owner:gpu_limited_seconds:hours1d", {"input": 1.5, "compute": 0.5}),
     ):
         more = HOLDER if name.startswith("owner") else {}
-        expected = [
-            (selector("", dict(sorted({**JOB, **more, "limiter": limiter}.items()))), value)
-            for limiter, value in values.items()
-        ]
-        query = Expected(f"round({name}, 0.1)", 2 * HOUR, expected)
-        check(tmp_path, [name], rows, [query])
+        charged = [({**JOB, **more, "limiter": each}, hours) for each, hours in values.items()]
+        recorded(tmp_path, rows, name, 2 * HOUR, *charged, to=0.1)
 
 
 def test_idle_energy_and_hours_of_a_day(tmp_path: Path) -> None:
     """From the counters themselves."""
     rows = [*held(0.5), counter("gpu_idle_energy_joules_total", 30)]
     end = 2 * HOUR
-    for name, labels, value in (
+    for name, labels, total_of_day in (
         ("gpu:gpu_held_idle_seconds:hours1d", GPU, 1.0),
         ("node:gpu_idle_seconds:hours1d", NODE, 1.0),
         ("gpu:gpu_idle_energy_joules:increase1d", GPU, 216000),
     ):
-        expected = [(selector("", dict(sorted(labels.items()))), value)]
-        query = Expected(f"round({name}, 0.1)", end, expected)
-        check(tmp_path, [name], rows, [query])
+        recorded(tmp_path, rows, name, end, (labels, total_of_day), to=0.1)
 
 
 def test_two_holders_at_a_time_are_nobody(tmp_path: Path) -> None:
@@ -596,11 +578,7 @@ def test_two_holders_at_a_time_are_nobody(tmp_path: Path) -> None:
     holder = {**here, "uuid": "GPU-b", **HOLDER}
     record(tmp_path, twice, "gpu:gpu_holder:info", (holder, 1))
     record(
-        tmp_path,
-        twice,
-        "gpu:gpu_holder:info_rate2m",
-        ({**here, "uuid": "GPU-a"}, 1),
-        (holder, 1),
+        tmp_path, twice, "gpu:gpu_holder:info_rate2m", ({**here, "uuid": "GPU-a"}, 1), (holder, 1)
     )
 
 
@@ -636,7 +614,7 @@ def test_the_ratio_of_a_window_is_of_its_holder(tmp_path: Path) -> None:
     rows = held_by(("alice", 0, came - 5 * MINUTE), ("bob", came, 1e9))
     recorded(tmp_path, rows, name, late, (bob, 1))
     windows = "holder:gpu_held_idle:windows_warning"
-    hours(tmp_path, rows, windows, late + 40 * MINUTE, (bob, 1.5), to=0.1)
+    recorded(tmp_path, rows, windows, late + 40 * MINUTE, (bob, 1.5), to=0.1)
 
 
 def test_the_ratio_needs_no_time_without_a_holder(tmp_path: Path) -> None:

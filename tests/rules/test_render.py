@@ -198,11 +198,7 @@ A_BASE = "expected a link such as http://localhost:3000 without ? and #, or noth
         ("thermal.window", "59s", "expected at least twice evaluation.interval (30s)"),
         ("exporter.stale_after", "1s", "expected at least twice evaluation.interval (30s)"),
         ("held_idle.window", "1s", "expected at least twice evaluation.slow_interval (1m)"),
-        (
-            "held_idle.critical_window",
-            "29m",
-            "expected at least held_idle.window (30m), not '29m'",
-        ),
+        ("held_idle.critical_window", "29m", "expected at least held_idle.window (30m), not '29m'"),
         ("checkpoint.steps", "2h", "expected less than checkpoint.window (1h)"),
         ("checkpoint.steps", "1h", "expected less than checkpoint.window (1h)"),
         ("exporter.down_for", "1d", "expected less than exporter.remember (1d)"),
@@ -358,10 +354,7 @@ def test_it_runs_from_anywhere(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert {path.name for path in (tmp_path / "rules").iterdir()} == {
-        "alerts.yml",
-        "recording.yml",
-    }
+    assert {path.name for path in (tmp_path / "rules").iterdir()} == {"alerts.yml", "recording.yml"}
 
 
 def test_other_thresholds_give_other_rules(tmp_path: Path) -> None:

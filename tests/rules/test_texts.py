@@ -30,15 +30,7 @@ from tests.rules.cases import (
     workload,
     xid,
 )
-from tests.rules.promtool import (
-    MINUTE,
-    STEP_SECONDS,
-    Labels,
-    Series,
-    between,
-    piecewise,
-    run,
-)
+from tests.rules.promtool import MINUTE, STEP_SECONDS, Labels, Series, between, piecewise, run
 from tests.rules.rules import only
 
 UP = gauge("gpu_up", 1)

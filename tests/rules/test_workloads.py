@@ -17,6 +17,7 @@ from tests.rules.cases import (
     NODE,
     WARNING,
     Case,
+    firing,
     gauge,
     given,
     held,
@@ -36,6 +37,7 @@ from tests.rules.promtool import (
     check,
     piecewise,
     selector,
+    value,
 )
 
 AT = 20 * MINUTE
@@ -50,11 +52,8 @@ def owners(
     folder: Path, series: Sequence[Series], *names: str, at: float = AT, **share: str
 ) -> None:
     """Check who the owner of the GPU is, or that there is none."""
-    rows = [
-        (selector("", dict(sorted({**SHARE, **share, "owner": name}.items()))), 1.0)
-        for name in names
-    ]
-    check(folder, [OWNER], series, [Expected(f"1 * {OWNER}", at, rows)])
+    rows = [({**SHARE, **share, "owner": name}, 1.0) for name in names]
+    check(folder, [OWNER], series, [value(OWNER, at, *rows)])
 
 
 NAMED: Sequence[tuple[str, Labels, str]] = (
@@ -98,10 +97,7 @@ SEVERAL: Mapping[str, tuple[Sequence[Series], str]] = {
         "ada, job 4711",
     ),
     "three pods": ([pod("a/p"), pod("b/p"), pod("b/q")], "3 workloads"),
-    "Kubernetes before Slurm": (
-        [pod("a/p"), workload("slurm", job="4711", user="ada")],
-        "a/p",
-    ),
+    "Kubernetes before Slurm": ([pod("a/p"), workload("slurm", job="4711", user="ada")], "a/p"),
     "Slurm before containers": (
         [workload("slurm", job="4711"), workload("container", container="web")],
         "job 4711",
@@ -129,11 +125,11 @@ def test_each_instance_has_an_owner_of_its_own(tmp_path: Path) -> None:
     """One of the GPU itself would be nobody's."""
     other = {**INSTANCE, "gpu_instance": "3"}
     rows = [
-        (selector("", dict(sorted({**SHARE, "gpu_instance": part, "owner": owner}.items()))), 1.0)
+        ({**SHARE, "gpu_instance": part, "owner": owner}, 1.0)
         for part, owner in (("2", "a/p"), ("3", "2 workloads"))
     ]
     series = [pod("a/p", INSTANCE), pod("a/p", other), pod("a/q", other)]
-    check(tmp_path, [OWNER], series, [Expected(f"1 * {OWNER}", AT, rows)])
+    check(tmp_path, [OWNER], series, [value(OWNER, AT, *rows)])
 
 
 def test_two_jobs_that_read_one_exporter_name_it_once(tmp_path: Path) -> None:
@@ -146,14 +142,8 @@ def test_nobody_is_named_where_no_workload_is_known(tmp_path: Path) -> None:
     """The owner of the process stays the owner; rules without workloads are what they were."""
     rows = held(1)
     owners(tmp_path, rows)
-    holder = {**SHARE, **HOLDER}
-    expected = [(selector("", dict(sorted(holder.items()))), 1.0)]
-    check(
-        tmp_path,
-        ["gpu:gpu_holder:info"],
-        rows,
-        [Expected("1 * gpu:gpu_holder:info", AT, expected)],
-    )
+    name = "gpu:gpu_holder:info"
+    check(tmp_path, [name], rows, [value(name, AT, ({**SHARE, **HOLDER}, 1.0))])
 
 
 def _unless(start: float, end: float) -> Value:
@@ -182,7 +172,7 @@ def test_a_restart_does_not_change_an_owner(tmp_path: Path) -> None:
         tmp_path,
         ["GpuHeldIdle"],
         _restarted(47 * MINUTE),
-        [_firing(case, at) for at in times],
+        [firing(case, at) for at in times],
         Interruption(45 * MINUTE, 46 * MINUTE, restart=True),
     )
 
@@ -191,13 +181,6 @@ def test_a_name_is_not_remembered_for_ever(tmp_path: Path) -> None:
     """What the process says counts then."""
     owners(tmp_path, _restarted(1e9), "a/p", at=49 * MINUTE)
     owners(tmp_path, _restarted(1e9), "pod 5d1b2b0e-3f7", at=51 * MINUTE)
-
-
-def _firing(case: Case, at: float) -> Expected:
-    state = {"alertname": case.alert, "alertstate": "firing"}
-    query = selector("ALERTS", {**state, "severity": (case.labels or {})["severity"]})
-    full = dict(sorted({**state, **(case.labels or {})}.items()))
-    return Expected(query, at, [(selector("ALERTS", full), 1)])
 
 
 def test_a_pod_that_replaces_another_is_a_new_owner(tmp_path: Path) -> None:
@@ -214,7 +197,7 @@ def test_a_pod_that_replaces_another_is_a_new_owner(tmp_path: Path) -> None:
     ]
     none = selector("ALERTS", {"alertname": "GpuHeldIdle", "alertstate": "firing", **WARNING})
     quiet = [Expected(none, change + MINUTE + 60 * step, []) for step in range(25)]
-    expected = [_firing(alerts[0], change - 30), *quiet, _firing(alerts[1], change + 37 * MINUTE)]
+    expected = [firing(alerts[0], change - 30), *quiet, firing(alerts[1], change + 37 * MINUTE)]
     check(tmp_path, ["GpuHeldIdle"], rows, expected)
 
 
@@ -230,7 +213,7 @@ def test_a_container_that_is_started_anew_is_the_same_owner(tmp_path: Path) -> N
     ]
     case = Case("GpuHeldIdle", "", (), 0, {**BY_UUID, **HOLDER, "owner": "a/p", **WARNING})
     times = [change - 60 + 30 * step for step in range(20)]
-    check(tmp_path, ["GpuHeldIdle"], rows, [_firing(case, at) for at in times])
+    check(tmp_path, ["GpuHeldIdle"], rows, [firing(case, at) for at in times])
 
 
 def test_hours_held_idle_go_to_workloads(tmp_path: Path) -> None:
@@ -241,14 +224,11 @@ def test_hours_held_idle_go_to_workloads(tmp_path: Path) -> None:
         pod("a/second", GPU, (2 * HOUR, 1e9)),
     ]
     name = "owner:gpu_held_idle_seconds:hours1d"
-    expected = [
-        (
-            selector("", dict(sorted({"job": NODE["job"], **HOLDER, "owner": owner}.items()))),
-            hours,
-        )
-        for owner, hours in (("a/first", 2.0), ("a/second", 1.0))
+    hours = [
+        ({"job": NODE["job"], **HOLDER, "owner": owner}, each)
+        for owner, each in (("a/first", 2.0), ("a/second", 1.0))
     ]
-    check(tmp_path, [name], rows, [Expected(f"round({name}, 0.1)", 3 * HOUR, expected)])
+    check(tmp_path, [name], rows, [value(name, 3 * HOUR, *hours, to=0.1)])
 
 
 def test_unopened_hours_go_to_whom_the_gpu_was_given(tmp_path: Path) -> None:
@@ -269,8 +249,7 @@ def test_unopened_hours_go_to_whom_the_gpu_was_given(tmp_path: Path) -> None:
             [({**BY_UUID, "owner": "a/first"}, 0.5), ({**BY_UUID, "owner": "a/second"}, 1.0)],
         ),
     ):
-        expected = [(selector("", dict(sorted(labels.items()))), hours) for labels, hours in values]
-        check(tmp_path, [name], rows, [Expected(f"round({name}, 0.1)", 3 * HOUR, expected)])
+        check(tmp_path, [name], rows, [value(name, 3 * HOUR, *values, to=0.1)])
 
 
 def test_unopened_hours_of_a_node_are_those_of_the_counter(tmp_path: Path) -> None:
@@ -278,22 +257,18 @@ def test_unopened_hours_of_a_node_are_those_of_the_counter(tmp_path: Path) -> No
     rows = given(("a/p", 0, 1e9))
     name = "node:gpu_allocated_unopened_seconds:hours1d"
     event = Interruption(HOUR, HOUR + 2 * MINUTE, restart=True)
-    expected = [(selector("", dict(sorted(NODE.items()))), 3.0)]
-    check(tmp_path, [name], rows, [Expected(f"round({name}, 0.1)", 3 * HOUR, expected)], event)
+    check(tmp_path, [name], rows, [value(name, 3 * HOUR, (NODE, 3.0), to=0.1)], event)
 
 
 def test_what_is_given_away_is_not_free(tmp_path: Path) -> None:
     """Four GPUs: held, given and not opened, free, and free where no scheduler says."""
     gpus = [{**GPU, "gpu": str(i), "uuid": f"GPU-{i}"} for i in range(4)]
-    rows = [gauge("gpu_held", value, gpu) for gpu, value in zip(gpus, (1, 0, 0, 0), strict=True)]
-    rows += [
-        gauge("gpu_allocated", value, gpu) for gpu, value in zip(gpus[:3], (1, 1, 0), strict=True)
-    ]
+    rows = [gauge("gpu_held", held, gpu) for gpu, held in zip(gpus, (1, 0, 0, 0), strict=True)]
+    rows += [gauge("gpu_allocated", due, gpu) for gpu, due in zip(gpus, (1, 1, 0), strict=False)]
     for name, count in (("gpu_free", 2), ("gpu_unopened", 1), ("gpu_held", 1)):
         for level, labels in (("node", NODE), ("job", {"job": NODE["job"]})):
             series = f"{level}:{name}:count"
-            expected = [(selector("", dict(sorted(labels.items()))), float(count))]
-            check(tmp_path, [series], rows, [Expected(f"1 * {series}", AT, expected)])
+            check(tmp_path, [series], rows, [value(series, AT, (labels, float(count)))])
 
 
 UNOPENED = next(case for case in CASES if case.alert == "GpuAllocatedUnopened" and case.labels)
@@ -319,7 +294,7 @@ def test_the_alert_ends_when_the_gpu_is_opened_or_given_back(tmp_path: Path) -> 
     back = given(("team-a/notebook-7", 0, change))
     taken = given(("team-a/notebook-7", 0, change), ("team-b/train-0", change, 1e9))
     for rows in (opened, back, taken):
-        expected = [_firing(UNOPENED, change - 30)]
+        expected = [firing(UNOPENED, change - 30)]
         expected += [Expected(ANY_UNOPENED, change + MINUTE + 60 * i, []) for i in range(20)]
         check(tmp_path, [UNOPENED.alert], rows, expected)
 
@@ -332,7 +307,7 @@ def test_a_hole_neither_ends_nor_raises_it(away: float, restart: bool, tmp_path:
     event = Interruption(start, start + away, restart=restart)
     times = [start + 30 * step for step in range(int((away + 45 * MINUTE) // 30))]
     check(
-        tmp_path, [UNOPENED.alert], UNOPENED.series, [_firing(UNOPENED, at) for at in times], event
+        tmp_path, [UNOPENED.alert], UNOPENED.series, [firing(UNOPENED, at) for at in times], event
     )
     event = Interruption(29 * MINUTE, 1e9)
     quiet = [Expected(ANY_UNOPENED, 30 * MINUTE + 60 * step, []) for step in range(60)]
@@ -343,7 +318,7 @@ def test_it_does_not_outlive_its_readings_for_ever(tmp_path: Path) -> None:
     """A node that was taken away is forgotten."""
     event = Interruption(UNOPENED.by, 1e9)
     expected = [
-        _firing(UNOPENED, UNOPENED.by + 110 * MINUTE),
+        firing(UNOPENED, UNOPENED.by + 110 * MINUTE),
         Expected(ANY_UNOPENED, UNOPENED.by + 130 * MINUTE, []),
     ]
     check(tmp_path, [UNOPENED.alert], UNOPENED.series, expected, event)
@@ -359,7 +334,7 @@ def test_a_scheduler_that_cannot_be_asked_after_a_restart_does_not_end_it(tmp_pa
         replace(pod("team-a/notebook-7"), value=_unless(start, end)),
     ]
     times = [40 * MINUTE + 30 * step for step in range(120)]
-    check(tmp_path, [UNOPENED.alert], rows, [_firing(UNOPENED, at) for at in times])
+    check(tmp_path, [UNOPENED.alert], rows, [firing(UNOPENED, at) for at in times])
 
 
 def test_an_unopened_gpu_is_the_same_under_another_index(tmp_path: Path) -> None:
@@ -371,7 +346,7 @@ def test_an_unopened_gpu_is_the_same_under_another_index(tmp_path: Path) -> None
         for one in given(("team-a/notebook-7", 0, 1e9))
     ]
     times = [40 * MINUTE + 30 * step for step in range(160)]
-    check(tmp_path, [UNOPENED.alert], rows, [_firing(UNOPENED, at) for at in times])
+    check(tmp_path, [UNOPENED.alert], rows, [firing(UNOPENED, at) for at in times])
 
 
 def test_a_gpu_that_is_divided_is_no_longer_unopened(tmp_path: Path) -> None:
@@ -386,7 +361,7 @@ def test_a_gpu_that_is_divided_is_no_longer_unopened(tmp_path: Path) -> None:
         for one in given(labels=INSTANCE)
     ]
     expected = [
-        _firing(UNOPENED, change - 30),
+        firing(UNOPENED, change - 30),
         Expected(ANY_UNOPENED, change + MINUTE, []),
         Expected(ANY_UNOPENED, change + HOUR, []),
     ]
@@ -402,6 +377,5 @@ def test_idle_time_before_a_workload_came_is_not_its_own(tmp_path: Path) -> None
         gauge("gpu_allocated", piecewise((0, 0), (come, 1))),
     ]
     name = "holder:gpu_held_idle_seconds:hours1d"
-    labels = dict(sorted({**BY_UUID, **HOLDER, "owner": "a/p"}.items()))
-    expected = [(selector("", labels), 1.0)]
-    check(tmp_path, [name], rows, [Expected(f"round({name}, 0.1)", 2 * HOUR, expected)])
+    mine = ({**BY_UUID, **HOLDER, "owner": "a/p"}, 1.0)
+    check(tmp_path, [name], rows, [value(name, 2 * HOUR, mine, to=0.1)])

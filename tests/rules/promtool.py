@@ -135,18 +135,9 @@ class Test:
 
     def group(self) -> dict[str, Any]:
         """One test group of promtool."""
-        last = max(one.at for one in self.expected)
-        times = [step * float(STEP_SECONDS) for step in range(int(last // STEP_SECONDS) + 1)]
-        write = _notation if self.event is None or self.event.stale else _late
         return {
             "interval": f"{STEP_SECONDS}s",
-            "input_series": [
-                {
-                    "series": one.selector(),
-                    "values": write([_float(_sample(one, at, self.event)) for at in times]),
-                }
-                for one in self.series
-            ],
+            "input_series": inputs(self.series, max(one.at for one in self.expected), self.event),
             "promql_expr_test": [
                 {
                     "expr": f"{one.expression} # {self.name}",
@@ -158,6 +149,21 @@ class Test:
                 for one in self.expected
             ],
         }
+
+
+def inputs(
+    series: Sequence[Series], end: float, event: Interruption | None = None
+) -> list[dict[str, str]]:
+    """What is scraped until a time, in promtool's notation."""
+    times = [step * float(STEP_SECONDS) for step in range(int(end // STEP_SECONDS) + 1)]
+    write = _notation if event is None or event.stale else _late
+    return [
+        {
+            "series": one.selector(),
+            "values": write([_float(_sample(one, at, event)) for at in times]),
+        }
+        for one in series
+    ]
 
 
 def check(

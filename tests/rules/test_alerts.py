@@ -21,6 +21,7 @@ from tests.rules.cases import (
     ecc,
     firing,
     gauge,
+    given,
     held,
     held_by,
     rank,
@@ -155,35 +156,73 @@ def test_every_alert_has_cases() -> None:
 
 
 HELD_IDLE = ("GpuHeldIdle",)
-IDLE = next(case for case in FIRING if case.alert == "GpuHeldIdle")
+IDLE, UNOPENED = (
+    next(case for case in FIRING if case.alert == alert)
+    for alert in ("GpuHeldIdle", "GpuAllocatedUnopened")
+)
+of_unused_gpus = pytest.mark.parametrize(
+    "case", [IDLE, UNOPENED], ids=["held and idle", "never opened"]
+)
 
 
-def ended(at: float, severity: str = "warning") -> Expected:
-    labels = {"alertname": "GpuHeldIdle", "alertstate": "firing", "severity": severity}
+def ended(at: float, severity: str = "warning", case: Case = IDLE) -> Expected:
+    labels = {"alertname": case.alert, "alertstate": "firing", "severity": severity}
     return Expected(selector("ALERTS", labels), at, [])
 
 
+def relabelled(case: Case, start: float, end: float, **labels: str) -> list[Series]:
+    """The series of a case for a while, with other labels."""
+    return [
+        replace(one, labels={**one.labels, **labels}, value=since(start, end, one))
+        for one in case.series
+    ]
+
+
+@of_unused_gpus
 @pytest.mark.parametrize("how", AWAY)
 @pytest.mark.parametrize("away", [10 * MINUTE, 40 * MINUTE])
-def test_an_absent_series_does_not_end_an_idle_alert(away: float, how: str, tmp_path: Path) -> None:
+def test_an_absent_series_ends_no_alert(case: Case, away: float, how: str, tmp_path: Path) -> None:
     """Longer than any staleness, and until enough was observed again to know better."""
-    start = IDLE.by
-    event = Interruption(start, start + away, AWAY[how].stale, AWAY[how].restart)
-    times = [start + 30 * step for step in range(int((away + 45 * MINUTE) // 30))]
-    check(tmp_path, HELD_IDLE, held(1), [firing(IDLE, at) for at in times], event)
+    event = Interruption(case.by, case.by + away, AWAY[how].stale, AWAY[how].restart)
+    times = [case.by + 30 * step for step in range(int((away + 45 * MINUTE) // 30))]
+    check(tmp_path, [case.alert], case.series, [firing(case, at) for at in times], event)
 
 
-def test_an_idle_alert_does_not_outlive_its_readings_for_ever(tmp_path: Path) -> None:
+@of_unused_gpus
+def test_an_alert_does_not_outlive_its_readings_for_ever(case: Case, tmp_path: Path) -> None:
     """A node that was taken away is forgotten."""
-    event = Interruption(IDLE.by, 1e9)
-    expected = [firing(IDLE, IDLE.by + 110 * MINUTE), ended(IDLE.by + 130 * MINUTE)]
-    check(tmp_path, HELD_IDLE, held(1), expected, event)
+    event = Interruption(case.by, 1e9)
+    expected = [firing(case, case.by + 110 * MINUTE), ended(case.by + 130 * MINUTE, case=case)]
+    check(tmp_path, [case.alert], case.series, expected, event)
 
 
-def test_an_absent_series_does_not_raise_an_idle_alert(tmp_path: Path) -> None:
+@of_unused_gpus
+def test_an_absent_series_raises_no_alert(case: Case, tmp_path: Path) -> None:
     """What was pending when the readings stopped stays that."""
-    event = Interruption(30 * MINUTE, 1e9)
-    check(tmp_path, HELD_IDLE, held(1), [ended(40 * MINUTE), ended(60 * MINUTE)], event)
+    event = Interruption(29 * MINUTE, 1e9)
+    quiet = [ended(30 * MINUTE + 60 * step, case=case) for step in range(60)]
+    check(tmp_path, [case.alert], case.series, quiet, event)
+
+
+@of_unused_gpus
+def test_another_index_ends_no_alert(case: Case, tmp_path: Path) -> None:
+    """The GPU is the same: its UUID says so."""
+    change, back = 60 * MINUTE, 61 * MINUTE
+    moved = [*relabelled(case, 0.0, change), *relabelled(case, back, 1e9, gpu="1")]
+    times = [40 * MINUTE + 30 * step for step in range(160)]
+    check(tmp_path, [case.alert], moved, [firing(case, at) for at in times])
+
+
+@of_unused_gpus
+def test_an_alert_ends_when_the_gpu_is_divided(case: Case, tmp_path: Path) -> None:
+    """With MIG switched on there is no whole GPU, and that is known."""
+    change = 45 * MINUTE
+    part = {**GPU, "gpu_instance": "1"}
+    used = held(0, HOLDER, part) if case is IDLE else given(labels=part)
+    parts = [replace(one, value=since(change, 1e9, one)) for one in used]
+    expected = [firing(case, change - 30)]
+    expected += [ended(at, case=case) for at in (change + MINUTE, change + HOUR)]
+    check(tmp_path, [case.alert], [*relabelled(case, 0.0, change), *parts], expected)
 
 
 def test_an_idle_alert_ends_with_work(tmp_path: Path) -> None:
@@ -309,17 +348,6 @@ def test_work_ends_an_idle_alert_after_a_hole(tmp_path: Path) -> None:
     check(tmp_path, HELD_IDLE, rows, [firing(IDLE, away.end - 30), *expected[:60]], away)
 
 
-def test_another_index_does_not_end_an_idle_alert(tmp_path: Path) -> None:
-    """The GPU is the same: its UUID says so."""
-    change, back = 60 * MINUTE, 61 * MINUTE
-    moved: list[Series] = []
-    for index, start, end in (("0", 0.0, change), ("1", back, 1e9)):
-        for one in held(1, HOLDER, {**GPU, "gpu": index}):
-            moved.append(replace(one, value=since(start, end, one)))
-    times = [40 * MINUTE + 30 * step for step in range(160)]
-    check(tmp_path, HELD_IDLE, moved, [firing(IDLE, at) for at in times])
-
-
 def since(start: float, end: float, series: Series) -> Value:
     """Its value while it is there; a counter begins at 0."""
     return between(
@@ -327,16 +355,6 @@ def since(start: float, end: float, series: Series) -> Value:
         end,
         lambda at: (series.value(at) or 0.0) - (series.value(start) or 0.0 if series.own else 0.0),
     )
-
-
-def test_an_idle_alert_ends_when_the_gpu_is_divided(tmp_path: Path) -> None:
-    """With MIG switched on there is no whole GPU to be held, and that is known."""
-    change = 45 * MINUTE
-    whole = [replace(one, value=since(0, change, one)) for one in held(1)]
-    part = {**GPU, "gpu_instance": "1"}
-    parts = [replace(one, value=since(change, 1e9, one)) for one in held(0, HOLDER, part)]
-    expected = [firing(IDLE, change - 30), ended(change + MINUTE), ended(change + HOUR)]
-    check(tmp_path, HELD_IDLE, [*whole, *parts], expected)
 
 
 @pytest.mark.parametrize("how", AWAY)

@@ -30,7 +30,16 @@ from tests.rules.cases import (
     workload,
     xid,
 )
-from tests.rules.promtool import MINUTE, STEP_SECONDS, Labels, Series, between, piecewise, run
+from tests.rules.promtool import (
+    MINUTE,
+    STEP_SECONDS,
+    Labels,
+    Series,
+    between,
+    inputs,
+    piecewise,
+    run_suite,
+)
 from tests.rules.rules import only
 
 UP = gauge("gpu_up", 1)
@@ -53,20 +62,9 @@ def text(
             # promtool wants all annotations or none: only this one is under test.
             said = re.sub(r"\s*\{\{- with printf `gpu_info.*", "", rule["annotations"][annotation])
             rule["annotations"] = {annotation: said}
-    (folder / "rules.yml").write_text(json.dumps(rules), encoding="utf-8")
-    times = [step * float(STEP_SECONDS) for step in range(int(at // STEP_SECONDS) + 1)]
-    test: Mapping[str, Any] = {
+    group = {
         "interval": f"{STEP_SECONDS}s",
-        "input_series": [
-            {
-                "series": one.selector(),
-                "values": " ".join(
-                    "_" if (value := one.value(time)) is None else str(float(value))
-                    for time in times
-                ),
-            }
-            for one in series
-        ],
+        "input_series": inputs(series, at),
         "alert_rule_test": [
             {
                 "alertname": alert,
@@ -77,13 +75,7 @@ def text(
             }
         ],
     }
-    suite = {
-        "rule_files": [str(folder / "rules.yml")],
-        "evaluation_interval": f"{STEP_SECONDS}s",
-        "tests": [test],
-    }
-    (folder / "test.yml").write_text(json.dumps(suite), encoding="utf-8")
-    run("test", "rules", str(folder / "test.yml"))
+    run_suite(folder, rules, [group])
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,6 @@ from tests.rules.promtool import (
     Labels,
     Series,
     Value,
-    between,
     check,
     piecewise,
     selector,
@@ -299,31 +298,6 @@ def test_the_alert_ends_when_the_gpu_is_opened_or_given_back(tmp_path: Path) -> 
         check(tmp_path, [UNOPENED.alert], rows, expected)
 
 
-@pytest.mark.parametrize("restart", [False, True])
-@pytest.mark.parametrize("away", [10 * MINUTE, 40 * MINUTE])
-def test_a_hole_neither_ends_nor_raises_it(away: float, restart: bool, tmp_path: Path) -> None:
-    """While nothing is known the last state counts, and what was pending stays that."""
-    start = UNOPENED.by
-    event = Interruption(start, start + away, restart=restart)
-    times = [start + 30 * step for step in range(int((away + 45 * MINUTE) // 30))]
-    check(
-        tmp_path, [UNOPENED.alert], UNOPENED.series, [firing(UNOPENED, at) for at in times], event
-    )
-    event = Interruption(29 * MINUTE, 1e9)
-    quiet = [Expected(ANY_UNOPENED, 30 * MINUTE + 60 * step, []) for step in range(60)]
-    check(tmp_path, [UNOPENED.alert], UNOPENED.series, quiet, event)
-
-
-def test_it_does_not_outlive_its_readings_for_ever(tmp_path: Path) -> None:
-    """A node that was taken away is forgotten."""
-    event = Interruption(UNOPENED.by, 1e9)
-    expected = [
-        firing(UNOPENED, UNOPENED.by + 110 * MINUTE),
-        Expected(ANY_UNOPENED, UNOPENED.by + 130 * MINUTE, []),
-    ]
-    check(tmp_path, [UNOPENED.alert], UNOPENED.series, expected, event)
-
-
 def test_a_scheduler_that_cannot_be_asked_after_a_restart_does_not_end_it(tmp_path: Path) -> None:
     """That no process holds the GPU is known, to whom it is given is not."""
     start, end = 45 * MINUTE, 65 * MINUTE
@@ -335,37 +309,6 @@ def test_a_scheduler_that_cannot_be_asked_after_a_restart_does_not_end_it(tmp_pa
     ]
     times = [40 * MINUTE + 30 * step for step in range(120)]
     check(tmp_path, [UNOPENED.alert], rows, [firing(UNOPENED, at) for at in times])
-
-
-def test_an_unopened_gpu_is_the_same_under_another_index(tmp_path: Path) -> None:
-    """Its UUID says so."""
-    change, back = 60 * MINUTE, 61 * MINUTE
-    rows = [
-        Series(one.name, {**one.labels, "gpu": index}, between(start, end, one.value), one.own)
-        for index, start, end in (("0", 0.0, change), ("1", back, 1e9))
-        for one in given(("team-a/notebook-7", 0, 1e9))
-    ]
-    times = [40 * MINUTE + 30 * step for step in range(160)]
-    check(tmp_path, [UNOPENED.alert], rows, [firing(UNOPENED, at) for at in times])
-
-
-def test_a_gpu_that_is_divided_is_no_longer_unopened(tmp_path: Path) -> None:
-    """With MIG switched on its instances are what is given away."""
-    change = 45 * MINUTE
-    rows = [
-        Series(one.name, one.labels, between(0, change, one.value))
-        for one in given(("team-a/notebook-7", 0, 1e9))
-    ]
-    rows += [
-        Series(one.name, one.labels, between(change, 1e9, one.value))
-        for one in given(labels=INSTANCE)
-    ]
-    expected = [
-        firing(UNOPENED, change - 30),
-        Expected(ANY_UNOPENED, change + MINUTE, []),
-        Expected(ANY_UNOPENED, change + HOUR, []),
-    ]
-    check(tmp_path, [UNOPENED.alert], rows, expected)
 
 
 def test_idle_time_before_a_workload_came_is_not_its_own(tmp_path: Path) -> None:

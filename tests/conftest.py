@@ -62,6 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
         bare.ignore_interrupts()
 
 
+@pytest.hookimpl(trylast=True)  # after the markers that folders add
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is slow, and what is no different on a bare machine."""
     if config.getoption("bare"):

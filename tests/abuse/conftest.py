@@ -18,6 +18,13 @@ from tests.e2e.processes import Process
 StartDemo = Callable[..., Daemon]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    """Mark the attacks that are measured as slow: hundreds of connections, for seconds each."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents and "record_property" in item.fixturenames:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture
 def folders(tmp_path: Path) -> Iterator[Path]:
     """A new folder at each `next`."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
@@ -18,6 +19,7 @@ import pytest
 from hypothesis import settings
 
 from tests import bare
+from tests.e2e.processes import Process
 
 MEASURED = "measured"
 
@@ -99,6 +101,22 @@ def _interruptible() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Iterator[Path]:
+    """A new folder at each `next`."""
+    return (tmp_path / str(number) for number in itertools.count())
+
+
+@pytest.fixture
+def processes() -> Iterator[list[Process]]:
+    """Everything that was started; ended here, with what it said last if the test failed."""
+    started: list[Process] = []
+    yield started
+    for process in started:
+        process.kill()
+        print("\n".join([f"pid {process.pid} said:", *process.lines()[-40:]]))
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ What the attacks cost is printed at the end of the run, under *measured*.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,22 +22,6 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents and "record_property" in item.fixturenames:
             item.add_marker(pytest.mark.slow)
-
-
-@pytest.fixture
-def folders(tmp_path: Path) -> Iterator[Path]:
-    """A new folder at each `next`."""
-    return (tmp_path / str(number) for number in itertools.count())
-
-
-@pytest.fixture
-def processes() -> Iterator[list[Process]]:
-    """Everything that was started; ended here, with what it said last if the test failed."""
-    started: list[Process] = []
-    yield started
-    for process in started:
-        process.kill()
-        print("\n".join([f"pid {process.pid} said:", *process.lines()[-40:]]))
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 import tracemalloc
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,15 +33,6 @@ WARM_UP_TICKS = 1000
 TICKS = 3000
 GROWTH_BYTES = 64 * 1024
 """Over the ticks after the warm-up: an object of 28 bytes kept per tick would exceed it."""
-
-
-@pytest.fixture
-def processes() -> Iterator[list[Process]]:
-    """What a test started; ended here."""
-    started: list[Process] = []
-    yield started
-    for process in started:
-        process.kill()
 
 
 def run(module: str, *words: str) -> str:

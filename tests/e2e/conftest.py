@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -52,12 +51,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def folders(tmp_path: Path) -> Iterator[Path]:
-    """A new folder at each `next`."""
-    return (tmp_path / str(number) for number in itertools.count())
-
-
-@pytest.fixture
 def make_driver(folders: Iterator[Path]) -> MakeDriver:
     """Makes scripted drivers: ``make_driver({"devices": […]})``."""
 
@@ -65,16 +58,6 @@ def make_driver(folders: Iterator[Path]) -> MakeDriver:
         return FakeNvml(next(folders), scenario, **options)
 
     return make
-
-
-@pytest.fixture
-def processes() -> Iterator[list[Process]]:
-    """Everything that was started; ended here, and what it said is shown if the test failed."""
-    started: list[Process] = []
-    yield started
-    for process in started:
-        process.kill()
-        print("\n".join([f"pid {process.pid} said:", *process.lines()]))
 
 
 @pytest.fixture

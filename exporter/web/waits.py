@@ -9,44 +9,12 @@ shown there, but does not count.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
 
-from exporter.model.snapshot import RECENT_SECONDS
+from exporter.model.snapshot import RECENT_SECONDS, Rank
 from exporter.web.wording.facts import Range
-
-if TYPE_CHECKING:
-    from exporter.model.snapshot import Rank
 
 Place = tuple[str | None, int | None]
 """UUID of a physical GPU and the GPU instance on it."""
-
-
-class Report(Protocol):
-    """What a rank says of its waiting, as snapshot and API have it."""
-
-    @property
-    def verified(self) -> bool | None:
-        """Whether the driver lists it on its GPU."""
-
-    @property
-    def job(self) -> str:
-        """Its name."""
-
-    @property
-    def last_report_timestamp_seconds(self) -> float:
-        """Unix time."""
-
-    @property
-    def waiting_for_data(self) -> bool:
-        """Whether its last report said that a wait for data begins."""
-
-    @property
-    def data_stall_ratio(self) -> float | None:
-        """Share of time in which its GPU was idle because it waited for data; where measured."""
-
-    @property
-    def data_wait_ratio(self) -> float | None:
-        """Share of time in which its host waited for data."""
 
 
 def live_ranks(ranks: Iterable[Rank]) -> dict[Place, list[Rank]]:
@@ -59,7 +27,7 @@ def live_ranks(ranks: Iterable[Rank]) -> dict[Place, list[Rank]]:
 
 
 def data_stall(
-    ranks: Sequence[Report],
+    ranks: Sequence[Rank],
     bounds: Iterable[tuple[float, float]],
     *,
     now: float,
@@ -100,7 +68,7 @@ def data_stall(
     return Range(min(lower, most), min(upper, most))
 
 
-def _fits(ranks: Sequence[Report], idle_ratio: float | None) -> Range:
+def _fits(ranks: Sequence[Rank], idle_ratio: float | None) -> Range:
     """Return what a stall can be of the last seconds, in which the GPU was idle for `idle_ratio`.
 
     What is inferred from a job's reports is of the time between these, which is longer, and over,
@@ -117,7 +85,7 @@ def _fits(ranks: Sequence[Report], idle_ratio: float | None) -> Range:
 
 
 def _lasting(
-    ranks: Iterable[Report], now: float, idle_seconds: float | None, window_seconds: float
+    ranks: Iterable[Rank], now: float, idle_seconds: float | None, window_seconds: float
 ) -> float | None:
     """Return the part of the last seconds in which a GPU sat idle in a wait that still goes on."""
     since = [rank.last_report_timestamp_seconds for rank in ranks if rank.waiting_for_data]
@@ -126,12 +94,12 @@ def _lasting(
     return min(max(0.0, now - min(since)), max(0.0, idle_seconds), window_seconds) / window_seconds
 
 
-def waiting(ranks: Iterable[Report]) -> bool:
+def waiting(ranks: Iterable[Rank]) -> bool:
     """Return whether a job waits for data now, by its last word."""
     return any(rank.waiting_for_data for rank in ranks if rank.verified)
 
 
-def job_of(ranks: Iterable[Report]) -> str | None:
+def job_of(ranks: Iterable[Rank]) -> str | None:
     """Return the job that waits most for data, of those on a GPU; None without one."""
     known = [rank for rank in ranks if rank.verified]
     if not known:
@@ -147,7 +115,7 @@ def job_of(ranks: Iterable[Report]) -> str | None:
     return worst.job
 
 
-def wait_for_data(ranks: Iterable[Report]) -> float | None:
+def wait_for_data(ranks: Iterable[Rank]) -> float | None:
     """Return the part of the last seconds in which the host of the worst rank waited for data."""
     return _most(rank.data_wait_ratio for rank in ranks if rank.verified)
 

@@ -35,7 +35,6 @@ from exporter.sources.nvml import GPM
 from exporter.sources.nvml.gpm_ids import CYCLES, PERCENTS
 from exporter.sources.table import COUNTER_SOURCES
 from exporter.specs import load_specs
-from exporter.web.api.convert import gpus_answer
 from exporter.web.wording.state import state
 from tests.rules.promtool import STEP_SECONDS, Expected, Series, check
 from tests.rules.rules import RECORDED
@@ -223,7 +222,7 @@ def words(snapshot: Snapshot) -> dict[str, float]:
     """What `recent` and `status` say of the GPU in numbers."""
     (share,) = snapshot.gpus[0].shares
     said = {} if share.recent is None else numbers(asdict(share.recent), "recent")
-    (facts,) = view(gpus_answer(snapshot)).gpus
+    (facts,) = view(snapshot).gpus
     assert state(facts) not in QUIET
     shown = numbers(asdict(facts), "status")
     return {name: value for name, value in (said | shown).items() if _exact(name)}

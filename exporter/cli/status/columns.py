@@ -20,7 +20,7 @@ _FAINT_LIMITERS = ("idle", "often idle", "unknown")
 
 
 def _cell(text: str | None, painted: str = "") -> Cell:
-    return UNKNOWN if text is None else Cell(text, painted)
+    return Cell(text, painted) if text and text.strip() else UNKNOWN
 
 
 def _gpu(facts: Facts) -> Cell:

@@ -19,11 +19,11 @@ from exporter.cli.status.view import view
 from exporter.cli.status.watch import Frame, watch
 from exporter.cli.terminal.screen import Screen, encodable, safe, screen_of
 from exporter.errors import ConfigError, SourceError
-from exporter.web.api.models.gpus import GpusAnswer
+from exporter.model.snapshot import Snapshot
 
 WATCH_SECONDS = "1s"
 
-_NOTHING_YET = Answered("", GpusAnswer(gpus=[]))
+_NOTHING_YET = Answered("", Snapshot(0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +112,11 @@ def _reader(
 
 
 def _print_once(answered: Answered, options: Options, environ: Mapping[str, str]) -> int:
-    shown = view(answered.answer, answered.notices, since_start=answered.since_start)
+    shown = view(answered.snapshot, answered.notices, since_start=answered.since_start)
     if options.json:
         _print(answered.text)
     elif not shown.gpus:
-        raise SourceError(": ".join(("no GPU", *view(answered.answer).notices)))
+        raise SourceError(": ".join(("no GPU", *view(answered.snapshot).notices)))
     else:
         for line in rendered(shown, screen_of(sys.stdout, environ)):
             _print(line)
@@ -143,10 +143,10 @@ class Frames:
             try:
                 answered = self._last = self._reader()
             except SourceError as error:
-                answered, notices = self._last, (safe(str(error)),)
+                answered, notices = self._last, (str(error),)
         answered = answered or _NOTHING_YET
         notices = (*notices, *answered.notices)
-        shown = view(answered.answer, notices, since_start=answered.since_start)
+        shown = view(answered.snapshot, notices, since_start=answered.since_start)
 
         def frame(screen: Screen) -> list[str]:
             return list(rendered(shown, screen))

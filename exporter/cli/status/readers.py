@@ -14,8 +14,9 @@ from typing import Protocol
 from exporter.cli.config import Settings
 from exporter.cli.http_get import Answer, Daemon, get
 from exporter.errors import SourceError, one_line
+from exporter.model.snapshot import Snapshot
 from exporter.web.api.models.gpus import GpusAnswer
-from exporter.web.api.models.read import UnexpectedError, read
+from exporter.web.api.read import UnexpectedError, read, snapshot_of
 
 PATH = "/api/v1/gpus"
 ANSWER_SECONDS = 4.0
@@ -31,7 +32,7 @@ class Answered:
 
     text: str
     """As JSON, in one line."""
-    answer: GpusAnswer
+    snapshot: Snapshot
     notices: tuple[str, ...] = ()
     since_start: bool = False
     """Whether nobody had looked before: its idle times are those of this process."""
@@ -56,7 +57,7 @@ def ask_daemon(daemon: Daemon) -> Answered:
     return Answered(answer.body.decode("utf-8", "replace").strip(), found, _age(answer, found))
 
 
-def read_answer(url: str, body: bytes) -> GpusAnswer:
+def read_answer(url: str, body: bytes) -> Snapshot:
     """Return what the page at `url` answered; raises SourceError with one line."""
     try:
         value = json.loads(body)
@@ -65,14 +66,14 @@ def read_answer(url: str, body: bytes) -> GpusAnswer:
     if not isinstance(value, dict) or "gpus" not in value:
         raise SourceError(f"{url}: expected the JSON of a roofline-exporter")
     try:
-        return read(GpusAnswer, value)
+        return snapshot_of(read(GpusAnswer, value))
     except UnexpectedError as error:
         raise SourceError(one_line(f"{url}: {error} (is the daemon of another version?)")) from None
 
 
-def _age(answer: Answer, found: GpusAnswer) -> tuple[str, ...]:
+def _age(answer: Answer, found: Snapshot) -> tuple[str, ...]:
     """Say so if the snapshot is old, by the daemon's own clock."""
-    if found.timestamp_seconds is None:
+    if not found.timestamp_seconds:  # there is none yet
         return ()
     try:
         age = parsedate_to_datetime(answer.date or "").timestamp() - found.timestamp_seconds
@@ -99,8 +100,8 @@ def local_reader(settings: Settings, why: str) -> Iterator[Reader]:
         nonlocal due
         time.sleep(max(0.0, due - time.monotonic()))
         due = time.monotonic() + settings.poll_interval_seconds
-        answer = gpus_answer(parts.publisher.tick())
-        return Answered(json_text(answer), answer, (notice,), since_start=True)
+        snapshot = parts.publisher.tick()
+        return Answered(json_text(gpus_answer(snapshot)), snapshot, (notice,), since_start=True)
 
     with looking(settings) as (parts, problem):
         if problem is not None:

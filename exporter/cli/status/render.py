@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from exporter.cli.status.columns import COLUMNS
 from exporter.cli.status.view import View
-from exporter.cli.terminal.screen import Screen, cells, wrapped
+from exporter.cli.terminal.screen import Screen, cells, safe, wrapped
 from exporter.cli.terminal.table import laid_out
 from exporter.web.wording import short
 from exporter.web.wording.facts import Facts
@@ -23,7 +23,7 @@ def rendered(view: View, screen: Screen) -> Iterator[str]:
     None is wider than the screen.
     """
     title = " · ".join(filter(None, (view.title, view.window)))
-    driver = f" · driver {view.driver}" if view.driver else ""
+    driver = f" · driver {safe(view.driver)}" if view.driver else ""
     if cells(title + driver) > screen.columns:
         driver = ""
     *above, last = wrapped(title, screen.columns)

@@ -70,13 +70,17 @@ def safe(text: str) -> str:
     What could move the cursor, change colours or reorder the line (control characters, bidi marks)
     is spelled out; marks that pile up on the character before them are left out.
     """
-    composed = unicodedata.normalize("NFC", text[:LONGEST_TEXT])
-    spelled = "".join(
+    return _harmless(text[:LONGEST_TEXT])[:LONGEST_TEXT]
+
+
+def _harmless(text: str) -> str:
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
         char if char.isprintable() else repr(char)[1:-1]
-        for char in composed
+        for char in unicodedata.normalize("NFC", text)
         if unicodedata.category(char) not in ("Mn", "Me")
     )
-    return spelled[:LONGEST_TEXT]
 
 
 def cells(text: str) -> int:
@@ -112,9 +116,12 @@ def pad(text: str, width: int, *, right: bool = False) -> str:
 
 
 def wrapped(text: str, width: int, indent: str = "") -> Iterator[str]:
-    """Yield the words of the text on lines of at most `width` cells; later ones are indented."""
+    """Yield the words of the text, made harmless, on lines of at most `width` cells.
+
+    Later lines are indented.
+    """
     line = ""
-    for word in text.split():
+    for word in _harmless(" ".join(text.split())).split():
         longer = f"{line} {word}" if line.strip() else f"{line}{word}"
         if cells(longer) <= width or not line.strip():
             line = longer

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from exporter.cli.terminal.screen import Screen, cells, clip, pad
+from exporter.cli.terminal.screen import Screen, cells, clip, pad, safe
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ def laid_out(
     across: Callable[[T], str | None] = lambda row: None,
     lead: int = 2,
 ) -> Iterator[str]:
-    """Yield the header and one line a row, none wider than the screen.
+    """Yield the header and one line a row, made harmless and none wider than the screen.
 
     `columns` stand in the order of the line; those with nothing in any row are left out.
 
@@ -99,7 +99,7 @@ def laid_out(
         parts = [_cell(each, each.cells[number], screen, row_tone) for each in shown]
         if text is not None:
             rest = screen.columns - sum(each.width + len(GAP) for each in leading)
-            parts.append(screen.painted(clip(text, rest), row_tone))
+            parts.append(screen.painted(clip(safe(text), rest), row_tone))
         yield GAP.join(parts).rstrip()
 
 
@@ -110,9 +110,13 @@ def _cell(fitted: _Fitted[T], cell: Cell, screen: Screen, row_tone: str) -> str:
     return padded.replace(text, screen.painted(text, row_tone or cell.tone), 1) if text else padded
 
 
+def _harmless(cell: Cell) -> Cell:
+    return replace(cell, text=safe(cell.text))
+
+
 def _fit(columns: Sequence[Column[T]], rows: Sequence[T], width: int) -> list[_Fitted[T]]:
     """Return the columns that fit, by rank, each with its width."""
-    every = [_Fitted(column, [column.cell(row) for row in rows]) for column in columns]
+    every = [_Fitted(column, [_harmless(column.cell(row)) for row in rows]) for column in columns]
     kept: list[_Fitted[T]] = []
     left = width + len(GAP)
     for fitted in sorted(every, key=lambda each: each.column.rank):

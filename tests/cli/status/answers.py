@@ -13,7 +13,7 @@ from exporter.cli.terminal.screen import Screen, cells
 from exporter.model.snapshot import Snapshot
 from exporter.web.api.convert import gpus_answer
 from exporter.web.api.models.gpus import GpusAnswer
-from exporter.web.api.models.read import read
+from exporter.web.api.read import read, snapshot_of
 from exporter.web.api.write import json_text
 from tests import snapshots
 
@@ -63,7 +63,7 @@ def node() -> dict[str, Any]:
 
 
 def lines_of(answer: object, columns: int = 160, **options: Any) -> list[str]:
-    shown = view(read(GpusAnswer, answer), **options)
+    shown = view(snapshot_of(read(GpusAnswer, answer)), **options)
     return list(rendered(shown, Screen(columns)))
 
 

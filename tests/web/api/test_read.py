@@ -10,7 +10,7 @@ import pytest
 
 from exporter.web.api.convert import gpus_answer
 from exporter.web.api.models.gpus import GpuJson, GpusAnswer, HolderJson, MemoryJson
-from exporter.web.api.models.read import UnexpectedError, read
+from exporter.web.api.read import UnexpectedError, read
 from exporter.web.api.write import json_text
 from tests.snapshots import EXAMPLES
 
@@ -25,13 +25,6 @@ def test_what_was_written_is_read_again(name: str) -> None:
 def test_what_is_not_known_of_it_is_left_out() -> None:
     """A newer daemon may say more."""
     assert read(HolderJson, {"class": "other", "shoe_size": 43}) == HolderJson(work_class="other")
-
-
-def test_a_list_or_mapping_that_is_missing_is_empty() -> None:
-    """An older daemon may say less."""
-    gpu = {"index": 0, "uuid": "GPU-a", "up": True, "mig": False}
-    found = read(GpuJson, {**gpu, "identity": {"name": "H100", "source": "nvml"}})
-    assert (found.shares, found.ranks, found.absent_readings) == ([], [], {})
 
 
 @pytest.mark.parametrize(

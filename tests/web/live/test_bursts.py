@@ -14,7 +14,7 @@ from exporter.publisher import Publisher, Rules
 from exporter.web.api.convert import gpus_answer
 from exporter.web.api.history import TRAIL_COLUMNS, trails_json
 from exporter.web.api.models.gpus import GpusAnswer
-from exporter.web.api.models.read import read
+from exporter.web.api.read import read, snapshot_of
 from exporter.web.api.write import json_text
 from exporter.web.live.row_words import values_of
 from exporter.web.live.views import Views
@@ -79,7 +79,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
             seen.rows.append(list(page["rows"].values()))
             seen.totals.add(page["totals"])
             answer = read(GpusAnswer, json.loads(json_text(gpus_answer(snapshot))))
-            seen.status.add(tuple(state(each) for each in view(answer).gpus))
+            seen.status.add(tuple(state(each) for each in view(snapshot_of(answer)).gpus))
         node.fleet.stop()
         yield seen
 

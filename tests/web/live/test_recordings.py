@@ -18,7 +18,7 @@ from exporter.sources.recording.replay import Replay
 from exporter.sources.simulate import Simulation, load_scenario
 from exporter.web.api.convert import gpus_answer
 from exporter.web.api.models.gpus import GpusAnswer
-from exporter.web.api.models.read import read
+from exporter.web.api.read import read, snapshot_of
 from exporter.web.api.write import json_text
 from exporter.web.live.view import NodeView, node_view
 from exporter.web.page.problem import problem_view
@@ -70,14 +70,18 @@ def test_it_says_that_it_has_ended(file: Path) -> None:
     page, answer = seen[SECONDS // 2]
     assert page["notice"] == answer.notice == RECORDED
     assert "ended" not in page["headline"]
-    assert RECORDED in view(answer).notices
+    assert RECORDED in view(snapshot_of(answer)).notices
     page, answer = seen[-1]
     ended = f"The recording {file.name} has ended"
     assert page["headline"] == page["announced"] == ended
     assert page["notice"] == answer.notice == f"{RECORDED} {ended}."
     assert {row["words"]["word"] for row in page["rows"].values()} == {"ended"}
-    assert page["totals"] == view(answer).title == "8 GPUs: 8 of a recording that has ended"
-    assert view(answer).notices == (RECORDED, f"{ended[:1].lower()}{ended[1:]}")
+    assert (
+        page["totals"]
+        == view(snapshot_of(answer)).title
+        == "8 GPUs: 8 of a recording that has ended"
+    )
+    assert view(snapshot_of(answer)).notices == (RECORDED, f"{ended[:1].lower()}{ended[1:]}")
 
 
 def test_a_recording_in_a_loop_does_not_end(file: Path) -> None:

@@ -41,11 +41,11 @@ class Problem(Json):
     error: str
 
 
-T = TypeVar("T", bound=Json)
+T = TypeVar("T")
 
 
 def copied(kind: Callable[..., T], source: object, **others: Any) -> T:
-    """Return one of these types with `others`, and with what `source` has by the same names."""
+    """Return a dataclass with `others`, and with what `source` has by the same names."""
     for name in _names(kind) - others.keys():
         if hasattr(source, name):
             value = getattr(source, name)

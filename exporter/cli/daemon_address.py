@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whom to ask: where the daemon is by the settings, and what it takes to be let in."""
+"""The daemon that a command asks: its URL, and the credentials for it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from exporter.cli.config import Address, Settings, Url
-from exporter.cli.http_get import CLIENT_CERTIFICATE_FLAGS, Daemon, Entry
+from exporter.cli.http_get import CLIENT_CERTIFICATE_FLAGS, Credentials, DaemonAddress
 from exporter.errors import ConfigError, SourceError, one_line
 from exporter.files import read_regular
 
@@ -23,35 +23,26 @@ _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 _KEY_BEGINS = b"PRIVATE KEY-----"
 
 T = TypeVar("T")
-Trust = Callable[[Settings, "str | None"], Entry]
-"""Makes the entry to a daemon that serves HTTPS, with this header of authorization."""
 
 
-def daemon_of(settings: Settings, command: str) -> Daemon:
+def daemon_of(settings: Settings, command: str) -> DaemonAddress:
     """Return the daemon that the settings name, else that of this node.
 
     Raises:
         ConfigError: the settings contradict each other.
         SourceError: how this node's daemon serves cannot be found out.
     """
-    trust: Trust = _trust_by_settings
+    web_config: Path | None = None
     if settings.url is not None:
         url = settings.url
     else:
-        url, trust = _local(settings, command)
+        url, web_config = _local(settings, command)
     _refuse_contradictions(settings, url)
-
-    def enter() -> Entry:
-        authorization = _authorization(settings, url)
-        if url.scheme == "http":
-            return Entry(authorization=authorization)
-        return trust(settings, authorization)
-
-    return Daemon(url, enter)
+    return DaemonAddress(url, lambda: _credentials(settings, url, web_config))
 
 
-def _local(settings: Settings, command: str) -> tuple[Url, Trust]:
-    """Return where a daemon of this node with these settings is reached."""
+def _local(settings: Settings, command: str) -> tuple[Url, Path | None]:
+    """Return where a daemon of this node is, and the web configuration with its certificate."""
     address: Address = settings.web_listen_address
     if address.port == 0:
         raise ConfigError(f"{command}: web.listen-address has port 0, expected --url URL")
@@ -59,14 +50,13 @@ def _local(settings: Settings, command: str) -> tuple[Url, Trust]:
     path = settings.web_config_file
     section = {} if path is None else _tls_section(path)
     if path is None or not section:
-        return Url("http", host, address.port), _trust_by_settings
+        return Url("http", host, address.port), None
     needs = section.get("client_auth_type") == "RequireAndVerifyClientCert"
     if needs and settings.url_cert_file is None:
         problem = f"{path}: a client certificate is needed ({CLIENT_CERTIFICATE_FLAGS})"
         raise SourceError(one_line(problem))
-    chosen = settings.url_ca_file is not None or settings.url_insecure
-    trust = _trust_by_settings if chosen else _trust_of(path)
-    return Url("https", host, address.port), trust
+    is_told = settings.url_ca_file is not None or settings.url_insecure
+    return Url("https", host, address.port), None if is_told else path
 
 
 def _refuse_contradictions(settings: Settings, url: Url) -> None:
@@ -106,8 +96,23 @@ def _authorization(settings: Settings, url: Url) -> str | None:
     return f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"
 
 
-def _trust_by_settings(settings: Settings, authorization: str | None) -> Entry:
-    """Trust the CA that the settings name, else those of the system."""
+def _credentials(settings: Settings, url: Url, web_config: Path | None) -> Credentials:
+    authorization = _authorization(settings, url)
+    if url.scheme == "http":
+        return Credentials(authorization=authorization)
+    with_certificate = settings.url_cert_file is not None
+    if web_config is None:
+        context = _context(settings)
+        _show_certificate(context, settings)
+        return Credentials(context, authorization, with_certificate)
+    context = _context_of(web_config)
+    _show_certificate(context, settings)
+    hint = f"expected the one of {one_line(str(web_config))}"
+    return Credentials(context, authorization, with_certificate, hint)
+
+
+def _context(settings: Settings) -> ssl.SSLContext:
+    """Return a context that trusts the CA that the settings name, else those of the system."""
     import ssl
 
     context = ssl.create_default_context()
@@ -119,33 +124,26 @@ def _trust_by_settings(settings: Settings, authorization: str | None) -> Entry:
         text = _decoded("url.ca-file", path, _read("url.ca-file", path, MOST_PEM_BYTES))
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         _use("url.ca-file", path, lambda: context.load_verify_locations(cadata=text))
-    _show_certificate(context, settings)
-    return Entry(context, authorization, settings.url_cert_file is not None)
+    return context
 
 
-def _trust_of(path: Path) -> Trust:
-    """Trust the certificate that this web configuration file has, and nothing else.
+def _context_of(web_config: Path) -> ssl.SSLContext:
+    """Return a context that trusts this web configuration's certificate, and nothing else.
 
     Its names are not compared: this node is asked by an address that is hardly one of them.
     """
+    import ssl
 
-    def trust(settings: Settings, authorization: str | None) -> Entry:
-        import ssl
-
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = False
-        # By itself it need not be that of a CA.
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        text = _certificate(path)
-        try:
-            context.load_verify_locations(cadata=text)
-        except ssl.SSLError as error:
-            raise _no_certificate(path) from error
-        _show_certificate(context, settings)
-        hint = f"expected the one of {one_line(str(path))}"
-        return Entry(context, authorization, settings.url_cert_file is not None, hint)
-
-    return trust
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    # By itself it need not be that of a CA.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    text = _certificate(web_config)
+    try:
+        context.load_verify_locations(cadata=text)
+    except ssl.SSLError as error:
+        raise _no_certificate(web_config) from error
+    return context
 
 
 def _show_certificate(context: ssl.SSLContext, settings: Settings) -> None:

@@ -8,7 +8,7 @@ import sys
 from exporter.cli import config
 from exporter.cli.command import FAILED, STOPPED, Invocation
 from exporter.cli.daemon_address import daemon_of
-from exporter.cli.http_get import Daemon, get
+from exporter.cli.http_get import DaemonAddress, get
 from exporter.errors import SourceError, one_line
 
 TIMEOUT_SECONDS = 3.0
@@ -37,7 +37,7 @@ def run(invocation: Invocation) -> int:
 
 
 def check(
-    daemon: Daemon, *, ready: bool, timeout_seconds: float = TIMEOUT_SECONDS
+    daemon: DaemonAddress, *, ready: bool, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> tuple[bool, str]:
     """Ask the daemon; return its verdict and one line about it.
 

@@ -33,12 +33,12 @@ _BAD_CLIENT_CERTIFICATE = (
     "UNSUPPORTED_CERTIFICATE",
     "ACCESS_DENIED",
 )
-"""What the alerts end with by which a server refuses who asks."""
+"""How the TLS alerts end by which a server refuses a client."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """What it takes to be let in and to know who answers; by default nothing."""
+class Credentials:
+    """How a client shows who it is, and what it trusts; by default nothing."""
 
     context: ssl.SSLContext | None = None
     """Of a daemon that serves HTTPS."""
@@ -51,11 +51,11 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Daemon:
-    """Where the daemon's pages start, and how to get in."""
+class DaemonAddress:
+    """The URL of a daemon, and the credentials for it."""
 
     url: Url
-    enter: Callable[[], Entry] = Entry
+    credentials: Callable[[], Credentials] = Credentials
     """Called for each request: passwords and certificates may be replaced."""
 
 
@@ -72,7 +72,7 @@ class Answer:
     """The Date header: the daemon's clock, by which its timestamps are."""
 
 
-def get(daemon: Daemon, path: str, *, seconds: float, most_bytes: int) -> Answer:
+def get(daemon: DaemonAddress, path: str, *, seconds: float, most_bytes: int) -> Answer:
     """Ask the daemon for one of its pages, and have all of the answer within so many seconds.
 
     Goes there directly: no proxy that the environment names is asked, and no redirect followed.
@@ -87,30 +87,32 @@ def get(daemon: Daemon, path: str, *, seconds: float, most_bytes: int) -> Answer
     from exporter.exchange import Deadline, asked, connected, get_lines
 
     url, page = daemon.url, f"{daemon.url}{path}"
-    entry = daemon.enter()
-    headers = {} if entry.authorization is None else {"Authorization": entry.authorization}
+    credentials = daemon.credentials()
+    headers = (
+        {} if credentials.authorization is None else {"Authorization": credentials.authorization}
+    )
     deadline = Deadline(seconds)
     try:
-        question = get_lines(f"{url.path}{path}", url.host, url.port, headers)
-        with connected(url.host, url.port, deadline, _context(url, entry)) as opened:
-            response = asked(opened, question, deadline, most_bytes + HEAD_BYTES)
+        request = get_lines(f"{url.path}{path}", url.host, url.port, headers)
+        with connected(url.host, url.port, deadline, _context(url, credentials)) as opened:
+            response = asked(opened, request, deadline, most_bytes + HEAD_BYTES)
             body = response.read(most_bytes)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        reason = _reason(error, url, entry, deadline)
+        reason = _reason(error, url, credentials, deadline)
         raise SourceError(one_line(f"{page}: {reason}")) from error
     if response.status == 401:
-        problem = "expected" if entry.authorization is None else "refused"
+        problem = "expected" if credentials.authorization is None else "refused"
         raise SourceError(f"{page}: 401, user and password {problem} ({LOGIN_FLAGS})")
     return Answer(page, response.status, body, response.getheader("Date"))
 
 
-def _context(url: Url, entry: Entry) -> ssl.SSLContext | None:
+def _context(url: Url, credentials: Credentials) -> ssl.SSLContext | None:
     import ssl
 
-    return None if url.scheme == "http" else entry.context or ssl.create_default_context()
+    return None if url.scheme == "http" else credentials.context or ssl.create_default_context()
 
 
-def _reason(error: Exception, url: Url, entry: Entry, deadline: Deadline) -> str:
+def _reason(error: Exception, url: Url, credentials: Credentials, deadline: Deadline) -> str:
     """Return why there is no answer, and, where it is about TLS, what to do."""
     import http.client
     import ssl
@@ -119,14 +121,14 @@ def _reason(error: Exception, url: Url, entry: Entry, deadline: Deadline) -> str
     if isinstance(error, ssl.SSLCertVerificationError):
         problem = f"its certificate is refused: {error.verify_message.rstrip('.')}"
         is_name = error.verify_code in _OTHER_NAME
-        return f"{problem} ({'ask by a name that is in it' if is_name else entry.trust})"
+        return f"{problem} ({'ask by a name that is in it' if is_name else credentials.trust})"
     if isinstance(error, ssl.SSLError):
         reason = error.reason or ""
         if reason in _NO_TLS:
             return "answers without TLS, expected http:// in --url"
-        if reason.endswith(_BAD_CLIENT_CERTIFICATE) and entry.has_certificate:
+        if reason.endswith(_BAD_CLIENT_CERTIFICATE) and credentials.has_certificate:
             return f"the client certificate is refused: {reason} ({CLIENT_CERTIFICATE_FLAGS})"
-        if reason.endswith(_NO_CLIENT_CERTIFICATE) and not entry.has_certificate:
+        if reason.endswith(_NO_CLIENT_CERTIFICATE) and not credentials.has_certificate:
             return f"a client certificate is needed ({CLIENT_CERTIFICATE_FLAGS})"
     is_cut = isinstance(error, ConnectionError | http.client.BadStatusLine | ssl.SSLEOFError)
     if not is_cut or isinstance(error, ConnectionRefusedError):
@@ -134,7 +136,7 @@ def _reason(error: Exception, url: Url, entry: Entry, deadline: Deadline) -> str
     if url.scheme == "http" and _speaks_tls(url, deadline):
         return "answers with TLS, expected https:// in --url, or --web.config.file"
     if url.scheme == "https":
-        problem = "refused" if entry.has_certificate else "needed"
+        problem = "refused" if credentials.has_certificate else "needed"
         return f"{text}; a client certificate may be {problem} ({CLIENT_CERTIFICATE_FLAGS})"
     return text
 

@@ -20,7 +20,7 @@ import trustme
 from exporter.cli import config
 from exporter.cli.config import Settings
 from exporter.cli.daemon_address import daemon_of
-from exporter.cli.http_get import Daemon, get
+from exporter.cli.http_get import DaemonAddress, get
 from exporter.errors import ConfigError, SourceError
 from tests.cli.outcomes import outcome
 from tests.serving import serving
@@ -314,7 +314,7 @@ def _status(settings: Settings) -> int:
     return _ask(daemon)
 
 
-def _ask(daemon: Daemon) -> int:
+def _ask(daemon: DaemonAddress) -> int:
     return get(daemon, "/", seconds=5, most_bytes=10).status
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from exporter.cli import glance, healthcheck
 from exporter.cli.config.coerce import URL
-from exporter.cli.http_get import Daemon
+from exporter.cli.http_get import DaemonAddress
 from tests.serving import serving
 
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -56,7 +56,7 @@ def test_it_says_what_the_command_says(server: _Server, capsys: pytest.CaptureFi
     """By every plain way to say where the daemon is."""
     port = server.server_port
     url = f"http://127.0.0.1:{port}"
-    _, line = healthcheck.check(Daemon(URL.parse(url)), ready=False)
+    _, line = healthcheck.check(DaemonAddress(URL.parse(url)), ready=False)
     for words, environ in (
         (["--url", url], {}),
         ([f"--url={url}/"], {"ROOFLINE_URL": "http://127.0.0.1:1"}),

@@ -14,7 +14,7 @@ from exporter.cli import healthcheck
 from exporter.cli.config import Address, Settings
 from exporter.cli.config.coerce import URL
 from exporter.cli.daemon_address import daemon_of
-from exporter.cli.http_get import Daemon
+from exporter.cli.http_get import DaemonAddress
 from tests.cli.outcomes import outcome
 from tests.serving import serving
 
@@ -79,7 +79,9 @@ def test_healthcheck_does_not_wait_for_ever() -> None:
     """A daemon that takes the connection and says nothing is not well."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        is_well, line = healthcheck.check(Daemon(URL.parse(url)), ready=False, timeout_seconds=0.05)
+        is_well, line = healthcheck.check(
+            DaemonAddress(URL.parse(url)), ready=False, timeout_seconds=0.05
+        )
     assert not is_well
     assert line == f"{url}/-/healthy: timed out"
 
@@ -98,7 +100,7 @@ def test_healthcheck_of_something_else(answer: bytes) -> None:
         thread = threading.Thread(target=speak)
         thread.start()
         url = f"http://127.0.0.1:{other.getsockname()[1]}"
-        is_well, line = healthcheck.check(Daemon(URL.parse(url)), ready=False)
+        is_well, line = healthcheck.check(DaemonAddress(URL.parse(url)), ready=False)
         thread.join()
     assert not is_well
     assert line.startswith(f"{url}/-/healthy: ")

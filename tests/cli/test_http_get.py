@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from exporter.cli.config.coerce import URL
-from exporter.cli.http_get import Answer, Daemon, get
+from exporter.cli.http_get import Answer, DaemonAddress, get
 from exporter.errors import SourceError
 
 HEAD = b"HTTP/1.1 200 OK\r\nDate: Mon, 21 Sep 2026 14:13:21 GMT\r\n\r\n"
@@ -36,7 +36,7 @@ def server(speak: Callable[[socket.socket], None]) -> Iterator[str]:
 
 
 def ask(url: str, seconds: float = 5.0, most_bytes: int = 10_000) -> Answer:
-    return get(Daemon(URL.parse(url)), "/x", seconds=seconds, most_bytes=most_bytes)
+    return get(DaemonAddress(URL.parse(url)), "/x", seconds=seconds, most_bytes=most_bytes)
 
 
 def test_an_answer() -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from exporter.cli.command import STOPPED, Invocation
 from exporter.cli.counters.daemon_process import catches, process_of
 from exporter.cli.daemon_address import daemon_of
-from exporter.cli.http_get import Daemon, get
+from exporter.cli.http_get import DaemonAddress, get
 from exporter.errors import SourceError
 from exporter.model.reading import group_and_instance, share_name
 
@@ -88,7 +88,7 @@ def outcome(
     raise SourceError(f"still paused after {patience_seconds:.0f} s: {', '.join(found)}")
 
 
-def lent(daemon: Daemon) -> list[str]:
+def lent(daemon: DaemonAddress) -> list[str]:
     """Return what of each GPU is paused, such as ``cupti of GPU 0``.
 
     Raises:

@@ -12,7 +12,7 @@ from email.utils import parsedate_to_datetime
 from typing import Protocol
 
 from exporter.cli.config import Settings
-from exporter.cli.http_get import Answer, Daemon, get
+from exporter.cli.http_get import Answer, DaemonAddress, get
 from exporter.errors import SourceError, one_line
 from exporter.model.snapshot import Snapshot
 from exporter.web.api.models.gpus import GpusAnswer
@@ -45,7 +45,7 @@ class Reader(Protocol):
         """Ask once; raises SourceError with one line."""
 
 
-def ask_daemon(daemon: Daemon) -> Answered:
+def ask_daemon(daemon: DaemonAddress) -> Answered:
     """Return what the daemon answers; raises SourceError with one line.
 
     A newer daemon may answer with more than is known here.

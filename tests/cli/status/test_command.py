@@ -28,7 +28,7 @@ import uvicorn
 
 from exporter.cli import main as cli
 from exporter.cli.config.coerce import URL
-from exporter.cli.http_get import Daemon
+from exporter.cli.http_get import DaemonAddress
 from exporter.cli.status.command import Frames
 from exporter.cli.status.readers import Answered, ask_daemon
 from exporter.cli.status.watch import watch
@@ -433,7 +433,11 @@ def test_one_call(stub: Stub, capsys: pytest.CaptureFixture[str]) -> None:
 def test_frames_follow_each_other_until_interrupted(stub: Stub) -> None:
     """While nobody answers, the last frame is shown again with the reason above it."""
     read = iter(
-        (ask_daemon(Daemon(URL.parse(stub.url))), SourceError("gone\x1b[2J"), KeyboardInterrupt())
+        (
+            ask_daemon(DaemonAddress(URL.parse(stub.url))),
+            SourceError("gone\x1b[2J"),
+            KeyboardInterrupt(),
+        )
     )
 
     def reader() -> Answered:

@@ -35,7 +35,7 @@ from exporter.sources.interface import EVENT_SOURCES, Lendable
 from exporter.specs import SpecBook, load_specs
 from exporter.version import revision
 from exporter.web.live.stream import Streams
-from exporter.web.live.views import Views
+from exporter.web.live.view import Views
 from exporter.web.server.counts import Counts, uncounted
 from exporter.web.store import Store
 

@@ -17,7 +17,7 @@ from exporter.web.api.history import history_routes
 from exporter.web.error_handler import refuse
 from exporter.web.health import health_routes
 from exporter.web.live.stream import STREAM_PATH, Streams
-from exporter.web.live.views import Views
+from exporter.web.live.view import Views
 from exporter.web.metrics import PARALLEL_SCRAPES, DcgmEndpoint, MetricsEndpoint, Scrapes
 from exporter.web.page.routes import page_routes
 from exporter.web.server.counts import uncounted

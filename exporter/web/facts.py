@@ -20,11 +20,10 @@ from exporter.web.wording.facts import (
     XidSeen,
     is_idle,
 )
-from exporter.web.wording.job_names import display_names
 from exporter.web.wording.measuring import relevant, uncounted
 from exporter.web.wording.numbers import LONG, cut, profile_name
 from exporter.web.wording.recorded import down_reason
-from exporter.web.wording.whose import words_of, workload_words
+from exporter.web.wording.whose import display_names, words_of, workload_words
 
 
 class Line(NamedTuple):

@@ -14,7 +14,7 @@ from exporter.model.snapshot import Snapshot
 from exporter.specs import load_specs
 from exporter.web.app import create_app
 from exporter.web.live.stream import Streams
-from exporter.web.live.views import Views
+from exporter.web.live.view import Views
 from exporter.web.store import Store
 from tests.waiting import wait_until
 

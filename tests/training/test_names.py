@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.sources.training.decode import MOST_JOB_BYTES
-from exporter.web.wording.job_names import RUN
+from exporter.web.wording.whose import RUN
 from roofline_job import names
 from roofline_job.names import JOB_BYTES, default_name, fit, job_name
 

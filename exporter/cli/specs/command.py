@@ -41,7 +41,7 @@ def run(invocation: Invocation) -> int:
     from exporter.cli.specs.sheet import sheet
     from exporter.specs import load_specs
     from exporter.web.api.convert import specs_answer
-    from exporter.web.api.write import json_text
+    from exporter.web.api.models.json import json_text
 
     book = load_specs(settings.specs)
     chosen = None if given.name is None else find(book, given.name)

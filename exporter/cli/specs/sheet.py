@@ -10,8 +10,7 @@ from exporter.cli.terminal.screen import Screen, pad, safe, wrapped
 from exporter.cli.terminal.table import NOTHING, Cell, Column, laid_out
 from exporter.specs import GpuModel, SpecBook
 from exporter.web.api.convert import gpu_model_json
-from exporter.web.api.models.roofline import CeilingJson
-from exporter.web.api.models.specs import GpuModelJson
+from exporter.web.api.models.roofline import CeilingJson, GpuModelJson
 
 MARGIN = 24
 """Width of the names before the values."""

@@ -91,7 +91,7 @@ def local_reader(settings: Settings, why: str) -> Iterator[Reader]:
     """
     from exporter.cli.wiring import looking
     from exporter.web.api.convert import gpus_answer
-    from exporter.web.api.write import json_text
+    from exporter.web.api.models.json import json_text
 
     notice = f"no daemon ({why}): idle time is unknown"
     due = 0.0

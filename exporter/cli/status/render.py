@@ -1,16 +1,142 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lines of text that ``status`` prints."""
+"""The lines that ``status`` prints: the columns of its table, and what stands around it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
-from exporter.cli.status.columns import COLUMNS
 from exporter.cli.status.view import View
 from exporter.cli.terminal.screen import Screen, cells, safe, wrapped
-from exporter.cli.terminal.table import laid_out
+from exporter.cli.terminal.table import NOTHING, UNKNOWN, Cell, Column, laid_out
+from exporter.model.reading import share_name
 from exporter.web.wording import short
 from exporter.web.wording.facts import Facts
+from exporter.web.wording.numbers import model_name
+from exporter.web.wording.state import UNKNOWN as UNKNOWN_STATE
+from exporter.web.wording.state import UNUSED, is_near_its_roof, stall_level, state, tone
+
+TONES = {"good": "good", "warn": "warning", "calm": "faint", "bad": "bad"}
+"""Of the terminal, for those of the states."""
+_FAINT_LIMITERS = ("idle", "often idle", "unknown")
+
+
+def _cell(text: str | None, painted: str = "") -> Cell:
+    return Cell(text, painted) if text and text.strip() else UNKNOWN
+
+
+def _gpu(facts: Facts) -> Cell:
+    return Cell(share_name(facts.gpu, facts.instance))
+
+
+def _name(facts: Facts) -> Cell:
+    if facts.instance is None:
+        return Cell(model_name(facts.name))
+    return Cell(f"  {facts.profile or 'MIG'}")
+
+
+def _state(facts: Facts) -> Cell:
+    word = state(facts)
+    return UNKNOWN if word == UNKNOWN_STATE else Cell(word, TONES.get(tone(word), ""))
+
+
+def _saturation(facts: Facts) -> Cell:
+    return _cell(short.saturation(facts), "good" if is_near_its_roof(facts.saturation) else "")
+
+
+def _source(facts: Facts) -> Cell:
+    return _cell(None if facts.saturation is None else facts.saturation.source)
+
+
+def _unit(facts: Facts) -> Cell:
+    return _cell(None if facts.saturation is None else facts.saturation.unit)
+
+
+def _limiter(facts: Facts) -> Cell:
+    text = short.limiter(facts)
+    return _cell(text, "faint" if text in _FAINT_LIMITERS else "")
+
+
+def _data_stall(facts: Facts) -> Cell:
+    stall = facts.data_stall
+    is_high = stall is not None and stall_level(stall) == "high"
+    return _cell(short.data_stall(facts), "warning" if is_high else "")
+
+
+def _idle(facts: Facts) -> Cell:
+    return _cell(short.idle(facts), "warning" if state(facts) in UNUSED else "")
+
+
+def _of_board(show: Callable[[Facts], str | None]) -> Callable[[Facts], Cell]:
+    """Show nothing, not even that it is unknown, beside an instance."""
+    return lambda facts: _cell(show(facts)) if facts.instance is None else NOTHING
+
+
+def _of_share(column: Column[Facts]) -> Column[Facts]:
+    """Show nothing beside a board whose work is that of its instances."""
+    show = column.cell
+    return replace(column, cell=lambda facts: NOTHING if facts.divided else show(facts))
+
+
+COLUMNS: tuple[Column[Facts], ...] = (
+    Column("GPU", _gpu, 1, most=17),
+    Column("NAME", _name, 5, least=8, most=32, shrinks=True, whole_before=13),
+    _of_share(Column("STATE", _state, 9, least=15, most=15)),
+    _of_share(
+        Column(
+            "UTIL",
+            lambda facts: _cell(short.ratio(facts.busy_ratio)),
+            2,
+            least=5,
+            most=7,
+            right=True,
+        )
+    ),
+    _of_share(Column("SAT", _saturation, 3, least=8, most=14, right=True)),
+    _of_share(Column("SOURCE", _source, 10, least=8, most=16)),
+    _of_share(Column("UNIT", _unit, 16, least=6, most=10)),
+    _of_share(Column("LIMITER", _limiter, 4, least=7, most=14)),
+    _of_share(Column("DATA STALL", _data_stall, 8, least=8, most=10, right=True)),
+    _of_share(
+        Column(
+            "ROOF",
+            lambda facts: _cell(short.ratio(facts.roof_ratio.get("spec"))),
+            13,
+            least=5,
+            most=7,
+            right=True,
+        )
+    ),
+    _of_share(
+        Column("MEM GiB", lambda facts: _cell(short.memory(facts)), 6, least=7, most=15, right=True)
+    ),
+    Column("POWER W", _of_board(short.power), 11, least=7, most=15, right=True),
+    Column("TEMP", _of_board(short.temperature), 12, least=5, most=8, right=True),
+    _of_share(Column("IDLE", _idle, 7, least=10, most=14)),
+    _of_share(
+        Column(
+            "HOLDER",
+            lambda facts: _cell(short.holder(facts)),
+            14,
+            least=16,
+            most=48,
+            shrinks=True,
+            whole_before=15,
+        )
+    ),
+    _of_share(
+        Column(
+            "HELD IDLE",
+            lambda facts: _cell(short.held_idle(facts)),
+            15,
+            least=6,
+            most=9,
+            right=True,
+        )
+    ),
+)
+"""In the order of the line. The ranks are by what the three questions of the exporter are about,
+then by what nvidia-smi shows."""
 
 
 def _tone(facts: Facts) -> str:

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 
 from exporter.model.snapshot import Snapshot
 from exporter.web.facts import lines_of
-from exporter.web.wording.errors import critical, explained
 from exporter.web.wording.facts import Facts
 from exporter.web.wording.measuring import sentences
-from exporter.web.wording.phrases import title, unusual_window
+from exporter.web.wording.phrases import critical, explained, title, unusual_window
 from exporter.web.wording.recorded import notice, recording_ended
 from exporter.web.wording.summary import totals
 from exporter.web.wording.whose import unread_words

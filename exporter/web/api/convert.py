@@ -48,8 +48,7 @@ from exporter.web.api.models.gpus import (
     XidJson,
 )
 from exporter.web.api.models.json import copied
-from exporter.web.api.models.roofline import CeilingJson, RooflineJson
-from exporter.web.api.models.specs import GpuModelJson, SpecsAnswer
+from exporter.web.api.models.roofline import CeilingJson, GpuModelJson, RooflineJson, SpecsAnswer
 from exporter.web.api.training import gpu_ranks
 from exporter.web.wording.recorded import notice
 from exporter.web.wording.whose import workload_words

@@ -20,7 +20,7 @@ from exporter.model.reading import THROTTLE_REASONS, share_name
 from exporter.web.api import SCHEMA_VERSION
 from exporter.web.compressed import answer
 from exporter.web.history import Columns, Key, Series
-from exporter.web.live.addresses import row_key
+from exporter.web.live.rows import row_key
 from exporter.web.query_params import asked_gpu, asked_instance
 from exporter.web.store import Store
 from exporter.web.threads import Threads

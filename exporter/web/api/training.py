@@ -19,7 +19,7 @@ from exporter.web.api.models.training import (
     RankJson,
     TrainingAnswer,
 )
-from exporter.web.wording.job_names import display_names
+from exporter.web.wording.whose import display_names
 
 
 def gpu_ranks(uuid: str, ranks: Iterable[Rank]) -> list[GpuRankJson]:

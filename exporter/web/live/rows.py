@@ -1,19 +1,149 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of the live view: what a browser gets of each GPU and each MIG instance."""
+"""The rows of the live view: what scripts draw of each GPU and MIG instance, and its words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import quote
 
+from exporter.model.reading import share_name
 from exporter.model.snapshot import Bounds, Gpu, Share, Snapshot
 from exporter.web.columns import measured_saturation
 from exporter.web.facts import lines_of
-from exporter.web.live.addresses import page_address, row_key
 from exporter.web.live.roofs import roof_key, whole_ceilings
 from exporter.web.live.rounding import known, moment, ratio, rounded
-from exporter.web.live.row_words import AMOUNTS, RATIOS, Row, worded
+from exporter.web.wording import measuring, phrases
 from exporter.web.wording.facts import Facts
+from exporter.web.wording.numbers import bytes_rate, duration, flops, intensity
+from exporter.web.wording.state import DIVIDED, UP, condition, stall_level, state, tone
+
+
+def row_key(uuid: str, gpu_instance: int | None) -> str:
+    """Return the name of a row: the GPU's UUID, or UUID/instance."""
+    return share_name(uuid, gpu_instance)
+
+
+def _parts(key: str) -> tuple[str, str]:
+    uuid, _, instance = key.partition("/")
+    return quote(uuid, safe=""), f"?instance={instance}" if instance else ""
+
+
+def page_address(key: str) -> str:
+    """Return the address of a row's own page."""
+    name, query = _parts(key)
+    return f"/gpu/{name}{query}"
+
+
+def history_address(key: str) -> str:
+    """Return where the history of a row is asked for."""
+    name, query = _parts(key)
+    return f"/api/v1/gpus/{name}/history{query}"
+
+
+Row = dict[str, Any]
+Numbers = Mapping[str, Any]
+"""What a row has beside its words: what scripts draw, and when something was."""
+
+GLYPHS = {"good": "●", "warn": "▲", "calm": "○", "bad": "✕", "neutral": "◆"}
+RATIOS = (
+    *("utilization", "saturation_lower", "saturation_upper", "sm", "dram"),
+    *("tensor", "fp64", "fp32", "fp16", "int"),
+    *("idle", "narrow", "unsaturated", "clock", "saturated"),
+    *("stall", "stall_lower", "stall_upper", "wait"),
+)
+AMOUNTS = ("flops", "bytes", "power", "power_limit", "sm_clock", "throttled")
+COLUMNS = RATIOS + AMOUNTS
+"""The numbers that scripts draw, as the history names them."""
+_SHOWN = (
+    *("gpu", "instance", "state", "mig", "since", "memory_ratio"),
+    *("flops_bounds", "bytes_bounds", "ceilings"),
+)
+"""What scripts know of a row besides; the rest is only said in words."""
+
+
+def values_of(row: Row) -> dict[str, float]:
+    """Return the numbers of a row that are known, by column."""
+    found = zip(COLUMNS, row.get("values", ()), strict=False)
+    return {name: value for name, value in found if value is not None}
+
+
+def _notes(facts: Facts) -> str:
+    return "; ".join(filter(None, [*phrases.notes(facts), phrases.throttled(facts)]))
+
+
+def _point(facts: Facts, numbers: Numbers) -> Numbers:
+    """Return where a row stands on the chart, and how much of each roof it reaches."""
+    work, traffic = (numbers["values"].get(name) for name in ("flops", "bytes"))
+    bounds = numbers.get("flops_bounds")
+    point = "no work, or no memory traffic, so no place on the chart"
+    if work and traffic and "bytes_bounds" not in numbers:
+        point = f"{flops(work)} at {intensity(work / traffic)}"
+    elif bounds is not None and "bytes_bounds" in numbers:
+        least = f"from {flops(bounds[0])} to" if bounds[0] > 0 else "below"
+        few, many = numbers["bytes_bounds"]
+        most = f"{'' if few == many else 'at most '}{bytes_rate(many)} of DRAM traffic"
+        point = f"somewhere {least} {flops(bounds[1])}, {most}"
+    elif "ceilings" not in numbers:
+        point = "its ceilings are not known, so no place on the chart"
+    return {"point": point, "roof": phrases.roof(facts)}
+
+
+def _words_up(facts: Facts, numbers: Numbers, word: str) -> Numbers:
+    """Return what is said of a GPU or instance that is up."""
+    if word == DIVIDED:
+        # It is shown for its board alone; what it does is said of its instances.
+        return {"limit": "divided into instances", "power": phrases.power(facts)}
+    return {
+        "limit": phrases.limiter(facts, word),
+        "used": phrases.use(facts),
+        "saturated": phrases.saturation(facts),
+        "stall": phrases.data_stall(facts),
+        "level": phrases.stall_level(facts),
+        "memory": phrases.memory(facts),
+        "power": phrases.power(facts),
+        "idle": phrases.idle(facts),
+        "holder": phrases.holder(facts),
+        "measure": measuring.sentence(facts),
+        **_point(facts, numbers),
+    }
+
+
+def _words_down(facts: Facts, numbers: Numbers, now: float) -> Numbers:
+    since = numbers.get("since")
+    ago = "never read" if since is None else f"last read {duration(now - since)} ago,"
+    return {"reason": phrases.down_reason(facts), "ago": ago, "point": "not read"}
+
+
+def worded(facts: Facts, numbers: Numbers, now: float) -> Row:
+    """Return a row as it is shown at the Unix time `now`: its words by their place, its look.
+
+    Its shares of time, limiter and place on the chart are of the last 10 s.
+    """
+    readable, word = condition(facts), state(facts)
+    up = readable == UP
+    look_as = tone(word)
+    words = {
+        "title": phrases.title(facts),
+        "name": phrases.name(facts),
+        "glyph": GLYPHS[look_as],
+        "word": word,
+        "note": _notes(facts),
+        **(_words_up(facts, numbers, word) if up else _words_down(facts, numbers, now)),
+    }
+    stall = facts.data_stall
+    look = [f"tone-{look_as}"]
+    level = "" if stall is None or not up else stall_level(stall)
+    look += [f"level-{level}"] if level else []
+    look += ["divided"] if facts.divided else [] if up else ["down"]
+    row = {**numbers, "gpu": facts.gpu, "instance": facts.instance, "state": readable}
+    return {
+        **{name: row[name] for name in _SHOWN if row.get(name) is not None},
+        # Most of these change in each second: without their names they are half as long.
+        **({"values": [numbers["values"].get(name) for name in COLUMNS]} if up else {}),
+        "look": " ".join(look),
+        "words": {place: said for place, said in words.items() if said},
+    }
 
 
 def rows(snapshot: Snapshot) -> Iterator[tuple[str, Row, Facts]]:

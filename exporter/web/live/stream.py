@@ -13,16 +13,14 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from starlette.types import Receive, Scope, Send
 
 from exporter.model.snapshot import Snapshot
 from exporter.web.fairness import FairQueue, origin
-from exporter.web.live.patch import merge_patch
-from exporter.web.live.view import NodeView
-from exporter.web.live.views import Views
+from exporter.web.live.view import NodeView, Views
 from exporter.web.responses import refuse_plainly
 from exporter.web.server.counts import uncounted
 from exporter.web.static import HEADERS
@@ -256,3 +254,22 @@ async def _until_gone(receive: Receive, viewer: _Viewer) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     viewer.end()
+
+
+def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what turns `before` into `after`: members that changed, None for those that are gone.
+
+    Objects are compared member by member, lists are replaced whole. `after` holds no None.
+    """
+    patch: dict[str, Any] = {}
+    for name, value in after.items():
+        old = before.get(name)
+        if old == value:
+            continue
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            patch[name] = merge_patch(old, value)
+        else:
+            patch[name] = value
+    for name in before.keys() - after.keys():
+        patch[name] = None
+    return patch

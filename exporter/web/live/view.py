@@ -3,21 +3,22 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from exporter.model.snapshot import Snapshot
 from exporter.web.live.roofs import roofs
 from exporter.web.live.rounding import known, moment, rounded
-from exporter.web.live.row_words import COLUMNS, Row
-from exporter.web.live.rows import rows
-from exporter.web.wording.advice import advice_address
+from exporter.web.live.rows import COLUMNS, Row, rows
+from exporter.web.store import Store
 from exporter.web.wording.facts import Facts
 from exporter.web.wording.measuring import sentences
 from exporter.web.wording.numbers import LONG, cut
 from exporter.web.wording.phrases import title
 from exporter.web.wording.recorded import ENDED, notice, recording_ended
 from exporter.web.wording.state import UNKNOWN
-from exporter.web.wording.summary import Headline, headline, totals
+from exporter.web.wording.summary import Headline, advice_address, headline, totals
 from exporter.web.wording.whose import unread_words
 
 NodeView = dict[str, Any]
@@ -84,3 +85,34 @@ def node_view(
         "roofs": roofs(snapshot),
         "rows": found,
     }
+
+
+class Views:
+    """What page and stream show. Any thread may ask; nothing is made while nobody does."""
+
+    def __init__(
+        self,
+        store: Store,
+        poll_interval_seconds: Callable[[], float],
+        tried: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
+        """Take where snapshots are, the poll interval in use, and where GPUs are looked for."""
+        self.store = store
+        self.tried = tried
+        self._poll_interval_seconds = poll_interval_seconds
+        self._lock = threading.Lock()
+        self._latest: NodeView | None = None
+
+    def latest(self) -> NodeView:
+        """Return the view of the latest snapshot; it is not to be changed."""
+        with self._lock:
+            published = self.store.published()
+            sequence = 0 if published is None else published.sequence
+            view = self._latest
+            if view is None or view["sequence"] != sequence:
+                view = self._latest = node_view(
+                    None if published is None else published.snapshot,
+                    sequence=sequence,
+                    interval_seconds=self._poll_interval_seconds(),
+                )
+            return view

@@ -14,9 +14,8 @@ from exporter.web.history import Columns, Series
 from exporter.web.live.rounding import known
 from exporter.web.page.document import data_block
 from exporter.web.wording.numbers import clock_time, duration, fixed, iso_time, percent, si
-from exporter.web.wording.phrases import NOT_KNOWN, throttle_words, throttled_by
+from exporter.web.wording.phrases import NOT_KNOWN, PARTS, throttle_words, throttled_by
 from exporter.web.wording.state import HIGH_STALL_RATIO, MODERATE_STALL_RATIO
-from exporter.web.wording.time_parts import PARTS
 
 TABLE_STEP_SECONDS = 30.0
 """From one row of a table to the next."""

@@ -10,8 +10,8 @@ from typing import Any
 
 from exporter import __version__
 from exporter.web.static import asset_url
-from exporter.web.wording.advice import DOCUMENTATION
 from exporter.web.wording.numbers import clock_time, iso_time
+from exporter.web.wording.summary import DOCUMENTATION
 
 FEW, MANY = 2, 16
 """Up to the first the chart lies below the rows; more than the second are compact, as

@@ -10,14 +10,13 @@ from typing import Any
 from exporter.model.snapshot import Gpu
 from exporter.specs import SpecBook
 from exporter.web.history import Series
-from exporter.web.live.addresses import history_address
-from exporter.web.live.row_words import Row
+from exporter.web.live.rows import Row, history_address
 from exporter.web.page.charts import gpu_charts
 from exporter.web.page.details import gpu_facts
 from exporter.web.page.node import roofline_figure
 from exporter.web.page.table import gpu_table
 from exporter.web.wording.numbers import model_name
-from exporter.web.wording.time_parts import bounds_sentence
+from exporter.web.wording.phrases import bounds_sentence
 
 
 def _title(row: Row) -> str:

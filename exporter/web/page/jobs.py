@@ -11,10 +11,10 @@ from exporter.model.training import TRAINING_DEGRADATIONS, TRAINING_PHASES
 from exporter.web.columns import idle_ratio, stall_of
 from exporter.web.waits import live_ranks
 from exporter.web.wording.facts import Facts
-from exporter.web.wording.job_names import display_names
 from exporter.web.wording.numbers import cut, fixed, percent, plain
 from exporter.web.wording.phrases import data_stall
 from exporter.web.wording.phrases import stall_level as level_of
+from exporter.web.wording.whose import display_names
 
 SHOWN_RANKS = 4
 """More ranks on one GPU are only counted."""

@@ -14,13 +14,12 @@ from starlette.routing import Route
 from exporter.model.reading import share_name
 from exporter.specs import SpecBook
 from exporter.web.compressed import answer
-from exporter.web.live.addresses import row_key
-from exporter.web.live.views import Views
+from exporter.web.live.rows import row_key
+from exporter.web.live.view import Views
 from exporter.web.page.document import document, frame
 from exporter.web.page.gpu import gpu_content, rows_of
 from exporter.web.page.jobs import gpu_jobs
-from exporter.web.page.node import node_content
-from exporter.web.page.problem import problem_view
+from exporter.web.page.node import node_content, problem_view
 from exporter.web.query_params import asked_gpu, asked_instance
 from exporter.web.static import HEADERS
 from exporter.web.threads import Threads

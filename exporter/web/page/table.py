@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from html import escape
 
-from exporter.web.live.row_words import Row, values_of
+from exporter.web.live.rows import Row, values_of
 from exporter.web.page.document import data_block
 from exporter.web.wording.numbers import clock_time, iso_time
 

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from exporter.model.reading import THROTTLE_REASONS, share_name
-from exporter.web.wording.facts import Facts
+from exporter.model.xids import XIDS, describe
+from exporter.web.wording.facts import Facts, XidSeen
 from exporter.web.wording.numbers import (
     cut,
     duration,
@@ -205,3 +207,76 @@ def throttle_words(reason: str) -> str:
 def throttled_by(bits: int) -> list[str]:
     """Return the reasons that a column of the history holds, a bit for each in their order."""
     return [throttle_words(each) for bit, each in enumerate(THROTTLE_REASONS) if bits >> bit & 1]
+
+
+CRITICAL_SECONDS = 3600.0
+"""For so long a critical Xid is shown with its meaning and advice, whatever the GPU does now."""
+
+
+def is_critical(code: int) -> bool:
+    """Return whether a GPU with this Xid cannot be relied on."""
+    xid = XIDS.get(code)
+    return xid is not None and xid.tier == "critical"
+
+
+def critical(facts: Facts) -> tuple[XidSeen, ...]:
+    """Return the critical Xids of the last hour, the newest first."""
+    found = (
+        each
+        for each in facts.xids
+        if each.ago_seconds < CRITICAL_SECONDS and is_critical(each.code)
+    )
+    return tuple(sorted(found, key=lambda each: each.ago_seconds))
+
+
+def seen(xid: XidSeen) -> str:
+    """Return an Xid and how long ago it came: Xid 79, 5 min ago."""
+    return f"Xid {xid.code}, {duration(xid.ago_seconds)} ago"
+
+
+def explained(xid: XidSeen) -> str:
+    """Return the same with its meaning and what to do about it."""
+    return f"{seen(xid)}: {describe(xid.code)}"
+
+
+def notes(facts: Facts) -> list[str]:
+    """Return the critical Xids of the last hour, explained; without one the last Xid there was."""
+    grave = critical(facts)
+    if grave:
+        return [explained(each) for each in grave]
+    last = min(facts.xids, key=lambda each: each.ago_seconds, default=None)
+    return [] if last is None else [seen(last)]
+
+
+PARTS: Mapping[str, str] = MappingProxyType(
+    {
+        "saturated": "at its limit",
+        "clock": "lost to the clock",
+        "unsaturated": "busy, below its limit",
+        "narrow": "too few SMs busy",
+        "idle": "idle",
+    }
+)
+"""By part of the time, best first."""
+_NOTHING, _ALL = 0.0005, 0.995
+"""Ratios that read 0 % and 100 %."""
+
+
+def bounds_sentence(bounds: Mapping[str, tuple[float, float]]) -> str | None:
+    """Return what the bounds of the parts say: Where the time goes: at its limit 55 to 99 %; …
+
+    `bounds` are ratios by part. Parts of which they say nothing are left out.
+    """
+    said = [f"{PARTS[part]} {found}" for part in PARTS if (found := _said(bounds.get(part)))]
+    return f"Where the time goes: {'; '.join(said)}." if said else None
+
+
+def _said(bounds: tuple[float, float] | None) -> str | None:
+    if bounds is None:
+        return None
+    lower, upper = bounds
+    if percent(lower) == percent(upper):
+        return percent(lower)
+    if upper >= _ALL:
+        return None if lower < _NOTHING else f"at least {percent(lower)}"
+    return f"at most {percent(upper)}" if lower < _NOTHING else span(lower, upper)

@@ -6,7 +6,9 @@ The rules of Prometheus make the label `owner` from the same words.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from exporter.model.workload import Workload
 from exporter.web.wording.facts import Facts
@@ -80,3 +82,14 @@ def is_unopened(facts: Facts) -> bool:
 def given(facts: Facts) -> str:
     """Return to whom it is given: given to team-b/train-1; "" unless nobody has opened it."""
     return f"given to {cut(owner(facts) or 'somebody')}" if is_unopened(facts) else ""
+
+
+RUN = re.compile(r"@(?:[0-9]{8}T[0-9]{6}-[0-9]+|slurm-[0-9]+|rdzv-[0-9a-f]{8})\Z")
+"""What the client puts behind a default name: start and process id, Slurm job, or rendezvous."""
+
+
+def display_names(jobs: Iterable[str]) -> dict[str, str]:
+    """Return the short name of each job where no other job on this node has it, else its own."""
+    short = {job: RUN.sub("", job) or job for job in jobs}
+    counts = Counter(short.values())
+    return {job: name if counts[name] == 1 else job for job, name in short.items()}

@@ -13,8 +13,8 @@ from exporter.cli.terminal.screen import Screen, cells
 from exporter.model.snapshot import Snapshot
 from exporter.web.api.convert import gpus_answer
 from exporter.web.api.models.gpus import GpusAnswer
+from exporter.web.api.models.json import json_text
 from exporter.web.api.read import read, snapshot_of
-from exporter.web.api.write import json_text
 from tests import snapshots
 
 HOSTILE = (

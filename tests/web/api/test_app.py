@@ -14,12 +14,10 @@ from exporter.model.reading import Device
 from exporter.model.snapshot import Ceilings, Holder, SourceState
 from exporter.specs import SpecBook
 from exporter.web.api.models.gpus import GpuAnswer, GpusAnswer
-from exporter.web.api.models.json import Json, Problem
-from exporter.web.api.models.roofline import RooflineAnswer
-from exporter.web.api.models.specs import SpecsAnswer
+from exporter.web.api.models.json import Json, Problem, json_text
+from exporter.web.api.models.roofline import RooflineAnswer, SpecsAnswer
 from exporter.web.api.models.training import TrainingAnswer
 from exporter.web.api.read import read
-from exporter.web.api.write import json_text
 from tests import snapshots
 from tests.web.conftest import Daemon
 

@@ -10,8 +10,8 @@ import pytest
 
 from exporter.web.api.convert import gpus_answer
 from exporter.web.api.models.gpus import GpuJson, GpusAnswer, HolderJson, MemoryJson
+from exporter.web.api.models.json import json_text
 from exporter.web.api.read import UnexpectedError, read
-from exporter.web.api.write import json_text
 from tests.snapshots import EXAMPLES
 
 

@@ -14,10 +14,10 @@ from exporter.publisher import Publisher, Rules
 from exporter.web.api.convert import gpus_answer
 from exporter.web.api.history import TRAIL_COLUMNS, trails_json
 from exporter.web.api.models.gpus import GpusAnswer
+from exporter.web.api.models.json import json_text
 from exporter.web.api.read import read, snapshot_of
-from exporter.web.api.write import json_text
-from exporter.web.live.row_words import values_of
-from exporter.web.live.views import Views
+from exporter.web.live.rows import values_of
+from exporter.web.live.view import Views
 from exporter.web.store import Store
 from exporter.web.wording.state import state
 from tests.fake_nvml import square

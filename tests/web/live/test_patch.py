@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.web.live.patch import merge_patch
+from exporter.web.live.stream import merge_patch
 from tests.web.live.merge_patch import merged
 
 scalars = st.one_of(st.booleans(), st.integers(), st.text(max_size=3), st.lists(st.integers()))

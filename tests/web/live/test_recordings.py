@@ -18,10 +18,10 @@ from exporter.sources.recording.replay import Replay
 from exporter.sources.simulate import Simulation, load_scenario
 from exporter.web.api.convert import gpus_answer
 from exporter.web.api.models.gpus import GpusAnswer
+from exporter.web.api.models.json import json_text
 from exporter.web.api.read import read, snapshot_of
-from exporter.web.api.write import json_text
 from exporter.web.live.view import NodeView, node_view
-from exporter.web.page.problem import problem_view
+from exporter.web.page.node import problem_view
 from exporter.web.wording.recorded import STALE
 from tests.clocks import ManualClock
 from tests.recordings import SPECS, recorder_of

@@ -7,9 +7,8 @@ from exporter.model.snapshot import Snapshot
 from exporter.publisher import Publisher, Rules
 from exporter.sources.simulate import Simulation, load_scenario
 from exporter.specs import SpecBook
-from exporter.web.live.patch import merge_patch
-from exporter.web.live.stream import encoded
-from exporter.web.live.views import Views
+from exporter.web.live.stream import encoded, merge_patch
+from exporter.web.live.view import Views
 from exporter.web.store import Store
 from tests.clocks import ManualClock
 

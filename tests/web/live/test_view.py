@@ -12,9 +12,9 @@ import pytest
 from exporter.model.reading import SUSPENDED, THROTTLE_REASONS, XidRecord
 from exporter.model.snapshot import Bounds, Gpu, Rank, Snapshot, SourceState
 from exporter.web.columns import readings
-from exporter.web.live.row_words import COLUMNS, values_of
+from exporter.web.live.rows import COLUMNS, values_of
 from exporter.web.live.view import NodeView, node_view
-from exporter.web.page.problem import problem_view
+from exporter.web.page.node import problem_view
 from tests import snapshots
 from tests.web.api.test_app import nulls
 

@@ -15,8 +15,7 @@ from starlette.testclient import TestClient
 from exporter import __version__
 from exporter.model.snapshot import Bounds, Holder, Recent
 from exporter.model.workload import ShareWork, Workload
-from exporter.web.page.node import problem_section
-from exporter.web.page.problem import problem_view
+from exporter.web.page.node import problem_section, problem_view
 from exporter.web.static import HEADERS
 from exporter.web.wording import numbers
 from tests import snapshots

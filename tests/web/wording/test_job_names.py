@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from exporter.web.wording.job_names import display_names
+from exporter.web.wording.whose import display_names
 
 
 @pytest.mark.parametrize(

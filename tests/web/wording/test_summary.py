@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from exporter.model.reading import SUSPENDED
-from exporter.web.wording.advice import DOCUMENTATION, advice_address
 from exporter.web.wording.facts import Facts, Holder, Range, Saturation
 from exporter.web.wording.recorded import ENDED, notice
-from exporter.web.wording.summary import headline, totals
+from exporter.web.wording.summary import DOCUMENTATION, advice_address, headline, totals
 
 REPOSITORY = Path(__file__).parent.parent.parent.parent
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.model.snapshot import TIME_PARTS
-from exporter.web.wording.time_parts import PARTS, bounds_sentence
+from exporter.web.wording.phrases import PARTS, bounds_sentence
 
 RATIOS = st.floats(min_value=0.0, max_value=1.0)
 

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all types of the API have in common."""
+"""What all types of the API have in common, and how they are written."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from exporter.web.api import SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 NAMES = {"work_class": "class"}
 """How fields are called in the JSON that cannot be called so in Python."""
@@ -58,3 +62,23 @@ def copied(kind: Callable[..., T], source: object, **others: Any) -> T:
 @lru_cache
 def _names(kind: Any) -> frozenset[str]:
     return frozenset(field.name for field in fields(kind))
+
+
+_building = threading.Lock()
+"""Pydantic parses sources for the fields' texts, which Python before 3.13 cannot do in two threads
+at once."""
+
+
+@lru_cache
+def _adapter(kind: type) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    with _building:
+        return TypeAdapter(kind)
+
+
+def json_text(answer: Json, indent: int | None = None) -> str:
+    """Return an answer as JSON; what is not known is left out."""
+    kind: type = type(answer)
+    adapter = _adapter(kind)
+    return adapter.dump_json(answer, exclude_none=True, by_alias=True, indent=indent).decode()

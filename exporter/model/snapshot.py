@@ -267,6 +267,11 @@ class Recent:
     """The share of time that lay in idle intervals."""
     held_idle_ratio: float | None = None
 
+    @property
+    def total_flops_per_second(self) -> float | None:
+        """FLOP/s of all precisions together; None where not measured."""
+        return sum(self.flops_per_second.values()) if self.flops_per_second else None
+
 
 @dataclass(frozen=True, slots=True)
 class Holder:

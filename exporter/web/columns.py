@@ -186,8 +186,7 @@ def _work(share: Share) -> Values:
     now = counted(share) or share.roofline
     if now is None:
         return None, None
-    flops = now.flops_per_second
-    return (sum(flops.values()) if flops else None), now.dram_bytes_per_second
+    return now.total_flops_per_second, now.dram_bytes_per_second
 
 
 def stall_of(share: Share | None, ranks: Sequence[Rank], now: float | None) -> Range | None:

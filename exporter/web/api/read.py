@@ -7,48 +7,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, fields
+from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import lru_cache
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from exporter.errors import clipped
-from exporter.model.reading import (
-    Activity,
-    Board,
-    Device,
-    Instance,
-    Memory,
-    Utilization,
-    Vitals,
-    XidRecord,
-)
-from exporter.model.snapshot import (
-    Bounds,
-    Gpu,
-    Holder,
-    Rank,
-    Recent,
-    Roofline,
-    Saturation,
-    Share,
-    ShareTotals,
-    Snapshot,
-    SourceState,
-)
-from exporter.model.training import TrainingTotals
-from exporter.model.workload import ShareWork, Workload
-from exporter.web.api.models.gpus import (
-    BoundsJson,
-    GpuJson,
-    GpuRankJson,
-    GpusAnswer,
-    HolderJson,
-    RecentJson,
-    SaturationJson,
-    ShareJson,
-)
-from exporter.web.api.models.json import Json, copied, json_name
+from exporter.model.reading import XidRecord
+from exporter.model.snapshot import Gpu, Rank, Snapshot, SourceState
+from exporter.model.workload import Workload
+from exporter.web.api.models.gpus import GpuJson, GpuRankJson, GpusAnswer
+from exporter.web.api.models.json import Json, json_name, path_of
 
 HIGHEST = 1e100
 """Numbers beyond it are no readings, and neither are NaN and infinity."""
@@ -133,120 +102,74 @@ def snapshot_of(answer: GpusAnswer) -> Snapshot:
     return Snapshot(
         answer.timestamp_seconds or 0.0,
         tuple(map(_gpu, answer.gpus)),
-        {name: copied(SourceState, state) for name, state in answer.source_states.items()},
+        {name: _made(SourceState, _tree(state)) for name, state in answer.source_states.items()},
         answer.problem,
         ranks=tuple(_rank(rank, gpu.uuid) for gpu in answer.gpus for rank in gpu.ranks),
     )
 
 
 def _gpu(gpu: GpuJson) -> Gpu:
-    board = gpu.board
-    return copied(
-        Gpu,
-        gpu,
-        device=copied(
-            Device,
-            gpu.identity,
-            index=gpu.index,
-            uuid=gpu.uuid,
-            compute_capability=None,
-            modes=gpu.modes,
-            virtualized=gpu.modes.get("virtualization") == "vgpu_guest",
-            mig=gpu.mig,
-            instances=tuple(copied(Instance, each) for each in gpu.instances),
-        ),
-        vitals=None
-        if board is None
-        else copied(
-            Vitals,
-            board,
-            temperature_celsius=board.temperature_celsius.get("gpu"),
-            memory_temperature_celsius=board.temperature_celsius.get("memory"),
-            throttle_reasons=frozenset(board.throttle_reasons or ()),
-        ),
-        board=None if board is None else copied(Board, board),
-        shares=tuple(map(_share, gpu.shares)),
-        xids={each.xid: copied(XidRecord, each) for each in gpu.xids},
-        states=gpu.absent_readings,
-    )
-
-
-def _share(share: ShareJson) -> Share:
-    used, activity = share.utilization_ratio, share.activity
-    return copied(
-        Share,
-        share,
-        ceilings=None,
-        totals=copied(
-            ShareTotals,
-            share.idle,
-            idle_seconds=share.idle.idle_seconds_total,
-            held_idle_seconds=share.idle.held_idle_seconds_total,
-            observed_seconds=share.observed_seconds_total,
-        ),
-        utilization=None if used is None else Utilization(used, used, 0.0),
-        memory=None if share.memory is None else copied(Memory, share.memory),
-        processes=None,
-        holder=None if share.holder is None else _holder(share.holder),
-        work=ShareWork(
-            tuple(
-                Workload(**{name: value for name, value in asdict(each).items() if value})
-                for each in share.workloads
-            ),
-            share.allocated,
-        ),
-        activity=None
-        if activity is None
-        else copied(Activity, activity, engine=activity.engine_ratio),
-        saturation=None if share.saturation is None else _saturation(share.saturation),
-        time_parts=None,
-        time_bounds=_bounds(share.time_bounds),
-        roofline=None
-        if share.roofline is None
-        else copied(Roofline, share.roofline, flops_per_second={}),
-        recent=None if share.recent is None else _recent(share.recent),
-        data_stall=_bounds(share.data_stall),
-    )
-
-
-def _bounds(bounds: Mapping[str, BoundsJson]) -> dict[str, Bounds]:
-    return {name: Bounds(each.lower_ratio, each.upper_ratio) for name, each in bounds.items()}
-
-
-def _saturation(saturation: SaturationJson) -> Saturation:
-    return copied(
-        Saturation,
-        saturation,
-        bounds=Bounds(saturation.lower_ratio, saturation.upper_ratio),
-        unmeasured=_bounds(saturation.unmeasured),
-    )
-
-
-def _recent(recent: RecentJson) -> Recent:
-    lower, upper = recent.saturation_lower_ratio, recent.saturation_upper_ratio
-    return copied(
-        Recent,
-        recent,
-        saturation_bounds=None if lower is None or upper is None else Bounds(lower, upper),
-        time_bounds=_bounds(recent.time_bounds),
-        flops_per_second={},
-    )
-
-
-def _holder(holder: HolderJson) -> Holder:
-    """Return a holder; of its workload only the words are known, which are those of a container."""
-    words = holder.workload
-    return copied(
-        Holder, holder, workload=None if words is None else Workload("container", container=words)
+    tree = _tree(gpu)
+    del tree["xids"]
+    made: Gpu = _made(Gpu, tree)
+    virtualized = gpu.modes.get("virtualization") == "vgpu_guest"
+    celsius = None if gpu.board is None else gpu.board.temperature_celsius.get("gpu")
+    return replace(
+        made,
+        device=replace(made.device, virtualized=virtualized),
+        vitals=made.vitals and replace(made.vitals, temperature_celsius=celsius),
+        xids={each.xid: XidRecord(each.count, each.last_timestamp_seconds) for each in gpu.xids},
     )
 
 
 def _rank(rank: GpuRankJson, uuid: str) -> Rank:
-    return copied(
-        Rank,
-        rank,
-        gpu_uuid=uuid,
-        totals=TrainingTotals(),
-        run_seconds=0.0,
-        phase="data" if rank.waiting_for_data else None,
-    )
+    made: Rank = _made(Rank, _tree(rank))
+    return replace(made, gpu_uuid=uuid, phase="data" if rank.waiting_for_data else None)
+
+
+def _tree(value: Any, tree: dict[str, Any] | None = None) -> Any:
+    """Return what is known of one of the API's types, by the names that it has in the snapshot."""
+    if isinstance(value, list):
+        return list(map(_tree, value))
+    if isinstance(value, dict):
+        return {name: _tree(each) for name, each in value.items()}
+    if not is_dataclass(value):
+        return value
+    tree = {} if tree is None else tree
+    for one in fields(value):
+        found, path, at = getattr(value, one.name), path_of(one), tree
+        if found is None:
+            continue
+        is_object = isinstance(found, Json)
+        for name in path if is_object else path[:-1]:
+            at = at.setdefault(name, {})
+        if is_object:
+            _tree(found, at)
+        else:
+            at[path[-1]] = _tree(found)
+    return tree
+
+
+def _made(kind: Any, tree: Any) -> Any:
+    """Return a type of the snapshot with what is in such a tree; the rest of it is not known."""
+    inner, origin = get_args(kind), get_origin(kind)
+    if NoneType in inner:
+        return None if tree is None else _made(inner[0], tree)
+    if kind is Workload and isinstance(tree, str):
+        return Workload("container", container=tree)  # only the words of a holder's are known
+    if hasattr(kind, "__dataclass_fields__"):
+        known = tree or {}
+        return kind(
+            **{
+                name: _made(hint, known.get(name))
+                for name, hint, required in _members(kind)
+                if required or name in known
+            }
+        )
+    if origin is tuple:
+        return tuple(_made(inner[0], each) for each in tree)
+    if origin is Mapping:
+        return {name: _made(inner[1], each) for name, each in tree.items()}
+    if tree is None:
+        return kind()
+    return frozenset(tree) if origin is frozenset else tree

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
 
 from exporter.model.snapshot import Rank, Snapshot
 from exporter.model.training import TRAINING_DEGRADATIONS
@@ -13,7 +12,6 @@ from exporter.web.api.models.json import copied
 from exporter.web.api.models.training import (
     DegradedJson,
     JobJson,
-    LoaderJson,
     PhaseJson,
     RankDeviceJson,
     RankJson,
@@ -52,7 +50,7 @@ def _phases(rank: Rank) -> dict[str, PhaseJson]:
 
 
 def _rank(rank: Rank, now_seconds: float, indices: dict[str, int]) -> RankJson:
-    totals, uuid = rank.totals, rank.gpu_uuid
+    uuid = rank.gpu_uuid
     return copied(
         RankJson,
         rank,
@@ -66,13 +64,7 @@ def _rank(rank: Rank, now_seconds: float, indices: dict[str, int]) -> RankJson:
             else RankDeviceJson(gpu=indices.get(uuid), uuid=uuid, gpu_instance=rank.gpu_instance)
         ),
         last_report_age_seconds=max(0.0, now_seconds - rank.last_report_timestamp_seconds),
-        steps_total=totals.steps,
-        batches_total=totals.batches,
-        samples_total=totals.samples,
-        step_seconds_total=totals.step_seconds,
-        model_flops_total=totals.model_flops,
         phases=_phases(rank),
-        loader=LoaderJson(**asdict(rank.loader)),
     )
 
 

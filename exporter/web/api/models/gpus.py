@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from exporter.web.api import SCHEMA_VERSION
-from exporter.web.api.models.json import Json
+from exporter.web.api.models.json import Json, of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class IdentityJson(Json):
 
     name: str
     architecture: str | None = None
-    compute_capability: str | None = None
+    compute_capability: str | None = of("capability")
     pci_bus_id: str | None = None
     serial: str | None = None
     board_part_number: str | None = None
@@ -87,23 +87,23 @@ class InstanceJson(Json):
 class BoardJson(Json):
     """Readings of the whole board."""
 
-    power_watts: float | None = None
-    power_limit_watts: float | None = None
-    module_power_watts: float | None = None
-    energy_joules_total: float | None = None
-    temperature_celsius: dict[str, float]
+    power_watts: float | None = of("vitals.power_watts")
+    power_limit_watts: float | None = of("board.power_limit_watts")
+    module_power_watts: float | None = of("vitals.module_power_watts")
+    energy_joules_total: float | None = of("totals.energy_joules")
+    temperature_celsius: dict[str, float] = of("vitals.temperatures_celsius", required=True)
     """By sensor."""
-    clock_hertz: dict[str, float]
+    clock_hertz: dict[str, float] = of("vitals.clock_hertz", required=True)
     """By clock."""
-    clock_max_hertz: dict[str, float]
+    clock_max_hertz: dict[str, float] = of("device.clock_max_hertz", required=True)
     """By clock."""
-    throttle_reasons: list[str] | None = None
+    throttle_reasons: list[str] | None = of("vitals.throttle_reasons")
     """Those that hold now."""
-    throttle_seconds_total: dict[str, float]
+    throttle_seconds_total: dict[str, float] = of("totals.throttle_seconds", required=True)
     """By reason."""
-    performance_state: int | None = None
-    pcie_generation: int | None = None
-    pcie_width: int | None = None
+    performance_state: int | None = of("board.performance_state")
+    pcie_generation: int | None = of("board.pcie_generation")
+    pcie_width: int | None = of("board.pcie_width")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,13 +124,13 @@ class ActivityJson(Json):
     seconds: float
     age_seconds: float | None = None
     """How old it was when it was read; above 5 s it adds to no total."""
-    engine_ratio: float | None = None
-    sm_ratio: float | None = None
-    occupancy_ratio: float | None = None
-    dram_ratio: float | None = None
-    pipe_ratio: dict[str, float]
+    engine_ratio: float | None = of("engine")
+    sm_ratio: float | None = of("sm")
+    occupancy_ratio: float | None = of("occupancy")
+    dram_ratio: float | None = of("dram")
+    pipe_ratio: dict[str, float] = of("pipe_ratios", required=True)
     """By pipe."""
-    tensor_op_ratio: dict[str, float]
+    tensor_op_ratio: dict[str, float] = of("tensor_op_ratios", required=True)
     """By operation."""
 
 
@@ -138,14 +138,16 @@ class ActivityJson(Json):
 class BoundsJson(Json):
     """A closed interval that holds the true ratio."""
 
-    lower_ratio: float
-    upper_ratio: float
+    lower_ratio: float = of("lower", required=True)
+    upper_ratio: float = of("upper", required=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaturationJson(BoundsJson):
     """How close the units that can be read are to their limit."""
 
+    lower_ratio: float = of("bounds.lower", required=True)
+    upper_ratio: float = of("bounds.upper", required=True)
     source: str
     """Name of the counter source, such as gpm, or estimate."""
     complete: bool
@@ -161,18 +163,18 @@ class SaturationJson(BoundsJson):
 class PointJson(Json):
     """Where the last interval lies on the roofline chart."""
 
-    flops_per_second: float | None = None
-    flops_lower_per_second: float | None = None
-    flops_upper_per_second: float | None = None
-    flops_per_second_by_precision: dict[str, float]
+    flops_per_second: float | None = of("total_flops_per_second")
+    flops_lower_per_second: float | None = of("flops_bounds_per_second.lower")
+    flops_upper_per_second: float | None = of("flops_bounds_per_second.upper")
+    flops_per_second_by_precision: dict[str, float] = of("flops_per_second", required=True)
     dram_bytes_per_second: float | None = None
     intensity_flops_per_byte: float | None = None
-    dram_lower_bytes_per_second: float | None = None
+    dram_lower_bytes_per_second: float | None = of("dram_bounds_bytes_per_second.lower")
     """Where the traffic is not measured; the next one too."""
-    dram_upper_bytes_per_second: float | None = None
-    intensity_lower_flops_per_byte: float | None = None
+    dram_upper_bytes_per_second: float | None = of("dram_bounds_bytes_per_second.upper")
+    intensity_lower_flops_per_byte: float | None = of("intensity_bounds_flops_per_byte.lower")
     """Where both ends of the intensity are known; the next one too."""
-    intensity_upper_flops_per_byte: float | None = None
+    intensity_upper_flops_per_byte: float | None = of("intensity_bounds_flops_per_byte.upper")
     stated_flops_per_second: float | None = None
     """What the training jobs on it say that they compute, as far as that is possible."""
     tensor_flops_utilization_ratio: float | None = None
@@ -190,8 +192,8 @@ class RecentJson(Json):
     """Engine activity, else utilization."""
     utilization_ratio: float | None = None
     saturation_ratio: float | None = None
-    saturation_lower_ratio: float | None = None
-    saturation_upper_ratio: float | None = None
+    saturation_lower_ratio: float | None = of("saturation_bounds.lower")
+    saturation_upper_ratio: float | None = of("saturation_bounds.upper")
     saturation_unit: str | None = None
     """The busiest unit."""
     active_ratio: dict[str, float]
@@ -206,17 +208,17 @@ class RecentJson(Json):
     """By limiter: the share of time."""
     roof_ratio: dict[str, float]
     """By basis; may exceed 1."""
-    flops_per_second: float | None = None
-    flops_lower_per_second: float | None = None
-    flops_upper_per_second: float | None = None
+    flops_per_second: float | None = of("total_flops_per_second")
+    flops_lower_per_second: float | None = of("flops_bounds_per_second.lower")
+    flops_upper_per_second: float | None = of("flops_bounds_per_second.upper")
     dram_bytes_per_second: float | None = None
     intensity_flops_per_byte: float | None = None
-    dram_lower_bytes_per_second: float | None = None
+    dram_lower_bytes_per_second: float | None = of("dram_bounds_bytes_per_second.lower")
     """Where the traffic is not measured; the next one too."""
-    dram_upper_bytes_per_second: float | None = None
-    intensity_lower_flops_per_byte: float | None = None
+    dram_upper_bytes_per_second: float | None = of("dram_bounds_bytes_per_second.upper")
+    intensity_lower_flops_per_byte: float | None = of("intensity_bounds_flops_per_byte.lower")
     """Where both ends of the intensity are known; the next one too."""
-    intensity_upper_flops_per_byte: float | None = None
+    intensity_upper_flops_per_byte: float | None = of("intensity_bounds_flops_per_byte.upper")
     stated_flops_per_second: float | None = None
     """What the training jobs on it say that they compute, as far as that is possible."""
     idle_ratio: float | None = None
@@ -242,14 +244,14 @@ class XidJson(Json):
 class IdleJson(Json):
     """Idle time since the exporter started."""
 
-    idle_seconds_total: float | None = None
-    held_idle_seconds_total: float | None = None
-    idle_energy_joules_total: float | None = None
-    held_idle_energy_joules_total: float | None = None
+    idle_seconds_total: float | None = of("idle_seconds")
+    held_idle_seconds_total: float | None = of("held_idle_seconds")
+    idle_energy_joules_total: float | None = of("idle_energy_joules")
+    held_idle_energy_joules_total: float | None = of("held_idle_energy_joules")
     last_busy_timestamp_seconds: float | None = None
     idle_for_seconds: float | None = None
     """How long it was seen to be idle without a break; 0 where it is not idle."""
-    allocated_unopened_seconds_total: float | None = None
+    allocated_unopened_seconds_total: float | None = of("allocated_unopened_seconds")
     """In which a scheduler had given it to somebody and no process held it."""
     unopened_for_seconds: float | None = None
     """How long that was seen without a break; 0 where it is not so."""
@@ -298,17 +300,17 @@ class ShareJson(Json):
     held: bool | None = None
     holder: HolderJson | None = None
     """Present while held."""
-    allocated: bool | None = None
+    allocated: bool | None = of("work.allocated")
     """Whether a scheduler has given it to somebody; absent where none says."""
-    workloads: list[WorkloadJson] = field(default_factory=list)
+    workloads: list[WorkloadJson] = field(default_factory=list, metadata={"of": "work.workloads"})
     """Those that it is given to, and those that have a process on it."""
     limiter: str | None = None
     """What limited the last interval."""
     recent: RecentJson | None = None
     """What it did over the last 10 s, by which its state is judged."""
-    utilization_ratio: float | None = None
+    utilization_ratio: float | None = of("utilization.ratio")
     memory: MemoryJson | None = None
-    processes: dict[str, int] | None = None
+    processes: dict[str, int] | None = of("process_counts")
     """Number by type."""
     activity: ActivityJson | None = None
     saturation: SaturationJson | None = None
@@ -319,8 +321,8 @@ class ShareJson(Json):
     roofline: PointJson | None = None
     data_stall: dict[str, BoundsJson]
     """By method, where the job does not measure it: bounds of the time idle for lack of data."""
-    idle: IdleJson
-    observed_seconds_total: dict[str, float]
+    idle: IdleJson = of("totals", required=True)
+    observed_seconds_total: dict[str, float] = of("totals.observed_seconds", required=True)
     """By reading."""
 
 
@@ -328,22 +330,22 @@ class ShareJson(Json):
 class GpuJson(Json):
     """One physical GPU."""
 
-    index: int
-    uuid: str
+    index: int = of("device.index", required=True)
+    uuid: str = of("device.uuid", required=True)
     up: bool
     down_reason: str | None = None
     last_read_timestamp_seconds: float | None = None
-    identity: IdentityJson
-    modes: dict[str, str]
-    mig: bool
-    instances: list[InstanceJson]
-    board: BoardJson | None = None
+    identity: IdentityJson = of("device", required=True)
+    modes: dict[str, str] = of("device.modes", required=True)
+    mig: bool = of("device.mig", required=True)
+    instances: list[InstanceJson] = of("device.instances", required=True)
+    board: BoardJson | None = of("")
     shares: list[ShareJson]
     ranks: list[GpuRankJson]
     """Of training jobs that report."""
     xids: list[XidJson]
     """Also of a GPU that is down."""
-    absent_readings: dict[str, str]
+    absent_readings: dict[str, str] = of("states", required=True)
     """By group of readings: why it is absent."""
 
 
@@ -367,7 +369,7 @@ class GpusAnswer(Json):
     notice: str | None = None
     """That the data is recorded or simulated; absent where it is what real GPUs do now."""
     problem: str | None = None
-    source_states: dict[str, SourceJson] = field(default_factory=dict)
+    source_states: dict[str, SourceJson] = field(default_factory=dict, metadata={"of": "sources"})
     """By name, those in use."""
     gpus: list[GpuJson]
 

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all types of the API have in common, and how they are written."""
+"""What all types of the API have in common: how they are made from the snapshot, and written."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import Field, dataclass, field, fields
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from types import NoneType
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
 from exporter.web.api import SCHEMA_VERSION
 
@@ -48,20 +49,73 @@ class Problem(Json):
 T = TypeVar("T")
 
 
+def of(path: str, *, required: bool = False) -> Any:
+    """Return a field that is called otherwise in the snapshot, or lies deeper: bounds.lower.
+
+    Where there is no such attribute it is computed in `convert`.
+    """
+    metadata = {"of": path}
+    return field(metadata=metadata) if required else field(default=None, metadata=metadata)
+
+
+def path_of(one: Field[Any]) -> tuple[str, ...]:
+    """Return where in the snapshot a field is from."""
+    return tuple(filter(None, str(one.metadata.get("of", one.name)).split(".")))
+
+
 def copied(kind: Callable[..., T], source: object, **others: Any) -> T:
-    """Return a dataclass with `others`, and with what `source` has by the same names."""
-    for name in _names(kind) - others.keys():
-        if hasattr(source, name):
-            value = getattr(source, name)
-            if isinstance(value, Mapping):
-                value = dict(value)
-            others[name] = list(value) if isinstance(value, tuple) else value
+    """Return one of these types with `others`, and with what `source` has for its fields."""
+    source_type: Any = type(source)
+    for name, first, deeper, convert in _plan(kind, source_type):
+        if name in others:
+            continue
+        value = getattr(source, first)
+        for attribute in deeper:
+            value = None if value is None else getattr(value, attribute)
+        others[name] = value if value is None or convert is None else convert(value)
     return kind(**others)
 
 
+Convert = Callable[[Any], Any]
+
+
 @lru_cache
-def _names(kind: Any) -> frozenset[str]:
-    return frozenset(field.name for field in fields(kind))
+def _plan(kind: Any, source: Any) -> list[tuple[str, str, tuple[str, ...], Convert | None]]:
+    """Return each field that such a source has: its name, its path there, and what makes it."""
+    hints = get_type_hints(kind)
+    paths = {each.name: path_of(each) for each in fields(kind)}
+    return [
+        (name, path[0], path[1:], _converter(hints[name]))
+        for name, path in paths.items()
+        if path and hasattr(source, path[0])
+    ]
+
+
+def _converter(hint: Any) -> Convert | None:
+    inner, origin = get_args(hint), get_origin(hint)
+    if NoneType in inner:
+        return (lambda text: text or None) if inner[0] is str else _converter(inner[0])
+    if isinstance(hint, type) and issubclass(hint, Json):
+        return lambda value: copied(hint, value)
+    if origin not in (list, dict):
+        return None
+    each = _converter(inner[-1])
+    if each is None:
+        return _ordered if origin is list else _by_name
+    convert = each
+    if origin is list:
+        return lambda values: list(map(convert, values))
+    return lambda values: {name: convert(value) for name, value in values.items()}
+
+
+def _ordered(values: Iterable[Any]) -> list[Any]:
+    return sorted(values) if isinstance(values, frozenset) else list(values)
+
+
+def _by_name(values: Any) -> dict[str, Any]:
+    if isinstance(values, Mapping):
+        return dict(values)
+    return {each.name: getattr(values, each.name) for each in fields(values)}
 
 
 _building = threading.Lock()

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from exporter.web.api import SCHEMA_VERSION
-from exporter.web.api.models.json import Json
+from exporter.web.api.models.json import Json, of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,14 +73,14 @@ class RankJson(Json):
     """How many are alive."""
     last_report_timestamp_seconds: float
     last_report_age_seconds: float
-    steps_total: float
-    batches_total: float
-    samples_total: float | None = None
-    step_seconds_total: float
+    steps_total: float = of("totals.steps", required=True)
+    batches_total: float = of("totals.batches", required=True)
+    samples_total: float | None = of("totals.samples")
+    step_seconds_total: float = of("totals.step_seconds", required=True)
     """Wall time of the loop."""
     run_seconds: float
     """That of the present run, which a restart begins anew."""
-    model_flops_total: float | None = None
+    model_flops_total: float | None = of("totals.model_flops")
     phases: dict[str, PhaseJson]
     """By phase, only those that the job measures; they exclude each other."""
     data_wait_ratio: float | None = None

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 from exporter.model.reading import (
@@ -18,6 +19,7 @@ from exporter.model.snapshot import (
     Share,
     Snapshot,
 )
+from exporter.model.workload import Workload
 from exporter.model.xids import XIDS, describe
 from exporter.specs import GpuModel, SpecBook
 from exporter.web.api.models.gpus import (
@@ -29,6 +31,7 @@ from exporter.web.api.models.gpus import (
     PointJson,
     SaturationJson,
     ShareJson,
+    WorkloadJson,
     XidJson,
 )
 from exporter.web.api.models.json import copied
@@ -55,7 +58,12 @@ def _share(share: Share) -> ShareJson:
         share,
         holder=None if holder is None else copied(HolderJson, holder, workload=words),
         processes=None if processes is None else process_counts(processes),
+        workloads=[_workload(each) for each in share.work.workloads],
     )
+
+
+def _workload(workload: Workload) -> WorkloadJson:
+    return WorkloadJson(**{name: value for name, value in asdict(workload).items() if value})
 
 
 def _xid(code: int, record: XidRecord) -> XidJson:

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import Field, dataclass, field, fields
 from functools import lru_cache
+from operator import attrgetter
 from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
@@ -66,35 +67,50 @@ def path_of(one: Field[Any]) -> tuple[str, ...]:
 def copied(kind: Callable[..., T], source: object, **others: Any) -> T:
     """Return one of these types with `others`, and with what `source` has for its fields."""
     source_type: Any = type(source)
-    for name, first, deeper, convert in _plan(kind, source_type):
-        if name in others:
-            continue
-        value = getattr(source, first)
-        for attribute in deeper:
-            value = None if value is None else getattr(value, attribute)
-        others[name] = value if value is None or convert is None else convert(value)
-    return kind(**others)
+    names, read, made = _plan(kind, source_type)
+    found = dict(zip(names, read(source), strict=True))
+    for name, path, convert in made:
+        if name not in others:
+            value: Any = source
+            for attribute in path:
+                value = getattr(value, attribute)
+                if value is None:
+                    break
+            else:
+                value = value if convert is None else convert(value)
+            found[name] = value
+    return kind(**(found | others))
 
 
 Convert = Callable[[Any], Any]
 
 
 @lru_cache
-def _plan(kind: Any, source: Any) -> list[tuple[str, str, tuple[str, ...], Convert | None]]:
-    """Return each field that such a source has: its name, its path there, and what makes it."""
+def _plan(
+    kind: Any, source: Any
+) -> tuple[list[str], Convert, list[tuple[str, tuple[str, ...], Convert | None]]]:
+    """Return what such a source has: attributes that are taken as they are, and all others."""
     hints = get_type_hints(kind)
-    paths = {each.name: path_of(each) for each in fields(kind)}
-    return [
-        (name, path[0], path[1:], _converter(hints[name]))
-        for name, path in paths.items()
-        if path and hasattr(source, path[0])
-    ]
+    plain, made = {}, []
+    for each in fields(kind):
+        path, convert = path_of(each), _converter(hints[each.name])
+        if not path or not hasattr(source, path[0]):
+            continue
+        if len(path) == 1 and convert is None:
+            plain[each.name] = path[0]
+        else:
+            made.append((each.name, path, convert))
+    # Of fewer than two names attrgetter would return no tuple.
+    read = attrgetter(*plain.values()) if len(plain) > 1 else lambda source: ()
+    if len(plain) == 1:
+        made += [(name, (path,), None) for name, path in plain.items()]
+    return list(plain) if len(plain) > 1 else [], read, made
 
 
 def _converter(hint: Any) -> Convert | None:
     inner, origin = get_args(hint), get_origin(hint)
     if NoneType in inner:
-        return (lambda text: text or None) if inner[0] is str else _converter(inner[0])
+        return _converter(inner[0])
     if isinstance(hint, type) and issubclass(hint, Json):
         return lambda value: copied(hint, value)
     if origin not in (list, dict):
@@ -113,7 +129,7 @@ def _ordered(values: Iterable[Any]) -> list[Any]:
 
 
 def _by_name(values: Any) -> dict[str, Any]:
-    if isinstance(values, Mapping):
+    if hasattr(values, "keys"):
         return dict(values)
     return {each.name: getattr(values, each.name) for each in fields(values)}
 

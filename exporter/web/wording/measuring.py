@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a GPU is measured, and what would measure more of it, in one sentence with the command.
-
-Two tables, of each the first row that fits; a source of measurements that is added is a row or two.
-"""
+"""How a GPU is measured, and what would measure more of it, in one sentence with the command."""
 
 from __future__ import annotations
 
@@ -51,149 +48,66 @@ _INSTALL = (
 )
 
 
-def _is_data_centre(one: Facts) -> bool:
-    return one.architecture in _VOLTA_AND_LATER and bool(_DATA_CENTRE.match(one.name))
-
-
-def _for_cupti(one: Facts, counting: Counting) -> bool:
-    """Return whether CUPTI could measure a GPU, and was not tried yet."""
-    return one.architecture in _TURING_AND_LATER and CUPTI not in counting.states
-
-
-def _is(source: str, *states: str) -> Callable[[Facts, Counting], bool]:
-    return lambda one, counting: counting.states.get(source) in states
-
-
 def _fields(counting: Counting) -> str:
     names = [name for resource in counting.unmeasured for name in _FIELDS.get(resource, ())]
     return ", ".join(names)
 
 
-def _of_dcgm(counting: Counting) -> bool:
-    return counting.source == DCGM and bool(_fields(counting))
+_BY_STATE = {
+    (GPM, "disabled"): "the counters are switched off, start the exporter without --no-source.gpm",
+    (GPM, "no_permission"): "the driver refuses the counters to this user, run the exporter as "
+    "root or with CAP_SYS_ADMIN",
+    (GPM, "old_driver"): "GPM needs driver 525 or newer",
+    (DCGM, "unreachable"): "DCGM gives no fresh values, see the log and --dcgm.url or --dcgm.host",
+    (DCGM, "no_permission"): "DCGM may not profile, give its hostengine CAP_SYS_ADMIN",
+    (DCGM, "busy"): "another tool has DCGM's counters, they come back when it ends",
+    (DCGM, "paused"): "DCGM's profiling is paused, dcgmi profile --resume",
+    (DCGM, "missing"): "install datacenter-gpu-manager-4-core, or name the folder of DCGM's "
+    "bindings with --dcgm.bindings; profiling needs datacenter-gpu-manager-4-proprietary",
+    (CUPTI, "no_permission"): "the driver refuses CUPTI, give the exporter CAP_PERFMON or load the "
+    "driver with NVreg_RestrictProfilingToAdminUsers=0",
+    (CUPTI, "busy"): "a profiler has the counters, CUPTI takes them again when it ends",
+    (CUPTI, "paused"): "the counters are left to a profiler, roofline-exporter counters resume",
+    (CUPTI, "missing"): "CUPTI is not installed, pip install 'roofline-exporter[cupti]'",
+    (CUPTI, "old_driver"): "the installed CUPTI needs a newer driver, see roofline-exporter "
+    "counters check",
+    (CUPTI, "unreachable"): "CUPTI gives nothing that can be used, see the log",
+    (CUPTI, "implausible"): "CUPTI gives nothing that can be used, see the log",
+}
+"""By counter source and its state, the first that holds: why it does not count, and what to do."""
 
 
-Row = tuple[Callable[[Facts, Counting], bool], Callable[[Facts, Counting], str]]
-
-
-def _always(text: str) -> Callable[[Facts, Counting], str]:
-    return lambda one, counting: text
-
-
-_MORE: Sequence[Row] = (
-    (
-        lambda one, counting: _of_dcgm(counting),
-        lambda one, counting: (
-            f"dcgm-exporter answers here, add {_fields(counting)} to its CSV (docs/dcgm.md)"
-            + (" and start it with -c 1000" if counting.old else "")
-        ),
-    ),
-    (
-        lambda one, counting: counting.old,
-        _always(
+def _more(one: Facts, counting: Counting) -> str:
+    """Return what would measure more of a GPU; "" where nothing would."""
+    states, fields = counting.states, _fields(counting)
+    if counting.source == DCGM and fields:
+        said = f"dcgm-exporter answers here, add {fields} to its CSV (docs/dcgm.md)"
+        return f"{said} and start it with -c 1000" if counting.old else said
+    if counting.old:
+        return (
             "dcgm-exporter's samples are too old to be added up, start it with -c 1000 "
             "(DCGM_EXPORTER_INTERVAL=1000)"
-        ),
-    ),
-    (lambda one, counting: counting.source is not None, _always("")),
-    (
-        lambda one, counting: one.virtual,
-        _always("nothing that runs all the time measures a vGPU from its guest"),
-    ),
-    (
-        _is(GPM, "disabled"),
-        _always("the counters are switched off, start the exporter without --no-source.gpm"),
-    ),
-    (
-        _is(GPM, "no_permission"),
-        _always(
-            "the driver refuses the counters to this user, run the exporter as root or with "
-            "CAP_SYS_ADMIN"
-        ),
-    ),
-    (
-        lambda one, counting: (
-            counting.states.get(GPM) == "old_driver" and one.architecture in _COUNTED
-        ),
-        _always("GPM needs driver 525 or newer"),
-    ),
-    (
-        _is(DCGM, "unreachable"),
-        _always("DCGM gives no fresh values, see the log and --dcgm.url or --dcgm.host"),
-    ),
-    (
-        _is(DCGM, "no_permission"),
-        _always("DCGM may not profile, give its hostengine CAP_SYS_ADMIN"),
-    ),
-    (
-        _is(DCGM, "busy"),
-        _always("another tool has DCGM's counters, they come back when it ends"),
-    ),
-    (
-        _is(DCGM, "paused"),
-        _always("DCGM's profiling is paused, dcgmi profile --resume"),
-    ),
-    (
-        _is(DCGM, "missing"),
-        _always(
-            "install datacenter-gpu-manager-4-core, or name the folder of DCGM's bindings with "
-            "--dcgm.bindings; profiling needs datacenter-gpu-manager-4-proprietary"
-        ),
-    ),
-    (
-        _is(CUPTI, "no_permission"),
-        _always(
-            "the driver refuses CUPTI, give the exporter CAP_PERFMON or load the driver with "
-            "NVreg_RestrictProfilingToAdminUsers=0"
-        ),
-    ),
-    (
-        _is(CUPTI, "busy"),
-        _always("a profiler has the counters, CUPTI takes them again when it ends"),
-    ),
-    (
-        _is(CUPTI, "paused"),
-        _always("the counters are left to a profiler, roofline-exporter counters resume"),
-    ),
-    (
-        _is(CUPTI, "missing"),
-        _always("CUPTI is not installed, pip install 'roofline-exporter[cupti]'"),
-    ),
-    (
-        _is(CUPTI, "old_driver"),
-        _always("the installed CUPTI needs a newer driver, see roofline-exporter counters check"),
-    ),
-    (
-        _is(CUPTI, "unreachable", "implausible"),
-        _always("CUPTI gives nothing that can be used, see the log"),
-    ),
-    (
-        lambda one, counting: one.instance is not None,
-        _always(
-            "run dcgm-exporter on this node, which measures MIG instances and is read by itself"
-        ),
-    ),
-    (
-        lambda one, counting: _is_data_centre(one) and _for_cupti(one, counting),
-        _always(f"run dcgm-exporter on this node, which is read by itself, or {_INSTALL}"),
-    ),
-    (
-        lambda one, counting: _is_data_centre(one),
-        _always("run dcgm-exporter on this node, which is read by itself"),
-    ),
-    (
-        _for_cupti,
-        _always(_INSTALL),
-    ),
-    (
-        _is(CUPTI, "unsupported"),
-        _always("CUPTI cannot sample this GPU, the log says why"),
-    ),
-    (
-        lambda one, counting: True,
-        _always("nothing that runs all the time measures this GPU"),
-    ),
-)
+        )
+    if counting.source is not None:
+        return ""
+    if one.virtual:
+        return "nothing that runs all the time measures a vGPU from its guest"
+    for (source, state), text in _BY_STATE.items():
+        needless = state == "old_driver" and source == GPM and one.architecture not in _COUNTED
+        if states.get(source) == state and not needless:
+            return text
+    dcgm = "run dcgm-exporter on this node, which"
+    if one.instance is not None:
+        return f"{dcgm} measures MIG instances and is read by itself"
+    # CUPTI could measure it, and was not tried yet.
+    for_cupti = one.architecture in _TURING_AND_LATER and CUPTI not in states
+    if one.architecture in _VOLTA_AND_LATER and _DATA_CENTRE.match(one.name):
+        return f"{dcgm} is read by itself{f', or {_INSTALL}' if for_cupti else ''}"
+    if for_cupti:
+        return _INSTALL
+    if states.get(CUPTI) == "unsupported":
+        return "CUPTI cannot sample this GPU, the log says why"
+    return "nothing that runs all the time measures this GPU"
 
 
 def has(facts: Facts) -> str | None:
@@ -217,7 +131,7 @@ def advice(facts: Facts) -> str | None:
         return None
     if counting.complete and not counting.old:
         return None
-    return next(said(facts, counting) for fits, said in _MORE if fits(facts, counting)) or None
+    return _more(facts, counting) or None
 
 
 def sentence(facts: Facts) -> str | None:

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pages to the letter, as a browser without scripts gets them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from exporter import __version__
+from tests import snapshots
+from tests.web.conftest import Daemon
+from tests.web.golden import check_text
+
+PAGES = {
+    "node": "/",
+    "gpu": "/gpu/0",
+    "estimate": "/gpu/1",
+    "divided": "/gpu/2",
+    "instance": "/gpu/2?instance=1",
+    "lost": "/gpu/3",
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_golden(daemon: Daemon, name: str) -> None:
+    """Rows, sentences, charts as tables, facts, and the data that scripts start from."""
+    for second in range(70):
+        now = snapshots.NOW + second
+        daemon.store.publish(replace(snapshots.EXAMPLES["mixed"], timestamp_seconds=now))
+    text = daemon.client.get(PAGES[name]).text.replace(__version__, "VERSION")
+    check_text(re.sub(r"/static/[0-9a-f]+/", "/static/DIGEST/", text), f"page-{name}.html")

@@ -26,7 +26,6 @@ from pathlib import Path
 import pytest
 import uvicorn
 
-from exporter.cli import main as cli
 from exporter.cli.config.coerce import URL
 from exporter.cli.http_get import DaemonAddress
 from exporter.cli.status.command import Frames
@@ -414,20 +413,6 @@ def test_the_screen_of_something_without_a_file() -> None:
 
 
 # The same inside this process.
-
-
-def test_one_call(stub: Stub, capsys: pytest.CaptureFixture[str]) -> None:
-    """Table, JSON and refusals come out of `main` as they do of the program."""
-    assert cli.main(["status", "--url", stub.url]) == 0
-    assert capsys.readouterr().out.splitlines() == lines_of(NODE)
-    assert cli.main(["status", "--url", stub.url, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == NODE
-    assert cli.main(["status", "--url", stub.url, "--watch=1h"]) == 2
-    stub.body = b'{"gpus": [], "problem": "the driver lists no GPU"}'
-    assert cli.main(["status", "--url", stub.url]) == 1
-    assert capsys.readouterr().err.endswith("roofline-exporter: no GPU: the driver lists no GPU\n")
-    stub.body = b"{"
-    assert cli.main(["status", "--url", stub.url]) == 1
 
 
 def test_frames_follow_each_other_until_interrupted(stub: Stub) -> None:

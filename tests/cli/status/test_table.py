@@ -38,16 +38,6 @@ def test_golden(columns: int) -> None:
     assert "\n".join(lines_of(node(), columns)) + "\n" == golden
 
 
-def test_utilization_stands_beside_saturation() -> None:
-    """A busy GPU that is half saturated does not look like one that is saturated."""
-    (title, header, line) = lines_of(answer_of(EXAMPLES["training"]))
-
-    assert title.startswith("1 GPU: 1 busy · driver 580.95.05")
-    assert header.split()[:5] == ["GPU", "NAME", "STATE", "UTIL", "SAT"]
-    assert line.startswith("0    H100 80GB HBM3  busy              99 %      56 %  gpm")
-    assert "641/700  61 °C  not idle" in line
-
-
 def test_an_estimate_is_two_bounds() -> None:
     """Never a point, and marked as an estimate."""
     line = row(lines_of(answer_of(EXAMPLES["estimate"])), "0")
@@ -107,20 +97,6 @@ def test_a_lost_gpu_is_one_grey_line_with_the_reason() -> None:
     assert line.count("\x1b[2m") == 3
     assert line.endswith("\x1b[2mlost\x1b[0m")
     assert "%" not in line
-
-
-def test_mig_has_one_line_an_instance() -> None:
-    """The board's readings stand on the board's line, the work on those of its instances."""
-    lines = lines_of(answer_of(EXAMPLES["mig"]))
-
-    assert lines[0].startswith("1 GPU, 2 MIG instances: 1 busy, 1 unopened")
-    board, first, second = row(lines, "0"), row(lines, "0/1"), row(lines, "0/2")
-    assert "641/700" in board
-    assert "idle" not in board
-    assert "3g.40gb" in first
-    assert "compute" in first
-    assert "W" not in first + second
-    assert "61 °C" not in first
 
 
 def test_idle_and_held() -> None:
@@ -188,19 +164,6 @@ def test_a_scheduler_that_cannot_be_read_is_named() -> None:
     ]
 
 
-def test_mostly_idle_is_not_idle() -> None:
-    """A GPU that works 40 % of the time is limited by being idle, and is not idle."""
-    answer = answer_of(EXAMPLES["training"])
-    recent = answer["gpus"][0]["shares"][0]["recent"]
-    recent["limiter"] = "idle"
-    recent["time_parts"] |= {"idle": 0.6, "saturated": 0.0}
-
-    lines = lines_of(answer)
-    assert ": 1 often idle ·" in lines[0]
-    assert row(lines, "0").count("  often idle  ") == 2
-    assert "  60 % idle  " in row(lines, "0")
-
-
 def test_what_is_too_old_to_be_added_up_is_shown_nevertheless() -> None:
     """The last ten seconds are without counters then, and the saturation is that of DCGM."""
     answer = answer_of(EXAMPLES["training"])
@@ -227,24 +190,6 @@ def test_a_window_that_is_not_the_usual_one_is_named(seconds: float, said: str |
         assert said is None or f"· means of the last {said} · driver 580" in title
 
 
-def test_windows_that_differ_are_not_named() -> None:
-    """A GPU that came back is seen for less long than the others."""
-    answer = node()
-    answer["gpus"][0]["shares"][0]["recent"]["seconds"] = 3.0
-    assert "means" not in lines_of(answer)[0]
-
-
-def test_an_older_daemon_is_judged_by_its_last_interval() -> None:
-    """It says nothing of the last ten seconds."""
-    answer = answer_of(EXAMPLES["training"])
-    del answer["gpus"][0]["shares"][0]["recent"]
-    answer["gpus"][0]["shares"][0]["limiter"] = "idle"
-    answer["gpus"][0]["shares"][0]["utilization_ratio"] = 0.43
-    line = row(lines_of(answer), "0")
-    assert "  often idle  " in line
-    assert "  43 %  " in line
-
-
 def test_idle_is_what_was_seen_of_it() -> None:
     """Where it is not known whether a GPU is idle, a last busy time long ago does not say so."""
     answer = answer_of(EXAMPLES["idle"])
@@ -254,16 +199,6 @@ def test_idle_is_what_was_seen_of_it() -> None:
     assert ": 1 measuring ·" in lines[0]
     assert "free" not in row(lines, "0")
     assert "1h0" not in row(lines, "0")
-
-
-def test_an_idle_gpu_that_waits_for_its_data_is_counted_by_that() -> None:
-    """The line says for how long it is idle, the title why."""
-    answer = answer_of(EXAMPLES["idle"])
-    answer["gpus"][0]["shares"][0]["held"] = True
-    answer["gpus"][0]["shares"][0]["recent"] |= {"limiter": "input", "limited_ratio": {"input": 1}}
-    lines = lines_of(answer)
-    assert ": 1 starved for data ·" in lines[0]
-    assert "1h01m held" in row(lines, "0")
 
 
 def test_since_start_no_time_is_claimed() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from exporter.model.reading import SUSPENDED, THROTTLE_REASONS, XidRecord
+from exporter.model.reading import XidRecord
 from exporter.model.snapshot import Bounds, Gpu, Rank, Snapshot, SourceState
 from exporter.web.columns import readings
 from exporter.web.live.rows import COLUMNS, values_of
@@ -19,7 +19,6 @@ from tests import snapshots
 from tests.web.api.test_app import nulls
 
 H100 = snapshots.h100_training().device.uuid
-MIG = snapshots.h100_mig(2).device.uuid
 RECORDED = "This data is recorded, and played back: it is not what the GPUs do now."
 
 
@@ -32,110 +31,6 @@ def row(gpu: Gpu, *ranks: Rank) -> dict[str, Any]:
     node = snapshots.with_training(snapshots.snapshot(gpu), *ranks)
     [first, *_] = view(node)["rows"].values()
     return {**first, "values": values_of(first)}
-
-
-def test_a_measured_gpu() -> None:
-    """Every reading is there: ratios to tenths of a percent, the rest to 4 digits; and in words."""
-    found = row(snapshots.h100_training(), snapshots.rank_on_gpu())
-    throttled = 1 << THROTTLE_REASONS.index("sw_power_cap")
-    assert found == {
-        "gpu": 0,
-        "state": "up",
-        "href": f"/gpu/{H100}",
-        "look": "tone-good level-fine",
-        "words": {
-            "title": "GPU 0",
-            "name": "H100 80GB HBM3",
-            "glyph": "●",
-            "word": "busy",
-            "limit": "limited by compute",
-            "note": "Xid 94, 5 min ago; throttled: software power cap",
-            "used": "99 % used",
-            "saturated": "56 % saturated",
-            "stall": "1.5 %",
-            "level": "of the last 10 s, fine",
-            "memory": "57/80 GiB",
-            "power": "641/700 W",
-            "idle": "not idle",
-            "holder": "ada: python3 (training)",
-            "measure": "Measured by NVML's own counters (GPM).",
-            "point": "541 TFLOP/s at 426 FLOP/B",
-            "roof": "54 % (spec), 56 % (clock), 67 % (achievable)",
-        },
-        "values": {
-            "utilization": 0.99,
-            "saturation_lower": 0.561,
-            "saturation_upper": 0.561,
-            "sm": 0.94,
-            "dram": 0.38,
-            "tensor": 0.561,
-            "fp64": 0,
-            "fp32": 0.113,
-            "fp16": 0.021,
-            "int": 0.204,
-            "idle": 0.015,
-            "narrow": 0.045,
-            "unsaturated": 0.379,
-            "clock": 0.023,
-            "saturated": 0.538,
-            "stall": 0.015,
-            "wait": 0.31,
-            "flops": 541_200_000_000_000,
-            "bytes": 1_270_000_000_000,
-            "power": 641.4,
-            "power_limit": 700,
-            "sm_clock": 1_755_000_000,
-            "throttled": throttled,
-        },
-        "memory_ratio": 0.716,
-        "flops_bounds": found["flops_bounds"],
-        "ceilings": "h100-sxm5-80gb/bf16_tensor",
-    }
-
-
-def test_an_estimated_gpu() -> None:
-    """Bounds stand where a point would be an invention."""
-    found = row(snapshots.t4_estimate())
-    values = found["values"]
-    assert (values["saturation_lower"], values["saturation_upper"]) == (0, 0.43)
-    assert (values["stall_lower"], values["stall_upper"]) == (0.125, 0.312)
-    assert (found["flops_bounds"], found["bytes_bounds"]) == ([0, 28e12], [0, 137.6e9])
-    assert not {"stall", "wait", "flops", "bytes", "idle", "tensor"} & set(values)
-    assert found["words"]["point"] == (
-        "somewhere below 28.0 TFLOP/s, at most 138 GB/s of DRAM traffic"
-    )
-
-
-def test_idle_and_lost_gpus() -> None:
-    """Since when a GPU is idle, or when a lost one was last read, and why."""
-    idle = row(snapshots.h100_idle())
-    assert (idle["words"]["word"], idle["words"]["holder"]) == ("free", "held by nobody")
-    assert idle["words"]["idle"] == "idle 1 h 1 min"
-    assert "limit" not in idle["words"]
-    assert idle["words"]["point"].startswith("no work")
-    lost = row(snapshots.lost())
-    assert lost == {
-        "gpu": 0,
-        "state": "lost",
-        "since": snapshots.NOW - 61,
-        "href": lost["href"],
-        "look": "tone-bad down",
-        "words": {
-            "title": "GPU 0",
-            "name": "H100 80GB HBM3",
-            "glyph": "✕",
-            "word": "lost",
-            "note": "Xid 79, 1 min ago: the GPU has fallen off the bus; drain and restart the "
-            "node; check power, temperature and seating if it comes back",
-            "ago": "last read 1 min ago,",
-            "point": "not read",
-        },
-        "ceilings": "h100-sxm5-80gb/bf16_tensor",
-        "values": {},
-    }
-    assert row(snapshots.h100_training())["words"]["idle"] == "not idle"
-    asleep = row(replace(snapshots.lost(), down_reason=SUSPENDED))
-    assert (asleep["state"], asleep["words"]["word"]) == ("suspended", "suspended")
 
 
 def test_idle_for_less_than_a_second() -> None:
@@ -197,41 +92,6 @@ def test_a_lost_gpu_keeps_its_roof() -> None:
     assert "ceilings" not in row(divided)
 
 
-def test_mig() -> None:
-    """The board has a row of its own; what is the board's is not said of instances again."""
-    node = snapshots.with_training(
-        snapshots.snapshot(snapshots.h100_mig(2)), snapshots.rank_on_instance(2)
-    )
-    rows = view(node)["rows"]
-    assert list(rows) == [MIG, f"{MIG}/1", f"{MIG}/2"]
-    board, first, second = rows.values()
-    assert board["mig"] is True
-    assert (board["words"]["word"], board["words"]["power"]) == ("MIG", "641/700 W")
-    assert not {"used", "memory", "point"} & set(board["words"])
-    assert set(values_of(board)) == {"power", "power_limit", "sm_clock", "throttled"}
-    assert (first["instance"], first["words"]["name"]) == (1, "3g.40gb")
-    assert first["href"] == f"/gpu/{MIG}?instance=1"
-    assert values_of(first)["utilization"] == 0.985
-    assert values_of(first)["wait"] == 0.5
-    assert not set(values_of(board)) & set(values_of(first))
-    assert "note" not in first["words"]
-    assert second["words"]["word"] == "unopened"
-    assert first["ceilings"] == "h100-sxm5-80gb/60sm/4of8/bf16_tensor"
-    empty = replace(snapshots.h100_mig(2), shares=())
-    assert view(snapshots.snapshot(empty))["totals"] == "1 GPU: 1 free"
-
-
-def test_the_node() -> None:
-    """Totals and headline are of all rows, in the order of the GPUs."""
-    found = view(snapshots.EXAMPLES["mixed"])
-    assert (found["sequence"], found["timestamp"], found["interval"]) == (7, snapshots.NOW, 1)
-    assert found["totals"].startswith("5 GPUs, 2 MIG instances: ")
-    assert found["headline"] == "GPU 3 is lost"
-    assert [each["gpu"] for each in found["rows"].values()] == [0, 1, 2, 2, 2, 3, 4]
-    assert "problem" not in found
-    assert "notice" not in found
-
-
 @pytest.mark.parametrize("name", snapshots.EXAMPLES)
 def test_every_view_is_json_without_nulls(name: str) -> None:
     """What is not known is left out, but in columns; every row's ceilings are in the view."""
@@ -240,30 +100,6 @@ def test_every_view_is_json_without_nulls(name: str) -> None:
         assert len(each.pop("values", COLUMNS)) == len(COLUMNS)
         assert each.get("ceilings") in {None, *found["roofs"]}
     assert nulls(json.loads(json.dumps(found, allow_nan=False))) == []
-
-
-def test_roofs() -> None:
-    """Ceilings are the datasheet's, with what kernels reach beside them; equal ones are one."""
-    node = snapshots.snapshot(
-        snapshots.h100_training(0), snapshots.h100_idle(1), snapshots.t4_estimate(2)
-    )
-    roofs = view(node)["roofs"]
-    assert set(roofs) == {"h100-sxm5-80gb/bf16_tensor", "t4/fp16_tensor"}
-    roof = roofs["h100-sxm5-80gb/bf16_tensor"]
-    lines = {line["name"]: line for line in roof["lines"]}
-    assert [line["peak"][0] for line in roof["lines"]] == sorted(
-        (line["peak"][0] for line in roof["lines"]), reverse=True
-    )
-    assert lines["FP16/BF16 tensor"] == {
-        "name": "FP16/BF16 tensor",
-        "peak": [989.4e12, 791.5e12],
-        "clock": 1830e6,
-        "assumed": True,
-    }
-    assert lines["FP64 tensor, FP32"]["peak"] == [66.9e12]
-    assert roof["title"] == "H100 80GB HBM3"
-    assert roof["bandwidth"] == [3350e9, 3015e9]
-    assert (roof["intensity"], roof["flops"]) == ([1.0, 1e4], [1e12, 2.5 * 1978.9e12])
 
 
 def test_the_line_of_the_assumed_precision_has_its_figures() -> None:
@@ -280,12 +116,6 @@ def test_the_line_of_the_assumed_precision_has_its_figures() -> None:
     ]
 
 
-def test_a_part_of_a_gpu_has_a_title_of_its_own() -> None:
-    """Ceilings of an instance are not taken for those of the whole GPU."""
-    roofs = view(snapshots.snapshot(snapshots.h100_mig(2)))["roofs"]
-    assert [roof["title"] for roof in roofs.values()] == ["H100 80GB HBM3, instance of 60 SMs"]
-
-
 def test_derived_roofs_differ() -> None:
     """Two unlisted GPU models do not share one set of ceilings."""
     gpus = []
@@ -296,22 +126,6 @@ def test_derived_roofs_differ() -> None:
         ceilings = replace(ceilings, spec="derived", peak_flops_per_second={"fp32": peak})
         gpus.append(replace(gpu, shares=(replace(gpu.shares[0], ceilings=ceilings),)))
     assert len(view(snapshots.snapshot(*gpus))["roofs"]) == 2
-
-
-@pytest.mark.parametrize(
-    ("source", "notice"),
-    [
-        ("nvml", None),
-        ("simulate", "Not real GPUs. This data is simulated."),
-        ("replay", RECORDED),
-        ("x" * 300, f"Not real GPUs. This data comes from {'x' * 119}…."),
-    ],
-)
-def test_data_of_no_real_gpus_is_marked(source: str, notice: str | None) -> None:
-    """Where readings are not of real GPUs, the view says where they come from."""
-    gpu = snapshots.h100_training()
-    gpu = replace(gpu, device=replace(gpu.device, source=source))
-    assert view(snapshots.snapshot(gpu)).get("notice") == notice
 
 
 def test_measured_stall_wins_over_inferred_bounds() -> None:
@@ -361,32 +175,11 @@ def test_without_a_gpu_there_is_help() -> None:
     assert found["rows"] == {}
 
 
-def test_without_a_gpu_that_is_up_there_is_other_help() -> None:
-    """Rows of lost GPUs stay; what the bus counts is shown."""
-    found = view(snapshots.EXAMPLES["lost"])
-    problem = problem_view(snapshots.EXAMPLES["lost"])
-    assert problem is not None
-    assert problem["tried"] == [
-        "GPUs counted: 1 on the PCI bus, 1 known to the kernel driver, "
-        "1 listed by the driver library (NVML)"
-    ]
-    assert "Xid" in " ".join(problem["do"])
-    assert found["headline"] == "GPU 0 is lost"
-
-
 def test_before_the_first_snapshot() -> None:
     """There is a view, without time, rows or a made-up problem."""
     found = view(None)
     assert found["rows"] == {}
     assert not {"timestamp", "problem", "notice"} & set(found)
-
-
-def test_a_gpu_that_answers_hardly_anything() -> None:
-    """It has a row, and no reading."""
-    words = {"title": "GPU 0", "name": "GPU", "word": "unknown"}
-    for found in (row(snapshots.bare()), row(replace(snapshots.bare(), shares=()))):
-        assert (found["gpu"], found["state"], found["values"]) == (0, "up", {})
-        assert found["words"].items() >= words.items()
 
 
 def waiting(idle_seconds: float, since: float, **changes: Any) -> dict[str, Any]:
@@ -641,16 +434,3 @@ def test_a_scheduler_that_cannot_be_read_is_named() -> None:
     kubelet = SourceState(up=False, failures_total=9, age_seconds=720.0)
     said = view(replace(node, sources={**node.sources, "kubernetes": kubelet}))["measure"]
     assert said.endswith("Kubernetes cannot be read: what was known 12 min ago stays.")
-
-
-def test_the_same_saturation_is_the_same_state_of_every_gpu_model() -> None:
-    """Whether or not it is known what the best kernels reach there."""
-    for reached, ratio, word in ((0.95, 0.6, "busy"), (0.95, 0.81, "near its roof")):
-        words = set()
-        for known in ({}, {"spec": ratio, "achievable": reached}):
-            gpu = snapshots.h100_training()
-            share = gpu.shares[0]
-            assert share.recent is not None
-            recent = replace(share.recent, saturation_ratio=ratio, roof_ratio=known)
-            words.add(row(shared(gpu, recent=recent))["words"]["word"])
-        assert words == {word}

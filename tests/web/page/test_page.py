@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -67,35 +66,6 @@ class Page(HTMLParser):
             row[self._place] = row.get(self._place, "") + data
 
 
-def test_rows(client: TestClient) -> None:
-    """One row a GPU or instance, with its readings in words; a lost GPU keeps its row."""
-    page = Page(client.get("/").text)
-    training, estimate, board, first, second, lost, idle = page.rows
-    assert (training["title"], training["name"]) == ("GPU 0", "H100 80GB HBM3")
-    assert (training["used"], training["saturated"]) == ("99 % used", "56 % saturated")
-    assert (training["stall"], training["level"]) == ("1.5 %", "of the last 10 s, fine")
-    assert "level-fine" in training["class"]
-    assert training["power"] == "641/700 W"
-    assert re.fullmatch(r"\d+ to \d+ % saturated", estimate["saturated"])
-    assert (estimate["stall"], estimate["level"]) == ("13 to 31 %", "of the last 10 s")
-    assert (board["word"], board["limit"]) == ("MIG", "divided into instances")
-    assert (first["title"], second["title"]) == ("GPU 2/1", "GPU 2/2")
-    assert lost["class"].endswith("down")
-    assert lost["word"] == "lost"
-    assert re.fullmatch(r"last read .+ ago,", lost["ago"])
-    assert re.fullmatch(r"\d\d:\d\d:\d\d UTC", lost["at"])
-    assert (idle["idle"], idle["holder"]) == ("idle 1 h 1 min", "held by nobody")
-
-
-def test_the_sentence_that_matters_comes_first(client: TestClient) -> None:
-    """Before any row: what is worst, then the totals of the node."""
-    text = client.get("/").text
-    headline, totals = text.index('id="headline"'), text.index('id="totals"')
-    assert headline < totals < text.index('id="gpus"')
-    assert "GPU 3 is lost" in text[headline:totals]
-    assert "5 GPUs" in text[totals:]
-
-
 def test_gpu_model_and_links(client: TestClient) -> None:
     """The page names the GPU model and leads to everything else that is served."""
     text = client.get("/").text
@@ -122,14 +92,6 @@ def test_nothing_comes_from_elsewhere(client: TestClient, path: str) -> None:
     assert answer.text.count("<script") == answer.text.count("<script ")
     assert answer.headers["content-security-policy"] == HEADERS["Content-Security-Policy"]
     assert "unsafe" not in answer.headers["content-security-policy"]
-
-
-def test_the_view_is_in_the_page(client: TestClient) -> None:
-    """What scripts start from is what the rows were made of."""
-    page = Page(client.get("/").text)
-    view = json.loads(page.data["view"])
-    assert len(view["rows"]) == len(page.rows)
-    assert view["headline"] in page.text
 
 
 def test_hostile_names_stay_text(daemon: Daemon) -> None:
@@ -216,14 +178,6 @@ def test_two_gpus_of_one_index(daemon: Daemon) -> None:
     assert name in Page(daemon.client.get(f"/gpu/{gone.device.uuid}").text).text
 
 
-def test_with_gpus_it_says_nothing_of_a_problem(client: TestClient) -> None:
-    """What does not apply is not in the page either, for those who read it as plain text."""
-    text = client.get("/").text
-    assert "No GPU is up" not in text
-    assert "What to do" not in text
-    assert '<div id="problem"></div>' in text
-
-
 @pytest.mark.parametrize(
     ("source", "said"),
     [
@@ -252,13 +206,6 @@ def test_what_only_scripts_fill_is_not_there(client: TestClient, path: str) -> N
     assert not {"template", "select", "label", "canvas"} & set(page.tags)
     for word in ("GPU model", "Open", "best public kernels\n", "From the bottom", "Use", "Idle\n"):
         assert word not in page.text.replace("GPU model in the spec file", ""), word
-
-
-def test_words_of_a_row_are_apart(client: TestClient) -> None:
-    """Nothing but the layout may part two words: text browsers have none."""
-    text = Page(client.get("/").text).text
-    assert re.search(r"idle 1 h \d min\s+held by nobody", text)
-    assert re.search(r"GPU 0\s+H100", text)
 
 
 def chart_tables(text: str) -> dict[str, str]:
@@ -305,21 +252,6 @@ def test_the_limit_of_the_power_is_the_one_of_its_time(daemon: Daemon) -> None:
     assert re.findall("<td>([^<]*)</td>", table) == ["641 W", "350 W", "641 W", "700 W"]
 
 
-def test_bounds_that_differ_are_called_so(daemon: Daemon) -> None:
-    """The lower bound of an estimate is no saturation; of a measured GPU there is one line."""
-    daemon.publish(snapshots.snapshot(snapshots.h100_training(0), snapshots.t4_estimate(1)))
-    heads = [
-        re.findall(
-            'scope="col">([^<]+)', chart_tables(daemon.client.get(f"/gpu/{gpu}").text)["use"]
-        )
-        for gpu in (0, 1)
-    ]
-    assert heads == [
-        ["Time", "utilization", "saturation"],
-        ["Time", "utilization", "saturation, at least", "saturation, at most"],
-    ]
-
-
 def test_bounds_of_time_parts_are_said(daemon: Daemon) -> None:
     """Where no time parts are measured: beside how the GPU is measured, of the last 10 s."""
     gpu = snapshots.t4_estimate()
@@ -336,13 +268,6 @@ def test_bounds_of_time_parts_are_said(daemon: Daemon) -> None:
     ]
     assert said[0][0].endswith("<br>Where the time goes: at its limit 25 to 50 %.")
     assert said[1] == ["Measured by NVML&#x27;s own counters (GPM)."]
-
-
-def test_tables_without_a_history(client: TestClient) -> None:
-    """A lost GPU has none: it is said, and the page is there."""
-    text = client.get("/gpu/3").text
-    assert text.count("Nothing is known of it.") == 6
-    assert "<table></table>" not in text
 
 
 @pytest.mark.parametrize("path", ["/", "/gpu/0"])
@@ -366,86 +291,9 @@ def test_many_rows_are_compact_at_once(daemon: Daemon) -> None:
         assert '<body class="many">' not in daemon.client.get("/gpu/0").text
 
 
-def test_only_what_changes_its_meaning_is_announced(client: TestClient) -> None:
-    """Neither the clock nor a sentence that counts seconds is a live region."""
-    text = client.get("/").text
-    assert re.search(r'<h1 id="headline">', text)
-    assert re.search(r'<span role="status" data-c="word">as of</span>\s*<time id="read"', text)
-    assert '<p id="connection">' in text
-
-
-def test_a_gpu(client: TestClient) -> None:
-    """Identity, health, ceilings with their sources, and what cannot be read."""
-    page = Page(client.get("/gpu/0").text)
-    [row] = page.rows
-    assert row["title"] == "GPU 0"
-    for said in (
-        snapshots.H100_DEVICE.uuid,
-        "580.95.05",
-        "989 TFLOP/s",
-        "BF16 tensor",
-        "of the spec file, confidence A: its sources agree.",
-        "NVIDIA/open-gpu-kernel-modules",
-        "ECC errors, corrected",
-        "Readings that it does not have",
-    ):
-        assert said in page.text, said
-
-
 def facts(text: str, name: str) -> str:
     """The text of one of the cards below the charts."""
     return text.split(f'id="{name}"')[1].split("</section>")[0]
-
-
-def test_the_facts_of_an_instance_are_its_own(client: TestClient) -> None:
-    """Its ceilings, memory and profile, where those of the board would be of another device."""
-    text = client.get("/gpu/2?instance=1").text
-    ceilings, identity = facts(text, "ceilings"), facts(text, "identity")
-    assert "450 TFLOP/s" in ceilings
-    assert "1.68 TB/s" in ceilings
-    assert "989 TFLOP/s" not in ceilings
-    assert "1c.3g.40gb, 2c.3g.40gb" in identity
-    assert "MIG-00000000-0000-0000-0000-000000000010" in identity
-    memory = snapshots.h100_mig(2).shares[0].memory
-    assert memory is not None
-    assert f"<dd>{numbers.gibibytes(memory.total_bytes)} GiB</dd>" in identity
-    assert "<dt>Memory</dt>" not in facts(client.get("/gpu/2?instance=2").text, "identity")
-    board = client.get("/gpu/2").text
-    assert "989 TFLOP/s" in facts(board, "ceilings")
-    assert "Profile" not in facts(board, "identity")
-
-
-@pytest.mark.parametrize(
-    ("asked", "found"),
-    [
-        ("", ["ecc", "fabric", "utilization", "memory of GPU 2/2"]),
-        ("?instance=1", ["ecc", "fabric", "utilization"]),
-        ("?instance=2", ["ecc", "fabric", "utilization", "memory"]),
-    ],
-)
-def test_absent_readings_of_an_instance_are_not_those_of_another(
-    client: TestClient, asked: str, found: list[str]
-) -> None:
-    """The GPU's page has all, and says whose they are."""
-    readings = facts(client.get(f"/gpu/2{asked}").text, "readings")
-    assert re.findall("<dt>([^<]+)", readings) == found
-
-
-@pytest.mark.parametrize(
-    ("precision", "clock"),
-    [
-        ("FP64 tensor", "1.98 GHz"),
-        ("FP64", "1.98 GHz"),
-        ("BF16 tensor", "1.83 GHz"),
-        ("FP32", "1.98 GHz"),
-    ],
-)
-def test_the_clock_of_a_ceiling(client: TestClient, precision: str, clock: str) -> None:
-    """Hopper's FP64 tensor peak holds at the vector clock, the other tensor peaks at their own."""
-    [cells] = re.findall(
-        rf'<th scope="row">{precision}</th>(.*?)</tr>', facts(client.get("/gpu/0").text, "ceilings")
-    )
-    assert re.findall("<td>([^<]*)</td>", cells)[-1] == clock
 
 
 def test_the_facts_name_every_workload(daemon: Daemon) -> None:
@@ -478,19 +326,6 @@ def test_the_facts_name_every_workload(daemon: Daemon) -> None:
     free = replace(unopened, work=ShareWork(allocated=False), totals=share.totals)
     daemon.publish(snapshots.snapshot(replace(gpu, shares=(free,))))
     assert "<dd>to nobody</dd>" in facts(daemon.client.get("/gpu/0").text, "whose")
-
-
-def test_without_a_scheduler_nothing_is_said_of_it(client: TestClient) -> None:
-    """Most workstations have none."""
-    assert 'id="whose"' not in client.get("/gpu/0").text
-
-
-def test_the_facts_of_a_lost_gpu(client: TestClient) -> None:
-    """What its GPU model can reach is still so; what it could read is not known."""
-    text = client.get("/gpu/3").text
-    assert "989 TFLOP/s" in facts(text, "ceilings")
-    assert "Not readable." in facts(text, "readings")
-    assert "None" not in facts(text, "readings")
 
 
 def test_a_gpu_by_uuid_index_and_instance(client: TestClient) -> None:

@@ -30,7 +30,7 @@ lint: $(READY) ## Check style, types and spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/codespell bin dashboards exporter roofline_job tests docs *.md
+	$(BIN)/codespell dashboards exporter roofline_job tests docs *.md
 
 format: $(READY) ## Format the code and fix what can be fixed
 	$(BIN)/ruff check --fix .
@@ -73,7 +73,7 @@ clean: ## Remove everything that the other targets made
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage tests/.cache
 
 # A stamp file instead of the folder: an interrupted installation starts over.
-$(READY): pyproject.toml bin/roofline-exporter
+$(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || \
 	  { echo "Python 3.10 or newer is needed (found: $$($(PYTHON) --version 2>&1)); set PYTHON=/path/to/python3"; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \

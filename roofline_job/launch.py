@@ -16,7 +16,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-PROGRAM = "roofline-exporter"
+from .command import PROGRAM, first_environment
 
 STOPPED, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -54,7 +54,6 @@ options:
 _SEE = f"(see {PROGRAM} run --help)"
 _EXPECTED = "run: expected a command, such as: run -- torchrun train.py"
 _FLAGS = ("--help", "--job", "--print-env", "--quiet")
-_FIRST_ENVIRONMENT = "/proc/self/environ"
 
 
 class Mistake(Exception):
@@ -185,21 +184,13 @@ def exports(variables: Mapping[str, str]) -> str:
 
 
 def without_coercion(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment that this process was given.
+    """Return the environment without the LC_CTYPE that Python set for itself.
 
-    In the C locale Python sets LC_CTYPE for itself and its children (PEP 538); a job that is not
-    written in Python would notice.
+    A job that is not written in Python would notice.
     """
-    try:
-        with open(_FIRST_ENVIRONMENT, "rb") as file:
-            first = file.read().split(b"\0")
-    except OSError:
-        return dict(environ)
-    given = {name: value for name, _, value in (entry.partition(b"=") for entry in first)}
     restored = {name: value for name, value in environ.items() if name != "LC_CTYPE"}
-    if b"LC_CTYPE" in given:
-        restored["LC_CTYPE"] = os.fsdecode(given[b"LC_CTYPE"])
-    return restored
+    given = first_environment().get("LC_CTYPE")
+    return restored if given is None else {**restored, "LC_CTYPE": given}
 
 
 # The command

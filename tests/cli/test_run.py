@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from exporter.cli import main as cli
-from roofline_job import launch
+from roofline_job import command, launch
 from roofline_job.launch import (
     INJECT,
     Mistake,
@@ -158,7 +158,7 @@ def test_what_python_set_for_itself_is_taken_back(
 ) -> None:
     """In the C locale Python sets LC_CTYPE; the job gets what this process was given."""
     first = tmp_path / "environ"
-    monkeypatch.setattr(launch, "_FIRST_ENVIRONMENT", str(first))
+    monkeypatch.setattr(command, "_FIRST_ENVIRONMENT", str(first))
     now = {"LC_CTYPE": "C.UTF-8", "HOME": "/root"}
 
     first.write_bytes(b"HOME=/root\0")
@@ -166,6 +166,7 @@ def test_what_python_set_for_itself_is_taken_back(
     first.write_bytes(b"HOME=/root\0LC_CTYPE=POSIX\0")
     assert launch.without_coercion(now) == {"HOME": "/root", "LC_CTYPE": "POSIX"}
     first.unlink()
+    monkeypatch.setenv("LC_CTYPE", "C.UTF-8")
     assert launch.without_coercion(now) == now
 
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command as installers leave it: wherever it lies, and whatever the job has on its path."""
+"""The command as installers leave it: wherever it lies, whatever the job has on its path."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -21,7 +21,13 @@ BASE = os.path.realpath(sys.executable)
 OWN = ("exporter/__init__", "logging", "random", "shutil", "signal", "dataclasses", "shlex", "enum")
 """Modules of a job that have names of ours and of the standard library."""
 
-Install = Callable[[Path, Path], Path]
+
+class Installed(NamedTuple):
+    """The command, its Python, and the variables that it needs."""
+
+    command: Path
+    python: Path
+    environ: Mapping[str, str] = {}
 
 
 def pip(python: Path | str, *words: str, **environ: str) -> None:
@@ -57,71 +63,63 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def in_venv(wheel: Path, folder: Path) -> Path:
+def installed_in(wheel: Path, folder: Path) -> Path:
     python = venv(folder / "with blank")
     pip(python, "--no-deps", str(wheel))
     return python.parent / "roofline-exporter"
 
 
-def linked(wheel: Path, folder: Path) -> Path:
+def in_venv(wheel: Path, folder: Path) -> Installed:
+    command = installed_in(wheel, folder)
+    return Installed(command, command.parent / "python3")
+
+
+def linked(wheel: Path, folder: Path) -> Installed:
     """As pipx does, and as docs/deploy.md has it for systemd."""
     link = folder / "links" / "roofline-exporter"
     link.parent.mkdir()
-    link.symlink_to(in_venv(wheel, folder))
-    return link
+    command = installed_in(wheel, folder)
+    link.symlink_to(command)
+    return Installed(link, command.parent / "python3")
 
 
-def for_user(wheel: Path, folder: Path) -> Path:
+def for_user(wheel: Path, folder: Path) -> Installed:
     words = ("--no-deps", "--user", "--break-system-packages", str(wheel))
-    pip(BASE, *words, PYTHONUSERBASE=str(folder / "user"))
-    return folder / "user" / "bin" / "roofline-exporter"
+    base = {"PYTHONUSERBASE": str(folder / "user")}
+    pip(BASE, *words, **base)
+    return Installed(folder / "user" / "bin" / "roofline-exporter", Path(BASE), base)
 
 
-def with_prefix(wheel: Path, folder: Path) -> Path:
-    pip(BASE, "--no-deps", "--ignore-installed", "--prefix", str(folder), str(wheel))
-    (path,) = folder.rglob("bin/roofline-exporter")  # Debian puts local/ between
-    return path
-
-
-def with_target(wheel: Path, folder: Path) -> Path:
+def with_target(wheel: Path, folder: Path) -> Installed:
     pip(BASE, "--no-deps", "--target", str(folder), str(wheel))
-    return folder / "bin" / "roofline-exporter"
+    command = folder / "bin" / "roofline-exporter"
+    return Installed(command, Path(BASE), {"PYTHONPATH": str(folder)})
 
 
-def from_checkout(wheel: Path, folder: Path) -> Path:
+def from_checkout(wheel: Path, folder: Path) -> Installed:
     """As `make run` installs it."""
-    return Path(require_tool("roofline-exporter", beside_python=True))
+    command = Path(require_tool("roofline-exporter", beside_python=True))
+    return Installed(command, Path(sys.executable))
 
 
-@pytest.fixture(
-    scope="module", params=[in_venv, linked, for_user, with_prefix, with_target, from_checkout]
-)
-def command(
+@pytest.fixture(scope="module", params=[in_venv, linked, for_user, with_target, from_checkout])
+def installation(
     request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    install: Install = request.param
-    return install(wheel, tmp_path_factory.mktemp(install.__name__))
+) -> Installed:
+    install = request.param
+    return Installed(*install(wheel, tmp_path_factory.mktemp(install.__name__)))
 
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The command in an environment without anything else."""
-    return in_venv(wheel, tmp_path_factory.mktemp("installed"))
+    return installed_in(wheel, tmp_path_factory.mktemp("installed"))
 
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of a job, in an environment of its own."""
     return venv(tmp_path_factory.mktemp("job") / "venv")
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """A folder with nothing but the python3 that the shell finds."""
-    folder = tmp_path / "path"
-    folder.mkdir()
-    (folder / "python3").symlink_to(BASE)
-    return folder
 
 
 @pytest.fixture
@@ -143,7 +141,7 @@ def job(tmp_path: Path) -> Path:
 
 
 def start(
-    *words: str | Path, environ: dict[str, str] | None = None, cwd: Path | None = None
+    *words: str | Path, environ: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*map(str, words)],
@@ -157,39 +155,54 @@ def start(
 
 
 def test_a_job_starts_whatever_modules_it_has(
-    command: Path, python: Path, path: Path, job: Path
+    installation: Installed, python: Path, job: Path
 ) -> None:
-    """They are the job's alone, its sitecustomize runs once, and the client is there."""
-    environ = {"PYTHONPATH": str(job), "PATH": f"{path}:/usr/bin:/bin"}
+    """The client is there. What runs in the launcher too is what every Python starts with."""
+    command, own, environ = installation
+    entries = [str(job), *environ.get("PYTHONPATH", "").split()]
+    environ = {**environ, "PYTHONPATH": ":".join(entries), "PYTHONUNBUFFERED": "1"}
+    launcher = start(own, "-c", "", environ=environ).stdout
     plain = start(python, "train.py", "a b", environ=environ, cwd=job)
     words = ("--job", "mine", "--", python, "train.py", "a b")
 
     within = start(command, "run", *words, environ=environ, cwd=job)
 
     assert plain.stdout == "its sitecustomize\nexporter/__init__ of the job\n['a b'] None\nFalse\n"
-    expected = plain.stdout.replace("None\nFalse", "mine\nTrue")
+    expected = launcher + plain.stdout.replace("None\nFalse", "mine\nTrue")
     assert (within.returncode, within.stderr, within.stdout) == (0, "", expected)
 
 
+def test_an_isolated_launcher_runs_nothing_of_the_job(
+    installed: Path, python: Path, job: Path
+) -> None:
+    """`python3 -I -m roofline_job.command run`, where a sitecustomize must not run twice."""
+    isolated = (installed.parent / "python3", "-I", "-m", "roofline_job.command", "run")
+    environ = {"PYTHONPATH": str(job), "PYTHONUNBUFFERED": "1"}
+    done = start(*isolated, "--", python, "train.py", environ=environ, cwd=job)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "its sitecustomize\nexporter/__init__ of the job\n[] None\nTrue\n"
+
+
 def test_the_variables_are_printed_whatever_modules_the_job_has(
-    command: Path, python: Path, path: Path, job: Path
+    installed: Path, python: Path, job: Path
 ) -> None:
     """What is printed does the same as `run`."""
-    environ = {"PYTHONPATH": str(job), "PATH": f"{path}:/usr/bin:/bin"}
-    printed = start(command, "run", "--print-env", environ=environ, cwd=job)
+    (job / "sitecustomize.py").unlink()
+    environ = {"PYTHONPATH": str(job)}
+    printed = start(installed, "run", "--print-env", environ=environ, cwd=job)
     assert (printed.returncode, printed.stderr) == (0, "")
 
     script = f'{printed.stdout}exec "$0" train.py'
     done = start("/bin/sh", "-c", script, python, environ=environ, cwd=job)
 
-    assert done.stdout.splitlines()[0] == "its sitecustomize"
     assert done.stdout.splitlines()[-1] == "True"
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_mistakes_come_from_the_package(command: Path, path: Path) -> None:
+def test_mistakes_come_from_the_package(installation: Installed) -> None:
     """The exit code is that of the command line."""
-    environ = {"PATH": f"{path}:/usr/bin:/bin"}
+    command, _, environ = installation
     done = start(command, "run", "--jbo", "x", environ=environ)
     assert done.returncode == 2
     assert done.stderr.startswith("roofline-exporter: unknown flag --jbo, did you mean --job? ")
@@ -197,7 +210,7 @@ def test_mistakes_come_from_the_package(command: Path, path: Path) -> None:
 
 
 def test_the_job_is_the_same_process_with_the_same_environment(installed: Path) -> None:
-    """Neither the shell nor the Python between leaves a trace in it."""
+    """The two Pythons before it leave no trace in it."""
     script = 'echo $$; env | grep -vE "^(_|PYTHONPATH|ROOFLINE_JOB_[A-Z]+)=" | sort'
     script += "; grep -E '^(Sig(Ign|Blk)|FDSize)' /proc/self/status; exit 5"
     environ = {"LANG": "C", "PYTHONPATH": "/a", "PWD": "/", "SHLVL": "1", "PATH": "/usr/bin:/bin"}
@@ -248,67 +261,14 @@ def test_every_other_command_is_an_ordinary_python(installed: Path) -> None:
     shown = folder / "shown.pth"
     shown.write_text("import sys; sys.stderr.write(f'{sys.flags}\\n')\n", encoding="utf-8")
     try:
-        for word, isolated, optimized in (("once", 0, 1), ("run", 1, 0)):
-            done = start(installed, word, environ={"PYTHONOPTIMIZE": "1"})
-            flags = done.stderr.splitlines()[0]
-            assert f"isolated={isolated}" in flags
-            assert f"optimize={optimized}" in flags
+        environ = {"PYTHONOPTIMIZE": "1"}
+        once = start(installed, "once", environ=environ).stderr.splitlines()[0]
+        run = start(installed, "run", environ=environ).stderr.splitlines()
     finally:
         shown.unlink()
 
-
-# Where it is not found
-
-
-@pytest.fixture
-def alone(tmp_path: Path) -> Path:
-    """The command without its packages."""
-    (tmp_path / "prefix" / "bin").mkdir(parents=True)
-    return Path(shutil.copy(ROOT / "bin/roofline-exporter", tmp_path / "prefix" / "bin"))
-
-
-@pytest.mark.parametrize("word", ["run", "once"])
-def test_packages_that_are_missing_are_one_line(alone: Path, path: Path, word: str) -> None:
-    """It names the Python that was asked."""
-    done = start(alone, word, environ={"PATH": f"{path}:/usr/bin:/bin"})
-
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("roofline-exporter: No module named '")
-    assert done.stderr.endswith(f"(Python: {path}/python3)\n")
-
-
-def test_without_a_python_it_is_one_line(alone: Path, tmp_path: Path) -> None:
-    """A path without python3, in an image that has another name for it."""
-    done = start(alone, "run", environ={"PATH": str(tmp_path)})
-
-    assert (done.returncode, done.stdout) == (127, "")
-    line = f"roofline-exporter: no python3 beside {alone} and none on the PATH\n"
-    assert done.stderr == line
-
-
-@pytest.mark.parametrize(("word", "options"), [("run", " -I"), ("once", "")])
-def test_the_python_that_it_was_installed_for_is_found(
-    alone: Path, path: Path, word: str, options: str
-) -> None:
-    """`pip3.99 install --user` where python3 is another one, as on older distributions."""
-    packages = alone.parent.parent / "lib" / "python3.99" / "site-packages"
-    (packages / "roofline_exporter-0.1.0.dist-info").mkdir(parents=True)
-    (path / "python3.99").write_text('#!/bin/sh\necho "$@"\n', encoding="utf-8")
-    (path / "python3.99").chmod(0o755)
-
-    done = start(alone, word, "--", "x", environ={"PATH": f"{path}:/usr/bin:/bin"})
-
-    expected = f"-X roofline-exporter-again{options} {alone} {word} -- x\n"
-    assert (done.returncode, done.stdout, done.stderr) == (0, expected, "")
-
-
-def test_it_does_not_look_for_that_for_ever(alone: Path, path: Path) -> None:
-    """The other one may lack the packages too, after half an uninstallation."""
-    packages = alone.parent.parent / "lib" / "python3.99" / "site-packages"
-    (packages / "roofline_exporter-0.1.0.dist-info").mkdir(parents=True)
-    (path / "python3.99").symlink_to(BASE)
-
-    done = start(alone, "run", environ={"PATH": f"{path}:/usr/bin:/bin"})
-
-    assert done.returncode == 1
-    assert done.stderr.startswith("roofline-exporter: No module named 'roofline_job'")
+    assert "isolated=0" in once
+    assert "optimize=1" in once
+    assert run[0] == once
+    assert "isolated=1" in run[-2]
+    assert "optimize=0" in run[-2]

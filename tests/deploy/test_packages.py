@@ -48,7 +48,6 @@ def test_wheel_and_sdist_know_their_revision(tmp_path: Path) -> None:
         archive.extractall(tmp_path / "source")  # our own
     source = next((tmp_path / "source").iterdir())
     assert (source / "deploy/systemd/roofline-exporter.service").exists()
-    assert os.access(source / "bin/roofline-exporter", os.X_OK)
     rules = source / "deploy/helm/roofline-exporter/files/rules/alerts.yml"
     assert rules.read_text() == (ROOT / "deploy/prometheus/rules/alerts.yml").read_text()
     again = _build(source, tmp_path / "again", "-t", "wheel")
@@ -62,9 +61,9 @@ def test_wheel_holds_the_packages_alone(tmp_path: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     first = {name.split("/")[0] for name in names}
     wheels = f"roofline_exporter-{__version__}"
-    assert first == {"exporter", "roofline_job", f"{wheels}.dist-info", f"{wheels}.data"}
-    scripts = [name for name in names if name.startswith(f"{wheels}.data/")]
-    assert scripts == [f"{wheels}.data/scripts/roofline-exporter"]
+    assert first == {"exporter", "roofline_job", f"{wheels}.dist-info"}
+    scripts = zipfile.ZipFile(wheel).read(f"{wheels}.dist-info/entry_points.txt").decode()
+    assert scripts == "[console_scripts]\nroofline-exporter = roofline_job.command:main\n"
     assert not [name for name in names if name.endswith((".pyc", ".so"))]
 
 

@@ -22,7 +22,7 @@ from tests.conftest import unmet
 from tests.training.listener import ROOT, Listener
 
 SOURCES = ROOT / ".venv" / "foreign"
-COMMAND = (str(ROOT / "bin" / "roofline-exporter"), "run", "--quiet", "--")
+COMMAND = (sys.executable, str(ROOT / "roofline_job" / "command.py"), "run", "--quiet", "--")
 
 
 OURS = ("COV_", "PYTE")

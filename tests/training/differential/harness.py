@@ -109,6 +109,11 @@ def _run() -> Sequence[str]:
     return (str(COMMAND), "run", "--quiet", "--job", NAME, "--")
 
 
+def _isolated() -> Sequence[str]:
+    """Start the launcher without the sitecustomize of the job."""
+    return (sys.executable, "-I", "-m", "roofline_job.command", *_run()[1:])
+
+
 def _variables() -> Sequence[str]:
     """Set what `run --print-env` prints, as a job script does."""
     printed = shlex.join([str(COMMAND), "run", "--job", NAME, "--print-env"])
@@ -117,6 +122,7 @@ def _variables() -> Sequence[str]:
 
 PLAIN = Mode("plain")
 RUN = Mode("run", prefix=_run)
+ISOLATED = Mode("isolated", prefix=_isolated)
 VARIABLES = Mode("variables", prefix=_variables)
 _WATCH = {"DIFFERENTIAL_WATCH": "1"}
 SWITCHED_OFF = Mode("off", variables={**_WATCH, "ROOFLINE_JOB_INSTRUMENT": "0"})

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.differential.harness import (
+    ISOLATED,
     RUN,
     VARIABLES,
     Done,
@@ -222,21 +223,20 @@ CUSTOMIZED = {
 }
 
 
-@pytest.mark.parametrize("mode", BOTH, ids=str)
 @pytest.mark.parametrize("name", CUSTOMIZED)
-def test_a_sitecustomize_of_its_own(name: str, mode: Mode) -> None:
+def test_a_sitecustomize_of_its_own(name: str) -> None:
     """It runs once, as the only one, and fails as it does alone."""
     source = f"{HELLO}print(sys.modules.get('sitecustomize'), sys.path[-1])\n"
     files = {"hello.py": source, "lib/sitecustomize.py": CUSTOMIZED[name]}
     job = Job([BASE, "hello.py"], {"PYTHONPATH": "lib"}, files)
 
-    the_same(f"sitecustomize {name}", job, mode)
+    the_same(f"sitecustomize {name}", job, ISOLATED)
 
 
 def test_a_sitecustomize_and_training() -> None:
     files = {"train.py": TRAIN, "lib/sitecustomize.py": CUSTOMIZED["prints"]}
     job = Job([PYTHON, "train.py"], {"PYTHONPATH": "lib"}, files)
-    done = the_same("sitecustomize and training", job, RUN)
+    done = the_same("sitecustomize and training", job, ISOLATED)
 
     assert done.stdout.count("own sitecustomize") == 1
     trained(done)

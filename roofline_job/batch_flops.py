@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The FLOPs of a lane's batches, from one step of each iterable that was counted.
+"""The FLOPs of a thread's batches, from one step of each iterable that was counted.
 
 Counted is a whole step after the first two, from the first batch after an optimizer's step to the
 end of the batch in which it steps again. From then on every batch that was trained on adds what
@@ -21,8 +21,7 @@ from .exact_types import PLAIN, shapes
 from .flop_counter import PART, FlopCounter, unfit
 
 if TYPE_CHECKING:
-    from .loops import Loop
-    from .thread_accounts import Lane
+    from .protocols import Account, OpenLoop
 
 WARM_UP = 2
 """Steps, and batches of the iterable, before the one that is counted."""
@@ -32,7 +31,7 @@ MOST_ATTEMPTS = 8
 MOST_SECONDS = 120
 """A step that takes longer is not counted to its end."""
 MOST_SOURCES = 16
-"""Iterables of one lane for which a step is counted."""
+"""Iterables of one account for which a step is counted."""
 _NS_PER_SECOND = 1_000_000_000
 
 
@@ -67,28 +66,28 @@ class Attempt:
 
     __slots__ = ("counter", "loop", "sizes", "source", "until_ns", "void")
 
-    def __init__(self, loop: Loop, source: Source, torch: Any, lane: Lane) -> None:
+    def __init__(self, loop: OpenLoop, source: Source, torch: Any, account: Account) -> None:
         self.loop = loop
         self.source = source
-        self.until_ns = lane.clock() + MOST_SECONDS * _NS_PER_SECOND
+        self.until_ns = account.clock() + MOST_SECONDS * _NS_PER_SECOND
         self.sizes: list[int | None] = []
         self.void: str | None = None
         """Why it is of no use."""
         self.counter = FlopCounter(
-            torch, lambda: not loop.is_over() and lane.clock() < self.until_ns
+            torch, lambda: not loop.is_over() and account.clock() < self.until_ns
         )
 
 
 class BatchFlops:
-    """Counts for one lane; only its thread calls this. Nothing is raised into the job."""
+    """Counts for one account; only its thread calls this. Nothing is raised into the job."""
 
-    def __init__(self, lane: Lane) -> None:
-        self._lane = lane
+    def __init__(self, account: Account) -> None:
+        self._account = account
         self._stated = False
         self._steps = 0
         self._stepped = False
         """Whether an optimizer stepped since the last batch came."""
-        self._in_hand: tuple[Loop, Source, int | None] | None = None
+        self._in_hand: tuple[OpenLoop, Source, int | None] | None = None
         """The batch that is being trained on."""
         self._sources: dict[int, Source] = {}
         """By the key of the iterable."""
@@ -104,25 +103,25 @@ class BatchFlops:
         self._steps += 1
         self._stepped = True
 
-    def opened(self, loop: object) -> None:
+    def opened(self, loop: OpenLoop) -> None:
         """Note that a loop was opened: what it does is not part of every step."""
         attempt = self._attempt
         if attempt is not None and attempt.loop is not loop:
             attempt.void = "another loop runs inside the step"
 
-    def closed(self, loop: object) -> None:
+    def closed(self, loop: OpenLoop) -> None:
         """Note that a loop is over."""
         if self._in_hand is not None and self._in_hand[0] is loop:
             self._in_hand = None
         if self._attempt is not None and self._attempt.loop is loop:
             self._cancel()
 
-    def came(self, loop: Loop, batch: Any) -> None:
+    def came(self, loop: OpenLoop, batch: Any) -> None:
         """Note that a loop has got a batch. Of loops inside each other the outer one counts."""
         if self._stated or not PART.on:
             return
         try:
-            training = (each for each in self._lane.open.values() if not each.evaluates)
+            training = (each for each in self._account.open.values() if not each.evaluates)
             source = self._source(loop)
             if next(training, None) is not loop or source is None:
                 return
@@ -143,7 +142,7 @@ class BatchFlops:
         except Exception as error:
             PART.fail(error)
 
-    def asked(self, loop: Loop) -> None:
+    def asked(self, loop: OpenLoop) -> None:
         """Note that a loop asks for the next batch: it has done with the last one."""
         if self._in_hand is None or self._in_hand[0] is not loop:
             return
@@ -153,13 +152,13 @@ class BatchFlops:
             if source.unit is not None:
                 self._add(loop, source.unit.of(elements))
             elif self._attempt is not None and (
-                self._stepped or not self._lane.counts.optimizer_seen
+                self._stepped or not self._account.counts.optimizer_seen
             ):
                 self._end(self._attempt)
         except Exception as error:
             PART.fail(error)
 
-    def _source(self, loop: Loop) -> Source | None:
+    def _source(self, loop: OpenLoop) -> Source | None:
         source = self._sources.get(loop.key)
         if source is None and len(self._sources) < MOST_SOURCES:
             source = self._sources[loop.key] = Source()
@@ -167,11 +166,11 @@ class BatchFlops:
 
     def _at_beginning(self, source: Source) -> bool:
         """Return whether this batch is the first of a step."""
-        if self._lane.counts.optimizer_seen:
+        if self._account.counts.optimizer_seen:
             return self._stepped and self._steps >= WARM_UP
         return source.batches > PATIENCE
 
-    def _begin(self, loop: Loop, source: Source) -> None:
+    def _begin(self, loop: OpenLoop, source: Source) -> None:
         torch = sys.modules.get("torch")
         if torch is None or not FlopCounter.is_free():
             return
@@ -179,7 +178,7 @@ class BatchFlops:
         if problem is not None:
             PART.miss(problem)
             return
-        self._attempt = Attempt(loop, source, torch, self._lane)
+        self._attempt = Attempt(loop, source, torch, self._account)
         self._attempt.counter.start()
 
     def _end(self, attempt: Attempt) -> None:
@@ -193,8 +192,8 @@ class BatchFlops:
         if problem is not None:
             self._retry(attempt.source, problem)
             return
-        if counter.eight_bits and attempt.loop.stated.precision is None:
-            self._lane.precision = "fp8"
+        if counter.eight_bits and not attempt.loop.states_precision:
+            self._account.precision = "fp8"
         sizes = attempt.sizes
         known = [elements for elements in sizes if elements]
         largest = max(known) if len(known) == len(sizes) else None
@@ -212,11 +211,11 @@ class BatchFlops:
         if source.attempts >= MOST_ATTEMPTS:
             PART.miss(problem)
 
-    def _add(self, loop: Loop, flops: float) -> None:
+    def _add(self, loop: OpenLoop, flops: float) -> None:
         if loop.is_held:
             loop.held_flops += flops
         else:
-            self._lane.counts.add_flops(flops)
+            self._account.counts.add_flops(flops)
 
 
 def size_of(batch: Any) -> int | None:

@@ -87,7 +87,7 @@ class Episode:
 
 
 class Counts:
-    """The counts of one lane: of its episodes that are over, and of the present one."""
+    """The counts of one account: of its episodes that are over, and of the present one."""
 
     __slots__ = ("_cycle", "_ended", "_most", "_samples", "episode", "optimizer_seen")
 

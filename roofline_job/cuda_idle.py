@@ -109,7 +109,7 @@ class IdleMeter:
         self._seen: Any = None
         self._seen_at = 0
 
-    def look(self) -> None:
+    def find_cuda(self) -> None:
         """Find out whether there is CUDA to measure with, in a job that has imported torch."""
         if self.ready or self._off:
             return
@@ -161,7 +161,7 @@ class IdleMeter:
         It is what was launched before an event that the GPU has passed.
         """
         if own(sys.modules.get("torch"), "cuda") is not None:
-            self.look()
+            self.find_cuda()
         cuda = self._cuda
         if cuda is not None and not (cuda.built and cuda.initialized()):
             self._done = flops  # on the CPU, which is done when it returns

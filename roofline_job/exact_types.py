@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads objects of the job without running its code, which may count or change with each call."""
+"""Reads objects of the job without running its code, which may count or change with each call.
+
+Imported at the start of every Python of the job, like ``imports``.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from itertools import islice
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+    from typing import Any
 
 DEEPEST, WIDEST = 4, 8
 """Levels of containers, and items of each, in which the tensors of a batch are looked for."""
@@ -52,7 +57,8 @@ def shapes(batch: Any, depth: int = 0) -> Iterator[tuple[int, ...]]:
     elif any(kind is _found(*name) for name in _DICTS):
         yield from shapes(own(batch, "data"), depth)
     elif depth < DEEPEST and kind in (dict, list, tuple):
-        for item in islice(batch.values() if kind is dict else batch, WIDEST):
+        items = batch.values() if kind is dict else batch
+        for _, item in zip(range(WIDEST), items, strict=False):
             yield from shapes(item, depth + 1)
 
 

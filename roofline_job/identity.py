@@ -3,23 +3,25 @@
 
 Nothing here imports a framework: what the job has not imported itself is looked up in
 ``sys.modules`` and not found.
+
+Imported at the start of every Python of the job, like ``imports``.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import sys
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 from .exact_types import own
-from .names import fit
-from .summary import FRAMEWORKS, RANKS
 
-WORD_BYTES = 64
-"""Of the framework's name and version, and of the precision."""
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+FRAMEWORKS = ("torch", "jax", "tensorflow", "paddle", "mxnet")
+RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+"""Variables in which launchers name the rank."""
 MOST_RANK = 1_000_000
 NO_DEVICE = "none"
 BATCHES_BEFORE_NO_DEVICE = 3
@@ -28,8 +30,7 @@ BATCHES_BEFORE_NO_DEVICE = 3
 WORLD_SIZES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _HIDDEN = {"", "-1", "void", "none", "nodevfiles"}
 """Values of CUDA_VISIBLE_DEVICES that show no GPU."""
-_UUID_FORM = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-_DEVICE = re.compile(f"(?:GPU-|MIG-){_UUID_FORM}|MIG-GPU-{_UUID_FORM}/[0-9]+/[0-9]+", re.IGNORECASE)
+_DIGITS_OF_UUID = [8, 4, 4, 4, 12]
 
 
 def number(environ: Mapping[str, str], names: tuple[str, ...]) -> int | None:
@@ -71,7 +72,7 @@ def framework() -> str | None:
     for name in FRAMEWORKS:
         version = own(sys.modules.get(name), "__version__")
         if version is not None:
-            return fit(f"{name} {str(version).partition('+')[0]}", WORD_BYTES)
+            return f"{name} {str(version).partition('+')[0]}"
     return None
 
 
@@ -91,7 +92,7 @@ def is_loader_worker() -> bool:
 def device(
     batches: int,
     environ: Mapping[str, str] = os.environ,
-    maps: Path = Path("/proc/self/maps"),
+    maps: str = "/proc/self/maps",
 ) -> str | None:
     """Return the UUID of this process's GPU, ``none``, or None: not known yet.
 
@@ -133,11 +134,26 @@ def _at(listed: list[str], index: int) -> str | None:
 def _listed(visible: str | None) -> list[str]:
     """Return the devices of CUDA_VISIBLE_DEVICES; "" for an entry that is not a whole UUID."""
     entries = [entry.strip() for entry in (visible or "").split(",")]
-    return [entry if _DEVICE.fullmatch(entry) else "" for entry in entries if entry]
+    return [entry if _is_whole(entry) else "" for entry in entries if entry]
 
 
-def _has_driver(maps: Path) -> bool:
+def _is_whole(entry: str) -> bool:
+    """Return whether this is GPU-uuid, MIG-uuid or MIG-GPU-uuid/instance/instance, not a prefix."""
+    kind, _, rest = entry.upper().partition("-")
+    if kind not in ("GPU", "MIG"):
+        return False
+    if kind == "MIG" and rest.startswith("GPU-"):
+        rest, *instances = rest.removeprefix("GPU-").split("/")
+        if len(instances) != 2 or not all(each.isascii() and each.isdigit() for each in instances):
+            return False
+    groups = rest.split("-")
+    is_hexadecimal = not "".join(groups).strip("0123456789ABCDEF")
+    return is_hexadecimal and [*map(len, groups)] == _DIGITS_OF_UUID
+
+
+def _has_driver(maps: str) -> bool:
     try:
-        return "libcuda.so" in maps.read_text(encoding="utf-8", errors="replace")
+        with open(maps, "rb") as file:
+            return b"libcuda.so" in file.read()
     except OSError:
         return False

@@ -25,10 +25,10 @@ def numbers(loader: Any, iterator: Any) -> Callable[[], dict[str, int | bool | N
     asked = ref(iterator)
     has_workers = bool(known["workers"])
 
-    def look() -> dict[str, int | bool | None]:
+    def peek() -> dict[str, int | bool | None]:
         return {**known, "ready_batches": ready_batches(asked()) if has_workers else None}
 
-    return look
+    return peek
 
 
 def is_left(iterator: ref[Any]) -> bool:

@@ -28,7 +28,7 @@ from .cuda_idle import IdlePair
 from .degraded import CHECKPOINTS, STATED, Part
 from .exact_types import own, unseen
 from .process import PROCESS
-from .thread_accounts import Lane
+from .thread_accounts import ThreadAccount
 
 Value = TypeVar("Value")
 
@@ -81,9 +81,9 @@ def _checked(check: Callable[[Any], Value], value: object) -> Value | None:
 class Wait:
     """One next() under way."""
 
-    __slots__ = ("begin_ns", "claimed_ns", "lane", "outermost", "pair")
+    __slots__ = ("account", "begin_ns", "claimed_ns", "outermost", "pair")
 
-    lane: Lane
+    account: ThreadAccount
     begin_ns: int
     claimed_ns: int
     outermost: bool
@@ -94,6 +94,7 @@ class Loop:
     """One iteration over a watched iterable or a data loader."""
 
     __slots__ = (
+        "_account",
         "_body_claimed_ns",
         "_body_from_ns",
         "_body_ns",
@@ -101,7 +102,6 @@ class Loop:
         "_held_batches",
         "_held_samples",
         "_iterator",
-        "_lane",
         "_left",
         "_part",
         "_spare",
@@ -111,8 +111,8 @@ class Loop:
         "is_held",
         "is_loader",
         "key",
-        "look",
         "measured",
+        "peek",
         "samples",
         "stated",
     )
@@ -131,7 +131,7 @@ class Loop:
         self.is_loader = False
         """Whether this is PyTorch's own data loader, which gives the GPU no work."""
         self.samples = _samples_by(self.stated, samples)
-        self.look: Callable[[], dict[str, int | bool | None]] | None = None
+        self.peek: Callable[[], dict[str, int | bool | None]] | None = None
         """Reads the numbers of the data loader, by the keys of the protocol."""
         self.evaluates = False
         self._part = part
@@ -145,7 +145,7 @@ class Loop:
         self._held_batches = 0
         self._held_samples: float | None = None
         self._gradient: tuple[int, int] | None = None
-        self._lane: Lane | None = None
+        self._account: ThreadAccount | None = None
         self._tally: Tally | None = None
         """Where batches count; None while they are held, and before the first."""
         self._body_ns = 0
@@ -163,6 +163,11 @@ class Loop:
         self._iterator = ref(iterator)
         self._left = left
 
+    @property
+    def states_precision(self) -> bool:
+        """Whether the job says what it computes in."""
+        return self.stated.precision is not None
+
     def is_over(self) -> bool:
         """Return whether no batch will be asked for any more, or none that is measured."""
         return not self._part.on or (self._iterator is not None and self._left(self._iterator))
@@ -170,48 +175,52 @@ class Loop:
     def ask(self) -> Wait | None:
         """Begin to wait for a batch; None where this next() is not measured."""
         try:
-            lane = self._lane
-            if lane is None or lane.thread != get_ident():
-                lane = self._enter()
-                if lane is None:
+            account = self._account
+            if account is None or account.thread != get_ident():
+                account = self._enter()
+                if account is None:
                     return None
-            if lane.flops is not None:
-                lane.flops.asked(self)
+            if account.flops is not None:
+                account.flops.asked(self)
             outermost = True
-            if lane.in_body is not self:
-                asking = lane.asking
+            if account.in_body is not self:
+                asking = account.asking
                 if asking is not None and (asking is self or asking.is_over()):
                     # What a signal handler raised has cut off the end of that wait.
-                    lane.asking, lane.depth = None, lane.depth - 1
-                    lane.inside = None
-                outermost = lane.asking is None
+                    account.asking, account.depth = None, account.depth - 1
+                    account.inside = None
+                outermost = account.asking is None
                 if outermost:
                     if not self.measured:
                         return None
-                    self._go_on(lane)
+                    self._go_on(account)
             elif self.is_held:
-                self._leave_body(lane)
-            if self.look is not None and self._tally is not None and lane.clock() >= lane.due_ns:
-                lane.loader = self.look()
+                self.leave_body()
+            if (
+                self.peek is not None
+                and self._tally is not None
+                and account.clock() >= account.due_ns
+            ):
+                account.loader = self.peek()
             wait = self._spare or Wait()
             self._spare = None
-            wait.lane = lane
+            wait.account = account
             wait.outermost = outermost
-            meter = lane.meter
+            meter = account.meter
             wait.pair = meter.start() if meter.ready else None
-            now_ns = lane.clock()
-            rested_ns = now_ns - lane.seen_ns
-            if lane.open or lane.depth:
-                lane.wall_ns += rested_ns
-            lane.seen_ns = wait.begin_ns = now_ns
-            if now_ns >= lane.quiet_until_ns:
-                lane.announce("data", now_ns, rested_ns)
-            wait.claimed_ns = lane.claimed_ns
+            now_ns = account.clock()
+            rested_ns = now_ns - account.seen_ns
+            if account.open or account.depth:
+                account.wall_ns += rested_ns
+            account.seen_ns = wait.begin_ns = now_ns
+            if now_ns >= account.quiet_until_ns:
+                account.announce("data", now_ns, rested_ns)
+            wait.claimed_ns = account.claimed_ns
             if outermost:
-                lane.inner_data = False
-                lane.in_body = None
-                lane.asking = self
-            lane.depth += 1
+                account.inner_data = False
+                account.in_body = None
+                account.asking = self
+            account.depth += 1
         except Exception as error:
             self._part.fail(error)
             return None
@@ -220,182 +229,185 @@ class Loop:
     def answered(self, wait: Wait, batch: Any) -> None:
         """End the wait; `NO_BATCH` ends the loop."""
         try:
-            lane = wait.lane
+            account = wait.account
             if wait.outermost:
-                if lane.asking is not self:
+                if account.asking is not self:
                     return
-                lane.asking = None
+                account.asking = None
             elif batch is NO_BATCH:
                 self.end()
-            lane.depth -= 1
-            now_ns = lane.clock()
-            lane.wall_ns += now_ns - lane.seen_ns
-            lane.seen_ns = now_ns
-            claimed_ns = lane.claimed_ns
+            account.depth -= 1
+            now_ns = account.clock()
+            account.wall_ns += now_ns - account.seen_ns
+            account.seen_ns = now_ns
+            claimed_ns = account.claimed_ns
             own_ns = now_ns - wait.begin_ns - claimed_ns + wait.claimed_ns
             phase = "data"
             if wait.outermost:
-                if lane.inner_data and not self.is_loader and identity.cuda() is not None:
+                if account.inner_data and not self.is_loader and identity.cuda() is not None:
                     phase = "h2d"
             else:
-                lane.inner_data = True
+                account.inner_data = True
             if own_ns > 0:
-                lane.claimed_ns = claimed_ns + own_ns
-                lane.phase_ns[phase] = lane.phase_ns.get(phase, 0) + own_ns
+                account.claimed_ns = claimed_ns + own_ns
+                account.phase_ns[phase] = account.phase_ns.get(phase, 0) + own_ns
             if wait.pair is not None:
-                lane.meter.stop(wait.pair, phase, max(0, own_ns))
+                account.meter.stop(wait.pair, phase, max(0, own_ns))
             if wait.outermost:
                 if batch is NO_BATCH:
                     self.close()
                 else:
-                    lane.in_body = self
+                    account.in_body = self
                     tally = self._tally
                     if tally is None:
-                        self._hold(lane, batch)
+                        self._hold(account, batch)
                     else:
                         tally.batches += 1
                         if self.samples is not None:
-                            self._add_samples(lane, self.samples(batch))
-                    if lane.flops is not None:
-                        lane.flops.came(self, batch)
+                            self._add_samples(account, self.samples(batch))
+                    if account.flops is not None:
+                        account.flops.came(self, batch)
             self._spare = wait
-            if now_ns >= lane.quiet_until_ns:
-                lane.leave_phase("data", now_ns, now_ns - wait.begin_ns)
+            if now_ns >= account.quiet_until_ns:
+                account.leave_phase("data", now_ns, now_ns - wait.begin_ns)
         except Exception as error:
             self._part.fail(error)
 
     def stepped(self) -> None:
         """An optimizer stepped while this loop was open: it trains."""
         PROCESS.trained = True
-        if self.is_held and self._lane is not None:
+        if self.is_held and self._account is not None:
             self.evaluates = False
-            self._commit(self._lane)
+            self._commit(self._account)
 
     def close(self) -> None:
         """Stop the wall time, which runs until now; decide whether it evaluated if that is open."""
-        lane = self._lane
-        if lane is not None and id(self) in lane.open:
-            if lane.in_body is self and lane.thread == get_ident():
-                self._leave_body(lane)
+        account = self._account
+        if account is not None and id(self) in account.open:
+            if account.in_body is self and account.thread == get_ident():
+                self.leave_body()
             self.end()
 
     def end(self) -> None:
         """Stop the wall time, which ran until something last happened."""
-        lane = self._lane
-        if lane is not None:
-            if lane.in_body is self:
-                lane.in_body = None
-            if lane.thread == get_ident():
-                self._decide(lane)
-            lane.close_loop(self)
+        account = self._account
+        if account is not None:
+            if account.in_body is self:
+                account.in_body = None
+            if account.thread == get_ident():
+                self._decide(account)
+            account.close_loop(self)
             self._tally = None
 
-    def _enter(self) -> Lane | None:
-        """Go on in this thread's lane."""
+    def _enter(self) -> ThreadAccount | None:
+        """Go on in this thread's account."""
         self.close()
         stated = self.stated
-        lane = self._lane = PROCESS.lane(stated.job, stated.rank)
-        return lane
+        account = self._account = PROCESS.account(stated.job, stated.rank)
+        return account
 
-    def _go_on(self, lane: Lane) -> None:
+    def _go_on(self, account: ThreadAccount) -> None:
         """Ask for a batch after another loop was, or for the first one."""
-        lane.sweep()
-        if id(self) not in lane.open:
-            self._begin(lane)
-        if lane.in_body is not None:
-            lane.in_body._leave_body(lane)
+        account.sweep()
+        if id(self) not in account.open:
+            self._begin(account)
+        if account.in_body is not None:
+            account.in_body.leave_body()
 
-    def _begin(self, lane: Lane) -> None:
+    def _begin(self, account: ThreadAccount) -> None:
         """Ask for the first batch."""
         torch: Any = sys.modules.get("torch")
         is_grad_enabled = own(torch, "is_grad_enabled")
-        lane.measures("data")
+        account.measures("data")
         if is_grad_enabled is not None:
-            lane.measures("eval")
-            lane.meter.look()
+            account.measures("eval")
+            account.meter.find_cuda()
             if PROCESS.automatic and CHECKPOINTS.on:
-                lane.measures("checkpoint")
+                account.measures("checkpoint")
         self.evaluates = bool(
-            lane.eval_phases or (is_grad_enabled is not None and not is_grad_enabled())
+            account.eval_phases or (is_grad_enabled is not None and not is_grad_enabled())
         )
         # Replays of a captured step show neither steps nor new gradients.
         self.is_held = self.evaluates or (PROCESS.trained and not CAPTURES.begun)
-        if self.look is not None and not self.is_held:
-            lane.loader = self.look()
-        lane.make_way(self)
+        if self.peek is not None and not self.is_held:
+            account.loader = self.peek()
+        account.make_way(self)
         if not self.is_held:
-            lane.start(lane.seen_ns)
+            account.start(account.seen_ns)
 
-    def _open(self, lane: Lane) -> None:
+    def _open(self, account: ThreadAccount) -> None:
         """Let wall time run in the thread that got the first batch."""
-        lane.open_loop(self)
+        account.open_loop(self)
         self._held_batches, self._held_samples, self.held_flops = 0, None, 0.0
         self._body_ns = 0
-        PROCESS.latest = lane
+        PROCESS.latest = account
         stated = self.stated
         if stated is not NOTHING_STATED:
-            lane.trains = True
-            lane.instrumentation = "client"
+            account.trains = True
+            account.instrumentation = "client"
         if stated.precision is not None:
-            lane.precision = stated.precision
-        if lane.flops is not None and stated.states_flops:
-            lane.flops.state()
+            account.precision = stated.precision
+        if account.flops is not None and stated.states_flops:
+            account.flops.state()
         if stated.flops_per_step is not None and not self.evaluates:
-            lane.counts.episode.flops_per_step = stated.flops_per_step
+            account.counts.episode.flops_per_step = stated.flops_per_step
         if self.is_held:
             self._gradient = _gradient()
 
-    def _hold(self, lane: Lane, batch: Any) -> None:
+    def _hold(self, account: ThreadAccount, batch: Any) -> None:
         """Take the first batch, or one of which it is not known whether it is trained on."""
-        if id(self) not in lane.open:
-            self._open(lane)
-        self._body_from_ns, self._body_claimed_ns = lane.seen_ns, lane.claimed_ns
+        if id(self) not in account.open:
+            self._open(account)
+        self._body_from_ns, self._body_claimed_ns = account.seen_ns, account.claimed_ns
         self._held_batches += 1
         samples = None if self.samples is None else self.samples(batch)
         if samples is not None:
             self._held_samples = (self._held_samples or 0) + samples
         if not self.is_held:
-            self._commit(lane)
+            self._commit(account)
 
-    def _add_samples(self, lane: Lane, samples: float | None) -> None:
+    def _add_samples(self, account: ThreadAccount, samples: float | None) -> None:
         if samples is not None:
-            lane.counts.add_samples(id(self), samples)
+            account.counts.add_samples(id(self), samples)
             if self.stated.flops_per_sample is not None:
-                lane.counts.add_flops(samples * self.stated.flops_per_sample)
+                account.counts.add_flops(samples * self.stated.flops_per_sample)
 
-    def _commit(self, lane: Lane) -> None:
+    def _commit(self, account: ThreadAccount) -> None:
         """Count the batches that were held, and those to come."""
         self.is_held = False
-        self._tally = lane.counts.tally(self.key)
+        self._tally = account.counts.tally(self.key)
         self._tally.batches += self._held_batches
-        self._add_samples(lane, self._held_samples)
+        self._add_samples(account, self._held_samples)
         if self.held_flops:
-            lane.counts.add_flops(self.held_flops)
-        lane.start(lane.seen_ns)
+            account.counts.add_flops(self.held_flops)
+        account.start(account.seen_ns)
 
-    def _leave_body(self, lane: Lane) -> None:
+    def leave_body(self) -> None:
         """Count the time since the batch came, as far as no phase inside claimed it."""
-        lane.in_body = None
+        account = self._account
+        if account is None:
+            return
+        account.in_body = None
         if not self.is_held:
             return
-        now_ns = lane.clock()
-        lane.advance(now_ns)
-        own_ns = now_ns - self._body_from_ns - lane.claimed_ns + self._body_claimed_ns
+        now_ns = account.clock()
+        account.advance(now_ns)
+        own_ns = now_ns - self._body_from_ns - account.claimed_ns + self._body_claimed_ns
         if self.evaluates:
-            lane.claim("eval", own_ns)
+            account.claim("eval", own_ns)
         else:
             self._body_ns += max(0, own_ns)
 
-    def _decide(self, lane: Lane) -> None:
+    def _decide(self, account: ThreadAccount) -> None:
         """Decide at its end what a loop was in which no optimizer stepped."""
         if not self.is_held or self.evaluates or not self._held_batches:
             return
         gradient = _gradient()
         if gradient is not None and gradient != self._gradient:
-            self._commit(lane)
+            self._commit(account)
             return
         self.evaluates = True
-        lane.claim("eval", self._body_ns)
+        account.claim("eval", self._body_ns)
 
 
 def _samples_by(

@@ -7,7 +7,7 @@ from .amounts import FLOPS, SAMPLES, STEPS, amount
 from .compiling import compiling
 from .degraded import MARKS, STATED
 from .process import PROCESS
-from .thread_accounts import Lane, Span, end_span
+from .thread_accounts import Span, ThreadAccount, end_span
 
 
 class phase:
@@ -22,7 +22,7 @@ class phase:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._under_way: list[tuple[Lane, Span] | None] = []
+        self._under_way: list[tuple[ThreadAccount, Span] | None] = []
 
     def __enter__(self) -> None:
         """Begin the phase."""
@@ -36,10 +36,10 @@ class phase:
         end_span(self._under_way.pop(), MARKS)
 
 
-def _begin(name: str) -> tuple[Lane, Span] | None:
+def _begin(name: str) -> tuple[ThreadAccount, Span] | None:
     try:
-        lane = PROCESS.lane()
-        return None if lane is None else (lane, lane.begin(name))
+        account = PROCESS.account()
+        return None if account is None else (account, account.begin(name))
     except Exception as error:
         MARKS.fail(error)
         return None
@@ -74,9 +74,9 @@ def step(
         STATED.fail(error)
         return
     try:
-        lane = PROCESS.lane(job)
-        if lane is not None:
-            lane.trains = True
-            lane.step(steps, taken, done)
+        account = PROCESS.account(job)
+        if account is not None:
+            account.trains = True
+            account.step(steps, taken, done)
     except Exception as error:
         MARKS.fail(error)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this process measures: its lanes, by thread, and the job that they are of."""
+"""What this process measures: its accounts, by thread, and the job that they are of."""
 
 from __future__ import annotations
 
@@ -13,110 +13,114 @@ from typing import Any
 from . import identity, names, summary
 from .degraded import LOADERS, note
 from .termination import before_termination
-from .thread_accounts import NEVER, Lane
+from .thread_accounts import NEVER, ThreadAccount
 
 
 class Process:
-    """The lanes of this process; there is one."""
+    """The accounts of this process; there is one."""
 
     def __init__(self) -> None:
         self.automatic = False
         """Whether the job was started with automatic instrumentation."""
-        self.lanes: list[Lane] = []
+        self.accounts: list[ThreadAccount] = []
         self.forget()
 
     def forget(self) -> None:
         """Start over: nothing that the parent of a forked child did belongs to the child."""
-        for lane in self.lanes:
-            lane.leave()
-        self.lanes = []
-        self._by_thread: dict[tuple[int, str | None, int | None], Lane] = {}
-        self.latest: Lane | None = None
-        """The lane in which a loop was last opened."""
+        for account in self.accounts:
+            account.leave()
+        self.accounts = []
+        self._by_thread: dict[tuple[int, str | None, int | None], ThreadAccount] = {}
+        self.latest: ThreadAccount | None = None
+        """The account in which a loop was last opened."""
         self.trained = False
         """Whether an optimizer ever stepped on a batch of a loop."""
         self._job: str | None = None
         """The name that the job gave first."""
         self._flushing = False
 
-    def here(self) -> Lane | None:
-        """Return this thread's first lane, if it has one."""
+    def here(self) -> ThreadAccount | None:
+        """Return this thread's first account, if it has one."""
         thread = get_ident()
-        return next((lane for lane in self.lanes if lane.thread == thread), None)
+        return next((account for account in self.accounts if account.thread == thread), None)
 
-    def lane(self, job: str | None = None, rank: int | None = None) -> Lane | None:
-        """Return this thread's lane of a job and rank; None where this process must not report.
+    def account(self, job: str | None = None, rank: int | None = None) -> ThreadAccount | None:
+        """Return this thread's account of a job and rank; None where this process must not report.
 
         Without a job it is the first one that was named in this process; what was counted before
         any was named belongs to it too. A thread that gets the number of one that ended goes on
-        in its lane.
+        in its account.
         """
         key = (get_ident(), job, rank)
-        lane = self._by_thread.get(key)
-        if lane is None and not identity.is_loader_worker():
-            lane = self._by_thread[key] = self._known(job, rank) or self._new(job, rank)
-        return lane
+        account = self._by_thread.get(key)
+        if account is None and not identity.is_loader_worker():
+            account = self._by_thread[key] = self._known(job, rank) or self._new(job, rank)
+        return account
 
-    def _known(self, job: str | None, rank: int | None) -> Lane | None:
-        """Return the lane of this thread that is known by another key."""
+    def _known(self, job: str | None, rank: int | None) -> ThreadAccount | None:
+        """Return the account of this thread that is known by another key."""
         name = None if job is None else names.job_name(job)
         if name is not None and self._job is None:
             self._job = name
-            for lane in self.lanes:
-                if lane.due_ns == NEVER:
-                    lane.job = name
-        for lane in self.lanes:
-            is_same = rank in (None, lane.rank) and name in (None, lane.job)
-            if is_same and lane.thread == get_ident():
-                return lane
+            for account in self.accounts:
+                if account.due_ns == NEVER:
+                    account.job = name
+        for account in self.accounts:
+            is_same = rank in (None, account.rank) and name in (None, account.job)
+            if is_same and account.thread == get_ident():
+                return account
         return None
 
-    def _new(self, job: str | None, rank: int | None) -> Lane:
+    def _new(self, job: str | None, rank: int | None) -> ThreadAccount:
         name = (self._job or names.job_name(None)) if job is None else names.job_name(job)
-        lane = Lane(name, rank, "auto" if self.automatic else "client")
+        account = ThreadAccount(name, rank, "auto" if self.automatic else "client")
         if self.automatic:
-            lane.trains = get_ident() == threading.main_thread().ident
-        self.lanes.append(lane)
+            account.trains = get_ident() == threading.main_thread().ident
+        self.accounts.append(account)
         self._flush_at_exit()
-        return lane
+        return account
 
-    def lane_of_step(self) -> Lane | None:
-        """Return the lane to which an optimizer's step in this thread belongs: it trains.
+    def account_of_step(self) -> ThreadAccount | None:
+        """Return the account to which an optimizer's step in this thread belongs: it trains.
 
         It is that of the loop in this thread, else that of the loop which last got a batch in
         another one, for autograd's threads step too. Except where a thread of the job itself trains
         on what a helper thread reads: that loop does not train, and its waits are not this one's.
         """
-        lane, latest = self.here(), self.latest
-        if latest is not None and latest is not lane and not (lane is not None and lane.open):
+        account, latest = self.here(), self.latest
+        if (
+            latest is not None
+            and latest is not account
+            and not (account is not None and account.open)
+        ):
             if latest.trains or not _is_of_python():
-                lane = latest
+                account = latest
             else:
-                lane = self.lane()
-                if lane is not None:
-                    lane.count_by_steps()
+                account = self.account()
+                if account is not None:
+                    account.count_by_steps()
                     note("helper_thread", f"{threading.current_thread().name} trains")
-        lane = lane or self.lane()
-        if lane is not None:
-            lane.trains = True
+        account = account or self.account()
+        if account is not None:
+            account.trains = True
             if self.automatic and not LOADERS.on:
-                lane.count_by_steps()
-        return lane
+                account.count_by_steps()
+        return account
 
     def flush(self) -> None:
         """Send what is left: the process ends."""
-        for lane in self.lanes:
-            lane.report(NEVER, ending=True)
+        for account in self.accounts:
+            account.report(NEVER, ending=True)
         if summary.is_wanted():
             self._summarise()
 
     def _summarise(self) -> None:
-        lanes = [lane for lane in self.lanes if lane.due_ns != NEVER]
+        accounts = [account for account in self.accounts if account.due_ns != NEVER]
         try:
-            if lanes:
-                rank = lanes[0].rank
+            if accounts:
+                rank = accounts[0].rank
                 rank = identity.rank() if rank is None else rank
-                summary.say(lanes, rank, identity.world_size() or 1)
+                summary.say(accounts, rank, identity.world_size() or 1)
         except Exception:  # as where the job has taken its framework apart by now
             return
 

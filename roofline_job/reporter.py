@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a lane's totals as one datagram, and hands it to the daemon if there is one.
+"""Writes a thread's totals as one datagram, and hands it to the daemon if there is one.
 
 The format is described in docs/training-protocol.md.
 """
@@ -16,13 +16,15 @@ from . import identity, names
 from .degraded import FOUND, NO_FAILURES, raised_by_the_job
 
 if TYPE_CHECKING:
-    from .thread_accounts import Lane
+    from .protocols import Account
 
 VERSION = 1
 REPORT_BYTES = 8192
 ERROR_BYTES = 256
+WORD_BYTES = 64
+"""Of the framework's name and version, and of the precision."""
 SECOND = 1_000_000_000
-"""In nanoseconds, on the clock of the lanes."""
+"""In nanoseconds, on the clock of the accounts."""
 RETRY_SECONDS = 5
 """Until the daemon is looked for again where there was none."""
 MEMORY_SECONDS = 10
@@ -83,15 +85,19 @@ def _number(amount: float) -> str:
     return repr(amount if amount < 1 << 53 else float(amount))
 
 
+def _word(text: str | None) -> str | None:
+    return None if text is None else names.fit(text, WORD_BYTES)
+
+
 def _by_phase(times_ns: Mapping[str, int]) -> str:
     return ",".join([f'"{phase}":{seconds(time_ns)}' for phase, time_ns in times_ns.items()])
 
 
 class Report:
-    """The reports of one lane: what stays the same is written once."""
+    """The reports of one account: what stays the same is written once."""
 
-    def __init__(self, lane: Lane) -> None:
-        self._lane = lane
+    def __init__(self, account: Account) -> None:
+        self._account = account
         self._sequence = 0
         self._flops = 0.0
         """What was reported last: what is known to be done may begin anew."""
@@ -102,9 +108,9 @@ class Report:
         self._memory_due_ns = 0
 
     def send(self, now_ns: int, phase: str | None = None, *, ending: bool) -> bool:
-        """Send the lane's totals and the phase under way; False where no daemon listens."""
-        if self._lane.rank is None:
-            self._lane.rank = identity.rank()
+        """Send the account's totals and the phase under way; False where no daemon listens."""
+        if self._account.rank is None:
+            self._account.rank = identity.rank()
         if not ending and now_ns >= self._memory_due_ns:
             self._memory_due_ns = now_ns + MEMORY_SECONDS * SECOND
             self._memory = _allocator()
@@ -112,10 +118,10 @@ class Report:
 
     def write(self, phase: str | None = None, *, ending: bool = False) -> bytes:
         """Return the datagram; the optional parts are left out if it would be too long."""
-        lane = self._lane
+        account = self._account
         # The parts are read before the whole that holds them: the thread may go on meanwhile.
-        idles_ns, phases_ns, wall_ns = lane.times_ns()
-        steps, batches, samples, flops = lane.counts.totals()
+        idles_ns, phases_ns, wall_ns = account.times_ns()
+        steps, batches, samples, flops = account.counts.totals()
         required = (
             f'{self._same(batches)},"sequence":{self._sequence},"steps":{steps}'
             f',"batches":{batches},"step_seconds":{seconds(wall_ns)}'
@@ -125,15 +131,15 @@ class Report:
         if samples is not None:
             parts.append(f'"samples":{_number(samples)}')
         if flops is not None:
-            done = lane.meter.done(flops)
+            done = account.meter.done(flops)
             self._flops = max(self._flops, flops if done is None else done)
             parts.append(f'"model_flops":{_number(self._flops)}')
             if done is None:
                 parts.append('"model_flops_launched":true')
         if idles_ns:
             parts.append(f'"phase_gpu_idle_seconds":{{{_by_phase(idles_ns)}}}')
-        if lane.loader:
-            parts.append(f'"loader":{json.dumps(lane.loader)}')
+        if account.loader:
+            parts.append(f'"loader":{json.dumps(account.loader)}')
         if self._memory:
             parts.append(self._memory)
         if FOUND:
@@ -148,10 +154,10 @@ class Report:
 
     def _same(self, batches: int) -> str:
         """Return the part that seldom changes, without the comma after it."""
-        lane = self._lane
+        account = self._account
         if self._device is None:
             self._device = identity.device(batches)
-        same = (lane.job, lane.rank, self._device, lane.precision, lane.instrumentation)
+        same = (account.job, account.rank, self._device, account.precision, account.instrumentation)
         if self._prefix_of != same:
             # In this order: it may fail, as at the end of the job's recursion limit.
             self._prefix = self._identity()
@@ -159,18 +165,18 @@ class Report:
         return self._prefix
 
     def _identity(self) -> str:
-        lane = self._lane
+        account = self._account
         known: dict[str, object] = {
             "version": VERSION,
-            "id": lane.id,
+            "id": account.id,
             "pid": os.getpid(),
-            "job": lane.job,
-            "rank": lane.rank,
+            "job": account.job,
+            "rank": account.rank,
             "world_size": identity.world_size(),
             "device": self._device,
-            "framework": identity.framework(),
-            "precision": lane.precision and names.fit(lane.precision, identity.WORD_BYTES),
-            "instrumentation": lane.instrumentation,
+            "framework": _word(identity.framework()),
+            "precision": _word(account.precision),
+            "instrumentation": account.instrumentation,
         }
         present = {key: value for key, value in known.items() if value is not None}
         return json.dumps(present, ensure_ascii=False, separators=(",", ":"))[:-1]

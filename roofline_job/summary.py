@@ -13,19 +13,18 @@ from __future__ import annotations
 import os
 import sys
 
+from .identity import FRAMEWORKS, RANKS
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from .thread_accounts import Lane
+    from .protocols import Account
 
 VARIABLE = "ROOFLINE_JOB_SUMMARY"
 """In the environment of the job: the process id of its first process; `run --quiet` leaves it out.
 """
-RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-"""Variables in which launchers name the rank."""
-FRAMEWORKS = ("torch", "jax", "tensorflow", "paddle", "mxnet")
 NOTHING = "nothing was measured: no loop over a PyTorch data loader was seen"
 _SECOND = 1_000_000_000
 
@@ -42,12 +41,12 @@ def is_wanted() -> bool:
     return bool(os.environ.get(VARIABLE))
 
 
-def say(lanes: Iterable[Lane], rank: int, ranks: int) -> None:
-    """Write what the busiest of these lanes did, if this one of `ranks` is the first.
+def say(accounts: Iterable[Account], rank: int, ranks: int) -> None:
+    """Write what the busiest of these accounts did, if this one of `ranks` is the first.
 
     Trainers that multiprocessing has started without ranks have a line each, with their process id.
     """
-    busiest = max(lanes, key=lambda lane: lane.wall_ns, default=None)
+    busiest = max(accounts, key=lambda account: account.wall_ns, default=None)
     if busiest is not None and busiest.wall_ns and rank == 0:
         _write(_measured(busiest, ranks))
 
@@ -65,9 +64,9 @@ def say_nothing_else() -> None:
         _write(NOTHING)
 
 
-def _measured(lane: Lane, ranks: int) -> str:
-    idles_ns, phases_ns, wall_ns = lane.times_ns()
-    steps = lane.counts.totals()[0]
+def _measured(account: Account, ranks: int) -> str:
+    idles_ns, phases_ns, wall_ns = account.times_ns()
+    steps = account.counts.totals()[0]
     parts = [f"{steps:,} {'step' if steps == 1 else 'steps'}"]
     if "data" in phases_ns:
         parts.append(f"waited {_time(phases_ns['data'], wall_ns, ' of the loop')} for data")

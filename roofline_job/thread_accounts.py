@@ -5,8 +5,8 @@ Wall time is the union of the times in which a loop is open or a phase is under 
 only when something happens: a batch was asked for or came, a phase began or ended, `step` was
 called.
 
-Phases exclude each other by what they claim. A span that began when the lane's phases together had
-claimed c0, and that took e, owns what no span inside it claimed since,
+Phases exclude each other by what they claim. A span that began when the account's phases
+together had claimed c0, and that took e, owns what no span inside it claimed since,
 
     own = e - (c1 - c0),    c := c1 + own,
 
@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable
 from threading import get_ident
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from . import switches
 from .batch_flops import BatchFlops
@@ -29,7 +29,7 @@ from .degraded import REPORTS, Part, say_found
 from .reporter import RETRY_SECONDS, SECOND, Report
 
 if TYPE_CHECKING:
-    from .loops import Loop
+    from .protocols import OpenLoop
 
 NEVER = 1 << 63
 """A due time that no clock reaches."""
@@ -53,22 +53,6 @@ LONG_NS = SECOND
 SHORT_REST_NS = SECOND // 10
 """What begins so soon after something else happened, at which no report was due, is not announced:
 a loop with short steps would send two reports where one will do."""
-
-
-class Token(Protocol):
-    """What keeps wall time running."""
-
-    evaluates: bool
-    """Whether nothing is trained in it."""
-
-    def is_over(self) -> bool:
-        """Return whether it was left without being ended."""
-
-    def end(self) -> None:
-        """Close it as of the last time that something happened."""
-
-    def stepped(self) -> None:
-        """An optimizer stepped while it was open."""
 
 
 class Span:
@@ -96,7 +80,7 @@ class Span:
         """Whether it began inside a wait for data."""
 
 
-class Lane:
+class ThreadAccount:
     """The account of one thread for one (job, rank), and its stream of reports.
 
     Only that thread writes; an optimizer's step in another thread adds to the counts.
@@ -147,13 +131,13 @@ class Lane:
         """The phase that the last report named as under way, if anybody listened."""
         self.long: set[str] = set()
         """Phases that lasted long the last time."""
-        self.open: dict[int, Token] = {}
+        self.open: dict[int, OpenLoop] = {}
         """Loops that keep the wall time running."""
         self.stepping = False
         """Whether calls of `step`, outside any loop, keep it running."""
-        self.asking: Loop | None = None
+        self.asking: OpenLoop | None = None
         """The outermost loop whose next() is under way."""
-        self.in_body: Loop | None = None
+        self.in_body: OpenLoop | None = None
         """The loop that gave the last batch, while nothing else was asked."""
         self.inner_data = False
         """Whether another data phase ended since the outermost next() began."""
@@ -174,7 +158,7 @@ class Lane:
             self.phase_ns.pop("data", None)
 
     def leave(self) -> None:
-        """Belong to no thread any more: this is a forked child, and it was its parent's lane."""
+        """Belong to no thread any more: this is a forked child, and it was its parent's account."""
         self.thread = _NOBODY
         self.due_ns = self.quiet_until_ns = NEVER
         self.meter = IdleMeter()  # without CUDA: the parent's events are of no use here
@@ -246,7 +230,7 @@ class Lane:
     def announce(self, phase: str, now_ns: int, rested_ns: int) -> None:
         """Report that a phase begins now if it may be long.
 
-        ``rested_ns`` is how long nothing had happened in this lane. What the report takes is the
+        ``rested_ns`` is how long nothing had happened in this account. What the report takes is the
         phase's: the job waits for it, too.
         """
         if phase in self.long and self._heard:
@@ -286,7 +270,7 @@ class Lane:
             if loop.is_over():
                 loop.end()
 
-    def make_way(self, loop: Token) -> None:
+    def make_way(self, loop: OpenLoop) -> None:
         """Close what must have ended by the time a new loop is asked for its first batch.
 
         That is a loop that calls `step`, and, if the new one trains, evaluations whose iterator a
@@ -297,7 +281,7 @@ class Lane:
             if other.evaluates and not loop.evaluates:
                 other.end()
 
-    def open_loop(self, loop: Token) -> None:
+    def open_loop(self, loop: OpenLoop) -> None:
         """Let wall time run until this loop is closed."""
         self.stepping = False
         if not self.open:
@@ -306,7 +290,7 @@ class Lane:
         if self.flops is not None:
             self.flops.opened(loop)
 
-    def close_loop(self, loop: Token) -> None:
+    def close_loop(self, loop: OpenLoop) -> None:
         """Stop the wall time of this loop, which is counted up to now."""
         if self.flops is not None:
             self.flops.closed(loop)
@@ -400,11 +384,11 @@ class Lane:
         return bounded, phases, self.wall_ns
 
 
-def end_span(begun: tuple[Lane, Span] | None, part: Part) -> None:
+def end_span(begun: tuple[ThreadAccount, Span] | None, part: Part) -> None:
     """End what a part of the client began, if it did; a failure switches that part off."""
     try:
         if begun is not None:
-            lane, span = begun
-            lane.end(span)
+            account, span = begun
+            account.end(span)
     except Exception as error:
         part.fail(error)

@@ -34,7 +34,7 @@ from .exact_types import own, required, unseen
 from .loops import NO_BATCH, Loop, Stated, remember_optimizer
 from .process import PROCESS
 from .switches import debug
-from .thread_accounts import NEVER, Lane, Span, end_span
+from .thread_accounts import NEVER, Span, ThreadAccount, end_span
 from .wrapping import HOOKED, replace
 
 PRECISIONS = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32"}
@@ -225,7 +225,7 @@ def _loop(loader: Any, iterator: Any) -> Loop:
     else:
         samples = loaders.samples_of(loader)
         loop = Loop(loader, _stated_of(loader), LOADERS, samples=samples)
-        loop.look = loaders.numbers(loader, iterator)
+        loop.peek = loaders.numbers(loader, iterator)
     loop.is_loader = True
     if own(loader, "_iterator") is iterator:
         loop.ends_with(iterator, loaders.is_left)
@@ -237,22 +237,22 @@ def _loop(loader: Any, iterator: Any) -> Loop:
     return loop
 
 
-def _begin_start(loader: Any) -> tuple[Lane, Span] | None:
+def _begin_start(loader: Any) -> tuple[ThreadAccount, Span] | None:
     """Begin phase data for the start of a loader's workers; None where that is not measured."""
     try:
         stated = _stated_of(loader)
         if stated is None and not PROCESS.automatic:
             return None
-        lane = PROCESS.lane() if stated is None else PROCESS.lane(stated.job, stated.rank)
-        if lane is None or lane.asking is not None or lane.by_steps:
+        account = PROCESS.account() if stated is None else PROCESS.account(stated.job, stated.rank)
+        if account is None or account.asking is not None or account.by_steps:
             return None
-        return lane, lane.begin("data")
+        return account, account.begin("data")
     except Exception as error:
         LOADERS.fail(error)
         return None
 
 
-def _end_start(begun: tuple[Lane, Span] | None, loader: Any, iterator: Any) -> None:
+def _end_start(begun: tuple[ThreadAccount, Span] | None, loader: Any, iterator: Any) -> None:
     end_span(begun, LOADERS)
     try:
         if any(own(vars(kind).get("__next__"), HOOKED) for kind in type(iterator).__mro__):
@@ -268,45 +268,45 @@ def _count_step(optimizer: Any = None, *_: Any, **__: Any) -> None:
     if compiling() or not OPTIMIZERS.on:
         return
     try:
-        lane = PROCESS.lane_of_step()
-        if lane is not None:
-            if lane.precision is None and not lane.counts.optimizer_seen:
-                _note_parameters(lane, optimizer)
+        account = PROCESS.account_of_step()
+        if account is not None:
+            if account.precision is None and not account.counts.optimizer_seen:
+                _note_parameters(account, optimizer)
             remember_optimizer(optimizer)
-            lane.optimizer_step(optimizer)
+            account.optimizer_step(optimizer)
     except Exception as error:
         OPTIMIZERS.fail(error)
 
 
-def _note_parameters(lane: Lane, optimizer: Any) -> None:
+def _note_parameters(account: ThreadAccount, optimizer: Any) -> None:
     try:
         first = own(optimizer, "param_groups")[0]["params"][0]
         with unseen():
-            lane.precision = SHORT_PRECISIONS.get(str(first.dtype))
+            account.precision = SHORT_PRECISIONS.get(str(first.dtype))
     except (AttributeError, LookupError, TypeError):  # an unusual optimizer
         return
 
 
 def _note_precision(autocast: Any) -> None:
     try:
-        lane = PROCESS.here()
-        if lane is not None and lane.precision is None and required(autocast, "_enabled"):
+        account = PROCESS.here()
+        if account is not None and account.precision is None and required(autocast, "_enabled"):
             name = str(required(autocast, "fast_dtype"))
-            lane.precision = PRECISIONS.get(name, name.removeprefix("torch."))
+            account.precision = PRECISIONS.get(name, name.removeprefix("torch."))
     except Exception as error:
         AUTOCAST.fail(error)
 
 
-def _begin_checkpoint() -> tuple[Lane, Span] | None:
+def _begin_checkpoint() -> tuple[ThreadAccount, Span] | None:
     """Begin phase checkpoint in a thread that trains, once its run has begun.
 
     A process that only prepares data saves as well, and so do the helpers of asynchronous saving.
     """
     try:
-        lane = PROCESS.here()
-        if lane is None or lane.due_ns == NEVER:
+        account = PROCESS.here()
+        if account is None or account.due_ns == NEVER:
             return None
-        return lane, lane.begin("checkpoint")
+        return account, account.begin("checkpoint")
     except Exception as error:
         CHECKPOINTS.fail(error)
         return None

@@ -24,7 +24,7 @@ from prometheus_client import CollectorRegistry, Histogram
 
 from roofline_job import watch
 from roofline_job.process import PROCESS
-from roofline_job.thread_accounts import NEVER, Lane
+from roofline_job.thread_accounts import NEVER, ThreadAccount
 from tests.benchmarks.rig import machine, table
 
 STEPS = 20_000
@@ -87,13 +87,13 @@ def _histogram() -> Histogram:
     return Histogram("wait_seconds", "Wait.", registry=CollectorRegistry())
 
 
-def _without_reports(lane: Lane) -> None:
-    lane.due_ns = NEVER - 1
+def _without_reports(account: ThreadAccount) -> None:
+    account.due_ns = NEVER - 1
 
 
 def per_step() -> list[tuple[str, float]]:
     """Return the cost of a step in nanoseconds, over that of the bare loop."""
-    lane = _lane()
+    account = _account()
     histogram = _histogram()
 
     def stated(steps: int) -> None:
@@ -109,25 +109,25 @@ def per_step() -> list[tuple[str, float]]:
         ("watch with samples and FLOPs", stated),
         ("Histogram.observe", lambda steps: _plain(_observed(histogram, repeat(BATCH, steps)))),
     ):
-        _without_reports(lane)
+        _without_reports(account)
         found.append((name, _per_step_ns(loop) - bare))
     return [("a bare loop", bare), *found]
 
 
-def _lane() -> Lane:
-    lane = PROCESS.lane("benchmark")
-    if lane is None:
+def _account() -> ThreadAccount:
+    account = PROCESS.account("benchmark")
+    if account is None:
         raise RuntimeError("this process may not report")
-    return lane
+    return account
 
 
-def report_us(lanes: Sequence[Lane], daemon: socket.socket) -> float:
-    """Return what a report costs in microseconds, of these lanes in turn."""
+def report_us(accounts: Sequence[ThreadAccount], daemon: socket.socket) -> float:
+    """Return what a report costs in microseconds, of these accounts in turn."""
     found = []
-    for lane in lanes:
-        lane.start(0)
+    for account in accounts:
+        account.start(0)
         began = time.perf_counter_ns()
-        lane.report(0)
+        account.report(0)
         found.append((time.perf_counter_ns() - began) / 1_000)
         daemon.recv(1 << 16)
     return _quietest(found)
@@ -140,14 +140,14 @@ def _quietest(costs: Sequence[float]) -> float:
     return min(statistics.median(costs[start : start + stretch]) for start in starts)
 
 
-def slowdowns_percent(lane: Lane, report_us: float) -> tuple[float, float]:
+def slowdowns_percent(account: ThreadAccount, report_us: float) -> tuple[float, float]:
     """Return by how much a step of 10 ms is longer when watched, and when observed by hand.
 
     The watched one has one report a second on top. Only what can differ is timed, the calls of
     next(), each after 10 ms of other work. Plain, watched and observed steps take turns, so that
     what else runs here meets all alike.
     """
-    _without_reports(lane)
+    _without_reports(account)
     steps = range(PACED_STEPS)
     iterators = (iter(steps), iter(watch(steps)), _observed(_histogram(), steps))
     took_ns: tuple[list[int], ...] = ([], [], [])
@@ -172,10 +172,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         daemon = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         daemon.bind(str(path))
         steps = per_step()
-        cold = [Lane(f"cold {index}", None, "client") for index in range(COLD_REPORTS)]
+        cold = [ThreadAccount(f"cold {index}", None, "client") for index in range(COLD_REPORTS)]
         cold_us = report_us(cold, daemon)
-        hot_us = report_us([_lane()] * REPORTS, daemon)
-        slowdown, by_hand = slowdowns_percent(_lane(), hot_us)
+        hot_us = report_us([_account()] * REPORTS, daemon)
+        slowdown, by_hand = slowdowns_percent(_account(), hot_us)
         daemon.close()
     PROCESS.forget()
     costs = dict(steps)

@@ -89,15 +89,15 @@ def agreement(batches: Iterable[Any], step: Callable[[Any], None]) -> dict[str, 
     profiler = torch.profiler.profile(
         activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     )
-    lane = PROCESS.lane("stall-truth")
-    assert lane is not None
+    account = PROCESS.account("stall-truth")
+    assert account is not None
     began_seconds = 0.0
     before: tuple[int, int] = (0, 0)
 
     def measured() -> tuple[int, int]:
         torch.cuda.synchronize()
-        lane.meter.collect()
-        return lane.meter.idle_ns["data"], lane.phase_ns.get("data", 0)
+        account.meter.collect()
+        return account.meter.idle_ns["data"], account.phase_ns.get("data", 0)
 
     iterator = iter(watch(batches, job="stall-truth"))
     for number, batch in enumerate(iterator):
@@ -204,8 +204,8 @@ def capture(workers: int) -> dict[str, Any]:
             over.wait(0.06)
 
     other = threading.Thread(target=capturing)
-    lane = PROCESS.lane("stall-truth")
-    assert lane is not None
+    account = PROCESS.account("stall-truth")
+    assert account is not None
     for number, _ in enumerate(watch(loader(workers), job="stall-truth")):
         if number == WARM_UP_STEPS:
             other.start()
@@ -213,12 +213,12 @@ def capture(workers: int) -> dict[str, Any]:
     over.set()
     other.join()
     torch.cuda.synchronize()
-    lane.meter.collect()
+    account.meter.collect()
     return {
         "captures": len(captured),
         "failed_captures": [error for error in captured if error],
-        "idle_seconds": lane.meter.idle_ns["data"] / 1e9,
-        "wait_seconds": lane.phase_ns["data"] / 1e9,
+        "idle_seconds": account.meter.idle_ns["data"] / 1e9,
+        "wait_seconds": account.phase_ns["data"] / 1e9,
     }
 
 
@@ -254,7 +254,7 @@ def cost(workers: int) -> dict[str, Any]:
     """Time the event pairs alone, and 10 ms steps with and without ``watch``."""
     model = Model()
     meter = IdleMeter()
-    meter.look()
+    meter.find_cuda()
     for warm in (True, False):
         torch.cuda.synchronize()
         began = time.perf_counter()

@@ -23,7 +23,7 @@ from exporter.sources.training.ledger import Ledger
 from roofline_job import identity, process, reporter, watch
 from roofline_job.cuda_idle import IdleMeter
 from roofline_job.process import PROCESS
-from roofline_job.thread_accounts import Lane
+from roofline_job.thread_accounts import ThreadAccount
 from tests.clocks import ManualClock
 from tests.publisher.test_tick import BUSY, H100, SPECS, Script, gpu
 from tests.publisher.test_training import Jobs
@@ -98,7 +98,7 @@ class Starving:
 
     def __enter__(self) -> Starving:
         patch = self._patch
-        patch.setattr(process, "Lane", self._lane)
+        patch.setattr(process, "ThreadAccount", self._account)
         patch.setattr(reporter, "deliver", self._deliver)
         patch.setattr(identity, "device", lambda batches: H100.uuid)
         PROCESS.forget()
@@ -114,11 +114,13 @@ class Starving:
         PROCESS.forget()
         self._patch.undo()
 
-    def _lane(self, job: str, rank: int | None, instrumentation: str) -> Lane:
-        lane = Lane(job, rank, instrumentation, lambda: round(self.clock.monotonic() * 1e9))
+    def _account(self, job: str, rank: int | None, instrumentation: str) -> ThreadAccount:
+        account = ThreadAccount(
+            job, rank, instrumentation, lambda: round(self.clock.monotonic() * 1e9)
+        )
         if self._meter is not None:
-            lane.meter = self._meter
-        return lane
+            account.meter = self._meter
+        return account
 
     def _deliver(self, datagram: bytes) -> bool:
         now = self.clock

@@ -12,7 +12,7 @@ from roofline_job import captures, compiling, cuda_idle, degraded, flop_counter,
 from roofline_job.captures import CAPTURES
 from roofline_job.events import FREE_EVENTS
 from roofline_job.process import PROCESS
-from roofline_job.thread_accounts import Lane
+from roofline_job.thread_accounts import ThreadAccount
 from tests.training.listener import Listener
 
 PARTS = [
@@ -68,13 +68,13 @@ def _unbound() -> None:
 
 @pytest.fixture
 def clock(client: None, monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Put every lane on one clock by hand."""
+    """Put every account on one clock by hand."""
     clock = Clock()
 
-    def lane(job: str, rank: int | None, instrumentation: str) -> Lane:
-        return Lane(job, rank, instrumentation, clock)
+    def account(job: str, rank: int | None, instrumentation: str) -> ThreadAccount:
+        return ThreadAccount(job, rank, instrumentation, clock)
 
-    monkeypatch.setattr(process, "Lane", lane)
+    monkeypatch.setattr(process, "ThreadAccount", account)
     return clock
 
 

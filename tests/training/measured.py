@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a lane has measured, in one piece, and an optimizer whose steps it counts."""
+"""What a account has measured, in one piece, and an optimizer whose steps it counts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from roofline_job.process import PROCESS
-from roofline_job.thread_accounts import Lane
+from roofline_job.thread_accounts import ThreadAccount
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The totals of a lane; phases that took no time are left out."""
+    """The totals of a account; phases that took no time are left out."""
 
     steps: int
     batches: int
@@ -26,20 +26,20 @@ class Measured:
         return self.steps, self.batches, self.samples
 
 
-def measured(lane: Lane | None = None, job: str | None = None) -> Measured:
-    """Return what a lane has measured; by default that of this thread."""
-    lane = lane or PROCESS.lane(job)
-    assert lane is not None
-    _, phases_ns, wall_ns = lane.times_ns()
+def measured(account: ThreadAccount | None = None, job: str | None = None) -> Measured:
+    """Return what a account has measured; by default that of this thread."""
+    account = account or PROCESS.account(job)
+    assert account is not None
+    _, phases_ns, wall_ns = account.times_ns()
     assert sum(phases_ns.values()) <= wall_ns
     spent = {phase: time_ns for phase, time_ns in phases_ns.items() if time_ns}
-    return Measured(*lane.counts.totals(), wall_ns, spent)
+    return Measured(*account.counts.totals(), wall_ns, spent)
 
 
 class Optimizer:
     """Steps, and calls the client as an optimizer does."""
 
     def step(self) -> None:
-        lane = PROCESS.lane_of_step()
-        assert lane is not None
-        lane.optimizer_step(self)
+        account = PROCESS.account_of_step()
+        assert account is not None
+        account.optimizer_step(self)

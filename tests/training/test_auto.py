@@ -20,7 +20,7 @@ from roofline_job import auto, degraded, loops, process, torch_hooks, watch
 from roofline_job.degraded import REASONS
 from roofline_job.loader import leading_dimension, ready_batches
 from roofline_job.process import PROCESS
-from roofline_job.thread_accounts import NEVER, Lane
+from roofline_job.thread_accounts import NEVER, ThreadAccount
 from tests.training.conftest import PARTS, Clock
 from tests.training.fake_torch import FakeTorch, Tensor, with_workers
 from tests.training.measured import Measured, measured
@@ -106,7 +106,7 @@ def test_a_loop_is_measured_from_its_first_next_to_its_end(
     assert seconds(measured()) == {"data": 3}
     assert wall() == 11
     assert measured().counts == (2, 2, 4)
-    assert [lane.instrumentation for lane in PROCESS.lanes] == ["auto"]
+    assert [account.instrumentation for account in PROCESS.accounts] == ["auto"]
 
 
 def test_hooking_twice_counts_once(started: FakeTorch) -> None:
@@ -164,7 +164,7 @@ def test_looking_next_up_is_no_wait(started: FakeTorch, clock: Clock) -> None:
     assert hasattr(loader, "__next__")
     ask = loader.__next__
     clock.wait(100)
-    assert not PROCESS.lanes or wall() == 0
+    assert not PROCESS.accounts or wall() == 0
 
     assert next(loader) is ask() is BATCH
     assert seconds(measured()) == {"data": 2}
@@ -487,9 +487,9 @@ def test_a_watched_loader_is_the_loader(torch: FakeTorch, clock: Clock) -> None:
     assert seconds(measured(job="own")) == {"data": 4}
     assert wall() == 6
     assert measured().counts == (4, 4, 8)
-    (lane,) = PROCESS.lanes
-    assert (lane.precision, lane.instrumentation) == ("bf16", "client")
-    assert lane.loader["workers"] == 0
+    (account,) = PROCESS.accounts
+    assert (account.precision, account.instrumentation) == ("bf16", "client")
+    assert account.loader["workers"] == 0
 
 
 def test_what_watch_says_of_a_loader_counts(torch: FakeTorch) -> None:
@@ -581,7 +581,7 @@ def test_steps_in_another_thread_are_those_of_the_loop(
     assert measured().counts == (60, 60, 120)
     assert seconds(measured()) == {"data": 60}
     assert wall() == 120
-    assert len(PROCESS.lanes) == 1
+    assert len(PROCESS.accounts) == 1
 
 
 def test_a_loader_that_a_helper_reads_is_not_the_training_loops(
@@ -600,8 +600,8 @@ def test_a_loader_that_a_helper_reads_is_not_the_training_loops(
 
     assert measured().steps == 10
     assert "data" not in measured().phase_ns
-    helpers = [lane for lane in PROCESS.lanes if lane is not PROCESS.here()]
-    assert {lane.due_ns for lane in helpers} == {NEVER}
+    helpers = [account for account in PROCESS.accounts if account is not PROCESS.here()]
+    assert {account.due_ns for account in helpers} == {NEVER}
     assert degraded.FOUND == {"helper_thread": "MainThread trains"}
     assert capsys.readouterr().err == ""
 
@@ -614,7 +614,7 @@ def test_a_loop_that_trains_in_a_thread_is_measured(started: FakeTorch, clock: C
         for _ in started.loader([slow(clock, BATCH, 1)] * 3):
             started.step(started)
         found.append(measured())
-        assert PROCESS.lanes[0].due_ns != NEVER
+        assert PROCESS.accounts[0].due_ns != NEVER
 
     in_a_thread(train)
 
@@ -634,7 +634,7 @@ def test_dynamo_sees_the_original(started: FakeTorch) -> None:
     with started.autocast_mode.autocast("torch.bfloat16"):
         started.torch.save(1)
 
-    assert PROCESS.lanes == []
+    assert PROCESS.accounts == []
 
 
 # What the hooks look like
@@ -708,7 +708,7 @@ def test_saving_is_phase_checkpoint(started: FakeTorch, clock: Clock) -> None:
     assert seconds(measured()) == {"checkpoint": 6}
     assert wall() == 7
     assert started.saved == ["model", "model"]
-    assert [lane.depth for lane in PROCESS.lanes] == [0]
+    assert [account.depth for account in PROCESS.accounts] == [0]
 
 
 def test_saving_before_or_beside_training_is_none(started: FakeTorch, clock: Clock) -> None:
@@ -725,13 +725,13 @@ def test_autocast_says_the_precision(started: FakeTorch) -> None:
     """The first that is on."""
     autocast = started.autocast_mode.autocast
     for _ in started.loader([BATCH]):
-        (lane,) = PROCESS.lanes
+        (account,) = PROCESS.accounts
         with autocast("torch.float16", enabled=False):
-            assert lane.precision is None
+            assert account.precision is None
         with autocast("torch.bfloat16") as entered:
             assert entered.fast_dtype == "torch.bfloat16"
         with autocast("torch.float16"):
-            assert lane.precision == "bf16"
+            assert account.precision == "bf16"
 
 
 def test_parameters_say_the_precision_if_they_are_short(started: FakeTorch) -> None:
@@ -741,7 +741,7 @@ def test_parameters_say_the_precision_if_they_are_short(started: FakeTorch) -> N
         optimizer = Optimizer(dtype)
         for _ in started.loader([BATCH]):
             started.step(optimizer)
-        assert [lane.precision for lane in PROCESS.lanes] == [precision]
+        assert [account.precision for account in PROCESS.accounts] == [precision]
 
 
 # Failures inside, and other shapes of torch
@@ -760,14 +760,14 @@ def test_a_part_that_fails_is_off_and_the_job_goes_on(
 
     start(monkeypatch)
     broken: list[tuple[object, str]] = [
-        (Lane, "begin"),
-        (Lane, "end"),
-        (Lane, "open_loop"),
-        (Lane, "close_loop"),
-        (Lane, "optimizer_step"),
-        (type(PROCESS), "lane"),
+        (ThreadAccount, "begin"),
+        (ThreadAccount, "end"),
+        (ThreadAccount, "open_loop"),
+        (ThreadAccount, "close_loop"),
+        (ThreadAccount, "optimizer_step"),
+        (type(PROCESS), "account"),
         (type(PROCESS), "here"),
-        (type(PROCESS), "lane_of_step"),
+        (type(PROCESS), "account_of_step"),
         (torch_hooks, "Loop"),
         (loops, "get_ident"),
     ]
@@ -837,8 +837,8 @@ def test_without_loaders_steps_tell_that_the_job_works(
 
     assert measured().steps == 5
     assert wall() == 4
-    assert [lane.phase_ns for lane in PROCESS.lanes] == [{}]
-    assert [lane.due_ns != NEVER for lane in PROCESS.lanes] == [True]
+    assert [account.phase_ns for account in PROCESS.accounts] == [{}]
+    assert [account.due_ns != NEVER for account in PROCESS.accounts] == [True]
 
 
 @pytest.mark.parametrize("attribute", ["num_workers", "collate_fn", "batch_sampler", "pin_memory"])
@@ -927,8 +927,8 @@ def test_ready_batches(started: FakeTorch, monkeypatch: pytest.MonkeyPatch) -> N
     iterator = with_workers(iter(loader), finished=2, out_of_order=1, under_way=3)
     next(iterator)
 
-    (lane,) = PROCESS.lanes
-    assert lane.loader == {
+    (account,) = PROCESS.accounts
+    assert account.loader == {
         "workers": 2,
         "prefetch_factor": 2,
         "pin_memory": False,
@@ -956,7 +956,7 @@ def test_ready_batches_of_another_torch_are_not_known(
     delattr(iterator, name)
     next(iterator)
 
-    (lane,) = PROCESS.lanes
-    assert lane.loader["workers"] == 2
-    assert lane.loader["ready_batches"] is None
+    (account,) = PROCESS.accounts
+    assert account.loader["workers"] == 2
+    assert account.loader["ready_batches"] is None
     assert list(degraded.FOUND) == ["loader_details"]

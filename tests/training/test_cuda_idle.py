@@ -52,7 +52,7 @@ def _forget() -> None:
 def _meter() -> IdleMeter:
     """Return a meter of a loop that has begun."""
     meter = IdleMeter()
-    meter.look()
+    meter.find_cuda()
     return meter
 
 
@@ -289,7 +289,7 @@ def test_a_half_imported_torch_is_looked_at_later(gpu: ScriptedGpu) -> None:
     meter = _meter()
     assert meter.start() is None
     gpu.torch.cuda = cuda
-    meter.look()
+    meter.find_cuda()
     _wait(gpu, meter, 10)
     assert not degraded.FOUND
     assert _idle_ms(gpu, meter) == 10
@@ -306,7 +306,7 @@ def test_a_torch_that_cannot_be_asked_is_given_up(gpu: ScriptedGpu) -> None:
     sys.modules["torch"] = Refuses()  # type: ignore[assignment]
     for attempt in range(10):
         assert (list(degraded.FOUND) == ["cuda_events"]) is (attempt >= FAILURES_IN_A_ROW)
-        meter.look()
+        meter.find_cuda()
         _wait(gpu, meter, 10)
 
 
@@ -318,7 +318,7 @@ def test_events_can_be_switched_off(gpu: ScriptedGpu, monkeypatch: pytest.Monkey
     for _ in range(3):
         _wait(gpu, meter, 10)
         meter.stream_seen()
-        meter.look()
+        meter.find_cuda()
     meter.collect()
     assert gpu.calls == []
     assert gpu.torch.cuda.CUDAGraph.capture_begin is begin

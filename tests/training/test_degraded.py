@@ -20,7 +20,7 @@ from exporter.sources.training.decode import decode
 from roofline_job import auto, degraded, loops, phase, process, reporter, step, watch
 from roofline_job.degraded import REASONS, WATCH, Part, degrade
 from roofline_job.process import PROCESS
-from roofline_job.thread_accounts import Lane
+from roofline_job.thread_accounts import ThreadAccount
 from tests.training.conftest import PARTS, Clock
 from tests.training.listener import Listener, run_job
 from tests.training.measured import measured
@@ -198,13 +198,13 @@ def test_what_a_signal_handler_raises_reaches_the_job(
 ) -> None:
     """Wherever the signal arrives: a job that bounds its time by an alarm is stopped by it."""
     clock = Interrupting(min(reading, READINGS[job]))
-    monkeypatch.setattr(process, "Lane", functools.partial(Lane, clock=clock))
+    monkeypatch.setattr(process, "ThreadAccount", functools.partial(ThreadAccount, clock=clock))
 
     with pytest.raises(TimeoutError, match="too late"):
         job()
-    lane = PROCESS.lane()
-    assert lane is not None
-    assert (lane.depth, lane.asking) == (0, None)
+    account = PROCESS.account()
+    assert account is not None
+    assert (account.depth, account.asking) == (0, None)
     assert measured().wall_ns < 100
     assert not degraded.FOUND
     assert all(part.on for part in PARTS)
@@ -270,11 +270,11 @@ def test_what_a_handler_cut_off_is_made_up_for(clock: Clock, unheard: None, agai
         iterator = iter(data)
     next(iterator)
     next(iterator)
-    lane = PROCESS.lane()
+    account = PROCESS.account()
 
-    assert lane is not None
-    assert (lane.depth, lane.asking) == (0, None)
-    assert lane.counts.totals()[1] == 3
+    assert account is not None
+    assert (account.depth, account.asking) == (0, None)
+    assert account.counts.totals()[1] == 3
     assert WATCH.on
 
 

@@ -20,7 +20,7 @@ from exporter.sources.training.decode import decode
 from roofline_job import degraded, phase, step, switches, watch
 from roofline_job.cuda_idle import IdleMeter
 from roofline_job.process import PROCESS
-from roofline_job.thread_accounts import Lane
+from roofline_job.thread_accounts import ThreadAccount
 from tests.training.fake_torch import FakeTorch
 from tests.training.measured import measured
 from tests.training.scripted_cuda import MS, ScriptedGpu
@@ -31,9 +31,9 @@ HOOKED = ("torch.utils.data", "torch.utils.data.dataloader", "torch.optim.optimi
 class Job:
     """A training job on a scripted GPU, and what it reports."""
 
-    def __init__(self, gpu: ScriptedGpu, server: socket.socket, lane: Lane) -> None:
+    def __init__(self, gpu: ScriptedGpu, server: socket.socket, account: ThreadAccount) -> None:
         self.gpu = gpu
-        self.lane = lane
+        self.account = account
         self.fake = FakeTorch()
         self._server = server
 
@@ -83,10 +83,10 @@ def _job(client: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Itera
         server.setblocking(False)
         server.bind(str(tmp_path / "training.sock"))
         monkeypatch.setenv("ROOFLINE_TRAINING_SOCKET", str(tmp_path / "training.sock"))
-        lane = PROCESS.lane("scripted")
-        assert lane is not None
-        lane.clock = lambda: gpu.now_ns
-        job = Job(gpu, server, lane)
+        account = PROCESS.account("scripted")
+        assert account is not None
+        account.clock = lambda: gpu.now_ns
+        job = Job(gpu, server, account)
         gpu.torch.Tensor = job.fake.torch.Tensor
         modules = {"torch": gpu.torch, "torch.cuda": gpu.torch.cuda}
         modules |= {name: job.fake.modules[name] for name in HOOKED}
@@ -187,7 +187,7 @@ def test_phases_around_waiting(job: Job) -> None:
 def test_events_can_be_switched_off(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """W is measured, S is absent."""
     monkeypatch.setattr(switches, "CUDA_EVENTS", False)
-    job.lane.meter = IdleMeter()
+    job.account.meter = IdleMeter()
     for _ in watch(job.loader(40, 40), job="scripted"):
         job.gpu.launch(30)
         job.optimizer_step()
@@ -290,8 +290,8 @@ def test_s_never_exceeds_w_in_any_report(job: Job) -> None:
         job.gpu.launch(3.5)
         with phase("logging"):
             job.gpu.host(0.125)
-        measured(job.lane)  # which compares the sum of the phases with the wall time
-        idles_ns, phases_ns, _ = job.lane.times_ns()
+        measured(job.account)  # which compares the sum of the phases with the wall time
+        idles_ns, phases_ns, _ = job.account.times_ns()
         for name, idle_ns in idles_ns.items():
             assert idle_ns <= phases_ns.get(name, 0)
     job.report()
@@ -299,8 +299,8 @@ def test_s_never_exceeds_w_in_any_report(job: Job) -> None:
 
 def _say(job: Job) -> Any:
     """Return what the job reports now."""
-    lane = job.lane
-    return json.loads(lane._report.write())
+    account = job.account
+    return json.loads(account._report.write())
 
 
 def test_flops_are_reported_once_the_gpu_has_done_them(job: Job) -> None:
@@ -394,7 +394,7 @@ def test_flops_of_which_it_is_not_known_whether_they_are_done(
         step(job="scripted", flops=5.0)
         report = _say(job)
     assert (report["model_flops"], report["model_flops_launched"]) == (20, True)
-    monkeypatch.setattr(job.lane, "meter", IdleMeter())
+    monkeypatch.setattr(job.account, "meter", IdleMeter())
     job.gpu.failures.clear()
     report = _say(job)
     assert report["model_flops"] == 20

@@ -416,7 +416,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for batch in watch([torch.randn(4, 8) for _ in range(12)], job="own"):
     compiled(batch).sum().backward()
     optimizer.step()
-print(len(graphs), sum(counters["graph_break"].values()), PROCESS.lanes[0].counts.totals()[3])
+print(len(graphs), sum(counters["graph_break"].values()), PROCESS.accounts[0].counts.totals()[3])
 """
 
 

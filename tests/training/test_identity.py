@@ -12,7 +12,8 @@ import pytest
 
 from exporter.sources.training.decode import MOST_NAME_BYTES
 from roofline_job import identity
-from roofline_job.identity import WORD_BYTES, device
+from roofline_job.identity import device
+from roofline_job.reporter import WORD_BYTES
 
 UUID = "12345678-9abc-def0-1234-56789abcdef0"
 
@@ -135,7 +136,7 @@ def test_without_torch_the_driver_library_tells_whether_there_is_a_device(
     path.write_text(f"7f00-7f01 r-xp 0 0:0 1 /usr/lib/{maps}\n", encoding="utf-8")
     environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
 
-    assert device(batches, environ, path) == expected
+    assert device(batches, environ, str(path)) == expected
 
 
 @pytest.mark.usefixtures("no_torch")

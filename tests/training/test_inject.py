@@ -26,6 +26,8 @@ MODULES = "import sys; print(sorted(sys.modules))"
 STARTED = {
     "roofline_job",
     "roofline_job.auto",
+    "roofline_job.exact_types",
+    "roofline_job.identity",
     "roofline_job.imports",
     "roofline_job.summary",
 }

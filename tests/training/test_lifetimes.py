@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import unmet
-from tests.training.listener import ROOT, Listener
+from tests.training.differential.harness import Report, receiving
+from tests.training.listener import ROOT
 
 LIFETIMES = """
 import gc, itertools, json, multiprocessing, sys, time, weakref
@@ -213,30 +214,25 @@ def _result(directory: Path, source: str, *words: str, mode: str) -> Any:
 
 def _job(
     directory: Path, source: str, *words: str, mode: str, files: int | None = None
-) -> tuple[Any, list[dict[str, Any]]]:
+) -> tuple[Any, tuple[Report, ...]]:
     """Return the JSON that it prints, and its reports; it may hold so many open files."""
     if importlib.util.find_spec("torch") is None:
         unmet("PyTorch is not installed")
     script = directory / "job.py"
     script.write_text(source)
-    listener = Listener(directory / f"{mode}.sock")
     run = [sys.executable, "-m", "exporter", "run", "--"] if mode == "run" else []
     limit = [] if files is None else ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh"]
-    done = subprocess.run(
-        [*limit, *run, sys.executable, str(script), mode, *words],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "ROOFLINE_TRAINING_SOCKET": str(listener.path),
-        },
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    reports = listener.reports()
-    listener.close()
+    with receiving() as (receiver, path):
+        done = subprocess.run(
+            [*limit, *run, sys.executable, str(script), mode, *words],
+            env={**os.environ, "PYTHONPATH": str(ROOT), "ROOFLINE_TRAINING_SOCKET": str(path)},
+            cwd=directory,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        reports = receiver.reports()
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1]), reports
 

@@ -15,7 +15,7 @@ import pytest
 
 from roofline_job import degraded, loops, phase, step, watch
 from roofline_job.process import PROCESS
-from roofline_job.thread_accounts import Lane
+from roofline_job.thread_accounts import ThreadAccount
 from tests.training.conftest import Clock
 from tests.training.measured import measured
 
@@ -120,7 +120,7 @@ def test_a_loop_that_ends_inside_the_wait_of_another_is_closed(clock: Clock) -> 
     with phase("logging"):
         pass
 
-    assert PROCESS.lanes[0].open == {}
+    assert PROCESS.accounts[0].open == {}
     assert measured().wall_ns == 12
 
 
@@ -134,7 +134,7 @@ def test_a_loop_that_is_no_longer_measured_is_closed(clock: Clock) -> None:
     with phase("logging"):
         pass
 
-    assert PROCESS.lanes[0].open == {}
+    assert PROCESS.accounts[0].open == {}
     assert measured().wall_ns == 1
 
 
@@ -316,7 +316,7 @@ def test_what_comes_before_the_name_belongs_to_it(clock: Clock) -> None:
     list(watch([1], job="resnet"))
 
     assert measured(job="resnet").phase_ns["checkpoint"] == 5
-    assert [lane.job for lane in PROCESS.lanes] == ["resnet"]
+    assert [account.job for account in PROCESS.accounts] == ["resnet"]
 
 
 def test_a_step_inside_a_watched_loop_says_what_a_step_is(clock: Clock) -> None:
@@ -370,7 +370,7 @@ def test_an_iterator_may_be_asked_from_several_threads(clock: Clock) -> None:
 
 def test_a_loop_that_is_forked_is_the_parents(clock: Clock) -> None:
     """The child may go on with it; only a loop of its own would be reported."""
-    parent = PROCESS.lane("job")
+    parent = PROCESS.account("job")
     assert parent is not None
     read, write = os.pipe()
     batches = []
@@ -381,7 +381,7 @@ def test_a_loop_that_is_forked_is_the_parents(clock: Clock) -> None:
             if pid == 0:
                 continue
     if pid == 0:
-        mine = PROCESS.lane("job")
+        mine = PROCESS.account("job")
         same = mine is None or mine is parent or mine.id == parent.id
         os.write(write, b"same" if same else b"%d" % len(batches))
         os._exit(0)
@@ -450,9 +450,9 @@ def test_an_iterator_that_asks_itself_gives_one_batch(clock: Clock) -> None:
 
     assert measured().batches == 3
     assert measured().wall_ns <= 7
-    lane = PROCESS.here()
-    assert lane is not None
-    assert (lane.depth, lane.asking) == (0, None)
+    account = PROCESS.here()
+    assert account is not None
+    assert (account.depth, account.asking) == (0, None)
 
 
 def test_what_the_loop_is_over_is_let_go(clock: Clock) -> None:
@@ -492,10 +492,10 @@ def test_a_failure_of_ours_ends_the_measurement_and_nothing_else(
         raise RuntimeError("ours")
 
     for owner, name in (
-        (type(PROCESS), "lane"),
-        (Lane, "open_loop"),
-        (Lane, "close_loop"),
-        (Lane, "begin"),
+        (type(PROCESS), "account"),
+        (ThreadAccount, "open_loop"),
+        (ThreadAccount, "close_loop"),
+        (ThreadAccount, "begin"),
         (loops, "get_ident"),
     ):
         for part in (degraded.WATCH, degraded.MARKS):

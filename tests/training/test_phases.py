@@ -9,15 +9,15 @@ import pytest
 
 from roofline_job import degraded, phase, step, watch
 from roofline_job.process import PROCESS
-from roofline_job.thread_accounts import Lane
+from roofline_job.thread_accounts import ThreadAccount
 from tests.training.measured import measured
 
 pytestmark = pytest.mark.usefixtures("client", "unheard")
 
 
 def _phases() -> dict[str, int]:
-    lane = PROCESS.here()
-    return {} if lane is None else lane.phase_ns
+    account = PROCESS.here()
+    return {} if account is None else account.phase_ns
 
 
 def test_what_is_raised_in_a_phase_goes_on() -> None:
@@ -92,7 +92,7 @@ def test_a_failure_of_ours_ends_phases_and_nothing_else(
     for name in ("begin", "end", "step"):
         degraded.MARKS.on = True
         with monkeypatch.context() as patch:
-            patch.setattr(Lane, name, broken)
+            patch.setattr(ThreadAccount, name, broken)
             with pytest.raises(KeyError, match="mine"):
                 work()
         assert not degraded.MARKS.on

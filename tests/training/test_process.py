@@ -19,7 +19,7 @@ import pytest
 from roofline_job import degraded, noop, phase, process, reporter, step, watch
 from roofline_job.process import PROCESS
 from roofline_job.reporter import RETRY_SECONDS, SECOND
-from roofline_job.thread_accounts import NEVER, Lane
+from roofline_job.thread_accounts import NEVER, ThreadAccount
 from tests.training.conftest import Clock
 from tests.training.listener import ROOT, Listener, run_job
 from tests.training.measured import Optimizer, measured
@@ -44,13 +44,15 @@ def test_without_a_daemon_it_is_looked_for_every_five_seconds(
     path = tmp_path / "late.sock"
     monkeypatch.setattr(reporter, "candidates", lambda _: (str(path),))
     looked: list[int] = []
-    real = Lane.report
+    real = ThreadAccount.report
 
-    def report(lane: Lane, now_ns: int, phase: str | None = None, *, ending: bool = False) -> None:
+    def report(
+        account: ThreadAccount, now_ns: int, phase: str | None = None, *, ending: bool = False
+    ) -> None:
         looked.append(now_ns)
-        real(lane, now_ns, phase, ending=ending)
+        real(account, now_ns, phase, ending=ending)
 
-    monkeypatch.setattr(Lane, "report", report)
+    monkeypatch.setattr(ThreadAccount, "report", report)
     batches = iter(watch(range(1_000), job="job"))
     for _ in range(100):
         next(batches)
@@ -97,7 +99,7 @@ def test_nothing_is_reported_before_the_job_works(clock: Clock, listener: Listen
         clock.wait(5)
     PROCESS.flush()
 
-    assert [lane.due_ns for lane in PROCESS.lanes] == [NEVER]
+    assert [account.due_ns for account in PROCESS.accounts] == [NEVER]
     assert listener.reports() == []
 
 
@@ -148,7 +150,7 @@ def test_steps_in_another_thread_are_those_of_the_loop(
 
     assert measured().counts == (15, 30, None)
     assert measured().wall_ns == 30 * SECOND
-    assert len(PROCESS.lanes) == 1
+    assert len(PROCESS.accounts) == 1
     assert not degraded.FOUND
 
 
@@ -178,8 +180,8 @@ def test_each_thread_that_loops_has_a_lane_of_its_own(clock: Clock) -> None:
     train()
     in_a_thread(train)
 
-    assert [measured(lane).counts for lane in PROCESS.lanes] == [(3, 3, None)] * 2
-    assert len({lane.id for lane in PROCESS.lanes}) == 2
+    assert [measured(account).counts for account in PROCESS.accounts] == [(3, 3, None)] * 2
+    assert len({account.id for account in PROCESS.accounts}) == 2
 
 
 @pytest.mark.usefixtures("unheard")
@@ -196,9 +198,9 @@ def test_a_job_that_starts_a_thread_per_epoch_does_not_grow(clock: Clock) -> Non
     for _ in range(20):
         in_a_thread(train)
 
-    assert len(PROCESS.lanes) == len(numbers)
-    assert sum(measured(lane).batches for lane in PROCESS.lanes) == 60
-    assert sum(measured(lane).wall_ns for lane in PROCESS.lanes) == 60 * SECOND
+    assert len(PROCESS.accounts) == len(numbers)
+    assert sum(measured(account).batches for account in PROCESS.accounts) == 60
+    assert sum(measured(account).wall_ns for account in PROCESS.accounts) == 60 * SECOND
 
 
 @pytest.mark.usefixtures("client")
@@ -516,12 +518,12 @@ def test_a_child_has_the_switches_of_its_parent(client: None) -> None:
 @pytest.mark.usefixtures("client")
 def test_a_lane_of_another_rank_is_another_stream() -> None:
     """One process that trains two ranks, as simulators do, has two."""
-    first, second = PROCESS.lane("job", 0), PROCESS.lane("job", 1)
+    first, second = PROCESS.account("job", 0), PROCESS.account("job", 1)
 
     assert first is not None
     assert second is not None
     assert first is not second
-    assert PROCESS.lane("job", None) is PROCESS.lane() is first
+    assert PROCESS.account("job", None) is PROCESS.account() is first
     assert first.id != second.id
 
 
@@ -533,6 +535,6 @@ def test_a_loader_worker_has_no_lane(monkeypatch: pytest.MonkeyPatch) -> None:
         assert list(watch([1])) == [1]
         step()
 
-    assert PROCESS.lane() is None
-    assert PROCESS.lanes == []
+    assert PROCESS.account() is None
+    assert PROCESS.accounts == []
     assert not degraded.FOUND

@@ -19,7 +19,7 @@ from roofline_job import degraded, identity, reporter
 from roofline_job.degraded import REASONS
 from roofline_job.names import JOB_BYTES, fit
 from roofline_job.reporter import REPORT_BYTES, Report, candidates, deliver, seconds
-from roofline_job.thread_accounts import PHASES, Lane
+from roofline_job.thread_accounts import PHASES, ThreadAccount
 from tests.training.listener import Listener
 
 pytestmark = pytest.mark.usefixtures("client")
@@ -41,7 +41,7 @@ def test_a_report_that_could_not_be_written_spoils_no_later_one(
     def too_deep() -> None:
         raise RecursionError
 
-    report = Report(Lane("job", 0, "auto"))
+    report = Report(ThreadAccount("job", 0, "auto"))
     with monkeypatch.context() as limited:
         limited.setattr(identity, "framework", too_deep)
         with pytest.raises(RecursionError):
@@ -71,19 +71,19 @@ def test_a_report_tells_everything(monkeypatch: pytest.MonkeyPatch) -> None:
         return True
 
     monkeypatch.setattr(reporter, "deliver", take)
-    lane = Lane('"résnet"\\', 3, "auto")
-    lane.precision = "bf16"
-    lane.loader = {"workers": 4, "prefetch_factor": 2, "pin_memory": True, "ready_batches": 3}
+    account = ThreadAccount('"résnet"\\', 3, "auto")
+    account.precision = "bf16"
+    account.loader = {"workers": 4, "prefetch_factor": 2, "pin_memory": True, "ready_batches": 3}
     degraded.FOUND.update({"checkpoints": "a\nb", "client": "other"})
-    _let_it_have(lane, 100, 25_600, {"data": 1_500_000_000}, {"data": 7, "logging": 0}, 1.5e25)
-    lane.counts.tally(1).batches = 200
-    lane.wall_ns = 12_500_000_001
-    report = Report(lane)
+    _let_it_have(account, 100, 25_600, {"data": 1_500_000_000}, {"data": 7, "logging": 0}, 1.5e25)
+    account.counts.tally(1).batches = 200
+    account.wall_ns = 12_500_000_001
+    report = Report(account)
     for ending in (False, True):
         report.send(0, ending=ending)
     claim = decode(sent[1])
 
-    assert (claim.report_id, claim.job, claim.rank) == (lane.id, '"résnet"\\', 3)
+    assert (claim.report_id, claim.job, claim.rank) == (account.id, '"résnet"\\', 3)
     assert (claim.pid, claim.sequence, claim.world_size) == (os.getpid(), 1, 8)
     assert (claim.framework, claim.precision) == ("torch 2.13.0", "bf16")
     assert (claim.instrumentation, claim.device) == ("auto", NO_DEVICE)
@@ -103,18 +103,18 @@ def test_a_report_tells_everything(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _let_it_have(
-    lane: Lane,
+    account: ThreadAccount,
     steps: int,
     samples: float | None,
     phases_ns: dict[str, int],
     idles_ns: dict[str, int],
     flops: float | None,
 ) -> None:
-    lane.counts.explicit(steps, samples, flops)
-    lane.phase_ns.update(phases_ns)
-    lane.wall_ns = sum(phases_ns.values())
-    lane.meter.idle_ns = dict(idles_ns)
-    lane.meter.measuring = bool(idles_ns)
+    account.counts.explicit(steps, samples, flops)
+    account.phase_ns.update(phases_ns)
+    account.wall_ns = sum(phases_ns.values())
+    account.meter.idle_ns = dict(idles_ns)
+    account.meter.measuring = bool(idles_ns)
 
 
 COUNTS = st.integers(0, 2**53)
@@ -128,11 +128,11 @@ def test_every_report_is_taken(
     """Whatever the job is called and has done, the datagram is small enough and well formed."""
     degraded.FOUND.clear()
     degraded.FOUND.update(dict.fromkeys(REASONS, error * 50))
-    lane = Lane(fit(job, JOB_BYTES) or "python", 0, "client")
-    lane.precision = precision
-    _let_it_have(lane, steps, samples, phases, phases, samples)
+    account = ThreadAccount(fit(job, JOB_BYTES) or "python", 0, "client")
+    account.precision = precision
+    _let_it_have(account, steps, samples, phases, phases, samples)
 
-    claim = decode(Report(lane).write())
+    claim = decode(Report(account).write())
 
     assert claim.totals.steps == steps
     assert claim.totals.samples == samples
@@ -142,20 +142,20 @@ def test_every_report_is_taken(
 
 def test_what_is_too_long_loses_what_it_can_do_without() -> None:
     """The totals are what matters."""
-    lane = Lane("job", 0, "client")
-    lane.loader = {"x" * 9_000: 1}
-    lane.counts.explicit(5, 7, None)
-    claim = decode(Report(lane).write())
+    account = ThreadAccount("job", 0, "client")
+    account.loader = {"x" * 9_000: 1}
+    account.counts.explicit(5, 7, None)
+    claim = decode(Report(account).write())
 
     assert (claim.totals.steps, claim.totals.samples) == (5, None)
 
 
 def test_s_is_never_more_than_w() -> None:
     """Whatever the meter found."""
-    lane = Lane("job", 0, "client")
-    _let_it_have(lane, 1, None, {"data": 5}, {"data": 7, "logging": 2}, None)
+    account = ThreadAccount("job", 0, "client")
+    _let_it_have(account, 1, None, {"data": 5}, {"data": 7, "logging": 2}, None)
 
-    assert lane.times_ns()[0] == {"data": 5}
+    assert account.times_ns()[0] == {"data": 5}
 
 
 @given(st.integers(0, 10**18))
@@ -169,19 +169,19 @@ def test_seconds_are_exact(time_ns: int) -> None:
 
 def test_each_report_has_the_next_number() -> None:
     """So the daemon knows an old one from a new one; what stays the same is written once."""
-    lane = Lane("job", 0, "client")
-    report = Report(lane)
+    account = ThreadAccount("job", 0, "client")
+    report = Report(account)
     first, second = (json.loads(report.write()) for _ in range(2))
 
     assert (first["sequence"], second["sequence"]) == (0, 1)
-    assert first["id"] == second["id"] == lane.id
+    assert first["id"] == second["id"] == account.id
 
 
 def test_the_device_stays_what_it_was_first_known_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
     """A series never changes its labels."""
     devices: list[str | None] = [None, "none", "GPU-1"]
     monkeypatch.setattr(identity, "device", lambda _: devices.pop(0))
-    report = Report(Lane("job", 0, "client"))
+    report = Report(ThreadAccount("job", 0, "client"))
 
     found = [json.loads(report.write()).get("device") for _ in range(3)]
 
@@ -200,7 +200,7 @@ def test_the_allocator_is_asked_every_ten_seconds(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(identity, "cuda", Cuda)
     monkeypatch.setattr(reporter, "deliver", lambda _: True)
-    report = Report(Lane("job", 0, "client"))
+    report = Report(ThreadAccount("job", 0, "client"))
     for second in range(21):
         report.send(second * 10**9, ending=False)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from roofline_job import phase, summary, watch
+from roofline_job import identity, phase, summary, watch
 from roofline_job.launch import SUMMARY_VARIABLE, with_summary
 from roofline_job.process import PROCESS
 from tests.training.conftest import Clock
@@ -35,7 +35,7 @@ def _asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let this process be a job that `run` started."""
     monkeypatch.setattr(summary, "_said", False)
     monkeypatch.setenv(summary.VARIABLE, "1")
-    for name in (*summary.RANKS, "WORLD_SIZE"):
+    for name in (*identity.RANKS, "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -46,9 +46,9 @@ def test_it_says_steps_wait_and_stall(clock: Clock, capsys: pytest.CaptureFixtur
         with phase("data"):
             clock.wait(0.07)
         clock.wait(0.3)
-    lane = PROCESS.lanes[0]
-    lane.meter.measuring = True
-    lane.meter.idle_ns["data"] = 61_000_000_000
+    account = PROCESS.accounts[0]
+    account.meter.measuring = True
+    account.meter.idle_ns["data"] = 61_000_000_000
     PROCESS.flush()
     PROCESS.flush()
 
@@ -89,7 +89,7 @@ def test_only_the_first_rank_of_a_job_under_run_says_it(
 @pytest.mark.usefixtures("client")
 def test_a_process_that_did_nothing_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     """It may be one that only starts others."""
-    PROCESS.lane("job")
+    PROCESS.account("job")
     PROCESS.flush()
     assert capsys.readouterr().err == ""
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from roofline_job import phase, process, step, watch
 from roofline_job.process import PROCESS
-from roofline_job.thread_accounts import PHASES, Lane, Span
+from roofline_job.thread_accounts import PHASES, Span, ThreadAccount
 from tests.training.conftest import Clock
 from tests.training.measured import Measured, Optimizer, measured
 
@@ -32,8 +32,8 @@ class Bench:
         version = SimpleNamespace(cuda=None, hip=None)
         self.torch = SimpleNamespace(is_grad_enabled=lambda: self.grad, version=version)
 
-    def lane(self, job: str, rank: int | None, instrumentation: str) -> Lane:
-        return Lane(job, rank, instrumentation, self.clock)
+    def account(self, job: str, rank: int | None, instrumentation: str) -> ThreadAccount:
+        return ThreadAccount(job, rank, instrumentation, self.clock)
 
     def at(self, now_ns: int) -> None:
         """Let it be so long after the beginning."""
@@ -50,7 +50,7 @@ class Bench:
 def on_a_bench() -> Iterator[Bench]:
     bench = Bench()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process, "Lane", bench.lane)
+        patch.setattr(process, "ThreadAccount", bench.account)
         patch.setitem(sys.modules, "torch", bench.torch)
         PROCESS.forget()
         yield bench
@@ -64,15 +64,15 @@ def bench(client: None) -> Iterator[Bench]:
 
 
 def begin(name: str) -> Span:
-    lane = PROCESS.lane()
-    assert lane is not None
-    return lane.begin(name)
+    account = PROCESS.account()
+    assert account is not None
+    return account.begin(name)
 
 
 def end(span: Span) -> None:
-    lane = PROCESS.lane()
-    assert lane is not None
-    lane.end(span)
+    account = PROCESS.account()
+    assert account is not None
+    account.end(span)
 
 
 def test_an_inner_phase_is_taken_off_the_outer_one(bench: Bench) -> None:
@@ -98,10 +98,10 @@ def test_an_unknown_phase_counts_as_other(bench: Bench) -> None:
 def test_data_and_eval_are_there_from_the_start(bench: Bench) -> None:
     """A counter that first appears at 1 has no increase; no other phase is made up."""
     next(iter(watch([1])))
-    lane = PROCESS.here()
+    account = PROCESS.here()
 
-    assert lane is not None
-    assert lane.times_ns()[1] == {"data": 0, "eval": 0}
+    assert account is not None
+    assert account.times_ns()[1] == {"data": 0, "eval": 0}
 
 
 def test_without_torch_nothing_is_known_of_evaluation(
@@ -110,10 +110,10 @@ def test_without_torch_nothing_is_known_of_evaluation(
     """So that phase is not there, unless it is marked."""
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     next(iter(watch([1])))
-    lane = PROCESS.here()
+    account = PROCESS.here()
 
-    assert lane is not None
-    assert lane.times_ns()[1] == {"data": 0}
+    assert account is not None
+    assert account.times_ns()[1] == {"data": 0}
 
 
 def test_wall_time_is_the_union_of_loops_and_phases(bench: Bench) -> None:

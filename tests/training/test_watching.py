@@ -17,7 +17,7 @@ import pytest
 from roofline_job import degraded, noop, torch_hooks, watch, watching
 from roofline_job.loops import Loop
 from roofline_job.process import PROCESS
-from roofline_job.thread_accounts import Lane
+from roofline_job.thread_accounts import ThreadAccount
 
 pytestmark = pytest.mark.usefixtures("client", "unheard")
 
@@ -67,8 +67,8 @@ def numbers() -> Generator[int, Any, str]:
 
 
 def batches() -> int:
-    lane = PROCESS.lane()
-    return 0 if lane is None else lane.counts.totals()[1]
+    account = PROCESS.account()
+    return 0 if account is None else account.counts.totals()[1]
 
 
 def test_each_epoch_asks_for_an_iterator_of_its_own() -> None:
@@ -365,9 +365,9 @@ def test_at_the_end_of_the_stack_no_batch_is_lost() -> None:
 
     assert len(found) > 50_000
     assert not degraded.FOUND
-    lane = PROCESS.lane()
-    assert lane is not None
-    assert (lane.depth, lane.asking) == (0, None)
+    account = PROCESS.account()
+    assert account is not None
+    assert (account.depth, account.asking) == (0, None)
 
 
 def test_a_failure_of_ours_leaves_the_iterable_alone(
@@ -383,7 +383,7 @@ def test_a_failure_of_ours_leaves_the_iterable_alone(
         (watching, "_wrapped"),
         (torch_hooks, "install"),
         (Loop, "_open"),
-        (Lane, "report"),
+        (ThreadAccount, "report"),
     ):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, "torch", sys.modules["sys"])
@@ -405,4 +405,4 @@ def test_switched_off_it_returns_what_it_is_given() -> None:
 
     assert noop.watch(original, job="job", samples_per_batch=2) is original
     assert noop.watch(None) is None
-    assert PROCESS.lanes == []
+    assert PROCESS.accounts == []

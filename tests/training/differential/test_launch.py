@@ -308,7 +308,7 @@ print(watch(loader) is loader, watch(loader, job="tested", samples_per_batch=4) 
 with phase("checkpoint"):
     step(job="tested")
 loaded = {name.partition(".")[2] for name in sys.modules if name.startswith("roofline_job.")}
-print(sorted(loaded & {"captures", "events", "lanes", "reporter", "streams", "torch_hooks"}))
+print(sorted(loaded & {"captures", "events", "accounts", "reporter", "streams", "torch_hooks"}))
 print(type(iter(loader)).__next__.__module__, torch.save.__module__)
 print(sys.modules["torch.optim.optimizer"]._global_optimizer_post_hooks)
 """

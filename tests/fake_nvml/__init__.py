@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import ctypes
-import json
 import math
 import os
 import struct
@@ -16,6 +15,7 @@ from typing import Any, Protocol
 
 from tests.fake_nvml.build import build
 from tests.fake_nvml.drivers import DRIVER_470, DRIVER_535, DRIVER_550, DRIVER_590
+from tests.fake_nvml.tables import scenario_text
 
 __all__ = [
     "DRIVER_470",
@@ -160,7 +160,7 @@ class FakeNvml:
         stored.pop("since", None)
         if since is not None:
             stored["since"] = since
-        self._replace(self.scenario_path, json.dumps(stored, allow_nan=False))
+        self._replace(self.scenario_path, scenario_text(stored))
         self.scenario = stored
 
     def _replace(self, path: Path, text: str) -> None:

@@ -3,9 +3,7 @@
 #include "scenario.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 static int initialise(const char *function, int *slot)
 {
@@ -90,16 +88,8 @@ EXPORT int nvmlSystemGetNVMLVersion(char *version, unsigned length)
 
 static int cuda_version(const struct call *call, int *version)
 {
-    const struct json *value = top(call, "cuda_version");
-    int major = 13, minor = 0;
-
     REQUIRE(version);
-    if (value && value->type == JSON_NUMBER)
-        *version = (int)value->number;
-    else {
-        sscanf(json_string(value, "13.0"), "%d.%d", &major, &minor);
-        *version = major * 1000 + minor * 10;
-    }
+    *version = (int)json_number(top(call, "cuda_version"), 0);
     return OK;
 }
 
@@ -150,39 +140,20 @@ EXPORT int nvmlSystemGetProcessName(unsigned pid, char *name, unsigned length)
 
 /* ---------- handles ---------- */
 
-static void default_uuid(int gpu, char *uuid, size_t length)
+static const char *uuid_of(const struct entity *entity)
 {
-    snprintf(uuid, length, "GPU-%08x-5f3c-4b1e-9d2a-%012x", 0x1a2b3c00u + (unsigned)gpu,
-             (unsigned)gpu + 1);
+    return json_string(entity_get(entity, "uuid"), "");
 }
 
-static void uuid_of(const struct call *call, int instance, char *uuid, size_t length)
+static void pci_info(const struct entity *self, struct nvml_pci_info *info)
 {
-    struct entity *entity = instance < 0 ? &call->device->self
-                                               : &call->device->instance[instance];
-    const char *given = json_string(entity_get(entity, "uuid"), NULL);
-
-    if (given)
-        snprintf(uuid, length, "%s", given);
-    else if (instance < 0)
-        default_uuid(call->gpu, uuid, length);
-    else
-        snprintf(uuid, length, "MIG-%08x-5f3c-4b1e-9d2a-%012x", 0x4d494700u + (unsigned)call->gpu,
-                 (unsigned)instance + 1);
-}
-
-static void pci_info(const struct call *call, struct nvml_pci_info *info)
-{
-    struct entity *self = &call->device->self;
-    const char *given = json_string(entity_get(self, "pci_bus_id"), NULL);
     unsigned function = 0;
 
     memset(info, 0, sizeof *info);
-    info->bus = 0x10 + 2 * (unsigned)call->gpu;
-    if (given)
-        sscanf(given, "%x:%x:%x.%x", &info->domain, &info->bus, &info->device, &function);
-    info->pci_device_id = (unsigned)entity_number(self, "pci_device_id", call->t, 0) << 16 | 0x10DE;
-    info->pci_subsystem_id = (unsigned)entity_number(self, "pci_subsystem_id", call->t, 0);
+    sscanf(json_string(entity_get(self, "pci_bus_id"), ""), "%x:%x:%x.%x", &info->domain,
+           &info->bus, &info->device, &function);
+    info->pci_device_id = (unsigned)entity_number(self, "pci_device_id", 0, 0) << 16 | 0x10DE;
+    info->pci_subsystem_id = (unsigned)entity_number(self, "pci_subsystem_id", 0, 0);
     snprintf(info->bus_id, sizeof info->bus_id, "%08X:%02X:%02X.%X", info->domain, info->bus,
              info->device, function);
     snprintf(info->bus_id_legacy, sizeof info->bus_id_legacy, "%04X:%02X:%02X.%X",
@@ -228,30 +199,23 @@ EXPORT int nvmlDeviceGetHandleByIndex(unsigned index, nvml_device *device)
     return nvmlDeviceGetHandleByIndex_v2(index, device);
 }
 
-static int by_uuid(struct call *call, const char *wanted, nvml_device *device)
-{
-    char uuid[96];
-
-    REQUIRE(wanted && device);
-    for (call->gpu = 0; call->gpu < call->scenario->devices; call->gpu++) {
-        call->device = call->scenario->device[call->gpu];
-        for (int instance = -1; instance < call->device->instances; instance++) {
-            uuid_of(call, instance, uuid, sizeof uuid);
-            if (strcmp(uuid, wanted) != 0)
-                continue;
-            if (instance < 0)
-                return give_handle(call, call->gpu, device);
-            *device = handle_of(call->gpu, instance);
-            return OK;
-        }
-    }
-    return NOT_FOUND;
-}
-
 EXPORT int nvmlDeviceGetHandleByUUID(const char *wanted, nvml_device *device)
 {
     BEGIN(NULL, FOR_SYSTEM);
-    return by_uuid(&call, wanted, device);
+    REQUIRE(wanted && device);
+    for (int gpu = 0; gpu < call.scenario->devices; gpu++) {
+        const struct device *candidate = call.scenario->device[gpu];
+
+        if (strcmp(uuid_of(&candidate->self), wanted) == 0)
+            return give_handle(&call, gpu, device);
+        for (int i = 0; i < candidate->instances; i++) {
+            if (strcmp(uuid_of(&candidate->instance[i]), wanted) == 0) {
+                *device = handle_of(gpu, i);
+                return OK;
+            }
+        }
+    }
+    return NOT_FOUND;
 }
 
 EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char *wanted, nvml_device *device)
@@ -266,11 +230,10 @@ EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char *wanted, nvml_device *dev
         if (sscanf(wanted, "%x:%x", &bus, &slot) != 2)
             return INVALID_ARGUMENT;
     }
-    for (call.gpu = 0; call.gpu < call.scenario->devices; call.gpu++) {
-        call.device = call.scenario->device[call.gpu];
-        pci_info(&call, &info);
+    for (int gpu = 0; gpu < call.scenario->devices; gpu++) {
+        pci_info(&call.scenario->device[gpu]->self, &info);
         if (info.domain == domain && info.bus == bus && info.device == slot)
-            return give_handle(&call, call.gpu, device);
+            return give_handle(&call, gpu, device);
     }
     return NOT_FOUND;
 }
@@ -295,48 +258,27 @@ EXPORT int nvmlDeviceGetHandleBySerial(const char *wanted, nvml_device *device)
 
 /* ---------- identity ---------- */
 
-static int hex_digit(char c)
-{
-    const char *digits = "0123456789abcdef";
-    const char *found = c ? strchr(digits, c | 0x20) : NULL;
-
-    return found ? (int)(found - digits) : -1;
-}
-
 EXPORT int nvmlDeviceGetName(nvml_device device, char *name, unsigned length)
 {
     char text[192] = "";
-    const char *hex, *profile;
     const struct json *given;
 
     BEGIN(device, FOR_MIG_TOO);
     given = entity_get(&call.device->self, "name");
-    if (given && json_get(given, "error"))
+    if (json_get(given, "error"))
         return (int)json_number(json_get(given, "error"), UNKNOWN);
-    snprintf(text, sizeof text - 64, "%s", json_string(given, ""));
-    hex = json_string(entity_get(&call.device->self, "name_hex"), NULL);
-    if (hex) {
-        size_t bytes = 0;
-
-        for (; hex_digit(hex[0]) >= 0 && hex_digit(hex[1]) >= 0 && bytes < 90; hex += 2)
-            text[bytes++] = (char)(hex_digit(hex[0]) << 4 | hex_digit(hex[1]));
-        text[bytes] = 0;
-    }
+    hex_bytes(json_string(given, ""), (unsigned char *)text, sizeof text - 64);
     if (call.instance >= 0) {
-        profile = json_string(entity_get(call.entity, "profile"), "1g.10gb");
         strcat(text, " MIG ");
-        strncat(text, profile, 48);
+        strncat(text, json_string(entity_get(call.entity, "profile"), "1g.10gb"), 48);
     }
     return copy_text(text, name, length);
 }
 
 EXPORT int nvmlDeviceGetUUID(nvml_device device, char *uuid, unsigned length)
 {
-    char text[96];
-
     BEGIN(device, FOR_MIG_TOO | WHEN_LOST);
-    uuid_of(&call, call.instance, text, sizeof text);
-    return copy_text(text, uuid, length);
+    return copy_text(uuid_of(call.entity), uuid, length);
 }
 
 EXPORT int nvmlDeviceGetIndex(nvml_device device, unsigned *index)
@@ -352,50 +294,22 @@ EXPORT int nvmlDeviceGetIndex(nvml_device device, unsigned *index)
     return NOT_FOUND;
 }
 
-EXPORT int nvmlDeviceGetMinorNumber(nvml_device device, unsigned *minor)
-{
-    BEGIN(device, 0);
-    REQUIRE(minor);
-    *minor = (unsigned)entity_number(call.entity, "minor", call.t, call.gpu);
-    return OK;
-}
+#define TEXT(function, key)                                                     \
+    EXPORT int function(nvml_device device, char *buffer, unsigned length)      \
+    {                                                                           \
+        BEGIN(device, 0);                                                       \
+        return read_text(&call, key, buffer, length);                           \
+    }
 
-EXPORT int nvmlDeviceGetModuleId(nvml_device device, unsigned *module)
-{
-    BEGIN(device, 0);
-    REQUIRE(module);
-    *module = (unsigned)entity_number(call.entity, "module_id", call.t, call.gpu);
-    return OK;
-}
-
-EXPORT int nvmlDeviceGetSerial(nvml_device device, char *serial, unsigned length)
-{
-    char text[32];
-
-    BEGIN(device, 0);
-    if (entity_get(call.entity, "serial"))
-        return read_text(&call, "serial", serial, length);
-    snprintf(text, sizeof text, "165%010d", call.gpu + 1);
-    return copy_text(text, serial, length);
-}
-
-EXPORT int nvmlDeviceGetBoardPartNumber(nvml_device device, char *number, unsigned length)
-{
-    BEGIN(device, 0);
-    return read_text(&call, "board_part_number", number, length);
-}
-
-EXPORT int nvmlDeviceGetVbiosVersion(nvml_device device, char *version, unsigned length)
-{
-    BEGIN(device, 0);
-    return read_text(&call, "vbios", version, length);
-}
+TEXT(nvmlDeviceGetSerial, "serial")
+TEXT(nvmlDeviceGetBoardPartNumber, "board_part_number")
+TEXT(nvmlDeviceGetVbiosVersion, "vbios")
 
 EXPORT int nvmlDeviceGetPciInfo_v3(nvml_device device, struct nvml_pci_info *info)
 {
     BEGIN(device, 0);
     REQUIRE(info);
-    pci_info(&call, info);
+    pci_info(call.entity, info);
     return OK;
 }
 
@@ -412,7 +326,7 @@ EXPORT int nvmlDeviceGetPciInfoExt(nvml_device device, struct nvml_pci_info_ext 
     REQUIRE(info);
     if (info->version != VERSION_OF(*info, 1))
         return VERSION_MISMATCH;
-    pci_info(&call, &plain);
+    pci_info(call.entity, &plain);
     info->domain = plain.domain;
     info->bus = plain.bus;
     info->device = plain.device;
@@ -436,18 +350,6 @@ EXPORT int nvmlDeviceGetNumaNodeId(nvml_device device, unsigned *node)
     return code;
 }
 
-EXPORT int nvmlDeviceGetBrand(nvml_device device, unsigned *brand)
-{
-    BEGIN(device, 0);
-    return read_uint(&call, "brand", 1, brand);
-}
-
-EXPORT int nvmlDeviceGetArchitecture(nvml_device device, unsigned *architecture)
-{
-    BEGIN(device, 0);
-    return read_uint(&call, "architecture", 1, architecture);
-}
-
 EXPORT int nvmlDeviceGetCudaComputeCapability(nvml_device device, int *major, int *minor)
 {
     const struct json *value;
@@ -461,34 +363,6 @@ EXPORT int nvmlDeviceGetCudaComputeCapability(nvml_device device, int *major, in
     *minor = (int)json_number(json_at(value, 1), 0);
     return OK;
 }
-
-EXPORT int nvmlDeviceGetNumGpuCores(nvml_device device, unsigned *cores)
-{
-    BEGIN(device, 0);
-    return read_uint(&call, "cores", 1, cores);
-}
-
-EXPORT int nvmlDeviceGetMemoryBusWidth(nvml_device device, unsigned *width)
-{
-    BEGIN(device, 0);
-    return read_uint(&call, "bus_width", 1, width);
-}
-
-/* ---------- modes ---------- */
-
-#define MODE(function, path)                                   \
-    EXPORT int function(nvml_device device, unsigned *mode)    \
-    {                                                          \
-        BEGIN(device, 0);                                      \
-        return read_uint(&call, path, 1, mode);                \
-    }
-
-MODE(nvmlDeviceGetPersistenceMode, "modes.persistence")
-MODE(nvmlDeviceGetComputeMode, "modes.compute")
-MODE(nvmlDeviceGetVirtualizationMode, "modes.virtualization")
-MODE(nvmlDeviceGetAccountingMode, "modes.accounting")
-MODE(nvmlDeviceGetDisplayActive, "modes.display_active")
-MODE(nvmlDeviceGetDisplayMode, "modes.display_mode")
 
 /* ---------- everything else pynvml asks for ---------- */
 

@@ -4,9 +4,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <time.h>
-
-#define XID_EVENT 0x8
 
 struct event_key {
     double at;
@@ -35,18 +32,6 @@ EXPORT int nvmlEventSetFree(struct event_set *set)
     free(set->delivered);
     free(set);
     return OK;
-}
-
-EXPORT int nvmlDeviceGetSupportedEventTypes(nvml_device device, ull *types)
-{
-    double mask;
-
-    BEGIN(device, 0);
-    REQUIRE(types);
-    code = read_number(&call, "event_types", &mask);
-    if (code == OK)
-        *types = (ull)mask;
-    return code;
 }
 
 EXPORT int nvmlDeviceRegisterEvents(nvml_device device, ull types, struct event_set *set)
@@ -89,45 +74,33 @@ static void remember(struct event_set *set, const struct event_key *key)
     set->delivered[set->count++] = *key;
 }
 
-/* The earliest due event in a list, or NULL. */
+/* The first due event in the list, which is in order of time, or NULL. */
 static const struct json *due(const struct scenario *scenario, double now,
-                              const struct event_set *set, const struct json *list, int xids,
-                              struct event_key *key)
+                              const struct event_set *set, struct event_key *key)
 {
-    const struct json *earliest = NULL;
+    const struct json *list = json_get(scenario->root, "events");
 
-    for (size_t i = 0; list && list->type == JSON_ARRAY && i < list->count; i++) {
+    for (size_t i = 0; i < list->count; i++) {
         const struct json *event = list->items[i];
-        struct event_key candidate = {
+
+        *key = (struct event_key){
             json_number(json_get(event, "at"), 0),
             (int)json_number(json_get(event, "gpu"), 0),
-            xids ? XID_EVENT : (ull)json_number(json_get(event, "type"), 0),
-            (ull)json_number(json_get(event, xids ? "xid" : "data"), 0),
+            (ull)json_number(json_get(event, "type"), 0),
+            (ull)json_number(json_get(event, "data"), 0),
         };
-
-        if (candidate.gpu < 0 || candidate.gpu >= MAX_DEVICES || candidate.at > now)
+        if (key->gpu < 0 || key->gpu >= MAX_DEVICES || key->at > now)
             continue;
-        if (!(set->device[candidate.gpu].mask & candidate.type)
-            || candidate.at < since_epoch(scenario, set->device[candidate.gpu].since))
-            continue;
-        if ((earliest && candidate.at >= key->at) || is_delivered(set, &candidate))
-            continue;
-        earliest = event;
-        *key = candidate;
+        if ((set->device[key->gpu].mask & key->type)
+            && key->at >= since_epoch(scenario, set->device[key->gpu].since)
+            && !is_delivered(set, key))
+            return event;
     }
-    return earliest;
+    return NULL;
 }
 
 /* A real wait costs nothing until something happens: poll no oftener than a test notices. */
 #define EVENT_POLL_US 250000
-
-static ns_t monotonic(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (ns_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
 
 static int wait_event(struct event_set *set, struct nvml_event *out, unsigned timeout_ms)
 {
@@ -138,11 +111,8 @@ static int wait_event(struct event_set *set, struct nvml_event *out, unsigned ti
         const struct scenario *scenario = scenario_at(&at);
         double now = since_epoch(scenario, at);
         struct event_key key;
-        const struct json *event =
-            due(scenario, now, set, json_get(scenario->root, "xids"), 1, &key);
+        const struct json *event = due(scenario, now, set, &key);
 
-        if (!event)
-            event = due(scenario, now, set, json_get(scenario->root, "events"), 0, &key);
         if (event) {
             remember(set, &key);
             out->device = handle_of(key.gpu, -1);

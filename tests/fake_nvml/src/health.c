@@ -2,8 +2,6 @@
 /* ECC, row remapping, retired pages, NVLink, fabric and processes. */
 #include "scenario.h"
 
-#include "waves.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,63 +15,32 @@ EXPORT int nvmlDeviceGetEccMode(nvml_device device, unsigned *mode, unsigned *pe
     return code ? code : read_uint(&call, "ecc.pending", 1, pending);
 }
 
-static const char *ecc_path(char *path, size_t length, unsigned error, unsigned counter,
-                            const char *location)
-{
-    snprintf(path, length, "ecc.%s.%s%s%s", counter ? "aggregate" : "volatile",
-             error ? "uncorrected" : "corrected", location ? "." : "", location ? location : "");
-    return path;
-}
-
 EXPORT int nvmlDeviceGetTotalEccErrors(nvml_device device, unsigned error, unsigned counter,
                                        ull *count)
 {
-    static const char *const ALL[] = {"l1", "l2", "dram", "registers", "texture", "cbu", "sram"};
-    char path[64];
-    const struct json *locations;
-    double total = 0;
+    char key[32];
 
     BEGIN(device, 0);
-    REQUIRE(count && error < 2 && counter < 2);
-    if (!entity_number(call.entity, "ecc.enabled", call.t, 0))
-        return NOT_SUPPORTED;
-    code = read_json(&call, ecc_path(path, sizeof path, error, counter, NULL), &locations);
-    if (code)
-        return code;
-    for (size_t i = 0; i < sizeof ALL / sizeof *ALL; i++)
-        total += entity_number(call.entity, ecc_path(path, sizeof path, error, counter, ALL[i]),
-                               call.t, 0);
-    *count = (ull)total;
-    return OK;
+    REQUIRE(error < 2 && counter < 2);
+    snprintf(key, sizeof key, "ecc.%u.%u", error, counter);
+    return read_ull(&call, key, count);
 }
 
 EXPORT int nvmlDeviceGetMemoryErrorCounter(nvml_device device, unsigned error, unsigned counter,
                                            unsigned location, ull *count)
 {
-    static const char *const LOCATIONS[] = {"l1", "l2", "dram", "registers", "texture",
-                                            "texture_shm", "cbu", "sram"};
-    char path[64];
-    double value;
+    char key[48];
 
     BEGIN(device, 0);
-    REQUIRE(count && error < 2 && counter < 2 && location < 8);
-    if (!entity_number(call.entity, "ecc.enabled", call.t, 0))
-        return NOT_SUPPORTED;
-    code = read_number(&call, ecc_path(path, sizeof path, error, counter, LOCATIONS[location]),
-                       &value);
-    if (code == OK)
-        *count = (ull)value;
-    return code;
+    REQUIRE(error < 2 && counter < 2 && location < 8);
+    snprintf(key, sizeof key, "ecc.%u.%u.%u", error, counter, location);
+    return read_ull(&call, key, count);
 }
 
 EXPORT int nvmlDeviceGetSramEccErrorStatus(nvml_device device, struct nvml_sram_status *status)
 {
-    static const char *const NAMES[] = {
-        "aggregate_unc_parity", "aggregate_unc_secded", "aggregate_cor", "volatile_unc_parity",
-        "volatile_unc_secded", "volatile_cor", "bucket_l2", "bucket_sm", "bucket_pcie",
-        "bucket_mcu", "bucket_other",
-    };
     const struct json *sram;
+    ull *counts;
 
     BEGIN(device, 0);
     REQUIRE(status);
@@ -82,14 +49,10 @@ EXPORT int nvmlDeviceGetSramEccErrorStatus(nvml_device device, struct nvml_sram_
     code = read_json(&call, "sram", &sram);
     if (code)
         return code;
-    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
-        char path[48];
-
-        snprintf(path, sizeof path, "sram.%s", NAMES[i]);
-        (&status->aggregate_unc_parity)[i] = (ull)entity_number(call.entity, path, call.t, 0);
-    }
-    status->threshold_exceeded =
-        (unsigned)entity_number(call.entity, "sram.threshold_exceeded", call.t, 0);
+    counts = &status->aggregate_unc_parity;
+    for (size_t i = 0; i < 11; i++)
+        counts[i] = (ull)wave_value(json_at(sram, i), call.t);
+    status->threshold_exceeded = (unsigned)wave_value(json_at(sram, 11), call.t);
     return OK;
 }
 
@@ -132,11 +95,8 @@ EXPORT int nvmlDeviceGetRowRemapperHistogram(nvml_device device, struct nvml_his
     code = read_json(&call, "remapped_rows.histogram", &banks);
     if (code)
         return code;
-    histogram->max = (unsigned)json_number(json_at(banks, 0), 0);
-    histogram->high = (unsigned)json_number(json_at(banks, 1), 0);
-    histogram->partial = (unsigned)json_number(json_at(banks, 2), 0);
-    histogram->low = (unsigned)json_number(json_at(banks, 3), 0);
-    histogram->none = (unsigned)json_number(json_at(banks, 4), 0);
+    for (size_t i = 0; i < 5; i++)
+        (&histogram->max)[i] = (unsigned)json_number(json_at(banks, i), 0);
     return OK;
 }
 
@@ -189,12 +149,6 @@ EXPORT int nvmlDeviceGetRetiredPages_v2(nvml_device device, unsigned cause, unsi
 {
     BEGIN(device, 0);
     return retired(&call, cause, count, addresses, timestamps);
-}
-
-EXPORT int nvmlDeviceGetRetiredPagesPendingStatus(nvml_device device, unsigned *pending)
-{
-    BEGIN(device, 0);
-    return read_uint(&call, "retired_pages.pending", 1, pending);
 }
 
 /* ---------- NVLink and fabric ---------- */
@@ -264,25 +218,13 @@ EXPORT int nvmlDeviceGetNvLinkErrorCounter(nvml_device device, unsigned link, un
 static int fabric(const struct call *call, struct nvml_fabric_v3 *known)
 {
     const struct json *found;
-    const char *cluster;
-    int code = read_json(call, "fabric", &found);
+    int code = read_json(call, "fabric.state", &found);
 
     if (code)
         return code;
     memset(known, 0, sizeof *known);
-    cluster = json_string(entity_get(call->entity, "fabric.cluster_uuid"), "");
-    for (size_t i = 0; i < sizeof known->cluster && cluster[0] && cluster[1];) {
-        unsigned byte;
-
-        if (*cluster == '-') {
-            cluster++;
-            continue;
-        }
-        if (sscanf(cluster, "%2x", &byte) != 1)
-            break;
-        known->cluster[i++] = (uint8_t)byte;
-        cluster += 2;
-    }
+    hex_bytes(json_string(entity_get(call->entity, "fabric.cluster_uuid"), ""), known->cluster,
+              sizeof known->cluster);
     known->status = (unsigned)entity_number(call->entity, "fabric.status", call->t, 0);
     known->clique = (unsigned)entity_number(call->entity, "fabric.clique", call->t, 0);
     known->state = (uint8_t)entity_number(call->entity, "fabric.state", call->t, 0);
@@ -327,29 +269,19 @@ EXPORT int nvmlDeviceGetGpuFabricInfo(nvml_device device, struct nvml_fabric_v1 
 
 /* ---------- processes ---------- */
 
-static int processes(const struct call *call, const char *kind, unsigned *count,
+static int processes(const struct call *call, const char *key, unsigned *count,
                      struct nvml_process *out)
 {
-    char path[32];
-    const struct json *list = entity_get(&call->device->self, "processes");
+    struct call whole = *call; /* a MIG device's processes are in the GPU's list */
+    const struct json *list;
     unsigned room, found = 0, gi = 0, ci = 0;
+    int code;
 
     REQUIRE(count);
-    /* A plain list is the compute processes. */
-    if (!list || list->type != JSON_ARRAY || strcmp(kind, "compute") != 0) {
-        struct call parent = *call;
-        int code;
-
-        snprintf(path, sizeof path, "processes.%s", kind);
-        parent.entity = &call->device->self;
-        if (list && list->type == JSON_ARRAY) {
-            *count = 0;
-            return OK;
-        }
-        code = read_json(&parent, path, &list);
-        if (code)
-            return code;
-    }
+    whole.entity = &call->device->self;
+    code = read_json(&whole, key, &list);
+    if (code)
+        return code;
     if (call->instance >= 0) {
         gi = (unsigned)entity_number(call->entity, "gi", call->t, call->instance);
         ci = (unsigned)entity_number(call->entity, "ci", call->t, 0);
@@ -376,16 +308,16 @@ static int processes(const struct call *call, const char *kind, unsigned *count,
     return found > room ? INSUFFICIENT_SIZE : OK;
 }
 
-#define PROCESSES(function, kind)                                                             \
+#define PROCESSES(function, key)                                                              \
     EXPORT int function(nvml_device device, unsigned *count, struct nvml_process *out)        \
     {                                                                                         \
         BEGIN(device, FOR_MIG_TOO);                                                           \
-        return processes(&call, kind, count, out);                                            \
+        return processes(&call, key, count, out);                                             \
     }
 
-PROCESSES(nvmlDeviceGetComputeRunningProcesses_v2, "compute")
-PROCESSES(nvmlDeviceGetComputeRunningProcesses_v3, "compute")
-PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v2, "graphics")
-PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v3, "graphics")
-PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v2, "mps")
-PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3, "mps")
+PROCESSES(nvmlDeviceGetComputeRunningProcesses_v2, "processes.compute")
+PROCESSES(nvmlDeviceGetComputeRunningProcesses_v3, "processes.compute")
+PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v2, "processes.graphics")
+PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v3, "processes.graphics")
+PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v2, "processes.mps")
+PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3, "processes.mps")

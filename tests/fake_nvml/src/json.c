@@ -35,50 +35,6 @@ static struct json *new_value(enum json_type type)
     return value;
 }
 
-static unsigned read_hex4(struct reader *reader)
-{
-    unsigned code = 0;
-
-    for (int i = 0; i < 4; i++) {
-        char c = *reader->at;
-        unsigned digit;
-
-        if (c >= '0' && c <= '9')
-            digit = (unsigned)(c - '0');
-        else if (c >= 'a' && c <= 'f')
-            digit = (unsigned)(c - 'a') + 10;
-        else if (c >= 'A' && c <= 'F')
-            digit = (unsigned)(c - 'A') + 10;
-        else {
-            reader->failed = 1;
-            return 0;
-        }
-        code = code * 16 + digit;
-        reader->at++;
-    }
-    return code;
-}
-
-static char *put_utf8(char *out, unsigned code)
-{
-    if (code < 0x80) {
-        *out++ = (char)code;
-    } else if (code < 0x800) {
-        *out++ = (char)(0xC0 | code >> 6);
-        *out++ = (char)(0x80 | (code & 0x3F));
-    } else if (code < 0x10000) {
-        *out++ = (char)(0xE0 | code >> 12);
-        *out++ = (char)(0x80 | (code >> 6 & 0x3F));
-        *out++ = (char)(0x80 | (code & 0x3F));
-    } else {
-        *out++ = (char)(0xF0 | code >> 18);
-        *out++ = (char)(0x80 | (code >> 12 & 0x3F));
-        *out++ = (char)(0x80 | (code >> 6 & 0x3F));
-        *out++ = (char)(0x80 | (code & 0x3F));
-    }
-    return out;
-}
-
 static char *read_string(struct reader *reader)
 {
     char *text, *out;
@@ -106,16 +62,6 @@ static char *read_string(struct reader *reader)
         case 'n': *out++ = '\n'; break;
         case 'r': *out++ = '\r'; break;
         case 't': *out++ = '\t'; break;
-        case 'u': {
-            unsigned code = read_hex4(reader);
-
-            if (code >= 0xD800 && code < 0xDC00 && reader->at[0] == '\\' && reader->at[1] == 'u') {
-                reader->at += 2;
-                code = 0x10000 + ((code - 0xD800) << 10) + (read_hex4(reader) - 0xDC00);
-            }
-            out = put_utf8(out, code);
-            break;
-        }
         default:
             reader->failed = 1;
         }
@@ -234,22 +180,14 @@ const struct json *json_parse(const char *text, size_t *error_offset)
     return value;
 }
 
-const struct json *json_member(const struct json *object, const char *key, size_t length)
+const struct json *json_get(const struct json *object, const char *key)
 {
     if (!object || object->type != JSON_OBJECT)
         return NULL;
-    for (size_t i = 0; i < object->count; i++) {
-        const char *candidate = object->keys[i];
-
-        if (strncmp(candidate, key, length) == 0 && candidate[length] == 0)
+    for (size_t i = 0; i < object->count; i++)
+        if (strcmp(object->keys[i], key) == 0)
             return object->items[i];
-    }
     return NULL;
-}
-
-const struct json *json_get(const struct json *object, const char *key)
-{
-    return json_member(object, key, strlen(key));
 }
 
 const struct json *json_at(const struct json *array, size_t index)

@@ -19,8 +19,6 @@ struct json {
 /* Trees are never freed: calls in other threads may still be reading them. */
 const struct json *json_parse(const char *text, size_t *error_offset);
 
-/* The member called `key` (of length `length`), or NULL. */
-const struct json *json_member(const struct json *object, const char *key, size_t length);
 const struct json *json_get(const struct json *object, const char *key);
 const struct json *json_at(const struct json *array, size_t index);
 

@@ -67,25 +67,19 @@ EXPORT int nvmlDeviceIsMigDeviceHandle(nvml_device device, unsigned *yes)
     return OK;
 }
 
-EXPORT int nvmlDeviceGetGpuInstanceId(nvml_device device, unsigned *id)
-{
-    BEGIN(device, FOR_MIG_TOO);
-    REQUIRE(id);
-    if (call.instance < 0)
-        return NOT_SUPPORTED;
-    *id = (unsigned)entity_number(call.entity, "gi", call.t, call.instance);
-    return OK;
-}
+#define INSTANCE(function, key, otherwise)                                     \
+    EXPORT int function(nvml_device device, unsigned *id)                         \
+    {                                                                             \
+        BEGIN(device, FOR_MIG_TOO);                                               \
+        REQUIRE(id);                                                              \
+        if (call.instance < 0)                                                    \
+            return NOT_SUPPORTED;                                                 \
+        *id = (unsigned)entity_number(call.entity, key, call.t, otherwise);       \
+        return OK;                                                                \
+    }
 
-EXPORT int nvmlDeviceGetComputeInstanceId(nvml_device device, unsigned *id)
-{
-    BEGIN(device, FOR_MIG_TOO);
-    REQUIRE(id);
-    if (call.instance < 0)
-        return NOT_SUPPORTED;
-    *id = (unsigned)entity_number(call.entity, "ci", call.t, 0);
-    return OK;
-}
+INSTANCE(nvmlDeviceGetGpuInstanceId, "gi", call.instance)
+INSTANCE(nvmlDeviceGetComputeInstanceId, "ci", 0)
 
 EXPORT int nvmlDeviceGetAttributes_v2(nvml_device device, struct nvml_attributes *attributes)
 {

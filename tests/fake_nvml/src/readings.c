@@ -1,25 +1,80 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Utilization, memory, power, temperature, clocks, fans and PCIe. */
+/* Utilization, memory, power, temperature, clocks, fans and PCIe; all that is one number. */
 #include "scenario.h"
 
 #include <math.h>
-#include <stddef.h>
+#include <stdio.h>
+
+/* ---------- one number ---------- */
+
+#define VALUE(function, key, scale)                             \
+    EXPORT int function(nvml_device device, unsigned *value)    \
+    {                                                           \
+        BEGIN(device, 0);                                       \
+        return read_uint(&call, key, scale, value);             \
+    }
+
+VALUE(nvmlDeviceGetMinorNumber, "minor", 1)
+VALUE(nvmlDeviceGetModuleId, "module_id", 1)
+VALUE(nvmlDeviceGetBrand, "brand", 1)
+VALUE(nvmlDeviceGetArchitecture, "architecture", 1)
+VALUE(nvmlDeviceGetNumGpuCores, "cores", 1)
+VALUE(nvmlDeviceGetMemoryBusWidth, "bus_width", 1)
+VALUE(nvmlDeviceGetPersistenceMode, "modes.persistence", 1)
+VALUE(nvmlDeviceGetComputeMode, "modes.compute", 1)
+VALUE(nvmlDeviceGetVirtualizationMode, "modes.virtualization", 1)
+VALUE(nvmlDeviceGetAccountingMode, "modes.accounting", 1)
+VALUE(nvmlDeviceGetDisplayActive, "modes.display_active", 1)
+VALUE(nvmlDeviceGetDisplayMode, "modes.display_mode", 1)
+VALUE(nvmlDeviceGetPerformanceState, "performance_state", 1)
+VALUE(nvmlDeviceGetPowerState, "performance_state", 1)
+VALUE(nvmlDeviceGetEnforcedPowerLimit, "power_limits.enforced", 1e3)
+VALUE(nvmlDeviceGetPowerManagementLimit, "power_limits.management", 1e3)
+VALUE(nvmlDeviceGetPowerManagementDefaultLimit, "power_limits.default", 1e3)
+VALUE(nvmlDeviceGetCurrPcieLinkGeneration, "pcie.generation", 1)
+VALUE(nvmlDeviceGetMaxPcieLinkGeneration, "pcie.max_generation", 1)
+VALUE(nvmlDeviceGetGpuMaxPcieLinkGeneration, "pcie.device_max_generation", 1)
+VALUE(nvmlDeviceGetCurrPcieLinkWidth, "pcie.width", 1)
+VALUE(nvmlDeviceGetMaxPcieLinkWidth, "pcie.max_width", 1)
+VALUE(nvmlDeviceGetPcieReplayCounter, "pcie.replays", 1)
+VALUE(nvmlDeviceGetRetiredPagesPendingStatus, "retired_pages.pending", 1)
+
+#define MASK(function, key)                              \
+    EXPORT int function(nvml_device device, ull *mask)   \
+    {                                                    \
+        BEGIN(device, 0);                                \
+        return read_ull(&call, key, mask);               \
+    }
+
+MASK(nvmlDeviceGetCurrentClocksEventReasons, "clock_event_reasons")
+MASK(nvmlDeviceGetCurrentClocksThrottleReasons, "clock_event_reasons")
+MASK(nvmlDeviceGetSupportedClocksEventReasons, "supported_clock_event_reasons")
+MASK(nvmlDeviceGetSupportedClocksThrottleReasons, "supported_clock_event_reasons")
+MASK(nvmlDeviceGetSupportedEventTypes, "event_types")
+
+/* A reading of which NVML numbers the kinds. */
+static int numbered(const struct call *call, const char *group, unsigned kind, unsigned *value)
+{
+    char key[48];
+
+    snprintf(key, sizeof key, "%s.%u", group, kind);
+    return read_uint(call, key, 1, value);
+}
 
 /* ---------- utilization ---------- */
 
 /* What the driver shows is the mean of the last whole sample period. */
-static int over_last_period(const struct call *call, enum integral which, const char *path,
-                            double *value)
+static int over_last_period(const struct call *call, const char *key, double *value)
 {
     double period = entity_number(call->entity, "sample_period", call->t, 1.0 / 6);
     double whole = floor(call->t / period);
-    int code = read_number(call, path, value);
+    int code = read_number(call, key, value);
 
     if (code || whole < 1)
         return code;
-    *value = entity_mean(call->scenario, call->gpu, call->instance, which,
-                         call->scenario->epoch + (ns_t)llround((whole - 1) * period * 1e9),
-                         call->scenario->epoch + (ns_t)llround(whole * period * 1e9));
+    *value = entity_mean(call->scenario, call->gpu, call->instance, key,
+                         at_seconds(call->scenario, (whole - 1) * period),
+                         at_seconds(call->scenario, whole * period));
     return OK;
 }
 
@@ -29,9 +84,9 @@ EXPORT int nvmlDeviceGetUtilizationRates(nvml_device device, struct nvml_utiliza
 
     BEGIN(device, NOT_UNDER_MIG);
     REQUIRE(rates);
-    code = over_last_period(&call, I_UTILIZATION, "utilization", &gpu);
+    code = over_last_period(&call, "utilization", &gpu);
     if (code == OK)
-        code = over_last_period(&call, I_MEMORY_UTILIZATION, "memory_utilization", &memory);
+        code = over_last_period(&call, "memory_utilization", &memory);
     if (code)
         return code;
     rates->gpu = rounded(gpu);
@@ -39,14 +94,14 @@ EXPORT int nvmlDeviceGetUtilizationRates(nvml_device device, struct nvml_utiliza
     return OK;
 }
 
-#define ENGINE(function, which, path)                                                       \
+#define ENGINE(function, key)                                                       \
     EXPORT int function(nvml_device device, unsigned *utilization, unsigned *period_us)     \
     {                                                                                       \
         double value;                                                                       \
                                                                                             \
         BEGIN(device, NOT_UNDER_MIG);                                                       \
         REQUIRE(utilization && period_us);                                                  \
-        code = over_last_period(&call, which, path, &value);                                \
+        code = over_last_period(&call, key, &value);                                       \
         if (code)                                                                           \
             return code;                                                                    \
         *utilization = rounded(value);                                                      \
@@ -54,10 +109,10 @@ EXPORT int nvmlDeviceGetUtilizationRates(nvml_device device, struct nvml_utiliza
         return OK;                                                                          \
     }
 
-ENGINE(nvmlDeviceGetEncoderUtilization, I_ENCODER, "encoder_utilization")
-ENGINE(nvmlDeviceGetDecoderUtilization, I_DECODER, "decoder_utilization")
-ENGINE(nvmlDeviceGetJpgUtilization, I_JPEG, "jpeg_utilization")
-ENGINE(nvmlDeviceGetOfaUtilization, I_OFA, "ofa_utilization")
+ENGINE(nvmlDeviceGetEncoderUtilization, "encoder_utilization")
+ENGINE(nvmlDeviceGetDecoderUtilization, "decoder_utilization")
+ENGINE(nvmlDeviceGetJpgUtilization, "jpeg_utilization")
+ENGINE(nvmlDeviceGetOfaUtilization, "ofa_utilization")
 
 /* ---------- memory ---------- */
 
@@ -135,7 +190,7 @@ EXPORT int nvmlDeviceGetPowerUsage(nvml_device device, unsigned *milliwatts)
 
     BEGIN(device, 0);
     REQUIRE(milliwatts);
-    code = read_over(&call, I_POWER, entity_number(call.entity, "power_window", call.t, 0),
+    code = read_over(&call, "power", entity_number(call.entity, "power_window", call.t, 0),
                      &watts);
     if (code == OK)
         *milliwatts = rounded(watts * 1e3);
@@ -150,42 +205,17 @@ EXPORT int nvmlDeviceGetTotalEnergyConsumption(nvml_device device, ull *millijou
     REQUIRE(millijoules);
     code = read_number(&call, "energy", &start);
     if (code == OK)
-        *millijoules = (ull)(1e3 * (start + entity_integral(call.scenario, call.gpu, -1, I_POWER,
+        *millijoules = (ull)(1e3 * (start + entity_integral(call.scenario, call.gpu, -1, "power",
                                                             call.now)) + 1e-6);
     return code;
-}
-
-static int power_limit(const struct call *call, const char *path, unsigned *milliwatts)
-{
-    int given = entity_get(call->entity, path) != NULL;
-
-    return read_uint(call, given ? path : "power_limits.default", 1e3, milliwatts);
-}
-
-EXPORT int nvmlDeviceGetEnforcedPowerLimit(nvml_device device, unsigned *limit)
-{
-    BEGIN(device, 0);
-    return power_limit(&call, "power_limits.enforced", limit);
-}
-
-EXPORT int nvmlDeviceGetPowerManagementLimit(nvml_device device, unsigned *limit)
-{
-    BEGIN(device, 0);
-    return power_limit(&call, "power_limits.management", limit);
-}
-
-EXPORT int nvmlDeviceGetPowerManagementDefaultLimit(nvml_device device, unsigned *limit)
-{
-    BEGIN(device, 0);
-    return power_limit(&call, "power_limits.default", limit);
 }
 
 EXPORT int nvmlDeviceGetPowerManagementLimitConstraints(nvml_device device, unsigned *low,
                                                         unsigned *high)
 {
     BEGIN(device, 0);
-    code = power_limit(&call, "power_limits.min", low);
-    return code ? code : power_limit(&call, "power_limits.max", high);
+    code = read_uint(&call, "power_limits.min", 1e3, low);
+    return code ? code : read_uint(&call, "power_limits.max", 1e3, high);
 }
 
 EXPORT int nvmlDeviceGetPowerManagementMode(nvml_device device, unsigned *mode)
@@ -199,21 +229,18 @@ EXPORT int nvmlDeviceGetPowerManagementMode(nvml_device device, unsigned *mode)
 EXPORT int nvmlDeviceGetViolationStatus(nvml_device device, unsigned policy,
                                         struct nvml_violation *status)
 {
-    static const int WHICH[12] = {
-        I_THROTTLE_POWER, I_THROTTLE_THERMAL, I_THROTTLE_SYNC_BOOST, I_THROTTLE_BOARD_LIMIT,
-        I_THROTTLE_LOW_UTILIZATION, I_THROTTLE_RELIABILITY, -1, -1, -1, -1,
-        I_THROTTLE_APP_CLOCKS, I_THROTTLE_BASE_CLOCKS,
-    };
+    char key[24];
     double now;
 
     BEGIN(device, 0);
-    REQUIRE(status && policy < 12 && WHICH[policy] >= 0);
-    code = read_over(&call, (enum integral)WHICH[policy], 0, &now);
+    REQUIRE(status && policy < 12 && (policy < 6 || policy > 9));
+    snprintf(key, sizeof key, "throttle.%u", policy);
+    code = read_number(&call, key, &now);
     if (code)
         return code;
     status->reference_time = (ull)(call.now / 1000);
-    status->violation_time = (ull)(1e9 * entity_integral(call.scenario, call.gpu, -1,
-                                                         (enum integral)WHICH[policy], call.now));
+    status->violation_time =
+        (ull)(1e9 * entity_integral(call.scenario, call.gpu, -1, key, call.now));
     return OK;
 }
 
@@ -258,15 +285,8 @@ EXPORT int nvmlDeviceGetMarginTemperature(nvml_device device, struct nvml_margin
 EXPORT int nvmlDeviceGetTemperatureThreshold(nvml_device device, unsigned threshold,
                                              unsigned *celsius)
 {
-    static const char *const PATHS[] = {
-        "temperature.thresholds.shutdown", "temperature.thresholds.slowdown",
-        "temperature.thresholds.memory_max", "temperature.thresholds.gpu_max",
-    };
-
     BEGIN(device, 0);
-    if (threshold >= sizeof PATHS / sizeof *PATHS)
-        return NOT_SUPPORTED;
-    return read_uint(&call, PATHS[threshold], 1, celsius);
+    return numbered(&call, "temperature.thresholds", threshold, celsius);
 }
 
 EXPORT int nvmlDeviceGetNumFans(nvml_device device, unsigned *count)
@@ -283,7 +303,6 @@ EXPORT int nvmlDeviceGetNumFans(nvml_device device, unsigned *count)
 
 static int fan_speed(const struct call *call, unsigned fan, unsigned *percent)
 {
-    char path[24] = "fans.";
     const struct json *fans;
     int code = read_json(call, "fans", &fans);
 
@@ -291,8 +310,9 @@ static int fan_speed(const struct call *call, unsigned fan, unsigned *percent)
         return code;
     if (fan >= fans->count)
         return fans->count ? INVALID_ARGUMENT : NOT_SUPPORTED;
-    path[5] = (char)('0' + fan % 10);
-    return read_uint(call, path, 1, percent);
+    REQUIRE(percent);
+    *percent = rounded(wave_value(fans->items[fan], call->t));
+    return OK;
 }
 
 EXPORT int nvmlDeviceGetFanSpeed_v2(nvml_device device, unsigned fan, unsigned *percent)
@@ -309,141 +329,36 @@ EXPORT int nvmlDeviceGetFanSpeed(nvml_device device, unsigned *percent)
 
 /* ---------- clocks ---------- */
 
-static const char *const MAX_CLOCKS[] = {"max_clocks.graphics", "max_clocks.sm",
-                                         "max_clocks.memory", "max_clocks.video"};
-
-static int clock_now(const struct call *call, unsigned type, unsigned *mhz)
-{
-    double value;
-    int code;
-
-    REQUIRE(mhz && type < 4);
-    code = read_over(call, (enum integral)(I_CLOCK_GRAPHICS + type), 0, &value);
-    if (code == OK)
-        *mhz = rounded(value);
-    return code;
-}
-
 EXPORT int nvmlDeviceGetClockInfo(nvml_device device, unsigned type, unsigned *mhz)
 {
     BEGIN(device, 0);
-    return clock_now(&call, type, mhz);
+    REQUIRE(type < 4);
+    return numbered(&call, "clocks", type, mhz);
 }
 
 EXPORT int nvmlDeviceGetMaxClockInfo(nvml_device device, unsigned type, unsigned *mhz)
 {
     BEGIN(device, 0);
     REQUIRE(type < 4);
-    return read_uint(&call, MAX_CLOCKS[type], 1, mhz);
+    return numbered(&call, "max_clocks", type, mhz);
 }
 
 EXPORT int nvmlDeviceGetMaxCustomerBoostClock(nvml_device device, unsigned type, unsigned *mhz)
 {
     BEGIN(device, 0);
     REQUIRE(type < 4);
-    if (type == 0 && entity_get(call.entity, "max_clocks.boost"))
-        return read_uint(&call, "max_clocks.boost", 1, mhz);
-    return read_uint(&call, MAX_CLOCKS[type], 1, mhz);
+    return type ? numbered(&call, "max_clocks", type, mhz)
+                : read_uint(&call, "max_clocks.boost", 1, mhz);
 }
 
 EXPORT int nvmlDeviceGetClock(nvml_device device, unsigned type, unsigned id, unsigned *mhz)
 {
     BEGIN(device, 0);
     REQUIRE(type < 4 && id < 4);
-    return id ? read_uint(&call, MAX_CLOCKS[type], 1, mhz) : clock_now(&call, type, mhz);
-}
-
-static int reasons(const struct call *call, const char *path, ull *mask)
-{
-    double value;
-    int code;
-
-    REQUIRE(mask);
-    code = read_number(call, path, &value);
-    if (code == OK)
-        *mask = (ull)value;
-    return code;
-}
-
-EXPORT int nvmlDeviceGetCurrentClocksEventReasons(nvml_device device, ull *mask)
-{
-    BEGIN(device, 0);
-    return reasons(&call, "clock_event_reasons", mask);
-}
-
-EXPORT int nvmlDeviceGetCurrentClocksThrottleReasons(nvml_device device, ull *mask)
-{
-    BEGIN(device, 0);
-    return reasons(&call, "clock_event_reasons", mask);
-}
-
-EXPORT int nvmlDeviceGetSupportedClocksEventReasons(nvml_device device, ull *mask)
-{
-    BEGIN(device, 0);
-    return reasons(&call, "supported_clock_event_reasons", mask);
-}
-
-EXPORT int nvmlDeviceGetSupportedClocksThrottleReasons(nvml_device device, ull *mask)
-{
-    BEGIN(device, 0);
-    return reasons(&call, "supported_clock_event_reasons", mask);
-}
-
-EXPORT int nvmlDeviceGetPerformanceState(nvml_device device, unsigned *state)
-{
-    BEGIN(device, 0);
-    return read_uint(&call, "performance_state", 1, state);
-}
-
-EXPORT int nvmlDeviceGetPowerState(nvml_device device, unsigned *state)
-{
-    BEGIN(device, 0);
-    return read_uint(&call, "performance_state", 1, state);
+    return numbered(&call, id ? "max_clocks" : "clocks", type, mhz);
 }
 
 /* ---------- PCIe ---------- */
-
-static int link_reading(const struct call *call, const char *path, const char *fallback,
-                        unsigned *value)
-{
-    return read_uint(call, entity_get(call->entity, path) ? path : fallback, 1, value);
-}
-
-EXPORT int nvmlDeviceGetCurrPcieLinkGeneration(nvml_device device, unsigned *generation)
-{
-    BEGIN(device, 0);
-    return link_reading(&call, "pcie.generation", "pcie.max_generation", generation);
-}
-
-EXPORT int nvmlDeviceGetMaxPcieLinkGeneration(nvml_device device, unsigned *generation)
-{
-    BEGIN(device, 0);
-    return read_uint(&call, "pcie.max_generation", 1, generation);
-}
-
-EXPORT int nvmlDeviceGetGpuMaxPcieLinkGeneration(nvml_device device, unsigned *generation)
-{
-    BEGIN(device, 0);
-    return link_reading(&call, "pcie.device_max_generation", "pcie.max_generation", generation);
-}
-
-EXPORT int nvmlDeviceGetCurrPcieLinkWidth(nvml_device device, unsigned *width)
-{
-    BEGIN(device, 0);
-    return link_reading(&call, "pcie.width", "pcie.max_width", width);
-}
-
-EXPORT int nvmlDeviceGetMaxPcieLinkWidth(nvml_device device, unsigned *width)
-{
-    BEGIN(device, 0);
-    return read_uint(&call, "pcie.max_width", 1, width);
-}
-
-EXPORT int nvmlDeviceGetPcieReplayCounter(nvml_device device, unsigned *replays)
-{
-    BEGIN(device, 0);
-    return read_uint(&call, "pcie.replays", 1, replays);
-}
 
 EXPORT int nvmlDeviceGetPcieThroughput(nvml_device device, unsigned counter, unsigned *kb)
 {
@@ -452,7 +367,7 @@ EXPORT int nvmlDeviceGetPcieThroughput(nvml_device device, unsigned counter, uns
     BEGIN(device, NOT_UNDER_MIG);
     REQUIRE(kb && counter < 2);
     sleep_us(20000); /* the real call measures for 20 ms */
-    code = read_over(&call, counter ? I_PCIE_RX : I_PCIE_TX, 0.02, &bytes);
+    code = read_over(&call, counter ? "pcie.rx" : "pcie.tx", 0.02, &bytes);
     if (code == OK)
         *kb = rounded(bytes / 1e3);
     return code;

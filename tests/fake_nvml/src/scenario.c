@@ -2,8 +2,6 @@
 #define _GNU_SOURCE
 #include "scenario.h"
 
-#include "waves.h"
-
 #include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
@@ -20,7 +18,6 @@ static struct timespec seen_mtime;
 static ino_t seen_inode;
 static off_t seen_size;
 static ns_t last_check;
-static ns_t first_epoch;
 static char current_path[4096];
 
 /* ---------- clock ---------- */
@@ -57,14 +54,14 @@ static int clock_file(const char *path, ns_t *now)
 
 static const char *clock_path(const struct json *root)
 {
-    const char *path = json_string(json_get(json_get(root, "clock"), "file"), NULL);
+    const char *path = json_string(json_get(root, "clock"), NULL);
 
     if (!path)
         path = getenv("FAKE_NVML_CLOCK");
     return path && *path ? strdup(path) : NULL;
 }
 
-ns_t driver_now(const struct scenario *scenario)
+static ns_t driver_now(const struct scenario *scenario)
 {
     ns_t now;
 
@@ -76,6 +73,21 @@ ns_t driver_now(const struct scenario *scenario)
 double since_epoch(const struct scenario *scenario, ns_t at)
 {
     return (double)(at - scenario->epoch) / 1e9;
+}
+
+ns_t at_seconds(const struct scenario *scenario, double t)
+{
+    return scenario->epoch + (ns_t)llround(t * 1e9);
+}
+
+ull stamp_us(const struct scenario *scenario, double t)
+{
+    return (ull)((at_seconds(scenario, t) + 500) / 1000);
+}
+
+ns_t monotonic(void)
+{
+    return read_clock(CLOCK_MONOTONIC);
 }
 
 void sleep_us(double us)
@@ -110,72 +122,85 @@ static char *read_file(const char *path)
     return text;
 }
 
-static const struct json *parsed_default(const char *text)
+static unsigned hash_of(const char *key)
 {
-    return json_parse(text, NULL);
+    unsigned hash = 2166136261u;
+
+    for (; *key; key++)
+        hash = (hash ^ (unsigned char)*key) * 16777619u;
+    return hash;
 }
 
-static void entity_init(struct entity *entity)
+static void *allocated(size_t size)
 {
-    for (int i = 0; i < INTEGRALS; i++)
+    void *memory = calloc(1, size ? size : 1);
+
+    if (!memory)
+        abort();
+    return memory;
+}
+
+static void table_init(struct table *table, const struct json *values)
+{
+    table->values = values;
+    table->mask = 63;
+    while (table->mask < 2 * values->count)
+        table->mask = table->mask * 2 + 1;
+    table->slots = allocated((table->mask + 1) * sizeof *table->slots);
+    memset(table->slots, -1, (table->mask + 1) * sizeof *table->slots);
+    for (size_t i = 0; i < values->count; i++) {
+        unsigned slot = hash_of(values->keys[i]) & table->mask;
+
+        while (table->slots[slot] >= 0)
+            slot = (slot + 1) & table->mask;
+        table->slots[slot] = (int)i;
+    }
+}
+
+int table_index(const struct table *table, const char *key)
+{
+    unsigned slot = hash_of(key) & table->mask;
+
+    for (; table->slots[slot] >= 0; slot = (slot + 1) & table->mask)
+        if (strcmp(table->values->keys[table->slots[slot]], key) == 0)
+            return table->slots[slot];
+    return -1;
+}
+
+static void entity_init(struct entity *entity, const struct json *own, const struct table *tables)
+{
+    size_t count;
+
+    entity->own = own;
+    entity->table = &tables[(int)json_number(json_get(own, "table"), 0)];
+    count = entity->table->values->count;
+    entity->base = allocated(count * sizeof *entity->base);
+    for (size_t i = 0; i < count; i++)
         entity->base[i] = NAN;
 }
 
-static struct device *new_device(const struct json *own, const struct json *shared)
+static struct device *new_device(const struct json *own, const struct table *tables)
 {
-    static const struct json *defaults;
-    struct device *device = calloc(1, sizeof *device);
-    const struct json *product, *instances;
+    struct device *device = allocated(sizeof *device);
+    const struct json *instances = json_get(own, "instances"), *instance;
 
-    if (!device)
-        abort();
-    if (!defaults)
-        defaults = parsed_default(DEFAULTS);
-    device->self.layers[0] = own;
-    device->self.layers[1] = shared;
-    device->self.layers[3] = defaults;
-    product = entity_get(&device->self, "product");
-    device->self.layers[2] = parsed_default(product_preset(json_string(product, "h100-sxm")));
-    entity_init(&device->self);
-    instances = entity_get(&device->self, "mig.instances");
-    while (device->instances < MAX_INSTANCES) {
-        const struct json *instance = json_at(instances, (size_t)device->instances);
-
-        if (!instance)
-            break;
-        device->instance[device->instances].layers[0] = instance;
-        entity_init(&device->instance[device->instances]);
-        device->instances++;
-    }
+    entity_init(&device->self, own, tables);
+    while (device->instances < MAX_INSTANCES
+           && (instance = json_at(instances, (size_t)device->instances)))
+        entity_init(&device->instance[device->instances++], instance, tables);
     return device;
-}
-
-/* Which device is at which index: as given, else as they stand. */
-static void number(struct scenario *scenario)
-{
-    const struct json *order = json_get(scenario->root, "order");
-
-    scenario->listed = order ? (int)order->count : scenario->devices;
-    for (int i = 0; i < scenario->listed && i < MAX_DEVICES; i++)
-        scenario->order[i] = order ? (int)json_number(json_at(order, (size_t)i), i) : i;
 }
 
 static struct scenario *build(const struct json *root, struct scenario *previous)
 {
-    struct scenario *scenario = calloc(1, sizeof *scenario);
-    const struct json *devices = json_get(root, "devices");
-    const struct json *shared = json_get(root, "template");
-    const struct json *since = json_get(root, "since");
+    struct scenario *scenario = allocated(sizeof *scenario);
+    const struct json *devices = json_get(root, "devices"), *order = json_get(root, "order");
+    const struct json *texts = json_get(root, "tables"), *since = json_get(root, "since");
+    struct table *tables = allocated(texts->count * sizeof *tables);
 
-    if (!scenario)
-        abort();
     scenario->root = root;
     scenario->clock_path = clock_path(root);
-    if (!first_epoch)
-        first_epoch = driver_now(scenario);
-    scenario->epoch = json_get(root, "epoch")
-        ? (ns_t)llround(json_number(json_get(root, "epoch"), 0) * 1e9)
-        : first_epoch;
+    scenario->epoch = (ns_t)llround(json_number(json_get(root, "epoch"), 0) * 1e9);
     scenario->origin = scenario->since = scenario->epoch;
     if (previous) {
         scenario->origin = previous->origin;
@@ -185,25 +210,14 @@ static struct scenario *build(const struct json *root, struct scenario *previous
         if (scenario->since < previous->since)
             scenario->since = previous->since;
     }
-    if (devices && devices->type == JSON_ARRAY) {
-        scenario->devices = devices->count > MAX_DEVICES ? MAX_DEVICES : (int)devices->count;
-        for (int i = 0; i < scenario->devices; i++)
-            scenario->device[i] = new_device(json_at(devices, (size_t)i), shared);
-        number(scenario);
-        return scenario;
-    }
-    scenario->devices = (int)json_number(json_get(devices, "count"), 1);
-    if (scenario->devices > MAX_DEVICES)
-        scenario->devices = MAX_DEVICES;
-    if (json_get(devices, "template"))
-        shared = json_get(devices, "template");
-    for (int i = 0; i < scenario->devices; i++) {
-        char index[12];
-
-        snprintf(index, sizeof index, "%d", i);
-        scenario->device[i] = new_device(json_get(json_get(devices, "overrides"), index), shared);
-    }
-    number(scenario);
+    for (size_t i = 0; i < texts->count; i++)
+        table_init(&tables[i], texts->items[i]);
+    scenario->devices = devices->count > MAX_DEVICES ? MAX_DEVICES : (int)devices->count;
+    for (int i = 0; i < scenario->devices; i++)
+        scenario->device[i] = new_device(devices->items[i], tables);
+    scenario->listed = order->count > MAX_DEVICES ? MAX_DEVICES : (int)order->count;
+    for (int i = 0; i < scenario->listed; i++)
+        scenario->order[i] = (int)json_number(order->items[i], i);
     return scenario;
 }
 
@@ -239,7 +253,7 @@ static int load(const char *path)
 
 int scenario_refresh(int force)
 {
-    ns_t now = read_clock(CLOCK_MONOTONIC);
+    ns_t now = monotonic();
     const struct scenario *scenario = scenario_now();
     const char *path;
     int code = OK;
@@ -255,12 +269,13 @@ int scenario_refresh(int force)
         /* Another test in the same process: nothing of the last scenario may show. */
         snprintf(current_path, sizeof current_path, "%s", path ? path : "");
         __atomic_store_n(&current, NULL, __ATOMIC_RELEASE);
-        first_epoch = 0;
     }
     if (path && *path)
         code = load(path);
-    else if (!current)
-        __atomic_store_n(&current, build(json_parse("{}", NULL), NULL), __ATOMIC_RELEASE);
+    else if (!current) /* no GPUs, for threads that outlive their test */
+        __atomic_store_n(&current, build(json_parse("{\"devices\":[],\"order\":[],\"tables\":[],"
+                                                    "\"events\":[]}", NULL), NULL),
+                         __ATOMIC_RELEASE);
     pthread_mutex_unlock(&reload_lock);
     return code;
 }
@@ -282,73 +297,26 @@ const struct scenario *scenario_at(ns_t *now)
 
 /* ---------- lookup ---------- */
 
-/* Stops early at null and at {"error": n}: both speak for everything below them. */
-static const struct json *walk(const struct json *json, const char *path)
+const struct json *entity_get(const struct entity *entity, const char *key)
 {
-    while (json && *path) {
-        size_t length = strcspn(path, ".");
+    const struct json *found = json_get(entity->own, key);
+    int index = found ? -1 : table_index(entity->table, key);
 
-        if (json->type == JSON_NULL || json_get(json, "error"))
-            return json;
-        if (json->type == JSON_ARRAY)
-            json = json_at(json, (size_t)strtoul(path, NULL, 10));
-        else
-            json = json_member(json, path, length);
-        path += length;
-        path += *path == '.';
-    }
-    return json;
+    return index < 0 ? found : entity->table->values->items[index];
 }
 
-const struct json *entity_get(struct entity *entity, const char *path)
+double entity_number(const struct entity *entity, const char *key, double t, double fallback)
 {
-    const struct json *found = NULL;
-    uint32_t hash = 2166136261u;
-    struct lookup *made;
-    size_t length;
-
-    for (length = 0; path[length]; length++)
-        hash = (hash ^ (unsigned char)path[length]) * 16777619u;
-    for (uint32_t i = 0; i < 8; i++) {
-        struct lookup *known =
-            __atomic_load_n(&entity->lookups[(hash + i) % LOOKUPS], __ATOMIC_ACQUIRE);
-
-        if (!known)
-            break;
-        if (known->hash == hash && strcmp(known->path, path) == 0)
-            return known->found;
-    }
-    for (int i = 0; i < LAYERS && !found; i++)
-        found = entity->layers[i] ? walk(entity->layers[i], path) : NULL;
-    made = malloc(sizeof *made + length + 1);
-    if (!made)
-        abort();
-    made->hash = hash;
-    made->found = found;
-    memcpy(made->path, path, length + 1);
-    for (uint32_t i = 0; i < 8; i++) {
-        struct lookup *none = NULL;
-
-        if (__atomic_compare_exchange_n(&entity->lookups[(hash + i) % LOOKUPS], &none, made, 0,
-                                        __ATOMIC_RELEASE, __ATOMIC_RELAXED))
-            return found;
-    }
-    free(made);
-    return found;
-}
-
-double entity_number(struct entity *entity, const char *path, double t, double fallback)
-{
-    const struct json *value = entity_get(entity, path);
+    const struct json *value = entity_get(entity, key);
 
     if (!value || value->type == JSON_NULL || json_get(value, "error"))
         return fallback;
     return wave_value(value, t);
 }
 
-int read_json(const struct call *call, const char *path, const struct json **value)
+int read_json(const struct call *call, const char *key, const struct json **value)
 {
-    const struct json *found = entity_get(call->entity, path);
+    const struct json *found = entity_get(call->entity, key);
     const struct json *error;
 
     if (!found || found->type == JSON_NULL)
@@ -360,10 +328,10 @@ int read_json(const struct call *call, const char *path, const struct json **val
     return OK;
 }
 
-int read_number(const struct call *call, const char *path, double *value)
+int read_number(const struct call *call, const char *key, double *value)
 {
     const struct json *found;
-    int code = read_json(call, path, &found);
+    int code = read_json(call, key, &found);
 
     if (code == OK)
         *value = wave_value(found, call->t);
@@ -375,16 +343,46 @@ unsigned rounded(double value)
     return value < 0 ? 0 : (unsigned)llround(value);
 }
 
-int read_uint(const struct call *call, const char *path, double scale, unsigned *value)
+int read_uint(const struct call *call, const char *key, double scale, unsigned *value)
 {
     double number;
     int code;
 
     REQUIRE(value);
-    code = read_number(call, path, &number);
+    code = read_number(call, key, &number);
     if (code == OK)
         *value = rounded(number * scale);
     return code;
+}
+
+int read_ull(const struct call *call, const char *key, ull *value)
+{
+    double number;
+    int code;
+
+    REQUIRE(value);
+    code = read_number(call, key, &number);
+    if (code == OK)
+        *value = (ull)number;
+    return code;
+}
+
+size_t hex_bytes(const char *hex, unsigned char *out, size_t room)
+{
+    size_t count = 0;
+    unsigned byte;
+
+    while (count < room && hex[0] && hex[1]) {
+        if (*hex == '-') {
+            hex++;
+            continue;
+        }
+        if (sscanf(hex, "%2x", &byte) != 1)
+            break;
+        out[count++] = (unsigned char)byte;
+        hex += 2;
+    }
+    return count;
 }
 
 int copy_text(const char *text, char *buffer, unsigned length)
@@ -396,10 +394,10 @@ int copy_text(const char *text, char *buffer, unsigned length)
     return OK;
 }
 
-int read_text(const struct call *call, const char *path, char *buffer, unsigned length)
+int read_text(const struct call *call, const char *key, char *buffer, unsigned length)
 {
     const struct json *found;
-    int code = read_json(call, path, &found);
+    int code = read_json(call, key, &found);
 
     return code ? code : copy_text(json_string(found, ""), buffer, length);
 }
@@ -424,9 +422,9 @@ int handle_decode(const void *handle, int *gpu, int *instance)
     return 1;
 }
 
-int mig_enabled(struct device *device, double t)
+int mig_enabled(const struct device *device, double t)
 {
-    return entity_number(&device->self, "mig.current", t, device->instances > 0) != 0;
+    return entity_number(&device->self, "mig.current", t, 0) != 0;
 }
 
 /* For a test process that goes on to another scenario: forget inits that were never undone. */
@@ -436,6 +434,5 @@ EXPORT void fake_nvml_reset(void)
     pthread_mutex_lock(&reload_lock);
     current_path[0] = 0;
     __atomic_store_n(&current, NULL, __ATOMIC_RELEASE);
-    first_epoch = 0;
     pthread_mutex_unlock(&reload_lock);
 }

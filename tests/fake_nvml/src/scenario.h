@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The scenario in force, its devices, the clock, integrals and the start of every call. */
+/* The scenario in force, its tables of answers, the clock, and the start of every call. */
 #ifndef FAKE_NVML_SCENARIO_H
 #define FAKE_NVML_SCENARIO_H
 
@@ -8,48 +8,21 @@
 
 #define MAX_DEVICES 64
 #define MAX_INSTANCES 16 /* MIG devices of one GPU */
-#define LAYERS 4
 
 typedef long long ns_t;
 
-/* What is integrated over time; gpm.c and fields.c name ranges of these. */
-enum integral {
-    I_POWER, I_MODULE_POWER,
-    I_UTILIZATION, I_MEMORY_UTILIZATION, I_ENCODER, I_DECODER, I_JPEG, I_OFA,
-    I_CLOCK_GRAPHICS, I_CLOCK_SM, I_CLOCK_MEMORY, I_CLOCK_VIDEO,
-    I_THROTTLE_POWER, I_THROTTLE_THERMAL, I_THROTTLE_SYNC_BOOST, I_THROTTLE_BOARD_LIMIT,
-    I_THROTTLE_LOW_UTILIZATION, I_THROTTLE_RELIABILITY, I_THROTTLE_APP_CLOCKS,
-    I_THROTTLE_BASE_CLOCKS, I_THROTTLE_SW_THERMAL, I_THROTTLE_HW_THERMAL,
-    I_THROTTLE_HW_POWER_BRAKE,
-    I_NVLINK_TX, I_NVLINK_RX, I_NVLINK_RAW_TX, I_NVLINK_RAW_RX, I_PCIE_TX, I_PCIE_RX,
-    I_GPM_GRAPHICS, I_GPM_SM, I_GPM_OCCUPANCY, I_GPM_INT, I_GPM_TENSOR, I_GPM_DFMA, I_GPM_HMMA,
-    I_GPM_DMMA, I_GPM_IMMA, I_GPM_DRAM, I_GPM_FP64, I_GPM_FP32, I_GPM_FP16,
-    I_GPM_PCIE_TX, I_GPM_PCIE_RX, I_GPM_NVLINK_TX, I_GPM_NVLINK_RX,
-    I_GPM_C2C_TX, I_GPM_C2C_RX, I_GPM_C2C_DATA_TX, I_GPM_C2C_DATA_RX,
-    I_GPM_NVDEC, /* 8 engines */
-    I_GPM_NVJPG = I_GPM_NVDEC + 8,
-    I_GPM_OFA = I_GPM_NVJPG + 8,
-    I_GPM_NVENC = I_GPM_OFA + 2,
-    I_CYCLES_SM = I_GPM_NVENC + 4, /* ratio x SM clock, in the order of ids 249-254, 257-260 */
-    I_CYCLES_TENSOR, I_CYCLES_DMMA, I_CYCLES_HMMA, I_CYCLES_IMMA, I_CYCLES_DFMA,
-    I_CYCLES_INT, I_CYCLES_FP64, I_CYCLES_FP32, I_CYCLES_FP16, I_CYCLES_OCCUPANCY,
-    I_CYCLES_DRAM, /* ratio x memory clock */
-    INTEGRALS
+/* Answers by key, written by tables.py. */
+struct table {
+    const struct json *values;
+    int *slots; /* a hash of the keys: indices into `values`, -1 where free */
+    unsigned mask;
 };
 
-#define LOOKUPS 512 /* a power of two */
-
-struct lookup {
-    uint32_t hash;
-    const struct json *found;
-    char path[];
-};
-
-/* A GPU or a MIG device: where its readings are looked up, first match wins. */
+/* A GPU or a MIG device. */
 struct entity {
-    const struct json *layers[LAYERS];
-    struct lookup *lookups[LOOKUPS]; /* remembered, so that the fake costs clients little */
-    double base[INTEGRALS];          /* integrals up to `since`, NaN until asked for */
+    const struct json *own; /* what differs from GPU to GPU; goes before the table */
+    const struct table *table;
+    double *base; /* by index into the table: the integral up to `since`, NAN until asked for */
 };
 
 struct device {
@@ -75,7 +48,7 @@ struct call {
     const struct scenario *scenario;
     struct device *device;
     struct entity *entity; /* the GPU, or the MIG device asked about */
-    int gpu, instance;           /* instance: -1 for the GPU itself */
+    int gpu, instance;     /* instance: -1 for the GPU itself */
     ns_t now;
     double t; /* now in seconds since the epoch */
 };
@@ -108,39 +81,48 @@ int call_begin(struct call *call, const char *function, int *slot, const void *h
             return INVALID_ARGUMENT; \
     } while (0)
 
+#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
+
 /* Load or re-read the scenario; `force` skips the few-millisecond pause between checks. */
 int scenario_refresh(int force);
 const struct scenario *scenario_now(void);
 /* The driver's time and the version in force then: a new one may be read before its `since`,
    so that all threads and processes change over at the same instant. */
 const struct scenario *scenario_at(ns_t *now);
-ns_t driver_now(const struct scenario *scenario);
 double since_epoch(const struct scenario *scenario, ns_t at);
+ns_t at_seconds(const struct scenario *scenario, double t);
+ull stamp_us(const struct scenario *scenario, double t);
+ns_t monotonic(void);
 void sleep_us(double us);
 
-const struct json *entity_get(struct entity *entity, const char *path);
-double entity_number(struct entity *entity, const char *path, double t, double fallback);
-double entity_integral(const struct scenario *scenario, int gpu, int instance,
-                       enum integral which, ns_t at);
-/* The mean of an integrated reading over [from, until], or its value if that is empty. */
-double entity_mean(const struct scenario *scenario, int gpu, int instance, enum integral which,
+const struct json *entity_get(const struct entity *entity, const char *key);
+double entity_number(const struct entity *entity, const char *key, double t, double fallback);
+/* The integral of a reading from the epoch to `at`, across changes of the scenario. */
+double entity_integral(const struct scenario *scenario, int gpu, int instance, const char *key,
+                       ns_t at);
+/* The mean of a reading over [from, until], or its value if that is empty. */
+double entity_mean(const struct scenario *scenario, int gpu, int instance, const char *key,
                    ns_t from, ns_t until);
 
 /* A reading as NVML sees it: absent or null is NOT_SUPPORTED, {"error": n} is that code. */
-int read_json(const struct call *call, const char *path, const struct json **value);
-int read_number(const struct call *call, const char *path, double *value);
-int read_uint(const struct call *call, const char *path, double scale, unsigned *value);
-int read_text(const struct call *call, const char *path, char *buffer, unsigned length);
+int read_json(const struct call *call, const char *key, const struct json **value);
+int read_number(const struct call *call, const char *key, double *value);
+int read_uint(const struct call *call, const char *key, double scale, unsigned *value);
+int read_ull(const struct call *call, const char *key, ull *value);
+int read_text(const struct call *call, const char *key, char *buffer, unsigned length);
 int copy_text(const char *text, char *buffer, unsigned length);
-/* An integrated reading: its value now, or with a window the mean over the last seconds. */
-int read_over(const struct call *call, enum integral which, double window, double *value);
+/* With a window the mean over the last seconds, else the value now. */
+int read_over(const struct call *call, const char *key, double window, double *value);
+/* Bytes from hex digits, with or without hyphens; gives how many. */
+size_t hex_bytes(const char *hex, unsigned char *out, size_t room);
 unsigned rounded(double value);
 
 void *handle_of(int gpu, int instance);
 int handle_decode(const void *handle, int *gpu, int *instance);
-int mig_enabled(struct device *device, double t);
+int mig_enabled(const struct device *device, double t);
 
-extern const char DEFAULTS[];
-const char *product_preset(const char *product);
+/* Values over time, with exact integrals; `t` is seconds since the scenario's epoch. */
+double wave_value(const struct json *wave, double t);
+double wave_integral(const struct json *wave, double a, double b);
 
 #endif

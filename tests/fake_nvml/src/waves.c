@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "waves.h"
+/* Numbers, square waves, sines, steps, their products, and lists of them, which are sums. */
+#include "scenario.h"
 
 #include <math.h>
 
@@ -138,22 +139,9 @@ static double next_edge(const struct wave *wave, double t)
     return INFINITY;
 }
 
-double wave_value(const struct json *json, double t)
-{
-    struct wave wave = parse(json);
-
-    return value_at(&wave, t);
-}
-
-double wave_integral(const struct json *json, double a, double b)
-{
-    struct wave wave = parse(json);
-
-    return integral(&wave, a, b);
-}
-
-double wave_product_integral(const struct json *first, const struct json *second, double a,
-                             double b)
+/* The integral of first(t) * second(t). */
+static double product_integral(const struct json *first, const struct json *second, double a,
+                               double b)
 {
     struct wave one = parse(first), two = parse(second);
     double area = 0;
@@ -183,4 +171,29 @@ double wave_product_integral(const struct json *first, const struct json *second
         a = until;
     }
     return area;
+}
+
+double wave_value(const struct json *json, double t)
+{
+    struct wave wave;
+    double sum = 0;
+
+    if (json && json->type == JSON_ARRAY) {
+        for (size_t i = 0; i < json->count; i++)
+            sum += wave_value(json->items[i], t);
+        return sum;
+    }
+    wave = parse(json);
+    return value_at(&wave, t);
+}
+
+double wave_integral(const struct json *json, double a, double b)
+{
+    const struct json *product = json_get(json, "product");
+    struct wave wave;
+
+    if (product)
+        return product_integral(json_at(product, 0), json_at(product, 1), a, b);
+    wave = parse(json);
+    return integral(&wave, a, b);
 }

@@ -13,10 +13,15 @@ from exporter.sources.cupti.choice import Choices, Metric
 from exporter.sources.cupti.errors import FAULTS, OVERFLOW, CuptiError, Fault, Remedy
 from exporter.sources.cupti.host import Host
 from exporter.sources.cupti.library import Library
-from exporter.sources.cupti.samples import LEAST_COVERED_RATIO, Window
-from exporter.sources.cupti.session import Session
+from exporter.sources.cupti.session import (
+    LEAST_COVERED_RATIO,
+    Session,
+    Window,
+    availability_of,
+    check_support,
+    chip_of,
+)
 from exporter.sources.cupti.signals import Form
-from exporter.sources.cupti.support import availability_of, check_support, chip_of
 
 BACK_OFF_SECONDS = (5.0, 15.0, 30.0, 60.0)
 """Between attempts, where only time helps."""
@@ -107,19 +112,18 @@ class SampledGpu:
         self._session, self._read_at, self._poor = session, self._tools.clock(), 0
 
     def _read(self, session: Session) -> Mapping[str, Any] | None:
-        counted = session.read()
+        window, overflowed = session.read()
         now = self._tools.clock()
         elapsed, self._read_at = now - self._read_at, now
-        if counted.overflowed:
+        if overflowed:
             session.stop()
             session.start()
-        window = counted.window
-        if counted.overflowed or window.covered_seconds < LEAST_COVERED_RATIO * elapsed:
+        if overflowed or window.covered_seconds < LEAST_COVERED_RATIO * elapsed:
             self._poor += 1
             if self._poor < MOST_POOR_SECONDS:
                 return None
             # As after a fault of the GPU (Xid 31): only a new session samples again.
-            return self._failed(FAULTS[OVERFLOW] if counted.overflowed else SILENT)
+            return self._failed(FAULTS[OVERFLOW] if overflowed else SILENT)
         self._poor = self._attempts = 0
         self._has_worked = True
         ratios, moved = activity_of(self._metrics, window)

@@ -4,29 +4,37 @@
 from __future__ import annotations
 
 import ctypes
+import math
+from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import mul
+from typing import NamedTuple
 
 from exporter.sources.cupti.errors import OVERFLOW, CuptiError
 from exporter.sources.cupti.host import Host, Image, names
 from exporter.sources.cupti.library import Library
-from exporter.sources.cupti.samples import Samples, Window
 from exporter.sources.cupti.structures import (
     COUNTER_DATA_FULL,
     KEEP_LATEST,
     KEEP_OLDEST,
+    PM_SAMPLING_API,
+    SUPPORT_LEVELS,
     SYSTEM_CLOCK_INTERVAL,
     TIME_INTERVAL,
+    DeviceGetChipName,
     PmSamplingCounterDataGetSampleInfo,
     PmSamplingCounterDataImageInitialize,
     PmSamplingDecodeData,
     PmSamplingDisable,
     PmSamplingEnable,
+    PmSamplingGetCounterAvailability,
     PmSamplingGetCounterDataInfo,
     PmSamplingGetCounterDataSize,
     PmSamplingSetConfig,
     PmSamplingStart,
     PmSamplingStop,
+    ProfilerDeviceSupported,
 )
 
 SAMPLE_SECONDS = 0.01
@@ -46,15 +54,143 @@ FIRST_CLOCK_HERTZ = 1.2e9
 OFF_RATIO = 2.0
 """Samples that are so much longer or shorter than they should be are set anew."""
 FEWEST_CYCLES, MOST_CYCLES = 100_000, 1_000_000_000
+OBSTACLES = (
+    ("wsl", 45, 45),
+    ("v_gpu", 33, 40),
+    ("confidential_compute", 41, 41),
+    ("cmp", 42, 42),
+    ("sli", 44, 44),
+    ("architecture", 27, 27),
+    ("is_supported", 27, 27),
+)
+"""By member of the answer: the result code that says the same, where it is unsupported and where it
+is disabled."""
+
+NANOSECONDS = 1e9
+LEAST_COVERED_RATIO = 0.9
+"""An interval of which the samples cover less was not measured."""
+LONGEST_SAMPLE_SECONDS = 1.0
+"""One that is longer is not of the second in which it was decoded."""
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """What was sampled since the last read."""
+class Window(NamedTuple):
+    """The samples of one interval, taken together."""
 
-    window: Window
-    overflowed: bool
-    """Whether samples were lost, and sampling has to be started again."""
+    covered_seconds: float
+    """Of the interval, by samples that can be used."""
+    sample_seconds: float
+    """How long one of them is, in the mean; 0 without one."""
+    means: tuple[float | None, ...]
+    """By metric: the mean over the covered time; None where it had too few values."""
+    totals: tuple[float | None, ...]
+    """By metric: the sum of its values, for metrics that count."""
+
+
+@dataclass(slots=True)
+class Samples:
+    """The samples of an interval, as they are decoded; reused for the next one."""
+
+    metrics: int
+    """How many values a sample has."""
+    weights: list[float] = field(default_factory=list)
+    """By sample: its seconds."""
+    values: array[float] = field(default_factory=lambda: array("d"))
+    """Sample after sample, the values of its metrics."""
+    ended_nanoseconds: int = 0
+    """When the last one ended."""
+
+    def clear(self) -> None:
+        """Forget the samples, but not when the last one ended."""
+        self.weights.clear()
+        del self.values[:]
+
+    def admits(self, start_nanoseconds: int, end_nanoseconds: int) -> bool:
+        """Return whether such a sample can be used, and if so count its time.
+
+        Its values are then to be appended to `values`. Of one that reaches back into time that is
+        counted already, only the rest counts.
+        """
+        start = max(start_nanoseconds, self.ended_nanoseconds)
+        seconds = (end_nanoseconds - start) / NANOSECONDS
+        is_own = start_nanoseconds > 0 and 0 < seconds <= LONGEST_SAMPLE_SECONDS
+        self.ended_nanoseconds = max(self.ended_nanoseconds, end_nanoseconds)
+        if is_own:
+            self.weights.append(seconds)
+        return is_own
+
+    def window(self) -> Window:
+        """Return what they amount to."""
+        covered = sum(self.weights)
+        if not self.weights:
+            return Window(0.0, 0.0, (None,) * self.metrics, (None,) * self.metrics)
+        columns = [self.values[metric :: self.metrics] for metric in range(self.metrics)]
+        reduced = [_reduced(column, self.weights, covered) for column in columns]
+        return Window(
+            covered,
+            covered / len(self.weights),
+            tuple(mean for mean, _ in reduced),
+            tuple(total for _, total in reduced),
+        )
+
+
+def _reduced(
+    column: Sequence[float], weights: Sequence[float], covered: float
+) -> tuple[float | None, float | None]:
+    """Return the time-weighted mean and the sum of one metric's values.
+
+    A value that is none (0 / 0 where no cycle passed) leaves its time out; without at least 90 % of
+    the time there is no mean.
+    """
+    total = math.fsum(column) if all(map(math.isfinite, column)) else math.nan
+    if math.isfinite(total):
+        return math.fsum(map(mul, column, weights)) / covered, total
+    known = [
+        (value, weight)
+        for value, weight in zip(column, weights, strict=True)
+        if math.isfinite(value)
+    ]
+    seconds = math.fsum(weight for _, weight in known)
+    if seconds < LEAST_COVERED_RATIO * covered:
+        return None, None
+    mean = math.fsum(value * weight for value, weight in known) / seconds
+    return mean, math.fsum(value for value, _ in known) * covered / seconds
+
+
+def chip_of(library: Library, index: int) -> str:
+    """Return the name of the chip of GPU `index`.
+
+    Raises:
+        CuptiError: with CUPTI's code.
+    """
+    return str(library.call(DeviceGetChipName, device_index=index).p_chip_name.decode())
+
+
+def check_support(library: Library, index: int) -> None:
+    """Raise CuptiError with the code of what stands in the way of sampling GPU `index`."""
+    answer = library.call(ProfilerDeviceSupported, cu_device=index, api=PM_SAMPLING_API)
+    for member, unsupported, disabled in OBSTACLES:
+        level = getattr(answer, member)
+        if level in (SUPPORT_LEVELS.index("unsupported"), SUPPORT_LEVELS.index("disabled")):
+            code = unsupported if SUPPORT_LEVELS[level] == "unsupported" else disabled
+            raise CuptiError(code, ProfilerDeviceSupported.FUNCTION)
+
+
+def availability_of(library: Library, index: int) -> Image:
+    """Return the image of what can be counted on GPU `index` now.
+
+    Raises:
+        CuptiError: with CUPTI's code, as while another profiler is active.
+    """
+    asked = {"device_index": index}
+    size = library.call(PmSamplingGetCounterAvailability, **asked).counter_availability_image_size
+    image: Image = (ctypes.c_uint8 * size)()
+    library.call(
+        PmSamplingGetCounterAvailability,
+        **asked,
+        counter_availability_image_size=size,
+        p_counter_availability_image=ctypes.addressof(image),
+    )
+    return image
 
 
 class Session:
@@ -119,8 +255,9 @@ class Session:
             self._sampling = False
             self._library.call(PmSamplingDisable, p_pm_sampling_object=held)
 
-    def read(self) -> Counted:
-        """Return what was sampled since the last read, or the start."""
+    def read(self) -> tuple[Window, bool]:
+        """Return what was sampled since the last read, or the start, and whether samples were lost:
+        then sampling has to be started again."""
         self._samples.clear()
         overflowed = False
         try:
@@ -138,7 +275,7 @@ class Session:
         window = self._samples.window()
         if self._counts_cycles and not overflowed:
             self._calibrate(window.sample_seconds)
-        return Counted(window, overflowed)
+        return window, overflowed
 
     def _begin(self) -> None:
         self._library.call(

@@ -72,266 +72,179 @@ def parameters(kind: type[P], version: int, **members: Any) -> P:
     return kind(struct_size=struct_size(kind, version), **members)
 
 
-# Of the process and its GPUs.
-
-
-class ProfilerInitialize(Parameters):
-    """Once in a process."""
-
-    FUNCTION = "cuptiProfilerInitialize"
-    _fields_ = ()
-
-
-class ProfilerDeInitialize(Parameters):
-    """Once in a process: a second time crashes it."""
-
-    FUNCTION = "cuptiProfilerDeInitialize"
-    _fields_ = ()
-
-
-class DeviceGetChipName(Parameters):
-    """Gives `p_chip_name`."""
-
-    FUNCTION = "cuptiDeviceGetChipName"
-    _fields_ = (("device_index", c_size_t), ("p_chip_name", c_char_p))
-
-
-class ProfilerDeviceSupported(Parameters):
-    """Gives a level of support for each thing that may stand in the way."""
-
-    FUNCTION = "cuptiProfilerDeviceSupported"
-    SINCE: ClassVar[Mapping[str, int]] = {"sku": CUPTI_13_1}
-    _fields_ = (
-        ("cu_device", c_int),
-        ("is_supported", c_int),
-        ("architecture", c_int),
-        ("sli", c_int),
-        ("v_gpu", c_int),
-        ("confidential_compute", c_int),
-        ("cmp", c_int),
-        ("wsl", c_int),
-        ("api", c_int),
-        ("sku", c_int),
+def _structure(
+    function: str, since: Mapping[str, int] | None = None, **members: Any
+) -> type[Parameters]:
+    """Return the structure that a function takes: its members by name, in their order."""
+    return type(
+        function.removeprefix("cupti"),
+        (Parameters,),
+        {"FUNCTION": function, "SINCE": since or {}, "_fields_": tuple(members.items())},
     )
 
+
+# Of the process and its GPUs.
+
+# Once in a process.
+ProfilerInitialize = _structure("cuptiProfilerInitialize")
+# Once in a process: a second time crashes it.
+ProfilerDeInitialize = _structure("cuptiProfilerDeInitialize")
+# Gives `p_chip_name`.
+DeviceGetChipName = _structure(
+    "cuptiDeviceGetChipName", device_index=c_size_t, p_chip_name=c_char_p
+)
+# Gives a level of support for each thing that may stand in the way.
+ProfilerDeviceSupported = _structure(
+    "cuptiProfilerDeviceSupported",
+    cu_device=c_int,
+    is_supported=c_int,
+    architecture=c_int,
+    sli=c_int,
+    v_gpu=c_int,
+    confidential_compute=c_int,
+    cmp=c_int,
+    wsl=c_int,
+    api=c_int,
+    sku=c_int,
+    since={"sku": CUPTI_13_1},
+)
 
 # Sampling.
 
-
-class PmSamplingEnable(Parameters):
-    """Gives `p_pm_sampling_object`, which stands for the GPU in what follows."""
-
-    FUNCTION = "cuptiPmSamplingEnable"
-    _fields_ = (("device_index", c_size_t), ("p_pm_sampling_object", c_void_p))
-
-
-class PmSamplingDisable(Parameters):
-    """Gives the GPU's counters back."""
-
-    FUNCTION = "cuptiPmSamplingDisable"
-    _fields_ = (("p_pm_sampling_object", c_void_p),)
-
-
-class PmSamplingSetConfig(Parameters):
-    """The config image is kept by its address for as long as the GPU is enabled."""
-
-    FUNCTION = "cuptiPmSamplingSetConfig"
-    SINCE: ClassVar[Mapping[str, int]] = {"hw_buffer_append_mode": CUPTI_12_8}
-    _fields_ = (
-        ("p_pm_sampling_object", c_void_p),
-        ("config_size", c_size_t),
-        ("p_config", c_void_p),
-        ("hardware_buffer_size", c_size_t),
-        ("sampling_interval", c_uint64),
-        ("trigger_mode", c_int),
-        ("hw_buffer_append_mode", c_int),
-    )
-
-
-class PmSamplingStart(Parameters):
-    """Begins to sample."""
-
-    FUNCTION = "cuptiPmSamplingStart"
-    _fields_ = (("p_pm_sampling_object", c_void_p),)
-
-
-class PmSamplingStop(Parameters):
-    """Ends sampling."""
-
-    FUNCTION = "cuptiPmSamplingStop"
-    _fields_ = (("p_pm_sampling_object", c_void_p),)
-
-
-class PmSamplingDecodeData(Parameters):
-    """Moves samples into an image; gives why it stopped and whether the buffer overflowed."""
-
-    FUNCTION = "cuptiPmSamplingDecodeData"
-    _fields_ = (
-        ("p_pm_sampling_object", c_void_p),
-        ("p_counter_data_image", c_void_p),
-        ("counter_data_image_size", c_size_t),
-        ("decode_stop_reason", c_int),
-        ("overflow", c_uint8),
-    )
-
-
-class PmSamplingGetCounterAvailability(Parameters):
-    """Gives the size where the image is NULL, and then fills it."""
-
-    FUNCTION = "cuptiPmSamplingGetCounterAvailability"
-    _fields_ = (
-        ("device_index", c_size_t),
-        ("counter_availability_image_size", c_size_t),
-        ("p_counter_availability_image", c_void_p),
-    )
-
-
-class PmSamplingGetCounterDataSize(Parameters):
-    """Gives `counter_data_size`, in bytes."""
-
-    FUNCTION = "cuptiPmSamplingGetCounterDataSize"
-    _fields_ = (
-        ("p_pm_sampling_object", c_void_p),
-        ("p_metric_names", _Names),
-        ("num_metrics", c_size_t),
-        ("max_samples", c_uint32),
-        ("counter_data_size", c_size_t),
-    )
-
-
-class PmSamplingCounterDataImageInitialize(Parameters):
-    """Makes an image empty."""
-
-    FUNCTION = "cuptiPmSamplingCounterDataImageInitialize"
-    _fields_ = (
-        ("p_pm_sampling_object", c_void_p),
-        ("counter_data_size", c_size_t),
-        ("p_counter_data", c_void_p),
-    )
-
-
-class PmSamplingGetCounterDataInfo(Parameters):
-    """Gives how many samples an image has."""
-
-    FUNCTION = "cuptiPmSamplingGetCounterDataInfo"
-    _fields_ = (
-        ("p_counter_data_image", c_void_p),
-        ("counter_data_image_size", c_size_t),
-        ("num_total_samples", c_size_t),
-        ("num_populated_samples", c_size_t),
-        ("num_completed_samples", c_size_t),
-    )
-
-
-class PmSamplingCounterDataGetSampleInfo(Parameters):
-    """Gives when one sample began and ended, in nanoseconds."""
-
-    FUNCTION = "cuptiPmSamplingCounterDataGetSampleInfo"
-    _fields_ = (
-        ("p_pm_sampling_object", c_void_p),
-        ("p_counter_data_image", c_void_p),
-        ("counter_data_image_size", c_size_t),
-        ("sample_index", c_size_t),
-        ("start_timestamp", c_uint64),
-        ("end_timestamp", c_uint64),
-    )
-
+# Gives `p_pm_sampling_object`, which stands for the GPU in what follows.
+PmSamplingEnable = _structure(
+    "cuptiPmSamplingEnable", device_index=c_size_t, p_pm_sampling_object=c_void_p
+)
+# Gives the GPU's counters back.
+PmSamplingDisable = _structure("cuptiPmSamplingDisable", p_pm_sampling_object=c_void_p)
+# The config image is kept by its address for as long as the GPU is enabled.
+PmSamplingSetConfig = _structure(
+    "cuptiPmSamplingSetConfig",
+    p_pm_sampling_object=c_void_p,
+    config_size=c_size_t,
+    p_config=c_void_p,
+    hardware_buffer_size=c_size_t,
+    sampling_interval=c_uint64,
+    trigger_mode=c_int,
+    hw_buffer_append_mode=c_int,
+    since={"hw_buffer_append_mode": CUPTI_12_8},
+)
+# Begins to sample.
+PmSamplingStart = _structure("cuptiPmSamplingStart", p_pm_sampling_object=c_void_p)
+# Ends sampling.
+PmSamplingStop = _structure("cuptiPmSamplingStop", p_pm_sampling_object=c_void_p)
+# Moves samples into an image; gives why it stopped and whether the buffer overflowed.
+PmSamplingDecodeData = _structure(
+    "cuptiPmSamplingDecodeData",
+    p_pm_sampling_object=c_void_p,
+    p_counter_data_image=c_void_p,
+    counter_data_image_size=c_size_t,
+    decode_stop_reason=c_int,
+    overflow=c_uint8,
+)
+# Gives the size where the image is NULL, and then fills it.
+PmSamplingGetCounterAvailability = _structure(
+    "cuptiPmSamplingGetCounterAvailability",
+    device_index=c_size_t,
+    counter_availability_image_size=c_size_t,
+    p_counter_availability_image=c_void_p,
+)
+# Gives `counter_data_size`, in bytes.
+PmSamplingGetCounterDataSize = _structure(
+    "cuptiPmSamplingGetCounterDataSize",
+    p_pm_sampling_object=c_void_p,
+    p_metric_names=_Names,
+    num_metrics=c_size_t,
+    max_samples=c_uint32,
+    counter_data_size=c_size_t,
+)
+# Makes an image empty.
+PmSamplingCounterDataImageInitialize = _structure(
+    "cuptiPmSamplingCounterDataImageInitialize",
+    p_pm_sampling_object=c_void_p,
+    counter_data_size=c_size_t,
+    p_counter_data=c_void_p,
+)
+# Gives how many samples an image has.
+PmSamplingGetCounterDataInfo = _structure(
+    "cuptiPmSamplingGetCounterDataInfo",
+    p_counter_data_image=c_void_p,
+    counter_data_image_size=c_size_t,
+    num_total_samples=c_size_t,
+    num_populated_samples=c_size_t,
+    num_completed_samples=c_size_t,
+)
+# Gives when one sample began and ended, in nanoseconds.
+PmSamplingCounterDataGetSampleInfo = _structure(
+    "cuptiPmSamplingCounterDataGetSampleInfo",
+    p_pm_sampling_object=c_void_p,
+    p_counter_data_image=c_void_p,
+    counter_data_image_size=c_size_t,
+    sample_index=c_size_t,
+    start_timestamp=c_uint64,
+    end_timestamp=c_uint64,
+)
 
 # Of the host, which needs neither GPU nor driver.
-
-
-class ProfilerHostInitialize(Parameters):
-    """Gives `p_host_object`, which stands for the chip in what follows."""
-
-    FUNCTION = "cuptiProfilerHostInitialize"
-    _fields_ = (
-        ("profiler_type", c_int),
-        ("p_chip_name", c_char_p),
-        ("p_counter_availability_image", c_void_p),
-        ("p_host_object", c_void_p),
-    )
-
-
-class ProfilerHostDeinitialize(Parameters):
-    """Frees the host object."""
-
-    FUNCTION = "cuptiProfilerHostDeinitialize"
-    _fields_ = (("p_host_object", c_void_p),)
-
-
-class ProfilerHostGetSupportedChips(Parameters):
-    """Gives the names of all chips that this release knows."""
-
-    FUNCTION = "cuptiProfilerHostGetSupportedChips"
-    _fields_ = (("num_chips", c_size_t), ("pp_chip_names", _Names))
-
-
-class ProfilerHostGetMetricProperties(Parameters):
-    """Describes one metric."""
-
-    FUNCTION = "cuptiProfilerHostGetMetricProperties"
-    SINCE: ClassVar[Mapping[str, int]] = {"metric_collection_scope": CUPTI_13_1}
-    _fields_ = (
-        ("p_host_object", c_void_p),
-        ("p_metric_name", c_char_p),
-        ("p_description", c_char_p),
-        ("p_hw_unit", c_char_p),
-        ("p_dim_unit", c_char_p),
-        ("metric_type", c_int),
-        ("metric_collection_scope", c_int),
-    )
-
-
-class ProfilerHostConfigAddMetrics(Parameters):
-    """Adds metrics to the host object's configuration."""
-
-    FUNCTION = "cuptiProfilerHostConfigAddMetrics"
-    _fields_ = (
-        ("p_host_object", c_void_p),
-        ("pp_metric_names", _Names),
-        ("num_metrics", c_size_t),
-    )
-
-
-class ProfilerHostGetConfigImageSize(Parameters):
-    """Gives `config_image_size`, in bytes."""
-
-    FUNCTION = "cuptiProfilerHostGetConfigImageSize"
-    _fields_ = (("p_host_object", c_void_p), ("config_image_size", c_size_t))
-
-
-class ProfilerHostGetConfigImage(Parameters):
-    """Fills the configuration's image."""
-
-    FUNCTION = "cuptiProfilerHostGetConfigImage"
-    _fields_ = (
-        ("p_host_object", c_void_p),
-        ("config_image_size", c_size_t),
-        ("p_config_image", c_void_p),
-    )
-
-
-class ProfilerHostGetNumOfPasses(Parameters):
-    """Gives in how many passes the metrics of an image are counted."""
-
-    FUNCTION = "cuptiProfilerHostGetNumOfPasses"
-    _fields_ = (
-        ("config_image_size", c_size_t),
-        ("p_config_image", c_void_p),
-        ("num_of_passes", c_size_t),
-    )
-
-
-class ProfilerHostEvaluateToGpuValues(Parameters):
-    """Computes metrics of one sample of a counter data image into `p_metric_values`."""
-
-    FUNCTION = "cuptiProfilerHostEvaluateToGpuValues"
-    _fields_ = (
-        ("p_host_object", c_void_p),
-        ("p_counter_data_image", c_void_p),
-        ("counter_data_image_size", c_size_t),
-        ("range_index", c_size_t),
-        ("pp_metric_names", _Names),
-        ("num_metrics", c_size_t),
-        ("p_metric_values", POINTER(c_double)),
-    )
+# Gives `p_host_object`, which stands for the chip in what follows.
+ProfilerHostInitialize = _structure(
+    "cuptiProfilerHostInitialize",
+    profiler_type=c_int,
+    p_chip_name=c_char_p,
+    p_counter_availability_image=c_void_p,
+    p_host_object=c_void_p,
+)
+# Frees the host object.
+ProfilerHostDeinitialize = _structure("cuptiProfilerHostDeinitialize", p_host_object=c_void_p)
+# Gives the names of all chips that this release knows.
+ProfilerHostGetSupportedChips = _structure(
+    "cuptiProfilerHostGetSupportedChips", num_chips=c_size_t, pp_chip_names=_Names
+)
+# Describes one metric.
+ProfilerHostGetMetricProperties = _structure(
+    "cuptiProfilerHostGetMetricProperties",
+    p_host_object=c_void_p,
+    p_metric_name=c_char_p,
+    p_description=c_char_p,
+    p_hw_unit=c_char_p,
+    p_dim_unit=c_char_p,
+    metric_type=c_int,
+    metric_collection_scope=c_int,
+    since={"metric_collection_scope": CUPTI_13_1},
+)
+# Adds metrics to the host object's configuration.
+ProfilerHostConfigAddMetrics = _structure(
+    "cuptiProfilerHostConfigAddMetrics",
+    p_host_object=c_void_p,
+    pp_metric_names=_Names,
+    num_metrics=c_size_t,
+)
+# Gives `config_image_size`, in bytes.
+ProfilerHostGetConfigImageSize = _structure(
+    "cuptiProfilerHostGetConfigImageSize", p_host_object=c_void_p, config_image_size=c_size_t
+)
+# Fills the configuration's image.
+ProfilerHostGetConfigImage = _structure(
+    "cuptiProfilerHostGetConfigImage",
+    p_host_object=c_void_p,
+    config_image_size=c_size_t,
+    p_config_image=c_void_p,
+)
+# Gives in how many passes the metrics of an image are counted.
+ProfilerHostGetNumOfPasses = _structure(
+    "cuptiProfilerHostGetNumOfPasses",
+    config_image_size=c_size_t,
+    p_config_image=c_void_p,
+    num_of_passes=c_size_t,
+)
+# Computes metrics of one sample of a counter data image into `p_metric_values`.
+ProfilerHostEvaluateToGpuValues = _structure(
+    "cuptiProfilerHostEvaluateToGpuValues",
+    p_host_object=c_void_p,
+    p_counter_data_image=c_void_p,
+    counter_data_image_size=c_size_t,
+    range_index=c_size_t,
+    pp_metric_names=_Names,
+    num_metrics=c_size_t,
+    p_metric_values=POINTER(c_double),
+)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.sources.cupti.duty import CYCLE_SECONDS, SHORTEST_BURST_SECONDS, Duty
+from exporter.sources.cupti.program import CYCLE_SECONDS, SHORTEST_BURST_SECONDS, Duty
 
 STEP_SECONDS = 0.25
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.sources.cupti.samples import Samples, Window
+from exporter.sources.cupti.session import Samples, Window
 
 MILLISECOND = 1_000_000
 

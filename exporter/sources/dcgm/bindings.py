@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from exporter.sources.dcgm.passes import MetricGroup
-from exporter.sources.dcgm.refusals import CORE, Refused
+from exporter.sources.dcgm.refusals import CORE, DcgmError
 
 DEFAULT_FOLDER = "/usr/share/datacenter-gpu-manager-4/bindings/python3"
 CONNECT_MILLISECONDS = 3000
@@ -44,6 +43,14 @@ class Entity(NamedTuple):
     number: int
 
 
+class MetricGroup(NamedTuple):
+    """Profiling fields that are counted together; of those with one major id only one at a time
+    (dcgmProfGetSupportedMetricGroups, dcgm_agent.h)."""
+
+    major: int
+    fields: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Value:
     """What the hostengine has of one field of one entity."""
@@ -65,7 +72,7 @@ class Watch:
 
 
 class Hostengine:
-    """A connection; every call but `close` raises `Refused`, and `BindingsMissing` where the
+    """A connection; every call but `close` raises `DcgmError`, and `BindingsMissing` where the
     bindings lack it."""
 
     def __init__(self, folder: str, host: str) -> None:
@@ -82,7 +89,7 @@ class Hostengine:
 
     def close(self) -> None:
         """Disconnect; what was watched is watched no more."""
-        with contextlib.suppress(Refused, BindingsMissing):
+        with contextlib.suppress(DcgmError, BindingsMissing):
             self._call(self._agent.dcgmDisconnect, self._handle)
 
     def gpus(self) -> dict[str, int]:
@@ -124,14 +131,14 @@ class Hostengine:
             for entity in entities:
                 self._call(agent.dcgmGroupAddEntity, handle, group, entity.kind, entity.number)
             of = self._call(agent.dcgmFieldGroupCreate, handle, list(fields), name)
-        except Refused:
+        except DcgmError:
             self._forget(agent.dcgmGroupDestroy, group)
             raise
         watch = Watch(group, of)
         every = round(every_seconds * 1e6)
         try:
             self._call(agent.dcgmWatchFields, handle, group, of, every, KEPT_SECONDS, 0)
-        except Refused:
+        except DcgmError:
             self._destroy(watch)
             raise
         return watch
@@ -146,7 +153,7 @@ class Hostengine:
         self._forget(self._agent.dcgmGroupDestroy, watch.group)
 
     def _forget(self, function: Callable[..., Any], *arguments: Any) -> None:
-        with contextlib.suppress(Refused):  # it is gone then
+        with contextlib.suppress(DcgmError):  # it is gone then
             self._call(function, self._handle, *arguments)
 
     def latest(self, entities: Sequence[Entity], fields: Sequence[int]) -> list[Value]:
@@ -172,7 +179,7 @@ class Hostengine:
         try:
             return function(*arguments)
         except self._structs.DCGMError as error:
-            raise Refused(int(error.value), str(error)) from error
+            raise DcgmError(int(error.value), str(error)) from error
 
 
 def _text(value: str | bytes) -> str:

@@ -7,9 +7,10 @@ connection ends the process, and the exporter starts the next one.
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,10 +24,10 @@ from exporter.sources.dcgm.bindings import (
     BindingsMissing,
     Entity,
     Hostengine,
+    MetricGroup,
     Value,
     Watch,
 )
-from exporter.sources.dcgm.passes import one_pass
 from exporter.sources.dcgm.refusals import (
     BLANK,
     HOSTENGINE_CODES,
@@ -34,8 +35,8 @@ from exporter.sources.dcgm.refusals import (
     NOT_LISTED,
     STOPPED,
     TOO_OFTEN,
+    DcgmError,
     Refusal,
-    Refused,
     refusal,
 )
 
@@ -57,6 +58,18 @@ one before, and of those in between nothing is known."""
 MOST_SHORT = 3
 """More than of others: the beginning of a watch makes one."""
 
+IMPORTANCE = (
+    *("tensor", "dram", "sm", "engine", "fp64", "fp32", "fp16", "integer", "occupancy"),
+    *("hmma", "imma", "dmma", "dfma"),
+    *("nvlink_transmit_bytes", "nvlink_receive_bytes"),
+    *("pcie_transmit_bytes", "pcie_receive_bytes"),
+)
+"""The fields of `Activity`, the most important one first: a field outweighs all that follow."""
+
+_WEIGHTS: Mapping[int, int] = {
+    field.number: 1 << (len(IMPORTANCE) - IMPORTANCE.index(field.activity)) for field in FIELDS
+}
+MOST_CHOICES = 4096
 _FIELDS = {each.number: each for each in FIELDS}
 
 
@@ -78,7 +91,7 @@ def run(options: Mapping[str, Any], port: Port) -> int:
         return _give_up(port, Refusal("missing", str(error)))
     except AttributeError as error:
         return _give_up(port, Refusal("missing", f"the bindings in {folder} are unfit: {error}"))
-    except Refused as error:
+    except DcgmError as error:
         state, advice = refusal(error)
         return _give_up(port, Refusal(state, f"the DCGM hostengine at {host}: {advice}"))
     return 0
@@ -125,7 +138,7 @@ class _Reader:
         """Read until told to end.
 
         Raises:
-            Refused: the connection is of no use any more.
+            DcgmError: the connection is of no use any more.
         """
         while not self._port.ended:
             for message in self._port.messages():
@@ -170,7 +183,7 @@ class _Reader:
                     self._port.beat()
             else:
                 self._read(gpu, now)
-        except Refused as error:
+        except DcgmError as error:
             if error.code in HOSTENGINE_CODES:
                 raise
             self._unwatch(gpu)
@@ -196,7 +209,7 @@ class _Reader:
         if gpu.gpu_instances:  # links belong to no instance
             fields = tuple(number for number in fields if not _FIELDS[number].is_rate)
         if not fields:
-            raise Refused(-36, "it lists no fields")
+            raise DcgmError(-36, "it lists no fields")
         self._watches += 1
         name = f"roofline-exporter-{os.getpid()}-{self._watches}"
         gpu.watch = self._engine.watch(name, entities, fields, WATCH_SECONDS)
@@ -226,7 +239,7 @@ class _Reader:
                 self._emit(gpu, entity, found, now)
         elif now - gpu.since >= FIRST_VALUE_SECONDS:
             lost = next((value.status for value in values if value.status == -18), None)
-            self._say(gpu, BLANK if lost is None else refusal(Refused(lost, "GPU is lost")))
+            self._say(gpu, BLANK if lost is None else refusal(DcgmError(lost, "GPU is lost")))
 
     def _emit(self, gpu: _Gpu, entity: Entity, values: Sequence[Value], now: float) -> None:
         """Say what is new; or what is old, once a second, with its age."""
@@ -273,3 +286,18 @@ class _Reader:
 def _age(values: Sequence[Value]) -> float:
     """Return for how many seconds the newest of these values has been known."""
     return max(0.0, time.time() - max(value.unix_seconds for value in values))
+
+
+def one_pass(groups: Iterable[MetricGroup]) -> tuple[int, ...]:
+    """Return the numbers of the most important fields that can be counted at once, sorted."""
+    by_major: dict[int, list[frozenset[int]]] = {}
+    for group in groups:
+        known = frozenset(group.fields).intersection(_WEIGHTS)
+        by_major.setdefault(group.major, []).append(known)
+    choices = itertools.islice(itertools.product(*by_major.values()), MOST_CHOICES)
+    unions = [frozenset[int]().union(*choice) for choice in choices]
+    return tuple(sorted(max(unions, key=_weight)))
+
+
+def _weight(fields: Iterable[int]) -> int:
+    return sum(_WEIGHTS[number] for number in fields)

@@ -11,11 +11,24 @@ from typing import Any, NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from exporter.model.dcgm import MADE_HERE, Field
+from exporter.model.dcgm import FIELDS, MADE_HERE, MEDIA_FIELDS, Field
 from exporter.model.reading import Activity
-from exporter.sources.dcgm.fields import BY_NAME, MOVING
 from exporter.sources.interface import DCGM
 
+BY_NAME: Mapping[str, Field] = {
+    name: field for field in (*FIELDS, *MEDIA_FIELDS) for name in field.names
+}
+"""Every field under each of its names on a page."""
+MOVING = frozenset(
+    f"DCGM_FI_DEV_{name}"
+    for name in (
+        *("TOTAL_ENERGY_CONSUMPTION", "GPU_ENERGY_JOULES_TOTAL"),
+        *("POWER_USAGE", "BOARD_POWER_WATTS"),
+        *("GPU_TEMP", "GPU_TEMP_CELSIUS"),
+    )
+)
+"""Readings that change from one sample to the next also on an idle GPU: a page on which these and
+the fields stay the same has not been renewed."""
 BLANKS = range(0x7FFFFFF0, 0x80000000)
 """What DCGM has instead of a 32-bit value that is unknown, unsupported or not permitted."""
 

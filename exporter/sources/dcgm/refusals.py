@@ -13,7 +13,7 @@ CORE = "datacenter-gpu-manager-4-core"
 PROFILING = "datacenter-gpu-manager-4-proprietary"
 
 
-class Refused(Exception):
+class DcgmError(Exception):
     """DCGM returned an error."""
 
     def __init__(self, code: int, text: str) -> None:
@@ -91,7 +91,7 @@ INSTANCE_NOT_LISTED = Refusal(
 )
 
 
-def refusal(error: Refused) -> Refusal:
+def refusal(error: DcgmError) -> Refusal:
     """Return what an error means; one that is not known is quoted."""
     known = REFUSALS.get(error.code, Refusal("unreachable", "it refuses"))
     return Refusal(known.state, f"{known.advice} (DCGM: {error.text}, {error.code})")

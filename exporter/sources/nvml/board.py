@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import pynvml
 
@@ -13,10 +12,8 @@ from exporter.model.reading import Board
 from exporter.sources.nvml import links, plausible
 from exporter.sources.nvml.fields import FieldBatch
 from exporter.sources.nvml.plausible import DriverTotals
-from exporter.sources.nvml.probe import Probe
+from exporter.sources.nvml.probe import Probe, probe_of
 from exporter.sources.reading_state import Journal
-
-T = TypeVar("T")
 
 
 class BoardReader:
@@ -26,60 +23,39 @@ class BoardReader:
         """Prepare the readings of a GPU with `link_count` NVLinks."""
         self._links = link_count
         self._totals = DriverTotals(lambda: journal.now)
+        self._handle = handle
+        self._probe = probe = partial(probe_of, journal, handle)
         fields = FieldBatch(handle, links.error_fields(link_count), journal, "slow_fields")
-        h = handle
-        nv = pynvml
-
-        def probe(
-            group: str,
-            *calls: Callable[[], T],
-            check: Callable[[T], T | None] | None = None,
-        ) -> Probe[T]:
-            return Probe(journal, group, calls, check)
-
         self._fields = probe("slow_fields", fields.read)
         self._fan_count = probe(
-            "fans",
-            lambda: nv.nvmlDeviceGetNumFans(h),
-            lambda: _one_fan(h),
-            check=plausible.FAN_COUNT,
-        )
-        self._fan: Callable[[int], Probe[int]] = lambda fan: probe(
-            "fans", partial(nv.nvmlDeviceGetFanSpeed_v2, h, fan), check=plausible.FAN_PERCENT
+            "fans", "nvmlDeviceGetNumFans", lambda: _one_fan(handle), check=plausible.FAN_COUNT
         )
         self._fans: list[Probe[int]] | None = None
         """None until their number is known."""
         self._limit = probe(
             "power_limit",
-            lambda: nv.nvmlDeviceGetEnforcedPowerLimit(h),
-            lambda: nv.nvmlDeviceGetPowerManagementLimit(h),
+            *("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit"),
             check=plausible.POWER_LIMIT_MILLIWATTS,
         )
         self._margin = probe(
             "temperature_margin",
-            lambda: nv.nvmlDeviceGetMarginTemperature(h),
+            "nvmlDeviceGetMarginTemperature",
             check=plausible.TEMPERATURE_MARGIN_CELSIUS,
         )
         self._state = probe(
             "performance_state",
-            lambda: nv.nvmlDeviceGetPerformanceState(h),
+            "nvmlDeviceGetPerformanceState",
             check=plausible.PERFORMANCE_STATE,
         )
-        self._bar1 = probe("bar1", lambda: nv.nvmlDeviceGetBAR1MemoryInfo(h), check=_possible_bar1)
+        self._bar1 = probe("bar1", "nvmlDeviceGetBAR1MemoryInfo", check=_possible_bar1)
         self._generation = probe(
-            "pcie_link",
-            lambda: nv.nvmlDeviceGetCurrPcieLinkGeneration(h),
-            check=plausible.PCIE_GENERATION,
+            "pcie_link", "nvmlDeviceGetCurrPcieLinkGeneration", check=plausible.PCIE_GENERATION
         )
         self._width = probe(
-            "pcie_link",
-            lambda: nv.nvmlDeviceGetCurrPcieLinkWidth(h),
-            check=plausible.PCIE_WIDTH,
+            "pcie_link", "nvmlDeviceGetCurrPcieLinkWidth", check=plausible.PCIE_WIDTH
         )
         self._replays = probe(
-            "pcie_replays",
-            lambda: nv.nvmlDeviceGetPcieReplayCounter(h),
-            check=plausible.SMALL_COUNT,
+            "pcie_replays", "nvmlDeviceGetPcieReplayCounter", check=plausible.SMALL_COUNT
         )
 
     def read(self) -> Board:
@@ -114,6 +90,10 @@ class BoardReader:
                 "nvlink", links.nvlink_errors(values, self._links)
             ),
         )
+
+    def _fan(self, fan: int) -> Probe[int]:
+        speed = partial(pynvml.nvmlDeviceGetFanSpeed_v2, self._handle, fan)
+        return self._probe("fans", speed, check=plausible.FAN_PERCENT)
 
     def _fan_speeds(self) -> tuple[float, ...]:
         if self._fans is None and (count := self._fan_count()) is not None:

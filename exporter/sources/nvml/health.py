@@ -4,21 +4,156 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from ctypes import byref
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import pynvml
 
 from exporter.model.reading import Health
-from exporter.sources.nvml.ecc import EccReader
-from exporter.sources.nvml.fabric import Fabric, read_fabric
 from exporter.sources.nvml.fields import Field, FieldBatch
-from exporter.sources.nvml.links import link_fields
-from exporter.sources.nvml.plausible import SMALL_COUNT
-from exporter.sources.nvml.probe import Probe
+from exporter.sources.nvml.links import Fabric, link_fields, read_fabric
+from exporter.sources.nvml.plausible import COUNT, SMALL_COUNT, DriverTotals
+from exporter.sources.nvml.probe import Outcome, Probe, code_of, outcome_of, probe_of
 from exporter.sources.reading_state import Journal
 
-T = TypeVar("T")
+SEVERITIES: Mapping[str, int] = {
+    "corrected": pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED,
+    "uncorrected": pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+}
+COUNTERS: Mapping[str, int] = {
+    "volatile": pynvml.NVML_VOLATILE_ECC,
+    "aggregate": pynvml.NVML_AGGREGATE_ECC,
+}
+"""Since driver load, and over the board's lifetime."""
+SRAM_STATUS: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("volatile", "corrected"): ("volatileCor",),
+    ("volatile", "uncorrected"): ("volatileUncParity", "volatileUncSecDed"),
+    ("aggregate", "corrected"): ("aggregateCor",),
+    ("aggregate", "uncorrected"): ("aggregateUncParity", "aggregateUncSecDed"),
+}
+"""Parity and SEC-DED errors occur in different memories; the struct's buckets are their sum."""
+SRAM_PARTS = (
+    pynvml.NVML_MEMORY_LOCATION_L1_CACHE,
+    pynvml.NVML_MEMORY_LOCATION_L2_CACHE,
+    pynvml.NVML_MEMORY_LOCATION_REGISTER_FILE,
+    pynvml.NVML_MEMORY_LOCATION_TEXTURE_MEMORY,
+    pynvml.NVML_MEMORY_LOCATION_TEXTURE_SHM,
+    pynvml.NVML_MEMORY_LOCATION_CBU,
+)
+"""Volta and older GPUs count these separately; newer ones count them all as SRAM."""
+
+
+class EccReader:
+    """Reads the counts by severity (corrected, uncorrected) and location (dram, sram).
+
+    No error is in two counts.
+    """
+
+    def __init__(self, handle: Any, journal: Journal) -> None:
+        def count(*calls: Callable[[], int]) -> Probe[int]:
+            return Probe(journal, "ecc", calls, COUNT)
+
+        self._totals = DriverTotals(lambda: journal.now)
+
+        self._dram = {
+            (counter, severity): count(
+                _location(handle, counter, severity, pynvml.NVML_MEMORY_LOCATION_DRAM)
+            )
+            for counter in COUNTERS
+            for severity in SEVERITIES
+        }
+        self._sram_status: Probe[Any] = Probe(
+            journal, "sram_status", (lambda: _sram_status(handle),)
+        )
+        self._sram = {
+            (counter, severity): count(
+                _location(handle, counter, severity, pynvml.NVML_MEMORY_LOCATION_SRAM),
+                _SramParts(handle, counter, severity),
+            )
+            for counter in COUNTERS
+            for severity in SEVERITIES
+        }
+
+    def read_status(self) -> Any:
+        """Return the driver's report on on-chip memory; None if it is not known.
+
+        Raises:
+            DeviceGone: the GPU is lost.
+            LibraryUnavailable: the library must be initialised again.
+        """
+        return self._sram_status()
+
+    def read(self, counter: str, status: Any) -> dict[str, dict[str, int]]:
+        """Return the known counts of a counter (volatile, aggregate); `status` is the SRAM report.
+
+        Raises:
+            DeviceGone: the GPU is lost.
+            LibraryUnavailable: the library must be initialised again.
+        """
+        counts: dict[str, dict[str, int]] = {}
+        for severity in SEVERITIES:
+            key = (counter, severity)
+            dram = self._dram[key]()
+            known = {"dram": dram, "sram": self._sram_count(key, status)}
+            found = {
+                place: count
+                for place, count in known.items()
+                if count is not None
+                and COUNT(count) is not None
+                and self._totals.settled((*key, place), count) is not None
+            }
+            if found:
+                counts[severity] = found
+        return counts
+
+    def _sram_count(self, key: tuple[str, str], status: Any) -> int | None:
+        if status is not None:
+            return sum(int(getattr(status, name)) for name in SRAM_STATUS[key])
+        # While the newer call may answer again, its count must not be replaced by the older one's.
+        return None if self._sram_status.possible else self._sram[key]()
+
+
+class _SramParts:
+    """The sum over the on-chip memories that an older GPU counts separately."""
+
+    def __init__(self, handle: Any, counter: str, severity: str) -> None:
+        self._parts = [_location(handle, counter, severity, part) for part in SRAM_PARTS]
+
+    def __call__(self) -> int:
+        """Return the sum over the memories that the GPU has.
+
+        Raises:
+            pynvml.NVMLError: it has none, or one is not known now: the sum would be too low.
+        """
+        total = 0
+        for part in tuple(self._parts):
+            try:
+                total += part()
+            except pynvml.NVMLError as error:
+                if outcome_of(code_of(error)) is not Outcome.NEVER:
+                    raise
+                self._parts.remove(part)
+        if not self._parts:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return total
+
+
+def _location(handle: Any, counter: str, severity: str, location: int) -> Callable[[], int]:
+    return partial(
+        pynvml.nvmlDeviceGetMemoryErrorCounter,
+        handle,
+        SEVERITIES[severity],
+        COUNTERS[counter],
+        location,
+    )
+
+
+def _sram_status(handle: Any) -> Any:
+    status = pynvml.c_nvmlEccSramErrorStatus_v1_t()
+    pynvml.nvmlDeviceGetSramEccErrorStatus(handle, byref(status))
+    return status
+
 
 RECOVERY_ACTION: Field = (230, 0)
 NVLINK_STATE = 165
@@ -39,42 +174,35 @@ class HealthReader:
         self._journal = journal
         self._links = links
         nv = pynvml
+        probe = partial(probe_of, journal, handle)
         self._ecc = EccReader(handle, journal)
-        self._rows = self._probe("row_remap", lambda: _remapped_rows(handle))
-        self._banks = self._probe("row_remap", lambda: nv.nvmlDeviceGetRowRemapperHistogram(handle))
-        self._unrepairable = self._probe(
-            "unrepairable_memory", lambda: nv.nvmlDeviceGetUnrepairableMemoryFlag_v1(handle)
-        )
+        self._rows = probe("row_remap", lambda: _remapped_rows(handle))
+        self._banks = probe("row_remap", "nvmlDeviceGetRowRemapperHistogram")
+        self._unrepairable = probe("unrepairable_memory", "nvmlDeviceGetUnrepairableMemoryFlag_v1")
         self._retired = {
-            cause: self._probe(
-                "retired_pages", partial(nv.nvmlDeviceGetRetiredPages, handle, number)
-            )
+            cause: probe("retired_pages", partial(nv.nvmlDeviceGetRetiredPages, handle, number))
             for cause, number in RETIREMENT_CAUSES.items()
         }
-        self._retirement_pending = self._probe(
-            "retired_pages", lambda: nv.nvmlDeviceGetRetiredPagesPendingStatus(handle)
-        )
-        self._action = self._probe(
+        self._retirement_pending = probe("retired_pages", "nvmlDeviceGetRetiredPagesPendingStatus")
+        self._action = probe(
             "recovery_action", self._fields(handle, "recovery_action", RECOVERY_ACTION)
         )
-        self._link_states = self._probe(
+        self._link_states = probe(
             "nvlink_state",
             self._fields(handle, "nvlink_state", *link_fields(NVLINK_STATE, links)),
             partial(_link_states, handle, links, journal.progress),
         )
-        self._fabric = self._probe(
+        self._fabric = probe(
             "fabric",
-            lambda: read_fabric(
-                nv.nvmlDeviceGetGpuFabricInfoV, handle, nv.c_nvmlGpuFabricInfo_v3_t()
+            *(
+                partial(read_fabric, function, handle, info)
+                for function, info in (
+                    ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v3_t"),
+                    ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v2_t"),
+                    ("nvmlDeviceGetGpuFabricInfo", "c_nvmlGpuFabricInfo_t"),
+                )
             ),
-            lambda: read_fabric(
-                nv.nvmlDeviceGetGpuFabricInfoV, handle, nv.c_nvmlGpuFabricInfo_v2_t()
-            ),
-            lambda: read_fabric(nv.nvmlDeviceGetGpuFabricInfo, handle, nv.c_nvmlGpuFabricInfo_t()),
         )
-
-    def _probe(self, group: str, *calls: Callable[[], T]) -> Probe[T]:
-        return Probe(self._journal, group, calls)
 
     def _fields(self, handle: Any, group: str, *fields: Field) -> Callable[[], list[float]]:
         batch = FieldBatch(handle, fields, self._journal, group)

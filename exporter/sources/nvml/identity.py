@@ -17,7 +17,14 @@ from exporter.model.reading import Device, Instance
 from exporter.sources.nvml import plausible
 from exporter.sources.nvml.fields import Field
 from exporter.sources.nvml.plausible import Range
-from exporter.sources.nvml.probe import Outcome, Probe, code_of, outcome_of, raise_if_gone
+from exporter.sources.nvml.probe import (
+    Outcome,
+    Probe,
+    code_of,
+    outcome_of,
+    probe_of,
+    raise_if_gone,
+)
 from exporter.sources.reading_state import IDENTITY, Journal
 
 T = TypeVar("T")
@@ -112,12 +119,12 @@ class Identity:
         self._journal = journal
         self._probes: dict[str, Probe[Any]] = {}
 
-    def _ask(self, fact: str, call: Callable[[], Any], check: Range | None = None) -> Any:
-        """Return the answer of `call`; None if it fails or `check` finds it impossible."""
-        probe = self._probes.get(fact)
-        if probe is None:
-            probe = self._probes[fact] = Probe(self._journal, IDENTITY, (call,), check)
-        return probe()
+    def _ask(self, fact: str, call: str | Callable[[], Any], check: Range | None = None) -> Any:
+        """Return the answer of a call, or of pynvml's function of that name; None if it fails or
+        `check` finds it impossible."""
+        if fact not in self._probes:
+            self._probes[fact] = probe_of(self._journal, self._handle, IDENTITY, call, check=check)
+        return self._probes[fact]()
 
     def read(self, fields: Mapping[Field, float], mig: tuple[MigSlot, ...] | None) -> Device:
         """Return the device; `fields` are its static field values, `mig` its layout or None.
@@ -130,14 +137,14 @@ class Identity:
         h = self._handle
         ask = self._ask
         nv = pynvml
-        pci = ask("pci", lambda: nv.nvmlDeviceGetPciInfo_v3(h))
-        architecture = ask("architecture", lambda: nv.nvmlDeviceGetArchitecture(h))
+        pci = ask("pci", "nvmlDeviceGetPciInfo_v3")
+        architecture = ask("architecture", "nvmlDeviceGetArchitecture")
         name = ask("name", lambda: text("nvmlDeviceGetName", h)) or "unknown"
         watts = plausible.POWER_LIMIT_MILLIWATTS
         limit = ask("limits", lambda: nv.nvmlDeviceGetPowerManagementLimitConstraints(h)[1], watts)
-        default_limit = ask("limit", lambda: nv.nvmlDeviceGetPowerManagementDefaultLimit(h), watts)
+        default_limit = ask("limit", "nvmlDeviceGetPowerManagementDefaultLimit", watts)
         memory = ask("memory", lambda: nv.nvmlDeviceGetMemoryInfo(h).total, plausible.MEMORY_BYTES)
-        virtualization = ask("virtualization", lambda: nv.nvmlDeviceGetVirtualizationMode(h))
+        virtualization = ask("virtualization", "nvmlDeviceGetVirtualizationMode")
         speed = fields.get(NVLINK_SPEED_MB_S)
         links = fields.get(NVLINK_COUNT)
         c2c_links = fields.get(C2C_COUNT)
@@ -147,22 +154,18 @@ class Identity:
             uuid=self._uuid(),
             name=name,
             architecture=ARCHITECTURES.get(architecture),
-            compute_capability=ask("capability", lambda: nv.nvmlDeviceGetCudaComputeCapability(h)),
+            compute_capability=ask("capability", "nvmlDeviceGetCudaComputeCapability"),
             pci_bus_id=pci.busId if pci else None,
             pci_device_id=pci.pciDeviceId >> 16 if pci else None,
             serial=ask("serial", lambda: text("nvmlDeviceGetSerial", h)),
             board_part_number=ask("part", lambda: text("nvmlDeviceGetBoardPartNumber", h)),
-            minor_number=ask(
-                "minor", lambda: nv.nvmlDeviceGetMinorNumber(h), plausible.SMALL_COUNT
-            ),
-            numa_node=self._numa_node(),
+            minor_number=ask("minor", "nvmlDeviceGetMinorNumber", plausible.SMALL_COUNT),
+            numa_node=ask("numa", "nvmlDeviceGetNumaNodeId", plausible.SMALL_COUNT),
             driver_version=ask("driver", lambda: text("nvmlSystemGetDriverVersion")),
             cuda_version=ask("cuda", _cuda_version),
             vbios_version=ask("vbios", lambda: text("nvmlDeviceGetVbiosVersion", h)),
-            core_count=ask("cores", lambda: nv.nvmlDeviceGetNumGpuCores(h), plausible.CORES),
-            memory_bus_width_bits=ask(
-                "bus", lambda: nv.nvmlDeviceGetMemoryBusWidth(h), plausible.BUS_BITS
-            ),
+            core_count=ask("cores", "nvmlDeviceGetNumGpuCores", plausible.CORES),
+            memory_bus_width_bits=ask("bus", "nvmlDeviceGetMemoryBusWidth", plausible.BUS_BITS),
             memory_bytes=memory,
             clock_max_hertz={
                 name: megahertz * 1e6
@@ -183,12 +186,10 @@ class Identity:
             ),
             pcie_generation_max=ask(
                 "pcie",
-                lambda: nv.nvmlDeviceGetMaxPcieLinkGeneration(h),
+                "nvmlDeviceGetMaxPcieLinkGeneration",
                 plausible.PCIE_GENERATION,
             ),
-            pcie_width_max=ask(
-                "width", lambda: nv.nvmlDeviceGetMaxPcieLinkWidth(h), plausible.PCIE_WIDTH
-            ),
+            pcie_width_max=ask("width", "nvmlDeviceGetMaxPcieLinkWidth", plausible.PCIE_WIDTH),
             nvlink_count=int(links) if links is not None else None,
             nvlink_bandwidth_bytes_per_second=links * speed * 1e6 if links and speed else None,
             c2c_bandwidth_bytes_per_second=(
@@ -219,18 +220,11 @@ class Identity:
                 values[name] = value
         return values
 
-    def _numa_node(self) -> int | None:
-        node: int | None = self._ask(
-            "numa", lambda: pynvml.nvmlDeviceGetNumaNodeId(self._handle), plausible.SMALL_COUNT
-        )
-        return node
-
     def _modes(self, virtualization: int | None, mig: tuple[MigSlot, ...] | None) -> dict[str, str]:
-        h = self._handle
         ask = self._ask
-        persistence = ask("persistence", lambda: pynvml.nvmlDeviceGetPersistenceMode(h))
-        compute = ask("compute", lambda: pynvml.nvmlDeviceGetComputeMode(h))
-        ecc = ask("ecc", lambda: pynvml.nvmlDeviceGetEccMode(h))
+        persistence = ask("persistence", "nvmlDeviceGetPersistenceMode")
+        compute = ask("compute", "nvmlDeviceGetComputeMode")
+        ecc = ask("ecc", "nvmlDeviceGetEccMode")
         confidential = ask("confidential", lambda: pynvml.nvmlSystemGetConfComputeState())
         modes = {
             "persistence": None if persistence is None else _on_off(persistence),

@@ -17,7 +17,7 @@ from exporter.sources.nvml.polls import (
     SHORTEST_PERIOD_SECONDS,
     PollTrack,
 )
-from exporter.sources.nvml.silences import Silences
+from exporter.sources.nvml.samples import Silences
 
 ROUNDING_MARGIN = 0.01
 """The driver reports whole percents; whether rounded or cut is not documented."""

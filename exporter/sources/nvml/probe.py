@@ -6,7 +6,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 import pynvml
 
@@ -229,3 +230,20 @@ class Probe(Generic[T]):
         else:
             state = "unsupported" if self._unsupported else "old_driver"
             self._journal.absent(self._group, state, self, worked=worked)
+
+
+def probe_of(
+    journal: Journal,
+    handle: Any,
+    group: str,
+    *calls: str | Callable[[], Any],
+    check: Callable[[Any], Any] | None = None,
+) -> Probe[Any]:
+    """Return a probe of `calls`; a name is that of a function of pynvml, called with `handle`."""
+    chain = [partial(_ask, call, handle) if isinstance(call, str) else call for call in calls]
+    return Probe(journal, group, chain, check)
+
+
+def _ask(function: str, handle: Any) -> Any:
+    """Call a function of pynvml; it is looked up now, for an older binding lacks some."""
+    return getattr(pynvml, function)(handle)

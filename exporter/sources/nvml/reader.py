@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import pynvml
 
@@ -18,12 +18,10 @@ from exporter.sources.nvml.fields import Field, FieldBatch
 from exporter.sources.nvml.identity import CLOCKS, STATIC_FIELDS, Identity, is_dead
 from exporter.sources.nvml.layout import MIG, MigLayout
 from exporter.sources.nvml.plausible import DriverTotals
-from exporter.sources.nvml.probe import Probe, code_of
+from exporter.sources.nvml.probe import Probe, code_of, probe_of
 from exporter.sources.nvml.processes import ProcessLists
 from exporter.sources.nvml.utilization import SmClocks, UtilizationReader
 from exporter.sources.reading_state import IDENTITY, Journal
-
-T = TypeVar("T")
 
 FIRST_WITH_FP8 = (8, 9)
 """The first compute capability whose tensor cores do FP8 (Ada)."""
@@ -161,6 +159,7 @@ class NvmlSource:
     ) -> None:
         self._handle = handle
         self._journal = journal
+        self._probe = partial(probe_of, journal, handle)
         self._identity = Identity(handle, index, journal)
         self._static_fields = FieldBatch(handle, STATIC_FIELDS, journal, IDENTITY)
         self._layout = MigLayout(handle, journal)
@@ -191,43 +190,30 @@ class NvmlSource:
         if self.utilization is None:
             journal.absent("utilization", MIG)
 
-    def _probe(
-        self,
-        group: str,
-        *calls: Callable[[], T],
-        check: Callable[[T], T | None] | None = None,
-    ) -> Probe[T]:
-        return Probe(self._journal, group, calls, check)
-
     def _build_probes(self) -> None:
         h = self._handle
-        nv = pynvml
         probe = self._probe
         self._fields = probe("fields", self._fast_fields.read)
         self._energy = probe(
-            "energy",
-            lambda: nv.nvmlDeviceGetTotalEnergyConsumption(h),
-            check=plausible.ENERGY_MILLIJOULES,
+            "energy", "nvmlDeviceGetTotalEnergyConsumption", check=plausible.ENERGY_MILLIJOULES
         )
-        self._power = probe(
-            "power", lambda: nv.nvmlDeviceGetPowerUsage(h), check=plausible.POWER_MILLIWATTS
-        )
+        self._power = probe("power", "nvmlDeviceGetPowerUsage", check=plausible.POWER_MILLIWATTS)
         self._temperature = probe(
             "temperature",
-            lambda: nv.nvmlDeviceGetTemperatureV(h, nv.NVML_TEMPERATURE_GPU),
-            lambda: nv.nvmlDeviceGetTemperature(h, nv.NVML_TEMPERATURE_GPU),
+            lambda: pynvml.nvmlDeviceGetTemperatureV(h, pynvml.NVML_TEMPERATURE_GPU),
+            lambda: pynvml.nvmlDeviceGetTemperature(h, pynvml.NVML_TEMPERATURE_GPU),
             check=plausible.TEMPERATURE_CELSIUS,
         )
         self._reasons = probe(
             "throttle",
-            lambda: nv.nvmlDeviceGetCurrentClocksEventReasons(h),
-            lambda: nv.nvmlDeviceGetCurrentClocksThrottleReasons(h),
+            "nvmlDeviceGetCurrentClocksEventReasons",
+            "nvmlDeviceGetCurrentClocksThrottleReasons",
             check=plausible.THROTTLE_MASK,
         )
         self._clocks = {
             name: probe(
                 f"{name}_clock",
-                partial(nv.nvmlDeviceGetClockInfo, h, clock),
+                partial(pynvml.nvmlDeviceGetClockInfo, h, clock),
                 check=plausible.CLOCK_MEGAHERTZ,
             )
             for name, clock in CLOCKS.items()
@@ -318,12 +304,8 @@ class NvmlSource:
         temperature = self._temperature()
         values = self._fields() or {}
         totals = self._totals
-        energy = values.get(ENERGY_MILLIJOULES)
-        if energy is None:
-            energy = self._energy()
-        power = values.get(POWER_MILLIWATTS)
-        if power is None:
-            power = self._power()
+        energy = values[ENERGY_MILLIJOULES] if ENERGY_MILLIJOULES in values else self._energy()
+        power = values[POWER_MILLIWATTS] if POWER_MILLIWATTS in values else self._power()
         module_power = values.get(MODULE_POWER_MILLIWATTS)
         reasons = self._reasons()
         utilization, sm_clocks = (
@@ -374,28 +356,20 @@ class NvmlSource:
             pcie_receive_bytes=self._pcie.moved(
                 links.PCIE_RECEIVE_BYTES, values, monotonic_seconds
             ),
-            nvlink_transmit_bytes_total=totals.settled(
-                "nvlink transmit",
-                links.nvlink_bytes(
-                    values,
-                    links.NVLINK_DATA_TRANSMIT_KIB,
-                    links.NVLINK5_TRANSMIT_BYTES,
-                    self._links,
-                ),
-                plausible.NVLINK_BYTES_PER_SECOND,
+            nvlink_transmit_bytes_total=self._nvlink_total(
+                values, links.NVLINK_DATA_TRANSMIT_KIB, links.NVLINK5_TRANSMIT_BYTES
             ),
-            nvlink_receive_bytes_total=totals.settled(
-                "nvlink receive",
-                links.nvlink_bytes(
-                    values,
-                    links.NVLINK_DATA_RECEIVE_KIB,
-                    links.NVLINK5_RECEIVE_BYTES,
-                    self._links,
-                ),
-                plausible.NVLINK_BYTES_PER_SECOND,
+            nvlink_receive_bytes_total=self._nvlink_total(
+                values, links.NVLINK_DATA_RECEIVE_KIB, links.NVLINK5_RECEIVE_BYTES
             ),
         )
         return NvmlReading(vitals, self._board, memory, self._processes, answered)
+
+    def _nvlink_total(
+        self, values: Mapping[Field, float], kib: Field, by_link: int
+    ) -> float | None:
+        total = links.nvlink_bytes(values, kib, by_link, self._links)
+        return self._totals.settled(f"nvlink {by_link}", total, plausible.NVLINK_BYTES_PER_SECOND)
 
     def _read_memory(self) -> dict[int | None, Memory | None]:
         if self._mig is None:

@@ -14,6 +14,12 @@ OTHER = "GPU-00000000-8a3b-4a47-9d3e-0123456789ab"
 STOCK = {1001: 0.93, 1004: 0.41, 1005: 0.27, 1009: 1.5e9, 1010: 2.5e9}
 """The profiling fields of dcgm-exporter's own list, by number."""
 FULL = STOCK | {1002: 0.88, 1003: 0.5, 1006: 0.0, 1007: 0.3, 1008: 0.1, 1016: 0.2}
+COMPLETING = tuple(
+    field
+    for field in FIELDS
+    if field.activity in {"sm", "occupancy", "fp64", "fp32", "fp16", "integer", "imma", "hmma"}
+)
+"""The fields to add to dcgm-exporter's own list; with them the saturation is complete."""
 BLANKS = (
     2147483632.0,
     2147483633.0,

@@ -10,9 +10,8 @@ import pytest
 
 from exporter.derive.saturation import measured
 from exporter.model.dcgm import FIELDS, PREFIX
-from exporter.sources.dcgm.fields import BY_NAME, COMPLETING
-from exporter.sources.dcgm.page import parse
-from tests.sources.dcgm.pages import STOCK, UUID, Rows, page
+from exporter.sources.dcgm.page import BY_NAME, parse
+from tests.sources.dcgm.pages import COMPLETING, STOCK, UUID, Rows, page
 
 TEXT = (Path(__file__).parents[3] / "docs" / "dcgm.md").read_text(encoding="utf-8")
 LISTS = re.findall(r"^```\n(DCGM.*?)^```", TEXT, re.MULTILINE | re.DOTALL)

@@ -14,9 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from exporter.model.dcgm import FIELDS, HIGHEST_RATIO, MEDIA_FIELDS
 from exporter.model.reading import Activity
-from exporter.sources.dcgm.fields import BY_NAME, COMPLETING
-from exporter.sources.dcgm.page import NotDcgm, parse
-from tests.sources.dcgm.pages import BLANKS, FULL, OTHER, STOCK, UUID, Rows, page
+from exporter.sources.dcgm.page import BY_NAME, NotDcgm, parse
+from tests.sources.dcgm.pages import BLANKS, COMPLETING, FULL, OTHER, STOCK, UUID, Rows, page
 
 COMPLETE = Activity(
     "dcgm",

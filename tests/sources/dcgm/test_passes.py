@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.model.dcgm import FIELDS
-from exporter.sources.dcgm.passes import IMPORTANCE, MetricGroup, one_pass
+from exporter.sources.dcgm.bindings import MetricGroup
+from exporter.sources.dcgm.hostengine import IMPORTANCE, one_pass
 
 NAMES = {field.number: field.activity for field in FIELDS}
 GROUPS = st.lists(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from exporter.sources.nvml.meter import ROUNDING_MARGIN, UtilizationMeter, busy_mean
 from exporter.sources.nvml.polls import PollTrack
-from exporter.sources.nvml.silences import Silences
+from exporter.sources.nvml.samples import Silences
 from exporter.sources.nvml.utilization import (
     BUFFER_SECONDS,
     BURST_SPREAD_SECONDS,

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 CONNECTION_REFUSALS: Mapping[str, str] = {
-    "limit": "as many connections as --web.max-connections are open, all of them at work",
-    "address_limit": "its address has as many as --web.max-connections-per-address, all at work",
+    "limit": "as many connections as --web.max-connections are open",
+    "address_limit": "its address has as many as --web.max-connections-per-address",
     "descriptors": "the process has no file descriptor left",
     "handshake": "TLS was not agreed on within 10 s, or at all",
     "client_name": "the client's certificate has none of the allowed names",
@@ -33,7 +33,7 @@ REQUEST_REFUSALS: Mapping[str, str] = {
 REQUEST_ABORTS: Mapping[str, str] = {
     "head_timeout": "the head was not there after 10 s",
     "stalled": "the client took nothing of the answer for 10 s",
-    "room": "it did not move, and another connection needed its place",
+    "room": "unread answers took too much memory, and it had read nothing for a second",
 }
 """Why a connection was ended that had been let in. One that idles too long is not counted."""
 

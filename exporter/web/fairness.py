@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who counts as one client at every limit, and who has to go where there is no room for all."""
+"""Which addresses count as one client, and a bounded queue that is fair between clients."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from typing import Generic, TypeVar
 
 PREFIX_BITS = {4: 32, 6: 64}
 """By IP version: whoever has one address of IPv6 has all that begin so."""
-LOOPBACK = frozenset({"127.0.0.0/8", "::/64"})
-"""The origins of connections from this host."""
 
 T = TypeVar("T")
 

@@ -127,7 +127,7 @@ class Settings:
         integer(1, 10000),
         "512",
         "Connections open at the same time, fewer where the limit of open files asks for it. One "
-        "more takes the place of one that waits for its client, or is closed.",
+        "more is closed at once.",
     )
     web_max_connections_per_address: int = _flag(
         "web.max-connections-per-address",
@@ -135,13 +135,6 @@ class Settings:
         "100",
         "The same for the connections of one address: those of 127.0.0.0/8 are one, an IPv6 /64 "
         "counts as one.",
-    )
-    web_limit_loopback: bool = _flag(
-        "web.limit-loopback",
-        BOOLEAN,
-        "true",
-        "Whether web.max-connections-per-address holds for this host's own connections too; off "
-        "for a proxy on this host that many clients come through.",
     )
     web_allowed_hosts: tuple[str, ...] = _flag(
         "web.allowed-hosts",

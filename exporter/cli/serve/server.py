@@ -18,9 +18,9 @@ from exporter.cli.signals import on_lending, on_stop
 from exporter.cli.wiring import Parts
 from exporter.version import revision, version
 from exporter.web.app import create_app
+from exporter.web.hosts import Hosts, KnownHosts, own_domains
 from exporter.web.server.counts import Counts
-from exporter.web.server.hosts import Hosts, KnownHosts, own_domains
-from exporter.web.server.limits import Limits, affordable
+from exporter.web.server.limits import Limits
 from exporter.web.server.listener import listen
 from exporter.web.server.server import Server
 
@@ -31,14 +31,12 @@ log = logging.getLogger(__name__)
 
 
 def _limits(settings: Settings) -> Limits:
-    connections = affordable(settings.web_max_connections)
-    if connections < settings.web_max_connections:
-        log.info("%d connections at most: the limit of open files allows no more", connections)
-    return Limits(
-        connections=connections,
-        connections_per_address=settings.web_max_connections_per_address,
-        limit_loopback=settings.web_limit_loopback,
-    )
+    wanted = settings.web_max_connections
+    limits = Limits(wanted, settings.web_max_connections_per_address).affordable()
+    if limits.connections < wanted:
+        most = limits.connections
+        log.info("%d connections at most: the limit of open files allows no more", most)
+    return limits
 
 
 def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
@@ -77,7 +75,7 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
         listener,
         limits=_limits(settings),
         counts=counts,
-        access=access,
+        policies=access,
         end_streams=parts.streams.end,
     )
     reloader = Reloader(reload, parts.reconfigure)

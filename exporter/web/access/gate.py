@@ -16,7 +16,7 @@ from exporter.web.access.rate import Bucket
 from exporter.web.access.terms import Terms
 from exporter.web.responses import Header, refuse_plainly
 from exporter.web.server.counts import uncounted
-from exporter.web.server.terms import SCOPE_KEY
+from exporter.web.server.protocol import SCOPE_KEY
 
 OPEN_PATH = "/-/healthy"
 """It asks for nothing: what starts the daemon anew when it hangs has no password."""

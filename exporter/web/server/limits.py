@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much a connection may send and for how long it may do nothing; how many there may be."""
+"""How many connections there may be, how much each may send, and how long it may do nothing."""
 
 from __future__ import annotations
 
 import resource
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 RESERVED_DESCRIPTORS = 64
 """For the GPUs' devices, /proc, the training socket and log lines."""
@@ -13,12 +13,10 @@ FEWEST_CONNECTIONS = 4
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Times in seconds. The operator sets the first three, tests also the others."""
+    """Times in seconds. The operator sets the first two, tests also the others."""
 
     connections: int = 512
     connections_per_address: int = 100
-    limit_loopback: bool = True
-    """Whether the limit per address holds for connections from this host too."""
     head_bytes: int = 32 * 1024
     head_fields: int = 100
     head_seconds: float = 10.0
@@ -28,19 +26,22 @@ class Limits:
     stuck_seconds: float = 10.0
     """Without any byte of what is to be sent being taken."""
     answer_seconds: float = 60.0
-    """From a head to the last byte of its answer; of a stream, to each event's."""
+    """From a head to the last byte of its answer; of a stream, for each event."""
     handshake_seconds: float = 10.0
     linger_seconds: float = 2.0
-    """From a refusal to the end of its connection, so that the client can read it."""
-    room_seconds: float = 1.0
-    """Who took nothing of an answer for so long may have to make room; who is silent, sooner."""
+    """From the end of the last answer to that of its connection, so that the client can read it."""
+    discarded_bytes: int = 2**20
+    """What a client may send meanwhile."""
+    unsent_seconds: float = 1.0
     unsent_bytes: int = 24 * 2**20
-    """Of the answers that clients are slow to take, those that several share counted once."""
+    """Of answers that clients are slow to read, those that several share counted once. Beyond it,
+    who has read nothing for `unsent_seconds` is disconnected."""
 
-
-def affordable(connections: int) -> int:
-    """Return as many of these connections as the process has descriptors for."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return connections
-    return max(FEWEST_CONNECTIONS, min(connections, soft - RESERVED_DESCRIPTORS))
+    def affordable(self) -> Limits:
+        """Return these limits, lowered in proportion where the limit of open files asks for it."""
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft == resource.RLIM_INFINITY or soft - RESERVED_DESCRIPTORS >= self.connections:
+            return self
+        connections = min(self.connections, max(FEWEST_CONNECTIONS, soft - RESERVED_DESCRIPTORS))
+        per_address = self.connections_per_address * connections // self.connections
+        return replace(self, connections=connections, connections_per_address=max(1, per_address))

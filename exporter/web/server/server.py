@@ -1,41 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""uvicorn's server with a door of its own; it sweeps once a second and is ended by a call."""
+"""Serves until it is told to stop; ends connections that have timed out, once a second."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 import time
-from asyncio import sslproto
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from email.utils import formatdate
 from typing import Any
 
-import uvicorn
 from starlette.types import ASGIApp
 
-from exporter.web.server.connection import Connection
+from exporter.errors import out_of_resources
 from exporter.web.server.counts import Counts
-from exporter.web.server.door import Door
 from exporter.web.server.limits import Limits
-from exporter.web.server.loop_errors import LoopErrors
-from exporter.web.server.outlet import Backlog
-from exporter.web.server.terms import Access
+from exporter.web.server.listener import BACKLOG
+from exporter.web.server.protocol import Acceptor, Connection, PolicySource
+from exporter.web.server.timeouts import timed_out
 
-NOSNIFF = ("x-content-type-options", "nosniff")
+NOSNIFF = (b"x-content-type-options", b"nosniff")
 GRACE_SECONDS = 1.0
 """Answers under way have so long when it is to stop."""
 SWEEP_SECONDS = 1.0
-TLS_BUFFER_BYTES = 32 * 1024
-"""asyncio's own, of each connection, is 256 kB."""
+LOG_EVERY_SECONDS = 60.0
+MOST_KINDS = 32
+
+log = logging.getLogger(__name__)
 
 
-class Server(uvicorn.Server):
-    """Serves until `request_stop`.
-
-    uvicorn's own signal handling would end the process by the signal itself, and its loop wakes
-    ten times a second to look whether it should end, which costs a fifth of an idle daemon's time.
-    """
+class Server:
+    """An HTTP server for one ASGI application."""
 
     def __init__(
         self,
@@ -44,84 +41,92 @@ class Server(uvicorn.Server):
         *,
         limits: Limits,
         counts: Counts,
-        access: Access | None = None,
+        policies: PolicySource | None = None,
         end_streams: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        config = uvicorn.Config(
-            app,
-            log_config=None,  # log.setup() does it
-            server_header=False,
-            headers=[NOSNIFF],
-            lifespan="off",
-            interface="asgi3",
-            loop="asyncio",
-            http="httptools",
-            ws="none",
-            proxy_headers=False,  # who is asked for is decided by the connection alone
-            timeout_graceful_shutdown=1,
-        )
-        super().__init__(config)
-        self._limits = limits
-        self._counts = counts
-        self._clock = clock
+        self.acceptor = Acceptor(app, limits, counts, clock, policies)
+        self.started = False
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._listener = listener
         self._end_streams = end_streams
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_stopping = False
         self._stop = asyncio.Event()
-        self.door = Door(listener, self._connection, limits, counts, access, clock)
 
-    def _connection(
-        self, address: str, backlog: Backlog, on_end: Callable[[Connection], None]
-    ) -> Connection:
-        return Connection(
-            self.config,
-            self.server_state,
-            address=address,
-            limits=self._limits,
-            counts=self._counts,
-            backlog=backlog,
-            clock=self._clock,
-            on_end=on_end,
-        )
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals to the caller."""
-        yield
+    def run(self) -> None:
+        """Serve until `request_stop`."""
+        asyncio.run(self._serve())
 
     def request_stop(self) -> None:
         """End serving; may be called from a signal handler, also before serving began."""
-        self.should_exit = True
-        if self._loop is not None:
+        self._is_stopping = True
+        if self.loop is not None:
             with contextlib.suppress(RuntimeError):  # it has ended
-                self._loop.call_soon_threadsafe(self._stop.set)
+                self.loop.call_soon_threadsafe(self._stop.set)
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Open the door."""
-        asyncio.get_running_loop().set_exception_handler(LoopErrors())
-        tls: Any = sslproto.SSLProtocol
-        if hasattr(tls, "max_size"):  # Python 3.10 has no buffer of its own
-            tls.max_size = TLS_BUFFER_BYTES
-        self.door.open()
-        self.servers: list[Any] = [self.door]
+    async def _serve(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.loop.set_exception_handler(LoopErrors(self.acceptor.counts))
+        self.sweep()
+        server = await self.loop.create_server(
+            lambda: Connection(self.acceptor), sock=self._listener, backlog=BACKLOG
+        )
         self.started = True
-
-    async def main_loop(self) -> None:
-        """Wait for the end; once a second refresh the Date header and end who is overdue."""
-        self._loop = asyncio.get_running_loop()
-        while not await self.on_tick(0):
-            self.door.sweep()
+        while not self._is_stopping:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), SWEEP_SECONDS)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the streams, which would never end by themselves, then all others, soon."""
+            self.sweep()
         self._end_streams()
-        self.door.close()
-        for connection in list(self.server_state.connections):
-            connection.shutdown()
+        server.close()
+        for connection in list(self.acceptor.connections):
+            connection.stop()
         deadline = time.monotonic() + GRACE_SECONDS
-        while self.server_state.connections and time.monotonic() < deadline:
+        while self.acceptor.connections and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
-        self.door.end_all()
-        await super().shutdown(sockets)
+        for connection in list(self.acceptor.connections):
+            connection.abort()
+        await asyncio.sleep(0)  # they are told at the next turn of the loop
+
+    def sweep(self) -> None:
+        """End the connections that have timed out; set the Date of answers."""
+        acceptor = self.acceptor
+        acceptor.headers = [(b"date", formatdate(usegmt=True).encode()), NOSNIFF]
+        now = acceptor.clock()
+        for connection in list(acceptor.connections):
+            reason = timed_out(connection.look(), now, acceptor.limits)
+            if reason is None:
+                continue
+            if reason == "handshake":
+                acceptor.counts.refuse_connection(reason)
+            elif reason in ("head_timeout", "stalled"):
+                acceptor.counts.abort(reason)
+            connection.abort()
+        acceptor.disconnect_slow_readers()
+
+
+class LoopErrors:
+    """Logs errors of the event loop: one line a minute for each kind, with how many more."""
+
+    def __init__(self, counts: Counts, clock: Callable[[], float] = time.monotonic) -> None:
+        self._counts = counts
+        self._clock = clock
+        self._kinds: dict[tuple[str, str], tuple[float, int]] = {}
+        """When a line was last logged, and how many were left out since."""
+
+    def __call__(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Log this error, or count it."""
+        error = context.get("exception")
+        if "socket" in context and isinstance(error, OSError) and out_of_resources(error):
+            self._counts.refuse_connection("descriptors")  # asyncio tries again after a second
+            return
+        kind = (str(context.get("message", "")), type(error).__name__)
+        if kind not in self._kinds and len(self._kinds) >= MOST_KINDS:
+            kind = ("other errors", "")
+        now = self._clock()
+        logged, left_out = self._kinds.get(kind, (None, 0))
+        if logged is not None and now - logged < LOG_EVERY_SECONDS:
+            self._kinds[kind] = (logged, left_out + 1)
+            return
+        self._kinds[kind] = (now, 0)
+        fields = {"left_out": left_out or None}
+        log.error("event loop: %s", kind[0], exc_info=error, extra={"fields": fields})

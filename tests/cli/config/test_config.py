@@ -111,7 +111,6 @@ EXAMPLES: dict[str, tuple[str, Any]] = {
     "web.config.file": ("/etc/exporter/web.yml", Path("/etc/exporter/web.yml")),
     "web.max-connections": ("64", 64),
     "web.max-connections-per-address": ("8", 8),
-    "web.limit-loopback": ("false", False),
     "web.allowed-hosts": ("gpu1.example.com,.lan", ("gpu1.example.com", ".lan")),
     "poll.interval": ("250ms", 0.25),
     "poll.slow-interval": ("1m", 60.0),

@@ -25,7 +25,7 @@ from exporter.web.access import passwords
 from exporter.web.access.access import Access
 from exporter.web.access.gate import CHALLENGE, Gate
 from exporter.web.fairness import origin
-from exporter.web.server import door
+from exporter.web.server import protocol
 from exporter.web.server.counts import Counts
 from exporter.web.server.limits import Limits
 from exporter.web.server.listener import listen
@@ -79,7 +79,7 @@ class Node:
         self.port: int = listener.getsockname()[1]
         gate = Gate(self._answer, self.access, self.counts.refuse_request, lambda: self.now)
         self.server = Server(
-            gate, listener, limits=Limits(), counts=self.counts, access=self.access
+            gate, listener, limits=Limits(), counts=self.counts, policies=self.access
         )
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -354,7 +354,7 @@ def test_who_knows_the_password_gets_through_a_flood(
     checkpw = bcrypt.checkpw
     monkeypatch.setattr(bcrypt, "checkpw", check)
     monkeypatch.setattr(passwords, "origin", noted)
-    monkeypatch.setattr(door, "origin", injected)
+    monkeypatch.setattr(protocol, "origin", injected)
     node = start(USERS)
     addresses = [f"127.1.{number // 200}.{number % 200 + 1}" for number in range(clients)]
     with Flood(node.port, addresses) as flood:

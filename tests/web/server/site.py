@@ -17,8 +17,8 @@ from exporter.model.daemon import Daemon
 from exporter.web.server.counts import Counts
 from exporter.web.server.limits import Limits
 from exporter.web.server.listener import listen
+from exporter.web.server.protocol import Connection, PolicySource
 from exporter.web.server.server import Server
-from exporter.web.server.terms import Access
 from tests.waiting import wait_until
 
 LARGE = bytes(range(256)) * 4 * 4096
@@ -29,7 +29,7 @@ GET = b"GET %b HTTP/1.1\r\nHost: node\r\n\r\n"
 class Site:
     """Answers with the path, with `LARGE`, with a stream, or not before it is released."""
 
-    def __init__(self, limits: Limits | None = None, access: Access | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, policies: PolicySource | None = None) -> None:
         self.counts = Counts()
         self.limits = limits or Limits()
         self.scopes: list[Scope] = []
@@ -42,7 +42,7 @@ class Site:
             listener,
             limits=self.limits,
             counts=self.counts,
-            access=access,
+            policies=policies,
             clock=lambda: time.monotonic() + self._shift,
         )
         self._thread = threading.Thread(target=self.server.run)
@@ -80,6 +80,11 @@ class Site:
         await send({"type": "http.response.body", "body": body})
 
     @property
+    def connections(self) -> list[Connection]:
+        """Those that are open, as the server sees it."""
+        return list(self.server.acceptor.connections)
+
+    @property
     def count(self) -> Daemon:
         return self.counts.read()
 
@@ -89,10 +94,11 @@ class Site:
 
         def run() -> None:
             self._shift += seconds
-            self.server.door.sweep()
+            self.server.sweep()
             done.set_result(None)
 
-        self.server.door.loop.call_soon_threadsafe(run)
+        assert self.server.loop is not None
+        self.server.loop.call_soon_threadsafe(run)
         done.result(10)
 
     def connect(self, data: bytes = b"", address: str = "127.0.0.1") -> Client:

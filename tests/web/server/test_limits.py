@@ -11,10 +11,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from exporter.web.fairness import origin
-from exporter.web.server import door
-from exporter.web.server.connection import Connection
-from exporter.web.server.limits import Limits, affordable
-from exporter.web.server.standing import Standing
+from exporter.web.server import protocol
+from exporter.web.server.limits import Limits
 from tests.waiting import wait_until
 from tests.web.server.site import GET, LARGE, Client, Site
 
@@ -27,13 +25,13 @@ def _site() -> Iterator[Site]:
 
 def entered(site: Site, number: int) -> None:
     """Wait until so many connections are in."""
-    wait_until(lambda: len(site.server.server_state.connections) == number)
+    wait_until(lambda: len(site.connections) == number)
 
 
 def unsent(site: Site) -> list[int]:
     """How many bytes of each connection's answers are not taken."""
-    guests = list(site.server.server_state.connections)
-    return [guest.look().unsent_bytes for guest in guests]  # type: ignore[union-attr]
+    guests = site.connections
+    return [guest.look().unsent_bytes for guest in guests]
 
 
 def ends(site: Site, client: Client, seconds: float) -> None:
@@ -71,8 +69,8 @@ def test_dripping_does_not_prolong_it(site: Site) -> None:
 
 
 def _phases(site: Site) -> list[str]:
-    guests = list(site.server.server_state.connections)
-    return [guest.standing().phase.name for guest in guests]  # type: ignore[union-attr]
+    guests = site.connections
+    return [guest.activity.phase.name for guest in guests]
 
 
 def test_between_requests_there_are_75_seconds(site: Site) -> None:
@@ -103,9 +101,9 @@ def test_who_takes_nothing_for_10_seconds_is_ended(site: Site, path: bytes) -> N
         stuck(site, 1)
         site.sweep()
         site.sweep(9)
-        assert len(site.server.door) == 1
+        assert len(site.connections) == 1
         site.sweep(1.1)
-        assert len(site.server.door) == 0
+        assert len(site.connections) == 0
         assert len(client.rest()) < len(LARGE)
     assert site.count.requests_aborted_total["stalled"] == 1
 
@@ -130,7 +128,7 @@ def test_who_takes_a_little_has_a_minute(site: Site) -> None:
             time.sleep(0.05)
             site.sweep(8)
         site.sweep(8)
-        assert len(site.server.door) == 0
+        assert len(site.connections) == 0
     assert site.count.requests_aborted_total["stalled"] == 1
 
 
@@ -148,12 +146,12 @@ def test_a_refused_client_cannot_linger(site: Site) -> None:
         client.send(b"more")
         site.sweep()
         site.sweep(1.5)
-        assert len(site.server.door) == 1
+        assert len(site.connections) == 1
         site.sweep(1)
 
         def is_gone() -> bool:
             site.sweep()
-            return len(site.server.door) == 0
+            return len(site.connections) == 0
 
         # The kernel may take a moment to hear that the answer has arrived.
         wait_until(is_gone)
@@ -182,7 +180,7 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> None:
     def elsewhere(address: str) -> str:
         return origin(address if address == "127.0.0.1" else f"10{address.removeprefix('127')}")
 
-    monkeypatch.setattr(door, "origin", elsewhere)
+    monkeypatch.setattr(protocol, "origin", elsewhere)
 
 
 def test_all_addresses_of_this_host_are_one() -> None:
@@ -196,49 +194,12 @@ def test_all_addresses_of_this_host_are_one() -> None:
 
 
 @pytest.mark.usefixtures("apart")
-def test_at_the_limit_of_an_address_its_longest_idle_makes_room() -> None:
-    """Other addresses keep theirs."""
-    with open_site(FEW) as (site, connect):
-        other = connect(GET % b"/", "127.0.0.2")
-        other.answer()
-        first, second = connect(GET % b"/"), connect(GET % b"/")
-        first.answer()
-        second.answer()
-        second.send(GET % b"/again")
-        second.answer()
-        site.sweep(2)
-        third = connect(GET % b"/")
-        third.answer()
-
-        wait_until(lambda: not first.is_open)
-        assert second.is_open
-        assert other.is_open
-        assert site.count.requests_aborted_total["room"] == 1
-
-
-@pytest.mark.usefixtures("apart")
-def test_at_the_limit_of_all_the_address_with_most_makes_room() -> None:
-    """However long another one waits."""
-    with open_site(FEW) as (site, connect):
-        other = connect(GET % b"/", "127.0.0.2")
-        other.answer()
-        site.sweep(5)
-        silent = [connect(), connect()]
-        entered(site, 3)
-        site.sweep(2)
-        connect(GET % b"/", "127.0.0.3").answer()
-
-        assert other.is_open
-        assert sum(client.is_open for client in silent) == 1
-
-
-@pytest.mark.usefixtures("apart")
 @pytest.mark.parametrize(
     ("addresses", "reason"),
     [(["127.0.0.1"] * 3, "address_limit"), ([f"127.0.0.{n}" for n in range(2, 6)], "limit")],
 )
-def test_who_is_at_work_does_not_make_room(addresses: list[str], reason: str) -> None:
-    """Then the new one is closed, and counted."""
+def test_at_a_limit_the_next_connection_is_refused(addresses: list[str], reason: str) -> None:
+    """It is closed, and counted; those before it are served."""
     with open_site(FEW) as (site, connect):
         busy = [connect(GET % b"/slow", address) for address in addresses[:-1]]
         wait_until(lambda: len(site.scopes) == len(busy))
@@ -251,34 +212,13 @@ def test_who_is_at_work_does_not_make_room(addresses: list[str], reason: str) ->
             assert client.answer().endswith(b"GET /slow\n")
 
 
-def test_a_flood_of_silent_connections_does_not_keep_the_next_one_out() -> None:
-    """The oldest that said nothing goes, however young."""
-    with open_site(FEW) as (site, connect):
-        silent = [connect() for _ in range(20)]
-        with connect(GET % b"/") as client:
-            assert client.answer().endswith(b"GET /\n")
-        assert sum(one.is_open for one in silent) < 2
-        assert site.count.connections_refused_total["address_limit"] == 0
-
-
-def test_loopback_can_be_exempt() -> None:
-    """For a proxy on this host; the limit of all holds nevertheless."""
-    with open_site(Limits(3, 1, limit_loopback=False)) as (site, connect):
-        clients = [connect(GET % b"/slow") for _ in range(3)]
-        wait_until(lambda: len(site.scopes) == 3)
-        new = connect()
-        wait_until(lambda: not new.is_open)
-        assert site.count.connections_refused_total["limit"] == 1
-        assert all(client.is_open for client in clients)
-
-
 def test_places_come_back() -> None:
     """Whoever hangs up leaves room."""
     with open_site(FEW) as (site, connect):
         for _ in range(20):
             with connect(GET % b"/") as client:
                 client.answer()
-            wait_until(lambda: len(site.server.door) == 0)
+            wait_until(lambda: len(site.connections) == 0)
         assert not any(site.count.connections_refused_total.values())
 
 
@@ -311,26 +251,4 @@ def test_there_are_no_more_than_descriptors(monkeypatch: pytest.MonkeyPatch) -> 
     """Some stay for the rest of the process."""
     for soft, most in ((1024, 512), (128, 64), (64, 4), (resource.RLIM_INFINITY, 512)):
         monkeypatch.setattr(resource, "getrlimit", lambda _, soft=soft: (soft, soft))
-        assert affordable(512) == most
-
-
-def test_a_fault_in_one_connection_is_not_the_end_of_all(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It is logged; the others are looked at, and served."""
-    with Site().open() as site, site.connect(), site.connect():
-        wait_until(lambda: len(site.server.door) == 2)
-        looks, look = 0, Connection.look
-
-        def fail_first(connection: Connection) -> Standing:
-            nonlocal looks
-            looks += 1
-            if looks == 1:
-                raise RuntimeError("a mistake")
-            return look(connection)
-
-        monkeypatch.setattr(Connection, "look", fail_first)
-        site.sweep(10.5)
-        assert len(site.server.door) == 1
-        assert b"200 OK" in site.ask(GET.replace(b"Host", b"Connection: close\r\nHost") % b"/")
-    assert "a connection could not be looked at" in caplog.text
+        assert Limits().affordable().connections == most

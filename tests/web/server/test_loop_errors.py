@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from exporter.web.server.loop_errors import MOST_KINDS, LoopErrors
+from exporter.web.server.counts import Counts
+from exporter.web.server.server import MOST_KINDS, LoopErrors
 
 
 class _Loop:
@@ -17,7 +18,7 @@ class _Loop:
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         self.now = 0.0
-        self._handler = LoopErrors(lambda: self.now)
+        self._handler = LoopErrors(Counts(), lambda: self.now)
         self._caplog = caplog
 
     def fail(self, message: str, error: Exception | None = None) -> None:

@@ -204,7 +204,7 @@ def test_who_says_no_more_can_still_read(site: Site, path: bytes) -> None:
     assert statuses(answers)[0] == 200
     assert answers.endswith(b"GET /second\n")
     assert len(answers) > (len(LARGE) if path == b"/large" else 0)
-    wait_until(lambda: len(site.server.door) == 0)
+    wait_until(lambda: len(site.connections) == 0)
 
 
 def test_who_watches_and_says_no_more_is_gone(site: Site) -> None:
@@ -213,7 +213,7 @@ def test_who_watches_and_says_no_more_is_gone(site: Site) -> None:
         wait_until(lambda: site.scopes)
         client.socket.shutdown(socket.SHUT_WR)
         site.sweep()
-        wait_until(lambda: len(site.server.door) == 0)
+        wait_until(lambda: len(site.connections) == 0)
 
 
 @pytest.mark.parametrize(
@@ -234,5 +234,5 @@ def test_a_connection_ends_once_behind_a_large_answer(
         answers = client.rest()
 
     assert LARGE in answers
-    wait_until(lambda: len(site.server.door) == 0)
+    wait_until(lambda: len(site.connections) == 0)
     assert not caplog.records

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from exporter.web.server.hosts import (
+from exporter.web.hosts import (
     LONGEST_KNOWN_BYTES,
     MOST_KNOWN,
     Hosts,

@@ -1,0 +1,463 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One connection: reads a request at a time, runs the ASGI application, sends its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import http
+import logging
+import ssl
+import struct
+import termios
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, cast
+
+from starlette.types import ASGIApp, Message, Scope
+
+from exporter.web.fairness import origin
+from exporter.web.server.counts import Counts
+from exporter.web.server.limits import Limits
+from exporter.web.server.request_framing import Request, RequestRefused, take_head
+from exporter.web.server.timeouts import Activity, Phase
+from exporter.web.server.tls import TlsSession
+
+METHODS = frozenset({"GET", "HEAD"})
+PIECE_BYTES = 64 * 1024
+"""An answer is written in such pieces; the rest stays the application's own bytes, uncopied."""
+SCOPE_KEY = "roofline.connection_policy"
+"""Where a request's scope has the policy that its connection was accepted under."""
+
+log = logging.getLogger(__name__)
+
+
+class ConnectionPolicy(Protocol):
+    """What the web configuration says of connections at one moment."""
+
+    @property
+    def context(self) -> ssl.SSLContext | None:
+        """For TLS; None for plain HTTP."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why the configuration cannot be used; None while it can."""
+
+    def admit(self, certificate: Mapping[str, Any] | None) -> bool:
+        """Return whether a client with this certificate, or none, may connect."""
+
+
+class PolicySource(Protocol):
+    """The web configuration."""
+
+    async def look(self) -> ConnectionPolicy:
+        """Return the policy that holds now."""
+
+
+@dataclass
+class Acceptor:
+    """What all connections share; for the event loop alone."""
+
+    app: ASGIApp
+    limits: Limits
+    counts: Counts
+    clock: Callable[[], float]
+    policies: PolicySource | None = None
+    """Without it everybody is served over plain HTTP."""
+    connections: set[Connection] = field(default_factory=set)
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+    """Of every answer."""
+
+    def refusal(self, address: str) -> str | None:
+        """Return why one more connection of this origin is refused, None if it is accepted."""
+        if len(self.connections) >= self.limits.connections:
+            return "limit"
+        same = sum(connection.address == address for connection in self.connections)
+        return "address_limit" if same >= self.limits.connections_per_address else None
+
+    def disconnect_slow_readers(self) -> None:
+        """While unread answers take too much memory, end those that were read least recently."""
+        unread = [each for each in self.connections if each.unsent_body]
+        held = Counter(id(each.unsent_body) for each in unread)
+        size = sum({id(each.unsent_body): len(each.unsent_body) for each in unread}.values())
+        latest = self.clock() - self.limits.unsent_seconds
+        for each in sorted(unread, key=lambda each: each.activity.progressed):
+            if size <= self.limits.unsent_bytes or each.activity.progressed > latest:
+                return
+            held[id(each.unsent_body)] -= 1
+            if not held[id(each.unsent_body)]:
+                size -= len(each.unsent_body)
+            self.counts.abort("room")
+            each.abort()
+
+
+class Connection(asyncio.Protocol):
+    """One client."""
+
+    address = ""
+    """Its origin, from connection_made on."""
+    unsent_body = b""
+    """The answer that is being sent, if it has more than one piece."""
+    _transport: asyncio.Transport
+
+    def __init__(self, acceptor: Acceptor) -> None:
+        self._acceptor = acceptor
+        self._limits = acceptor.limits
+        now = acceptor.clock()
+        self.activity = Activity(Phase.HANDSHAKE, now, progressed=now)
+        self._tls: TlsSession | None = None
+        self._policy: ConnectionPolicy | None = None
+        self._received = bytearray()
+        self._has_ended = False
+        """Whether the client sends no more; it may still read."""
+        self._is_stopping = False
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._written_bytes = self._taken_bytes = self._discarded_bytes = 0
+        self._exchange: _Exchange | None = None
+        self._task: asyncio.Task[None] | None = None
+        """Kept, for the event loop does not."""
+
+    def _become(self, phase: Phase) -> None:
+        self.activity.phase = phase
+        self.activity.since = self._acceptor.clock()
+
+    # The server's calls
+
+    def look(self) -> Activity:
+        """See what the client has acknowledged since the last look."""
+        activity = self.activity
+        if self._has_ended and activity.phase is Phase.STREAMING:
+            self.abort()  # who watches a stream stays open in both directions
+        buffered = self._transport.get_write_buffer_size()
+        unsent = buffered + _unacknowledged_bytes(self._transport)
+        taken = self._written_bytes - unsent
+        if taken != self._taken_bytes or not unsent:
+            activity.progressed = self._acceptor.clock()
+        activity.unsent_bytes, self._taken_bytes = unsent, taken
+        return activity
+
+    def stop(self) -> None:
+        """End it once its answer is sent."""
+        self._is_stopping = True
+        if self._exchange is None:
+            self._close()
+
+    def abort(self) -> None:
+        """End it at once, whatever is unsent."""
+        self._become(Phase.CLOSING)
+        self._acceptor.connections.discard(self)
+        self._transport.abort()
+
+    # The transport's calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Accept the connection; at a limit, refuse."""
+        self._transport = transport = cast(asyncio.Transport, transport)
+        transport.set_write_buffer_limits(high=0)
+        acceptor = self._acceptor
+        self.address = origin(str(transport.get_extra_info("peername")[0]))
+        refusal = acceptor.refusal(self.address)
+        if refusal is not None:
+            self._reject(refusal)
+            return
+        acceptor.connections.add(self)
+        if acceptor.policies is None:
+            self._become(Phase.HEAD)
+        else:
+            transport.pause_reading()
+            self._task = asyncio.get_running_loop().create_task(self._apply(acceptor.policies))
+
+    async def _apply(self, policies: PolicySource) -> None:
+        """Accept the connection under the policy that holds now."""
+        try:
+            self._policy = policy = await policies.look()
+        except Exception:
+            log.exception("a connection was not accepted")
+            self.abort()
+        if self.activity.phase is Phase.CLOSING:
+            return
+        if policy.context is None:
+            self._become(Phase.HEAD)
+        elif policy.problem is not None:
+            self._reject("web_config")
+        else:
+            self._tls = TlsSession(policy.context, self._write)
+        self._transport.resume_reading()
+
+    def _reject(self, reason: str) -> None:
+        self._acceptor.counts.refuse_connection(reason)
+        self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the application that the client has gone."""
+        self._acceptor.connections.discard(self)
+        if self.activity.phase is Phase.HANDSHAKE:
+            self._acceptor.counts.refuse_connection("handshake")
+        self._become(Phase.CLOSING)
+        self._writable.set()
+        if self._exchange is not None:
+            self._exchange.is_over.set()
+
+    def data_received(self, data: bytes) -> None:
+        """Begin a request; while one is being answered, have the kernel keep the next."""
+        if self.activity.phase is Phase.CLOSING:
+            self._discarded_bytes += len(data)
+            if self._discarded_bytes > self._limits.discarded_bytes:
+                self.abort()
+            return
+        if self._tls is not None:
+            data = self._decrypt(self._tls, data)
+        self._received += data
+        if self._exchange is None:
+            self._read_request()
+        elif self._received:
+            self._transport.pause_reading()
+        if self._tls is not None and self._tls.is_ended and not self.eof_received():
+            self._close()
+
+    def _decrypt(self, tls: TlsSession, data: bytes) -> bytes:
+        was_established = tls.is_established
+        try:
+            data = tls.received(data)
+        except ssl.SSLError:
+            if not was_established:
+                self._acceptor.counts.refuse_connection("handshake")
+            self._become(Phase.CLOSING)
+            self._transport.close()
+            return b""
+        if tls.is_established and not was_established:
+            if self._policy is None or not self._policy.admit(tls.client_certificate):
+                self._reject("client_name")
+                return b""
+            self._become(Phase.HEAD)
+        return data
+
+    def eof_received(self) -> bool:
+        """Keep the connection open for the answers that are due."""
+        self._has_ended = True
+        return self._exchange is not None
+
+    def pause_writing(self) -> None:
+        """Have the answer wait for the client."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """Go on with the answer."""
+        self._writable.set()
+
+    # Requests
+
+    def _read_request(self) -> None:
+        """Begin the next request if its head is complete."""
+        if self.activity.phase in (Phase.HANDSHAKE, Phase.CLOSING):
+            return
+        try:
+            head = take_head(self._received, self._limits)
+            if head is not None:
+                self._begin(Request(head, self._limits))
+            elif self._received and self.activity.phase is Phase.IDLE:
+                self._become(Phase.HEAD)
+        except RequestRefused as refusal:
+            self._refuse(refusal)
+
+    def _begin(self, request: Request) -> None:
+        if request.method not in METHODS:
+            self._acceptor.counts.refuse_request("malformed")
+        self._become(Phase.ANSWERING)
+        if self._received:
+            self._transport.pause_reading()
+        server = self._transport.get_extra_info("sockname")
+        client = self._transport.get_extra_info("peername")
+        scope: Scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": request.version,
+            "server": server and tuple(server[:2]),
+            "client": tuple(client[:2]),
+            "scheme": "http" if self._tls is None else "https",
+            "root_path": "",
+            "method": request.method,
+            "path": request.path,
+            "raw_path": request.raw_path,
+            "query_string": request.query,
+            "headers": request.headers,
+        }
+        if self._policy is not None:
+            scope[SCOPE_KEY] = self._policy
+        self._exchange = _Exchange(self, request, self._acceptor.headers)
+        self._task = asyncio.get_running_loop().create_task(self._answer(self._exchange, scope))
+
+    async def _answer(self, exchange: _Exchange, scope: Scope) -> None:
+        """Run the application, then go on with the next request."""
+        try:
+            await self._acceptor.app(scope, exchange.receive, exchange.send)
+        except Exception:
+            log.exception("a request could not be answered")
+            if not exchange.is_started:
+                await exchange.fail()
+        self._exchange = None
+        if self.activity.phase is Phase.CLOSING:  # it was lost meanwhile
+            return
+        if not exchange.is_complete:
+            self.abort()
+        elif not exchange.keeps_alive or self._is_stopping:
+            self._close()
+        else:
+            self._become(Phase.IDLE)
+            self._read_request()
+            if self._exchange is None and self._has_ended:
+                self._close()
+            elif not self._has_ended and not (self._exchange and self._received):
+                self._transport.resume_reading()
+
+    def _refuse(self, refusal: RequestRefused) -> None:
+        """Answer with an error, and end."""
+        self._acceptor.counts.refuse_request(refusal.reason)
+        text = f"{http.HTTPStatus(refusal.status).phrase}: {refusal}\n".encode("latin-1", "replace")
+        headers = [
+            *self._acceptor.headers,
+            (b"content-type", b"text/plain; charset=utf-8"),
+            (b"content-length", b"%d" % len(text)),
+            (b"connection", b"close"),
+        ]
+        self._write_now(head_bytes(refusal.status, headers) + text)
+        self._close()
+
+    # Answers
+
+    async def write(self, head: bytes, body: bytes) -> None:
+        """Send this; return once the kernel has all of it, or the client has gone."""
+        self.activity.writing_since = self._acceptor.clock()
+        first = max(0, PIECE_BYTES - len(head)) if head else 0
+        pieces = [head + body[:first]] if head else []
+        rest = memoryview(body)[first:]
+        self.unsent_body = body if len(body) > PIECE_BYTES else b""
+        while (pieces or rest) and not self._transport.is_closing():
+            if pieces:
+                piece: bytes | memoryview = pieces.pop()
+            else:
+                piece, rest = rest[:PIECE_BYTES], rest[PIECE_BYTES:]
+            self._write_now(piece)
+            await self._writable.wait()
+        self.unsent_body = b""
+        self.activity.writing_since = None
+
+    def stream(self) -> None:
+        """Begin an answer of unknown length."""
+        self._become(Phase.STREAMING)
+
+    def _write_now(self, data: bytes | memoryview) -> None:
+        if self._tls is None:
+            self._write(data)
+        else:
+            self._tls.write(data)
+
+    def _write(self, data: bytes | memoryview) -> None:
+        self._written_bytes += len(data)
+        self._transport.write(data)
+
+    def _close(self) -> None:
+        """Send no more; the connection ends when the client ends its side, or after a moment."""
+        self._become(Phase.CLOSING)
+        if self._transport.is_closing():
+            return
+        if self._tls is not None:
+            self._tls.close()
+        if self._has_ended or self._is_stopping:
+            self._transport.close()
+            return
+        try:
+            self._transport.write_eof()
+        except OSError:  # it is not connected any more
+            self._transport.abort()
+        self._transport.resume_reading()
+
+
+class _Exchange:
+    """One request and its answer, as ASGI has it."""
+
+    def __init__(
+        self, connection: Connection, request: Request, headers: list[tuple[bytes, bytes]]
+    ) -> None:
+        self._connection = connection
+        self._request = request
+        self._headers = headers
+        self._head = b""
+        self._is_chunked = False
+        self._was_received = False
+        self.keeps_alive = request.keeps_alive
+        self.is_started = self.is_complete = False
+        self.is_over = asyncio.Event()
+        """Set when the answer is complete or the client has gone."""
+
+    async def receive(self) -> Message:
+        """Return the empty body of the request, then wait for the end."""
+        if not self._was_received:
+            self._was_received = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+        await self.is_over.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the answer; its head goes together with what follows it."""
+        if self.is_over.is_set():
+            return
+        if message["type"] == "http.response.start":
+            self._start(message["status"], message.get("headers", ()))
+            return
+        body, head, self._head = message.get("body", b""), self._head, b""
+        more = message.get("more_body", False)
+        if self._request.method == "HEAD":
+            body = b""
+        elif self._is_chunked:
+            body = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+            body += b"" if more else b"0\r\n\r\n"
+        await self._connection.write(head, body)
+        if not more:
+            self.is_complete = True
+            self.is_over.set()
+
+    def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        self.is_started = True
+        headers = [*self._headers, *headers]
+        names = {name.lower(): value for name, value in headers}
+        if b"close" in names.get(b"connection", b"").lower():
+            self.keeps_alive = False
+        elif not self.keeps_alive:
+            headers.append((b"connection", b"close"))
+        has_body = self._request.method != "HEAD" and status not in (204, 304)
+        if has_body and b"content-length" not in names:
+            self._connection.stream()
+            self._is_chunked = self._request.version == "1.1"
+            self.keeps_alive = self.keeps_alive and self._is_chunked
+            if self._is_chunked:
+                headers.append((b"transfer-encoding", b"chunked"))
+        self._head = head_bytes(status, headers)
+
+    async def fail(self) -> None:
+        """Answer that something went wrong here."""
+        text = b"Internal Server Error"
+        headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+        headers.append((b"content-length", b"%d" % len(text)))
+        await self.send({"type": "http.response.start", "status": 500, "headers": headers})
+        await self.send({"type": "http.response.body", "body": text})
+
+
+def head_bytes(status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
+    """Return the head of an answer."""
+    phrase = http.HTTPStatus(status).phrase
+    fields = b"".join(b"%b: %b\r\n" % field for field in headers)
+    return b"HTTP/1.1 %d %b\r\n%b\r\n" % (status, phrase.encode(), fields)
+
+
+def _unacknowledged_bytes(transport: asyncio.Transport) -> int:
+    """Return how many bytes the kernel has that the peer did not acknowledge."""
+    try:
+        descriptor = transport.get_extra_info("socket").fileno()
+        found = fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4))
+    except (OSError, ValueError):
+        return 0
+    number: int = struct.unpack("i", found)[0]
+    return number

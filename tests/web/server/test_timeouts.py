@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a connection has timed out: for every phase and moment."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.web.server.limits import Limits
+from exporter.web.server.timeouts import Activity, Phase, timed_out
+
+LIMITS = Limits()
+NOW = 1000.0
+AGES = st.floats(0, 200)
+MOMENTS = AGES.map(lambda age: NOW - age)
+ACTIVITIES = st.builds(
+    Activity,
+    st.sampled_from(Phase),
+    MOMENTS,
+    st.sampled_from([0, 1, 1 << 20]),
+    MOMENTS,
+    st.none() | MOMENTS,
+)
+
+
+@pytest.mark.parametrize(
+    ("phase", "seconds", "reason"),
+    [
+        (Phase.HANDSHAKE, 10, "handshake"),
+        (Phase.HEAD, 10, "head_timeout"),
+        (Phase.ANSWERING, 60, "stalled"),
+        (Phase.IDLE, 75, "idle"),
+        (Phase.CLOSING, 2, "closed"),
+    ],
+)
+def test_each_phase_has_its_time(phase: Phase, seconds: float, reason: str) -> None:
+    """From its first moment; only a stream may last."""
+    assert timed_out(Activity(phase, NOW - seconds + 0.1), NOW, LIMITS) is None
+    assert timed_out(Activity(phase, NOW - seconds), NOW, LIMITS) == reason
+    assert timed_out(Activity(Phase.STREAMING, 0.0), NOW, LIMITS) is None
+
+
+@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.HANDSHAKE])
+def test_what_is_unsent_must_be_read(phase: Phase) -> None:
+    """Some of it within 10 s, and what the application sent within a minute."""
+    moving = Activity(phase, NOW, 1, NOW - 9.9, NOW - 59.9)
+
+    assert timed_out(moving, NOW, LIMITS) is None
+    assert timed_out(replace(moving, progressed=NOW - 10), NOW, LIMITS) == "stalled"
+    assert timed_out(replace(moving, writing_since=NOW - 60), NOW, LIMITS) == "stalled"
+
+
+@given(ACTIVITIES, st.floats(0, 100))
+def test_a_timeout_is_final(activity: Activity, later: float) -> None:
+    """Time alone does not undo it."""
+    if timed_out(activity, NOW, LIMITS) is not None:
+        assert timed_out(activity, NOW + later, LIMITS) is not None
+
+
+@given(ACTIVITIES)
+def test_no_connection_lasts_forever(activity: Activity) -> None:
+    """But a stream with nothing to send."""
+    ends = timed_out(activity, NOW + 75, LIMITS)
+    assert ends or (activity.phase is Phase.STREAMING and not activity.unsent_bytes)

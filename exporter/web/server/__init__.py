@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """An HTTP server for the daemon's ASGI application.
 
-protocol.py is one connection: request_framing.py parses a head, tls.py encrypts. server.py listens,
-and ends connections that have timed out (timeouts.py, limits.py). counts.py counts what was refused.
+protocol.py is one connection: request_framing.py parses a head, tls.py encrypts. server.py accepts,
+and ends connections that have timed out (timeouts.py, limits.py). counts.py counts refusals.
 """

@@ -27,7 +27,7 @@ def refusals(settings: Settings) -> Iterator[str]:
         yield from _raised(partial(load_scenario, settings.demo_scenario, book))
     yield from play_problems(settings)
     if settings.web_config_file is not None:
-        from exporter.web.access.load import load as load_web_config
+        from exporter.web.access.reload import load as load_web_config
 
         yield from _raised(partial(load_web_config, settings.web_config_file))
     yield from _group_problem(settings)

@@ -50,9 +50,9 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
     """
     access = None
     if settings.web_config_file is not None:
-        from exporter.web.access.access import Access  # loaded only where there is a file
+        from exporter.web.access.reload import WebConfigWatcher  # loaded only where there is a file
 
-        access = Access(settings.web_config_file)
+        access = WebConfigWatcher(settings.web_config_file)
     counts = Counts(logs.dropped, lambda: None if access is None else access.ok)
     parts = Parts(settings, counts)
     listener = listen(settings.web_listen_address.host, settings.web_listen_address.port)
@@ -67,9 +67,9 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
         refused=counts.refuse_request,
     )
     if access is not None:
-        from exporter.web.access.gate import Gate
+        from exporter.web.access.auth import AuthMiddleware
 
-        app = Gate(app, access, counts.refuse_request)
+        app = AuthMiddleware(app, access, counts.refuse_request)
     server = Server(
         KnownHosts(app, Hosts(settings.web_allowed_hosts, own_domains()), counts.refuse_request),
         listener,

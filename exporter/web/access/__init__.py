@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may ask, and how what is said stays private: the file of ``--web.config.file``.
+"""TLS, passwords and rate limit: the file of ``--web.config.file``.
 
-schema reads it, load and files its files, tls makes the context; access keeps up with changes; gate
-asks for passwords and slows down. The server asks it for terms, but imports nothing of it. May
-import model and what is loose, and of the server its terms and counts, of web
-threads and fairness.
+config.py has its schema (names.py Go's names), tls.py makes the TLS context, auth.py asks for
+passwords, reload.py reads the files again when they change. May import model and what is loose, and
+of web the server's protocol and counts, threads, fairness and responses.
 """

@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the TLS context of a server from what the web configuration says."""
+"""Makes the TLS context of the server, and says which clients may connect."""
 
 from __future__ import annotations
 
 import os
 import ssl
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 from exporter.errors import ConfigError, one_line
+from exporter.web.access.config import Pem, Tls, normal
 from exporter.web.access.names import CIPHERS, CLIENT_AUTH, CURVES, VERSIONS
-from exporter.web.access.schema import Pem, Tls
 
 PROTOCOLS = ["http/1.1"]
+
+_KINDS = frozenset({"DNS", "email", "URI", "IP Address"})
 
 _KEY_BEGINS = b"PRIVATE KEY-----"
 _CERTIFICATE_BEGINS = (b"-----BEGIN CERTIFICATE-----", b"-----BEGIN TRUSTED CERTIFICATE-----")
@@ -156,3 +159,25 @@ def _in_memory(data: bytes) -> Iterator[str]:
 def _reason(error: Exception) -> str:
     reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
     return one_line(str(reason).lower().replace("_", " "))
+
+
+def allowed(certificate: Mapping[str, Any] | None, allowed_sans: Set[str]) -> bool:
+    """Return whether a certificate has one of the names, exactly; without names, everybody may.
+
+    Args:
+        certificate: what ``getpeercert()`` of a verified connection returned; None or an empty
+            mapping without a certificate.
+        allowed_sans: DNS names, e-mail addresses, URIs, and addresses as `normal` writes them.
+    """
+    if not allowed_sans:
+        return True
+    return not allowed_sans.isdisjoint(_names(certificate))
+
+
+def _names(certificate: object) -> Iterator[str]:
+    names = certificate.get("subjectAltName") if isinstance(certificate, Mapping) else None
+    for entry in names if isinstance(names, tuple | list) else ():
+        if isinstance(entry, tuple | list) and len(entry) == 2:
+            kind, name = entry
+            if isinstance(kind, str) and isinstance(name, str) and kind in _KINDS:
+                yield normal(name) if kind == "IP Address" else name

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.web.access import passwords
-from exporter.web.access.hashes import Hash, dummy, is_hash
-from exporter.web.access.passwords import Busy, Passwords, credentials
+from exporter.web.access import auth
+from exporter.web.access.auth import Busy, Passwords, credentials, dummy
+from exporter.web.access.config import Hash, is_hash
 
 
 def hashed(password: bytes, cost: int = 4) -> Hash:
@@ -134,7 +134,7 @@ def test_who_guesses_cannot_push_out_who_knows(computed: Computed) -> None:
     async def ask() -> int:
         checker = Passwords()
         assert await checker.check(USERS, b"alice", b"open sesame")
-        for number in range(passwords.MOST_REMEMBERED + 1):
+        for number in range(auth.MOST_REMEMBERED + 1):
             assert not await checker.check(USERS, b"alice", b"%d" % number)
         before = len(computed.hashes)
         assert await checker.check(USERS, b"alice", b"open sesame")
@@ -176,7 +176,7 @@ def test_few_are_held_until_their_turn(computed: Computed) -> None:
             asyncio.ensure_future(
                 checker.check(USERS, b"alice", b"%d" % number, place(number // 16))
             )
-            for number in range(passwords.MOST_HELD)
+            for number in range(auth.MOST_HELD)
         ]
         await asyncio.sleep(0)
         scraper = asyncio.ensure_future(checker.check(USERS, b"alice", b"open sesame", place(9)))
@@ -189,7 +189,7 @@ def test_few_are_held_until_their_turn(computed: Computed) -> None:
         assert await asyncio.gather(*guesses[:15], *guesses[16:]) == [False] * 31
         before = len(computed.hashes)
         assert not await checker.check(USERS, b"alice", b"15", place(0))
-        assert len(computed.hashes) == before == passwords.MOST_HELD + 1
+        assert len(computed.hashes) == before == auth.MOST_HELD + 1
 
     asyncio.run(ask())
 
@@ -209,7 +209,7 @@ def test_one_origin_leaves_little_behind(computed: Computed) -> None:
         await asyncio.sleep(0.01)
         computed.gate.set()
         answers = await asyncio.gather(*guesses, return_exceptions=True)
-        assert len(computed.hashes) == answers.count(False) <= passwords.MOST_WAITING_OF_ONE + 1
+        assert len(computed.hashes) == answers.count(False) <= auth.MOST_WAITING_OF_ONE + 1
 
     asyncio.run(ask())
 

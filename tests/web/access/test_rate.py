@@ -6,8 +6,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.web.access.rate import Bucket
-from exporter.web.access.schema import RateLimit
+from exporter.web.access.auth import Bucket
+from exporter.web.access.config import RateLimit
 
 
 def test_a_burst_and_then_one_each_interval() -> None:

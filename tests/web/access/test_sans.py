@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.web.access.sans import allowed, normal
+from exporter.web.access.config import normal
+from exporter.web.access.tls import allowed
 
 CERTIFICATE: dict[str, Any] = {
     "subject": ((("commonName", "common.example"),),),

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.errors import ConfigError
-from exporter.web.access.load import Loaded, load
+from exporter.web.access.reload import LoadedConfig, load
 from tests.web.access.authority import (
     authority,
     ca_pem,
@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
     return write_files(tmp_path)
 
 
-def loaded(folder: Path, text: str) -> Loaded:
+def loaded(folder: Path, text: str) -> LoadedConfig:
     (folder / "web.yml").write_text(text, encoding="utf-8")
     return load(folder / "web.yml")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from exporter.errors import ConfigError
-from exporter.web.access.load import load
+from exporter.web.access.reload import load
 from tests.web.access.authority import ca_pem, cert_pem, client, key_pem, server, write_files
 
 BCRYPT = "$2y$10$abcdefghijklmnopqrstuuZ1N8pT4m0c4v2XbN9fQy8a3oO5s6dWe"

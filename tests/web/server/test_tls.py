@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import trustme
 
-from exporter.web.access.sans import allowed
+from exporter.web.access.tls import allowed
 from exporter.web.server.limits import Limits
 from exporter.web.server.protocol import SCOPE_KEY
 from tests.waiting import wait_until

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.errors import ConfigError
-from exporter.web.access.durations import seconds
+from exporter.web.access.config import RateLimit, WebConfig, parse, seconds
 from exporter.web.access.names import CIPHERS, CIPHERS_OF_TLS13, CLIENT_AUTH, CURVES, VERSIONS
-from exporter.web.access.schema import RateLimit, WebConfig, parse
 from exporter.yaml_lines import loads
 
 HASH = "$2b$04$......................w74bL5gU7LSJClZClCa.Pkz14aTv/XO"

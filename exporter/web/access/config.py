@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the web configuration file may contain: the schema of Prometheus' exporter-toolkit.
+"""Reads the web configuration file, whose schema is that of Prometheus' exporter-toolkit.
 
 Unknown keys are refused. No message quotes a key, a hash or anything else that is secret.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
+from difflib import get_close_matches
+from ipaddress import IPv6Address, ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from exporter.errors import shown
-from exporter.web.access.durations import seconds
-from exporter.web.access.hashes import COSTS, Hash, is_hash
+from exporter.errors import ConfigError, clipped, one_line, shown
 from exporter.web.access.names import (
     CIPHERS,
     CIPHERS_FOR_HTTP2,
@@ -24,9 +26,7 @@ from exporter.web.access.names import (
     NOT_VERIFYING,
     VERSIONS,
 )
-from exporter.web.access.sans import normal
-from exporter.web.access.section import Section
-from exporter.yaml_lines import Document
+from exporter.yaml_lines import Document, KeyPath
 
 MOST_USERS = 1000
 MOST_WORDS = 1000
@@ -51,6 +51,56 @@ _TLS = (
     "curve_preferences",
     "prefer_server_cipher_suites",
 )
+
+COSTS = range(4, 19)
+"""One more takes twice the time: 0.07 s at 10, about 20 s at 18."""
+
+_HASH = re.compile(r"\$2[aby]\$(?P<cost>[0-9]{2})\$(?P<salt>[./A-Za-z0-9]{22})[./A-Za-z0-9]{31}")
+_LAST_OF_SALT = frozenset(".Oeu")
+"""22 letters hold 132 bits, the salt has 128: the last four are 0."""
+
+
+LONGEST_SECONDS = 2**63 / 1e9
+"""What Go can hold: 292 years."""
+
+_UNITS = {
+    "ns": Decimal("1e-9"),
+    "us": Decimal("1e-6"),
+    "\u00b5s": Decimal("1e-6"),
+    "\u03bcs": Decimal("1e-6"),
+    "ms": Decimal("1e-3"),
+    "s": Decimal(1),
+    "m": Decimal(60),
+    "h": Decimal(3600),
+}
+_PART = rf"([0-9]{{1,20}}(?:\.[0-9]{{0,20}})?|\.[0-9]{{1,20}})({'|'.join(_UNITS)})"
+_DURATION = re.compile(rf"(?:{_PART}){{1,8}}")
+
+
+_LONGEST_COMPARED = 100
+
+Key = str | tuple[str | int, ...] | None
+"""Of the section's own keys, of an item below one, or None for the section itself."""
+
+
+T = TypeVar("T", str, bool, int)
+
+
+@dataclass(frozen=True, slots=True)
+class Hash:
+    """A well-formed hash of a password."""
+
+    text: str = field(repr=False)
+
+    @property
+    def cost(self) -> int:
+        """The binary logarithm of the number of rounds."""
+        return int(self.text[4:6])
+
+    @property
+    def octets(self) -> bytes:
+        """It as bcrypt takes it."""
+        return self.text.encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,3 +327,160 @@ def _interval(section: Section) -> float:
         raise section.error(
             "interval", f"expected a duration such as 1s, 100ms or 1m30s, got {shown(value)}"
         ) from None
+
+
+def is_hash(text: str) -> bool:
+    """Return whether it is a hash of versions 2a, 2b or 2y that is computed in some seconds."""
+    found = _HASH.fullmatch(text)
+    if found is None:
+        return False
+    return int(found["cost"]) in COSTS and found["salt"][-1] in _LAST_OF_SALT
+
+
+def seconds(text: str) -> float:
+    """Return the length of such as ``1s``, ``100ms`` or ``1m30s``, in seconds; ``0`` needs no unit.
+
+    Raises:
+        ValueError: it is no such duration, is negative or longer than Go can hold.
+    """
+    text = text.removeprefix("+")
+    if text == "0":
+        return 0.0
+    if not _DURATION.fullmatch(text):
+        raise ValueError("not a duration")
+    parts = re.findall(_PART, text)
+    length = float(sum(Decimal(number) * _UNITS[unit] for number, unit in parts))
+    if length > LONGEST_SECONDS:
+        raise ValueError("too long")
+    return length
+
+
+def normal(name: str) -> str:
+    """Return an IP address in its one short form, and any other name as it is."""
+    try:
+        address = ip_address(name.strip())
+    except ValueError:
+        return name
+    if isinstance(address, IPv6Address):
+        return str(address.ipv4_mapped or address)
+    return str(address)
+
+
+class Section:
+    """A mapping whose keys are known, or any where `known` is None; nothing is an empty one.
+
+    Everything raises ConfigError, in one line, for what is not as expected.
+    """
+
+    def __init__(
+        self, document: Document, path: KeyPath, value: Any, known: Sequence[str] | None
+    ) -> None:
+        self._document = document
+        self._path = path
+        if value is None:
+            value = {}
+        if not isinstance(value, dict):
+            # What is there instead is not quoted: it may be a secret.
+            keys = f" of {', '.join(known)}" if known else ""
+            raise self.error(None, f"expected a mapping{keys}")
+        self.values: Mapping[str, Any] = value
+        if known is None:
+            return
+        for key in value:
+            if key not in known:
+                raise self.error(key, f"not known, {_expected(key, known)}")
+
+    def place(self, key: Key) -> str:
+        """Return where this key stands, as messages begin."""
+        parts = () if key is None else key if isinstance(key, tuple) else (key,)
+        path = (*self._path, *parts)
+        where = one_line(self._document.where(path))
+        if not path:
+            return where
+        return f"{where}: key '{one_line(clipped('.'.join(str(part) for part in path)))}'"
+
+    def error(self, key: Key, problem: str) -> ConfigError:
+        """Return the error that something is wrong with this key."""
+        return ConfigError(f"{self.place(key)}: {one_line(problem)}")
+
+    def is_given(self, key: str) -> bool:
+        """Return whether something is said; neither nothing nor an empty text is."""
+        return self.values.get(key) not in (None, "")
+
+    def section(self, key: str, known: Sequence[str] | None) -> Section:
+        """Return the mapping below a key."""
+        return Section(self._document, (*self._path, key), self.values.get(key), known)
+
+    def _typed(self, key: str, kind: type[T], expected: str) -> T | None:
+        value = self.values.get(key)
+        if value is None or type(value) is kind:
+            return value
+        raise self.error(key, f"expected {expected}, got {_described(value)}")
+
+    def text(self, key: str) -> str | None:
+        """Return a text."""
+        return self._typed(key, str, "text")
+
+    def secret(self, key: str) -> str | None:
+        """Return a text that no message quotes."""
+        if not isinstance(self.values.get(key), str | None):
+            raise self.error(key, "expected text in PEM form")
+        return self.text(key)
+
+    def scalar(self, key: str) -> str | None:
+        """Return a text, or a whole number as text."""
+        value = self.values.get(key)
+        if type(value) is int and abs(value) < 10**9:
+            return str(value)
+        return self.text(key)
+
+    def boolean(self, key: str) -> bool | None:
+        """Return a boolean."""
+        return self._typed(key, bool, "true or false")
+
+    def integer(self, key: str, most: int) -> int | None:
+        """Return a whole number from 0 on."""
+        expected = f"a whole number from 0 to {most}"
+        value = self._typed(key, int, expected)
+        if value is not None and not 0 <= value <= most:
+            raise self.error(key, f"expected {expected}, got {_described(value)}")
+        return value
+
+    def choice(self, key: str, known: Iterable[str]) -> str | None:
+        """Return one of the known words; empty is nothing."""
+        text = self.text(key)
+        return self.known(key, text, known) if text else None
+
+    def known(self, key: Key, text: str, known: Iterable[str]) -> str:
+        """Return the text if it is one of the known words."""
+        words = tuple(known)
+        if text not in words:
+            raise self.error(key, f"{shown(text)} is not known, {_expected(text, words)}")
+        return text
+
+    def words(self, key: str, most: int, longest: int) -> tuple[str, ...]:
+        """Return a list of texts, none of them empty."""
+        value = self.values.get(key)
+        if value is None:
+            return ()
+        if not isinstance(value, list) or len(value) > most:
+            raise self.error(key, f"expected a list of at most {most} texts")
+        for position, item in enumerate(value):
+            if not isinstance(item, str) or not 0 < len(item) <= longest:
+                raise self.error((key, position), f"expected text, got {_described(item)}")
+        return tuple(value)
+
+
+def _expected(got: str, known: Sequence[str]) -> str:
+    near = get_close_matches(got, known, n=1) if len(got) <= _LONGEST_COMPARED else []
+    return f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}"
+
+
+def _described(value: object) -> str:
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, int) and value.bit_length() > 64:
+        return "a very large number"
+    return shown(value)

@@ -16,11 +16,8 @@ from pathlib import Path
 import pytest
 
 from exporter.errors import ConfigError
-from exporter.web.access import access as access_module
-from exporter.web.access import load as load_module
-from exporter.web.access.access import Access
-from exporter.web.access.files import Files
-from exporter.web.access.terms import Terms
+from exporter.web.access import reload
+from exporter.web.access.reload import ActiveConfig, Files, WebConfigWatcher
 from tests.clocks import ManualClock
 from tests.web.access.authority import (
     ca_pem,
@@ -32,7 +29,7 @@ from tests.web.access.authority import (
     write_files,
 )
 from tests.web.access.handshakes import GREETING, handshake
-from tests.web.access.test_schema import HASH
+from tests.web.access.test_config import HASH
 
 TEXT = """\
 tls_server_config:
@@ -53,12 +50,12 @@ class Watched:
         self.write(text)
         # Long after the files were written: nothing is read twice because it is new.
         self.clock = ManualClock(unix_seconds=time.time() + 60)
-        self.access = Access(self.path, self.clock)
+        self.access = WebConfigWatcher(self.path, self.clock)
 
     def write(self, text: str) -> None:
         self.path.write_text(text)
 
-    def look(self) -> Terms:
+    def look(self) -> ActiveConfig:
         return asyncio.run(self.access.look())
 
 
@@ -67,7 +64,7 @@ def watched(tmp_path: Path) -> Watched:
     return Watched(tmp_path)
 
 
-def lets_in(terms: Terms, authority: str = "first") -> bool:
+def lets_in(terms: ActiveConfig, authority: str = "first") -> bool:
     assert terms.context is not None
     for trusted in ("first", "other"):
         visitor = client_context(trusted, client(authority))
@@ -79,12 +76,12 @@ def lets_in(terms: Terms, authority: str = "first") -> bool:
 def test_a_broken_file_at_the_start_is_refused(tmp_path: Path) -> None:
     """The daemon does not start."""
     with pytest.raises(ConfigError, match=r"web\.yml"):
-        Access(tmp_path / "web.yml")
+        WebConfigWatcher(tmp_path / "web.yml")
 
 
 def test_nothing_new_changes_nothing(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     """The files are looked at, and not read."""
-    before = watched.access.terms
+    before = watched.access.active
     monkeypatch.setattr(Files, "read", None)
 
     assert watched.look() is before
@@ -94,7 +91,7 @@ def test_nothing_new_changes_nothing(watched: Watched, monkeypatch: pytest.Monke
 
 def test_the_same_content_again_changes_nothing(watched: Watched) -> None:
     """Connections stay where somebody only touches a file."""
-    before = watched.access.terms
+    before = watched.access.active
     (watched.folder / "node.crt").write_bytes(cert_pem(server()))
     os.utime(watched.path)
 
@@ -112,8 +109,8 @@ def test_a_new_certificate_and_key_are_used(watched: Watched) -> None:
 
 def test_a_new_authority_for_clients_is_used(watched: Watched) -> None:
     """Who had a certificate of the old one is not let in any more."""
-    assert lets_in(watched.access.terms, "first")
-    assert not lets_in(watched.access.terms, "other")
+    assert lets_in(watched.access.active, "first")
+    assert not lets_in(watched.access.active, "other")
 
     (watched.folder / "clients.pem").write_bytes(ca_pem("other"))
     terms = watched.look()
@@ -131,8 +128,8 @@ def test_a_secret_mounted_by_kubernetes_is_followed(tmp_path: Path) -> None:
     (tmp_path / "..data").symlink_to("..1")
     for name in ("web.yml", "node.crt", "node.key", "clients.pem"):
         (tmp_path / name).symlink_to(f"..data/{name}")
-    access = Access(tmp_path / "web.yml", ManualClock(unix_seconds=time.time() + 60))
-    assert lets_in(access.terms, "first")
+    access = WebConfigWatcher(tmp_path / "web.yml", ManualClock(unix_seconds=time.time() + 60))
+    assert lets_in(access.active, "first")
 
     (tmp_path / "..data_tmp").symlink_to("..2")
     (tmp_path / "..data_tmp").rename(tmp_path / "..data")
@@ -171,7 +168,7 @@ def test_what_was_broken_and_is_as_before_keeps_its_connections(
 ) -> None:
     """They were let in on these terms."""
     caplog.set_level(logging.INFO)
-    before = watched.access.terms
+    before = watched.access.active
     watched.write("tls_server_config: [")
     assert watched.look().problem is not None
     watched.write(TEXT)
@@ -211,11 +208,11 @@ def test_what_changes_within_the_grain_of_a_stamp_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file that was new when it was read is read again, also if it looks the same."""
-    monkeypatch.setattr("exporter.web.access.files._signature", lambda status: (int(1e18),))
+    monkeypatch.setattr("exporter.web.access.reload._signature", lambda status: (int(1e18),))
     write_files(tmp_path)
     (tmp_path / "web.yml").write_text(f"basic_auth_users: {{a: {HASH}}}")
     clock = ManualClock(unix_seconds=1e9 + 1.0)
-    access = Access(tmp_path / "web.yml", clock)
+    access = WebConfigWatcher(tmp_path / "web.yml", clock)
     (tmp_path / "web.yml").write_text(f"basic_auth_users: {{a: {OTHER_HASH}}}")
     clock.advance(3600)
 
@@ -304,7 +301,7 @@ def test_a_file_system_that_does_not_answer_lets_nobody_in(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For as long as it does not; one thread waits for it, for which the process need not wait."""
-    monkeypatch.setattr(access_module, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(reload, "PATIENCE_SECONDS", 0.05)
     held = Held(monkeypatch)
 
     async def test() -> None:
@@ -327,7 +324,7 @@ def test_no_failure_lets_anybody_in(watched: Watched, monkeypatch: pytest.Monkey
     def fail(*_: object) -> None:
         raise RuntimeError("nobody thought of it")
 
-    monkeypatch.setattr(load_module, "server_context", fail)
+    monkeypatch.setattr(reload, "server_context", fail)
     watched.write(TEXT + "  min_version: TLS13\n")
     assert "nobody thought of it" in (watched.look().problem or "")
 

@@ -21,9 +21,9 @@ import bcrypt
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from exporter.web.access import passwords
-from exporter.web.access.access import Access
-from exporter.web.access.gate import CHALLENGE, Gate
+from exporter.web.access import auth
+from exporter.web.access.auth import CHALLENGE, AuthMiddleware
+from exporter.web.access.reload import WebConfigWatcher
 from exporter.web.fairness import origin
 from exporter.web.server import protocol
 from exporter.web.server.counts import Counts
@@ -32,7 +32,7 @@ from exporter.web.server.listener import listen
 from exporter.web.server.server import Server
 from tests.waiting import wait_until
 from tests.web.access.authority import ca_pem, client, client_context, write_files
-from tests.web.access.test_access import TEXT
+from tests.web.access.test_reload import TEXT
 
 PLAIN = "rate_limit: {interval: 0}\n"
 TLS = "tls_server_config: {cert_file: node.crt, key_file: node.key}\n"
@@ -73,11 +73,13 @@ class Node:
         write_files(self.folder)
         self.path = self.folder / "web.yml"
         self.path.write_text(self.text)
-        self.access = Access(self.path)
+        self.access = WebConfigWatcher(self.path)
         self.counts = Counts(web_config_ok=lambda: self.access.ok)
         listener = listen("127.0.0.1", 0)
         self.port: int = listener.getsockname()[1]
-        gate = Gate(self._answer, self.access, self.counts.refuse_request, lambda: self.now)
+        gate = AuthMiddleware(
+            self._answer, self.access, self.counts.refuse_request, lambda: self.now
+        )
         self.server = Server(
             gate, listener, limits=Limits(), counts=self.counts, policies=self.access
         )
@@ -353,7 +355,7 @@ def test_who_knows_the_password_gets_through_a_flood(
 
     checkpw = bcrypt.checkpw
     monkeypatch.setattr(bcrypt, "checkpw", check)
-    monkeypatch.setattr(passwords, "origin", noted)
+    monkeypatch.setattr(auth, "origin", noted)
     monkeypatch.setattr(protocol, "origin", injected)
     node = start(USERS)
     addresses = [f"127.1.{number // 200}.{number % 200 + 1}" for number in range(clients)]

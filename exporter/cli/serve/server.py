@@ -75,7 +75,7 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
         listener,
         limits=_limits(settings),
         counts=counts,
-        policies=access,
+        config=access,
         end_streams=parts.streams.end,
     )
     reloader = Reloader(reload, parts.reconfigure)

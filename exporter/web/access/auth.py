@@ -27,7 +27,6 @@ from exporter.web.access.reload import ActiveConfig, WebConfigWatcher
 from exporter.web.fairness import FairQueue, origin
 from exporter.web.responses import Header, refuse_plainly
 from exporter.web.server.counts import uncounted
-from exporter.web.server.protocol import SCOPE_KEY
 from exporter.web.threads import Threads
 
 OPEN_PATH = "/-/healthy"
@@ -90,8 +89,7 @@ class AuthMiddleware:
         is_open = scope["path"] == OPEN_PATH
         active = self._config.active if is_open else await self._config.recent()
         refusal = None if is_open else await self._refusal(scope, active)
-        admitted: ActiveConfig = scope.get(SCOPE_KEY, active)
-        send = self._dressed(send, active, admitted)
+        send = _dressed(send, active)
         if refusal is not None:
             self._count(refusal.reason)
             headers = [NO_STORE] if refusal.header is None else [NO_STORE, refusal.header]
@@ -129,21 +127,6 @@ class AuthMiddleware:
             self._bucket = Bucket(limit, self._clock())
         return self._bucket
 
-    def _dressed(self, send: Send, active: ActiveConfig, admitted: ActiveConfig) -> Send:
-        """Return `send` with the configured headers, in the place of the application's own."""
-
-        async def dressed(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                # The configuration may have changed while the answer was made.
-                is_old = admitted.generation != self._config.active.generation
-                extra = [*active.headers, *([(b"connection", b"close")] if is_old else [])]
-                names = {name for name, _ in extra}
-                own = [pair for pair in message.get("headers", ()) if pair[0].lower() not in names]
-                message = {**message, "headers": [*own, *extra]}
-            await send(message)
-
-        return dressed
-
     def _ending(self, receive: Receive, active: ActiveConfig) -> Receive:
         """Return `receive` that says that the client has gone once another configuration holds.
 
@@ -161,6 +144,19 @@ class AuthMiddleware:
                 superseded.cancel()
 
         return ending
+
+
+def _dressed(send: Send, active: ActiveConfig) -> Send:
+    """Return `send` with the configured headers, in the place of the application's own."""
+    names = {name for name, _ in active.headers}
+
+    async def dressed(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            own = [pair for pair in message.get("headers", ()) if pair[0].lower() not in names]
+            message = {**message, "headers": [*own, *active.headers]}
+        await send(message)
+
+    return dressed
 
 
 def _retry_after(seconds: int) -> Header:

@@ -11,9 +11,9 @@ import ssl
 import struct
 import termios
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from starlette.types import ASGIApp, Message, Scope
 
@@ -24,35 +24,13 @@ from exporter.web.server.request_framing import Request, RequestRefused, take_he
 from exporter.web.server.timeouts import Activity, Phase
 from exporter.web.server.tls import TlsSession
 
+if TYPE_CHECKING:  # loaded only where there is a file
+    from exporter.web.access.reload import ActiveConfig, WebConfigWatcher
+
 METHODS = frozenset({"GET", "HEAD"})
 PIECE_BYTES = 64 * 1024
 """An answer is written in such pieces; the rest stays the application's own bytes, uncopied."""
-SCOPE_KEY = "roofline.connection_policy"
-"""Where a request's scope has the policy that its connection was accepted under."""
-
 log = logging.getLogger(__name__)
-
-
-class ConnectionPolicy(Protocol):
-    """What the web configuration says of connections at one moment."""
-
-    @property
-    def context(self) -> ssl.SSLContext | None:
-        """For TLS; None for plain HTTP."""
-
-    @property
-    def problem(self) -> str | None:
-        """Why the configuration cannot be used; None while it can."""
-
-    def admit(self, certificate: Mapping[str, Any] | None) -> bool:
-        """Return whether a client with this certificate, or none, may connect."""
-
-
-class PolicySource(Protocol):
-    """The web configuration."""
-
-    async def look(self) -> ConnectionPolicy:
-        """Return the policy that holds now."""
 
 
 @dataclass
@@ -63,7 +41,7 @@ class Acceptor:
     limits: Limits
     counts: Counts
     clock: Callable[[], float]
-    policies: PolicySource | None = None
+    config: WebConfigWatcher | None = None
     """Without it everybody is served over plain HTTP."""
     connections: set[Connection] = field(default_factory=set)
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
@@ -107,7 +85,8 @@ class Connection(asyncio.Protocol):
         now = acceptor.clock()
         self.activity = Activity(Phase.HANDSHAKE, now, progressed=now)
         self._tls: TlsSession | None = None
-        self._policy: ConnectionPolicy | None = None
+        self._config: ActiveConfig | None = None
+        """What held when it was accepted."""
         self._received = bytearray()
         self._has_ended = False
         """Whether the client sends no more; it may still read."""
@@ -163,27 +142,27 @@ class Connection(asyncio.Protocol):
             self._reject(refusal)
             return
         acceptor.connections.add(self)
-        if acceptor.policies is None:
+        if acceptor.config is None:
             self._become(Phase.HEAD)
         else:
             transport.pause_reading()
-            self._task = asyncio.get_running_loop().create_task(self._apply(acceptor.policies))
+            self._task = asyncio.get_running_loop().create_task(self._configure(acceptor.config))
 
-    async def _apply(self, policies: PolicySource) -> None:
-        """Accept the connection under the policy that holds now."""
+    async def _configure(self, watcher: WebConfigWatcher) -> None:
+        """Begin as the web configuration says now."""
         try:
-            self._policy = policy = await policies.look()
+            self._config = config = await watcher.look()
         except Exception:
             log.exception("a connection was not accepted")
             self.abort()
         if self.activity.phase is Phase.CLOSING:
             return
-        if policy.context is None:
+        if config.context is None:
             self._become(Phase.HEAD)
-        elif policy.problem is not None:
+        elif config.problem is not None:
             self._reject("web_config")
         else:
-            self._tls = TlsSession(policy.context, self._write)
+            self._tls = TlsSession(config.context, self._write)
         self._transport.resume_reading()
 
     def _reject(self, reason: str) -> None:
@@ -228,7 +207,7 @@ class Connection(asyncio.Protocol):
             self._transport.close()
             return b""
         if tls.is_established and not was_established:
-            if self._policy is None or not self._policy.admit(tls.client_certificate):
+            if self._config is None or not self._config.admit(tls.client_certificate):
                 self._reject("client_name")
                 return b""
             self._become(Phase.HEAD)
@@ -284,8 +263,6 @@ class Connection(asyncio.Protocol):
             "query_string": request.query,
             "headers": request.headers,
         }
-        if self._policy is not None:
-            scope[SCOPE_KEY] = self._policy
         self._exchange = _Exchange(self, request, self._acceptor.headers)
         self._task = asyncio.get_running_loop().create_task(self._answer(self._exchange, scope))
 
@@ -295,14 +272,14 @@ class Connection(asyncio.Protocol):
             await self._acceptor.app(scope, exchange.receive, exchange.send)
         except Exception:
             log.exception("a request could not be answered")
-            if not exchange.is_started:
-                await exchange.fail()
         self._exchange = None
         if self.activity.phase is Phase.CLOSING:  # it was lost meanwhile
             return
-        if not exchange.is_complete:
+        if not exchange.is_started:
+            self._fail(500, b"Internal Server Error")
+        elif not exchange.is_complete:
             self.abort()
-        elif not exchange.keeps_alive or self._is_stopping:
+        elif not exchange.keeps_alive or self.is_last_answer:
             self._close()
         else:
             self._become(Phase.IDLE)
@@ -315,14 +292,17 @@ class Connection(asyncio.Protocol):
     def _refuse(self, refusal: RequestRefused) -> None:
         """Answer with an error, and end."""
         self._acceptor.counts.refuse_request(refusal.reason)
-        text = f"{http.HTTPStatus(refusal.status).phrase}: {refusal}\n".encode("latin-1", "replace")
+        phrase = http.HTTPStatus(refusal.status).phrase
+        self._fail(refusal.status, f"{phrase}: {refusal}\n".encode("latin-1", "replace"))
+
+    def _fail(self, status: int, text: bytes) -> None:
         headers = [
             *self._acceptor.headers,
             (b"content-type", b"text/plain; charset=utf-8"),
             (b"content-length", b"%d" % len(text)),
             (b"connection", b"close"),
         ]
-        self._write_now(head_bytes(refusal.status, headers) + text)
+        self._write_now(head_bytes(status, headers) + text)
         self._close()
 
     # Answers
@@ -343,6 +323,13 @@ class Connection(asyncio.Protocol):
             await self._writable.wait()
         self.unsent_body = b""
         self.activity.writing_since = None
+
+    @property
+    def is_last_answer(self) -> bool:
+        """Whether no request may follow: the daemon stops, or its configuration has changed."""
+        watcher, config = self._acceptor.config, self._config
+        is_old = watcher and config and watcher.active.generation != config.generation
+        return self._is_stopping or bool(is_old)
 
     def stream(self) -> None:
         """Begin an answer of unknown length."""
@@ -423,9 +410,8 @@ class _Exchange:
         self.is_started = True
         headers = [*self._headers, *headers]
         names = {name.lower(): value for name, value in headers}
-        if b"close" in names.get(b"connection", b"").lower():
+        if not self.keeps_alive or self._connection.is_last_answer:
             self.keeps_alive = False
-        elif not self.keeps_alive:
             headers.append((b"connection", b"close"))
         has_body = self._request.method != "HEAD" and status not in (204, 304)
         if has_body and b"content-length" not in names:
@@ -435,14 +421,6 @@ class _Exchange:
             if self._is_chunked:
                 headers.append((b"transfer-encoding", b"chunked"))
         self._head = head_bytes(status, headers)
-
-    async def fail(self) -> None:
-        """Answer that something went wrong here."""
-        text = b"Internal Server Error"
-        headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
-        headers.append((b"content-length", b"%d" % len(text)))
-        await self.send({"type": "http.response.start", "status": 500, "headers": headers})
-        await self.send({"type": "http.response.body", "body": text})
 
 
 def head_bytes(status: int, headers: list[tuple[bytes, bytes]]) -> bytes:

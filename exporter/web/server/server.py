@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Callable
 from email.utils import formatdate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.types import ASGIApp
 
@@ -18,8 +18,11 @@ from exporter.errors import out_of_resources
 from exporter.web.server.counts import Counts
 from exporter.web.server.limits import Limits
 from exporter.web.server.listener import BACKLOG
-from exporter.web.server.protocol import Acceptor, Connection, PolicySource
+from exporter.web.server.protocol import Acceptor, Connection
 from exporter.web.server.timeouts import timed_out
+
+if TYPE_CHECKING:  # loaded only where there is a file
+    from exporter.web.access.reload import WebConfigWatcher
 
 NOSNIFF = (b"x-content-type-options", b"nosniff")
 GRACE_SECONDS = 1.0
@@ -41,11 +44,11 @@ class Server:
         *,
         limits: Limits,
         counts: Counts,
-        policies: PolicySource | None = None,
+        config: WebConfigWatcher | None = None,
         end_streams: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.acceptor = Acceptor(app, limits, counts, clock, policies)
+        self.acceptor = Acceptor(app, limits, counts, clock, config)
         self.started = False
         self.loop: asyncio.AbstractEventLoop | None = None
         self._listener = listener

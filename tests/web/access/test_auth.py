@@ -81,7 +81,7 @@ class Node:
             self._answer, self.access, self.counts.refuse_request, lambda: self.now
         )
         self.server = Server(
-            gate, listener, limits=Limits(), counts=self.counts, policies=self.access
+            gate, listener, limits=Limits(), counts=self.counts, config=self.access
         )
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -14,10 +14,11 @@ from concurrent.futures import Future
 from starlette.types import Receive, Scope, Send
 
 from exporter.model.daemon import Daemon
+from exporter.web.access.reload import WebConfigWatcher
 from exporter.web.server.counts import Counts
 from exporter.web.server.limits import Limits
 from exporter.web.server.listener import listen
-from exporter.web.server.protocol import Connection, PolicySource
+from exporter.web.server.protocol import Connection
 from exporter.web.server.server import Server
 from tests.waiting import wait_until
 
@@ -29,7 +30,9 @@ GET = b"GET %b HTTP/1.1\r\nHost: node\r\n\r\n"
 class Site:
     """Answers with the path, with `LARGE`, with a stream, or not before it is released."""
 
-    def __init__(self, limits: Limits | None = None, policies: PolicySource | None = None) -> None:
+    def __init__(
+        self, limits: Limits | None = None, config: WebConfigWatcher | None = None
+    ) -> None:
         self.counts = Counts()
         self.limits = limits or Limits()
         self.scopes: list[Scope] = []
@@ -42,7 +45,7 @@ class Site:
             listener,
             limits=self.limits,
             counts=self.counts,
-            policies=policies,
+            config=config,
             clock=lambda: time.monotonic() + self._shift,
         )
         self._thread = threading.Thread(target=self.server.run)

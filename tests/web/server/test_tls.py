@@ -6,42 +6,32 @@ from __future__ import annotations
 import socket
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import cast
 
 import pytest
 import trustme
 
-from exporter.web.access.tls import allowed
+from exporter.web.access.reload import ActiveConfig, WebConfigWatcher
 from exporter.web.server.limits import Limits
-from exporter.web.server.protocol import SCOPE_KEY
 from tests.waiting import wait_until
 from tests.web.server.site import GET, LARGE, Site
 
 
-@dataclass(frozen=True)
-class Terms:
-    context: ssl.SSLContext | None
-    allowed_sans: frozenset[str] = frozenset()
-    generation: int = 1
-    problem: str | None = None
-
-    def admit(self, certificate: Mapping[str, Any] | None) -> bool:
-        return allowed(certificate, self.allowed_sans)
-
-
 @dataclass
-class Access:
-    terms: Terms
+class Watcher:
+    """The web configuration, which a test changes."""
+
+    active: ActiveConfig
     looks: int = 0
     error: Exception | None = None
 
-    async def look(self) -> Terms:
+    async def look(self) -> ActiveConfig:
         self.looks += 1
         if self.error is not None:
             raise self.error
-        return self.terms
+        return self.active
 
 
 def certified(authority: trustme.CA) -> ssl.SSLContext:
@@ -58,12 +48,12 @@ class Secure:
     """A site with TLS, whose terms a test changes."""
 
     authority: trustme.CA = field(default_factory=trustme.CA)
-    access: Access = field(init=False)
+    config: Watcher = field(init=False)
     site: Site = field(init=False)
 
     def __post_init__(self) -> None:
-        self.access = Access(Terms(certified(self.authority)))
-        self.site = Site(Limits(connections=4), self.access)
+        self.config = Watcher(ActiveConfig(certified(self.authority)))
+        self.site = Site(Limits(connections=4), cast(WebConfigWatcher, self.config))
 
     def context(self, *names: str) -> ssl.SSLContext:
         """Return a client's, with a certificate if it has names."""
@@ -112,18 +102,17 @@ def test_requests_have_their_terms(secure: Secure, caplog: pytest.LogCaptureFixt
     scope = secure.site.scopes[-1]
     assert not caplog.records
     assert scope["scheme"] == "https"
-    assert scope[SCOPE_KEY] is secure.access.terms
 
 
 def test_terms_are_looked_at_for_each_connection(secure: Secure) -> None:
     """A new certificate needs no restart."""
     secure.ask()
     other = trustme.CA()
-    secure.access.terms = Terms(certified(other))
+    secure.config.active = ActiveConfig(certified(other))
     assert secure.ask() == b""
     secure.authority = other
     assert secure.ask().endswith(b"GET /\n")
-    assert secure.access.looks == 3
+    assert secure.config.looks == 3
 
 
 def test_a_silent_handshake_has_10_seconds(secure: Secure) -> None:
@@ -152,8 +141,8 @@ def test_what_is_no_tls_is_refused(secure: Secure, caplog: pytest.LogCaptureFixt
 
 def test_a_client_needs_an_allowed_name(secure: Secure) -> None:
     """One of them is enough; no certificate is none."""
-    secure.access.terms = Terms(
-        secure.access.terms.context, frozenset({"prometheus", "2001:db8::1"})
+    secure.config.active = ActiveConfig(
+        secure.config.active.context, frozenset({"prometheus", "2001:db8::1"})
     )
     assert secure.ask("prometheus", "other").endswith(b"GET /\n")
     assert secure.ask("2001:0db8::1").endswith(b"GET /\n")
@@ -165,14 +154,14 @@ def test_a_client_needs_an_allowed_name(secure: Secure) -> None:
 
 def test_a_broken_configuration_lets_nobody_in(secure: Secure) -> None:
     """Until it is mended; who is in stays."""
-    good = secure.access.terms
+    good = secure.config.active
     with secure.connect() as inside:
-        secure.access.terms = Terms(good.context, problem="no such file")
+        secure.config.active = ActiveConfig(good.context, problem="no such file")
         assert secure.ask() == b""
         assert secure.site.count.connections_refused_total["web_config"] == 1
         inside.sendall(GET % b"/inside")
         assert inside.recv(1 << 16)
-    secure.access.terms = good
+    secure.config.active = good
     assert secure.ask().endswith(b"GET /\n")
 
 
@@ -180,7 +169,7 @@ def test_an_error_in_looking_lets_nobody_in(
     secure: Secure, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is logged, and leaves no connection behind."""
-    secure.access.error = RuntimeError("a mistake")
+    secure.config.error = RuntimeError("a mistake")
     assert secure.ask() == b""
     wait_until(lambda: len(secure.site.connections) == 0)
     assert "a connection was not accepted" in caplog.text

@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads a YAML file as plain data that still knows the line of every key.
 
-Values are mappings with text keys, lists, text, whole numbers, floats, booleans and ``None``. The
-data is built straight from the parser's events, so that depth and number are bounded, repeated keys
-are seen and nothing but plain data can be made. Anchors, aliases, ``%TAG`` and tags other than
-``!!str`` are refused.
+Values are mappings with text keys, lists, text, whole numbers, floats, booleans and ``None``.
+Anchors, aliases and tags other than ``!!str`` are refused.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -29,32 +27,38 @@ MAX_NODES = 50_000
 """Of values, containers among them: four times those of the bundled spec file."""
 MAX_DIGITS = 1000
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _UNPRINTABLE = re.compile(
     "[^\x09\x0a\x0d\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 )
-_TAG_DIRECTIVE = re.compile(r"^%TAG\b", re.MULTILINE)
-_TEXT_TAGS = frozenset({"!", "tag:yaml.org,2002:str"})
+_TAG = "tag:yaml.org,2002:"
 
-_WORDS: dict[str, bool | None] = {
-    form: value
-    for words, value in (
-        (("true", "yes", "on"), True),
-        (("false", "no", "off"), False),
-        (("null",), None),
-    )
-    for word in words
-    for form in (word, word.capitalize(), word.upper())
-} | {"": None, "~": None}
-
+_LOADER: Any = type("_Loader", (getattr(yaml, "CBaseLoader", yaml.BaseLoader),), {})
+"""Composes nodes whose tags say what a plain scalar means."""
 # As YAML 1.2 has it: no octal by a leading zero and no base 60, so 0123 and 1:30 stay text.
 # Also text is 1E30, an exponent with neither point nor sign: PCI device ids look like that.
-_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)")
-_HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+")
-_FLOAT = re.compile(
-    r"[-+]?(?:[0-9]+\.[0-9]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+][0-9]+)"
-)
-_NOT_FINITE = re.compile(r"(?P<sign>[-+]?)\.(?P<name>inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+for _kind, _form, _first in (
+    ("null", r"(?:~|null|Null|NULL|)\Z", ["~", "n", "N", ""]),
+    (
+        "bool",
+        r"(?:true|True|TRUE|yes|Yes|YES|on|On|ON|false|False|FALSE|no|No|NO|off|Off|OFF)\Z",
+        list("tTyYoOfFnN"),
+    ),
+    ("int", r"(?:[-+]?(?:0|[1-9][0-9_]*)|0x[0-9a-fA-F]+)\Z", list("-+0123456789")),
+    (
+        "float",
+        r"(?:[-+]?(?:[0-9]+\.[0-9]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+(?:[eE][-+]?[0-9]+)?"
+        r"|[0-9]+[eE][-+][0-9]+|\.(?:inf|Inf|INF))|\.(?:nan|NaN|NAN))\Z",
+        list("-+.0123456789"),
+    ),
+):
+    _LOADER.add_implicit_resolver(f"{_TAG}{_kind}", re.compile(_form), _first)
+
+_CONVERTERS: dict[str, Callable[[str], Any]] = {
+    f"{_TAG}null": lambda text: None,
+    f"{_TAG}bool": lambda text: text.lower() in ("true", "yes", "on"),
+    f"{_TAG}int": lambda text: int(text.replace("_", ""), 16 if text.startswith("0x") else 10),
+    f"{_TAG}float": lambda text: float(re.sub(r"\.(?=[a-zA-Z])", "", text)),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,120 +125,84 @@ def loads(text: str, name: str, *, lines: bool = True) -> Document:
         line = text.count("\n", 0, unprintable.start()) + 1
         code = ord(unprintable.group())
         raise ConfigError(f"{name}:{line}: control character U+{code:04X}, expected printable text")
-    tag = _TAG_DIRECTIVE.search(text)
-    if tag:  # the parser compares each with all others
-        line = text.count("\n", 0, tag.start()) + 1
-        raise ConfigError(f"{name}:{line}: a %TAG directive, expected plain YAML")
-    reader = _Reader(name, lines)
+    reader = _Reader(name, keeps_lines=lines)
     try:
-        value = reader.document(yaml.parse(text, Loader=_LOADER))
+        _check_events(text, name)
+        root = yaml.compose(text, Loader=_LOADER)
     except yaml.YAMLError as error:
         raise ConfigError(_syntax_message(name, error)) from error
+    value = None if root is None else reader.value(root, ())
     return Document(name, value, reader.lines)
 
 
-class _Reader:
-    """Turns parser events into data; recursion ends at MAX_DEPTH."""
+def _check_events(text: str, name: str) -> None:
+    """Refuse what composing would follow without end: depth (it recurses), aliases, many values."""
+    depth = nodes = documents = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        if isinstance(event, yaml.NodeEvent):
+            nodes += 1
+            if event.anchor is not None:
+                what = clipped(str(event.anchor))
+                _fail(name, event, f"anchor or alias '{what}', expected the value written out")
+            tag = getattr(event, "tag", None)
+            if tag is not None and tag != f"{_TAG}str":
+                _fail(name, event, f"tag {clipped(tag)}, expected plain YAML")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        elif isinstance(event, yaml.DocumentStartEvent):
+            documents += 1
+        if depth > MAX_DEPTH:
+            _fail(name, event, f"nested deeper than {MAX_DEPTH} levels, expected fewer")
+        if nodes > MAX_NODES:
+            _fail(name, event, f"more than {MAX_NODES} values, expected a smaller YAML file")
+        if documents > 1:
+            _fail(name, event, "a second document, expected one")
 
-    def __init__(self, name: str, keeps_lines: bool) -> None:
+
+class _Reader:
+    """Turns nodes into data and notes the line of every key."""
+
+    def __init__(self, name: str, *, keeps_lines: bool) -> None:
         self.name = name
         self._keeps_lines = keeps_lines
         self.lines: dict[KeyPath, int] = {}
-        self._nodes = 0
 
-    def document(self, events: Iterator[Any]) -> Any:
-        """Return what the one document holds; None if there is none."""
-        value = None
-        documents = 0
-        for event in events:
-            if isinstance(event, yaml.DocumentStartEvent):
-                documents += 1
-                if documents > 1:
-                    self._fail(event, "a second document, expected one")
-            elif isinstance(event, yaml.NodeEvent):
-                value = self._value(event, (), events)
-        return value
+    def value(self, node: yaml.Node, path: KeyPath) -> Any:
+        """Return the data of a node."""
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path)
+        if isinstance(node, yaml.SequenceNode):
+            return [self._noted(item, item, (*path, n)) for n, item in enumerate(node.value)]
+        convert = _CONVERTERS.get(node.tag)
+        if convert is None:
+            return node.value
+        if len(node.value) > MAX_DIGITS:
+            _fail(self.name, node, "a number with too many digits, expected fewer")
+        return convert(node.value)
 
-    def _value(self, event: Any, path: KeyPath, events: Iterator[Any]) -> Any:
-        """Return what begins with this event; takes the rest of it from `events`."""
-        self._refuse_alias(event)
-        self._nodes += 1
-        if self._nodes > MAX_NODES:
-            self._fail(event, f"more than {MAX_NODES} values, expected a smaller YAML file")
-        if isinstance(event, yaml.ScalarEvent):
-            return self._scalar(event)
-        if event.tag is not None:
-            self._fail(event, f"tag {clipped(event.tag)}, expected plain YAML")
-        if len(path) >= MAX_DEPTH:
-            self._fail(event, f"nested deeper than {MAX_DEPTH} levels, expected fewer")
-        if isinstance(event, yaml.MappingStartEvent):
-            return self._mapping(path, events)
-        items: list[Any] = []
-        while not isinstance(item := next(events), yaml.CollectionEndEvent):
-            item_path = (*path, len(items))
-            self._note(item_path, item)
-            items.append(self._value(item, item_path, events))
-        return items
-
-    def _mapping(self, path: KeyPath, events: Iterator[Any]) -> dict[str, Any]:
+    def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        while not isinstance(key := next(events), yaml.CollectionEndEvent):
-            self._refuse_alias(key)
-            if not isinstance(key, yaml.ScalarEvent):
-                self._fail(key, "a list or mapping as a key, expected text")
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                _fail(self.name, key, "a list or mapping as a key, expected text")
             key_path = (*path, key.value)
             if key.value in found:
                 first = self.lines.get(key_path)
                 where = "" if first is None else f" (it is on line {first})"
-                self._fail(key, f"key '{clipped(key.value)}' again, expected it once{where}")
-            self._note(key_path, key)
-            found[key.value] = self._value(next(events), key_path, events)
+                _fail(self.name, key, f"key '{clipped(key.value)}' again, expected it once{where}")
+            found[key.value] = self._noted(value, key, key_path)
         return found
 
-    def _refuse_alias(self, event: Any) -> None:
-        if event.anchor is not None:
-            name = clipped(str(event.anchor))
-            self._fail(event, f"anchor or alias '{name}', expected the value written out")
-
-    def _note(self, path: KeyPath, event: Any) -> None:
+    def _noted(self, node: yaml.Node, begins: yaml.Node, path: KeyPath) -> Any:
         if self._keeps_lines:
-            self.lines[path] = event.start_mark.line + 1
-
-    def _scalar(self, event: Any) -> Any:
-        if event.tag is not None and event.tag not in _TEXT_TAGS:
-            self._fail(event, f"tag {clipped(event.tag)}, expected plain YAML")
-        if event.tag is not None or not event.implicit[0]:
-            return event.value
-        try:
-            return _plain(event.value)
-        except ValueError:
-            self._fail(event, "a number with too many digits, expected fewer")
-
-    def _fail(self, event: Any, problem: str) -> NoReturn:
-        line = event.start_mark.line + 1
-        raise ConfigError(f"{self.name}:{line}: {one_line(problem)}")
+            self.lines[path] = begins.start_mark.line + 1
+        return self.value(node, path)
 
 
-def _is_number(text: str) -> bool:
-    return any(form.fullmatch(text) for form in (_INTEGER, _HEXADECIMAL, _FLOAT))
-
-
-def _plain(text: str) -> Any:
-    """Return what an unquoted scalar means; ValueError where a number has too many digits."""
-    if text in _WORDS:
-        return _WORDS[text]
-    if len(text) > MAX_DIGITS and _is_number(text):
-        raise ValueError("too many digits")
-    if _INTEGER.fullmatch(text):
-        return int(text.replace("_", ""))
-    if _HEXADECIMAL.fullmatch(text):
-        return int(text, 16)
-    if _FLOAT.fullmatch(text):
-        return float(text)
-    special = _NOT_FINITE.fullmatch(text)
-    if special:
-        return float(f"{special['sign']}inf") if special["name"] else float("nan")
-    return text
+def _fail(name: str, place: Any, problem: str) -> NoReturn:
+    raise ConfigError(f"{name}:{place.start_mark.line + 1}: {one_line(problem)}")
 
 
 def _syntax_message(name: str, error: yaml.YAMLError) -> str:

@@ -75,6 +75,7 @@ def test_data_without_lines() -> None:
         ("1.5E2", 150.0),
         (".inf", math.inf),
         ("-.INF", -math.inf),
+        (".nan", math.nan),
         ("~", None),
         ("", None),
         ("Null", None),
@@ -83,7 +84,6 @@ def test_data_without_lines() -> None:
         ("'12'", "12"),
         ('"null"', "null"),
         ("!!str 12", "12"),
-        ("! 12", "12"),
         ("1E30", "1E30"),
         ("0123", "0123"),
         ("1:30", "1:30"),
@@ -94,14 +94,7 @@ def test_data_without_lines() -> None:
 )
 def test_scalars(scalar: str, value: object) -> None:
     """Unquoted scalars mean what YAML 1.2 says (and yes, no, on, off); PCI ids stay text."""
-    result = loads(f"a: {scalar}", "f").value["a"]
-    assert result == value
-    assert type(result) is type(value)
-
-
-def test_not_a_number() -> None:
-    """.nan is read as such, so that a reader of numbers can refuse it."""
-    assert math.isnan(loads(".nan", "f").value)
+    assert repr(loads(f"a: {scalar}", "f").value["a"]) == repr(value)
 
 
 def test_keys_are_text() -> None:
@@ -109,10 +102,10 @@ def test_keys_are_text() -> None:
     assert loads("on: 1\n2330: 2\n~: 3\n'': 4", "f").value == {"on": 1, "2330": 2, "~": 3, "": 4}
 
 
-@pytest.mark.parametrize("text", ["", "# only a comment\n", "---\n"])
-def test_empty_document(text: str) -> None:
+def test_empty_document() -> None:
     """An empty file is the value None."""
-    assert loads(text, "f").value is None
+    for text in ("", "# only a comment\n", "---\n"):
+        assert loads(text, "f").value is None
 
 
 @pytest.mark.parametrize(
@@ -128,7 +121,7 @@ def test_empty_document(text: str) -> None:
         ("a: &x [1]\nb: *x", "f:1: anchor or alias 'x'"),
         ("a: *x", "f:1: anchor or alias 'x'"),
         ("a: !!python/object/apply:os.system [id]", "f:1: tag tag:yaml.org,2002:python/object"),
-        ("a: !!binary aGk=", "f:1: tag tag:yaml.org,2002:binary, expected plain YAML"),
+        ("a: ! 12", "f:1: tag !, expected plain YAML"),
         ("a\n---\nb", "f:2: a second document, expected one"),
         ("? [1]\n: 2", "f:1: a list or mapping as a key, expected text"),
         ("a: \x07", "f:1: control character U+0007, expected printable text"),
@@ -156,49 +149,29 @@ def test_file(tmp_path: Path) -> None:
     assert document.where(("name",)) == f"{path}:1"
 
 
-def test_file_that_is_not_utf8(tmp_path: Path) -> None:
-    """Other encodings are refused with the line of the first wrong byte."""
-    path = tmp_path / "a.yml"
+def test_files_that_are_refused(tmp_path: Path) -> None:
+    """Not UTF-8, not there, no file, a device or a huge one: one line that names it."""
+    path, folder = tmp_path / "a.yml", tmp_path / "a\nb.yml"
     path.write_bytes(b"a: 1\nname: \xe9\n")
-    with pytest.raises(ConfigError) as caught:
-        load(path)
-    assert str(caught.value) == f"{path}:2: byte 0xe9 is not UTF-8, expected UTF-8 text"
-
-
-def test_file_that_cannot_be_read(tmp_path: Path) -> None:
-    """A missing file or a folder is one line that names it."""
-    for path, reason in (
-        (tmp_path / "none.yml", "No such file or directory"),
-        (tmp_path, "Is a directory"),
+    large = tmp_path / "large.yml"
+    large.write_bytes(b"#" * (MAX_BYTES + 1))
+    folder.mkdir()
+    for bad, message in (
+        (path, f"{path}:2: byte 0xe9 is not UTF-8, expected UTF-8 text"),
+        (tmp_path / "none", f"{tmp_path}/none: cannot be read (No such file or directory), expect"),
+        (folder, f"{tmp_path}/a\\nb.yml: cannot be read (Is a directory), expected a YAML file"),
+        (large, f"{large}: more than {MAX_BYTES} bytes, expected a smaller YAML file"),
+        (Path("/dev/zero"), "/dev/zero: cannot be read (a device, not a regular file), expected"),
     ):
         with pytest.raises(ConfigError) as caught:
-            load(path)
-        assert str(caught.value) == f"{path}: cannot be read ({reason}), expected a YAML file"
-
-
-def test_name_with_line_breaks(tmp_path: Path) -> None:
-    """A file name cannot break the message into lines."""
-    with pytest.raises(ConfigError) as caught:
-        load(tmp_path / "a\nb.yml")
-    assert "\n" not in str(caught.value)
-    assert "a\\nb.yml" in str(caught.value)
-
-
-def test_file_that_is_too_large(tmp_path: Path) -> None:
-    """An endless or huge file is refused before it is parsed."""
-    path = tmp_path / "a.yml"
-    path.write_bytes(b"#" * (MAX_BYTES + 1))
-    with pytest.raises(ConfigError, match="expected a smaller YAML file"):
-        load(path)
-    with pytest.raises(ConfigError, match="a device, not a regular file"):
-        load(Path("/dev/zero"))
+            load(bad)
+        assert str(caught.value).startswith(message)
 
 
 def test_text_that_is_small_and_costs_much_is_refused() -> None:
-    """Many values, directives that the parser compares with each other, keys as long as a file."""
+    """Many values, keys and numbers as long as a file."""
     for text, message in (
         ("-\n" * (MAX_NODES + 1), f"more than {MAX_NODES} values, expected a smaller YAML file"),
-        ("".join(f"%TAG !a{n}! x\n" for n in range(10_000)) + "---\na: 1", "f:1: a %TAG directive"),
         (f'? "{"k" * 10_000}"\n: 1\n? "{"k" * 10_000}"\n: 2', "f:3: key 'kkk"),
         ("a: &" + "x" * 10_000 + " 1", "f:1: anchor or alias 'xxx"),
         ("a: !!" + "x" * 900 + " 1", "f:1: tag tag:yaml.org,2002:xxx"),

@@ -10,11 +10,12 @@ from __future__ import annotations
 import atexit
 import logging
 import sys
+import threading
+from types import TracebackType
 from typing import TextIO
 
-from exporter.log import foreign
-from exporter.log.faults import log_faults
-from exporter.log.form import FORMATTERS, JsonFormatter, LogfmtFormatter
+from exporter.log.formatters import FORMATTERS, JsonFormatter, LogfmtFormatter
+from exporter.log.libraries import limit_libraries
 from exporter.log.writer import LineWriter
 
 __all__ = ["FORMATTERS", "LEVELS", "JsonFormatter", "LogfmtFormatter", "dropped", "flush", "setup"]
@@ -35,22 +36,22 @@ def setup(level: str, form: str, stream: TextIO | None = None) -> None:
     """Send every logger of the process to standard error at `level`, as ``logfmt`` or ``json``.
 
     May be called again with other values. A line ends with what its record carries in
-    ``extra={"fields": {…}}``; it is cut where `form` says. A `stream` that is not standard error is
-    written to by whoever logs.
+    ``extra={"fields": {…}}``; `formatters` says where it is cut. A `stream`
+    that is not standard error is written to by whoever logs.
     """
     formatter = FORMATTERS[form](tracebacks=level == "debug")
     stream = stream or sys.stderr
     handler: logging.Handler
     if _descriptor(stream) == STANDARD_ERROR:
         handler = _Queued(formatter)
-        log_faults()
+        _log_uncaught()
     else:
         handler = logging.StreamHandler(stream)
         handler.setFormatter(formatter)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(LEVELS[level])
-    foreign.tame()
+    limit_libraries()
     logging.captureWarnings(True)
 
 
@@ -100,5 +101,43 @@ def _descriptor(stream: TextIO) -> int | None:
         return None
 
 
+def _log_uncaught() -> None:
+    """Log what ends the process or a thread, and what is raised where nothing can be raised."""
+    sys.excepthook = _ended
+    threading.excepthook = _thread_ended
+    sys.unraisablehook = _unraisable
+
+
+def _ended(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
+    _LOG.error("ended by a fault", exc_info=(kind, error, frames), extra={"traceback": True})
+
+
+def _thread_ended(fault: threading.ExceptHookArgs) -> None:
+    if fault.exc_type is SystemExit:
+        return
+    error = fault.exc_value or fault.exc_type()
+    _LOG.error(
+        "the thread %s was ended by a fault",
+        fault.thread.name if fault.thread is not None else "of no name",
+        exc_info=(fault.exc_type, error, fault.exc_traceback),
+        extra={"traceback": True},
+    )
+
+
+def _unraisable(fault: sys.UnraisableHookArgs) -> None:
+    error = fault.exc_value or fault.exc_type()
+    try:
+        place = repr(fault.object)
+    except Exception:
+        place = object.__repr__(fault.object)
+    _LOG.error(
+        "%s %s",
+        fault.err_msg or "Exception ignored in",
+        place,
+        exc_info=(fault.exc_type, error, fault.exc_traceback),
+    )
+
+
+_LOG = logging.getLogger(__name__)
 _WRITER = LineWriter(STANDARD_ERROR, b"%d log lines were dropped\n".__mod__)
 atexit.register(flush)

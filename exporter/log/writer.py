@@ -10,8 +10,6 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 MOST_LINES = 1_000
-MOST_BYTES = 2**20
-"""Of the lines that wait; the one that is being written comes on top."""
 RETRY_SECONDS = 0.05
 """Between two tries where the descriptor is full and does not block."""
 CHECK_SECONDS = 0.002
@@ -29,18 +27,14 @@ class LineWriter:
     def __init__(self, descriptor: int, describe_gap: Callable[[int], bytes]) -> None:
         """Write to `descriptor`; `describe_gap` makes the line for so many that were dropped."""
         self.describe_gap = describe_gap
+        self.dropped = 0
+        """How many lines were dropped or could not be written, since the start."""
         self._descriptor = descriptor
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
-        self._queue: SimpleQueue[tuple[int, bytes]] = SimpleQueue()
-        """Lines, each with the number of those that were dropped before it."""
-        self._bytes = 0
-        self._missing = 0
-        """Lines that were dropped since the last one that had room."""
-        self.dropped = 0
-        """How many lines were dropped or could not be written, since the start."""
+        self._queue: SimpleQueue[bytes] = SimpleQueue()
         self._put = 0
-        """Entries that were put into the queue; `_done` counts those that were written or lost."""
+        """Lines that were put into the queue; `_done` counts those that were written or lost."""
         self._done = 0
         self._stuck_at: int | None = None
         """What `_done` was when a flush gave up."""
@@ -48,11 +42,10 @@ class LineWriter:
     def put(self, line: bytes) -> None:
         """Take a line with its end, or drop it; never wait."""
         with self._lock:
-            if self._queue.qsize() < MOST_LINES and self._bytes + len(line) <= MOST_BYTES:
-                self._bytes += len(line)
-                self._enter(line)
+            if self._queue.qsize() < MOST_LINES:
+                self._put += 1
+                self._queue.put(line)
             else:
-                self._missing += 1
                 self.dropped += 1
             if self._thread is None:
                 self._start()
@@ -70,11 +63,6 @@ class LineWriter:
             time.sleep(CHECK_SECONDS)
         return True
 
-    def _enter(self, line: bytes) -> None:
-        missing, self._missing = self._missing, 0
-        self._put += 1
-        self._queue.put((missing, line))
-
     def _start(self) -> None:
         thread = threading.Thread(target=self._run, name="log", daemon=True)
         try:
@@ -84,30 +72,19 @@ class LineWriter:
         self._thread = thread
 
     def _run(self) -> None:
-        unsaid = 0
-        torn = b""
-        """The end of a line of which only the beginning could be written."""
+        reported = 0
         while True:
-            missing, line = self._queue.get()
+            line = self._queue.get()
+            missing = self.dropped - reported
+            if missing and self._write(self.describe_gap(missing)):
+                reported += missing
+            is_lost = not self._write(line)
             with self._lock:
-                self._bytes -= len(line)
-            missing += unsaid
-            gap = torn + (self.describe_gap(missing) if missing else b"")
-            data = gap + line
-            left = self._write(data)
-            if left < len(data):
-                torn = b"" if data[len(data) - left - 1] == ord("\n") else b"\n"
-            lost = bool(left and line)
-            # The number in a gap's line is lost with that line.
-            unsaid = lost + (missing if left > len(line) else 0)
-            with self._lock:
-                self.dropped += lost
-                if self._missing and self._queue.empty():
-                    self._enter(b"")
+                self.dropped += is_lost
                 self._done += 1
 
-    def _write(self, data: bytes) -> int:
-        """Write, waiting as long as it takes; return how many bytes could not be written."""
+    def _write(self, data: bytes) -> bool:
+        """Write, waiting as long as it takes; return whether all could be written."""
         rest = memoryview(data)
         while rest:
             try:
@@ -115,5 +92,5 @@ class LineWriter:
             except BlockingIOError:
                 time.sleep(RETRY_SECONDS)
             except OSError:  # closed, no reader, no space: it may be better for the next lines
-                break
-        return len(rest)
+                return False
+        return True

@@ -22,7 +22,7 @@ PERIOD_SECONDS = 60.0
 """Of each logger: a client could otherwise fill the log with bad requests."""
 
 
-class Few(logging.Filter):
+class RateLimit(logging.Filter):
     """Lets so many lines of a logger through in each period; the next says how many it left out."""
 
     def __init__(self) -> None:
@@ -42,12 +42,12 @@ class Few(logging.Filter):
         return self._lines <= MOST_LINES
 
 
-def tame() -> None:
+def limit_libraries() -> None:
     """Let these loggers hand their lines on to the root's handlers; may be called again."""
     for name, lowest in LEVELS.items():
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.setLevel(lowest)
         logger.propagate = name != SILENT
-        if not any(isinstance(known, Few) for known in logger.filters):
-            logger.addFilter(Few())
+        if not any(isinstance(known, RateLimit) for known in logger.filters):
+            logger.addFilter(RateLimit())

@@ -21,9 +21,9 @@ def main() -> int:
         if words[:1] == ["run"]:
             return _run(words)
         if words[:1] == ["healthcheck"]:
-            from exporter.cli import glance
+            from exporter.cli import healthcheck
 
-            if glance.is_well(words[1:], os.environ):
+            if healthcheck.quick_check(words[1:], os.environ):
                 return 0
         from exporter.cli import main as cli
 

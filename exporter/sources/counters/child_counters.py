@@ -3,24 +3,24 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from exporter.clock import Clock
 from exporter.model.readers import CounterState
-from exporter.model.reading import share_group
+from exporter.model.reading import share_group, share_name
 from exporter.sources.counters.child import program
-from exporter.sources.counters.notes import EVERYWHERE, QUIET, Notes
+from exporter.sources.counters.demand import PATIENCE_SECONDS, Demand
 from exporter.sources.counters.supervisor import Orders, Supervisor
-from exporter.sources.counters.wants import PATIENCE_SECONDS, Wants
 from exporter.sources.counters.wire import (
     OK,
     PAUSED,
     UNREACHABLE,
-    Counted,
     Hello,
+    Measured,
     Message,
     Noted,
 )
@@ -31,6 +31,77 @@ STANDS_RATIO = 1.5
 """An activity stands for so many times its own length, unless another one comes."""
 LOOK_SECONDS = 1.0
 """So long it may take until a child that has to look for them has seen new values."""
+
+
+log = logging.getLogger(__name__)
+
+QUIET = frozenset({"unsupported", "mig", PAUSED})
+"""States that nobody can mend: not warned of."""
+
+Place = tuple[str | None, int | None]
+"""UUID and GPU instance; (None, None) is every GPU."""
+EVERYWHERE: Place = (None, None)
+
+
+class StateNote(NamedTuple):
+    """A reading state, and one line that says what can be done about it."""
+
+    state: str
+    message: str
+
+
+class StateLog:
+    """The states that hold now, and what the log has of them: one line for each change."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._notes: dict[Place, StateNote] = {}
+        self._logged: dict[Place, StateNote] = {}
+
+    def note(self, place: Place, state: str, message: str) -> bool:
+        """Note a state; return whether it is a failure that was not known.
+
+        Of all GPUs the exporter itself pauses them, of a single one somebody else has.
+        """
+        if state == OK:
+            self.over(place)
+            return False
+        note = StateNote(state, message or state.replace("_", " "))
+        self._notes[place] = note
+        if self._logged.get(place) == note:
+            return False
+        self._logged[place] = note
+        level = logging.INFO if state in QUIET else logging.WARNING
+        log.log(level, "%s%s: %s", self._source, _named(place), note.message)
+        return state != PAUSED or place != EVERYWHERE
+
+    def over(self, place: Place) -> None:
+        """Note that readings of this place arrive, or can."""
+        self._notes.pop(place, None)
+        if self._logged.pop(place, None) is not None:
+            log.info("%s%s: it works again", self._source, _named(place))
+
+    def forget(self) -> None:
+        """Forget what a child that has ended said of single GPUs; the log has it nevertheless."""
+        self._notes = {place: note for place, note in self._notes.items() if place == EVERYWHERE}
+
+    def of(self, gpu: str, gpu_instance: int | None) -> StateNote | None:
+        """Return what holds for a share."""
+        return self.everywhere or self.of_its_own(gpu, gpu_instance)
+
+    def of_its_own(self, gpu: str, gpu_instance: int | None) -> StateNote | None:
+        """Return what holds for a share, and not for every GPU."""
+        return self._notes.get((gpu, gpu_instance)) or self._notes.get((gpu, None))
+
+    @property
+    def everywhere(self) -> StateNote | None:
+        """What holds for every GPU."""
+        return self._notes.get(EVERYWHERE)
+
+
+def _named(place: Place) -> str:
+    gpu, gpu_instance = place
+    return "" if gpu is None else f" of {share_name(gpu, gpu_instance)}"
 
 
 class ChildCounters:
@@ -48,8 +119,8 @@ class ChildCounters:
         """Run the program that has the name of the `source` with these `options`."""
         self._source = source
         self._lock = threading.Lock()
-        self._wants = Wants(patience_seconds)
-        self._notes = Notes(source)
+        self._wants = Demand(patience_seconds)
+        self._notes = StateLog(source)
         self._held: dict[tuple[str, int | None], Held] = {}
         self._failures = 0
         self._explained = 0
@@ -169,7 +240,7 @@ class ChildCounters:
                 with self._lock:
                     if gpu is None or self._wants.has(gpu, gpu_instance):
                         self._failures += self._notes.note((gpu, gpu_instance), state, text)
-            case Counted(gpu, gpu_instance, activity):
+            case Measured(gpu, gpu_instance, activity):
                 with self._lock:
                     if not self._wants.is_wanted(gpu, gpu_instance):
                         return

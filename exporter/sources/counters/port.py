@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from exporter.sources.counters.wire import Lines, Malformed, decoded, encoded
+from exporter.sources.counters.wire import Lines, decoded, encoded
 
 LONGEST_ORDER_BYTES = 1 << 20
 READ_BYTES = 65_536
@@ -92,11 +92,7 @@ class Port:
             data = b""
         if not data:
             self.ended = True
-        for line in self._lines.feed(data):
-            try:
-                self._messages.append(decoded(line))
-            except Malformed:  # the exporter sends none
-                continue
+        self._messages += map(decoded, self._lines.feed(data))
 
     def _send_waiting(self) -> None:
         """Send what had no room: the rest of a line, then the states."""

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from exporter.clock import Clock
 from exporter.sources.counters.child import Child
-from exporter.sources.counters.wire import PAUSED, Malformed, Message, Noted, parsed
+from exporter.sources.counters.wire import PAUSED, MalformedLine, Message, Noted, parsed
 
 BACK_OFF_SECONDS = (1.0, 2.0, 5.0, 15.0, 60.0)
 GOOD_SECONDS = 60.0
@@ -325,7 +325,7 @@ class Supervisor:
     def _hear(self, run: _Run, line: bytes) -> None:
         try:
             message = parsed(line, self._name)
-        except Malformed as error:
+        except MalformedLine as error:
             log.debug("%s: a line of its child process %s: %.80r", self._name, error, line)
             self._audience.failed()
             return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a child writes, and how it is read: it is our own, but its numbers are a library's.
+"""What a child process writes, and how the exporter reads it.
 
 The child writes one of these objects per line:
 
@@ -14,10 +14,9 @@ The child writes one of these objects per line:
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from exporter.errors import one_line
 from exporter.model.reading import ACTIVITY_BYTES, ACTIVITY_RATIOS, Activity
@@ -25,21 +24,14 @@ from exporter.model.reading import ACTIVITY_BYTES, ACTIVITY_RATIOS, Activity
 OK = "ok"
 UNREACHABLE = "unreachable"
 PAUSED = "paused"
-STATES = frozenset(
-    {
-        *(OK, UNREACHABLE, PAUSED, "missing", "busy", "no_permission", "unsupported"),
-        *("old_driver", "implausible", "mig", "disabled", "suspended"),
-    }
-)
 HIGHEST_RATIO = 2.0
 """A mean over cycles lies a little above 1 at times, and DCGM's of a GPU instance more."""
 HIGHEST_BYTES = 1e18
-LONGEST_SECONDS = 3600.0
 LONGEST_TEXT = 500
 LONGEST_LINE_BYTES = 65_536
 
 
-class Malformed(ValueError):
+class MalformedLine(ValueError):
     """A line is none of the messages; its text says why."""
 
 
@@ -56,7 +48,7 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class Measured:
     """An activity of one share."""
 
     gpu: str
@@ -75,7 +67,7 @@ class Noted:
     message: str
 
 
-Message = Beat | Hello | Counted | Noted
+Message = Beat | Hello | Measured | Noted
 
 
 def encoded(message: Mapping[str, Any]) -> bytes:
@@ -87,14 +79,14 @@ def decoded(line: bytes) -> dict[str, Any]:
     """Return the object in a line.
 
     Raises:
-        Malformed: there is none.
+        MalformedLine: there is none.
     """
     try:
-        found = json.loads(line, parse_constant=_refuse_constant)
+        found = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise Malformed(f"is no JSON: {type(error).__name__}") from error
+        raise MalformedLine(f"is no JSON: {type(error).__name__}") from error
     if not isinstance(found, dict):
-        raise Malformed("is no object")
+        raise MalformedLine("is no object")
     return found
 
 
@@ -102,7 +94,7 @@ def parsed(line: bytes, source: str) -> Message:
     """Return what a child says in a line; `source` is the name that its activities get.
 
     Raises:
-        Malformed: it says nothing that is known, or something impossible.
+        MalformedLine: it is none of the messages, or the library's numbers are impossible.
     """
     found = decoded(line)
     try:
@@ -110,11 +102,12 @@ def parsed(line: bytes, source: str) -> Message:
             return Beat()
         if "hello" in found:
             return Hello({name: _text(fact) for name, fact in found["hello"].items()})
+        gpu, instance = found["gpu"], found.get("gpu_instance")
         if "state" in found:
-            return _noted(found)
-        return _counted(found, source)
+            return Noted(gpu, instance, found["state"], _text(found.get("message", "")))
+        return Measured(gpu, instance, _activity(found, source))
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise Malformed("is none of the messages") from error
+        raise MalformedLine("is none of the messages") from error
 
 
 class Lines:
@@ -144,42 +137,16 @@ class Lines:
         return found
 
 
-def _noted(found: Mapping[str, Any]) -> Noted:
-    if found["state"] not in STATES:
-        raise Malformed("has a state that is not known")
-    instance, message = found.get("gpu_instance"), _text(found.get("message", ""))
-    return Noted(found["gpu"], instance, found["state"], message)
-
-
-def _counted(found: Mapping[str, Any], source: str) -> Counted:
-    seconds, age = _number(found["seconds"], LONGEST_SECONDS), found.get("age_seconds")
-    if seconds <= 0:
-        raise Malformed("covers no time")
-    values = {
-        **_numbers(found.get("ratios", {}), ACTIVITY_RATIOS, HIGHEST_RATIO),
-        **_numbers(found.get("bytes", {}), ACTIVITY_BYTES, HIGHEST_BYTES),
-    }
-    age_seconds = None if age is None else _number(age, math.inf)
-    activity = Activity(source, seconds, age_seconds=age_seconds, **values)
-    return Counted(found["gpu"], found.get("gpu_instance"), activity)
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(name)
-
-
-def _number(value: float, highest: float) -> float:
-    if not 0 <= value <= highest or math.isinf(value):
-        raise Malformed("has a number that is impossible")
-    return float(value)
-
-
-def _numbers(
-    values: Mapping[str, float], names: frozenset[str], highest: float
-) -> dict[str, float]:
-    if not values.keys() <= names:
-        raise Malformed("has a value that is not known")
-    return {name: _number(value, highest) for name, value in values.items()}
+def _activity(found: Mapping[str, Any], source: str) -> Activity:
+    ratios, byte_counts = found.get("ratios", {}), found.get("bytes", {})
+    if not (ratios.keys() <= ACTIVITY_RATIOS and byte_counts.keys() <= ACTIVITY_BYTES):
+        raise MalformedLine("has a value that is not known")
+    limits = [(value, HIGHEST_RATIO) for value in ratios.values()]
+    limits += [(value, HIGHEST_BYTES) for value in byte_counts.values()]
+    if not all(0 <= value <= highest for value, highest in limits) or found["seconds"] <= 0:
+        raise MalformedLine("has a number that is impossible")
+    values = {name: float(value) for name, value in {**ratios, **byte_counts}.items()}
+    return Activity(source, float(found["seconds"]), age_seconds=found.get("age_seconds"), **values)
 
 
 def _text(value: str) -> str:

@@ -19,6 +19,7 @@ import pytest
 
 from exporter.clock import SystemClock
 from exporter.sources.counters.child_counters import ChildCounters
+from exporter.sources.counters.demand import LINGER_SECONDS, PATIENCE_SECONDS
 from exporter.sources.counters.programs import IGNORED_SIGNALS
 from exporter.sources.counters.supervisor import (
     BACK_OFF_SECONDS,
@@ -29,7 +30,6 @@ from exporter.sources.counters.supervisor import (
     SILENT_SECONDS,
     UNWANTED_SECONDS,
 )
-from exporter.sources.counters.wants import LINGER_SECONDS, PATIENCE_SECONDS
 from exporter.sources.counters.wire import Noted
 from tests.sources.counters.bench import UUID, Bench, Gpu, command, is_alive, opened
 from tests.waiting import wait_until

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.model.reading import Device
-from exporter.sources.counters.notes import EVERYWHERE, Note, Notes
+from exporter.sources.counters.child_counters import EVERYWHERE, StateLog, StateNote
+from exporter.sources.counters.demand import LINGER_SECONDS, PATIENCE_SECONDS, Demand
 from exporter.sources.counters.supervisor import BACK_OFF_SECONDS, GOOD_SECONDS, Restarts
-from exporter.sources.counters.wants import LINGER_SECONDS, PATIENCE_SECONDS, Wants
 
 DEVICE = Device(index=3, uuid="GPU-a", name="x", pci_bus_id="00000000:01:00.0")
 
@@ -35,7 +35,7 @@ def test_a_good_minute_starts_the_waits_anew(lives: list[float]) -> None:
 
 def test_a_gpu_is_wanted_when_nothing_better_measures_it_for_a_while() -> None:
     """A preferred source that stumbles for a moment changes nothing, either way."""
-    wants = Wants()
+    wants = Demand()
     wants.add("session", DEVICE, (None,), 0.0)
     found = []
     for second in range(120):
@@ -51,7 +51,7 @@ def test_a_gpu_is_wanted_when_nothing_better_measures_it_for_a_while() -> None:
 
 
 def test_only_the_shares_of_a_gpu_are_wanted() -> None:
-    wants = Wants(patience_seconds=0.0)
+    wants = Demand(patience_seconds=0.0)
     wants.add("old", DEVICE, (None,), 0.0)
     wants.add("new", DEVICE, (1, 2), 0.0)
     wants.note("new", 1.0, better=False)
@@ -71,7 +71,7 @@ def test_only_the_shares_of_a_gpu_are_wanted() -> None:
 def test_the_log_has_one_line_for_each_change(caplog: pytest.LogCaptureFixture) -> None:
     """Also of a state that each new child finds again."""
     caplog.set_level(logging.INFO)
-    notes = Notes("cupti")
+    notes = StateLog("cupti")
 
     assert notes.note(("GPU-a", None), "busy", "by Nsight")
     assert not notes.note(("GPU-a", None), "busy", "by Nsight")
@@ -96,12 +96,12 @@ def test_the_log_has_one_line_for_each_change(caplog: pytest.LogCaptureFixture) 
 
 
 def test_what_holds_for_all_holds_for_each() -> None:
-    notes = Notes("cupti")
+    notes = StateLog("cupti")
     assert notes.note(("GPU-a", None), "unsupported", "CMP"), "a failure, though not warned of"
     assert notes.note(("GPU-a", 1), "mig", "on MIG")
 
-    assert notes.of("GPU-a", 1) == Note("mig", "on MIG")
-    assert notes.of("GPU-a", 2) == Note("unsupported", "CMP")
+    assert notes.of("GPU-a", 1) == StateNote("mig", "on MIG")
+    assert notes.of("GPU-a", 2) == StateNote("unsupported", "CMP")
     assert notes.of("GPU-b", None) is None
     notes.note(EVERYWHERE, "missing", "install it")
-    assert notes.of("GPU-b", None) == notes.of("GPU-a", 1) == Note("missing", "install it")
+    assert notes.of("GPU-b", None) == notes.of("GPU-a", 1) == StateNote("missing", "install it")

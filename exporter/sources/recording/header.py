@@ -12,12 +12,10 @@ from typing import Annotated, ClassVar
 from pydantic import ConfigDict, Field
 
 from exporter.sources.recording.bounds import check_line, weight
-from exporter.sources.recording.lines import STRICT, Malformed, decode, encode
+from exporter.sources.recording.lines import STRICT, InvalidLine, decode, encode
 
 FORMAT = "roofline-exporter-recording"
 VERSION = 3
-PLAYABLE = (2, VERSION)
-"""Version 2 called the class of a process otherwise, and knew no workloads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +46,6 @@ class Header:
     devices: tuple[RecordedDevice, ...] = ()
     specs: Mapping[str, str] = field(default_factory=dict)
     """By UUID: the row of the spec file whose peaks held, or ``derived``."""
-    version: int = VERSION
-    """Of the format."""
 
     @property
     def started_unix_seconds(self) -> float:
@@ -64,7 +60,7 @@ def iso_time(unix_seconds: float) -> str:
 
 def header_line(header: Header) -> bytes:
     """Return the line that stands for a header."""
-    plain = {"format": FORMAT, "version": header.version, **json.loads(encode(header))}
+    plain = {"format": FORMAT, "version": VERSION, **json.loads(encode(header))}
     return json.dumps(plain, separators=(",", ":")).encode() + b"\n"
 
 
@@ -72,25 +68,23 @@ def read_header(line: bytes) -> Header:
     """Return the header that the first line stands for.
 
     Raises:
-        Malformed: it is not the header of a recording that this version can play.
+        InvalidLine: it is not the header of a recording that this version can play.
     """
     check_line(line)
     try:
         plain = json.loads(line)
     except (ValueError, RecursionError):
-        raise Malformed("", "a line of JSON") from None
+        raise InvalidLine("", "a line of JSON") from None
     if not isinstance(plain, dict) or plain.pop("format", None) != FORMAT:
-        raise Malformed("format", f'"{FORMAT}"')
-    if plain.get("version") not in PLAYABLE:
-        expected = " or ".join(map(str, PLAYABLE))
-        raise Malformed("version", f"{expected}, which this exporter can play")
+        raise InvalidLine("format", f'"{FORMAT}"')
+    if plain.pop("version", None) != VERSION:
+        raise InvalidLine("version", f"{VERSION}, which this exporter can play")
     header = decode(Header, json.dumps(plain).encode())
     weight(header, "header")
     try:
-        offset = datetime.fromisoformat(header.started).utcoffset()
-        is_time = offset is not None and header.started_unix_seconds >= 0
-    except (ValueError, OverflowError):
-        is_time = False
-    if not is_time:
-        raise Malformed("started", "a time such as 2026-01-31T12:00:00+00:00")
+        has_offset = datetime.fromisoformat(header.started).utcoffset() is not None
+    except ValueError:
+        has_offset = False
+    if not has_offset:
+        raise InvalidLine("started", "a time such as 2026-01-31T12:00:00+00:00")
     return header

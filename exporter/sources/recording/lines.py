@@ -30,7 +30,7 @@ _EXPECTED = {
 _LONGEST_KEY = 40
 
 
-class Malformed(Exception):
+class InvalidLine(Exception):
     """A line is not what it should be; names the key and what was expected there."""
 
     def __init__(self, path: str, expected: str) -> None:
@@ -52,15 +52,15 @@ def decode(cls: type[T], line: bytes) -> T:
     """Return the dataclass that a line stands for.
 
     Raises:
-        Malformed: it does not stand for one.
+        InvalidLine: it does not stand for one.
     """
     if is_overflowing(line):
-        raise Malformed("", "numbers of fewer than 300 digits")
+        raise InvalidLine("", "numbers of fewer than 300 digits")
     hint: Any = cls
     try:
         value: T = _adapter(hint).validate_json(line)
     except ValidationError as error:
-        raise _malformed(error) from None
+        raise _invalid_line(error) from None
     return value
 
 
@@ -69,7 +69,7 @@ def _adapter(cls: Any) -> TypeAdapter[Any]:
     return TypeAdapter(cls)
 
 
-def _malformed(error: ValidationError) -> Malformed:
+def _invalid_line(error: ValidationError) -> InvalidLine:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     path = ""
     for part in first["loc"]:
@@ -78,4 +78,4 @@ def _malformed(error: ValidationError) -> Malformed:
         elif part != "[key]":
             path += "." * bool(path) + ascii(part)[1:-1][:_LONGEST_KEY]
     expected = _EXPECTED.get(first["type"]) or first["msg"].removeprefix("Input should be ")
-    return Malformed(path, expected)
+    return InvalidLine(path, expected)

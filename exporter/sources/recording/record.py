@@ -11,7 +11,7 @@ from exporter.model.reading import SlotReport
 from exporter.sources.recording.files import LineFile
 from exporter.sources.recording.header import Header, RecordedDevice, header_line, iso_time
 from exporter.sources.recording.lines import encode
-from exporter.sources.recording.ticks import DIGITS, Tick, recorded
+from exporter.sources.recording.recording import DIGITS, Tick, recorded
 from exporter.sources.recording.work import WorkRecorder
 from exporter.specs import SpecBook
 from exporter.version import version

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 from exporter.clock import Clock
 from exporter.model.readers import NO_COUNTER_STATES, CounterState
@@ -14,7 +14,6 @@ from exporter.model.reading import Board, Device, Health, Reading, SlotReport, V
 from exporter.model.snapshot import SourceState
 from exporter.model.workload import Scheduler
 from exporter.sources.recording import Damage, Recording, Tick
-from exporter.sources.recording.totals import Rebase
 from exporter.sources.recording.work import PlayedWork, Said, States
 
 NAME = "replay"
@@ -42,18 +41,55 @@ class FastClock:
         return self._started + (self._clock.monotonic() - self._started) * self._speed
 
 
-class _Shown:
-    """The parts of one GPU's last reading, each as recorded and as shown.
+TOTALS: Mapping[type, tuple[str, ...]] = {
+    Vitals: (
+        "energy_joules",
+        "throttle_seconds",
+        "nvlink_transmit_bytes_total",
+        "nvlink_receive_bytes_total",
+    ),
+    Board: (
+        "pcie_replays_total",
+        "pcie_errors_total",
+        "pcie_link_recoveries_total",
+        "nvlink_errors_total",
+    ),
+    Health: ("ecc_errors_total",),
+}
 
-    A part that did not change is shown as the same object: later stages take that for unchanged
-    values.
+
+class Rebase:
+    """Adds to each total what it had grown to in the passes before.
+
+    Within a pass a total moves as it was recorded, also down where the driver started over.
     """
 
     def __init__(self) -> None:
-        self.device: tuple[Device, Device] | None = None
-        self.board: tuple[Board, Board] | None = None
-        self.health: tuple[Health, Health] | None = None
-        self.reading: tuple[Reading, Reading] | None = None
+        self._offsets: dict[tuple[str, ...], float] = {}
+        """Of the totals seen in this pass."""
+        self._last: dict[tuple[str, ...], float] = {}
+
+    def start_over(self) -> None:
+        """Go on from the last values: the next ones are the first of a pass."""
+        self._offsets.clear()
+
+    def moved(self, uuid: str, part: Part) -> Part:
+        """Return `part` of this GPU's reading with its totals moved."""
+        values = {
+            name: self._moved((uuid, name), value)
+            for name in TOTALS[type(part)]
+            if (value := getattr(part, name)) is not None
+        }
+        return replace(part, **values)
+
+    def _moved(self, path: tuple[str, ...], value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: self._moved((*path, name), item) for name, item in value.items()}
+        offset = self._offsets.get(path)
+        if offset is None:
+            offset = self._offsets[path] = self._last.get(path, value) - value
+        moved = self._last[path] = value + offset
+        return moved
 
 
 class Replay:
@@ -86,7 +122,8 @@ class Replay:
         self._logged_damage = False
         self._ended: str | None = None
         self._rebase = Rebase()
-        self._shown: dict[int, _Shown] = {}
+        self._shown: dict[tuple[int, str], tuple[object, Any]] = {}
+        """By GPU and part of its reading: the last one as recorded and as shown."""
         self._reports: tuple[SlotReport, ...] = ()
         self._xids: dict[str, dict[int, XidRecord]] = {}
         self._earlier_xids: dict[str, dict[int, XidRecord]] = {}
@@ -234,50 +271,61 @@ class Replay:
         }
 
     def _report(self, report: SlotReport, now: float, origin: float, unix: float) -> SlotReport:
-        shown = self._shown.setdefault(report.index, _Shown())
-        device = reading = None
-        if report.device is not None:
-            if shown.device is None or shown.device[0] is not report.device:
-                shown.device = report.device, replace(report.device, source=NAME)
-            device = shown.device[1]
-        if report.reading is not None:
-            if shown.reading is None or shown.reading[0] is not report.reading:
-                moved = self._moved(report.reading, shown, now, origin, unix)
-                shown.reading = report.reading, moved
-            reading = shown.reading[1]
+        device, reading = report.device, report.reading
+        if device is not None:
+            device = self._once(report.index, "device", device, _renamed_device)
+        if reading is not None:
+            owner = device or reading.device
+            reading = self._once(
+                report.index,
+                "reading",
+                reading,
+                lambda found: self._moved(found, owner, now, origin, unix),
+            )
         failures = dict(self._earlier_failures.get(report.index, {}))
         for source, count in self._renamed(report.failures).items():
             failures[source] = failures.get(source, 0) + count
         return SlotReport(report.index, device, reading, report.problem, failures)
 
+    def _once(
+        self, index: int, part: str, recorded: Value, show: Callable[[Value], Value]
+    ) -> Value:
+        """Return a part as shown; the same object while what was recorded is the same one.
+
+        Later stages take that for unchanged values.
+        """
+        before = self._shown.get((index, part))
+        if before is None or before[0] is not recorded:
+            before = self._shown[index, part] = recorded, show(recorded)
+        shown: Value = before[1]
+        return shown
+
     def _moved(
-        self, reading: Reading, shown: _Shown, now: float, origin: float, unix: float
+        self, reading: Reading, device: Device, now: float, origin: float, unix: float
     ) -> Reading:
         """Return a recorded reading as if it was taken now."""
-        device = shown.device[1] if shown.device is not None else reading.device
-        if shown.board is None or shown.board[0] is not reading.board:
-            shown.board = reading.board, self._rebased(device, reading.board)
+
+        def rebased(part: Part) -> Part:
+            return self._rebase.moved(device.uuid, part) if self._loop else part
+
         health = reading.health
-        if health is not None:
-            if shown.health is None or shown.health[0] is not health:
-                shown.health = health, self._rebased(device, health)
-            health = shown.health[1]
         monotonic = origin + reading.monotonic_seconds
         return replace(
             reading,
             device=device,
             timestamp_seconds=unix - max(now - monotonic, 0.0) / self._speed,
             monotonic_seconds=monotonic,
-            vitals=self._rebased(device, reading.vitals),
-            board=shown.board[1],
-            health=health,
+            vitals=rebased(reading.vitals),
+            board=self._once(device.index, "board", reading.board, rebased),
+            health=health and self._once(device.index, "health", health, rebased),
             read_seconds=self._renamed(reading.read_seconds),
         )
-
-    def _rebased(self, device: Device, part: Part) -> Part:
-        return self._rebase.moved(device.uuid, part) if self._loop else part
 
     def _renamed(self, by_source: Mapping[str, Value]) -> dict[str, Value]:
         """Return the same, under this source's name in place of the recorded one's."""
         recorded = self._recording.header.source
         return {NAME if name == recorded else name: item for name, item in by_source.items()}
+
+
+def _renamed_device(device: Device) -> Device:
+    return replace(device, source=NAME)

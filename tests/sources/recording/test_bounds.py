@@ -130,6 +130,15 @@ def long_key(plain: Plain, _number: int) -> None:
     device(plain)["modes"] = {"x" * 101: "on"}
 
 
+def too_many_allocations(plain: Plain, _number: int) -> None:
+    given = {"device": {"index": 0}, "workload": {"scheduler": "slurm"}}
+    plain["workloads"] = {"slurm": {"allocations": [given] * 4097}}
+
+
+def long_label(plain: Plain, _number: int) -> None:
+    plain["workloads"] = {"kubernetes": {"pod_labels": {"x" * 401: {}}}}
+
+
 LARGE = [
     (too_many("instances", 65), "instances: expected at most 64 items"),
     (too_many("shares", 65), "shares: expected at most 64 items"),
@@ -139,6 +148,8 @@ LARGE = [
     (too_many("fan_speed_ratios", 100_001), "expected at most 100000 values in a line"),
     (too_many("clock_hertz", 400_000), "the line is too long, expected at most 4194304 bytes"),
     (long_text, "name: expected text of at most 4096 characters"),
+    (too_many_allocations, "allocations: expected at most 4096 items"),
+    (long_label, "pod_labels: expected text of at most 400 characters"),
     (long_key, "modes: expected text of at most 100 characters"),
 ]
 

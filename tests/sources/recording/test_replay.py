@@ -37,9 +37,8 @@ from exporter.publisher import Publisher, Rules
 from exporter.sources.recording import LineFile, Recording, Tick
 from exporter.sources.recording.header import Header, header_line, iso_time
 from exporter.sources.recording.lines import encode
-from exporter.sources.recording.replay import FastClock, Replay
-from exporter.sources.recording.ticks import recorded
-from exporter.sources.recording.totals import TOTALS
+from exporter.sources.recording.recording import recorded
+from exporter.sources.recording.replay import TOTALS, FastClock, Replay
 from tests.clocks import ManualClock
 from tests.recordings import SPECS, TICKS, Node, recorder_of
 
@@ -528,4 +527,4 @@ def test_a_bad_recording_is_exit_code_2(
 
     assert main([command, "--replay", str(path)]) == 2
     error = capsys.readouterr().err.splitlines()[-1].removeprefix("roofline-exporter: ")
-    assert error == f"{path}:1: version: expected 2 or 3, which this exporter can play"
+    assert error == f"{path}:1: version: expected 3, which this exporter can play"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose work was on recorded GPUs is played as it was said, and by older recordings too."""
+"""Whose work was on recorded GPUs is played as it was said."""
 
 from __future__ import annotations
 
@@ -35,17 +35,15 @@ from exporter.sources.recording import (
     header_of,
 )
 from exporter.sources.recording.header import Header, header_line, iso_time
-from exporter.sources.recording.lines import Malformed, encode
-from exporter.sources.recording.older import upgraded
+from exporter.sources.recording.lines import encode
+from exporter.sources.recording.recording import TickReader
 from exporter.sources.recording.replay import Replay
-from exporter.sources.recording.ticks import TickReader
 from exporter.sources.simulate import Simulation, load_scenario
 from exporter.specs import load_specs
 from tests.clocks import ManualClock
-from tests.sources.recording.test_recording import LINES, SAMPLE, values
+from tests.sources.recording.test_recording import values
 
 SPECS = load_specs()
-OLD = SAMPLE.with_name("simulated-h100__notebook__version-2.jsonl.gz")
 POD = Workload("kubernetes", "team-a", "notebook-7", "jupyter", id="5d1b2b0e")
 JOB = Workload("slurm", job="4711", user="ada")
 KUBELET = WorkloadReport(
@@ -126,62 +124,6 @@ def test_only_changes_are_written() -> None:
     }
     kubelet.said = None
     assert work.said() == {"slurm": SLURM}
-
-
-def test_an_old_recording_has_its_classes() -> None:
-    """Version 2 called the class of a process `workload`, and nothing else is touched."""
-    tick = json.loads(LINES[1])
-    share = tick["gpus"][0]["reading"]["shares"][0]
-    share["processes"] = [
-        {"pid": 7, "kind": "compute", "command": '"workload": "x"', "workload": "training"}
-    ]
-    tick["gpus"][0]["reading"]["device"]["modes"]["workload"] = "heavy"
-    line = json.dumps(tick).encode()
-    (share, *_) = TickReader(2).read(line).gpus[0].reading.shares  # type: ignore[union-attr]
-    (process,) = share.processes or ()
-    assert (process.work_class, process.command) == ("training", '"workload": "x"')
-    assert (
-        json.loads(upgraded(line))["gpus"][0]["reading"]["device"]["modes"]["workload"] == "heavy"
-    )
-    with pytest.raises(Malformed, match="workload: expected a field that this version knows"):
-        TickReader().read(line)
-
-
-@given(
-    st.recursive(
-        st.none() | st.just("workload") | st.integers(),
-        lambda inner: (
-            st.lists(inner, max_size=3)
-            | st.dictionaries(
-                st.sampled_from(("gpus", "reading", "shares", "processes", "workload")),
-                inner,
-                max_size=3,
-            )
-        ),
-    )
-)
-def test_no_old_line_is_a_crash(value: object) -> None:
-    """Whatever it holds, it is JSON still; what is no JSON stays as it is."""
-    line = json.dumps(value).encode()
-    assert json.loads(upgraded(line)) is not ...
-    assert upgraded(line + b'"workload"') == line + b'"workload"'
-    assert upgraded(b'"workload"' + b"9" * 400) == b'"workload"' + b"9" * 400
-
-
-def test_a_recording_of_version_2_plays() -> None:
-    """With the classes that it has, and nobody is said to have been given anything."""
-    clock = ManualClock()
-    recording = Recording(OLD)
-    assert recording.header.version == 2
-    replay = Replay(recording, clock)
-    publisher = publisher_of(replay, clock)
-    snapshot = publisher.tick()
-    (share,) = snapshot.gpus[0].shares
-    assert share.holder is not None
-    assert (share.holder.owner, share.holder.work_class) == ("carol", "notebook")
-    assert share.work == ShareWork()
-    clock.advance(1.0)
-    assert publisher.tick().problem is None
 
 
 class Node:
@@ -272,40 +214,6 @@ def test_failures_do_not_fall_when_it_starts_over(tmp_path: Path) -> None:
         clock.advance(1.0)
     assert seen == [1, 3, 4, 6, 7]
     assert slurm.report() == SLURM
-
-
-def allocations(count: int) -> Tick:
-    given = tuple(Allocation(DeviceName(index=at), JOB) for at in range(count))
-    return Tick(0.0, workloads={"slurm": WorkloadReport(given)})
-
-
-LONG = replace(JOB, user="x" * 5000)
-
-
-@pytest.mark.parametrize(
-    ("tick", "problem"),
-    [
-        (allocations(4097), "allocations: expected at most 4096 items"),
-        (
-            Tick(0.0, workloads={"slurm": WorkloadReport(named={"x" * 101: JOB})}),
-            "named: expected text of at most 100 characters",
-        ),
-        (
-            Tick(0.0, workloads={"slurm": WorkloadReport(pod_labels={"x" * 401: {}})}),
-            "pod_labels: expected text of at most 400 characters",
-        ),
-        (
-            Tick(
-                0.0, workloads={"slurm": WorkloadReport(named={"1": replace(JOB, user="x" * 5000)})}
-            ),
-            "user: expected text of at most 4096 characters",
-        ),
-    ],
-)
-def test_what_is_said_is_bounded(tick: Tick, problem: str) -> None:
-    """A recording may come from anyone."""
-    with pytest.raises(Malformed, match=problem):
-        TickReader().read(encode(tick))
 
 
 @pytest.mark.parametrize("key", ["workloads", "workload_sources"])

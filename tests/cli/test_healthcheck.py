@@ -169,7 +169,7 @@ def test_the_quick_check_says_what_the_command_says(
     """By every plain way to say where the daemon is."""
     port = server.server_port
     url = f"http://127.0.0.1:{port}"
-    _, line = healthcheck.check(Daemon(URL.parse(url)), ready=False)
+    _, line = healthcheck.check(DaemonAddress(URL.parse(url)), ready=False)
     for words, environ in (
         (["--url", url], {}),
         ([f"--url={url}/"], {"ROOFLINE_URL": "http://127.0.0.1:1"}),

@@ -36,38 +36,11 @@ def one(rows: list[Row], name: str, **labels: str) -> float | None:
     return series(rows, name).get(tuple(sorted(labels.items())))
 
 
-def test_info_carries_the_identity() -> None:
-    """gpu_info has every descriptive label, as text."""
-    [labels] = series(rows_of(snapshots.h100_training()), "gpu_info")
-    assert dict(labels) == {
-        "name": "NVIDIA H100 80GB HBM3",
-        "architecture": "Hopper",
-        "compute_capability": "9.0",
-        "pci_bus_id": "00000000:19:00.0",
-        "serial": "1654922006536",
-        "board_part_number": "692-2G520-0200-000",
-        "minor_number": "0",
-        "numa_node": "0",
-        "driver_version": "580.95.05",
-        "cuda_version": "13.0",
-        "vbios_version": "96.00.A5.00.01",
-        "spec": "h100-sxm5-80gb",
-        "source": "nvml",
-    }
-
-
 def test_info_of_a_silent_driver_has_empty_labels() -> None:
     """What is not known of the identity is an empty label, never the word None."""
     [labels] = series(rows_of(snapshots.bare()), "gpu_info")
     known = {key: value for key, value in labels if value}
     assert known == {"name": "GPU", "source": "nvml"}
-
-
-def test_mode_info() -> None:
-    """Modes are labels of one series."""
-    [labels] = series(rows_of(snapshots.h100_training()), "gpu_mode_info")
-    assert dict(labels)["persistence"] == "enabled"
-    assert dict(labels)["confidential"] == "off"
 
 
 IDENTITY = {"gpu_info", "gpu_up", "gpu_last_read_timestamp_seconds"}
@@ -127,69 +100,12 @@ def test_down_gpu_hides_readings_that_are_still_there() -> None:
     assert not series(rows_of(gpu), "roofline_exporter_reading_state")
 
 
-def test_mig_publishes_instances_and_not_their_parent() -> None:
-    """No family has both rows with and rows without gpu_instance while MIG is on."""
-    rows = rows_of(snapshots.h100_mig())
-    with_instance = {name for name, labels, _ in rows if "gpu_instance" in dict(labels)}
-    without = {name for name, labels, _ in rows if "gpu_instance" not in dict(labels)}
-    assert with_instance & without == {"roofline_exporter_reading_state"}  # absent, not counted
-    assert {"gpu_sm_active_ratio", "gpu_memory_used_bytes", "gpu_peak_flops_per_second"} <= (
-        with_instance
-    )
-    assert {"gpu_info", "gpu_up", "gpu_power_watts", "gpu_temperature_celsius"} <= without
-    assert "gpu_utilization_ratio" not in with_instance | without
-
-
 def test_mig_instance_without_readings_has_none() -> None:
     """An instance that nothing is known of does not get its sibling's values."""
     rows = rows_of(snapshots.h100_mig())
     assert one(rows, "gpu_sm_active_ratio", gpu_instance="1") == 0.942
     assert one(rows, "gpu_sm_active_ratio", gpu_instance="2") is None
     assert one(rows, "gpu_held", gpu_instance="2") == 0
-
-
-def test_mig_info_has_one_row_for_each_compute_instance() -> None:
-    """gpu_mig_info lists compute instances with their profile and UUID."""
-    rows = [dict(labels) for labels in series(rows_of(snapshots.h100_mig()), "gpu_mig_info")]
-    found = sorted((row["gpu_instance"], row["compute_instance"], row["profile"]) for row in rows)
-    assert found == [
-        ("1", "0", "1c.3g.40gb"),
-        ("1", "1", "2c.3g.40gb"),
-        ("2", "0", "3g.40gb"),
-    ]
-
-
-def test_uuid_is_always_that_of_the_physical_gpu() -> None:
-    """MIG series carry the parent's uuid."""
-    uuids = {dict(labels).get("uuid") for _, labels, _ in rows_of(snapshots.h100_mig())}
-    assert uuids == {H100, None}
-
-
-def test_exporters_own_state() -> None:
-    """Sources, snapshot time and absent groups of readings are visible."""
-    rows = rows_of(snapshots.h100_training())
-    assert one(rows, "roofline_exporter_source_up", source="gpm") == 1
-    assert one(rows, "roofline_exporter_source_read_seconds", source="nvml") == 0.0042
-    assert one(rows, "roofline_exporter_source_failures_total", source="gpm") == 2
-    assert one(rows, "roofline_exporter_snapshot_timestamp_seconds") == snapshots.NOW
-    assert one(rows, "roofline_exporter_reading_state", group="ecc", state="unsupported") == 1
-    [build] = series(rows, "roofline_exporter_build_info")
-    assert dict(build)["revision"] == "abc123"
-
-
-def test_states_say_which_gpu_and_which_instance() -> None:
-    """By index, UUID and, for what is absent of one instance only, its number."""
-    rows = rows_of(snapshots.h100_mig(3))
-    found = [dict(labels) for name, labels, _ in rows if name == "roofline_exporter_reading_state"]
-    assert {(each["gpu"], each["uuid"]) for each in found} == {
-        ("3", "GPU-11111111-2222-3333-4444-000000000003")
-    }
-    assert {(each["group"], each.get("gpu_instance"), each["state"]) for each in found} == {
-        ("ecc", None, "unsupported"),
-        ("fabric", None, "no_permission"),
-        ("utilization", None, "mig"),
-        ("memory", "2", "no_permission"),
-    }
 
 
 def test_no_driver_invents_no_gpu() -> None:
@@ -275,44 +191,12 @@ def test_process_utilization_adds_up_by_workload() -> None:
     assert series(rows, "gpu_process_memory_bytes") == {}
 
 
-def test_process_utilization_keeps_the_largest() -> None:
-    """The cap cuts those that had least, and counts them apart from those of the memory."""
-    gpu = with_utilization({1: 0.1, 2: 0.3, 3: 0.2}, {})
-    cap = ProcessRows(utilization=True, rows_per_share=2)
-    kept = series(rows_of(gpu, processes=cap), "gpu_process_sm_utilization_ratio")
-    assert {dict(labels)["pid"] for labels in kept} == {"2", "3"}
-    assert dropped_series(Snapshot(0.0, (gpu,)), cap) == {
-        "gpu_process_memory_bytes": 0,
-        "gpu_process_sm_utilization_ratio": 1,
-        "gpu_workload_info": 0,
-    }
-
-
 def test_workloads_that_were_left_out_are_counted() -> None:
     """A share has a bounded number of them."""
     gpu = with_processes()
     share = replace(gpu.shares[0], work=ShareWork((POD,), None, {}, left_out=7))
     snapshot = Snapshot(0.0, (replace(gpu, shares=(share, share)),))
     assert dropped_series(snapshot, ProcessRows())["gpu_workload_info"] == 14
-
-
-def test_process_in_two_lists_is_one_row() -> None:
-    """A process with CUDA and graphics contexts has one memory row and counts as both types."""
-    gpu = with_processes(
-        Process(1, "compute", 10, "blender"), Process(1, "graphics", 10, "blender")
-    )
-    rows = rows_of(gpu, processes=ProcessRows(memory=True))
-    assert len(series(rows, "gpu_process_memory_bytes")) == 1
-    assert one(rows, "gpu_processes", type="compute") == 1
-    assert one(rows, "gpu_processes", type="graphics") == 1
-
-
-def test_fans_are_numbered() -> None:
-    """Each fan has its own row."""
-    gpu = snapshots.t4_estimate()
-    assert gpu.board is not None
-    gpu = replace(gpu, board=replace(gpu.board, fan_speed_ratios=(0.3, 0.35)))
-    assert one(rows_of(gpu), "gpu_fan_speed_ratio", fan="1") == 0.35
 
 
 def test_other_board_readings() -> None:
@@ -329,28 +213,6 @@ def test_other_board_readings() -> None:
     assert one(rows, "gpu_decoder_utilization_ratio") == 0.3
     assert one(rows, "gpu_c2c_transmit_bytes_total") == 7
     assert one(rows, "gpu_c2c_receive_bytes_total") == 8
-
-
-def test_health_before_ampere() -> None:
-    """A GPU that retires pages has no rows to remap, no NVLink and no fabric."""
-    rows = rows_of(snapshots.t4_estimate())
-    assert one(rows, "gpu_retired_pages", cause="double_bit") == 1
-    assert one(rows, "gpu_retired_pages_pending") == 1
-    absent = ("gpu_row_remap", "gpu_remapped", "gpu_nvlink", "gpu_fabric", "gpu_recovery_action")
-    assert not [name for name, _, _ in rows if name.startswith(absent)]
-
-
-def test_fabric_info_names_the_domain() -> None:
-    """GPUs of one NVLink domain have the same labels."""
-    [labels] = series(rows_of(snapshots.h100_training()), "gpu_fabric_info")
-    assert dict(labels) == {"cluster_uuid": "00000000-0000-0000-0000-000000000000", "clique": "0"}
-
-
-def test_health_of_a_mig_gpu_is_the_boards() -> None:
-    """Instances have no health of their own."""
-    rows = rows_of(snapshots.h100_mig())
-    assert one(rows, "gpu_row_remap_pending") == 0
-    assert one(rows, "gpu_xid_errors_total", xid="94") == 2
 
 
 def test_devices_are_listed_by_who_counts() -> None:

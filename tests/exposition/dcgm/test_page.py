@@ -146,79 +146,6 @@ def test_the_page_says_so(names: Names) -> None:
     assert len(set(re.findall(r"^# TYPE (\w+) ", page, re.MULTILINE))) == page.count("# TYPE ")
 
 
-@pytest.mark.parametrize(
-    ("legacy", "current"),
-    [
-        ("DCGM_FI_DEV_SM_CLOCK 1755", "DCGM_FI_DEV_SM_CLOCK_HERTZ 1755000000"),
-        ("DCGM_FI_DEV_MEM_CLOCK 2619", "DCGM_FI_DEV_MEMORY_CLOCK_HERTZ 2619000000"),
-        ("DCGM_FI_DEV_POWER_USAGE 641.370000", "DCGM_FI_DEV_BOARD_POWER_WATTS 641.370000"),
-        (
-            "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION 1234567890123",
-            "DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL 1234567890",
-        ),
-        ("DCGM_FI_DEV_GPU_UTIL 99", "DCGM_FI_DEV_GPU_UTIL_RATIO 0.993000"),
-        ("DCGM_FI_DEV_FB_USED 58368", "DCGM_FI_DEV_FB_USED_BYTES 61203283968"),
-        ("DCGM_FI_DEV_FB_TOTAL 81559", "DCGM_FI_DEV_FB_CAPACITY_BYTES 85520809984"),
-        ("DCGM_FI_DEV_POWER_VIOLATION 86400000000", "DCGM_FI_DEV_POWER_VIOLATION 86400000000"),
-        ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE 0.561000", "DCGM_FI_PROF_TENSOR_UTIL_RATIO 0.561000"),
-        ("DCGM_FI_PROF_PCIE_RX_BYTES 1198322349", "DCGM_FI_PROF_PCIE_RX_BYTES 1198322349"),
-        (
-            "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL 160775",
-            "DCGM_FI_DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND 160774915119",
-        ),
-        ("DCGM_FI_DEV_XID_ERRORS 94", "DCGM_FI_DEV_XID_ERROR 94"),
-    ],
-)
-def test_values_and_their_units(legacy: str, current: str) -> None:
-    """The same reading in the unit of each generation, written as it writes it."""
-    node = snapshots.snapshot(snapshots.h100_training(0))
-    for names, line in (("legacy", legacy), ("current", current)):
-        text = re.sub(r"\{.*\}", "", rendered(node, names))  # type: ignore[arg-type]
-        assert f"\n{line}\n" in text
-
-
-LABELS = {
-    "legacy": ("Hostname", "DCGM_FI_DRIVER_VERSION"),
-    "current": ("hostname", "DCGM_FI_SYSTEM_DRIVER_VERSION"),
-}
-
-
-@BOTH
-def test_labels_and_their_order(names: Names) -> None:
-    """Those of dcgm-exporter's templates; an instance's profile and id come before the host."""
-    host, driver = LABELS[names]
-    field = FIELDS[[each.number for each in FIELDS].index(252)]
-    lines = [
-        re.sub(r'="[^"]*"', "", line)
-        for line in rendered(NODE, names).splitlines()
-        if line.startswith(field.form(names).name + "{")
-    ]
-    identity = "gpu,UUID,pci_bus_id,device,modelName"
-
-    assert [re.sub(r"^\w+\{|\} \d+$", "", line) for line in lines] == [
-        f"{identity},{host},{driver},container,namespace,pod",
-        f"{identity},{host},{driver},app_kubernetes_io_name,team,container,hpc_job,namespace,pod",
-        f"{identity},GPU_I_PROFILE,GPU_I_ID,{host},{driver},"
-        "app_kubernetes_io_name,team,container,namespace,pod",
-        f"{identity},{host},{driver}",
-    ]
-    first, second, third, _ = (
-        sample.labels
-        for sample in samples(rendered(NODE, names))
-        if sample.name == field.form(names).name
-    )
-    assert (first["pod"], first["namespace"], first["container"]) == (
-        "notebook-7",
-        "team-a",
-        "jupyter",
-    )
-    assert (second["pod"], second["hpc_job"], second["team"]) == ("train-0", "4711", "vision")
-    assert (third["GPU_I_PROFILE"], third["GPU_I_ID"]) == ("3g.40gb", "1")
-    assert first["device"] == "nvidia0"
-    assert first["pci_bus_id"] == "00000000:19:00.0"
-    assert first[host] == "node-1"
-
-
 def test_labels_that_are_not_known_are_not_there() -> None:
     """No host's name and no driver's version: no labels of them."""
     text = rendered(snapshots.snapshot(snapshots.bare(0)), hostname="")
@@ -261,18 +188,6 @@ def test_an_estimate_is_no_measurement(names: Names) -> None:
         *(100, 101, 150, 155, 164, 203, 204, 230, 250, 251, 252, 254),
         *(310, 311, 312, 313, 390, 391, 392),
     }
-
-
-def test_a_lost_gpu_keeps_its_xids_and_nothing_else() -> None:
-    """It is what says why it is gone."""
-    text = rendered(snapshots.snapshot(snapshots.lost(0)))
-    found = [(sample.name, sample.labels.get("xid"), sample.value) for sample in samples(text)]
-
-    assert found == [
-        ("DCGM_FI_DEV_XID_ERRORS", None, 79),
-        ("DCGM_EXP_XID_ERRORS_TOTAL", "31", 1),
-        ("DCGM_EXP_XID_ERRORS_TOTAL", "79", 1),
-    ]
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,17 @@ from dataclasses import replace
 
 from exporter.model.reading import Board, Device, Process, Reading, ShareReading, SlotReport, Vitals
 from exporter.model.training import TrainingReport, TrainingTotals
-from exporter.publisher.redact import WithoutSerials, without_owner, without_owners
+from exporter.model.workload import ShareWork, Workload
+from exporter.publisher.redact import (
+    WithoutSerials,
+    without_owner,
+    without_owners,
+    work_without_users,
+)
 
 DEVICE = Device(0, "GPU-0", "NVIDIA H100 80GB HBM3")
+JOB = Workload("slurm", job="4711", user="ada")
+NAMELESS = replace(JOB, user="")
 NUMBERED = replace(DEVICE, serial="1650")
 OURS = Process(7, "compute", 1, "python3", "ada", "training")
 NOBODYS = replace(OURS, owner=None)
@@ -76,3 +84,8 @@ def test_what_did_not_change_stays_the_same_object() -> None:
     assert first.reading.device is again.reading.device is first.device
     assert other.reading is not None
     assert other.reading.device == replace(DEVICE, mig=True)
+
+
+def test_jobs_that_differ_by_their_users_alone_are_one() -> None:
+    work = ShareWork((JOB, replace(JOB, user="bob")), of_process={7: JOB})
+    assert work_without_users(work) == ShareWork((NAMELESS,), of_process={7: NAMELESS})

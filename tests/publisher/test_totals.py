@@ -80,24 +80,6 @@ def test_totals_that_were_given_out_do_not_change() -> None:
     assert integral.totals().observed_seconds == {"activity": 2.0}
 
 
-def test_a_measured_interval_adds_ratio_times_its_own_length() -> None:
-    """Each total grows by ratio x the counters' own window, not by the poll interval."""
-    integral = ShareIntegral(50.0)
-    integral.add(None, activity(0.5, 2.0), derived(), None, 52.0)
-
-    totals = integral.totals()
-
-    assert totals.sm_active_seconds == 1.0
-    assert totals.pipe_active_seconds == {"tensor": 1.0, "fp64": 1.0, "fp32": 1.0, "fp16": 1.0}
-    assert totals.observed_seconds == {"activity": 2.0}
-    assert totals.saturation_seconds == 0.6
-    assert totals.flops == {"bf16_tensor": 8e14}
-    assert (totals.flops_lower, totals.flops_upper) == (2e14, 16e14)
-    assert totals.dram_bytes == 2e12
-    assert totals.limited_seconds["compute"] == 2.0
-    assert totals.last_busy_timestamp_seconds == 52.0
-
-
 lengths = st.sampled_from((0.1, 0.25, 1.0, 2.5, 10.0))
 """Poll intervals; where all are 1 s a rate, its integral and its quotient look the same."""
 
@@ -247,38 +229,6 @@ def test_how_long_it_is_idle_is_what_was_seen_of_it() -> None:
     assert integral.totals().idle_for_seconds == 0.0
 
 
-def test_an_activity_above_one_is_cut_and_counted() -> None:
-    """Rounding up to 1 % is cut silently; more is counted as a wrong value."""
-    integral = ShareIntegral(0.0)
-    integral.add(None, activity(sm=1.005), derived(), None, 1.0)
-    assert integral.cuts == {}
-    integral.add(None, activity(sm=1.5), derived(), None, 2.0)
-
-    assert integral.cuts == {"gpm": 1}
-    assert integral.totals().sm_active_seconds == 2.0
-
-
-@given(st.lists(st.tuples(ratios, seconds), min_size=1, max_size=20))
-def test_totals_never_fall_and_never_exceed_the_observed_time(
-    intervals: list[tuple[float, float]],
-) -> None:
-    """For any readings, counters are monotone and bounded by the time that was observed."""
-    integral = ShareIntegral(0.0)
-    last = integral.totals()
-    for ratio, length in intervals:
-        integral.add(Utilization(ratio, 1.0, length), activity(ratio, length), derived(), None, 1.0)
-        totals = integral.totals()
-        assert (totals.sm_active_seconds or 0) >= (last.sm_active_seconds or 0)
-        assert (totals.busy_seconds or 0) >= (last.busy_seconds or 0)
-        assert (totals.flops_upper or 0) >= (last.flops_upper or 0)
-        last = totals
-    observed = last.observed_seconds["activity"]
-    assert last.sm_active_seconds is not None
-    assert last.sm_active_seconds <= observed * (1 + 1e-9)
-    assert sum(last.time_seconds.values()) == pytest.approx(observed)
-    assert sum(last.limited_seconds.values()) == pytest.approx(observed)
-
-
 def test_a_tally_keeps_to_the_driver_once_it_counted() -> None:
     """The driver's total is never mixed with our own sum, so the counter cannot jump."""
     tally = Tally()
@@ -292,16 +242,6 @@ def test_a_tally_keeps_to_the_driver_once_it_counted() -> None:
 
     tally.follow(1010.0)
     assert tally.value == 1010.0
-
-
-def test_a_tally_keeps_to_our_sum_once_it_began() -> None:
-    """A driver that starts to answer later does not make the counter jump."""
-    tally = Tally()
-    tally.add(5.0)
-    tally.follow(1e6)
-    tally.add(2.0)
-
-    assert tally.value == 7.0
 
 
 def test_what_we_began_to_count_we_count_on() -> None:
@@ -393,20 +333,6 @@ def test_energy_that_was_not_read_is_of_no_interval() -> None:
     assert board.totals().energy_joules == 20.0
 
 
-def test_link_bytes_prefer_the_drivers_total_and_never_count_twice() -> None:
-    """NVLink bytes of the fields win over GPM's rate; PCIe bytes of GPM over the fields'."""
-    board = BoardIntegral()
-    moved = activity(nvlink_transmit_bytes=7.0, pcie_transmit_bytes=3.0, pcie_receive_bytes=4.0)
-    board.add(Vitals(nvlink_transmit_bytes_total=1000.0), None, 0.0)
-    board.add(Vitals(nvlink_transmit_bytes_total=1100.0, pcie_transmit_bytes=50.0), moved, 1.0)
-
-    totals = board.totals()
-
-    assert totals.nvlink_transmit_bytes == 1100.0
-    assert totals.nvlink_receive_bytes is None
-    assert (totals.pcie_transmit_bytes, totals.pcie_receive_bytes) == (3.0, 4.0)
-
-
 def pcie_round(
     board: BoardIntegral, moved: float, seconds: float, covered: float | None = None
 ) -> None:
@@ -416,17 +342,6 @@ def pcie_round(
     if covered is not None:
         answer = activity(length=covered, pcie_transmit_bytes=100 * covered)
     board.add(Vitals(pcie_transmit_bytes=moved), answer, seconds)
-
-
-def test_bytes_of_a_round_that_the_counters_skip_count_once() -> None:
-    """The next activity covers the skipped round: what the driver read there is not added, too."""
-    board = BoardIntegral()
-    pcie_round(board, 25, 0.25, covered=0.25)
-    pcie_round(board, 10, 0.1)
-    assert board.totals().pcie_transmit_bytes == 25
-    pcie_round(board, 15, 0.15, covered=0.25)
-
-    assert board.totals().pcie_transmit_bytes == 50
 
 
 def test_bytes_of_rounds_that_no_activity_covers_are_the_drivers() -> None:
@@ -556,16 +471,6 @@ def test_work_without_a_unit_that_is_new_is_not_that_with_it() -> None:
         found.append(together.members("flops", work) is not None)
 
     assert found == [True] * 10 + [False] * 60 + [True] * 10
-
-
-def test_busy_intervals_add_no_idle_time_and_no_idle_energy() -> None:
-    """They keep the counters at 0, where they exist from the start."""
-    integral = ShareIntegral(0.0)
-    integral.add(None, activity(0.5, 2.5), derived(idle=False), 70.0, 3.0)
-    totals = integral.totals()
-    assert (totals.idle_seconds, totals.held_idle_seconds) == (0.0, 0.0)
-    assert (totals.idle_energy_joules, totals.idle_for_seconds) == (0.0, 0.0)
-    assert totals.last_busy_timestamp_seconds == 3.0
 
 
 def test_each_wrong_ratio_is_counted() -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,9 +11,16 @@ import pytest
 from exporter.derive.workloads import work_of_shares
 from exporter.model.reading import Process
 from exporter.model.snapshot import Share, Snapshot, SourceState
-from exporter.model.workload import Allocation, DeviceName, Membership, Workload, WorkloadReport
+from exporter.model.workload import (
+    Allocation,
+    DeviceName,
+    Membership,
+    ShareWork,
+    Workload,
+    WorkloadReport,
+)
 from exporter.publisher import Publisher, Rules
-from exporter.publisher.totals import ShareIntegral
+from exporter.publisher.workloads import NodeWork
 from tests.clocks import ManualClock
 from tests.publisher.test_tick import BUSY, H100, QUIET, SPECS, T4, Script
 
@@ -64,20 +72,6 @@ def bench() -> Bench:
 
 def share(snapshot: Snapshot) -> Share:
     return snapshot.gpus[0].shares[0]
-
-
-def test_time_counts_as_unopened_only_while_it_is_given_and_not_held() -> None:
-    """0 from the first interval on in which both are known; nothing where one is not."""
-    integral = ShareIntegral(0.0)
-    integral.add_allocated(1.0, allocated=None, held=False)
-    integral.add_allocated(1.0, allocated=True, held=None)
-    assert integral.totals().allocated_unopened_seconds is None
-    integral.add_allocated(1.0, allocated=False, held=False)
-    integral.add_allocated(1.0, allocated=True, held=True)
-    assert integral.totals().allocated_unopened_seconds == 0.0
-    integral.add_allocated(1.5, allocated=True, held=False)
-    integral.add_allocated(0.0, allocated=True, held=False)
-    assert integral.totals().allocated_unopened_seconds == 1.5
 
 
 def test_nothing_is_said_without_a_scheduler(bench: Bench) -> None:
@@ -142,25 +136,18 @@ def test_a_source_that_is_not_in_use_is_not_listed(bench: Bench) -> None:
     assert "kubernetes" not in bench.tick().sources
 
 
-def test_users_of_jobs_are_people() -> None:
-    """--no-process.owner holds for them as well; jobs stay."""
-    bench = Bench(owners=False)
+@pytest.mark.parametrize("owners", [True, False])
+def test_users_of_jobs_are_people(*, owners: bool) -> None:
+    """--no-process.owner holds for them as well; jobs stay, and the holder has its job."""
+    bench = Bench(owners=owners)
     bench.kubelet.give("GPU-h100", to=Workload("slurm", job="12", user="ada"))
     bench.tick(JOB)
     shown = share(bench.tick(JOB))
-    assert shown.work.workloads == (Workload("slurm", job="12"),)
+    expected = Workload("slurm", job="12", user="ada" if owners else "")
+    assert shown.work.workloads == (expected,)
     assert shown.holder is not None
-    assert shown.holder.workload == Workload("slurm", job="12")
-    assert "ada" not in repr(shown)
-
-
-def test_the_holder_has_the_workload_of_its_process(bench: Bench) -> None:
-    """Page and API name it instead of the user that a container runs as."""
-    bench.kubelet.give("GPU-h100", to=Workload("slurm", job="12", user="bob"))
-    bench.tick(JOB)
-    holder = share(bench.tick(JOB)).holder
-    assert holder is not None
-    assert holder.workload == Workload("slurm", job="12", user="bob")
+    assert shown.holder.workload == expected
+    assert owners or "ada" not in repr(shown)
 
 
 def test_it_is_worked_out_only_when_something_changed(
@@ -184,3 +171,27 @@ def test_it_is_worked_out_only_when_something_changed(
     bench.kubelet.give("GPU-h100", to=Workload("kubernetes", "team-b", "other", "main"))
     bench.tick()
     assert len(calls) == 2
+
+
+def test_the_last_word_of_each_source_is_joined(bench: Bench) -> None:
+    """Nothing is known of a share that is not read."""
+    job = Workload("slurm", job="4711", user="ada")
+    other = Says("slurm")
+    other.give("GPU-h100", to=job)
+    bench.kubelet.give("GPU-h100")
+    work = NodeWork([bench.kubelet, other, Says("container")])
+    bench.tick()
+    work.take(bench.script.reports(), owners=True)
+
+    assert work.of("GPU-h100", None) == ShareWork((POD, job), True)
+    assert work.of("GPU-9", None) == ShareWork()
+
+
+def test_labels_are_of_pods_whose_work_is_on_a_gpu(bench: Bench) -> None:
+    """Not those of every pod of the node."""
+    labels = {"team-a/train-0": {"team": "a"}, "kube-system/dns": {"team": "ops"}}
+    for given, shown in (("GPU-h100",), {"team-a/train-0": {"team": "a"}}), ((), {}):
+        bench.kubelet.give(*given)
+        assert bench.kubelet.said is not None
+        bench.kubelet.said = replace(bench.kubelet.said, pod_labels=labels)
+        assert bench.tick().pod_labels == shown

@@ -17,8 +17,8 @@ from exporter.exposition.parts import (
     TRAINING_STATE,
     Node,
     Number,
-    Reader,
     Rows,
+    ValueReader,
 )
 from exporter.exposition.processes import CAPPED
 from exporter.model.daemon import CONNECTION_REFUSALS, REQUEST_ABORTS, REQUEST_REFUSALS
@@ -41,7 +41,7 @@ def _build(node: Node) -> Rows:
     yield (exporter.__version__, node.revision, platform.python_version()), 1
 
 
-def _of_sources(read: Callable[[SourceState], Number | None]) -> Reader:
+def _of_sources(read: Callable[[SourceState], Number | None]) -> ValueReader:
     """Read one value of each source that has it."""
 
     def by_name(snapshot: Snapshot) -> dict[str, Number]:

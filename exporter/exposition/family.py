@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from exporter.exposition.labels import Label, Scope
-from exporter.exposition.parts import Reader
+from exporter.exposition.parts import ValueReader
 
 Kind = Literal["counter", "gauge", "info"]
 Level = Literal["core", "full"]
@@ -31,7 +31,7 @@ class Family:
     level: Level
     meaning: str
     origin: str
-    reader: Reader
+    reader: ValueReader
 
     @property
     def scope(self) -> Scope:
@@ -74,16 +74,22 @@ class Family:
         return f"{self.meaning} Source: {self.origin}."
 
 
-def counter(name: str, meaning: str, origin: str, reader: Reader, level: Level = "full") -> Family:
+def counter(
+    name: str, meaning: str, origin: str, reader: ValueReader, level: Level = "full"
+) -> Family:
     """Describe a family that only rises."""
     return Family(name, "counter", level, meaning, origin, reader)
 
 
-def gauge(name: str, meaning: str, origin: str, reader: Reader, level: Level = "full") -> Family:
+def gauge(
+    name: str, meaning: str, origin: str, reader: ValueReader, level: Level = "full"
+) -> Family:
     """Describe a family that may rise and fall."""
     return Family(name, "gauge", level, meaning, origin, reader)
 
 
-def info(name: str, meaning: str, origin: str, reader: Reader, level: Level = "full") -> Family:
+def info(
+    name: str, meaning: str, origin: str, reader: ValueReader, level: Level = "full"
+) -> Family:
     """Describe a family whose value is always 1 and whose labels carry the facts."""
     return Family(name, "info", level, meaning, origin, reader)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages that scrapers get: rendered when a snapshot is published, ready when they ask."""
+"""The pages for scrapers: rendered when a snapshot is published, ready when they are requested."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ K = TypeVar("K")
 """What tells the pages of one kind apart, such as a format."""
 
 ACTIVE_SECONDS = 300.0
-"""How long a variant is kept ready after it was last asked for."""
+"""How long a variant is kept ready after its last request."""
 
 
 def encoded(data: bytes, zipped: bool) -> bytes:
@@ -39,9 +39,9 @@ def encoded(data: bytes, zipped: bool) -> bytes:
 
 
 class Variants(Generic[K]):
-    """Every page of one kind that was asked for in the last 5 minutes, plain and gzipped.
+    """Every page of one kind that was requested in the last 5 minutes, plain and gzipped.
 
-    Whoever publishes holds the lock and calls `renew`; any thread may ask.
+    The publishing thread holds the lock and calls `renew`; any thread may request pages.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Variants(Generic[K]):
         self._lock = lock
         self._clock = clock
         self._make = make
-        self._asked: dict[tuple[K, bool], float] = {}
+        self._requested: dict[tuple[K, bool], float] = {}
         self._ready: dict[tuple[K, bool], bytes] = {}
         """Replaced whole, so that it can be read without the lock."""
 
@@ -59,7 +59,7 @@ class Variants(Generic[K]):
         """Return the page if it is ready, at once; None if `page` has to make it first."""
         data = self._ready.get((key, zipped))
         if data is not None:
-            self._asked[key, zipped] = self._clock()
+            self._requested[key, zipped] = self._clock()
         return data
 
     def page(self, key: K, zipped: bool) -> bytes:
@@ -70,17 +70,19 @@ class Variants(Generic[K]):
             if data is None:
                 data = encoded(self._make(key), zipped)
                 self._ready = {**self._ready, variant: data}
-            self._asked[variant] = self._clock()
+            self._requested[variant] = self._clock()
             return data
 
     def renew(self) -> None:
-        """Make those anew that are still asked for, and forget the others; the lock is held."""
+        """Render again what was requested recently, and drop the rest; call with the lock held."""
         now = self._clock()
-        asked = {
-            variant: at for variant, at in list(self._asked.items()) if now - at < ACTIVE_SECONDS
+        recent = {
+            variant: at
+            for variant, at in list(self._requested.items())
+            if now - at < ACTIVE_SECONDS
         }
-        variants = tuple(asked)
-        self._asked = asked  # from here on other threads may add to it
+        variants = tuple(recent)
+        self._requested = recent  # from here on other threads may add to it
         plain = {key: self._make(key) for key in {key for key, _ in variants}}
         self._ready = {variant: encoded(plain[variant[0]], variant[1]) for variant in variants}
 
@@ -124,9 +126,9 @@ class ProcessMetrics:
 
 
 class Pages:
-    """Keeps every variant that was asked for in the last 5 minutes ready for the next scrape.
+    """Keeps every variant that was requested in the last 5 minutes ready for the next scrape.
 
-    One thread publishes; any thread may ask.
+    One thread publishes; any thread may request pages.
     """
 
     def __init__(
@@ -203,7 +205,7 @@ class Pages:
         return self._blocks
 
     def _dcgm_page(self, names: Names) -> bytes:
-        # Imported when it is first asked for: most nodes never are, and it takes 1 MB.
+        # Imported at the first request: it takes 1 MB, and most nodes never get one.
         from exporter.exposition.dcgm.page import DcgmPage
 
         made = self._dcgm_pages.get(names)

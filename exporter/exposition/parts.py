@@ -57,7 +57,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class ValueReader:
     """Where a family's values are: the part of the snapshot, their labels, and how to read them."""
 
     part: Part[Any]
@@ -79,17 +79,17 @@ class Part(Generic[T]):
     """From the `Gpu`, the `Share`, the states by group, the `Rank` or the `Node`, as the scope
     says."""
 
-    def one(self, read: Callable[[T], Number | None]) -> Reader:
+    def one(self, read: Callable[[T], Number | None]) -> ValueReader:
         """Read one value."""
-        return Reader(self, "one", (), read)
+        return ValueReader(self, "one", (), read)
 
-    def by_label(self, label: Label, read: Callable[[T], Mapping[str, Number]]) -> Reader:
+    def by_label(self, label: Label, read: Callable[[T], Mapping[str, Number]]) -> ValueReader:
         """Read values by one label."""
-        return Reader(self, "by_label", (label,), read)
+        return ValueReader(self, "by_label", (label,), read)
 
-    def rows(self, labels: tuple[Label, ...], read: Callable[[T], Rows]) -> Reader:
+    def rows(self, labels: tuple[Label, ...], read: Callable[[T], Rows]) -> ValueReader:
         """Read values, each with the values of all these labels."""
-        return Reader(self, "rows", labels, read)
+        return ValueReader(self, "rows", labels, read)
 
 
 GPU: Part[Gpu] = Part("gpu", lambda gpu: gpu)
@@ -143,10 +143,10 @@ def subjects(
 
     Args:
         node: the snapshot and the exporter's own state.
-        parts: the parts that are asked for.
+        parts: the parts to look up.
         label: names a device, or one GPU instance of it.
         rank_label: names a rank of a training job with its device.
-        no_device: stands beside what belongs to the node.
+        no_device: the label of what belongs to the node.
 
     Returns:
         For each part the objects that are known, in the order of the GPUs or of the ranks.

@@ -21,7 +21,7 @@ HIGHEST_RATE = 1e14
 so does that for 64 bits, near 9.22e18."""
 
 
-class Field(NamedTuple):
+class ProfilingField(NamedTuple):
     """One of DCGM's profiling fields."""
 
     number: int
@@ -49,29 +49,38 @@ class Field(NamedTuple):
 
 
 FIELDS = (
-    Field(1001, "GR_ENGINE_ACTIVE", "GR_ENGINE_UTIL_RATIO", "engine"),
-    Field(1002, "SM_ACTIVE", "SM_UTIL_RATIO", "sm"),
-    Field(1003, "SM_OCCUPANCY", "SM_OCCUPANCY_RATIO", "occupancy"),
-    Field(1004, "PIPE_TENSOR_ACTIVE", "TENSOR_UTIL_RATIO", "tensor"),
-    Field(1005, "DRAM_ACTIVE", "DRAM_UTIL_RATIO", "dram"),
-    Field(1006, "PIPE_FP64_ACTIVE", "FP64_UTIL_RATIO", "fp64"),
-    Field(1007, "PIPE_FP32_ACTIVE", "FP32_UTIL_RATIO", "fp32"),
-    Field(1008, "PIPE_FP16_ACTIVE", "FP16_UTIL_RATIO", "fp16"),
-    Field(1009, "PCIE_TX_BYTES", "PCIE_TX_BYTES", "pcie_transmit_bytes"),
-    Field(1010, "PCIE_RX_BYTES", "PCIE_RX_BYTES", "pcie_receive_bytes"),
-    Field(1011, "NVLINK_TX_BYTES", "NVLINK_TX_BYTES", "nvlink_transmit_bytes"),
-    Field(1012, "NVLINK_RX_BYTES", "NVLINK_RX_BYTES", "nvlink_receive_bytes"),
-    Field(1013, "PIPE_TENSOR_IMMA_ACTIVE", "IMMA_UTIL_RATIO", "imma"),
-    Field(1014, "PIPE_TENSOR_HMMA_ACTIVE", "HMMA_UTIL_RATIO", "hmma"),
-    Field(1015, "PIPE_TENSOR_DFMA_ACTIVE", "DFMA_UTIL_RATIO", "dfma"),
-    Field(1016, "PIPE_INT_ACTIVE", "INT_UTIL_RATIO", "integer"),
+    ProfilingField(1001, "GR_ENGINE_ACTIVE", "GR_ENGINE_UTIL_RATIO", "engine"),
+    ProfilingField(1002, "SM_ACTIVE", "SM_UTIL_RATIO", "sm"),
+    ProfilingField(1003, "SM_OCCUPANCY", "SM_OCCUPANCY_RATIO", "occupancy"),
+    ProfilingField(1004, "PIPE_TENSOR_ACTIVE", "TENSOR_UTIL_RATIO", "tensor"),
+    ProfilingField(1005, "DRAM_ACTIVE", "DRAM_UTIL_RATIO", "dram"),
+    ProfilingField(1006, "PIPE_FP64_ACTIVE", "FP64_UTIL_RATIO", "fp64"),
+    ProfilingField(1007, "PIPE_FP32_ACTIVE", "FP32_UTIL_RATIO", "fp32"),
+    ProfilingField(1008, "PIPE_FP16_ACTIVE", "FP16_UTIL_RATIO", "fp16"),
+    ProfilingField(1009, "PCIE_TX_BYTES", "PCIE_TX_BYTES", "pcie_transmit_bytes"),
+    ProfilingField(1010, "PCIE_RX_BYTES", "PCIE_RX_BYTES", "pcie_receive_bytes"),
+    ProfilingField(1011, "NVLINK_TX_BYTES", "NVLINK_TX_BYTES", "nvlink_transmit_bytes"),
+    ProfilingField(1012, "NVLINK_RX_BYTES", "NVLINK_RX_BYTES", "nvlink_receive_bytes"),
+    ProfilingField(1013, "PIPE_TENSOR_IMMA_ACTIVE", "IMMA_UTIL_RATIO", "imma"),
+    ProfilingField(1014, "PIPE_TENSOR_HMMA_ACTIVE", "HMMA_UTIL_RATIO", "hmma"),
+    ProfilingField(1015, "PIPE_TENSOR_DFMA_ACTIVE", "DFMA_UTIL_RATIO", "dfma"),
+    ProfilingField(1016, "PIPE_INT_ACTIVE", "INT_UTIL_RATIO", "integer"),
 )
 """The fields 1001 to 1016, by number. FP16 is without HMMA; DFMA is that of the tensor pipe. Link
 traffic has no meaning for one MIG instance (NVIDIA/DCGM #88)."""
 
 MEDIA_FIELDS = (
-    *(Field(1017 + n, f"NVDEC{n}_ACTIVE", f"NVDEC_UTIL_{n}_RATIO", "decoder") for n in range(8)),
-    *(Field(1025 + n, f"NVJPG{n}_ACTIVE", f"NVJPG_UTIL_{n}_RATIO", "jpeg") for n in range(8)),
-    *(Field(1033 + n, f"NVOFA{n}_ACTIVE", f"NVOFA_UTIL_{n}_RATIO", "ofa") for n in range(2)),
+    *(
+        ProfilingField(1017 + n, f"NVDEC{n}_ACTIVE", f"NVDEC_UTIL_{n}_RATIO", "decoder")
+        for n in range(8)
+    ),
+    *(
+        ProfilingField(1025 + n, f"NVJPG{n}_ACTIVE", f"NVJPG_UTIL_{n}_RATIO", "jpeg")
+        for n in range(8)
+    ),
+    *(
+        ProfilingField(1033 + n, f"NVOFA{n}_ACTIVE", f"NVOFA_UTIL_{n}_RATIO", "ofa")
+        for n in range(2)
+    ),
 )
 """One field per engine of that kind; the mean of those that a GPU has is its activity."""

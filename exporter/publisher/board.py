@@ -11,27 +11,25 @@ from typing import Any, NamedTuple
 
 from exporter.model.reading import THROTTLE_REASONS, Activity, Vitals
 from exporter.model.snapshot import BoardTotals
-from exporter.publisher.skipped_rounds import Preferred
+from exporter.publisher.skipped_rounds import CountersOrDriver
 
 KEPT_SECONDS = 10.0
 """Longer ago than this no interval ended whose energy is still asked for."""
 
 
-class Tally:
-    """A counter that is either the driver's total or our own sum: whichever was there first.
-
-    It never changes from one to the other, so it never jumps.
+class BoardTotal:
+    """A counter that is the driver's total or our own sum, whichever came first; it never switches,
+    so it never jumps.
     """
 
     __slots__ = ("_ours", "_sum", "value")
 
     def __init__(self) -> None:
         self.value: float | None = None
-        """None while the driver does not give its total, which may go on meanwhile, and while our
-        sum does not grow by all that is done."""
+        """None while the driver does not give its total, and while our sum is not complete."""
         self._sum = 0.0
         self._ours: bool | None = None
-        """None until one of them was there."""
+        """None before the first value of either."""
 
     def follow(self, total: float | None) -> None:
         """Take the driver's total; None means that it is not known now."""
@@ -111,8 +109,8 @@ class BoardIntegral:
     """The totals of one board since it was first seen."""
 
     def __init__(self) -> None:
-        self._tallies = [(counter, Tally()) for counter in BOARD_TOTALS]
-        self._preferred = [Preferred() for _ in BOARD_TOTALS]
+        self._tallies = [(counter, BoardTotal()) for counter in BOARD_TOTALS]
+        self._preferred = [CountersOrDriver() for _ in BOARD_TOTALS]
         self._energy = next(
             tally for counter, tally in self._tallies if counter.field == "energy_joules"
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which limiter a share is said to have, while several take turns."""
+"""The limiter to show while several alternate: change it only when another clearly leads."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ and pauses of up to 5 s each lead in the window by turns, by 2 s at most, but no
 time."""
 
 
-class Leader:
-    """Which limiter a share is said to have: one that does not change with every burst."""
+class SteadyLimiter:
+    """The limiter of a share, which does not change with every burst."""
 
     def __init__(self) -> None:
         self.limiter: str | None = None
@@ -24,14 +24,14 @@ class Leader:
         """Seconds by limiter, those long ago counting less and less."""
 
     def add(self, interval_seconds: float, limited: Mapping[str, float]) -> None:
-        """Take how long each was it in an interval."""
+        """Add an interval: for how many seconds each limiter held."""
         kept = math.exp(-interval_seconds / USUAL_SECONDS)
         self._usual = {
             name: kept * self._usual.get(name, 0.0) + seconds for name, seconds in limited.items()
         }
 
     def judge(self, window: Mapping[str, float]) -> None:
-        """Change it where another leads clearly; `window` is in seconds by limiter."""
+        """Change the limiter if another clearly leads; `window` has the seconds by limiter."""
         if not any(window.values()):
             self.limiter = None
             return

@@ -14,7 +14,7 @@ from exporter.derive.roofline import intensity, intensity_bounds
 from exporter.derive.saturation import estimated
 from exporter.model.reading import Utilization
 from exporter.model.snapshot import RECENT_SECONDS, Bounds, Recent, Saturation, ShareTotals
-from exporter.publisher.limiter_hysteresis import Leader
+from exporter.publisher.limiter_hysteresis import SteadyLimiter
 from exporter.publisher.totals import merged
 
 ESTIMATE = "estimate"
@@ -118,7 +118,7 @@ class RecentWindow:
 
     def __init__(self) -> None:
         self._marks: deque[_Mark] = deque()
-        self._leader = Leader()
+        self._limiter = SteadyLimiter()
 
     def add(
         self,
@@ -142,7 +142,7 @@ class RecentWindow:
         if last is not None and monotonic <= last.monotonic:
             return
         if last is None or not interval_seconds:
-            self._leader = Leader()
+            self._limiter = SteadyLimiter()
             marks.clear()
             marks.append(_Mark(monotonic, totals, 0.0, 0.0, 0.0, Settled()))
             return
@@ -177,8 +177,8 @@ class RecentWindow:
         while len(marks) > 2 and monotonic - marks[1].monotonic >= reach:
             marks.popleft()
         limited = totals.limited_seconds
-        self._leader.add(interval_seconds, _grown_each(limited, last.totals.limited_seconds))
-        self._leader.judge(_grown_each(limited, marks[0].totals.limited_seconds))
+        self._limiter.add(interval_seconds, _grown_each(limited, last.totals.limited_seconds))
+        self._limiter.judge(_grown_each(limited, marks[0].totals.limited_seconds))
 
     def _saturation_bounds(self) -> Bounds | None:
         """Return the bounds of the saturation; None where it was not bounded at all."""
@@ -259,7 +259,7 @@ class RecentWindow:
             time_parts=_over_each(parts, parted),
             time_bounds={} if parted else _bounds_between(before, after, ran),
             limited_ratio=_over_each(limited, judged),
-            limiter=self._leader.limiter,
+            limiter=self._limiter.limiter,
             roof_ratio=roofs,
             flops_per_second=flops,
             flops_bounds_per_second=work,
@@ -321,7 +321,7 @@ def _leaves_out_work(saturation: Saturation | None) -> bool:
 
 
 def _observed_between(before: ShareTotals, after: ShareTotals) -> float:
-    """Return how long the interval was that was added; 0 where nothing could be said of it."""
+    """Return the length of the last interval; 0 if it has no limiter."""
     return _grown_each(after.ran_seconds, before.ran_seconds).get("limited_seconds", 0.0)
 
 

@@ -92,7 +92,7 @@ class TrackedShare:
         work_is_new = _places(work) != _places(self.work)
         self.work = work
         share_reading = self._expected(share_reading, read, rules)
-        awaited = share_reading.counters is not None and share_reading.activity is None
+        skipped = share_reading.counters is not None and share_reading.activity is None
         whole = BoardRound(
             elapsed, reading.vitals, None if last is None else last.vitals, energy_joules
         )
@@ -128,7 +128,7 @@ class TrackedShare:
             share_reading = replace(share_reading, activity=None, counters=None)
             derived = derive(share_reading)
         self._history = derived.history
-        if awaited and elapsed:
+        if skipped and elapsed:
             self._skipped.add(whole)
         else:
             self._skipped.clear()
@@ -136,7 +136,7 @@ class TrackedShare:
         if activity is not None and activity.lag_seconds:
             ended = reading.monotonic_seconds - activity.lag_seconds
             drawn = self._energy.between(ended - activity.seconds, ended)
-        self._add(share_reading, read, derived, rules, drawn, awaited=awaited)
+        self._add(share_reading, read, derived, rules, drawn, skipped=skipped)
         self.integral.add_allocated(
             elapsed, allocated=work.allocated, held=derived.held, anew=work_is_new
         )
@@ -158,7 +158,7 @@ class TrackedShare:
             derived.dram_integral_bounds,
             energy_joules,
         )
-        if awaited:
+        if skipped:
             # The counters skipped a round: what was measured last stands for up to 3 intervals.
             self.derived = replace(self.derived, held=derived.held, holder=derived.holder)
             return
@@ -173,9 +173,9 @@ class TrackedShare:
         rules: Rules,
         energy_joules: float | None,
         *,
-        awaited: bool,
+        skipped: bool,
     ) -> None:
-        """Add what was derived of an interval; `awaited` if the counters skipped it."""
+        """Add what was derived of an interval; `skipped` if the counters skipped it."""
         reading, _, elapsed = read
         activity = within_gap(share_reading.activity, rules)
         utilization = (
@@ -199,7 +199,7 @@ class TrackedShare:
             energy_joules,
             reading.timestamp_seconds,
         )
-        if derived.idle is None and not awaited:
+        if derived.idle is None and not skipped:
             self.integral.end_idle(reading.timestamp_seconds)
 
     def add_stall(self, method: str, seconds: Bounds) -> None:

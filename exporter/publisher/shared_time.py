@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The observed time that the hardware counters of one share have in common.
 
-One observed time serves the counters of all units, so it runs only while all of them are read. A
-unit that is blank for up to three readings stops them all; one that stays away, or is blank again
-and again, is left out, and the others go on. It comes back after a minute without a blank: a scrape
-then has seen that it was gone.
+All units' counters are divided by one observed time, so it runs only while all of them are read. A
+unit that is missing for up to three readings stops them all. One that is missing for longer, or
+again and again, is left out, and the others go on; it comes back after a minute without a gap, so
+that a scrape has seen that it was gone.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from exporter.model.reading import Activity
 from exporter.model.snapshot import Roofline
 
 SURE_SECONDS = 60.0
-"""A unit that was left out counts again once it was read for so long without a blank."""
+"""A unit that was left out comes back after this long without a gap."""
 FORGOTTEN_BLANKS = 1 / 6
-"""By a reading with the unit: one that is blank more often than in every seventh is left out."""
+"""For each reading with the unit: a unit missing in more than every seventh reading is left out."""
 ROOF = "roof_seconds"
-"""Whether its bases are known follows from the work as well: one that is not leaves at once."""
+"""Its bases depend on the work, too: an unknown one is left out at once."""
 FIELDS = (
     "engine_active_seconds",
     "sm_active_seconds",
@@ -37,7 +37,7 @@ FIELDS = (
 )
 """The fields of `ShareTotals` that the observed time "activity" belongs to."""
 WHOLE = "flops"
-"""The field whose labels come and go with the work, not with what is read."""
+"""The field whose labels depend on the work, not on what is read."""
 WORK_UNITS = ("fp64", "fp32", "fp16", "imma", "dmma", "dfma")
 """Fields of `Activity`: units of FLOPs besides the tensor pipe, and what shows its precision."""
 
@@ -58,9 +58,9 @@ class SharedTime:
         self._members: set[Key] = set()
         self._source: str | None = None
         self._blanks: dict[Key, float] = {}
-        """Members that were blank, and in how many readings that are not forgotten."""
+        """Members that were missing, and how often; each later reading reduces the count."""
         self._away: dict[Key, float] = {}
-        """Those that were left out, and for how many seconds they were read since."""
+        """Units that were left out, and for how many seconds they were read since."""
         self._work_units: dict[str, set[str]] = {}
         """By source: the units of FLOPs that it has given."""
 
@@ -89,7 +89,7 @@ class SharedTime:
         self._away.update(dict.fromkeys(keys, 0.0))
 
     def members(self, field: str, value: Any) -> Any:
-        """Return of a field what is read together; None for nothing."""
+        """Return the part of a field's value that is added up; None for none of it."""
         members = self._members
         if field not in FIELDS or value is None:
             return value
@@ -98,9 +98,10 @@ class SharedTime:
         return {label: each for label, each in value.items() if (field, label) in members} or None
 
     def without_partial_flops(self, roofline: Roofline, activity: Activity) -> Roofline:
-        """Return what follows from a reading, without the FLOPs where it lacks one of the units
-        whose FLOPs its source has given: the others are not all of them. Nor are those before a
-        unit that is new, with which they are added up from a minute later on."""
+        """Return the roofline without FLOPs if they are not those of all units: if this reading
+        lacks a unit that its source gave before. When a source gives a unit for the first time,
+        FLOPs are left out of the totals for a minute: before and after are not of the same units.
+        """
         given = {name for name in WORK_UNITS if getattr(activity, name) is not None}
         if tensor_activity(activity) is not None:
             given.add("tensor")

@@ -49,7 +49,7 @@ class SkippedRounds:
         self._rounds.append(skipped)
 
     def clear(self) -> None:
-        """Forget all: it is not known, or counted otherwise, what the share did in them."""
+        """Drop all: nothing is known of them, or it is counted in another way."""
         self._rounds.clear()
 
     def joined(self, present: BoardRound, activity: Activity) -> BoardRound:
@@ -71,25 +71,24 @@ class SkippedRounds:
         )
 
 
-class Preferred:
-    """What an interval adds by the counters, else by the driver's own readings; none counts twice.
+class CountersOrDriver:
+    """What an interval adds to a board counter: from the hardware counters, else from the driver.
 
-    Where the counters have given it, what the driver gives waits for up to three rounds, because
-    the next activity may cover them.
+    While the hardware counters give it, the driver's amounts wait for up to three rounds, because
+    the next activity may cover these rounds. So nothing counts twice.
     """
 
     def __init__(self) -> None:
         self._counted = self._began = False
-        self._awaited: list[tuple[float, float | None]] = []
+        self._waiting: list[tuple[float, float | None]] = []
         """Length in seconds of each round, and what the driver gave."""
         self._blanks = 0
-        """Rounds of which nothing is known, since the last minute without any."""
+        """Rounds without an amount since the last full minute without such a round."""
         self._sure_seconds = 0.0
 
     @property
     def is_known(self) -> bool:
-        """Whether the sum grows by all that is done: one that leaves out rounds now and then, or
-        stands still, is of less."""
+        """Whether the sum is complete: not if rounds are missing now and then, or all of them."""
         return self._blanks <= GAP_INTERVALS
 
     def add(
@@ -99,8 +98,8 @@ class Preferred:
         if activity is not None and counted is not None:
             self._counted = True
             amounts = [*self._missed(activity.seconds - seconds), counted]
-        elif self._counted and seconds and len(self._awaited) < GAP_INTERVALS:
-            self._awaited.append((seconds, read))
+        elif self._counted and seconds and len(self._waiting) < GAP_INTERVALS:
+            self._waiting.append((seconds, read))
             return None
         else:
             self._counted = False
@@ -116,9 +115,9 @@ class Preferred:
 
     def _missed(self, covered_seconds: float) -> list[float | None]:
         """Return the amounts of the rounds that wait, without the last ones in this time."""
-        count = covered_rounds([seconds for seconds, _ in self._awaited], covered_seconds)
-        missed = [amount for _, amount in self._awaited[: len(self._awaited) - count]]
-        self._awaited.clear()
+        count = covered_rounds([seconds for seconds, _ in self._waiting], covered_seconds)
+        missed = [amount for _, amount in self._waiting[: len(self._waiting) - count]]
+        self._waiting.clear()
         return missed
 
 

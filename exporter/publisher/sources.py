@@ -23,12 +23,11 @@ def source_states(
     workloads: Sequence[WorkloadSource] = (),
     collectives: CollectiveSource | None = None,
 ) -> dict[str, SourceState]:
-    """Return the state of the readers' own source, of each counter source, of training, and of the
-    sources of workloads and of collectives that are in use.
+    """Return the state of every source: NVML or its replacement, counter sources, training,
+    workloads, collectives.
 
-    A counter source is listed where a share expects it to answer, or where it reads all GPUs at
-    once and is in use. `cuts` are the activities that
-    had to be cut to 1, by source; they count as its failures.
+    A counter source is listed if a share expects it to answer, or if it reads all GPUs at once and
+    is in use. `cuts` are the activities that had to be cut to 1, by source; they count as failures.
     """
     own = readers.name
     failures = Counter(cuts)
@@ -54,8 +53,8 @@ def source_states(
         for source, is_up in up.items()
     }
     others: list[WorkloadSource | CollectiveSource | None] = [*workloads, collectives]
-    asked = {each.name: said for each in others if each and (said := each.state) is not None}
-    return states | _training_sources(training) | asked
+    used = {each.name: found for each in others if each and (found := each.state) is not None}
+    return states | _training_sources(training) | used
 
 
 def _training_sources(training: Sequence[TrainingReports]) -> dict[str, SourceState]:

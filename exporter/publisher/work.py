@@ -34,7 +34,7 @@ TOLERATED_RATIO = 0.02
 """Less than this is the clocks and averages of two observers."""
 
 
-class _Said(NamedTuple):
+class _Statement(NamedTuple):
     seconds: float
     """The monotonic time of a report."""
     flops: float
@@ -63,7 +63,7 @@ class StatedWork:
         """t0: no report before it counts."""
         self._lower = self._other = self._upper = 0.0
         """The totals then: from below by all, by everything else, and from above."""
-        self._last: dict[str, _Said] = {}
+        self._last: dict[str, _Statement] = {}
         """By report id: the last report that counts."""
         self._claimed = self._dropped = 0.0
         """Since then; and what of it is no longer waited for."""
@@ -73,7 +73,7 @@ class StatedWork:
         """The sum of it over processes that are gone."""
         self._over_since: float | None = None
         self._measured = False
-        self._history: dict[str, deque[_Said]] = {}
+        self._history: dict[str, deque[_Statement]] = {}
 
     def take(
         self,
@@ -131,9 +131,9 @@ class StatedWork:
             last = before.pop(claim.report_id, None)
             if not claim.is_done or (last is None and claim.seconds <= self._since):
                 continue
-            said = self._last[claim.report_id] = _Said(claim.seconds, claim.flops)
+            statement = self._last[claim.report_id] = _Statement(claim.seconds, claim.flops)
             if last is not None:
-                grown = max(0.0, said.flops - last.flops)
+                grown = max(0.0, statement.flops - last.flops)
                 self._claimed += grown
                 largest = self._largest.get(claim.report_id, 0.0)
                 self._largest[claim.report_id] = max(largest, grown)
@@ -163,7 +163,7 @@ class StatedWork:
             history = before.get(claim.report_id) or deque()
             self._history[claim.report_id] = history
             if not history or claim.seconds > history[-1].seconds:
-                history.append(_Said(claim.seconds, claim.flops))
+                history.append(_Statement(claim.seconds, claim.flops))
             last = history[-1]
             while len(history) > 2 and last.seconds - history[1].seconds >= RECENT_SECONDS:
                 history.popleft()
@@ -176,8 +176,8 @@ class StatedWork:
             rate += (last.flops - first.flops) / seconds
             if claim.is_done:
                 least += _certain(history, now - RECENT_SECONDS) / RECENT_SECONDS
-            said = claim.precision
-            precisions.add(None if said is None else tensor_precision(said))
+            name = claim.precision
+            precisions.add(None if name is None else tensor_precision(name))
         named = frozenset(each for each in precisions if each is not None)
         whole = None if None in precisions else named
         self.work = Work(rate, least, whole) if known else None
@@ -215,9 +215,9 @@ def with_work(share: Share, stated: StatedWork, reading: Reading, *, steady: boo
     )
 
 
-def _certain(history: Sequence[_Said], since: float) -> float:
+def _certain(history: Sequence[_Statement], since: float) -> float:
     """Return the FLOPs that were certainly done since then."""
-    within = [said for said in history if said.seconds >= since]
+    within = [each for each in history if each.seconds >= since]
     if len(within) < 2:
         return 0.0
     largest = max(after.flops - before.flops for before, after in pairwise(history))

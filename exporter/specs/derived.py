@@ -21,7 +21,7 @@ from exporter.specs.gpu_model import DERIVED, assumed_precision
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RateRule:
     """Dense operations per clock and SM of one architecture; FMA = 2 operations."""
 
     cores_per_sm: int
@@ -57,18 +57,18 @@ _RATES = """
 """
 
 
-def _parse_rule(line: str) -> tuple[tuple[int, int], Rule]:
+def _parse_rule(line: str) -> tuple[tuple[int, int], RateRule]:
     capability, cores, *rates = line.split()
     major, minor = capability.split(".")
     named = zip(_COLUMNS, rates, strict=True)
     flops = {name: int(rate) for name, rate in named if rate != "-"}
-    return (int(major), int(minor)), Rule(int(cores), flops)
+    return (int(major), int(minor)), RateRule(int(cores), flops)
 
 
 RULES = dict(_parse_rule(line) for line in _RATES.strip().splitlines())
 
 
-def _geforce(rule: Rule) -> Rule:
+def _geforce(rule: RateRule) -> RateRule:
     """Halve what accumulates in FP32, and keep the full rate as that of FP16 accumulation."""
     full = rule.flops_per_clock
     halved = ("tf32_tensor", "fp16_tensor", "bf16_tensor", "fp8_tensor")
@@ -76,7 +76,7 @@ def _geforce(rule: Rule) -> Rule:
     for name in ("fp16_tensor", "fp8_tensor"):
         if name in full:
             rates[f"{name}_fp16acc"] = full[name]
-    return Rule(rule.cores_per_sm, rates)
+    return RateRule(rule.cores_per_sm, rates)
 
 
 GEFORCE_RULES = {
@@ -84,7 +84,7 @@ GEFORCE_RULES = {
 }
 """GeForce from Turing on, also in laptops; TITAN boards run at the professional rate."""
 
-SMALL_TURING_RULE = Rule(64, {"fp64": 4, "fp32": 128, "fp16": 256})
+SMALL_TURING_RULE = RateRule(64, {"fp64": 4, "fp32": 128, "fp16": 256})
 """TU116 and TU117 have no tensor cores, though their compute capability is that of TU102."""
 
 LOWEST_TENSOR_CLOCK_RATIO = 0.8
@@ -97,7 +97,7 @@ FLOAT_TENSOR = ("tf32_tensor", "fp16_tensor", "bf16_tensor", "fp8_tensor", "fp4_
 _SMALL_TURING_NAME = re.compile(r"\b(?:GTX 16\d0|MX\d{3}|T\d{3,4})\b")
 
 
-def rule_for(device: Device) -> Rule | None:
+def rule_for(device: Device) -> RateRule | None:
     """Return the rule of this GPU's architecture and class, or None."""
     capability = device.compute_capability
     if capability is None:

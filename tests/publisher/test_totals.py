@@ -20,7 +20,7 @@ from exporter.model.snapshot import (
     ShareTotals,
     TimeParts,
 )
-from exporter.publisher.board import BOARD_TOTALS, BoardIntegral, Tally
+from exporter.publisher.board import BOARD_TOTALS, BoardIntegral, BoardTotal
 from exporter.publisher.shared_time import SharedTime
 from exporter.publisher.totals import SHARE_TOTALS, ShareIntegral
 
@@ -231,7 +231,7 @@ def test_how_long_it_is_idle_is_what_was_seen_of_it() -> None:
 
 def test_a_tally_keeps_to_the_driver_once_it_counted() -> None:
     """The driver's total is never mixed with our own sum, so the counter cannot jump."""
-    tally = Tally()
+    tally = BoardTotal()
     tally.follow(1000.0)
     tally.add(5.0)
     assert tally.value == 1000.0

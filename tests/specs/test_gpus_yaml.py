@@ -10,7 +10,7 @@ import pytest
 
 from exporter.model.snapshot import CLOCK_UNITS
 from exporter.specs import GpuModel, load_specs
-from exporter.specs.derived import GEFORCE_RULES, RULES, SMALL_TURING_RULE, Rule
+from exporter.specs.derived import GEFORCE_RULES, RULES, SMALL_TURING_RULE, RateRule
 from exporter.specs.pcie import pcie_bytes_per_second
 
 BOOK = load_specs()
@@ -23,8 +23,8 @@ def rows(table: str) -> list[str]:
     return re.split(r"\s*[|\n]\s*", table.strip())
 
 
-def _cut(rule: Rule, **rates: int) -> Rule:
-    return Rule(rule.cores_per_sm, {**rule.flops_per_clock, **rates})
+def _cut(rule: RateRule, **rates: int) -> RateRule:
+    return RateRule(rule.cores_per_sm, {**rule.flops_per_clock, **rates})
 
 
 INTEGRATED = ("jetson-agx-orin-64gb", "jetson-thor-t5000", "gb10")
@@ -65,7 +65,7 @@ EXPLAINED: dict[tuple[str, str], str] = {
 }
 
 
-def _rule(model: GpuModel) -> Rule:
+def _rule(model: GpuModel) -> RateRule:
     if model.key in OWN_RULES:
         return OWN_RULES[model.key]
     capability = model.compute_capability
@@ -73,7 +73,7 @@ def _rule(model: GpuModel) -> Rule:
         return SMALL_TURING_RULE
     if "GeForce" in model.product and capability in GEFORCE_RULES:
         return GEFORCE_RULES[capability]
-    return RULES.get(capability, Rule(model.cores_per_sm, {}))
+    return RULES.get(capability, RateRule(model.cores_per_sm, {}))
 
 
 def _clock(model: GpuModel, precision: str) -> float | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from exporter.exposition.parts import Number, Reader
+from exporter.exposition.parts import Number, ValueReader
 
 Names = Literal["legacy", "current"]
 """Up to dcgm-exporter 4.8, and from 4.9 on."""
@@ -20,7 +20,7 @@ PREFIX = "DCGM_FI_DEV_"
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class WrittenUnit:
     """How a value of ours, which is in base units, is written."""
 
     name: str
@@ -28,17 +28,17 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class Naming:
     """What one generation calls a metric, and in which unit it has it."""
 
     name: str
     kind: Kind
-    unit: Unit
+    unit: WrittenUnit
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """A value that has labels of its own, and where they stand among those of its GPU."""
+class LabelledValue:
+    """A value with labels of its own, and their place among those of its GPU."""
 
     value: Number
     labels: tuple[tuple[str, str], ...] = ()
@@ -48,22 +48,22 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class DcgmMetric:
     """One metric: one row of the table."""
 
     number: int | None
     """DCGM's number for it; None for one of dcgm-exporter's own."""
     listed: Listed
-    legacy: Form
-    current: Form
+    legacy: Naming
+    current: Naming
     meaning: str
-    reader: Reader
+    reader: ValueReader
     """Of one value or, with the shape rows, of events."""
     each: bool = False
     """Whether what is the board's holds for each of its GPU instances too, as a temperature does:
     while MIG is on it is repeated for each, as dcgm-exporter does. What adds up is not."""
 
-    def form(self, names: Names) -> Form:
+    def form(self, names: Names) -> Naming:
         """Return what a generation makes of it."""
         return self.legacy if names == "legacy" else self.current
 

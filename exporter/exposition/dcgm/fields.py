@@ -11,7 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import cast
 
-from exporter.exposition.dcgm.field import PREFIX, Event, Field, Form, Kind, Listed, Unit
+from exporter.exposition.dcgm.field import (
+    PREFIX,
+    DcgmMetric,
+    Kind,
+    LabelledValue,
+    Listed,
+    Naming,
+    WrittenUnit,
+)
 from exporter.exposition.labels import flag
 from exporter.exposition.parts import (
     ACTIVITY,
@@ -23,7 +31,7 @@ from exporter.exposition.parts import (
     UTILIZATION,
     VITALS,
     Part,
-    Reader,
+    ValueReader,
 )
 from exporter.model import dcgm
 from exporter.model.reading import Activity, Health, Memory
@@ -40,36 +48,36 @@ WHOLE_ACTIVITY: Part[Activity] = Part(
 """Of a GPU without MIG: traffic over links is the whole GPU's."""
 
 
-def _whole(unit: str, per_base_unit: float = 1.0) -> Unit:
-    return Unit(unit, lambda value: f"{value * per_base_unit:.0f}")
+def _whole(unit: str, per_base_unit: float = 1.0) -> WrittenUnit:
+    return WrittenUnit(unit, lambda value: f"{value * per_base_unit:.0f}")
 
 
-def _decimal(unit: str) -> Unit:
-    return Unit(unit, lambda value: f"{value:f}")
+def _decimal(unit: str) -> WrittenUnit:
+    return WrittenUnit(unit, lambda value: f"{value:f}")
 
 
-UNITS: Mapping[str, Unit] = {
+UNITS: Mapping[str, WrittenUnit] = {
     unit.name or "-": unit
     for unit in (
         *(_whole(""), _whole("°C"), _decimal("W"), _decimal("ratio"), _whole("%", 100.0)),
         *(_whole("MHz", 1e-6), _whole("Hz"), _whole("ns", 1e9), _whole("bytes")),
         *(_whole("MB/s", 1e-6), _whole("bytes/s"), _whole("mJ", 1e3)),
-        Unit("J", lambda value: f"{value // 1:.0f}"),
-        Unit("MiB", lambda value: f"{value // MIB:.0f}"),
+        WrittenUnit("J", lambda value: f"{value // 1:.0f}"),
+        WrittenUnit("MiB", lambda value: f"{value // MIB:.0f}"),
     )
 }
 
 
-def _nvlink_errors(kind: str) -> Reader:
+def _nvlink_errors(kind: str) -> ValueReader:
     return BOARD.one(lambda b: b.nvlink_errors_total.get(kind))
 
 
-def _throttled(reason: str) -> Reader:
+def _throttled(reason: str) -> ValueReader:
     """Read the driver's own total, which counts from when it was loaded."""
     return VITALS.one(lambda v: v.throttle_seconds.get(reason))
 
 
-def _ecc_errors(severity: str, *, lifetime: bool = False) -> Reader:
+def _ecc_errors(severity: str, *, lifetime: bool = False) -> ValueReader:
     """Read the errors of all places together."""
 
     def read(health: Health) -> int | None:
@@ -91,21 +99,21 @@ def _nvlink_rate(activity: Activity) -> float | None:
     return sum(known) / activity.seconds if len(known) == 2 and activity.seconds > 0 else None
 
 
-def _last_xid(gpu: Gpu) -> Iterable[Event]:
+def _last_xid(gpu: Gpu) -> Iterable[LabelledValue]:
     """Return the Xid that was seen last; of several in one moment the highest."""
     seen = ((record.last_timestamp_seconds, code) for code, record in gpu.xids.items())
     _, code = max(seen, default=(0.0, 0))
     known = XIDS.get(code)
     message = known.meaning if known is not None else UNKNOWN_ERROR if code else NO_ERROR
-    return (Event(code, attributes=(("err_code", str(code)), ("err_msg", message))),)
+    return (LabelledValue(code, attributes=(("err_code", str(code)), ("err_msg", message))),)
 
 
-def _xid_totals(gpu: Gpu) -> Iterator[Event]:
+def _xid_totals(gpu: Gpu) -> Iterator[LabelledValue]:
     for code, record in sorted(gpu.xids.items()):
-        yield Event(record.count, labels=(("xid", str(code)),))
+        yield LabelledValue(record.count, labels=(("xid", str(code)),))
 
 
-def _profiling(field: dcgm.Field) -> Field:
+def _profiling(field: dcgm.ProfilingField) -> DcgmMetric:
     """Return the row of a profiling field; a rate is what moved over the time it moved in."""
 
     def rate(activity: Activity) -> float | None:
@@ -117,11 +125,11 @@ def _profiling(field: dcgm.Field) -> Field:
         return value
 
     unit = UNITS["bytes/s" if field.is_rate else "ratio"]
-    return Field(
+    return DcgmMetric(
         field.number,
         PROFILING_LISTED.get(field.number, "other"),
-        Form(dcgm.PREFIX + field.legacy, "gauge", unit),
-        Form(dcgm.PREFIX + field.current, "gauge", unit),
+        Naming(dcgm.PREFIX + field.legacy, "gauge", unit),
+        Naming(dcgm.PREFIX + field.current, "gauge", unit),
         PROFILING_MEANING[field.number],
         WHOLE_ACTIVITY.one(rate) if field.is_rate else ACTIVITY.one(ratio),
     )
@@ -198,7 +206,7 @@ _FACTS = """
 449 default   gauge   NVLINK_BANDWIDTH_TOTAL    MB/s NVLINK_THROUGHPUT_BYTES_PER_SECOND bytes/s
 """
 
-_READERS: Mapping[str, tuple[str, Reader]] = {
+_READERS: Mapping[str, tuple[str, ValueReader]] = {
     "SM_CLOCK": ("Clock of the SMs", VITALS.one(lambda v: v.clock_hertz.get("sm"))),
     "MEM_CLOCK": ("Clock of the memory", VITALS.one(lambda v: v.clock_hertz.get("memory"))),
     "MEMORY_TEMP": (
@@ -233,11 +241,11 @@ _READERS: Mapping[str, tuple[str, Reader]] = {
     "DEC_UTIL": ("Time in which the video decoder was busy", VITALS.one(lambda v: v.decoder_ratio)),
     "XID_ERRORS": (
         "Number of the Xid that was seen last, 0 before the first",
-        Reader(GPU, "rows", (), _last_xid),
+        ValueReader(GPU, "rows", (), _last_xid),
     ),
     "DCGM_EXP_XID_ERRORS_TOTAL": (
         "Xids seen since the exporter started",
-        Reader(GPU, "rows", (), _xid_totals),
+        ValueReader(GPU, "rows", (), _xid_totals),
     ),
     "POWER_VIOLATION": (
         "Time in which the clocks were held down to keep the power limit",
@@ -346,23 +354,23 @@ def _full_name(name: str) -> str:
     return name if name.startswith("DCGM_") else PREFIX + name
 
 
-def _row(line: str) -> Field:
+def _row(line: str) -> DcgmMetric:
     number, listed, kind, legacy, unit, current, current_unit, *each = line.split()
     meaning, reader = _READERS[legacy]
     current = legacy if current == "=" else current
     current_unit = unit if current_unit == "=" else current_unit
-    return Field(
+    return DcgmMetric(
         None if number == "-" else int(number),
         cast("Listed", listed),
-        Form(_full_name(legacy), cast("Kind", kind), UNITS[unit]),
-        Form(_full_name(current), cast("Kind", kind), UNITS[current_unit]),
+        Naming(_full_name(legacy), cast("Kind", kind), UNITS[unit]),
+        Naming(_full_name(current), cast("Kind", kind), UNITS[current_unit]),
         meaning,
         reader,
         each=bool(each),
     )
 
 
-FIELDS: tuple[Field, ...] = (
+FIELDS: tuple[DcgmMetric, ...] = (
     *map(_row, _FACTS.strip().splitlines()),
     *(_profiling(field) for field in dcgm.FIELDS),
 )

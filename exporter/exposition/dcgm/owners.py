@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from exporter.exposition.dcgm.field import Event, Names
+from exporter.exposition.dcgm.field import LabelledValue, Names
 from exporter.exposition.formats import labels_text
 from exporter.model.reading import Device
 from exporter.model.snapshot import Gpu, Snapshot
@@ -22,7 +22,7 @@ IDENTITY_LABELS = ("gpu", "UUID", "pci_bus_id", "device", "modelName")
 INSTANCE_LABELS = ("GPU_I_PROFILE", "GPU_I_ID")
 WORK_LABELS = ("container", "hpc_job", "namespace", "pod")
 OTHER_LABELS = ("err_code", "err_msg", "pod_uid", "vgpu", "xid")
-"""Of some series, or of a dcgm-exporter that was asked for them."""
+"""Of some series, or of a dcgm-exporter that is configured to add them."""
 RESERVED = frozenset(
     (
         *IDENTITY_LABELS,
@@ -54,7 +54,7 @@ class Owner:
     attributes: Pairs
     """Whose work is on it."""
 
-    def of(self, event: Event) -> str:
+    def of(self, event: LabelledValue) -> str:
         """Return the labels of a series that has some of its own."""
         labels = sorted((*self.labels, *event.labels))
         return _text((*self.identity, *labels, *sorted((*self.attributes, *event.attributes))))

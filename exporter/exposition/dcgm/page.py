@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from exporter.exposition.dcgm.field import Field, Names
+from exporter.exposition.dcgm.field import DcgmMetric, Names
 from exporter.exposition.dcgm.fields import FIELDS
 from exporter.exposition.dcgm.owners import Owner, Owners
 from exporter.exposition.parts import Node, Part, subjects
@@ -31,7 +31,7 @@ _Found = list[tuple[Owner, Any]]
 class _Lines:
     """The series of one metric, each with its last value."""
 
-    def __init__(self, field: Field, names: Names) -> None:
+    def __init__(self, field: DcgmMetric, names: Names) -> None:
         form = field.form(names)
         self._field = field
         self._name = form.name

@@ -11,7 +11,7 @@ from exporter.model.training import NO_DEVICE, TrainingReport
 
 
 class Place(NamedTuple):
-    """A share of a GPU as the labels name it; without a UUID it stands for no GPU at all."""
+    """A share of a GPU as the labels name it; without a UUID, no GPU at all."""
 
     uuid: str | None
     gpu_instance: int | None

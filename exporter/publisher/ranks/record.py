@@ -21,7 +21,7 @@ from exporter.model.training import (
 from exporter.publisher.ranks.check import StallCheck
 from exporter.publisher.ranks.gaps import GapClock
 from exporter.publisher.ranks.places import Listed, Place, verified
-from exporter.publisher.ranks.waits import Said, Waits
+from exporter.publisher.ranks.waits import RankSummary, Waits
 from exporter.publisher.ranks.windows import Window
 from exporter.publisher.totals import merged
 
@@ -69,7 +69,7 @@ class RankRecord:
         self._noted_at: float | None = None
         self._announced: dict[str, float] = {}
         """By report id: the seconds of announced waits up to the last tick."""
-        self._unsettled: deque[tuple[Said, TrainingTotals]] = deque()
+        self._unsettled: deque[tuple[RankSummary, TrainingTotals]] = deque()
         self._windows: list[Window] = []
         self._ticks = 0
         """How often the first of these was put off."""
@@ -145,7 +145,7 @@ class RankRecord:
         return self.newest.phase if self.newest.alive else None
 
     def fresh(self, now: float) -> bool:
-        """Return whether what it reported of the last seconds still stands."""
+        """Return whether what it reported of the last seconds is still valid."""
         return self.alive > 0 and self.waits.fresh(now)
 
     def note(self, now: float, seconds: float) -> None:
@@ -157,7 +157,7 @@ class RankRecord:
         self._noted_at = reported_at
         totals = self.totals
         living = [report for report in self.last.values() if report.alive]
-        said = Said(
+        summary = RankSummary(
             seconds=reported_at,
             wait=totals.phase_seconds.get("data"),
             stall=totals.phase_gpu_idle_seconds.get("data"),
@@ -167,7 +167,7 @@ class RankRecord:
             several=len(living) > 1,
             ending=not living,
         )
-        self._unsettled.append((said, totals))
+        self._unsettled.append((summary, totals))
 
     def _note_announced(self, now: float, seconds: float) -> None:
         if not self._announced and not self.newest.announces:
@@ -200,9 +200,9 @@ class RankRecord:
     def settle(self, gaps: GapClock | None, now: float) -> None:
         """Judge what was reported, by the idle time of its GPU up to then."""
         while self._unsettled:
-            said, totals = self._unsettled[0]
+            summary, totals = self._unsettled[0]
             seen = None if gaps is None else gaps.end
-            if seen is not None and seen < said.seconds <= seen + UNSEEN_SECONDS:
+            if seen is not None and seen < summary.seconds <= seen + UNSEEN_SECONDS:
                 self._ticks += 1
                 if self._ticks < MOST_TICKS:
                     break
@@ -210,10 +210,10 @@ class RankRecord:
             self._ticks = 0
             stalls = totals.phase_gpu_idle_seconds
             if stalls:
-                times = None if gaps is None else gaps.at(said.seconds)
+                times = None if gaps is None else gaps.at(summary.seconds)
                 observed, idle = (0.0, 0.0) if times is None else (times.observed, times.idle)
-                self.check.add(stalls, said.seconds, observed, idle)
-            self.waits.add(said, gaps)
+                self.check.add(stalls, summary.seconds, observed, idle)
+            self.waits.add(summary, gaps)
         self.waits.judge(now, gaps)
 
 

@@ -21,7 +21,7 @@ from exporter.publisher.ranks.windows import (
 SHORTEST_RECENT_SECONDS = 0.5
 """Nothing is judged over less."""
 FRESH_SECONDS = 5.0
-"""A report stands for this time, or for two of the rank's own intervals if these are longer."""
+"""A report counts for this long, or for two of the rank's own intervals if these are longer."""
 SILENCE_SECONDS = 2.0
 """A loop with short steps reports every second: a rank that was silent for longer does something
 else, and one that announces its waits does not wait, unless its own history says otherwise."""
@@ -29,8 +29,8 @@ HISTORY_SECONDS = 100.0
 """Of idle time in silences: so much of the past counts."""
 
 
-class Said(NamedTuple):
-    """What a rank said in a report, over all its processes."""
+class RankSummary(NamedTuple):
+    """What a rank reported, over all its processes."""
 
     seconds: float
     """The monotonic time at which it was received."""
@@ -48,7 +48,7 @@ class Said(NamedTuple):
     """Whether none is."""
 
 
-class _Knot(NamedTuple):
+class _Point(NamedTuple):
     """Totals up to a report, in seconds, between which they are taken to grow evenly."""
 
     seconds: float
@@ -79,13 +79,13 @@ class Waits:
         self.bounded = False
         """Whether windows are formed."""
         self._windows: list[Window] = []
-        self._last: Said | None = None
+        self._last: RankSummary | None = None
         self._times = _UNSEEN
         """Of the GPU, up to that report."""
         self._seen = False
         """Whether the GPU could be seen up to it."""
         self._window: StallWindow | None = None
-        self._knots: deque[_Knot] = deque()
+        self._points: deque[_Point] = deque()
         self._pieces: deque[_Piece] = deque()
         self._other_of_idle: float | None = None
         """The part of recent idle time outside announced waits that the stall covers."""
@@ -98,73 +98,74 @@ class Waits:
         windows, self._windows = self._windows, []
         return windows
 
-    def add(self, said: Said, gaps: GapClock | None) -> None:
+    def add(self, summary: RankSummary, gaps: GapClock | None) -> None:
         """Take what was reported, and the times of the GPU around then; None if it is not read."""
-        times = _UNSEEN if gaps is None else gaps.at(said.seconds)
-        before, self._last = self._last, said
+        times = _UNSEEN if gaps is None else gaps.at(summary.seconds)
+        before, self._last = self._last, summary
         times_before, self._times = self._times, times
         seen, self._seen = self._seen and gaps is not None, gaps is not None
-        if before is None or said.seconds <= before.seconds:
-            self._begin(said, times)
+        if before is None or summary.seconds <= before.seconds:
+            self._begin(summary, times)
             if before is None and gaps is not None and gaps.begin is not None:
-                self._begin_bounds(said, gaps.begin)
+                self._begin_bounds(summary, gaps.begin)
             return
-        mark, marked = _mark(before, times_before), _mark(said, times)
+        mark, marked = _mark(before, times_before), _mark(summary, times)
         waited = max(marked.wait - mark.wait, 0.0)
         idle = max(times.idle - times_before.idle, 0.0)
-        self._bound(said, before, marked)
+        self._bound(summary, before, marked)
         stalled = 0.0
-        if said.stall is not None:
-            stalled = min(max(said.stall - (before.stall or 0.0), 0.0), waited)
+        if summary.stall is not None:
+            stalled = min(max(summary.stall - (before.stall or 0.0), 0.0), waited)
             if before.waiting and seen:
                 # Its events are resolved later.
                 stalled = min(waited, idle)
-        last = self._knots[-1]
-        self._knots.append(_Knot(said.seconds, last.wait + waited, last.stall + stalled))
-        while len(self._knots) > 2 and said.seconds - self._knots[1].seconds >= RECENT_SECONDS:
-            self._knots.popleft()
+        last = self._points[-1]
+        self._points.append(_Point(summary.seconds, last.wait + waited, last.stall + stalled))
+        while len(self._points) > 2 and summary.seconds - self._points[1].seconds >= RECENT_SECONDS:
+            self._points.popleft()
         if not before.waiting and seen:
             self._add_piece(
-                said, _Piece(said.seconds, said.seconds - before.seconds, idle, stalled)
+                summary, _Piece(summary.seconds, summary.seconds - before.seconds, idle, stalled)
             )
-            if said.seconds - before.seconds >= SILENCE_SECONDS and not said.several:
+            if summary.seconds - before.seconds >= SILENCE_SECONDS and not summary.several:
                 self._silent_idle += idle
                 self._silent_stall += between(mark, marked).lower
                 while self._silent_idle > HISTORY_SECONDS:
                     self._silent_idle /= 2
                     self._silent_stall /= 2
-        spacing = said.seconds - before.seconds
-        self._fresh_until = said.seconds + max(FRESH_SECONDS, 2 * spacing)
+        spacing = summary.seconds - before.seconds
+        self._fresh_until = summary.seconds + max(FRESH_SECONDS, 2 * spacing)
 
-    def _begin(self, said: Said, times: GapTimes) -> None:
+    def _begin(self, summary: RankSummary, times: GapTimes) -> None:
         """Take the first report: there is nothing before it to judge."""
-        self._knots.clear()
-        self._knots.append(_Knot(said.seconds, 0.0, 0.0))
-        self._window = self._new_window(said, times)
+        self._points.clear()
+        self._points.append(_Point(summary.seconds, 0.0, 0.0))
+        self._window = self._new_window(summary, times)
 
-    def _begin_bounds(self, said: Said, observed_from: float) -> None:
+    def _begin_bounds(self, summary: RankSummary, observed_from: float) -> None:
         """Bound what it waited before its first report, as far as the GPU was observed then."""
-        seconds = min(said.loop_seconds, said.seconds - observed_from)
+        seconds = min(summary.loop_seconds, summary.seconds - observed_from)
         if self.bounded and seconds > 0.0:
-            self._windows.append(before_the_first_report(_mark(said, self._times), seconds))
+            self._windows.append(before_the_first_report(_mark(summary, self._times), seconds))
 
-    def _new_window(self, said: Said, times: GapTimes) -> StallWindow | None:
-        self.bounded = self._seen and said.wait is not None and said.stall is None
+    def _new_window(self, summary: RankSummary, times: GapTimes) -> StallWindow | None:
+        self.bounded = self._seen and summary.wait is not None and summary.stall is None
         if not self.bounded:
             self.bounds = None
             return None
-        return StallWindow(_mark(said, times))
+        return StallWindow(_mark(summary, times))
 
-    def _bound(self, said: Said, before: Said, now: Mark) -> None:
+    def _bound(self, summary: RankSummary, before: RankSummary, now: Mark) -> None:
         """Add the time since the last report to the window that is open."""
-        if self._window is None or not self._seen or said.wait is None or said.stall is not None:
-            self._window = self._new_window(said, now.times)
+        measured = summary.stall is not None
+        if self._window is None or not self._seen or summary.wait is None or measured:
+            self._window = self._new_window(summary, now.times)
             return
         window = self._window.add(
             now,
             announced=before.waiting,
-            several=said.several or before.several,
-            ending=said.ending,
+            several=summary.several or before.several,
+            ending=summary.ending,
         )
         seen = was_observed(window)
         if seen:
@@ -174,12 +175,12 @@ class Waits:
             self.bounds = window.ratios if seen else None
             self._other_of_idle = window.other_of_idle if seen else None
 
-    def _add_piece(self, said: Said, piece: _Piece) -> None:
+    def _add_piece(self, summary: RankSummary, piece: _Piece) -> None:
         pieces = self._pieces
         pieces.append(piece)
-        while len(pieces) > 1 and said.seconds - pieces[0].end >= RECENT_SECONDS:
+        while len(pieces) > 1 and summary.seconds - pieces[0].end >= RECENT_SECONDS:
             pieces.popleft()
-        if said.stall is None:
+        if summary.stall is None:
             return
         seconds = idle = stalled = 0.0
         for each in pieces:
@@ -190,7 +191,7 @@ class Waits:
             self._other_of_idle = stalled / idle if idle > SEEN_IDLE_RATIO * seconds else None
 
     def fresh(self, now: float) -> bool:
-        """Return whether what it reported of the last seconds still stands."""
+        """Return whether what it reported of the last seconds is still valid."""
         return self._last is not None and (self._last.announces or now <= self._fresh_until)
 
     def of_idle(self, now: float) -> float | None:
@@ -207,31 +208,31 @@ class Waits:
         last = self._last
         if last is None:
             return
-        end = self._knots[-1]
+        end = self._points[-1]
         if last.announces and now > end.seconds:
             waiting = now - end.seconds if last.waiting else 0.0
             idle = 0.0 if gaps is None else max(gaps.at(now).idle - self._times.idle, 0.0)
-            end = _Knot(now, end.wait + waiting, end.stall + min(waiting, idle))
+            end = _Point(now, end.wait + waiting, end.stall + min(waiting, idle))
         wait, stall, seconds = self._since(end)
         if seconds < SHORTEST_RECENT_SECONDS:
             return
         self.wait_ratio = None if last.wait is None else min(wait / seconds, 1.0)
         self.stall_ratio = None if last.stall is None else min(stall / seconds, 1.0)
 
-    def _since(self, end: _Knot) -> tuple[float, float, float]:
+    def _since(self, end: _Point) -> tuple[float, float, float]:
         """Return wait, stall and length of the last `RECENT_SECONDS` before a time."""
         begin = end.seconds - RECENT_SECONDS
-        earlier, later = self._knots[0], end
-        for knot in self._knots:
-            if knot.seconds > begin:
-                later = knot
+        earlier, later = self._points[0], end
+        for point in self._points:
+            if point.seconds > begin:
+                later = point
                 break
-            earlier = knot
+            earlier = point
         if earlier.seconds >= begin:
             start = earlier
         else:
             part = (begin - earlier.seconds) / (later.seconds - earlier.seconds)
-            start = _Knot(
+            start = _Point(
                 begin,
                 earlier.wait + part * (later.wait - earlier.wait),
                 earlier.stall + part * (later.stall - earlier.stall),
@@ -239,5 +240,5 @@ class Waits:
         return end.wait - start.wait, end.stall - start.stall, end.seconds - start.seconds
 
 
-def _mark(said: Said, times: GapTimes) -> Mark:
-    return Mark(said.seconds, said.wait or 0.0, times)
+def _mark(summary: RankSummary, times: GapTimes) -> Mark:
+    return Mark(summary.seconds, summary.wait or 0.0, times)

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from exporter.model.dcgm import FIELDS, MADE_HERE, MEDIA_FIELDS, Field
+from exporter.model.dcgm import FIELDS, MADE_HERE, MEDIA_FIELDS, ProfilingField
 from exporter.model.reading import Activity
 from exporter.sources.interface import DCGM
 
-BY_NAME: Mapping[str, Field] = {
+BY_NAME: Mapping[str, ProfilingField] = {
     name: field for field in (*FIELDS, *MEDIA_FIELDS) for name in field.names
 }
 """Every field under each of its names on a page."""
@@ -130,7 +130,7 @@ def _share(text: str) -> tuple[str, int | None] | None:
     return uuid, int(instance) if instance else None
 
 
-def _usable(field: Field, value: float) -> float | None:
+def _usable(field: ProfilingField, value: float) -> float | None:
     """Return the value, or None where it is a blank of DCGM's, NaN, or cannot be."""
     if not 0 <= value <= field.highest or value in BLANKS:
         return None
@@ -138,7 +138,7 @@ def _usable(field: Field, value: float) -> float | None:
 
 
 def _gpu_rows(rows: list[Row]) -> GpuRows:
-    shares: dict[int | None, dict[Field, float]] = defaultdict(dict)
+    shares: dict[int | None, dict[ProfilingField, float]] = defaultdict(dict)
     blank = False
     for row in rows:
         field = BY_NAME.get(row.name)
@@ -162,7 +162,7 @@ def _gpu_rows(rows: list[Row]) -> GpuRows:
     )
 
 
-def _activity(values: Mapping[Field, float]) -> Activity | None:
+def _activity(values: Mapping[ProfilingField, float]) -> Activity | None:
     """Return the activity of one share; None where nothing but link traffic is known of it."""
     if all(field.is_rate for field in values):
         return None

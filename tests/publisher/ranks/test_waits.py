@@ -6,12 +6,12 @@ from __future__ import annotations
 import pytest
 
 from exporter.publisher.ranks.gaps import GapClock
-from exporter.publisher.ranks.waits import Said, Waits
+from exporter.publisher.ranks.waits import RankSummary, Waits
 
 
-def said(seconds: float, wait: float, stall: float | None = None) -> Said:
+def said(seconds: float, wait: float, stall: float | None = None) -> RankSummary:
     """A report of a rank that announces nothing."""
-    return Said(seconds, wait, stall, seconds, False, False, False, False)
+    return RankSummary(seconds, wait, stall, seconds, False, False, False, False)
 
 
 @pytest.mark.parametrize(("apart", "judged"), [(0.4, False), (0.6, True)])

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -14,7 +13,7 @@ from exporter.model.snapshot import Bounds, Ceilings, Gpu
 from exporter.publisher.board import BoardIntegral
 from exporter.publisher.ranks import Claims, GpuShares, Place
 from exporter.publisher.rules import Rules
-from exporter.publisher.share import Round, TrackedShare, share_picture, within_gap
+from exporter.publisher.share import NodeCounts, Round, TrackedShare, share_picture, within_gap
 from exporter.publisher.workloads import NodeWork
 from exporter.specs import SpecBook, share_ceilings
 from exporter.specs.precisions import UNSTATED, reported_precision
@@ -37,10 +36,8 @@ class TrackedGpu:
         specs: SpecBook,
         rules: Rules,
         now: float,
-        logged_precisions: set[str] | None = None,
+        counts: NodeCounts,
     ) -> None:
-        """Track `device`; precisions that it lacks go to the log unless `logged_precisions`, which
-        all GPUs of the node share, has them already."""
         self.device = device
         self.ceilings: Ceilings | None = None
         self.board = BoardIntegral()
@@ -57,12 +54,8 @@ class TrackedGpu:
         """What its training ranks report to compute in, when its ceilings were last set."""
         self._engine = False
         """Whether a process on it had loaded Transformer Engine then."""
-        self._logged_precisions = set() if logged_precisions is None else logged_precisions
+        self._counts = counts
         self._ceilings_due = True
-        self._ended_cuts: Counter[str] = Counter()
-        """The cuts of shares that no longer exist."""
-        self._ended_exceeded = 0
-        """Likewise the minutes in which more work was stated than they can do."""
         self._fault: str | None = None
         """What went wrong with the last reading."""
         self._logged_fault: type[Exception] | None = None
@@ -72,19 +65,6 @@ class TrackedGpu:
         """Use other specs and rules from the next report on."""
         self._specs, self._rules = specs, rules
         self._ceilings_due = True
-
-    @property
-    def cuts(self) -> Counter[str]:
-        """How many activities had to be cut to 1 since the GPU was first seen, by source."""
-        cuts = Counter(self._ended_cuts)
-        for share in self.shares.values():
-            cuts.update(share.integral.cuts)
-        return cuts
-
-    @property
-    def flops_exceed_peak(self) -> int:
-        """How often the work stated in a minute was more than its shares can do."""
-        return self._ended_exceeded + sum(share.stated.exceeded for share in self.shares.values())
 
     @property
     def last_shares(self) -> GpuShares:
@@ -160,7 +140,7 @@ class TrackedGpu:
 
     def _first_time(self, precision: str) -> bool:
         """Return whether this precision is to be logged: each once, and not for ever new ones."""
-        logged = self._logged_precisions
+        logged = self._counts.logged_precisions
         if precision in logged or len(logged) >= MOST_LOGGED_PRECISIONS:
             return False
         logged.add(precision)
@@ -190,10 +170,6 @@ class TrackedGpu:
                 claims.work.get(Place(reading.device.uuid, number), ()),
                 work.of(reading.device.uuid, number),
             )
-        for number, share in self.shares.items():
-            if share is not present.get(number):
-                self._ended_cuts.update(share.integral.cuts)
-                self._ended_exceeded += share.stated.exceeded
         self.shares = present
 
     def add_stall(self, gpu_instance: int | None, method: str, seconds: Bounds) -> None:
@@ -219,7 +195,9 @@ class TrackedGpu:
         )
         share = self.shares.get(number)
         if share is None or share.identity != identity:
-            share = TrackedShare(identity, self._share_ceilings(number), reading.timestamp_seconds)
+            share = TrackedShare(
+                identity, self._share_ceilings(number), reading.timestamp_seconds, self._counts
+            )
         return share
 
     def picture(self, now: float, xids: Mapping[int, XidRecord]) -> Gpu:

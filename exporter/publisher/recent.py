@@ -66,23 +66,29 @@ class Settled(NamedTuple):
         return Utilization(upper, upper, seconds, None, memory)
 
 
-class _Traffic(NamedTuple):
-    """Integrals of what bounds the traffic of device memory."""
+class _Bounded(NamedTuple):
+    """Integrals of what is only bounded, and the time in seconds over which they ran."""
 
     seconds: float = 0.0
-    """The observed time over which both ran."""
-    lower_bytes: float = 0.0
-    upper_bytes: float = 0.0
+    lower: float = 0.0
+    upper: float = 0.0
 
-    def after(self, bounds: Bounds | None, seconds: float) -> _Traffic:
+    def after(self, bounds: Bounds | None, seconds: float) -> _Bounded:
         """Return the integrals after one more interval, which adds nothing if it is not known."""
         if bounds is None:
             return self
-        return _Traffic(
+        return _Bounded(
             self.seconds + seconds,
-            self.lower_bytes + bounds.lower * seconds,
-            self.upper_bytes + bounds.upper * seconds,
+            self.lower + bounds.lower * seconds,
+            self.upper + bounds.upper * seconds,
         )
+
+    def mean_since(self, before: _Bounded) -> Bounds | None:
+        """Return the mean of each bound over the time of which it is known; None for no time."""
+        seconds = self.seconds - before.seconds
+        if not seconds:
+            return None
+        return Bounds((self.lower - before.lower) / seconds, (self.upper - before.upper) / seconds)
 
 
 class _Mark(NamedTuple):
@@ -90,13 +96,10 @@ class _Mark(NamedTuple):
 
     monotonic: float
     totals: ShareTotals
-    lower: float
-    """Integral of the lower bound of the saturation."""
-    upper: float
-    bounded: float
-    """The time over which both ran, in seconds."""
-    settled: Settled
-    traffic: _Traffic = _Traffic()
+    saturation: _Bounded = _Bounded()
+    settled: Settled = Settled()
+    traffic: _Bounded = _Bounded()
+    """Of device memory, in bytes."""
     unread: float = 0.0
     """The observed time in which some of the work was not counted, in seconds."""
     units: Mapping[str, float] = {}
@@ -144,13 +147,8 @@ class RecentWindow:
         if last is None or not interval_seconds:
             self._limiter = SteadyLimiter()
             marks.clear()
-            marks.append(_Mark(monotonic, totals, 0.0, 0.0, 0.0, Settled()))
+            marks.append(_Mark(monotonic, totals))
             return
-        lower, upper, bounded = last.lower, last.upper, last.bounded
-        if saturation is not None:
-            lower += saturation.bounds.lower * interval_seconds
-            upper += saturation.bounds.upper * interval_seconds
-            bounded += interval_seconds
         settled = last.settled
         if saturation is not None and saturation.source == ESTIMATE:
             settled = settled.after(utilization, interval_seconds)
@@ -163,9 +161,9 @@ class RecentWindow:
             _Mark(
                 monotonic,
                 totals,
-                lower,
-                upper,
-                bounded,
+                last.saturation.after(
+                    None if saturation is None else saturation.bounds, interval_seconds
+                ),
                 settled,
                 last.traffic.after(traffic, seen),
                 last.unread + seen * _leaves_out_work(saturation),
@@ -183,11 +181,11 @@ class RecentWindow:
     def _saturation_bounds(self) -> Bounds | None:
         """Return the bounds of the saturation; None where it was not bounded at all."""
         then, now = self._marks[0], self._marks[-1]
-        seconds = now.bounded - then.bounded
-        if not seconds:
+        bounds = now.saturation.mean_since(then.saturation)
+        if bounds is None:
             return None
-        upper = min((now.upper - then.upper) / seconds, _settled_upper(then, now, seconds))
-        return Bounds((now.lower - then.lower) / seconds, upper)
+        settled = _settled_upper(then, now, now.saturation.seconds - then.saturation.seconds)
+        return Bounds(bounds.lower, min(bounds.upper, settled))
 
     def _flops_bounds(self, seconds: float | None) -> Bounds | None:
         """Return the bounds of the FLOP/s."""
@@ -245,7 +243,7 @@ class RecentWindow:
         units = _grown_each(now.units, then.units)
         engine = active.get("engine")
         work = self._flops_bounds(ran.get("flops_upper"))
-        traffic = _traffic_between(then.traffic, now.traffic) if dram is None else None
+        traffic = now.traffic.mean_since(then.traffic) if dram is None else None
         counted = now.unread == then.unread
         point = intensity(sum(flops.values()), dram) if flops and counted else None
         return Recent(
@@ -333,17 +331,6 @@ def _bounds_between(
     lower = _over_each(_grown_each(after.time_lower_seconds, before.time_lower_seconds), seconds)
     upper = _over_each(_grown_each(after.time_upper_seconds, before.time_upper_seconds), seconds)
     return {part: Bounds(lower[part], upper[part]) for part in lower}
-
-
-def _traffic_between(then: _Traffic, now: _Traffic) -> Bounds | None:
-    """Return the bounds of the traffic in bytes/s over the time of which they are known."""
-    seconds = now.seconds - then.seconds
-    if not seconds:
-        return None
-    return Bounds(
-        (now.lower_bytes - then.lower_bytes) / seconds,
-        (now.upper_bytes - then.upper_bytes) / seconds,
-    )
 
 
 def _active(totals: ShareTotals) -> dict[str, float]:

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from exporter.clock import GAP_INTERVALS
@@ -15,6 +16,7 @@ from exporter.derive.timeparts import UTILIZATION_MARGIN_RATIO
 from exporter.derive.units import cut_activity
 from exporter.model.reading import Activity, Reading, ShareReading
 from exporter.model.snapshot import Bounds, Ceilings, Share
+from exporter.model.training import FLOPS_EXCEED_PEAK, STALL_EXCEEDS_IDLE
 from exporter.model.workload import NO_WORK, ShareWork
 from exporter.publisher.board import EnergyHistory
 from exporter.publisher.ranks import GapClock, WorkClaim
@@ -26,6 +28,20 @@ from exporter.publisher.work import StatedWork, with_work
 
 SAMPLE_SECONDS = 1.0
 """The driver's utilization is of up to so long before it is read."""
+
+
+@dataclass
+class NodeCounts:
+    """What was refused to believe since the start, over all GPUs, also those that are gone."""
+
+    cuts: Counter[str] = field(default_factory=Counter)
+    """By source: activities that had to be cut to 1."""
+    disbelieved: Counter[str] = field(
+        default_factory=lambda: Counter({STALL_EXCEEDS_IDLE: 0, FLOPS_EXCEED_PEAK: 0})
+    )
+    """By reason: minutes in which a training job was not believed in full."""
+    logged_precisions: set[str] = field(default_factory=set)
+    """Precisions that jobs reported and no GPU has; each goes to the log once."""
 
 
 class Round(NamedTuple):
@@ -50,14 +66,16 @@ def within_gap(activity: Activity | None, rules: Rules) -> Activity | None:
 class TrackedShare:
     """What outlives a tick for one share."""
 
-    def __init__(self, identity: object, ceilings: Ceilings | None, started: float) -> None:
+    def __init__(
+        self, identity: object, ceilings: Ceilings | None, started: float, counts: NodeCounts
+    ) -> None:
         self.identity = identity
         self.ceilings = ceilings
-        self.integral = ShareIntegral(started)
+        self.integral = ShareIntegral(started, counts.cuts)
         self.totals = self.integral.totals()
         self.recent = RecentWindow()
         self._energy = EnergyHistory()
-        self.stated = StatedWork()
+        self.stated = StatedWork(counts.disbelieved)
         self.gaps = GapClock()
         self.activity: Activity | None = None
         """The last one that the counters gave."""

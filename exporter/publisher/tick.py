@@ -5,18 +5,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from exporter.clock import Clock, next_due_seconds
 from exporter.model.readers import CollectiveSource, Readers, TrainingReports, WorkloadSource
 from exporter.model.reading import SUSPENDED, SlotReport
 from exporter.model.snapshot import Gpu, Snapshot
-from exporter.model.training import FLOPS_EXCEED_PEAK, STALL_EXCEEDS_IDLE, TrainingReport
+from exporter.model.training import TrainingReport
 from exporter.publisher.gpu import TrackedGpu
 from exporter.publisher.ranks import INFERRED_BY_CLIENT, GapClock, Place, Ranks
 from exporter.publisher.redact import WithoutSerials, without_owner, without_owners
 from exporter.publisher.rules import Rules
+from exporter.publisher.share import NodeCounts
 from exporter.publisher.sources import problem_of, source_states, training_state
 from exporter.publisher.workloads import NodeWork
 from exporter.specs import SpecBook
@@ -52,13 +52,11 @@ class Publisher:
         self._work = NodeWork(workloads)
         self._collectives = collectives
         self._gpus: dict[str, TrackedGpu] = {}
-        self._ranks = Ranks()
+        self._counts = NodeCounts()
+        self._ranks = Ranks(self._counts.disbelieved)
         self._without_serials = WithoutSerials()
-        self._logged_precisions: set[str] = set()
         self._forgotten: set[str] = set()
         """GPUs that readers may still name but that were not seen for too long."""
-        self._forgotten_cuts: Counter[str] = Counter()
-        self._forgotten_exceeded = 0
         self._reconfiguration: tuple[SpecBook, Rules] | None = None
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
@@ -109,7 +107,7 @@ class Publisher:
                 self._readers,
                 reports,
                 gpus,
-                self._cuts(),
+                self._counts.cuts,
                 self._training,
                 self._workloads,
                 self._collectives,
@@ -117,7 +115,7 @@ class Publisher:
             devices=self._readers.devices(),
             problem=problem_of(self._readers, reports, gpus),
             ranks=self._ranks.pictures(now),
-            training=training_state(self._training, self._disbelieved()),
+            training=training_state(self._training, self._counts.disbelieved),
             collectives=None if self._collectives is None else self._collectives.collectives(),
             pod_labels=self._work.pod_labels,
         )
@@ -157,7 +155,7 @@ class Publisher:
             return
         gpu = self._gpus.get(device.uuid)
         if gpu is None:
-            gpu = TrackedGpu(device, self._specs, self._rules, now, self._logged_precisions)
+            gpu = TrackedGpu(device, self._specs, self._rules, now, self._counts)
             self._gpus[device.uuid] = gpu
         gpu.take(report, self._ranks.claims, self._work, now)
 
@@ -183,9 +181,7 @@ class Publisher:
             if now - gpu.seen_at > self._rules.forget_after_seconds
         ]:
             log.info("forgetting GPU %s: not seen for too long", uuid)
-            forgotten = self._gpus.pop(uuid)
-            self._forgotten_cuts.update(forgotten.cuts)
-            self._forgotten_exceeded += forgotten.flops_exceed_peak
+            del self._gpus[uuid]
             self._forgotten.add(uuid)
 
     def _pictures(self, now: float) -> tuple[Gpu, ...]:
@@ -195,21 +191,6 @@ class Publisher:
             gpu.picture(now, xids.get(gpu.device.uuid, {}))
             for gpu in sorted(self._gpus.values(), key=lambda gpu: gpu.device.index)
         )
-
-    def _disbelieved(self) -> dict[str, int]:
-        """Return in how many minutes a training job was not believed in full, by why."""
-        exceeded = sum(gpu.flops_exceed_peak for gpu in self._gpus.values())
-        return {
-            STALL_EXCEEDS_IDLE: self._ranks.stall_exceeds_idle,
-            FLOPS_EXCEED_PEAK: self._forgotten_exceeded + exceeded,
-        }
-
-    def _cuts(self) -> Counter[str]:
-        """Return how many activities had to be cut to 1, by source."""
-        cuts = Counter(self._forgotten_cuts)
-        for gpu in self._gpus.values():
-            cuts.update(gpu.cuts)
-        return cuts
 
 
 def _once_each(reports: Sequence[SlotReport]) -> list[SlotReport]:

@@ -167,8 +167,8 @@ which it was given away but not held, which needs no measurement."""
 class ShareIntegral:
     """The totals of one share since it was first seen."""
 
-    def __init__(self, started_unix_seconds: float) -> None:
-        self.cuts: Counter[str] = Counter()
+    def __init__(self, started_unix_seconds: float, cuts: Counter[str] | None = None) -> None:
+        self.cuts = Counter() if cuts is None else cuts
         """By source: activities that had to be cut to 1 by more than rounding explains."""
         self.shared_time = SharedTime()
         self._sums: dict[str, Any] = {}

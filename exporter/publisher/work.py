@@ -8,7 +8,7 @@ the largest growth between two reports in a row is taken off whatever is called 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -24,6 +24,7 @@ from exporter.derive.work import (
 )
 from exporter.model.reading import Reading
 from exporter.model.snapshot import RECENT_SECONDS, Share
+from exporter.model.training import FLOPS_EXCEED_PEAK
 from exporter.publisher.ranks import WorkClaim
 from exporter.publisher.recent import ESTIMATE
 from exporter.specs.precisions import tensor_precision
@@ -52,11 +53,11 @@ class StatedWork:
     process states anything, after a gap, and after a change between counters and estimates.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, disbelieved: Counter[str] | None = None) -> None:
+        """Count in `disbelieved` the minutes in which more was stated than the GPU can do."""
+        self._disbelieved = Counter() if disbelieved is None else disbelieved
         self.lower: float | None = None
         """The total of the share's FLOPs from below, by all of it; it never falls."""
-        self.exceeded = 0
-        """Minutes in which more was stated than the GPU can have done."""
         self.work: Work | None = None
         """Of the last ten seconds; None where nothing is stated."""
         self._since = float("-inf")
@@ -148,7 +149,7 @@ class StatedWork:
         elif self._over_since is None:
             self._over_since = now
         elif now - self._over_since >= CHECK_SECONDS:
-            self.exceeded += 1
+            self._disbelieved[FLOPS_EXCEED_PEAK] += 1
             self._dropped += claimed - room
             self._over_since = None
         return min(claimed, room)

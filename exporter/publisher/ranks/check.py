@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from exporter.derive.stall import CHECK_SECONDS, believable_seconds
+from exporter.model.training import STALL_EXCEEDS_IDLE
 
 NOTICED_SECONDS = 0.001
 """A claim that exceeds what is believable by less than this is rounding."""
@@ -18,11 +20,11 @@ class StallCheck:
     case the GPU's readings catch up, and is then dropped: what was let through never falls.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, disbelieved: Counter[str]) -> None:
+        """Count in `disbelieved` the windows in which something had to be dropped."""
+        self._disbelieved = disbelieved
         self.passed: Mapping[str, float] = {}
         """By phase: what is believed; as long as everything fits, the claims themselves."""
-        self.exceeded = 0
-        """Windows in which something had to be dropped."""
         self._claimed: Mapping[str, float] | None = None
         self._withheld: dict[str, float] = {}
         """By phase: what did not fit, in this window and before."""
@@ -71,7 +73,7 @@ class StallCheck:
     def _end_window(self, now: float, observed: float, idle: float) -> None:
         withheld = sum(self._withheld.values())
         if withheld - self._dropped > NOTICED_SECONDS:
-            self.exceeded += 1
+            self._disbelieved[STALL_EXCEEDS_IDLE] += 1
         self._dropped = withheld
         self._start = (now, observed, idle)
         self._passed_in_window = 0.0

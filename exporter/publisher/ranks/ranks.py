@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -61,7 +62,9 @@ class Claims:
 class Ranks:
     """Every rank of every training job that reports to this node; for the publisher's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, disbelieved: Counter[str] | None = None) -> None:
+        self.disbelieved = Counter() if disbelieved is None else disbelieved
+        """By reason: the minutes in which a claim was cut to what the GPU allows."""
         self.claims = Claims()
         """As of the last reports that were taken."""
         self._names = JobNames()
@@ -76,15 +79,6 @@ class Ranks:
         self._taken_at: float | None = None
         self._shared: dict[Place, SharedStall] = {}
         """By share on which the stall of a rank was bounded."""
-        self._exceeded_before = 0
-        """Of ranks that are no longer known."""
-
-    @property
-    def stall_exceeds_idle(self) -> int:
-        """How often a minute's stall was more than its GPU's idle time allows."""
-        return self._exceeded_before + sum(
-            record.check.exceeded for record in self._records.values()
-        )
 
     def take(
         self, reports: Sequence[TrainingReport], gpus: Sequence[GpuShares], now: float
@@ -96,7 +90,7 @@ class Ranks:
             if key is not None:
                 record = self._records.get(key)
                 if record is None:
-                    record = self._records[key] = RankRecord()
+                    record = self._records[key] = RankRecord(self.disbelieved)
                 record.put(report)
         if len(self._records) > before:
             self._records = dict(sorted(self._records.items(), key=_order))
@@ -179,7 +173,6 @@ class Ranks:
             record = self._records[key]
             record.retire(report_id)
             if not record.last:
-                self._exceeded_before += record.check.exceeded
                 del self._records[key]
 
     def _verify(self, gpus: Sequence[GpuShares]) -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import reduce
@@ -43,7 +43,7 @@ _received = attrgetter("received_monotonic_seconds")
 class RankRecord:
     """One rank at one place: the last reports of its processes, and what follows from them."""
 
-    def __init__(self) -> None:
+    def __init__(self, disbelieved: Counter[str]) -> None:
         self.last: dict[str, TrainingReport] = {}
         """By report id."""
         self.newest: TrainingReport
@@ -54,7 +54,7 @@ class RankRecord:
         """Loop time of the longest-running living process, else of the newest one."""
         self.verified: bool | None = None
         """Whether the driver lists it on its GPU; None for a rank without a GPU."""
-        self.check = StallCheck()
+        self.check = StallCheck(disbelieved)
         self.waits = Waits()
         self.announced_ratio = 0.0
         """The share of the last tick's interval that lay in announced waits for data."""

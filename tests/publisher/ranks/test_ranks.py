@@ -344,7 +344,7 @@ def test_a_stall_that_fits_the_idle_time_is_published_as_it_is() -> None:
             ranks, [report(100.0 + second, totals=totals(0.5 * second, 0.4 * second))], clock
         )
     assert rank.totals.phase_gpu_idle_seconds["data"] == pytest.approx(0.4 * 120)
-    assert ranks.stall_exceeds_idle == 0
+    assert ranks.disbelieved["stall_exceeds_idle"] == 0
 
 
 def test_a_stall_beyond_the_idle_time_is_cut_and_counted() -> None:
@@ -360,7 +360,7 @@ def test_a_stall_beyond_the_idle_time_is_cut_and_counted() -> None:
     assert seen == sorted(seen)
     published = seen[-1] - seen[0]
     assert published == pytest.approx(0.1 * 240 + 0.02 * 240, rel=0.01)
-    assert ranks.stall_exceeds_idle == 4
+    assert ranks.disbelieved["stall_exceeds_idle"] == 4
 
 
 def test_a_long_wait_is_believed_when_it_is_reported_late() -> None:
@@ -371,7 +371,7 @@ def test_a_long_wait_is_believed_when_it_is_reported_late() -> None:
         clock.advance(101.0 + second, 1.0, 1.0 if second <= 90 else 0.0)
     rank = after(ranks, [report(192.0, totals=totals(90.0, 89.9))], clock)
     assert rank.totals.phase_gpu_idle_seconds["data"] == pytest.approx(89.9)
-    assert ranks.stall_exceeds_idle == 0
+    assert ranks.disbelieved["stall_exceeds_idle"] == 0
 
 
 def test_time_that_was_not_observed_refutes_no_stall() -> None:
@@ -386,7 +386,7 @@ def test_time_that_was_not_observed_refutes_no_stall() -> None:
     after(alone, [report(100.0, totals=totals(0.0, 0.0))], None)
     rank = after(alone, [report(199.0, totals=totals(80.0, 80.0))], None)
     assert rank.totals.phase_gpu_idle_seconds["data"] == pytest.approx(80.0)
-    assert ranks.stall_exceeds_idle == alone.stall_exceeds_idle == 0
+    assert ranks.disbelieved["stall_exceeds_idle"] == alone.disbelieved["stall_exceeds_idle"] == 0
 
 
 @given(

@@ -187,14 +187,6 @@ def test_the_page_publishes_these_errors() -> None:
         assert row.replace("%", " %") in text, row
 
 
-def test_without_the_factor_a_geforce_would_be_a_fifth_too_high() -> None:
-    """What the maximum clock alone would give: by 18 % and more, for small boards by 75 % or so."""
-    assert 3105 / 2520 - 1 > 0.18
-    ratios = {row.key: row.ratio for row in LISTED}
-    assert 1 / ratios["rtx-4090"] - 1 == pytest.approx(3105 / 2520 - 1)
-    assert max(1 / ratio - 1 for ratio in ratios.values()) > 0.75
-
-
 def test_a_maximum_is_never_below_the_boost_clock() -> None:
     """So that a factor never exceeds 1."""
     for seen in SEEN:

@@ -149,16 +149,6 @@ def test_a_peak_scaled_to_a_clock_bounds_the_work(model: GpuModel) -> None:
         assert peak >= model.sm_count * rate * clock - rounding, name
 
 
-@pytest.mark.parametrize("key", ["b200", "gb200", "b300", "h100-sxm5-80gb", "h200-sxm", "l40s"])
-def test_bf16_peak_at_its_clock(key: str) -> None:
-    """The peak at clock f is SMs x FLOP/clk/SM x f: BF16 on the tensor cores, every digit."""
-    model = BOOK.models[key]
-    assert model.sm_count is not None
-    scaled = model.peak_flops_per_second["bf16_tensor"] / model.peak_clock_hertz["tensor"]
-    rate = _rule(model).flops_per_clock["bf16_tensor"]
-    assert scaled == pytest.approx(model.sm_count * rate, rel=1e-4)
-
-
 @pytest.mark.parametrize("key", UNKNOWN_SMS)
 def test_rows_that_cannot_be_computed(key: str) -> None:
     """These rows have no SM count and no clock; they publish only what was printed."""
@@ -301,20 +291,6 @@ def test_fp16_accumulation_only_where_it_is_faster() -> None:
         for name in ("fp16_tensor", "fp8_tensor"):
             if f"{name}_fp16acc" in peaks:
                 assert peaks[f"{name}_fp16acc"] == pytest.approx(2 * peaks[name], rel=1e-3)
-
-
-def test_tensor_clocks() -> None:
-    """Tensor peaks can hold at a lower clock; some GPU models have none that is known."""
-    clocks = {key: model.peak_clock_hertz for key, model in BOOK.models.items()}
-    for key in ("h100-sxm5-80gb", "h200-sxm", "gh200-96gb"):
-        assert (clocks[key]["tensor"], clocks[key]["vector"]) == (1830e6, 1980e6)
-    assert clocks["h100-pcie"]["tensor"] == 1620e6
-    assert clocks["h100-nvl"]["tensor"] == clocks["h200-nvl"]["tensor"] == 1545e6
-    assert clocks["b200"]["tensor"] == clocks["b300"]["tensor"] == pytest.approx(1856e6, rel=2e-4)
-    assert clocks["gb200"]["tensor"] == pytest.approx(2008e6, rel=2e-4)
-    for key in ("h20", "h20-3e", "b100", "gb300"):
-        assert "tensor" not in clocks[key], key
-        assert any("_tensor" in name for name in BOOK.models[key].peak_flops_per_second), key
 
 
 def test_links() -> None:

@@ -142,6 +142,7 @@ _BAD_LINES = """
 16 | pcie_lanes: 64   | expected a number of lanes from 1 to 32, got 64
 16 | achievable_ratio: {fp32: 1.5} | achievable_ratio.fp32': expected a ratio above 0 and at most 1
 16 | achievable_ratio: {fp64: 0.5} | expected only where peak_tflops.fp64 is given, and it is not
+14 | achievable_ratio: {memory: 0.9} | expected only where memory_bandwidth_gb_s is given
 16 | derived: [fp64]  | ....derived.0': expected a precision that peak_tflops has, got 'fp64'
 16 | derived: [all]   | ....derived.0': expected one of fp64, fp64_tensor, fp32, fp16,
 16 | confidence: D    | expected A, B or C, got 'D'
@@ -356,28 +357,6 @@ def test_every_mistake_of_a_file_is_named(tmp_path: Path) -> None:
     ]
     assert all("expected" in problem and "\n" not in problem for problem in problems)
     assert str(caught.value) == f"{problems[0]} (and {len(problems) - 1} more problems)"
-
-
-def test_mistakes_across_entries_are_named_too(tmp_path: Path) -> None:
-    """What contradicts the rest of its entry, and a name that two entries have."""
-    text = MANY_MISTAKES.split("  One:")[0].replace("nonsenses: {}\n", "")
-    four_on = MANY_MISTAKES[MANY_MISTAKES.index("  four:") : MANY_MISTAKES.index("sources:")]
-    path = _write(tmp_path, text + four_on)
-    with pytest.raises(ConfigError) as caught:
-        load_specs(path)
-    assert [problem.removeprefix(f"{path}:") for problem in caught.value.problems] == [
-        "8: key 'products.four.derived.0': expected a precision that peak_tflops has, got 'fp32'",
-        "8: key 'products.four.derived.1': expected a precision that peak_tflops has, got 'fp64'",
-        "9: key 'products.four.achievable_ratio.memory': expected only where "
-        "memory_bandwidth_gb_s is given, and it is not",
-    ]
-    fixed = four_on.replace("    derived: [fp32, fp64]\n", "").replace(
-        "    achievable_ratio: {memory: 0.9}\n", ""
-    )
-    path = _write(tmp_path, text + fixed)
-    with pytest.raises(ConfigError, match="'Four' is also that of 'four'") as caught:
-        load_specs(path)
-    assert len(caught.value.problems) == 1
 
 
 def test_a_hundred_mistakes_are_enough(tmp_path: Path) -> None:
